@@ -34,27 +34,25 @@ func TestDo_NewProcessEachTime_RunsAtTheSecondTry(t *testing.T) {
 	for _, every := range []time.Duration{
 		time.Minute, 90 * time.Second, 15 * time.Minute, 24 * time.Hour,
 	} {
-		t.Run(every.String(), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				a := w.start(nil)
-				a.mustTry("a")
-				a.kill()
-				time.Sleep(takeoverTime + pingTime)
-				for run := 1; ; run++ {
-					began := time.Now()
-					err := w.once(20*time.Second, nil)
-					switch {
-					case err == nil && run == 1:
-						t.Error("taken over by a first look of 20 s")
-						return
-					case err == nil:
-						return
-					case !errors.Is(err, distlock.ErrHeld) || run == 2:
-						t.Fatalf("run %d: %v", run, err)
-					}
-					time.Sleep(every - time.Since(began))
+		runInBubble(t, every.String(), func(t *testing.T, w *world) {
+			a := w.start(nil)
+			a.mustTry("a")
+			a.kill()
+			time.Sleep(takeoverTime + pingTime)
+			for run := 1; ; run++ {
+				began := time.Now()
+				err := w.once(20*time.Second, nil)
+				switch {
+				case err == nil && run == 1:
+					t.Error("taken over by a first look of 20 s")
+					return
+				case err == nil:
+					return
+				case !errors.Is(err, distlock.ErrHeld) || run == 2:
+					t.Fatalf("run %d: %v", run, err)
 				}
-			})
+				time.Sleep(every - time.Since(began))
+			}
 		})
 	}
 }
@@ -64,30 +62,28 @@ func TestDo_NewProcessEachTime_RunsAtTheSecondTry(t *testing.T) {
 func TestDo_RunsExitWithoutClose_TakesOver(t *testing.T) {
 	for _, every := range []time.Duration{85 * time.Second, 5 * time.Minute, 24 * time.Hour} {
 		for name, opts := range map[string][]distlock.Option{"": nil, "shared": {distlock.Shared()}} {
-			t.Run(every.String()+name, func(t *testing.T) {
-				inBubble(t, func(t *testing.T, w *world) {
-					a, b := w.start(nil), w.start(nil)
-					a.mustTry("a", opts...)
-					if opts != nil {
-						b.mustTry("a", opts...)
+			runInBubble(t, every.String()+name, func(t *testing.T, w *world) {
+				a, b := w.start(nil), w.start(nil)
+				a.mustTry("a", opts...)
+				if opts != nil {
+					b.mustTry("a", opts...)
+				}
+				a.kill()
+				b.kill()
+				time.Sleep(takeoverTime + pingTime)
+				for run := 1; ; run++ {
+					began, p := time.Now(), w.start(nil)
+					g, err := p.Lock("a").Lock(t.Context(), distlock.WaitAtMost(20*time.Second))
+					if err == nil {
+						w.release(g)
+						return
 					}
-					a.kill()
-					b.kill()
-					time.Sleep(takeoverTime + pingTime)
-					for run := 1; ; run++ {
-						began, p := time.Now(), w.start(nil)
-						g, err := p.Lock("a").Lock(t.Context(), distlock.WaitAtMost(20*time.Second))
-						if err == nil {
-							w.release(g)
-							return
-						}
-						if wantErr(t, err, distlock.ErrHeld); run == 2 {
-							t.Fatalf("not taken over: %s", w.doc("a"))
-						}
-						p.kill()
-						time.Sleep(every - time.Since(began))
+					if wantErr(t, err, distlock.ErrHeld); run == 2 {
+						t.Fatalf("not taken over: %s", w.doc("a"))
 					}
-				})
+					p.kill()
+					time.Sleep(every - time.Since(began))
+				}
 			})
 		}
 	}
@@ -101,39 +97,37 @@ func TestLock_JobWaitsForAMoment_HasItAtTheSecondRun(t *testing.T) {
 		20 * time.Millisecond, 3 * time.Second, 4900 * time.Millisecond,
 	} {
 		for _, how := range []string{"WaitAtMost", "context", "WaitAtMost, no Close"} {
-			t.Run(fmt.Sprint(wait, " ", how), func(t *testing.T) {
-				inBubble(t, func(t *testing.T, w *world) {
-					names := []string{"a", "b"}
+			runInBubble(t, fmt.Sprint(wait, " ", how), func(t *testing.T, w *world) {
+				names := []string{"a", "b"}
+				for _, name := range names {
+					dead := w.start(nil)
+					dead.mustTry(name, distlock.Shared())
+					dead.kill()
+				}
+				time.Sleep(takeoverTime + pingTime)
+				for run := range 2 {
+					p := w.start(nil)
 					for _, name := range names {
-						dead := w.start(nil)
-						dead.mustTry(name, distlock.Shared())
-						dead.kill()
-					}
-					time.Sleep(takeoverTime + pingTime)
-					for run := range 2 {
-						p := w.start(nil)
-						for _, name := range names {
-							ctx, opts := context.Background(), []distlock.Option{distlock.WaitAtMost(wait)}
-							if how == "context" {
-								var cancel context.CancelFunc
-								ctx, cancel = context.WithTimeout(ctx, wait)
-								defer cancel()
-								opts = nil
-							}
-							g, err := p.Lock(name).Lock(ctx, opts...)
-							if held := errors.Is(err, distlock.ErrHeld); held != (run == 0) {
-								t.Fatalf("run %d: %v", run, err)
-							}
-							_ = g.Release()
+						ctx, opts := context.Background(), []distlock.Option{distlock.WaitAtMost(wait)}
+						if how == "context" {
+							var cancel context.CancelFunc
+							ctx, cancel = context.WithTimeout(ctx, wait)
+							defer cancel()
+							opts = nil
 						}
-						if how == "WaitAtMost, no Close" {
-							p.kill()
-						} else {
-							assert.NoErr(t, p.Close(context.Background()))
+						g, err := p.Lock(name).Lock(ctx, opts...)
+						if held := errors.Is(err, distlock.ErrHeld); held != (run == 0) {
+							t.Fatalf("run %d: %v", run, err)
 						}
-						time.Sleep(90 * time.Second)
+						_ = g.Release()
 					}
-				})
+					if how == "WaitAtMost, no Close" {
+						p.kill()
+					} else {
+						assert.NoErr(t, p.Close(context.Background()))
+					}
+					time.Sleep(90 * time.Second)
+				}
 			})
 		}
 	}
@@ -146,13 +140,10 @@ func TestDo_ContenderKilledInItsTry_TheNextRunCountsFromIt(t *testing.T) {
 		a.mustTry("a")
 		a.kill()
 		time.Sleep(takeoverTime + pingTime)
-		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Op == fault.Release {
-				b.kill()
-				return fault.Refused(call.Op)
-			}
-			return apply()
-		})
+		b.store.Set(fault.On(fault.Release, func(func() error) error {
+			b.kill()
+			return fault.Refused(fault.Release)
+		}))
 		_, err := b.Lock("a").Lock(t.Context(), distlock.WaitAtMost(20*time.Second))
 		wantErr(t, err, distlock.ErrHeld)
 		b.kill()
@@ -173,27 +164,25 @@ func TestTryLock_SeldomInALivingProcess_TakesOver(t *testing.T) {
 		6 * time.Hour,
 	} {
 		for _, rule := range []takeover.Rule{takeover.Witnesses, takeover.WatchOnly} {
-			t.Run(fmt.Sprint(every, " ", rule), func(t *testing.T) {
-				inBubble(t, func(t *testing.T, w *world) {
-					a, b := w.start(nil), w.start(func(c *distlock.Config) { c.TakeoverRule = rule })
-					a.mustTry("a")
-					a.kill()
-					died := time.Now()
-					for {
-						_, err := b.try("a")
-						if after := time.Since(died); err == nil {
-							if after < takeoverTime-pingTime {
-								t.Errorf("taken over %v after the death", after)
-							}
-							return
-						} else if !errors.Is(err, distlock.ErrHeld) {
-							t.Fatal(err)
-						} else if after >= takeoverTime+pingTime {
-							t.Fatalf("not taken over %v after the death: %v", after, err)
+			runInBubble(t, fmt.Sprint(every, " ", rule), func(t *testing.T, w *world) {
+				a, b := w.start(nil), w.start(func(c *distlock.Config) { c.TakeoverRule = rule })
+				a.mustTry("a")
+				a.kill()
+				died := time.Now()
+				for {
+					_, err := b.try("a")
+					if after := time.Since(died); err == nil {
+						if after < takeoverTime-pingTime {
+							t.Errorf("taken over %v after the death", after)
 						}
-						time.Sleep(every)
+						return
+					} else if !errors.Is(err, distlock.ErrHeld) {
+						t.Fatal(err)
+					} else if after >= takeoverTime+pingTime {
+						t.Fatalf("not taken over %v after the death: %v", after, err)
 					}
-				})
+					time.Sleep(every)
+				}
 			})
 		}
 	}
@@ -250,19 +239,17 @@ func TestLock_SeldomFromOutside_TakesOver(t *testing.T) {
 		}, permit},
 		"transaction": {func(_ *world, dead *proc) { dead.mustTry("a") }, inTransaction},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				dead, b := w.start(nil), w.start(nil)
-				c.die(w, dead)
-				dead.kill()
-				died := time.Now()
-				for c.try(w, b) != nil {
-					if time.Since(died) > takeoverTime+10*time.Minute+pingTime {
-						t.Fatalf("not taken over after %v", time.Since(died))
-					}
-					time.Sleep(5 * time.Minute)
+		runInBubble(t, name, func(t *testing.T, w *world) {
+			dead, b := w.start(nil), w.start(nil)
+			c.die(w, dead)
+			dead.kill()
+			died := time.Now()
+			for c.try(w, b) != nil {
+				if time.Since(died) > takeoverTime+10*time.Minute+pingTime {
+					t.Fatalf("not taken over after %v", time.Since(died))
 				}
-			})
+				time.Sleep(5 * time.Minute)
+			}
 		})
 	}
 }
@@ -270,29 +257,27 @@ func TestLock_SeldomFromOutside_TakesOver(t *testing.T) {
 // And where it wants several locks, of processes that died apart.
 func TestLockAll_SeldomInALivingProcess_TakesOver(t *testing.T) {
 	for _, wait := range []time.Duration{0, 20 * time.Second} {
-		t.Run(wait.String(), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				b := w.start(nil)
-				names := []string{"a", "b", "c"}
-				for _, name := range names {
-					dead := w.start(nil)
-					dead.mustTry(name)
-					dead.kill()
+		runInBubble(t, wait.String(), func(t *testing.T, w *world) {
+			b := w.start(nil)
+			names := []string{"a", "b", "c"}
+			for _, name := range names {
+				dead := w.start(nil)
+				dead.mustTry(name)
+				dead.kill()
+			}
+			died := time.Now()
+			for {
+				all, err := b.LockAll(t.Context(), names, distlock.WaitAtMost(wait))
+				if err == nil {
+					_ = all.Release()
+					return
 				}
-				died := time.Now()
-				for {
-					all, err := b.LockAll(t.Context(), names, distlock.WaitAtMost(wait))
-					if err == nil {
-						_ = all.Release()
-						return
-					}
-					wantErr(t, err, distlock.ErrHeld)
-					if after := time.Since(died); after > takeoverTime+pingTime {
-						t.Fatalf("not taken over %v after the death: %v", after, err)
-					}
-					time.Sleep(5 * time.Minute)
+				wantErr(t, err, distlock.ErrHeld)
+				if after := time.Since(died); after > takeoverTime+pingTime {
+					t.Fatalf("not taken over %v after the death: %v", after, err)
 				}
-			})
+				time.Sleep(5 * time.Minute)
+			}
 		})
 	}
 }
@@ -324,9 +309,7 @@ func TestTryLock_SilentHolders_OneCommandAnInterval(t *testing.T) {
 		if n := b.store.Count(fault.Condemn) + b.store.Count(fault.Evict); n > 0 {
 			t.Errorf("%d were condemned or taken out although nobody wants their locks", n)
 		}
-		if n := b.store.Count(fault.Witness); n != 1 {
-			t.Errorf("%d writes for one silent process, want one", n)
-		}
+		assert.Equal(t, b.store.Count(fault.Witness), 1, "%d writes for one silent process, want %d")
 		a.store.Set(nil) // it comes back: its guards are lost, its locks are not
 		time.Sleep(2 * pingTime)
 		before = b.store.Count(fault.Look)
@@ -358,40 +341,38 @@ func TestAcquire_ForAMomentInALivingProcess_TakesOver(t *testing.T) {
 			time.Second, 20 * time.Second, 47 * time.Second, 10 * time.Minute,
 		} {
 			for _, d := range []time.Duration{20 * time.Millisecond, 3 * time.Second} {
-				t.Run(fmt.Sprint(name, " for ", d, " each ", every), func(t *testing.T) {
-					inBubble(t, func(t *testing.T, w *world) {
-						a := w.start(nil)
-						b := w.startOn(catalog.ReplicaSet,
-							func(c *distlock.Config) { c.TakeoverRule = takeover.WatchOnly })
-						b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-							switch call.Op {
-							case fault.Notice:
-								defer time.Sleep(10 * time.Second)
-							case fault.Look:
-								time.Sleep(look / 2)
-								defer time.Sleep(look / 2)
-							}
-							return apply()
-						})
-						a.mustTry("a")
-						a.kill()
-						died := time.Now()
-						tick := time.NewTicker(every)
-						defer tick.Stop()
-						for {
-							g, err := call(b, d)
-							if err == nil {
-								w.release(g)
-								return
-							}
-							// A first look, the takeover time, an interval, a tick, and one more where the
-							// time was up before it was taken.
-							if after := time.Since(died); after > takeoverTime+2*pingTime+2*every {
-								t.Fatalf("not taken over %v after the death: %v", after, err)
-							}
-							<-tick.C
+				runInBubble(t, fmt.Sprint(name, " for ", d, " each ", every), func(t *testing.T, w *world) {
+					a := w.start(nil)
+					b := w.startOn(catalog.ReplicaSet,
+						func(c *distlock.Config) { c.TakeoverRule = takeover.WatchOnly })
+					b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+						switch call.Op {
+						case fault.Notice:
+							defer time.Sleep(10 * time.Second)
+						case fault.Look:
+							time.Sleep(look / 2)
+							defer time.Sleep(look / 2)
 						}
+						return apply()
 					})
+					a.mustTry("a")
+					a.kill()
+					died := time.Now()
+					tick := time.NewTicker(every)
+					defer tick.Stop()
+					for {
+						g, err := call(b, d)
+						if err == nil {
+							w.release(g)
+							return
+						}
+						// A first look, the takeover time, an interval, a tick, and one more where the
+						// time was up before it was taken.
+						if after := time.Since(died); after > takeoverTime+2*pingTime+2*every {
+							t.Fatalf("not taken over %v after the death: %v", after, err)
+						}
+						<-tick.C
+					}
 				})
 			}
 		}
@@ -428,27 +409,25 @@ func TestDo_OneWrongClock_TakesNothingBySight(t *testing.T) {
 		"first contender behind": {first: -wrong}, "first contender ahead": {first: wrong},
 		"second contender behind": {second: -wrong}, "second contender ahead": {second: wrong},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				start := func(d time.Duration) *proc { return w.startBy(locktest.WrongClock(d), nil) }
-				a := start(by.holder)
-				g := a.mustTry("a")
-				a.kill()
-				time.Sleep(3 * pingTime)
-				for _, d := range []time.Duration{by.first, by.second} {
-					p := start(d)
-					_, err := p.Lock("a").Lock(t.Context(), distlock.WaitAtMost(20*time.Second))
-					wantErr(t, err, distlock.ErrHeld)
-					_ = p.Close(t.Context())
-					time.Sleep(2 * time.Minute)
-				}
-				if err := g.Err(); err != nil {
-					t.Fatalf("it lost its lock: %v: the test proves nothing", err)
-				}
-				a.store.Set(nil)
-				time.Sleep(2 * pingTime)
-				assert.NoErr(t, g.Err())
-			})
+		runInBubble(t, name, func(t *testing.T, w *world) {
+			start := func(d time.Duration) *proc { return w.startBy(locktest.WrongClock(d), nil) }
+			a := start(by.holder)
+			g := a.mustTry("a")
+			a.kill()
+			time.Sleep(3 * pingTime)
+			for _, d := range []time.Duration{by.first, by.second} {
+				p := start(d)
+				_, err := p.Lock("a").Lock(t.Context(), distlock.WaitAtMost(20*time.Second))
+				wantErr(t, err, distlock.ErrHeld)
+				_ = p.Close(t.Context())
+				time.Sleep(2 * time.Minute)
+			}
+			if err := g.Err(); err != nil {
+				t.Fatalf("it lost its lock: %v: the test proves nothing", err)
+			}
+			a.store.Set(nil)
+			time.Sleep(2 * pingTime)
+			assert.NoErr(t, g.Err())
 		})
 	}
 }
@@ -481,41 +460,39 @@ func TestSights_ManyLocks_OneOfAProcessALook(t *testing.T) {
 		"waited for": func(b *proc, lock string) { b.queue(lock) },
 		"tried":      func(b *proc, lock string) { _, _ = b.try(lock) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				dead, other, b := w.start(nil), w.start(nil), w.start(nil)
-				for i := range n {
-					dead.mustTry(fmt.Sprint("l", i))
-				}
-				other.mustTry("l")
-				for i := range n {
-					ask(b, fmt.Sprint("l", i))
-				}
-				ask(b, "l")
-				var took atomic.Bool
-				var since, most atomic.Int64 // sights sent since the last look
-				b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-					switch {
-					case call.Op == fault.Look:
-						since.Store(0)
-					case call.Op == fault.Witness:
-						most.Store(max(most.Load(), since.Add(1)))
-						if !took.Load() {
-							return fault.Refused(call.Op)
-						}
+		runInBubble(t, name, func(t *testing.T, w *world) {
+			dead, other, b := w.start(nil), w.start(nil), w.start(nil)
+			for i := range n {
+				dead.mustTry(fmt.Sprint("l", i))
+			}
+			other.mustTry("l")
+			for i := range n {
+				ask(b, fmt.Sprint("l", i))
+			}
+			ask(b, "l")
+			var took atomic.Bool
+			var since, most atomic.Int64 // sights sent since the last look
+			b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+				switch {
+				case call.Op == fault.Look:
+					since.Store(0)
+				case call.Op == fault.Witness:
+					most.Store(max(most.Load(), since.Add(1)))
+					if !took.Load() {
+						return fault.Refused(call.Op)
 					}
-					return apply()
-				})
-				dead.kill()
-				other.kill()
-				time.Sleep(5 * time.Minute)
-				assert.Equal(t, most.Load(), 1, "%d sights in one look that the server did not take, want %d")
-				took.Store(true)
-				before := b.store.Count(fault.Witness)
-				time.Sleep(3 * time.Minute)
-				assert.Equal(t, b.store.Count(fault.Witness)-before, 2,
-					"%d sights of 2 silent processes, want %d")
+				}
+				return apply()
 			})
+			dead.kill()
+			other.kill()
+			time.Sleep(5 * time.Minute)
+			assert.Equal(t, most.Load(), 1, "%d sights in one look that the server did not take, want %d")
+			took.Store(true)
+			before := b.store.Count(fault.Witness)
+			time.Sleep(3 * time.Minute)
+			assert.Equal(t, b.store.Count(fault.Witness)-before, 2,
+				"%d sights of 2 silent processes, want %d")
 		})
 	}
 }

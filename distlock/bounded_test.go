@@ -50,70 +50,68 @@ func TestWaitAtMost_EndsAtAnyInstant_ErrorIsAPromisedOne(t *testing.T) {
 		"exclusive": nil, "shared": {distlock.Shared()}, "permits": {distlock.Permits(2)},
 		"lease": {distlock.Lease(time.Minute)}, inTransaction: nil,
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				ends := map[string]int{}
-				var procs []*proc
-				var mu sync.Mutex
-				var wg sync.WaitGroup
-				for no := range 3 {
-					p := w.start(nil)
-					procs = append(procs, p)
-					chance := rand.New(rand.NewPCG(uint64(no), 7))
-					p.slow(3*time.Millisecond, chance)
-					for caller := range 15 {
-						chance := rand.New(rand.NewPCG(uint64(no), uint64(caller)))
-						wg.Go(func() {
-							for range 10 {
-								wait := time.Duration(1 + chance.Int64N(int64(60*time.Millisecond)))
-								mine := append([]distlock.Option{distlock.WaitAtMost(wait)}, opts...)
-								if name == "shared" && caller%2 == 0 {
-									mine = mine[:1]
-								}
-								var g *distlock.TryGuard
-								var err error
-								if name == inTransaction {
-									err = w.mem.WithTransaction(t.Context(), func(ctx context.Context) error {
-										return p.Lock("a").LockInTransaction(ctx, mine...)
-									})
-								} else {
-									g, err = p.Lock("a").Lock(context.Background(), mine...)
-								}
-								if err == nil {
-									time.Sleep(time.Duration(chance.Int64N(int64(2 * time.Millisecond))))
-									err = g.Release()
-									assert.NoErr(t, err, "Release")
-									continue
-								}
-								of := "none of them"
-								for _, one := range promised {
-									if errors.Is(err, one) {
-										of = one.Error()
-										break
-									}
-								}
-								mu.Lock()
-								ends[of]++
-								told := ends[of] == 1
-								mu.Unlock()
-								if of == "none of them" && told {
-									t.Errorf("after %v: %v", wait, err)
-								}
-								if text := err.Error(); strings.Contains(text, "not sent") ||
-									strings.Count(text, "distlock:") > 1 {
-									t.Errorf("after %v: %v", wait, err)
+		runInBubble(t, name, func(t *testing.T, w *world) {
+			ends := map[string]int{}
+			var procs []*proc
+			var mu sync.Mutex
+			var wg sync.WaitGroup
+			for no := range 3 {
+				p := w.start(nil)
+				procs = append(procs, p)
+				chance := rand.New(rand.NewPCG(uint64(no), 7))
+				p.slow(3*time.Millisecond, chance)
+				for caller := range 15 {
+					chance := rand.New(rand.NewPCG(uint64(no), uint64(caller)))
+					wg.Go(func() {
+						for range 10 {
+							wait := time.Duration(1 + chance.Int64N(int64(60*time.Millisecond)))
+							mine := append([]distlock.Option{distlock.WaitAtMost(wait)}, opts...)
+							if name == "shared" && caller%2 == 0 {
+								mine = mine[:1]
+							}
+							var g *distlock.TryGuard
+							var err error
+							if name == inTransaction {
+								err = w.mem.WithTransaction(t.Context(), func(ctx context.Context) error {
+									return p.Lock("a").LockInTransaction(ctx, mine...)
+								})
+							} else {
+								g, err = p.Lock("a").Lock(context.Background(), mine...)
+							}
+							if err == nil {
+								time.Sleep(time.Duration(chance.Int64N(int64(2 * time.Millisecond))))
+								err = g.Release()
+								assert.NoErr(t, err, "Release")
+								continue
+							}
+							of := "none of them"
+							for _, one := range promised {
+								if errors.Is(err, one) {
+									of = one.Error()
+									break
 								}
 							}
-						})
-					}
+							mu.Lock()
+							ends[of]++
+							told := ends[of] == 1
+							mu.Unlock()
+							if of == "none of them" && told {
+								t.Errorf("after %v: %v", wait, err)
+							}
+							if text := err.Error(); strings.Contains(text, "not sent") ||
+								strings.Count(text, "distlock:") > 1 {
+								t.Errorf("after %v: %v", wait, err)
+							}
+						}
+					})
 				}
-				wg.Wait()
-				for _, p := range procs {
-					p.store.Set(nil)
-				}
-				time.Sleep(time.Minute) // the commands that do not notice end, and what they left behind
-				t.Log(fmt.Sprint(ends))
-			})
+			}
+			wg.Wait()
+			for _, p := range procs {
+				p.store.Set(nil)
+			}
+			time.Sleep(time.Minute) // the commands that do not notice end, and what they left behind
+			t.Log(fmt.Sprint(ends))
 		})
 	}
 }

@@ -52,40 +52,36 @@ func (p *proc) seen(name string) distlock.LockInfo {
 // the session that a new look shows.
 func TestBreak_ForeignHolderCameBetween_IsLeftAlone(t *testing.T) {
 	for name, waits := range map[string]bool{"alone": false, "others wait": true} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				p, op := w.start(nil), w.start(nil)
-				g := p.mustTry("a")
-				saw := op.seen("a")
-				w.release(g)
-				w.foreignTurn("a")
-				if now := op.seen("a"); now.Fence != saw.Fence || now.Session == saw.Session {
-					t.Fatalf("the scene is wrong: %+v", now)
-				}
-				var waiter <-chan turn
-				if waits {
-					waiter = p.queue("a")
-				}
-				before := w.doc("a")
-				wantErr(t, op.Break(t.Context(), "a", saw.Fence, "x"), distlock.ErrFenceMismatch)
-				wantErr(t, op.Break(t.Context(), "a", saw.Fence, "x", saw.Session), distlock.ErrFenceMismatch)
-				if !bytes.Equal(before, w.doc("a")) {
-					t.Errorf("the document changed: %s", w.doc("a"))
-				}
-				now := op.seen("a")
-				wantErr(t, op.Break(t.Context(), "a", now.Fence, "x", now.Session, now.Session),
-					distlock.ErrBadOption)
-				if err := op.Break(t.Context(), "a", now.Fence, "x", now.Session); err != nil {
-					t.Errorf("broken by its session: %v", err)
-				}
-				if waits {
-					w.release(w.wantTurn(waiter))
-				}
-				next := op.mustTry("a")
-				if next.Fence() <= g.Fence() {
-					t.Errorf("fence %d after %d", next.Fence(), g.Fence())
-				}
-			})
+		runInBubble(t, name, func(t *testing.T, w *world) {
+			p, op := w.start(nil), w.start(nil)
+			g := p.mustTry("a")
+			saw := op.seen("a")
+			w.release(g)
+			w.foreignTurn("a")
+			if now := op.seen("a"); now.Fence != saw.Fence || now.Session == saw.Session {
+				t.Fatalf("the scene is wrong: %+v", now)
+			}
+			var waiter <-chan turn
+			if waits {
+				waiter = p.queue("a")
+			}
+			before := w.doc("a")
+			wantErr(t, op.Break(t.Context(), "a", saw.Fence, "x"), distlock.ErrFenceMismatch)
+			wantErr(t, op.Break(t.Context(), "a", saw.Fence, "x", saw.Session), distlock.ErrFenceMismatch)
+			if !bytes.Equal(before, w.doc("a")) {
+				t.Errorf("the document changed: %s", w.doc("a"))
+			}
+			now := op.seen("a")
+			wantErr(t, op.Break(t.Context(), "a", now.Fence, "x", now.Session, now.Session),
+				distlock.ErrBadOption)
+			assert.NoErr(t, op.Break(t.Context(), "a", now.Fence, "x", now.Session), "broken by its session")
+			if waits {
+				w.release(w.wantTurn(waiter))
+			}
+			next := op.mustTry("a")
+			if next.Fence() <= g.Fence() {
+				t.Errorf("fence %d after %d", next.Fence(), g.Fence())
+			}
 		})
 	}
 }
@@ -95,30 +91,28 @@ func TestBreak_ForeignHolderCameBetween_IsLeftAlone(t *testing.T) {
 // his.
 func TestBreak_OwnGuard_IsLostFirst(t *testing.T) {
 	for name, waits := range map[string]bool{"alone": false, "others wait": true} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				p, other := w.start(nil), w.start(nil)
-				g, unbroken := p.mustTry("a"), p.mustTry("b")
-				var next <-chan turn
-				if waits {
-					next = other.queue("a")
+		runInBubble(t, name, func(t *testing.T, w *world) {
+			p, other := w.start(nil), w.start(nil)
+			g, unbroken := p.mustTry("a"), p.mustTry("b")
+			var next <-chan turn
+			if waits {
+				next = other.queue("a")
+			}
+			p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+				if call.Op == fault.Break || call.Op == fault.Evict {
+					wantErr(t, g.Err(), distlock.ErrLockLost)
+					wantErr(t, g.Context().Err(), context.Canceled)
 				}
-				p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-					if call.Op == fault.Break || call.Op == fault.Evict {
-						wantErr(t, g.Err(), distlock.ErrLockLost)
-						wantErr(t, g.Context().Err(), context.Canceled)
-					}
-					return apply()
-				})
-				assert.Must(t, p.Break(t.Context(), "a", g.Fence(), "stuck"))
-				wantErr(t, g.Release(), distlock.ErrLockLost)
-				assert.NoErr(t, unbroken.Err())
-				if waits {
-					w.release(w.wantTurn(next))
-				} else if w.lock("a").Held {
-					t.Error("still held")
-				}
+				return apply()
 			})
+			assert.Must(t, p.Break(t.Context(), "a", g.Fence(), "stuck"))
+			wantErr(t, g.Release(), distlock.ErrLockLost)
+			assert.NoErr(t, unbroken.Err())
+			if waits {
+				w.release(w.wantTurn(next))
+			} else if w.lock("a").Held {
+				t.Error("still held")
+			}
 		})
 	}
 }
@@ -128,44 +122,42 @@ func TestBreak_OwnGuard_IsLostFirst(t *testing.T) {
 func TestBreak_OwnAttemptOnItsWay_HasNoGuard(t *testing.T) {
 	for name, named := range map[string]bool{"by its fence": false, "by its session": true} {
 		for _, waits := range []bool{false, true} {
-			t.Run(fmt.Sprint(name, ", others wait: ", waits), func(t *testing.T) {
-				inBubble(t, func(t *testing.T, w *world) {
-					p, other := w.start(nil), w.start(nil)
-					w.release(p.mustTry("a")) // raises its fence
-					p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-						err := apply()
-						if call.Op == fault.Acquire {
-							time.Sleep(3 * time.Second) // the reply
-						}
-						return err
-					})
-					tried := make(chan error, 1)
-					go func() {
-						g, err := p.try("a")
-						if err == nil {
-							err = g.Err()
-						}
-						tried <- err
-					}()
-					time.Sleep(time.Second)
-					var next <-chan turn
-					if waits {
-						next = other.queue("a")
-						time.Sleep(time.Second)
+			runInBubble(t, fmt.Sprint(name, ", others wait: ", waits), func(t *testing.T, w *world) {
+				p, other := w.start(nil), w.start(nil)
+				w.release(p.mustTry("a")) // raises its fence
+				p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+					err := apply()
+					if call.Op == fault.Acquire {
+						time.Sleep(3 * time.Second) // the reply
 					}
-					saw := other.seen("a")
-					var session []bson.ObjectID
-					if named {
-						session = append(session, saw.Session)
-					}
-					assert.Must(t, p.Break(t.Context(), "a", saw.Fence, "stuck", session...))
-					wantErr(t, <-tried, distlock.ErrLockLost)
-					if waits {
-						w.release(w.wantTurn(next))
-					} else if w.lock("a").Held {
-						t.Error("still held")
-					}
+					return err
 				})
+				tried := make(chan error, 1)
+				go func() {
+					g, err := p.try("a")
+					if err == nil {
+						err = g.Err()
+					}
+					tried <- err
+				}()
+				time.Sleep(time.Second)
+				var next <-chan turn
+				if waits {
+					next = other.queue("a")
+					time.Sleep(time.Second)
+				}
+				saw := other.seen("a")
+				var session []bson.ObjectID
+				if named {
+					session = append(session, saw.Session)
+				}
+				assert.Must(t, p.Break(t.Context(), "a", saw.Fence, "stuck", session...))
+				wantErr(t, <-tried, distlock.ErrLockLost)
+				if waits {
+					w.release(w.wantTurn(next))
+				} else if w.lock("a").Held {
+					t.Error("still held")
+				}
 			})
 		}
 	}
@@ -177,34 +169,32 @@ func TestBreak_DeadInLine_AreLeftOut(t *testing.T) {
 	for name, lives := range map[string]bool{
 		"nobody else waits": false, "one lives": true, "their ping was removed": false,
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				p, dead, other := w.start(nil), w.start(nil), w.start(nil)
-				g := p.mustTry("a")
-				dead.queue("a")
-				dead.queue("a")
-				time.Sleep(time.Minute)
-				dead.kill()
-				time.Sleep(70 * time.Second)
-				if name == "their ping was removed" {
-					w.mem.Remove(catalog.PingsCollection, dead.Process())
-					time.Sleep(takeoverTime)
-				}
-				var next <-chan turn
-				if lives {
-					next = other.queue("a")
-				}
-				if n := len(w.lock("a").Waiters); n < 2 {
-					t.Fatalf("%d wait: the scene is wrong", n)
-				}
-				assert.Must(t, other.Break(t.Context(), "a", g.Fence(), "stuck"))
-				if l := w.lock("a"); l.Held != lives || l.Process == dead.Process() || len(l.Waiters) > 0 {
-					t.Errorf("it is granted to %+v", l)
-				}
-				if lives {
-					w.release(w.wantTurn(next))
-				}
-			})
+		runInBubble(t, name, func(t *testing.T, w *world) {
+			p, dead, other := w.start(nil), w.start(nil), w.start(nil)
+			g := p.mustTry("a")
+			dead.queue("a")
+			dead.queue("a")
+			time.Sleep(time.Minute)
+			dead.kill()
+			time.Sleep(70 * time.Second)
+			if name == "their ping was removed" {
+				w.mem.Remove(catalog.PingsCollection, dead.Process())
+				time.Sleep(takeoverTime)
+			}
+			var next <-chan turn
+			if lives {
+				next = other.queue("a")
+			}
+			if n := len(w.lock("a").Waiters); n < 2 {
+				t.Fatalf("%d wait: the scene is wrong", n)
+			}
+			assert.Must(t, other.Break(t.Context(), "a", g.Fence(), "stuck"))
+			if l := w.lock("a"); l.Held != lives || l.Process == dead.Process() || len(l.Waiters) > 0 {
+				t.Errorf("it is granted to %+v", l)
+			}
+			if lives {
+				w.release(w.wantTurn(next))
+			}
 		})
 	}
 }

@@ -62,25 +62,23 @@ func TestGuard_WallClockSteps_LargerElapsedCounts(t *testing.T) {
 		"two hours back":         {-2 * time.Hour, false},
 		"back before 1970, even": {-100 * 365 * 24 * time.Hour, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				clk := &steppedClock{Clock: clock.System()}
-				p := w.startBy(clk, nil)
-				g := p.mustTry("a")
-				clk.step(c.by)
-				if !c.lost {
-					time.Sleep(time.Hour)
-					assert.NoErr(t, errors.Join(g.Err(), g.Context().Err()))
-					return
-				}
-				wantErr(t, g.Err(), distlock.ErrLockLost)
-				wantErr(t, context.Cause(g.Context()), distlock.ErrLockLost)
-				time.Sleep(2 * pingTime)
-				wantErr(t, g.Err(), distlock.ErrLockLost)
-				if g := p.mustTry("b"); g.Err() != nil {
-					t.Error("a new term did not begin")
-				}
-			})
+		runInBubble(t, name, func(t *testing.T, w *world) {
+			clk := &steppedClock{Clock: clock.System()}
+			p := w.startBy(clk, nil)
+			g := p.mustTry("a")
+			clk.step(c.by)
+			if !c.lost {
+				time.Sleep(time.Hour)
+				assert.NoErr(t, errors.Join(g.Err(), g.Context().Err()))
+				return
+			}
+			wantErr(t, g.Err(), distlock.ErrLockLost)
+			wantErr(t, context.Cause(g.Context()), distlock.ErrLockLost)
+			time.Sleep(2 * pingTime)
+			wantErr(t, g.Err(), distlock.ErrLockLost)
+			if g := p.mustTry("b"); g.Err() != nil {
+				t.Error("a new term did not begin")
+			}
 		})
 	}
 }
@@ -125,17 +123,15 @@ func TestClocks_Rates_HolderLosesFirstUpToTheBound(t *testing.T) {
 		{1, 1, false}, {0.8, 1, false}, {0.76, 1, false}, {1, 1.3, false}, {1.3, 0.8, false},
 		{0.6, 1, true},
 	} {
-		t.Run(fmt.Sprintf("%v and %v", c.holder, c.contender), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				a, b := w.startRated(c.holder), w.startRated(c.contender)
-				lost := a.mustTry("a")
-				wantErr(t, assert.Err(b.try("a")), distlock.ErrHeld)
-				a.kill()
-				b.until("a", 5*time.Second, 2*takeoverTime)
-				if overlap := lost.Err() == nil; overlap != c.overlap {
-					t.Errorf("two guards are trusted: %v, want %v", overlap, c.overlap)
-				}
-			})
+		runInBubble(t, fmt.Sprintf("%v and %v", c.holder, c.contender), func(t *testing.T, w *world) {
+			a, b := w.startRated(c.holder), w.startRated(c.contender)
+			lost := a.mustTry("a")
+			wantErr(t, assert.Err(b.try("a")), distlock.ErrHeld)
+			a.kill()
+			b.until("a", 5*time.Second, 2*takeoverTime)
+			if overlap := lost.Err() == nil; overlap != c.overlap {
+				t.Errorf("two guards are trusted: %v, want %v", overlap, c.overlap)
+			}
 		})
 	}
 }
@@ -347,26 +343,24 @@ func TestTryLock_AnswerDoesNotFitTheDocument_TriesAgain(t *testing.T) {
 		"acquire once not free":     {fault.Acquire, catalog.ErrNotFree, 1, true},
 		"acquire never free":        {fault.Acquire, catalog.ErrNotFree, 1 << 30, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				p := w.start(nil)
-				if c.op == fault.Overtake {
-					plantDead(t, w, "a", "dead")
+		runInBubble(t, name, func(t *testing.T, w *world) {
+			p := w.start(nil)
+			if c.op == fault.Overtake {
+				plantDead(t, w, "a", "dead")
+			}
+			n := 0
+			p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+				entering := c.op == fault.Acquire && call.Op == fault.Enter
+				if (call.Op == c.op || entering) && n < c.times {
+					n++
+					return c.err
 				}
-				n := 0
-				p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-					entering := c.op == fault.Acquire && call.Op == fault.Enter
-					if (call.Op == c.op || entering) && n < c.times {
-						n++
-						return c.err
-					}
-					return apply()
-				})
-				_, err := p.try("a")
-				if (err == nil) != c.got || n > 10 {
-					t.Errorf("after %d refusals: %v, want a guard: %v", n, err, c.got)
-				}
+				return apply()
 			})
+			_, err := p.try("a")
+			if (err == nil) != c.got || n > 10 {
+				t.Errorf("after %d refusals: %v, want a guard: %v", n, err, c.got)
+			}
 		})
 	}
 }

@@ -19,25 +19,23 @@ func TestClocks_OneIsWrong_LivingKeepAndDeadAreTakenByWatching(t *testing.T) {
 		"contender ahead": {0, 20 * time.Minute}, "contender behind": {0, -20 * time.Minute},
 		"holder ahead": {48 * time.Hour, 0}, "holder behind": {-48 * time.Hour, 0},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				a := w.startBy(locktest.WrongClock(by.holder), nil)
-				b := w.startBy(locktest.WrongClock(by.contender), nil)
-				g := a.mustTry("a")
-				before := w.doc("a")
-				for range 2 * takeoverTime / (10 * time.Second) {
-					wantErr(t, assert.Err(b.try("a")), distlock.ErrHeld)
-					time.Sleep(10 * time.Second)
-				}
-				if err := g.Err(); err != nil || !slices.Equal(before, w.doc("a")) {
-					t.Errorf("%v; the document was %v, is %v", err, before, w.doc("a"))
-				}
-				a.kill()
-				next, took := b.until("a", 10*time.Second, takeoverTime+time.Minute)
-				if took < takeoverTime-pingTime || !strings.HasPrefix(next.TakeoverEvidence(), "rule watch:") {
-					t.Errorf("taken %v after its death on %q", took, next.TakeoverEvidence())
-				}
-			})
+		runInBubble(t, name, func(t *testing.T, w *world) {
+			a := w.startBy(locktest.WrongClock(by.holder), nil)
+			b := w.startBy(locktest.WrongClock(by.contender), nil)
+			g := a.mustTry("a")
+			before := w.doc("a")
+			for range 2 * takeoverTime / (10 * time.Second) {
+				wantErr(t, assert.Err(b.try("a")), distlock.ErrHeld)
+				time.Sleep(10 * time.Second)
+			}
+			if err := g.Err(); err != nil || !slices.Equal(before, w.doc("a")) {
+				t.Errorf("%v; the document was %v, is %v", err, before, w.doc("a"))
+			}
+			a.kill()
+			next, took := b.until("a", 10*time.Second, takeoverTime+time.Minute)
+			if took < takeoverTime-pingTime || !strings.HasPrefix(next.TakeoverEvidence(), "rule watch:") {
+				t.Errorf("taken %v after its death on %q", took, next.TakeoverEvidence())
+			}
 		})
 	}
 }

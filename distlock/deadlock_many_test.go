@@ -78,22 +78,21 @@ func TestDeadlock_OfMany_IsToldWithinFiveSeconds(t *testing.T) {
 					(n > 40 || n > 10 && processes == 3) {
 					continue
 				}
-				t.Run(fmt.Sprintf("%s of %d in %d", shape, n, processes), func(t *testing.T) {
-					inBubble(t, func(t *testing.T, w *world) {
-						procs := make([]*proc, processes)
-						for i := range procs {
-							procs[i] = w.start(nil)
-						}
-						callers := c.build(w, n, func(i int) *proc { return procs[i%processes] })
-						told, last := w.resolve(callers)
-						t.Logf("%d of %d told within %v", told, n, last)
-						if last > toldAtMost {
-							t.Errorf("the last was told after %v, want at most %v", last, toldAtMost)
-						}
-						if told == 0 || c.told > 0 && told > c.told {
-							t.Errorf("%d were told, want %d", told, c.told)
-						}
-					})
+				title := fmt.Sprintf("%s of %d in %d", shape, n, processes)
+				runInBubble(t, title, func(t *testing.T, w *world) {
+					procs := make([]*proc, processes)
+					for i := range procs {
+						procs[i] = w.start(nil)
+					}
+					callers := c.build(w, n, func(i int) *proc { return procs[i%processes] })
+					told, last := w.resolve(callers)
+					t.Logf("%d of %d told within %v", told, n, last)
+					if last > toldAtMost {
+						t.Errorf("the last was told after %v, want at most %v", last, toldAtMost)
+					}
+					if told == 0 || c.told > 0 && told > c.told {
+						t.Errorf("%d were told, want %d", told, c.told)
+					}
 				})
 			}
 		}

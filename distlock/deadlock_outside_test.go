@@ -22,58 +22,56 @@ func TestDeadlock_TwoOutsideOfDifferentProcesses_OneIsTold(t *testing.T) {
 	for _, apart := range []time.Duration{
 		0, 700 * time.Millisecond, 10 * time.Second, 10 * time.Minute,
 	} {
-		t.Run(apart.String(), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				a, b, l := w.start(nil), w.start(nil), w.start(nil)
-				ga, gb := a.mustTry("a"), b.mustTry("b")
-				left := []func(){w.fill(l, "a"), w.fill(l, "b")}
-				first := a.queueCtx(ga.Context(), "b", distlock.Why("first"))
-				time.Sleep(apart)
-				second := b.queueCtx(gb.Context(), "a", distlock.Why("second"))
-				start := time.Now()
-				var told turn
-				select {
-				case told = <-first:
-					first = nil
-				case told = <-second:
-					second = nil
-				case <-time.After(time.Hour):
-					t.Fatal("nobody is told")
+		runInBubble(t, apart.String(), func(t *testing.T, w *world) {
+			a, b, l := w.start(nil), w.start(nil), w.start(nil)
+			ga, gb := a.mustTry("a"), b.mustTry("b")
+			left := []func(){w.fill(l, "a"), w.fill(l, "b")}
+			first := a.queueCtx(ga.Context(), "b", distlock.Why("first"))
+			time.Sleep(apart)
+			second := b.queueCtx(gb.Context(), "a", distlock.Why("second"))
+			start := time.Now()
+			var told turn
+			select {
+			case told = <-first:
+				first = nil
+			case told = <-second:
+				second = nil
+			case <-time.After(time.Hour):
+				t.Fatal("nobody is told")
+			}
+			d := wantDeadlock(t, told.err)
+			if took := time.Since(start); took > toldAtMost {
+				t.Errorf("told after %v, want at most %v", took, toldAtMost)
+			}
+			if text := strings.Join(d.Chain, "\n"); len(d.Chain) != 2 || !strings.Contains(text, "first") ||
+				!strings.Contains(text, "second") {
+				t.Errorf("the chain is\n%s", text)
+			}
+			time.Sleep(time.Minute)
+			if first != nil {
+				w.wantWaiting(first)
+				w.release(gb)
+			} else {
+				w.wantWaiting(second)
+				w.release(ga)
+			}
+			for _, leave := range left {
+				leave()
+			}
+			if first != nil {
+				w.release(w.wantTurn(first))
+				w.release(ga)
+			} else {
+				w.release(w.wantTurn(second))
+				w.release(gb)
+			}
+			time.Sleep(3 * time.Second)
+			for _, p := range []*proc{a, b} {
+				raw := w.mem.Document(catalog.PingsCollection, p.Process())
+				if ping, _ := catalog.ParsePing(raw); ping.Note != nil {
+					t.Errorf("nobody waits outside, and the ping says %+v", ping.Note)
 				}
-				d := wantDeadlock(t, told.err)
-				if took := time.Since(start); took > toldAtMost {
-					t.Errorf("told after %v, want at most %v", took, toldAtMost)
-				}
-				if text := strings.Join(d.Chain, "\n"); len(d.Chain) != 2 || !strings.Contains(text, "first") ||
-					!strings.Contains(text, "second") {
-					t.Errorf("the chain is\n%s", text)
-				}
-				time.Sleep(time.Minute)
-				if first != nil {
-					w.wantWaiting(first)
-					w.release(gb)
-				} else {
-					w.wantWaiting(second)
-					w.release(ga)
-				}
-				for _, leave := range left {
-					leave()
-				}
-				if first != nil {
-					w.release(w.wantTurn(first))
-					w.release(ga)
-				} else {
-					w.release(w.wantTurn(second))
-					w.release(gb)
-				}
-				time.Sleep(3 * time.Second)
-				for _, p := range []*proc{a, b} {
-					raw := w.mem.Document(catalog.PingsCollection, p.Process())
-					if ping, _ := catalog.ParsePing(raw); ping.Note != nil {
-						t.Errorf("nobody waits outside, and the ping says %+v", ping.Note)
-					}
-				}
-			})
+			}
 		})
 	}
 }
@@ -147,50 +145,49 @@ func TestDeadlock_ClosedLater_OneIsToldInTime(t *testing.T) {
 		0, 400 * time.Millisecond, 3 * time.Second, 20 * time.Second, 40 * time.Second, 10 * time.Minute,
 	} {
 		for _, abroad := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%v, by another Manager %v", apart, abroad), func(t *testing.T) {
-				inBubble(t, func(t *testing.T, w *world) {
-					a, b := w.start(nil), w.start(nil)
-					ga, gb := a.mustTry("a"), b.mustTry("b")
-					ctx, leave := context.WithCancel(context.Background())
-					var outside <-chan error
-					var inside <-chan turn
-					if abroad {
-						inside = w.start(nil).queueCtx(ctx, "b", distlock.Holding(ga))
-					} else {
-						held, end := context.WithCancel(ga.Context())
-						context.AfterFunc(ctx, end)
-						outside = a.transact(held, "b")
+			title := fmt.Sprintf("%v, by another Manager %v", apart, abroad)
+			runInBubble(t, title, func(t *testing.T, w *world) {
+				a, b := w.start(nil), w.start(nil)
+				ga, gb := a.mustTry("a"), b.mustTry("b")
+				ctx, leave := context.WithCancel(context.Background())
+				var outside <-chan error
+				var inside <-chan turn
+				if abroad {
+					inside = w.start(nil).queueCtx(ctx, "b", distlock.Holding(ga))
+				} else {
+					held, end := context.WithCancel(ga.Context())
+					context.AfterFunc(ctx, end)
+					outside = a.transact(held, "b")
+				}
+				time.Sleep(apart)
+				last := b.queueCtx(ctx, "a", distlock.Holding(gb))
+				start := time.Now()
+				select {
+				case err := <-outside:
+					wantDeadlock(t, err)
+					outside = nil
+				case got := <-inside:
+					wantDeadlock(t, got.err)
+					inside = nil
+				case got := <-last:
+					wantDeadlock(t, got.err)
+					last = nil
+				}
+				if took := time.Since(start); took > toldAtMost {
+					t.Errorf("told after %v, want at most %v", took, toldAtMost)
+				}
+				time.Sleep(time.Minute)
+				leave()
+				for _, other := range []<-chan turn{inside, last} {
+					if other != nil {
+						wantErr(t, (<-other).err, context.Canceled)
 					}
-					time.Sleep(apart)
-					last := b.queueCtx(ctx, "a", distlock.Holding(gb))
-					start := time.Now()
-					select {
-					case err := <-outside:
-						wantDeadlock(t, err)
-						outside = nil
-					case got := <-inside:
-						wantDeadlock(t, got.err)
-						inside = nil
-					case got := <-last:
-						wantDeadlock(t, got.err)
-						last = nil
-					}
-					if took := time.Since(start); took > toldAtMost {
-						t.Errorf("told after %v, want at most %v", took, toldAtMost)
-					}
-					time.Sleep(time.Minute)
-					leave()
-					for _, other := range []<-chan turn{inside, last} {
-						if other != nil {
-							wantErr(t, (<-other).err, context.Canceled)
-						}
-					}
-					if outside != nil {
-						wantErr(t, <-outside, context.Canceled)
-					}
-					w.release(ga)
-					w.release(gb)
-				})
+				}
+				if outside != nil {
+					wantErr(t, <-outside, context.Canceled)
+				}
+				w.release(ga)
+				w.release(gb)
 			})
 		}
 	}
@@ -201,49 +198,47 @@ func TestDeadlock_ClosedLater_OneIsToldInTime(t *testing.T) {
 func TestDeadlock_LongCircleOfTransactions_OneIsTold(t *testing.T) {
 	const many = 12
 	for every := range 3 {
-		t.Run(fmt.Sprintf("%d of 3 in line", every), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				ctx, leave := context.WithCancel(context.Background())
-				var procs []*proc
-				var held []*distlock.TryGuard
-				for i := range many {
-					procs = append(procs, w.start(nil))
-					held = append(held, procs[i].mustTry(fmt.Sprint("own ", i)))
+		runInBubble(t, fmt.Sprintf("%d of 3 in line", every), func(t *testing.T, w *world) {
+			ctx, leave := context.WithCancel(context.Background())
+			var procs []*proc
+			var held []*distlock.TryGuard
+			for i := range many {
+				procs = append(procs, w.start(nil))
+				held = append(held, procs[i].mustTry(fmt.Sprint("own ", i)))
+			}
+			told := make(chan error, many)
+			for i, g := range held {
+				p, next := procs[i], fmt.Sprint("own ", (i+1)%many)
+				if i%3 < every {
+					turns := p.queueCtx(ctx, next, distlock.Holding(g))
+					go func() { told <- (<-turns).err }()
+				} else {
+					under, end := context.WithCancel(g.Context())
+					context.AfterFunc(ctx, end)
+					done := p.transact(under, next)
+					go func() { told <- <-done }()
 				}
-				told := make(chan error, many)
-				for i, g := range held {
-					p, next := procs[i], fmt.Sprint("own ", (i+1)%many)
-					if i%3 < every {
-						turns := p.queueCtx(ctx, next, distlock.Holding(g))
-						go func() { told <- (<-turns).err }()
-					} else {
-						under, end := context.WithCancel(g.Context())
-						context.AfterFunc(ctx, end)
-						done := p.transact(under, next)
-						go func() { told <- <-done }()
-					}
-					time.Sleep(400 * time.Millisecond)
-				}
-				start := time.Now()
-				select {
-				case err := <-told:
-					wantDeadlock(t, err)
-				case <-time.After(30 * time.Second):
-					leave()
-					t.Fatal("nobody is told")
-				}
-				if took := time.Since(start); took > toldAtMost {
-					t.Errorf("told after %v, want at most %v", took, toldAtMost)
-				}
-				time.Sleep(30 * time.Second)
+				time.Sleep(400 * time.Millisecond)
+			}
+			start := time.Now()
+			select {
+			case err := <-told:
+				wantDeadlock(t, err)
+			case <-time.After(30 * time.Second):
 				leave()
-				for range many - 1 {
-					wantErr(t, <-told, context.Canceled)
-				}
-				for _, g := range held {
-					w.release(g)
-				}
-			})
+				t.Fatal("nobody is told")
+			}
+			if took := time.Since(start); took > toldAtMost {
+				t.Errorf("told after %v, want at most %v", took, toldAtMost)
+			}
+			time.Sleep(30 * time.Second)
+			leave()
+			for range many - 1 {
+				wantErr(t, <-told, context.Canceled)
+			}
+			for _, g := range held {
+				w.release(g)
+			}
 		})
 	}
 }
@@ -258,12 +253,7 @@ func TestDeadlock_OutsiderLeftAndItsNoteStays_NobodyIsTold(t *testing.T) {
 		ctx, cancel := context.WithCancel(ga.Context())
 		first := a.queueCtx(ctx, "b")
 		time.Sleep(10 * time.Second)
-		a.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Op == fault.PutNote {
-				return fault.Refused(call.Op)
-			}
-			return apply()
-		})
+		a.store.Set(fault.Refusing(fault.PutNote))
 		cancel()
 		wantErr(t, (<-first).err, context.Canceled)
 		second := b.queueCtx(gb.Context(), "a")
@@ -328,12 +318,9 @@ func TestDeadlock_SearchFails_IsLoggedAndTriedAgain(t *testing.T) {
 		ga, gb := a.mustTry("a"), b.mustTry("b")
 		older := a.queueCtx(ga.Context(), "b")
 		time.Sleep(time.Minute)
-		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Op == fault.WaitedUnder {
-				return errors.New("refused on purpose")
-			}
-			return apply()
-		})
+		b.store.Set(fault.On(fault.WaitedUnder, func(func() error) error {
+			return errors.New("refused on purpose")
+		}))
 		younger := b.queueCtx(gb.Context(), "a")
 		time.Sleep(time.Hour)
 		w.wantWaiting(younger)

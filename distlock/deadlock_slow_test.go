@@ -83,23 +83,22 @@ func TestDeadlock_SlowServer_IsToldWithinFiveSeconds(t *testing.T) {
 			for shape, build := range map[string]func(w *world, n int, of func(i int) *proc) []*caller{
 				"ring": ring, "star": star, "pairs": pairs,
 			} {
-				t.Run(fmt.Sprintf("%s of %d in %d", shape, n, processes), func(t *testing.T) {
-					inBubble(t, func(t *testing.T, w *world) {
-						procs := make([]*proc, processes)
-						for i := range procs {
-							procs[i] = w.start(nil)
-						}
-						callers := build(w, n, func(i int) *proc { return procs[i%processes] })
-						for i, p := range procs {
-							p.sluggish(uint64(i))
-						}
-						told, last := w.resolveSlowly(callers)
-						w.wake(procs...)
-						t.Logf("%d told within %v", told, last)
-						if last > toldAtMost {
-							t.Errorf("the last was told after %v, want at most %v", last, toldAtMost)
-						}
-					})
+				title := fmt.Sprintf("%s of %d in %d", shape, n, processes)
+				runInBubble(t, title, func(t *testing.T, w *world) {
+					procs := make([]*proc, processes)
+					for i := range procs {
+						procs[i] = w.start(nil)
+					}
+					callers := build(w, n, func(i int) *proc { return procs[i%processes] })
+					for i, p := range procs {
+						p.sluggish(uint64(i))
+					}
+					told, last := w.resolveSlowly(callers)
+					w.wake(procs...)
+					t.Logf("%d told within %v", told, last)
+					if last > toldAtMost {
+						t.Errorf("the last was told after %v, want at most %v", last, toldAtMost)
+					}
 				})
 			}
 		}
@@ -138,41 +137,40 @@ func TestDeadlock_SlowServer_OutsidersAreTold(t *testing.T) {
 	for _, way := range []time.Duration{100 * time.Millisecond, 200 * time.Millisecond} {
 		for inside := range 2 {
 			for seed := range uint64(4) {
-				t.Run(fmt.Sprintf("%v, %d inside, %d", way, inside, seed), func(t *testing.T) {
-					inBubble(t, func(t *testing.T, w *world) {
-						a, b := w.start(nil), w.start(nil)
-						ga, gb := a.mustTry("a"), b.mustTry("b")
-						w.fillByDead([]string{"a", "b"}[inside:]...)
-						a.taking(2*seed, way)
-						b.taking(2*seed+1, way)
-						ctx, cancel := context.WithCancel(context.Background())
-						defer cancel()
-						calls := []func() <-chan turn{
-							func() <-chan turn { return a.queueCtx(ctx, "b", distlock.Holding(ga)) },
-							func() <-chan turn { return b.queueCtx(ctx, "a", distlock.Holding(gb)) },
-						}
-						first := calls[seed%2]()
-						time.Sleep(time.Duration(seed/2) * (700 * time.Millisecond))
-						second := calls[1-seed%2]()
-						start := time.Now()
-						select {
-						case got := <-first:
-							wantDeadlock(t, got.err)
-							cancel()
-							<-second
-						case got := <-second:
-							wantDeadlock(t, got.err)
-							cancel()
-							<-first
-						case <-time.After(time.Hour):
-							t.Fatal("nobody is told")
-						}
-						took := time.Since(start)
-						w.wake(a, b)
-						if took > toldAtMost {
-							t.Errorf("told after %v, want at most %v", took, toldAtMost)
-						}
-					})
+				title := fmt.Sprintf("%v, %d inside, %d", way, inside, seed)
+				runInBubble(t, title, func(t *testing.T, w *world) {
+					a, b := w.start(nil), w.start(nil)
+					ga, gb := a.mustTry("a"), b.mustTry("b")
+					w.fillByDead([]string{"a", "b"}[inside:]...)
+					a.taking(2*seed, way)
+					b.taking(2*seed+1, way)
+					ctx, cancel := context.WithCancel(context.Background())
+					defer cancel()
+					calls := []func() <-chan turn{
+						func() <-chan turn { return a.queueCtx(ctx, "b", distlock.Holding(ga)) },
+						func() <-chan turn { return b.queueCtx(ctx, "a", distlock.Holding(gb)) },
+					}
+					first := calls[seed%2]()
+					time.Sleep(time.Duration(seed/2) * (700 * time.Millisecond))
+					second := calls[1-seed%2]()
+					start := time.Now()
+					select {
+					case got := <-first:
+						wantDeadlock(t, got.err)
+						cancel()
+						<-second
+					case got := <-second:
+						wantDeadlock(t, got.err)
+						cancel()
+						<-first
+					case <-time.After(time.Hour):
+						t.Fatal("nobody is told")
+					}
+					took := time.Since(start)
+					w.wake(a, b)
+					if took > toldAtMost {
+						t.Errorf("told after %v, want at most %v", took, toldAtMost)
+					}
 				})
 			}
 		}

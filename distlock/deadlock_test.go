@@ -105,33 +105,31 @@ func TestDeadlock_OutsideOfAFullLine_IsTold(t *testing.T) {
 		{name: "behind others", behind: 2},
 		{name: "a reader", options: []distlock.Option{distlock.Shared()}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				a, l, b := w.start(nil), w.start(nil), w.start(nil)
-				if c.own {
-					l = b
-				}
-				hot, held := a.mustTry("hot"), b.mustTry("held")
-				left := w.fill(l, "hot")
-				before := w.stand(b, "hot", c.behind, nil)
-				outside := b.queueCtx(held.Context(), "hot", append(c.options, distlock.Why("outside"))...)
-				time.Sleep(40 * time.Second)
-				inside := a.queueCtx(hot.Context(), "held", distlock.WaitAtMost(time.Hour))
-				start := time.Now()
-				d := wantDeadlock(t, (<-inside).err)
-				if took := time.Since(start); took > toldAtMost {
-					t.Errorf("told after %v, want at most %v", took, toldAtMost)
-				}
-				if text := strings.Join(d.Chain, "\n"); !strings.Contains(text, "outside") {
-					t.Errorf("the chain does not name it:\n%s", text)
-				}
-				w.wantWaiting(outside)
-				left()
-				before()
-				w.release(hot)
-				w.release(w.wantTurn(outside))
-				w.release(held)
-			})
+		runInBubble(t, c.name, func(t *testing.T, w *world) {
+			a, l, b := w.start(nil), w.start(nil), w.start(nil)
+			if c.own {
+				l = b
+			}
+			hot, held := a.mustTry("hot"), b.mustTry("held")
+			left := w.fill(l, "hot")
+			before := w.stand(b, "hot", c.behind, nil)
+			outside := b.queueCtx(held.Context(), "hot", append(c.options, distlock.Why("outside"))...)
+			time.Sleep(40 * time.Second)
+			inside := a.queueCtx(hot.Context(), "held", distlock.WaitAtMost(time.Hour))
+			start := time.Now()
+			d := wantDeadlock(t, (<-inside).err)
+			if took := time.Since(start); took > toldAtMost {
+				t.Errorf("told after %v, want at most %v", took, toldAtMost)
+			}
+			if text := strings.Join(d.Chain, "\n"); !strings.Contains(text, "outside") {
+				t.Errorf("the chain does not name it:\n%s", text)
+			}
+			w.wantWaiting(outside)
+			left()
+			before()
+			w.release(hot)
+			w.release(w.wantTurn(outside))
+			w.release(held)
 		})
 	}
 }

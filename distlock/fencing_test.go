@@ -123,12 +123,7 @@ func TestInTransaction_GuardExpires_EndsWork(t *testing.T) {
 		p := w.start(nil)
 		g := p.mustTry("a")
 		p.kill()
-		p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Op == fault.Ping {
-				return fault.Refused(call.Op)
-			}
-			return apply()
-		})
+		p.store.Set(fault.Refusing(fault.Ping))
 		start := time.Now()
 		err := g.InTransaction(t.Context(),
 			func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })

@@ -2,7 +2,6 @@ package distlock_test
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -62,9 +61,7 @@ func aMinute(c *distlock.Config) { c.Takeover, c.Ping = time.Minute, 5*time.Seco
 func (p *proc) refused(name string, during time.Duration) {
 	p.w.t.Helper()
 	for end := time.Now().Add(during); time.Now().Before(end); time.Sleep(10 * time.Second) {
-		if _, err := p.try(name); !errors.Is(err, distlock.ErrHeld) {
-			p.w.t.Fatalf("TryLock with %v to go: %v", time.Until(end), err)
-		}
+		assert.MustBe(p.w.t, assert.Err(p.try(name)), distlock.ErrHeld)
 	}
 }
 
@@ -77,42 +74,39 @@ func TestTryLock_ForeignHolderOverOurFields_OnlyWatched(t *testing.T) {
 		ours  bool // the document was ours before
 		begin func(manager)
 	}{
-		"never pinged":             {true, func(manager) {}},
-		"never pinged, never ours": {false, func(manager) {}},
-		"stopped in order": {true,
-			func(m manager) { m.ping(); time.Sleep(time.Minute); m.stop() }},
+		"never pinged":                  {true, func(manager) {}},
+		"never pinged, never ours":      {false, func(manager) {}},
+		"stopped in order":              {true, func(m manager) { m.ping(); time.Sleep(time.Minute); m.stop() }},
 		"pinged once":                   {true, func(m manager) { m.ping() }},
 		"old mark, and no ping by then": {true, func(m manager) { m.ping(); m.mark() }},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				p, own := w.start(aMinute), manager{w}
-				if c.ours {
-					assert.Must(t, p.mustTry("a").Release())
-				}
-				own.take("a")
-				c.begin(own)
-				before := w.mem.Document(catalog.PingsCollection, managerID)
-				p.refused("a", 14*time.Minute)
-				g, took := p.until("a", 10*time.Second, 3*time.Minute)
-				if took < 50*time.Second {
-					t.Errorf("taken after 14 min and %v", took)
-				}
-				if !strings.HasPrefix(g.TakeoverEvidence(), "rule watch:") {
-					t.Errorf("taken on %q", g.TakeoverEvidence())
-				}
-				if now := w.mem.Document(catalog.PingsCollection, managerID); !slices.Equal(before, now) {
-					t.Errorf("its ping was written: %v", now)
-				}
-				// It comes back to life with its old id: nothing is held against it.
-				assert.Must(t, g.Release())
-				own.take("a")
+		runInBubble(t, name, func(t *testing.T, w *world) {
+			p, own := w.start(aMinute), manager{w}
+			if c.ours {
+				assert.Must(t, p.mustTry("a").Release())
+			}
+			own.take("a")
+			c.begin(own)
+			before := w.mem.Document(catalog.PingsCollection, managerID)
+			p.refused("a", 14*time.Minute)
+			g, took := p.until("a", 10*time.Second, 3*time.Minute)
+			if took < 50*time.Second {
+				t.Errorf("taken after 14 min and %v", took)
+			}
+			if !strings.HasPrefix(g.TakeoverEvidence(), "rule watch:") {
+				t.Errorf("taken on %q", g.TakeoverEvidence())
+			}
+			if now := w.mem.Document(catalog.PingsCollection, managerID); !slices.Equal(before, now) {
+				t.Errorf("its ping was written: %v", now)
+			}
+			// It comes back to life with its old id: nothing is held against it.
+			assert.Must(t, g.Release())
+			own.take("a")
+			own.ping()
+			for range 240 {
+				p.refused("a", 30*time.Second)
 				own.ping()
-				for range 240 {
-					p.refused("a", 30*time.Second)
-					own.ping()
-				}
-			})
+			}
 		})
 	}
 }
@@ -137,9 +131,7 @@ func TestTryLock_ForeignHolderWithOldMark_LivesAndKeepsTheLock(t *testing.T) {
 			own.ping()
 		}
 		own.release("a")
-		if _, err := p.try("a"); err != nil {
-			t.Errorf("after its release: %v", err)
-		}
+		assert.NoErr(t, assert.Err(p.try("a")), "after its release")
 	})
 }
 
@@ -161,9 +153,7 @@ func TestTryLock_OurHolderWithoutPing_IsCondemned(t *testing.T) {
 		if bad != nil || p.Condemned == nil || p.Condemned.By != b.Process() || p.At.IsZero() {
 			t.Errorf("its ping is %+v, %v", p, bad)
 		}
-		if _, err := c.try(other.Name()); err != nil {
-			t.Errorf("the other contender: %v", err)
-		}
+		assert.NoErr(t, assert.Err(c.try(other.Name())), "the other contender")
 	})
 }
 
@@ -179,33 +169,31 @@ func TestTryLock_ForeignHolderWithoutPing_LooksOnceMore(t *testing.T) {
 		"takes anew before the second look": {fault.Hello, func(m manager) { m.take("a") }},
 		"takes anew before the read":        {fault.Read, func(m manager) { m.take("a") }},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				p, own := w.start(aMinute), manager{w}
-				own.take("a")
-				p.refused("a", 14*time.Minute+50*time.Second)
-				var looked time.Time
-				changed := false
-				var mu sync.Mutex // the background looks on, too
-				p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-					mu.Lock()
-					defer mu.Unlock()
-					switch {
-					case call.Op == fault.Look:
-						looked = time.Now()
-					case call.Op == c.before && time.Now().Equal(looked) && !changed:
-						changed = true
-						c.change(own)
-					}
-					return apply()
-				})
-				p.refused("a", 10*time.Minute)
+		runInBubble(t, name, func(t *testing.T, w *world) {
+			p, own := w.start(aMinute), manager{w}
+			own.take("a")
+			p.refused("a", 14*time.Minute+50*time.Second)
+			var looked time.Time
+			changed := false
+			var mu sync.Mutex // the background looks on, too
+			p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 				mu.Lock()
 				defer mu.Unlock()
-				if !changed {
-					t.Errorf("no %s after the look", c.before)
+				switch {
+				case call.Op == fault.Look:
+					looked = time.Now()
+				case call.Op == c.before && time.Now().Equal(looked) && !changed:
+					changed = true
+					c.change(own)
 				}
+				return apply()
 			})
+			p.refused("a", 10*time.Minute)
+			mu.Lock()
+			defer mu.Unlock()
+			if !changed {
+				t.Errorf("no %s after the look", c.before)
+			}
 		})
 	}
 }

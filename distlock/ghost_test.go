@@ -38,14 +38,10 @@ func TestLock_EntersAfterGivingUp_LeavesTheLineWithinAPing(t *testing.T) {
 		b.store.Set(nil)
 		assert.Must(t, late())
 		next := c.queue("a")
-		if n := len(w.lock("a").Waiters); n != 2 {
-			t.Fatalf("%d wait, want the ghost and the next", n)
-		}
+		assert.MustEqual(t, len(w.lock("a").Waiters), 2, "%d wait, want the ghost and the next (%d)")
 		time.Sleep(pingTime * 12 / 10)
 		synctest.Wait()
-		if n := len(w.lock("a").Waiters); n != 1 {
-			t.Errorf("%d wait after a ping, want only the next", n)
-		}
+		assert.Equal(t, len(w.lock("a").Waiters), 1, "%d wait after a ping, want only the next (%d)")
 		if s := b.Stats(); s.Ghosts != 1 {
 			t.Errorf("%d ghosts counted, want 1", s.Ghosts)
 		}

@@ -70,12 +70,7 @@ func TestRelease_Fails_ThreeTriesThenLateList(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
 		g := p.mustTry("a")
-		p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Op == fault.Release {
-				return fault.Refused(call.Op)
-			}
-			return apply()
-		})
+		p.store.Set(fault.Refusing(fault.Release))
 		start := time.Now()
 		err := g.Release()
 		var failed *distlock.ReleaseError
@@ -87,9 +82,7 @@ func TestRelease_Fails_ThreeTriesThenLateList(t *testing.T) {
 		if strings.Contains(err.Error(), "catalog: ") {
 			t.Errorf("it names a package that nobody called: %v", err)
 		}
-		if took := time.Since(start); took != 6*time.Second {
-			t.Errorf("took %v, want pauses of 2 s and 4 s", took)
-		}
+		assert.Equal(t, time.Since(start), 6*time.Second, "took %v, want pauses of 2 s and 4 s (%v)")
 		p.store.Set(nil)
 		time.Sleep(pingTime*11/10 + slack)
 		synctest.Wait()
@@ -126,20 +119,13 @@ func TestRelease_CloseCutsThePausesShort(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
 		g := p.mustTry("a")
-		p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Op == fault.Release {
-				return fault.Refused(call.Op)
-			}
-			return apply()
-		})
+		p.store.Set(fault.Refusing(fault.Release))
 		start := time.Now()
 		done := make(chan time.Duration)
 		go func() { _ = g.Release(); done <- time.Since(start) }()
 		time.Sleep(time.Second)
 		err := p.Close(t.Context())
-		if took := <-done; took != time.Second {
-			t.Errorf("release took %v, want 1s: until Close", took)
-		}
+		assert.Equal(t, <-done, time.Second, "release took %v, want 1s: until Close (%v)")
 		if err == nil || !strings.Contains(err.Error(), `"a"`) {
 			t.Errorf("close: %v, want the lock that stays held named", err)
 		}
@@ -208,8 +194,7 @@ func TestGuard_Dropped_IsReleased(t *testing.T) {
 	for _, keep := range []func(g *distlock.TryGuard) (context.Context, context.CancelFunc){
 		func(*distlock.TryGuard) (context.Context, context.CancelFunc) { return nil, func() {} },
 		func(g *distlock.TryGuard) (context.Context, context.CancelFunc) {
-			return g.Context(),
-				func() {}
+			return g.Context(), func() {}
 		},
 		func(g *distlock.TryGuard) (context.Context, context.CancelFunc) {
 			again, _ := g.Reenter()
@@ -253,9 +238,7 @@ func TestDo_Panic_Releases(t *testing.T) {
 		p := w.start(nil)
 		func() {
 			defer func() {
-				if r := recover(); r != "on purpose" {
-					t.Errorf("recovered %v", r)
-				}
+				assert.Equal(t, recover(), "on purpose", "recovered %v, want %v")
 			}()
 			_ = p.Do(t.Context(), "a",
 				func(context.Context, *distlock.TryGuard) error { panic("on purpose") })
@@ -289,12 +272,10 @@ func TestDo_LostDuringWork_IsAnError(t *testing.T) {
 func TestRelease_ByManyAtOnce_OneReleaseForAll(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
-		p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Op == fault.Release {
-				time.Sleep(4 * time.Second)
-			}
+		p.store.Set(fault.On(fault.Release, func(apply func() error) error {
+			time.Sleep(4 * time.Second)
 			return apply()
-		})
+		}))
 		ended := make(chan error, 5)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -312,9 +293,7 @@ func TestRelease_ByManyAtOnce_OneReleaseForAll(t *testing.T) {
 		for range cap(ended) {
 			assert.NoErr(t, <-ended)
 		}
-		if took := time.Since(start); took != 4*time.Second {
-			t.Errorf("the releases took %v, want 4s", took)
-		}
+		assert.Equal(t, time.Since(start), 4*time.Second, "the releases took %v, want 4s (%v)")
 	})
 }
 

@@ -183,33 +183,31 @@ func TestHistory_Options(t *testing.T) {
 // nothing can be written it says so.
 func TestHistory_CloseThatFails_WritesOrSaysSo(t *testing.T) {
 	for name, dead := range map[string]bool{"one release": false, "everything": true} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				var log assert.Log
-				p := w.telling(history.Options{}, func(cfg *distlock.Config) { cfg.Logger = zerolog.New(&log) })
-				other := w.own()
-				g := p.mustTry("a")
-				p.mustTry("b")
-				time.Sleep(2 * time.Second)
-				_ = g.Release()
-				p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-					if dead || call.Op == fault.Release {
-						return fault.Refused(call.Op)
-					}
-					return apply()
-				})
-				begun := time.Now()
-				if err := p.Close(t.Context()); err == nil {
-					t.Error("closed although b is held")
+		runInBubble(t, name, func(t *testing.T, w *world) {
+			var log assert.Log
+			p := w.telling(history.Options{}, func(cfg *distlock.Config) { cfg.Logger = zerolog.New(&log) })
+			other := w.own()
+			g := p.mustTry("a")
+			p.mustTry("b")
+			time.Sleep(2 * time.Second)
+			_ = g.Release()
+			p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+				if dead || call.Op == fault.Release {
+					return fault.Refused(call.Op)
 				}
-				said := strings.Contains(log.String(), "the last of the history was not written")
-				if n := len(other.past("a")); n != map[bool]int{false: 2, true: 0}[dead] || said != dead {
-					t.Errorf("%d entries, said that they are lost: %t", n, said)
-				}
-				if took := time.Since(begun); took > 2*commandTimeout {
-					t.Errorf("Close took %v", took)
-				}
+				return apply()
 			})
+			begun := time.Now()
+			if err := p.Close(t.Context()); err == nil {
+				t.Error("closed although b is held")
+			}
+			said := strings.Contains(log.String(), "the last of the history was not written")
+			if n := len(other.past("a")); n != map[bool]int{false: 2, true: 0}[dead] || said != dead {
+				t.Errorf("%d entries, said that they are lost: %t", n, said)
+			}
+			if took := time.Since(begun); took > 2*commandTimeout {
+				t.Errorf("Close took %v", took)
+			}
 		})
 	}
 }

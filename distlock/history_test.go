@@ -226,12 +226,7 @@ func TestHistory_BreakNotWritten_Broken(t *testing.T) {
 		cfg := distlock.Config{Catalog: store}
 		cfg.Observer = logOf(t, cfg, history.Options{})
 		alone := assert.Value(distlock.NewInspector(t.Context(), cfg))(t)
-		store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Op == fault.AppendHistory {
-				return fault.Refused(call.Op)
-			}
-			return apply()
-		})
+		store.Set(fault.Refusing(fault.AppendHistory))
 		if _, err := alone.Break(t.Context(), "a", g.Fence(), "why not"); err != nil || w.lock("a").Held {
 			t.Errorf("%v, %+v", err, w.lock("a"))
 		}
@@ -267,12 +262,7 @@ func TestHistory_ReleasedLate(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.own()
 		g := p.mustTry("a")
-		p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Op == fault.Release {
-				return fault.Refused(call.Op)
-			}
-			return apply()
-		})
+		p.store.Set(fault.Refusing(fault.Release))
 		wantErr(t, g.Release(), distlock.ErrReleaseFailed)
 		synctest.Wait() // the first of the late tries, which is refused as well
 		p.store.Set(nil)

@@ -95,32 +95,30 @@ func TestLock_WaitingBecomesHopeless_IsTold(t *testing.T) {
 		},
 	} {
 		for _, full := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, line full %v", name, full), func(t *testing.T) {
-				inBubble(t, func(t *testing.T, w *world) {
-					a, l, b := w.start(nil), w.start(nil), w.start(nil)
-					b.withoutNotices()
-					g := a.mustTry("a", c.opts...)
-					left := func() {}
-					if full {
-						left = w.fill(l, "a", c.opts...)
-					}
-					done := b.queue("a", c.opts...)
-					time.Sleep(10 * time.Second)
-					w.wantWaiting(done)
-					c.spoil(w, a, b)
-					start := time.Now()
-					got := <-done
-					if took := time.Since(start); !c.want(got.err) || took > told {
-						t.Errorf("after %v: %v", took, got.err)
-					}
-					_, err := b.try("a", c.opts...)
-					if !c.want(err) && name != "locks may not be read" { // a plain acquire writes
-						t.Errorf("a new call: %v", err)
-					}
-					b.store.Set(nil)
-					_ = g.Release()
-					left()
-				})
+			runInBubble(t, fmt.Sprintf("%s, line full %v", name, full), func(t *testing.T, w *world) {
+				a, l, b := w.start(nil), w.start(nil), w.start(nil)
+				b.withoutNotices()
+				g := a.mustTry("a", c.opts...)
+				left := func() {}
+				if full {
+					left = w.fill(l, "a", c.opts...)
+				}
+				done := b.queue("a", c.opts...)
+				time.Sleep(10 * time.Second)
+				w.wantWaiting(done)
+				c.spoil(w, a, b)
+				start := time.Now()
+				got := <-done
+				if took := time.Since(start); !c.want(got.err) || took > told {
+					t.Errorf("after %v: %v", took, got.err)
+				}
+				_, err := b.try("a", c.opts...)
+				if !c.want(err) && name != "locks may not be read" { // a plain acquire writes
+					t.Errorf("a new call: %v", err)
+				}
+				b.store.Set(nil)
+				_ = g.Release()
+				left()
 			})
 		}
 	}
@@ -152,44 +150,42 @@ func TestLock_WaitingBecomesDoubtful_IsLoggedOnce(t *testing.T) {
 	for name, ops := range map[string][]fault.Op{
 		"looks": {fault.Look, fault.Look}, "questions": {fault.HeldOrFree}, "entering": {fault.Enter},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				var log assert.Log
-				a := w.start(nil)
-				b := w.start(func(c *distlock.Config) { c.Logger = zerolog.New(&log).Level(zerolog.InfoLevel) })
-				g := a.mustTry("a")
-				var fail atomic.Bool
-				fail.Store(true)
-				hook := func(_ context.Context, call fault.Call, apply func() error) error {
-					for _, op := range ops {
-						if fail.Load() && call.Op == op {
-							return fault.Refused(call.Op)
-						}
+		runInBubble(t, name, func(t *testing.T, w *world) {
+			var log assert.Log
+			a := w.start(nil)
+			b := w.start(func(c *distlock.Config) { c.Logger = zerolog.New(&log).Level(zerolog.InfoLevel) })
+			g := a.mustTry("a")
+			var fail atomic.Bool
+			fail.Store(true)
+			hook := func(_ context.Context, call fault.Call, apply func() error) error {
+				for _, op := range ops {
+					if fail.Load() && call.Op == op {
+						return fault.Refused(call.Op)
 					}
-					if call.Op == fault.GrantStream {
-						return catalog.ErrNoGrantStream
-					}
-					return apply()
 				}
-				b.store.Set(hook)
-				done := b.queue("a")
-				time.Sleep(10 * time.Minute)
-				synctest.Wait()
-				if n := strings.Count(log.String(), `"warn"`); n != 1 {
-					t.Errorf("%d warnings in ten minutes of failures, want one:\n%s", n, log.String())
+				if call.Op == fault.GrantStream {
+					return catalog.ErrNoGrantStream
 				}
-				fail.Store(false)
-				time.Sleep(2 * pingTime)
-				w.release(g)
-				g = w.wantTurn(done)
-				if n := strings.Count(log.String(), "succeeds again"); n != 1 {
-					t.Errorf("%d ends of it, want one:\n%s", n, log.String())
-				}
-				if n := strings.Count(log.String(), `"warn"`); n != 1 {
-					t.Errorf("%d warnings, want one:\n%s", n, log.String())
-				}
-				w.release(g)
-			})
+				return apply()
+			}
+			b.store.Set(hook)
+			done := b.queue("a")
+			time.Sleep(10 * time.Minute)
+			synctest.Wait()
+			if n := strings.Count(log.String(), `"warn"`); n != 1 {
+				t.Errorf("%d warnings in ten minutes of failures, want one:\n%s", n, log.String())
+			}
+			fail.Store(false)
+			time.Sleep(2 * pingTime)
+			w.release(g)
+			g = w.wantTurn(done)
+			if n := strings.Count(log.String(), "succeeds again"); n != 1 {
+				t.Errorf("%d ends of it, want one:\n%s", n, log.String())
+			}
+			if n := strings.Count(log.String(), `"warn"`); n != 1 {
+				t.Errorf("%d warnings, want one:\n%s", n, log.String())
+			}
+			w.release(g)
 		})
 	}
 }
@@ -222,37 +218,35 @@ func TestLock_StepsForTheLineFail_IsLoggedOnce(t *testing.T) {
 			if op == fault.Hello && name == "lost" { // a read
 				continue
 			}
-			t.Run(string(op)+" "+name, func(t *testing.T) {
-				inBubble(t, func(t *testing.T, w *world) {
-					var log assert.Log
-					a := w.start(quick)
-					b := w.start(func(c *distlock.Config) {
-						quick(c)
-						c.Logger = zerolog.New(&log).Level(zerolog.InfoLevel)
-					})
-					a.mustTry("a")
-					b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-						if call.Op == op {
-							return failure(op)
-						}
-						return apply()
-					})
-					done := b.queue("a")
-					if op == fault.GrantNext {
-						w.freeByHand("a")
-					}
-					a.kill()
-					time.Sleep(10 * time.Minute)
-					b.store.Set(nil)
-					w.release(w.wantTurn(done))
-					for text, want := range map[string]int{
-						"step for a line failed": 1, "step for a line succeeds again": 1,
-					} {
-						if n := strings.Count(log.String(), text); n != want {
-							t.Errorf("%q was logged %d times, want %d", text, n, want)
-						}
-					}
+			runInBubble(t, string(op)+" "+name, func(t *testing.T, w *world) {
+				var log assert.Log
+				a := w.start(quick)
+				b := w.start(func(c *distlock.Config) {
+					quick(c)
+					c.Logger = zerolog.New(&log).Level(zerolog.InfoLevel)
 				})
+				a.mustTry("a")
+				b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+					if call.Op == op {
+						return failure(op)
+					}
+					return apply()
+				})
+				done := b.queue("a")
+				if op == fault.GrantNext {
+					w.freeByHand("a")
+				}
+				a.kill()
+				time.Sleep(10 * time.Minute)
+				b.store.Set(nil)
+				w.release(w.wantTurn(done))
+				for text, want := range map[string]int{
+					"step for a line failed": 1, "step for a line succeeds again": 1,
+				} {
+					if n := strings.Count(log.String(), text); n != want {
+						t.Errorf("%q was logged %d times, want %d", text, n, want)
+					}
+				}
 			})
 		}
 	}

@@ -61,9 +61,8 @@ func whileClosing(t *testing.T, w *world, within, work time.Duration) (
 	closed = time.Since(start)
 	<-over
 	<-got
-	if at := <-freed; at != 2*time.Second {
-		t.Errorf("a guard in whose hands nothing runs was freed after %v, want at once", at)
-	}
+	assert.Equal(t, <-freed, 2*time.Second,
+		"a guard in whose hands nothing runs was freed after %v, want at once (%v)")
 	_ = plain.Release()
 	return p, told, closed, did, next, closing, doing
 }
@@ -92,22 +91,20 @@ func TestClose_FunctionRuns_IsWaitedFor(t *testing.T) {
 // since the last ping, whether the function returns in between or not.
 func TestClose_FunctionRunsOn_IsLeftToTheTakeover(t *testing.T) {
 	for name, work := range map[string]time.Duration{"returns": time.Minute, "runs on": time.Hour} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				_, told, closed, did, next, closing, doing := whileClosing(t, w, 10*time.Second, work)
-				if told != 2*time.Second || closed != 12*time.Second || did != 2*time.Second+work {
-					t.Errorf("told at %v, Close returned at %v, Do at %v", told, closed, did)
-				}
-				if next < 15*time.Minute || next > 17*time.Minute {
-					t.Errorf("the next held it at %v, want the takeover time after the last ping", next)
-				}
-				wantErr(t, closing, context.DeadlineExceeded)
-				text := fmt.Sprint(closing)
-				if !strings.Contains(text, `"a"`) || strings.Contains(text, `"plain"`) {
-					t.Errorf("Close says %q, want the lock named that stays held, and no other", text)
-				}
-				wantErr(t, doing, distlock.ErrClosed)
-			})
+		runInBubble(t, name, func(t *testing.T, w *world) {
+			_, told, closed, did, next, closing, doing := whileClosing(t, w, 10*time.Second, work)
+			if told != 2*time.Second || closed != 12*time.Second || did != 2*time.Second+work {
+				t.Errorf("told at %v, Close returned at %v, Do at %v", told, closed, did)
+			}
+			if next < 15*time.Minute || next > 17*time.Minute {
+				t.Errorf("the next held it at %v, want the takeover time after the last ping", next)
+			}
+			wantErr(t, closing, context.DeadlineExceeded)
+			text := fmt.Sprint(closing)
+			if !strings.Contains(text, `"a"`) || strings.Contains(text, `"plain"`) {
+				t.Errorf("Close says %q, want the lock named that stays held, and no other", text)
+			}
+			wantErr(t, doing, distlock.ErrClosed)
 		})
 	}
 }

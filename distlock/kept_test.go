@@ -65,14 +65,11 @@ func TestWaitAtMost_DoesNotComeAgain_LeavesSoon(t *testing.T) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
 		g := a.mustTry("a")
 		b.briefly(time.Second)
-		if n := len(w.lock("a").Waiters); n != 1 {
-			t.Errorf("%d stand in the line, want the one that may come again", n)
-		}
+		assert.Equal(t, len(w.lock("a").Waiters), 1,
+			"%d stand in the line, want the one that may come again (%d)")
 		time.Sleep(soon)
 		synctest.Wait()
-		if n := len(w.lock("a").Waiters); n != 0 {
-			t.Errorf("%d stand in the line, want nobody", n)
-		}
+		assert.Equal(t, len(w.lock("a").Waiters), 0, "%d stand in the line, want nobody (%d)")
 		b.briefly(time.Second)
 		waits := c.queue("a")
 		w.release(g) // to the place that is kept
@@ -92,37 +89,29 @@ func TestWaitAtMost_AsksForSomethingElse_HasAPlaceOfItsOwn(t *testing.T) {
 		"mode": {distlock.Shared()}, "reason": {distlock.Why("another")},
 		"label": {distlock.Label("another")},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				a, b := w.start(nil), w.start(nil)
-				g := a.mustTry("a")
-				b.briefly(time.Second)
-				b.briefly(time.Second, opts...)
-				if n := b.store.Count(fault.Enter); n != 2 {
-					t.Errorf("entered %d times, want each for itself", n)
-				}
-				other := b.queue("b")
-				w.release(w.wantTurn(other))
-				w.release(g)
-			})
-		})
-	}
-	t.Run("it holds something", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
+		runInBubble(t, name, func(t *testing.T, w *world) {
 			a, b := w.start(nil), w.start(nil)
-			g, mine := a.mustTry("a"), b.mustTry("b")
-			b.briefly(time.Second, distlock.Holding(mine))
-			synctest.Wait()
-			assert.Equal(t, len(w.lock("a").Waiters), 0,
-				"%d stand in the line: what is held there stands for a wait, want %d")
+			g := a.mustTry("a")
 			b.briefly(time.Second)
-			b.briefly(time.Second, distlock.Holding(mine))
-			if n := b.store.Count(fault.Enter); n != 3 {
-				t.Errorf("entered %d times, want each for itself", n)
-			}
-			w.release(mine)
+			b.briefly(time.Second, opts...)
+			assert.Equal(t, b.store.Count(fault.Enter), 2, "entered %d times, want each for itself (%d)")
+			other := b.queue("b")
+			w.release(w.wantTurn(other))
 			w.release(g)
 		})
+	}
+	runInBubble(t, "it holds something", func(t *testing.T, w *world) {
+		a, b := w.start(nil), w.start(nil)
+		g, mine := a.mustTry("a"), b.mustTry("b")
+		b.briefly(time.Second, distlock.Holding(mine))
+		synctest.Wait()
+		assert.Equal(t, len(w.lock("a").Waiters), 0,
+			"%d stand in the line: what is held there stands for a wait, want %d")
+		b.briefly(time.Second)
+		b.briefly(time.Second, distlock.Holding(mine))
+		assert.Equal(t, b.store.Count(fault.Enter), 3, "entered %d times, want each for itself (%d)")
+		w.release(mine)
+		w.release(g)
 	})
 }
 

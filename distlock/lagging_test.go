@@ -76,35 +76,33 @@ func TestLock_StreamLags_GrantsAreAskedFor(t *testing.T) {
 		catalog.Mongos: 0, catalog.ReplicaSet: 10 * time.Second,
 	} {
 		for _, hold := range []time.Duration{10 * time.Millisecond, 2 * time.Second, 10 * time.Minute} {
-			t.Run(fmt.Sprintf("%s, held for %v", kind, hold), func(t *testing.T) {
-				inBubble(t, func(t *testing.T, w *world) {
-					var log assert.Log
-					logs := func(c *distlock.Config) { c.Logger = zerolog.New(&log) }
-					a := w.startOn(kind, logs).lagging(10 * time.Second)
-					b := w.startOn(kind, nil).lagging(10 * time.Second)
-					_ = w.turns(a, b, hold, 0)
-					asked := a.store.Count(fault.HeldOrFree)
-					const n = 40
-					took := w.turns(a, b, hold, n)
-					asked = a.store.Count(fault.HeldOrFree) - asked
-					t.Logf("%v; a asked %d times", took, asked)
-					most := max(12*time.Millisecond, min(hold/64*12/10, 6*time.Second)+2*time.Millisecond)
-					for i, d := range took { // what was late at first counts as a long turn for a while
-						if i < 16 && d > max(first, most) || i >= 16 && d > most+most/8 {
-							t.Errorf("hand-over %d took %v, want at most %v", i, d, most)
-						}
+			runInBubble(t, fmt.Sprintf("%s, held for %v", kind, hold), func(t *testing.T, w *world) {
+				var log assert.Log
+				logs := func(c *distlock.Config) { c.Logger = zerolog.New(&log) }
+				a := w.startOn(kind, logs).lagging(10 * time.Second)
+				b := w.startOn(kind, nil).lagging(10 * time.Second)
+				_ = w.turns(a, b, hold, 0)
+				asked := a.store.Count(fault.HeldOrFree)
+				const n = 40
+				took := w.turns(a, b, hold, n)
+				asked = a.store.Count(fault.HeldOrFree) - asked
+				t.Logf("%v; a asked %d times", took, asked)
+				most := max(12*time.Millisecond, min(hold/64*12/10, 6*time.Second)+2*time.Millisecond)
+				for i, d := range took { // what was late at first counts as a long turn for a while
+					if i < 16 && d > max(first, most) || i >= 16 && d > most+most/8 {
+						t.Errorf("hand-over %d took %v, want at most %v", i, d, most)
 					}
-					if few := map[time.Duration]int{10 * time.Millisecond: 5, 2 * time.Second: 100,
-						10 * time.Minute: 500}[hold] *
-						n / 2; asked > few {
-						t.Errorf("%d questions for %d turns, want at most %d", asked, n/2, few)
-					}
-					assert.Equal(t, a.Stats().Listening, "polling", "grants come by %q, want %q")
-					synctest.Wait()
-					if warned := strings.Count(log.String(), "by the stream"); warned != 1 {
-						t.Errorf("told %d times, want once: %s", warned, log.String())
-					}
-				})
+				}
+				if few := map[time.Duration]int{10 * time.Millisecond: 5, 2 * time.Second: 100,
+					10 * time.Minute: 500}[hold] *
+					n / 2; asked > few {
+					t.Errorf("%d questions for %d turns, want at most %d", asked, n/2, few)
+				}
+				assert.Equal(t, a.Stats().Listening, "polling", "grants come by %q, want %q")
+				synctest.Wait()
+				if warned := strings.Count(log.String(), "by the stream"); warned != 1 {
+					t.Errorf("told %d times, want once: %s", warned, log.String())
+				}
 			})
 		}
 	}
@@ -114,30 +112,28 @@ func TestLock_StreamLags_GrantsAreAskedFor(t *testing.T) {
 // then a hand-over costs two commands and no question.
 func TestLock_StreamIsPromptAgain_NobodyAsks(t *testing.T) {
 	for _, kind := range []catalog.Kind{catalog.Mongos, catalog.ReplicaSet} {
-		t.Run(string(kind), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				a := w.startOn(kind, nil).lagging(10 * time.Second)
-				b := w.startOn(kind, nil).lagging(10 * time.Second)
-				w.turns(a, b, time.Second, 20)
-				a.store.Set(nil)
-				b.store.Set(nil)
-				time.Sleep(15 * time.Second)
-				w.turns(a, b, 200*time.Millisecond, 60) // 12 s
-				assert.Equal(t, a.Stats().Listening, "stream", "grants come by %q, want %q")
-				sent := func() (n int) {
-					for _, p := range []*proc{a, b} {
-						for _, op := range []fault.Op{fault.HeldOrFree, fault.Enter, fault.Release} {
-							n += p.store.Count(op)
-						}
+		runInBubble(t, string(kind), func(t *testing.T, w *world) {
+			a := w.startOn(kind, nil).lagging(10 * time.Second)
+			b := w.startOn(kind, nil).lagging(10 * time.Second)
+			w.turns(a, b, time.Second, 20)
+			a.store.Set(nil)
+			b.store.Set(nil)
+			time.Sleep(15 * time.Second)
+			w.turns(a, b, 200*time.Millisecond, 60) // 12 s
+			assert.Equal(t, a.Stats().Listening, "stream", "grants come by %q, want %q")
+			sent := func() (n int) {
+				for _, p := range []*proc{a, b} {
+					for _, op := range []fault.Op{fault.HeldOrFree, fault.Enter, fault.Release} {
+						n += p.store.Count(op)
 					}
-					return n
 				}
-				before := sent()
-				w.turns(a, b, 200*time.Millisecond, 100)
-				if n := sent() - before; n > 202+2 {
-					t.Errorf("%d commands for 100 hand-overs", n)
-				}
-			})
+				return n
+			}
+			before := sent()
+			w.turns(a, b, 200*time.Millisecond, 100)
+			if n := sent() - before; n > 202+2 {
+				t.Errorf("%d commands for 100 hand-overs", n)
+			}
 		})
 	}
 }
@@ -148,13 +144,10 @@ func TestLock_StreamBreaksOften_IsNotTrusted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
 		for _, p := range []*proc{a, b} {
-			p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-				if call.Op == fault.Notice {
-					time.Sleep(3 * time.Second)
-					return fault.Refused(call.Op)
-				}
-				return apply()
-			})
+			p.store.Set(fault.On(fault.Notice, func(func() error) error {
+				time.Sleep(3 * time.Second)
+				return fault.Refused(fault.Notice)
+			}))
 		}
 		w.turns(a, b, time.Second, 20)
 		for i, took := range w.turns(a, b, time.Second, 40) {
@@ -255,25 +248,23 @@ func TestLock_SixteenAsk_FewQuestionsAHandOver(t *testing.T) {
 		{1, time.Second, 35, 20 * time.Millisecond, 40 * time.Millisecond},
 		{16, time.Second, 22, 240 * time.Millisecond, 600 * time.Millisecond},
 	} {
-		t.Run(fmt.Sprintf("%d, held for %v", c.waiters, c.hold), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				line := &takingTurns{w: w}
-				for range c.waiters + 1 {
-					line.enter(w.behindMongos())
-				}
-				line.run(c.hold, 3*(c.waiters+1))
-				asked := line.asked()
-				const n = 100
-				took := line.run(c.hold, n)
-				asked = line.asked() - asked
-				t.Logf("half took %v, all %v, %d questions", took[n/2], took[n-1], asked)
-				if took[n/2] > c.half || took[n*99/100] > c.most || asked > n*c.questions {
-					t.Errorf("half took %v, 99 of 100 %v, %d questions; want %v, %v, %d", took[n/2],
-						took[n*99/100],
-						asked, c.half, c.most, n*c.questions)
-				}
-				line.end()
-			})
+		runInBubble(t, fmt.Sprintf("%d, held for %v", c.waiters, c.hold), func(t *testing.T, w *world) {
+			line := &takingTurns{w: w}
+			for range c.waiters + 1 {
+				line.enter(w.behindMongos())
+			}
+			line.run(c.hold, 3*(c.waiters+1))
+			asked := line.asked()
+			const n = 100
+			took := line.run(c.hold, n)
+			asked = line.asked() - asked
+			t.Logf("half took %v, all %v, %d questions", took[n/2], took[n-1], asked)
+			if took[n/2] > c.half || took[n*99/100] > c.most || asked > n*c.questions {
+				t.Errorf("half took %v, 99 of 100 %v, %d questions; want %v, %v, %d", took[n/2],
+					took[n*99/100],
+					asked, c.half, c.most, n*c.questions)
+			}
+			line.end()
 		})
 	}
 }
@@ -304,34 +295,32 @@ func (w *world) behindMongos() *proc {
 // it.
 func TestLock_SixteenReadersAsk_AllAreAtHand(t *testing.T) {
 	for _, hold := range []time.Duration{20 * time.Millisecond, time.Second, 10 * time.Second} {
-		t.Run(hold.String(), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				var procs []*proc
-				for range 17 {
-					procs = append(procs, w.behindMongos())
+		runInBubble(t, hold.String(), func(t *testing.T, w *world) {
+			var procs []*proc
+			for range 17 {
+				procs = append(procs, w.behindMongos())
+			}
+			for round := range 12 {
+				g := w.wantTurn(procs[round].queue("a"))
+				var readers []<-chan turn
+				for i := range 16 {
+					readers = append(readers, procs[(round+1+i*(1+round%5))%17].queue("a", distlock.Shared()))
+					time.Sleep(5 * time.Millisecond)
 				}
-				for round := range 12 {
-					g := w.wantTurn(procs[round].queue("a"))
-					var readers []<-chan turn
-					for i := range 16 {
-						readers = append(readers, procs[(round+1+i*(1+round%5))%17].queue("a", distlock.Shared()))
-						time.Sleep(5 * time.Millisecond)
-					}
-					time.Sleep(hold)
+				time.Sleep(hold)
+				w.release(g)
+				begun := time.Now()
+				var guards []*distlock.TryGuard
+				for _, next := range readers {
+					guards = append(guards, w.wantTurn(next))
+				}
+				if late, most := time.Since(begun), 10*write+hold/16; round > 2 && late > most {
+					t.Errorf("round %d: all have it after %v, want %v", round, late, most)
+				}
+				for _, g := range guards {
 					w.release(g)
-					begun := time.Now()
-					var guards []*distlock.TryGuard
-					for _, next := range readers {
-						guards = append(guards, w.wantTurn(next))
-					}
-					if late, most := time.Since(begun), 10*write+hold/16; round > 2 && late > most {
-						t.Errorf("round %d: all have it after %v, want %v", round, late, most)
-					}
-					for _, g := range guards {
-						w.release(g)
-					}
 				}
-			})
+			}
 		})
 	}
 }
@@ -343,22 +332,20 @@ func TestLock_OneLongTurn_TheNextAreQuick(t *testing.T) {
 		waiters    int
 		long, most time.Duration
 	}{{4, 10 * time.Minute, 2 * time.Second}, {16, time.Minute, 4 * time.Second}} {
-		t.Run(fmt.Sprintf("%d waited for %v", c.waiters, c.long), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				line := &takingTurns{w: w}
-				for range c.waiters + 1 {
-					line.enter(w.behindMongos())
-				}
-				line.run(0, 2*c.waiters)
-				line.run(c.long, 1)
-				line.run(0, c.waiters)
-				begun := time.Now()
-				took := line.run(0, 3*c.waiters)
-				if all := time.Since(begun); all > c.most {
-					t.Errorf("three rounds took %v, want %v: %v", all, c.most, took)
-				}
-				line.end()
-			})
+		runInBubble(t, fmt.Sprintf("%d waited for %v", c.waiters, c.long), func(t *testing.T, w *world) {
+			line := &takingTurns{w: w}
+			for range c.waiters + 1 {
+				line.enter(w.behindMongos())
+			}
+			line.run(0, 2*c.waiters)
+			line.run(c.long, 1)
+			line.run(0, c.waiters)
+			begun := time.Now()
+			took := line.run(0, 3*c.waiters)
+			if all := time.Since(begun); all > c.most {
+				t.Errorf("three rounds took %v, want %v: %v", all, c.most, took)
+			}
+			line.end()
 		})
 	}
 }

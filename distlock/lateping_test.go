@@ -79,22 +79,20 @@ func TestGuard_LostPingsAppliedLate_KeepsTheLock(t *testing.T) {
 		"as soon as it heals": 0, "after the next ten pings": 51 * time.Second,
 		"after 10 min": 10 * time.Minute, "after an hour": time.Hour,
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				p, line := w.startLate()
-				g := p.mustTry("a")
-				line.silence(14 * time.Second)
-				time.Sleep(later)
-				if n := line.deliver(); n < 2 {
-					t.Fatalf("%d pings were lost, want some", n)
-				}
-				time.Sleep(time.Minute)
-				assert.NoErr(t, g.Err(), "the guard")
-				if beat := p.Stats(); beat.Processes != 0 {
-					t.Errorf("%d process ids were given up", beat.Processes)
-				}
-				assert.NoErr(t, g.Release())
-			})
+		runInBubble(t, name, func(t *testing.T, w *world) {
+			p, line := w.startLate()
+			g := p.mustTry("a")
+			line.silence(14 * time.Second)
+			time.Sleep(later)
+			if n := line.deliver(); n < 2 {
+				t.Fatalf("%d pings were lost, want some", n)
+			}
+			time.Sleep(time.Minute)
+			assert.NoErr(t, g.Err(), "the guard")
+			if beat := p.Stats(); beat.Processes != 0 {
+				t.Errorf("%d process ids were given up", beat.Processes)
+			}
+			assert.NoErr(t, g.Release())
 		})
 	}
 }
@@ -141,9 +139,7 @@ func TestClose_PingAppliedLate_HoldsNothing(t *testing.T) {
 		if w.mem.Document(catalog.PingsCollection, id) == nil {
 			t.Fatal("no late ping was carried out")
 		}
-		if _, err := other.try("a"); err != nil {
-			t.Errorf("the lock after Close: %v", err)
-		}
+		assert.NoErr(t, assert.Err(other.try("a")), "the lock after Close")
 		time.Sleep(5 * 24 * time.Hour)
 		synctest.Wait()
 		if raw := w.mem.Document(catalog.PingsCollection, id); raw != nil {

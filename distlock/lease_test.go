@@ -177,17 +177,15 @@ func TestLease_ProcessDies_TheEarlierOfTheTwo(t *testing.T) {
 		"Short": {lifeTime, lifeTime, lifeTime + 10*time.Second},
 		"Long":  {24 * time.Hour, takeoverTime - pingTime, takeoverTime + time.Minute},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				a, b := w.start(nil), w.start(nil)
-				g := a.mustTry("a", distlock.Lease(c.life))
-				a.kill()
-				_, took := b.until("a", 2*time.Second, 2*takeoverTime)
-				if took < c.least || took > c.most {
-					t.Errorf("taken after %v, want %v to %v", took, c.least, c.most)
-				}
-				wantErr(t, g.Err(), distlock.ErrLockLost)
-			})
+		runInBubble(t, name, func(t *testing.T, w *world) {
+			a, b := w.start(nil), w.start(nil)
+			g := a.mustTry("a", distlock.Lease(c.life))
+			a.kill()
+			_, took := b.until("a", 2*time.Second, 2*takeoverTime)
+			if took < c.least || took > c.most {
+				t.Errorf("taken after %v, want %v to %v", took, c.least, c.most)
+			}
+			wantErr(t, g.Err(), distlock.ErrLockLost)
 		})
 	}
 }
@@ -248,12 +246,10 @@ func TestLease_BadUse_IsRefused(t *testing.T) {
 		plain := a.mustTry("plain")
 		wantErr(t, plain.Renew(t.Context()), distlock.ErrBadOption)
 		wantErr(t, (*distlock.TryGuard)(nil).Renew(t.Context()), distlock.ErrBadOption)
-		a.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Op == fault.Renew {
-				time.Sleep(20 * time.Millisecond)
-			}
+		a.store.Set(fault.On(fault.Renew, func(apply func() error) error {
+			time.Sleep(20 * time.Millisecond)
 			return apply()
-		})
+		}))
 		_, err := a.try("a", distlock.Lease(70*time.Millisecond)) // trusted for 52.5 ms
 		wantErr(t, err, distlock.ErrBadOption)
 		if err == nil || !strings.Contains(err.Error(), "round trips of 20ms") {

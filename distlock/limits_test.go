@@ -205,50 +205,48 @@ func asked(t *testing.T, a asking, answered int, hang fault.Hook, grace time.Dur
 // be held; a Release that is under way returns with it, and tells the truth.
 func TestClose_ServerHangs_ReturnsInTime(t *testing.T) {
 	for store, hang := range hangs {
-		t.Run(store, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				other, p := w.start(nil), w.start(nil)
-				other.mustTry("theirs")
-				p.mustTry("kept")
-				refused, hanging := p.mustTry("refused"), p.mustTry("hanging")
-				ended := make(chan error, 4)
-				go func() { _, err := p.Lock("theirs").Lock(context.Background()); ended <- err }()
-				p.store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
-					if call.Subject == "refused" {
-						return fault.Refused(call.Op)
-					}
-					return hang.hook(ctx, call, apply)
-				})
-				go func() { ended <- refused.Release() }() // in its pause
-				go func() { ended <- hanging.Release() }()
-				go func() { _, err := p.Lock("free").TryLock(context.Background()); ended <- err }()
-				time.Sleep(time.Second)
-				ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
-				defer cancel()
-				start := time.Now()
-				err := p.Close(ctx)
-				if took := time.Since(start); took > 100*time.Millisecond+2*hang.grace {
-					t.Errorf("close took %v, want 100ms", took)
+		runInBubble(t, store, func(t *testing.T, w *world) {
+			other, p := w.start(nil), w.start(nil)
+			other.mustTry("theirs")
+			p.mustTry("kept")
+			refused, hanging := p.mustTry("refused"), p.mustTry("hanging")
+			ended := make(chan error, 4)
+			go func() { _, err := p.Lock("theirs").Lock(context.Background()); ended <- err }()
+			p.store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
+				if call.Subject == "refused" {
+					return fault.Refused(call.Op)
 				}
-				for _, name := range []string{"kept", "refused", "hanging"} {
-					if err == nil || !strings.Contains(err.Error(), name) {
-						t.Errorf("close says %v, want that %s may still be held", err, name)
-					}
-				}
-				time.Sleep(2 * hang.grace)
-				synctest.Wait()
-				defer time.Sleep(time.Minute) // the deaf ends
-				for range 4 {
-					select {
-					case err := <-ended:
-						if err == nil {
-							t.Error("a call that was under way says that all is well")
-						}
-					default:
-						t.Error("a call that was under way goes on after Close")
-					}
-				}
+				return hang.hook(ctx, call, apply)
 			})
+			go func() { ended <- refused.Release() }() // in its pause
+			go func() { ended <- hanging.Release() }()
+			go func() { _, err := p.Lock("free").TryLock(context.Background()); ended <- err }()
+			time.Sleep(time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+			defer cancel()
+			start := time.Now()
+			err := p.Close(ctx)
+			if took := time.Since(start); took > 100*time.Millisecond+2*hang.grace {
+				t.Errorf("close took %v, want 100ms", took)
+			}
+			for _, name := range []string{"kept", "refused", "hanging"} {
+				if err == nil || !strings.Contains(err.Error(), name) {
+					t.Errorf("close says %v, want that %s may still be held", err, name)
+				}
+			}
+			time.Sleep(2 * hang.grace)
+			synctest.Wait()
+			defer time.Sleep(time.Minute) // the deaf ends
+			for range 4 {
+				select {
+				case err := <-ended:
+					if err == nil {
+						t.Error("a call that was under way says that all is well")
+					}
+				default:
+					t.Error("a call that was under way goes on after Close")
+				}
+			}
 		})
 	}
 }
@@ -257,33 +255,31 @@ func TestClose_ServerHangs_ReturnsInTime(t *testing.T) {
 // context that never ends.
 func TestClose_ServerHangs_NothingGoesOn(t *testing.T) {
 	for store, hang := range hangs {
-		t.Run(store, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				p := w.start(nil)
-				own := p.mustTry("own", distlock.Lease(time.Hour))
-				p.store.Set(hang.hook)
-				var under sync.Map
-				for i, a := range slices.Concat(waits, asks, asks) { // of two renewals one waits for the other
-					under.Store(i, a.name)
-					go func() {
-						if err := a.call(context.Background(), p, own); err == nil {
-							t.Errorf("%s says that all is well", a.name)
-						}
-						under.Delete(i)
-					}()
-				}
-				time.Sleep(time.Second)
-				ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
-				defer cancel()
-				_ = p.Close(ctx)
-				time.Sleep(2 * hang.grace)
-				synctest.Wait()
-				under.Range(func(_, name any) bool {
-					t.Errorf("%s goes on after Close", name)
-					return true
-				})
-				time.Sleep(time.Minute) // the deaf ends
+		runInBubble(t, store, func(t *testing.T, w *world) {
+			p := w.start(nil)
+			own := p.mustTry("own", distlock.Lease(time.Hour))
+			p.store.Set(hang.hook)
+			var under sync.Map
+			for i, a := range slices.Concat(waits, asks, asks) { // of two renewals one waits for the other
+				under.Store(i, a.name)
+				go func() {
+					if err := a.call(context.Background(), p, own); err == nil {
+						t.Errorf("%s says that all is well", a.name)
+					}
+					under.Delete(i)
+				}()
+			}
+			time.Sleep(time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+			defer cancel()
+			_ = p.Close(ctx)
+			time.Sleep(2 * hang.grace)
+			synctest.Wait()
+			under.Range(func(_, name any) bool {
+				t.Errorf("%s goes on after Close", name)
+				return true
 			})
+			time.Sleep(time.Minute) // the deaf ends
 		})
 	}
 }
@@ -294,50 +290,44 @@ func TestClose_ServerHangs_NothingGoesOn(t *testing.T) {
 func TestClose_ContextHasEnded_StillGivesBack(t *testing.T) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
-	t.Run("healthy", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			other, p := w.start(nil), w.start(nil)
-			p.mustTry("a")
-			other.mustTry("b")
-			waited := make(chan error, 1)
-			go func() { _, err := p.Lock("b").Lock(context.Background()); waited <- err }()
-			synctest.Wait()
-			id := p.Process()
-			assert.NoErr(t, p.Close(ended), "close")
-			wantErr(t, <-waited, distlock.ErrClosed)
-			if w.lock("a").Held || len(w.lock("b").Waiters) > 0 {
-				t.Error("a lock or a place in a line was not given back")
-			}
-			if w.mem.Document(catalog.PingsCollection, id) != nil {
-				t.Error("the ping document is still there")
-			}
-		})
+	runInBubble(t, "healthy", func(t *testing.T, w *world) {
+		other, p := w.start(nil), w.start(nil)
+		p.mustTry("a")
+		other.mustTry("b")
+		waited := make(chan error, 1)
+		go func() { _, err := p.Lock("b").Lock(context.Background()); waited <- err }()
+		synctest.Wait()
+		id := p.Process()
+		assert.NoErr(t, p.Close(ended), "close")
+		wantErr(t, <-waited, distlock.ErrClosed)
+		if w.lock("a").Held || len(w.lock("b").Waiters) > 0 {
+			t.Error("a lock or a place in a line was not given back")
+		}
+		if w.mem.Document(catalog.PingsCollection, id) != nil {
+			t.Error("the ping document is still there")
+		}
 	})
-	t.Run("that of a guard, which Close ends", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			p := w.start(nil)
-			all := assert.Value(p.LockAll(t.Context(), []string{"a", "b"}))(t)
-			if err := p.Close(all.Context()); err != nil || w.lock("a").Held || w.lock("b").Held {
-				t.Errorf("close: %v, held %t, %t", err, w.lock("a").Held, w.lock("b").Held)
-			}
-		})
+	runInBubble(t, "that of a guard, which Close ends", func(t *testing.T, w *world) {
+		p := w.start(nil)
+		all := assert.Value(p.LockAll(t.Context(), []string{"a", "b"}))(t)
+		if err := p.Close(all.Context()); err != nil || w.lock("a").Held || w.lock("b").Held {
+			t.Errorf("close: %v, held %t, %t", err, w.lock("a").Held, w.lock("b").Held)
+		}
 	})
 	for store, hang := range hangs {
-		t.Run(store, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				p := w.start(nil)
-				p.mustTry("precious")
-				p.store.Set(hang.hook)
-				start := time.Now()
-				err := p.Close(ended)
-				if took := time.Since(start); took > commandTimeout+2*hang.grace {
-					t.Errorf("close took %v, want one command time-out", took)
-				}
-				if err == nil || !strings.Contains(err.Error(), "precious") {
-					t.Errorf("close: %v, want the lock that stays held named", err)
-				}
-				time.Sleep(time.Minute) // the deaf ends
-			})
+		runInBubble(t, store, func(t *testing.T, w *world) {
+			p := w.start(nil)
+			p.mustTry("precious")
+			p.store.Set(hang.hook)
+			start := time.Now()
+			err := p.Close(ended)
+			if took := time.Since(start); took > commandTimeout+2*hang.grace {
+				t.Errorf("close took %v, want one command time-out", took)
+			}
+			if err == nil || !strings.Contains(err.Error(), "precious") {
+				t.Errorf("close: %v, want the lock that stays held named", err)
+			}
+			time.Sleep(time.Minute) // the deaf ends
 		})
 	}
 }
@@ -349,27 +339,25 @@ func TestDo_ContextEnds_GivesBack(t *testing.T) {
 		"healthy": time.Second, "hanging": time.Second + commandTimeout,
 		"refused": time.Second + commandTimeout,
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				p := w.start(nil)
-				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-				defer cancel()
-				start := time.Now()
-				err := p.Do(ctx, "a", func(ctx context.Context, _ *distlock.TryGuard) error {
-					p.store.Set(map[string]fault.Hook{"hanging": obedient,
-						"refused": func(_ context.Context, call fault.Call, _ func() error) error {
-							return fault.Refused(call.Op)
-						}}[name])
-					<-ctx.Done()
-					return nil
-				})
-				if took := time.Since(start); took > limit {
-					t.Errorf("Do returned after %v, want %v", took, limit)
-				}
-				if free := !w.lock("a").Held; free != (err == nil) || free != (name == "healthy") {
-					t.Errorf("Do returned %v, free is %v", err, free)
-				}
+		runInBubble(t, name, func(t *testing.T, w *world) {
+			p := w.start(nil)
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			start := time.Now()
+			err := p.Do(ctx, "a", func(ctx context.Context, _ *distlock.TryGuard) error {
+				p.store.Set(map[string]fault.Hook{"hanging": obedient,
+					"refused": func(_ context.Context, call fault.Call, _ func() error) error {
+						return fault.Refused(call.Op)
+					}}[name])
+				<-ctx.Done()
+				return nil
 			})
+			if took := time.Since(start); took > limit {
+				t.Errorf("Do returned after %v, want %v", took, limit)
+			}
+			if free := !w.lock("a").Held; free != (err == nil) || free != (name == "healthy") {
+				t.Errorf("Do returned %v, free is %v", err, free)
+			}
 		})
 	}
 }
@@ -387,9 +375,7 @@ func TestClose_Again_IsBoundedByItsOwnContext(t *testing.T) {
 		defer cancel()
 		start := time.Now()
 		err := p.Close(ctx)
-		if took := time.Since(start); took != 100*time.Millisecond {
-			t.Errorf("closing again took %v, want 100ms", took)
-		}
+		assert.Equal(t, time.Since(start), 100*time.Millisecond, "closing again took %v, want 100ms (%v)")
 		wantErr(t, err, context.DeadlineExceeded)
 		if err := <-first; err == nil {
 			t.Error("the first Close says that all is well")
@@ -404,16 +390,14 @@ func TestLock_CrowdIsCancelled_ReturnsAtOnce(t *testing.T) {
 		holder, p := w.start(nil), w.start(nil)
 		g := holder.mustTry("a")
 		var now, most atomic.Int32
-		p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Op == fault.Release {
-				n := now.Add(1)
-				defer now.Add(-1)
-				for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
-				}
-				time.Sleep(100 * time.Millisecond)
+		p.store.Set(fault.On(fault.Release, func(apply func() error) error {
+			n := now.Add(1)
+			defer now.Add(-1)
+			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 			}
+			time.Sleep(100 * time.Millisecond)
 			return apply()
-		})
+		}))
 		ctx, cancel := context.WithCancel(context.Background())
 		const crowd = crowded
 		ended := make(chan error, crowd)
@@ -427,9 +411,7 @@ func TestLock_CrowdIsCancelled_ReturnsAtOnce(t *testing.T) {
 		for range crowd {
 			wantErr(t, <-ended, context.Canceled)
 		}
-		if took := time.Since(start); took != 0 {
-			t.Errorf("the crowd was gone after %v, want at once", took)
-		}
+		assert.Equal(t, time.Since(start), 0, "the crowd was gone after %v, want at once (%v)")
 		_ = g.Release() // granted to a waiter that has gone
 		time.Sleep((crowd/16 + 3) * 100 * time.Millisecond)
 		synctest.Wait()
@@ -447,27 +429,25 @@ func TestLock_CrowdIsCancelled_ReturnsAtOnce(t *testing.T) {
 // of every grant to the process, of those also that are over by then.
 func TestTryLock_SharedWhileAnotherWaits_IsNoGhost(t *testing.T) {
 	for _, notices := range []bool{true, false} {
-		t.Run(fmt.Sprintf("notices %v", notices), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				other, p := w.start(nil), w.start(nil)
-				if !notices {
-					p.withoutNotices()
-				}
-				g := other.mustTry("busy")
-				waits := p.queue("busy")
-				const locks = 100
-				for range locks {
-					w.release(p.mustTry("a", distlock.Shared()))
-					synctest.Wait()
-				}
-				time.Sleep(2 * pingTime)
-				assert.Equal(t, p.store.Count(fault.Release), locks, "%d releases for %d locks")
-				if beat := p.Stats(); beat.Late != 0 || beat.Ghosts != 0 {
-					t.Errorf("%d late releases and %d ghosts, want none", beat.Late, beat.Ghosts)
-				}
-				w.release(g)
-				w.release(w.wantTurn(waits))
-			})
+		runInBubble(t, fmt.Sprintf("notices %v", notices), func(t *testing.T, w *world) {
+			other, p := w.start(nil), w.start(nil)
+			if !notices {
+				p.withoutNotices()
+			}
+			g := other.mustTry("busy")
+			waits := p.queue("busy")
+			const locks = 100
+			for range locks {
+				w.release(p.mustTry("a", distlock.Shared()))
+				synctest.Wait()
+			}
+			time.Sleep(2 * pingTime)
+			assert.Equal(t, p.store.Count(fault.Release), locks, "%d releases for %d locks")
+			if beat := p.Stats(); beat.Late != 0 || beat.Ghosts != 0 {
+				t.Errorf("%d late releases and %d ghosts, want none", beat.Late, beat.Ghosts)
+			}
+			w.release(g)
+			w.release(w.wantTurn(waits))
 		})
 	}
 }

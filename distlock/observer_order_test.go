@@ -72,27 +72,25 @@ func TestObserver_BetweenAnyTwoSteps_TellsALifeInOrder(t *testing.T) {
 		"term over":  func(_ *proc, c *interruptedClock) { c.step(takeoverTime) },
 	} {
 		for step := int64(1); step <= 24; step++ {
-			t.Run(fmt.Sprint(name, " ", step), func(t *testing.T) {
-				inBubble(t, func(t *testing.T, w *world) {
-					c, d := &interruptedClock{steppedClock: steppedClock{Clock: clock.System()}}, &diary{}
-					p := w.startBy(c, func(cfg *distlock.Config) { cfg.Observer = d })
-					c.then = func() { disturb(p, c) }
-					c.left.Store(step)
-					g, err := p.try("a", distlock.Lease(time.Minute))
-					c.left.Store(0)
-					if err == nil {
-						_ = g.Release()
-					}
-					synctest.Wait()
-					_ = p.Close(context.Background())
-					events := d.take()
-					wantLives(t, events)
-					told := slices.ContainsFunc(events,
-						func(e distlock.Event) bool { return e.Kind == distlock.EventAcquired })
-					if told != (err == nil) {
-						t.Errorf("told as acquired: %t, and the call says %v", told, err)
-					}
-				})
+			runInBubble(t, fmt.Sprint(name, " ", step), func(t *testing.T, w *world) {
+				c, d := &interruptedClock{steppedClock: steppedClock{Clock: clock.System()}}, &diary{}
+				p := w.startBy(c, func(cfg *distlock.Config) { cfg.Observer = d })
+				c.then = func() { disturb(p, c) }
+				c.left.Store(step)
+				g, err := p.try("a", distlock.Lease(time.Minute))
+				c.left.Store(0)
+				if err == nil {
+					_ = g.Release()
+				}
+				synctest.Wait()
+				_ = p.Close(context.Background())
+				events := d.take()
+				wantLives(t, events)
+				told := slices.ContainsFunc(events,
+					func(e distlock.Event) bool { return e.Kind == distlock.EventAcquired })
+				if told != (err == nil) {
+					t.Errorf("told as acquired: %t, and the call says %v", told, err)
+				}
 			})
 		}
 	}

@@ -33,40 +33,36 @@ func TestOddDocument_EveryWayNamesTheField(t *testing.T) {
 		"fence is null":             {bson.E{Key: "fence", Value: nil}, "fence"},
 		"a permit without a limit":  {bson.E{Key: "waiters", Value: bson.A{waiter}}, "waiters.0.limit"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				p := w.start(nil)
-				doc := bson.D{{Key: "_id", Value: "a"}}
-				if c.field.Key != "state" {
-					doc = append(doc, bson.E{Key: "state", Value: int32(0)})
+		runInBubble(t, name, func(t *testing.T, w *world) {
+			p := w.start(nil)
+			doc := bson.D{{Key: "_id", Value: "a"}}
+			if c.field.Key != "state" {
+				doc = append(doc, bson.E{Key: "state", Value: int32(0)})
+			}
+			assert.Must(t, w.mem.Put(catalog.LocksCollection, append(doc, c.field)))
+			before := w.doc("a").String()
+			lock := p.Lock("a")
+			for way, try := range map[string]func() (*distlock.TryGuard, error){
+				"TryLock": func() (*distlock.TryGuard, error) { return lock.TryLock(t.Context()) },
+				"TryLock, Shared": func() (*distlock.TryGuard, error) {
+					return lock.TryLock(t.Context(), distlock.Shared())
+				},
+				"Lock": func() (*distlock.TryGuard, error) { return lock.Lock(t.Context()) },
+				"Lock, Permits": func() (*distlock.TryGuard, error) {
+					return lock.Lock(t.Context(), distlock.Permits(3), distlock.WaitAtMost(time.Hour))
+				},
+			} {
+				start := time.Now()
+				_, err := try()
+				var bad *distlock.MalformedError
+				if !errors.As(err, &bad) || bad.Field != c.at || bad.ID != "a" {
+					t.Errorf("%s: %v, want a *MalformedError of %s", way, err, c.at)
 				}
-				assert.Must(t, w.mem.Put(catalog.LocksCollection, append(doc, c.field)))
-				before := w.doc("a").String()
-				lock := p.Lock("a")
-				for way, try := range map[string]func() (*distlock.TryGuard, error){
-					"TryLock": func() (*distlock.TryGuard, error) { return lock.TryLock(t.Context()) },
-					"TryLock, Shared": func() (*distlock.TryGuard, error) {
-						return lock.TryLock(t.Context(), distlock.Shared())
-					},
-					"Lock": func() (*distlock.TryGuard, error) { return lock.Lock(t.Context()) },
-					"Lock, Permits": func() (*distlock.TryGuard, error) {
-						return lock.Lock(t.Context(), distlock.Permits(3), distlock.WaitAtMost(time.Hour))
-					},
-				} {
-					start := time.Now()
-					_, err := try()
-					var bad *distlock.MalformedError
-					if !errors.As(err, &bad) || bad.Field != c.at || bad.ID != "a" {
-						t.Errorf("%s: %v, want a *MalformedError of %s", way, err, c.at)
-					}
-					if took := time.Since(start); took > slack {
-						t.Errorf("%s took %v", way, took)
-					}
+				if took := time.Since(start); took > slack {
+					t.Errorf("%s took %v", way, took)
 				}
-				if after := w.doc("a").String(); after != before {
-					t.Errorf("changed\nbefore %s\nafter  %s", before, after)
-				}
-			})
+			}
+			assert.Equal(t, w.doc("a").String(), before, "changed\nbefore %[2]s\nafter  %[1]s")
 		})
 	}
 }
@@ -140,34 +136,32 @@ func TestRelease_OfOneOfSeveral_DamagedDocument_OthersKeepTheirs(t *testing.T) {
 		"rev a double": {Key: "rev", Value: 7.0}, "fence a text": {Key: "fence", Value: "x"},
 	} {
 		for _, lastFirst := range []bool{false, true} {
-			t.Run(fmt.Sprint(name, lastFirst), func(t *testing.T) {
-				inBubble(t, func(t *testing.T, w *world) {
-					p, q, third := w.start(nil), w.start(nil), w.start(nil)
-					leaves := p.mustTry("a", distlock.Permits(2))
-					stays := q.mustTry("a", distlock.Permits(2))
-					if lastFirst {
-						leaves, stays = stays, leaves
+			runInBubble(t, fmt.Sprint(name, lastFirst), func(t *testing.T, w *world) {
+				p, q, third := w.start(nil), w.start(nil), w.start(nil)
+				leaves := p.mustTry("a", distlock.Permits(2))
+				stays := q.mustTry("a", distlock.Permits(2))
+				if lastFirst {
+					leaves, stays = stays, leaves
+				}
+				var doc bson.D
+				assert.Must(t, bson.Unmarshal(w.doc("a"), &doc))
+				for i := range doc {
+					if doc[i].Key == damage.Key {
+						doc[i].Value = damage.Value
 					}
-					var doc bson.D
-					assert.Must(t, bson.Unmarshal(w.doc("a"), &doc))
-					for i := range doc {
-						if doc[i].Key == damage.Key {
-							doc[i].Value = damage.Value
-						}
+				}
+				assert.Must(t, w.mem.Put(catalog.LocksCollection, doc))
+				assert.NoErr(t, leaves.Release(), "release")
+				for _, how := range []distlock.Option{distlock.Shared(), distlock.Label("alone")} {
+					if g, err := third.try("a", how); err == nil {
+						t.Errorf("fence %d acquired beside fence %d, which is trusted: %v", g.Fence(), stays.Fence(),
+							stays.Err())
 					}
-					assert.Must(t, w.mem.Put(catalog.LocksCollection, doc))
-					assert.NoErr(t, leaves.Release(), "release")
-					for _, how := range []distlock.Option{distlock.Shared(), distlock.Label("alone")} {
-						if g, err := third.try("a", how); err == nil {
-							t.Errorf("fence %d acquired beside fence %d, which is trusted: %v", g.Fence(), stays.Fence(),
-								stays.Err())
-						}
-					}
-					assert.NoErr(t, stays.Release(), "release of the last")
-					if state := w.doc("a").Lookup("state"); state.AsInt64() != 0 {
-						t.Errorf("nobody holds it, and its state is %v", state)
-					}
-				})
+				}
+				assert.NoErr(t, stays.Release(), "release of the last")
+				if state := w.doc("a").Lookup("state"); state.AsInt64() != 0 {
+					t.Errorf("nobody holds it, and its state is %v", state)
+				}
 			})
 		}
 	}

@@ -40,9 +40,8 @@ func (w *world) fill(p *proc, name string, opts ...distlock.Option) (left func()
 		p.fellows = append(p.fellows, fellow)
 		leave = append(leave, w.stand(fellow, name, 1, opts))
 	}
-	if n := len(w.lock(name).Waiters); n != catalog.MaxWaiters {
-		w.t.Fatalf("%d stand in the line, want it full", n)
-	}
+	assert.MustEqual(w.t, len(w.lock(name).Waiters), catalog.MaxWaiters,
+		"%d stand in the line, want it full (%d)")
 	return func() {
 		for _, left := range leave {
 			left()
@@ -56,31 +55,29 @@ func TestLock_FullLineOfADeadProcess_IsWatchedAndCleared(t *testing.T) {
 	for name, opts := range map[string][]distlock.Option{
 		"exclusive": nil, "shared": {distlock.Shared()}, "permit": {distlock.Permits(1)},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				dead, b := w.start(quick), w.start(quick)
-				mine := opts
-				if name == "shared" { // readers wait behind a writer only
-					mine = nil
-				}
-				dead.mustTry("a", mine...)
-				left := w.fill(dead, "a", opts...)
-				dead.kill()
-				died := time.Now()
-				opts = append(slices.Clip(opts), distlock.WaitAtMost(time.Hour)) // for a test that fails
-				g := w.wantTurn(b.queue("a", opts...))
-				if took := time.Since(died); took < 110*time.Second-slack || took > 140*time.Second {
-					t.Errorf("it had the lock after %v, want the takeover time", took)
-				}
-				if n := b.store.Count(fault.Enter); n > 3 {
-					t.Errorf("it entered %d times, want when there was room only", n)
-				}
-				if l := w.lock("a"); len(l.Waiters) != 0 || len(l.Holders()) != 1 {
-					t.Errorf("%d hold it and %d wait, want the living alone", len(l.Holders()), len(l.Waiters))
-				}
-				w.release(g)
-				left()
-			})
+		runInBubble(t, name, func(t *testing.T, w *world) {
+			dead, b := w.start(quick), w.start(quick)
+			mine := opts
+			if name == "shared" { // readers wait behind a writer only
+				mine = nil
+			}
+			dead.mustTry("a", mine...)
+			left := w.fill(dead, "a", opts...)
+			dead.kill()
+			died := time.Now()
+			opts = append(slices.Clip(opts), distlock.WaitAtMost(time.Hour)) // for a test that fails
+			g := w.wantTurn(b.queue("a", opts...))
+			if took := time.Since(died); took < 110*time.Second-slack || took > 140*time.Second {
+				t.Errorf("it had the lock after %v, want the takeover time", took)
+			}
+			if n := b.store.Count(fault.Enter); n > 3 {
+				t.Errorf("it entered %d times, want when there was room only", n)
+			}
+			if l := w.lock("a"); len(l.Waiters) != 0 || len(l.Holders()) != 1 {
+				t.Errorf("%d hold it and %d wait, want the living alone", len(l.Holders()), len(l.Waiters))
+			}
+			w.release(g)
+			left()
 		})
 	}
 }
@@ -144,40 +141,38 @@ func TestAcquire_AnotherLimitOfADeadHolder_IsTaken(t *testing.T) {
 				asked == "three permits" || asked == "five permits") {
 				continue
 			}
-			t.Run(used+", then "+asked, func(t *testing.T) {
-				inBubble(t, func(t *testing.T, w *world) {
-					dead, b, c := w.start(nil), w.start(nil), w.start(nil)
-					dead.mustTry("tried", usedOpts...)
-					dead.mustTry("waited", usedOpts...)
-					died := time.Now()
-					dead.kill()
-					for _, p := range []*proc{b, c} { // the holder's ping is fresh
-						_, err := p.try("tried", askedOpts...)
+			runInBubble(t, used+", then "+asked, func(t *testing.T, w *world) {
+				dead, b, c := w.start(nil), w.start(nil), w.start(nil)
+				dead.mustTry("tried", usedOpts...)
+				dead.mustTry("waited", usedOpts...)
+				died := time.Now()
+				dead.kill()
+				for _, p := range []*proc{b, c} { // the holder's ping is fresh
+					_, err := p.try("tried", askedOpts...)
+					wantErr(t, err, distlock.ErrPermitMismatch)
+					_, err = p.Lock("tried").Lock(t.Context(), askedOpts...)
+					wantErr(t, err, distlock.ErrPermitMismatch)
+				}
+				time.Sleep(3 * pingTime) // it is not any more
+				waits := c.queue("waited", askedOpts...)
+				var g *distlock.TryGuard
+				var err error
+				for g == nil && time.Since(died) < 2*takeoverTime {
+					if g, err = b.try("tried", askedOpts...); g == nil {
 						wantErr(t, err, distlock.ErrPermitMismatch)
-						_, err = p.Lock("tried").Lock(t.Context(), askedOpts...)
-						wantErr(t, err, distlock.ErrPermitMismatch)
+						time.Sleep(pingTime)
 					}
-					time.Sleep(3 * pingTime) // it is not any more
-					waits := c.queue("waited", askedOpts...)
-					var g *distlock.TryGuard
-					var err error
-					for g == nil && time.Since(died) < 2*takeoverTime {
-						if g, err = b.try("tried", askedOpts...); g == nil {
-							wantErr(t, err, distlock.ErrPermitMismatch)
-							time.Sleep(pingTime)
-						}
-					}
-					if took := time.Since(died); g == nil || took < takeoverTime-pingTime-slack ||
-						took > takeoverTime+soon {
-						t.Fatalf("TryLock: %v after %v, want the takeover time", err, took)
-					}
-					w.release(g)
-					g = w.wantTurn(waits)
-					if took := time.Since(died); took > takeoverTime+soon {
-						t.Errorf("Lock had it after %v, want the takeover time", took)
-					}
-					w.release(g)
-				})
+				}
+				if took := time.Since(died); g == nil || took < takeoverTime-pingTime-slack ||
+					took > takeoverTime+soon {
+					t.Fatalf("TryLock: %v after %v, want the takeover time", err, took)
+				}
+				w.release(g)
+				g = w.wantTurn(waits)
+				if took := time.Since(died); took > takeoverTime+soon {
+					t.Errorf("Lock had it after %v, want the takeover time", took)
+				}
+				w.release(g)
 			})
 		}
 	}
@@ -226,9 +221,7 @@ func TestLock_AnotherLimitOfASilentHolder_LivesAgain_IsTold(t *testing.T) {
 		bounded := c.queue("a", distlock.WaitAtMost(time.Minute))
 		got := <-bounded
 		wantErr(t, got.err, distlock.ErrPermitMismatch)
-		if got.after != time.Minute {
-			t.Errorf("told after %v, want one minute", got.after)
-		}
+		assert.Equal(t, got.after, time.Minute, "told after %v, want one minute (%v)")
 		w.wantWaiting(done)
 		a.store.Set(nil)
 		start := time.Now()
@@ -364,29 +357,27 @@ func TestLock_RefusedWithoutAReasonThatShows_Pauses(t *testing.T) {
 	for name, refusal := range map[string]error{
 		"full": catalog.ErrQueueFull, "limit": &catalog.PermitMismatchError{Name: "a", Recorded: 3},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				p := w.start(nil)
-				w.release(p.mustTry("a"))
-				p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-					if call.Op != fault.Enter {
-						return apply()
-					}
-					if p.store.Count(fault.Enter) > 100_000 {
-						return errors.New("it does not pause")
-					}
-					return refusal
-				})
-				done := p.queue("a", distlock.WaitAtMost(time.Hour))
-				got := <-done
-				if !errors.Is(got.err, distlock.ErrHeld) && !errors.Is(got.err, distlock.ErrPermitMismatch) ||
-					got.after != time.Hour {
-					t.Errorf("after %v: %v", got.after, got.err)
+		runInBubble(t, name, func(t *testing.T, w *world) {
+			p := w.start(nil)
+			w.release(p.mustTry("a"))
+			p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+				if call.Op != fault.Enter {
+					return apply()
 				}
-				if n := p.store.Count(fault.Enter); n > 2_500 {
-					t.Errorf("it entered %d times in an hour", n)
+				if p.store.Count(fault.Enter) > 100_000 {
+					return errors.New("it does not pause")
 				}
+				return refusal
 			})
+			done := p.queue("a", distlock.WaitAtMost(time.Hour))
+			got := <-done
+			if !errors.Is(got.err, distlock.ErrHeld) && !errors.Is(got.err, distlock.ErrPermitMismatch) ||
+				got.after != time.Hour {
+				t.Errorf("after %v: %v", got.after, got.err)
+			}
+			if n := p.store.Count(fault.Enter); n > 2_500 {
+				t.Errorf("it entered %d times in an hour", n)
+			}
 		})
 	}
 }
@@ -411,29 +402,28 @@ func TestLock_StepAgainstTheDeadLost_GoesOn(t *testing.T) {
 	for name, build := range ways {
 		for _, op := range []fault.Op{fault.Condemn, fault.Evict} {
 			for _, applied := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%s, %s, applied %v", name, op, applied), func(t *testing.T) {
-					inBubble(t, func(t *testing.T, w *world) {
-						dead, b := w.start(quick), w.start(quick)
-						left := build(w, dead)
-						dead.kill()
-						time.Sleep(30 * time.Second)
-						var lost atomic.Int32 // a command may outlive its caller
-						b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-							if call.Op != op || lost.Add(1) > 2 {
-								return apply()
-							}
-							if applied {
-								_ = apply()
-							}
-							return fault.Lost(op)
-						})
-						start := time.Now()
-						w.release(w.wantTurn(b.queue("a", distlock.WaitAtMost(time.Hour))))
-						if took := time.Since(start); lost.Load() == 0 || took > 2*time.Minute+2*soon {
-							t.Errorf("it had the lock after %v, %d times sent", took, lost.Load())
+				title := fmt.Sprintf("%s, %s, applied %v", name, op, applied)
+				runInBubble(t, title, func(t *testing.T, w *world) {
+					dead, b := w.start(quick), w.start(quick)
+					left := build(w, dead)
+					dead.kill()
+					time.Sleep(30 * time.Second)
+					var lost atomic.Int32 // a command may outlive its caller
+					b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+						if call.Op != op || lost.Add(1) > 2 {
+							return apply()
 						}
-						left()
+						if applied {
+							_ = apply()
+						}
+						return fault.Lost(op)
 					})
+					start := time.Now()
+					w.release(w.wantTurn(b.queue("a", distlock.WaitAtMost(time.Hour))))
+					if took := time.Since(start); lost.Load() == 0 || took > 2*time.Minute+2*soon {
+						t.Errorf("it had the lock after %v, %d times sent", took, lost.Load())
+					}
+					left()
 				})
 			}
 		}

@@ -14,12 +14,9 @@ import (
 
 // noPings makes a process silent although it lives.
 func (p *proc) noPings() {
-	p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-		if call.Op == fault.Ping {
-			return fault.Lost(call.Op)
-		}
-		return apply()
-	})
+	p.store.Set(fault.On(fault.Ping, func(func() error) error {
+		return fault.Lost(fault.Ping)
+	}))
 }
 
 // A release grants the lock to the first in line that lives: one that has missed two pings is
@@ -27,29 +24,27 @@ func (p *proc) noPings() {
 func TestLock_FirstWaiterDied_ReleaseGrantsToTheNext(t *testing.T) {
 	for _, after := range []time.Duration{70 * time.Second, 2 * time.Minute, 10 * time.Minute} {
 		for _, before := range []time.Duration{0, 7 * time.Second, 25 * time.Second} { // of its death
-			t.Run(after.String()+" "+before.String(), func(t *testing.T) {
-				inBubble(t, func(t *testing.T, w *world) {
-					a, b, c, d := w.start(nil), w.start(nil), w.start(nil), w.start(nil)
-					g := a.mustTry("a")
-					b.queue("a")
-					time.Sleep(time.Second)
-					second, third := c.queue("a"), d.queue("a")
-					time.Sleep(5*time.Minute + before)
-					b.kill()
-					time.Sleep(after)
-					w.wantWaiting(second)
-					w.release(g)
-					got := make(chan struct{})
-					go func() { w.release(w.wantTurn(second)); close(got) }()
-					time.Sleep(6 * time.Second)
-					synctest.Wait()
-					select {
-					case <-got:
-					default:
-						t.Fatalf("it stands for the dead: %v", w.doc("a"))
-					}
-					w.release(w.wantTurn(third))
-				})
+			runInBubble(t, after.String()+" "+before.String(), func(t *testing.T, w *world) {
+				a, b, c, d := w.start(nil), w.start(nil), w.start(nil), w.start(nil)
+				g := a.mustTry("a")
+				b.queue("a")
+				time.Sleep(time.Second)
+				second, third := c.queue("a"), d.queue("a")
+				time.Sleep(5*time.Minute + before)
+				b.kill()
+				time.Sleep(after)
+				w.wantWaiting(second)
+				w.release(g)
+				got := make(chan struct{})
+				go func() { w.release(w.wantTurn(second)); close(got) }()
+				time.Sleep(6 * time.Second)
+				synctest.Wait()
+				select {
+				case <-got:
+				default:
+					t.Fatalf("it stands for the dead: %v", w.doc("a"))
+				}
+				w.release(w.wantTurn(third))
 			})
 		}
 	}
@@ -93,41 +88,39 @@ func TestLock_ServerWasAway_NobodyIsPassedOver(t *testing.T) {
 		3 * time.Minute,
 		4 * time.Minute, 5 * time.Minute, 8 * time.Minute,
 	} {
-		t.Run(away.String(), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				ps := make([]*proc, 6)
-				for i := range ps {
-					ps[i] = w.start(nil)
-					time.Sleep(5 * time.Second)
+		runInBubble(t, away.String(), func(t *testing.T, w *world) {
+			ps := make([]*proc, 6)
+			for i := range ps {
+				ps[i] = w.start(nil)
+				time.Sleep(5 * time.Second)
+			}
+			ps[0].mustTry("a")
+			for _, p := range ps[1:] {
+				p.queue("a")
+				time.Sleep(time.Second)
+			}
+			time.Sleep(5 * time.Minute)
+			before := processes(w)
+			for _, p := range ps {
+				p.kill()
+			}
+			time.Sleep(away)
+			for _, p := range ps {
+				p.store.Set(nil)
+			}
+			evicted := 0
+			for range 300 {
+				time.Sleep(time.Second)
+				if !slices.Equal(before, processes(w)) {
+					evicted++
 				}
-				ps[0].mustTry("a")
-				for _, p := range ps[1:] {
-					p.queue("a")
-					time.Sleep(time.Second)
-				}
-				time.Sleep(5 * time.Minute)
-				before := processes(w)
-				for _, p := range ps {
-					p.kill()
-				}
-				time.Sleep(away)
-				for _, p := range ps {
-					p.store.Set(nil)
-				}
-				evicted := 0
-				for range 300 {
-					time.Sleep(time.Second)
-					if !slices.Equal(before, processes(w)) {
-						evicted++
-					}
-				}
-				for _, p := range ps {
-					evicted += p.store.Count(fault.Evict)
-				}
-				if evicted > 0 {
-					t.Errorf("somebody was passed over: %s", w.doc("a"))
-				}
-			})
+			}
+			for _, p := range ps {
+				evicted += p.store.Count(fault.Evict)
+			}
+			if evicted > 0 {
+				t.Errorf("somebody was passed over: %s", w.doc("a"))
+			}
 		})
 	}
 }

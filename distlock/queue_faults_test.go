@@ -28,26 +28,24 @@ func TestLock_NoticesFail_GrantIsFound(t *testing.T) {
 			return ctx.Err()
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				a, b := w.start(nil), w.start(nil)
-				b.store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
-					if call.Op == fault.Notice {
-						return next(ctx, apply)
-					}
-					return apply()
-				})
-				g := a.mustTry("a")
-				done := b.queue("a")
-				time.Sleep(10 * time.Second)
-				start := time.Now()
-				w.release(g)
-				g = w.wantTurn(done)
-				if took := time.Since(start); took > pingTime+pingTime/10+time.Second {
-					t.Errorf("the grant was found after %v, want one interval", took)
+		runInBubble(t, name, func(t *testing.T, w *world) {
+			a, b := w.start(nil), w.start(nil)
+			b.store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
+				if call.Op == fault.Notice {
+					return next(ctx, apply)
 				}
-				w.release(g)
+				return apply()
 			})
+			g := a.mustTry("a")
+			done := b.queue("a")
+			time.Sleep(10 * time.Second)
+			start := time.Now()
+			w.release(g)
+			g = w.wantTurn(done)
+			if took := time.Since(start); took > pingTime+pingTime/10+time.Second {
+				t.Errorf("the grant was found after %v, want one interval", took)
+			}
+			w.release(g)
 		})
 	}
 }
@@ -91,9 +89,8 @@ func TestLock_WaiterInTheMiddleDies_PassedOverWhileHolderLives(t *testing.T) {
 		lost, last := dead.queue("a"), c.queue("a")
 		dead.kill()
 		time.Sleep(pingTime)
-		if n := len(w.lock("a").Waiters); n != 2 {
-			t.Fatalf("%d wait, want both: nobody has missed two pings", n)
-		}
+		assert.MustEqual(t, len(w.lock("a").Waiters), 2,
+			"%d wait, want both: nobody has missed two pings (%d)")
 		time.Sleep(3 * pingTime)
 		if l := w.lock("a"); len(l.Waiters) != 1 || l.Process != a.Process() {
 			t.Errorf("%d wait, %s holds it; want one and the living holder", len(l.Waiters), l.Process)
@@ -194,9 +191,8 @@ func TestLock_GivesUpWithoutServer_LeavesNoGhost(t *testing.T) {
 		time.Sleep(time.Minute)
 		b.store.Set(nil) // the server is back
 		time.Sleep(2 * pingTime)
-		if n := len(w.lock("a").Waiters); n != 1 {
-			t.Errorf("%d wait, want only the one that did not give up", n)
-		}
+		assert.Equal(t, len(w.lock("a").Waiters), 1,
+			"%d wait, want only the one that did not give up (%d)")
 		w.release(g)
 		w.release(w.wantTurn(next))
 	})

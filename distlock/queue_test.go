@@ -2,7 +2,6 @@ package distlock_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -20,12 +19,9 @@ import (
 
 // withoutNotices makes a process ask for its grants, as where there are no change streams.
 func (p *proc) withoutNotices() *proc {
-	p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-		if call.Op == fault.GrantStream {
-			return catalog.ErrNoGrantStream
-		}
-		return apply()
-	})
+	p.store.Set(fault.On(fault.GrantStream, func(func() error) error {
+		return catalog.ErrNoGrantStream
+	}))
 	return p
 }
 
@@ -82,36 +78,34 @@ func (w *world) release(g *distlock.TryGuard) {
 // by asking.
 func TestLock_ManyProcesses_FirstComeFirstServed(t *testing.T) {
 	for _, notices := range []bool{true, false} {
-		t.Run(fmt.Sprintf("notices %v", notices), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				holder := w.start(nil)
-				g := holder.mustTry("a")
-				procs := make([]*proc, 5)
-				for i := range procs {
-					procs[i] = w.start(nil)
-					if !notices {
-						procs[i].withoutNotices()
-					}
+		runInBubble(t, fmt.Sprintf("notices %v", notices), func(t *testing.T, w *world) {
+			holder := w.start(nil)
+			g := holder.mustTry("a")
+			procs := make([]*proc, 5)
+			for i := range procs {
+				procs[i] = w.start(nil)
+				if !notices {
+					procs[i].withoutNotices()
 				}
-				var turns []<-chan turn
-				for i := range 40 {
-					turns = append(turns, procs[i*7%5].queue("a"))
-					time.Sleep(time.Second)
-				}
-				last := g.Fence()
-				for i, done := range turns {
-					w.release(g)
-					g = w.wantTurn(done)
-					if g.Fence() <= last {
-						t.Fatalf("turn %d: fence %d after %d", i, g.Fence(), last)
-					}
-					last = g.Fence()
-					if i+1 < len(turns) {
-						w.wantWaiting(turns[i+1])
-					}
-				}
+			}
+			var turns []<-chan turn
+			for i := range 40 {
+				turns = append(turns, procs[i*7%5].queue("a"))
+				time.Sleep(time.Second)
+			}
+			last := g.Fence()
+			for i, done := range turns {
 				w.release(g)
-			})
+				g = w.wantTurn(done)
+				if g.Fence() <= last {
+					t.Fatalf("turn %d: fence %d after %d", i, g.Fence(), last)
+				}
+				last = g.Fence()
+				if i+1 < len(turns) {
+					w.wantWaiting(turns[i+1])
+				}
+			}
+			w.release(g)
 		})
 	}
 }
@@ -120,30 +114,28 @@ func TestLock_ManyProcesses_FirstComeFirstServed(t *testing.T) {
 // waiters.
 func TestLock_HandOver_TwoCommands(t *testing.T) {
 	for _, n := range []int{1, 16, 64} {
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				p := w.start(nil)
-				g := p.mustTry("a")
-				warm := p.queue("a") // opens the stream of notices
+		runInBubble(t, fmt.Sprint(n), func(t *testing.T, w *world) {
+			p := w.start(nil)
+			g := p.mustTry("a")
+			warm := p.queue("a") // opens the stream of notices
+			w.release(g)
+			g = w.wantTurn(warm)
+			before := p.store.Total() - p.store.Count(fault.Notice) // Next is no command
+			var turns []<-chan turn
+			for range n {
+				turns = append(turns, p.queue("a"))
+			}
+			for _, done := range turns {
+				start := time.Now()
 				w.release(g)
-				g = w.wantTurn(warm)
-				before := p.store.Total() - p.store.Count(fault.Notice) // Next is no command
-				var turns []<-chan turn
-				for range n {
-					turns = append(turns, p.queue("a"))
+				if g = w.wantTurn(done); time.Since(start) != 0 {
+					t.Errorf("handed over after %v, want at once", time.Since(start))
 				}
-				for _, done := range turns {
-					start := time.Now()
-					w.release(g)
-					if g = w.wantTurn(done); time.Since(start) != 0 {
-						t.Errorf("handed over after %v, want at once", time.Since(start))
-					}
-				}
-				if got := p.store.Total() - before - p.store.Count(fault.Notice); got > 2*n {
-					t.Errorf("%d commands for %d hand-overs, want 2 each", got, n)
-				}
-				w.release(g)
-			})
+			}
+			if got := p.store.Total() - before - p.store.Count(fault.Notice); got > 2*n {
+				t.Errorf("%d commands for %d hand-overs, want 2 each", got, n)
+			}
+			w.release(g)
 		})
 	}
 }
@@ -167,9 +159,7 @@ func TestLock_ThousandIdleWaiters_CostOfOne(t *testing.T) {
 			var wg sync.WaitGroup
 			for i := range waiters {
 				wg.Go(func() {
-					if _, err := b.Lock(fmt.Sprint(i % names)).Lock(ctx); !errors.Is(err, context.Canceled) {
-						t.Errorf("waiter %d: %v", i, err)
-					}
+					assert.Is(t, assert.Err(b.Lock(fmt.Sprint(i%names)).Lock(ctx)), context.Canceled)
 				})
 			}
 			time.Sleep(2 * time.Minute)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 )
 
@@ -44,9 +45,8 @@ func TestLock_GivesUpWhileTheHolderIsCondemned_NoDataRace(t *testing.T) {
 		wantErr(t, got.err, distlock.ErrHeld)
 		told.Store(true)
 		w.release(w.wantTurn(second))
-		if n := b.store.Count(fault.Condemn); n != 1 {
-			t.Errorf("%d processes condemned, want one although it had two places", n)
-		}
+		assert.Equal(t, b.store.Count(fault.Condemn), 1,
+			"%d processes condemned, want one although it had two places (%d)")
 	})
 }
 

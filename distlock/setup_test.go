@@ -34,6 +34,12 @@ func inBubble(t *testing.T, test func(t *testing.T, w *world)) {
 	locktest.InBubble(t, func(t *testing.T, w *locktest.World) { test(t, &world{w, t, w.Mem}) })
 }
 
+// runInBubble is inBubble for a subtest.
+func runInBubble(t *testing.T, name string, test func(t *testing.T, w *world)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { inBubble(t, test) })
+}
+
 // inBubbleAlone is inBubble for a test that counts what the whole program has: no other test runs.
 func inBubbleAlone(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()

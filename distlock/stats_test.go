@@ -57,9 +57,7 @@ func testStanding(t *testing.T, listening string, broken fault.Op) {
 		synctest.Wait()
 		want(1, 1, 0, listening)
 		time.Sleep(time.Hour)
-		if oldest := p.Stats().OldestWait; oldest != time.Hour {
-			t.Errorf("it has waited for %v, want 1h", oldest)
-		}
+		assert.Equal(t, p.Stats().OldestWait, time.Hour, "it has waited for %v, want 1h (%v)")
 		giveUp()
 		want(1, 0, 0, listening)
 		time.Sleep(3 * pingTime)
@@ -83,9 +81,7 @@ func TestStats_PingAgeAndSkew_ByTheClocks(t *testing.T) {
 		c := &steppedClock{Clock: clock.System()}
 		c.step(-time.Hour)
 		p := w.startBy(c, nil)
-		if skew := p.Stats().Skew; skew != time.Hour {
-			t.Errorf("skew is %v, want 1h: the server is ahead", skew)
-		}
+		assert.Equal(t, p.Stats().Skew, time.Hour, "skew is %v, want 1h: the server is ahead (%v)")
 		p.kill()
 		time.Sleep(5 * time.Minute)
 		s := p.Stats()

@@ -187,25 +187,19 @@ func TestTryLock_CondemnedByOneWhoDied_NextNeedNotWait(t *testing.T) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
 		a.mustTry("a")
 		a.kill()
-		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Op == fault.Overtake {
-				b.kill()
-				return fault.Refused(call.Op)
-			}
-			return apply()
-		})
+		b.store.Set(fault.On(fault.Overtake, func(func() error) error {
+			b.kill()
+			return fault.Refused(fault.Overtake)
+		}))
 		for range (takeoverTime + 2*time.Minute) / (20 * time.Second) {
 			if !errors.Is(assert.Err(b.try("a")), distlock.ErrHeld) {
 				break
 			}
 			time.Sleep(20 * time.Second)
 		}
-		if n := b.store.Count(fault.Overtake); n != 1 {
-			t.Fatalf("b tried to overtake %d times, want once: the test proves nothing", n)
-		}
-		if _, err := c.try("a"); err != nil {
-			t.Errorf("the first look of a third process: %v", err)
-		}
+		assert.MustEqual(t, b.store.Count(fault.Overtake), 1,
+			"b tried to overtake %d times, want once: the test proves nothing (%d)")
+		assert.NoErr(t, assert.Err(c.try("a")), "the first look of a third process")
 	})
 }
 
@@ -272,32 +266,30 @@ func TestTryLock_ForeignHolders(t *testing.T) {
 		"mongos 2.0": {int32(1), ping}, "mongos 2.6": {int32(2), ping}, "a shell": {2.0, ping},
 		"no ping": {int32(2), nil},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				p := w.start(func(c *distlock.Config) { c.Takeover, c.Ping = time.Minute, 5*time.Second })
-				assert.Must(t, w.mem.Put(catalog.LocksCollection,
-					bson.D{{Key: "_id", Value: "a"}, {Key: "state", Value: c.state},
-						{Key: "process", Value: "mongos:1"}, {Key: "ts", Value: bson.NewObjectID()},
-						{Key: "who", Value: "mongos:1:conn"}, {Key: "why", Value: "split"}}))
-				if c.ping != nil {
-					assert.Must(t, w.mem.Put(catalog.PingsCollection, c.ping))
-				}
-				before := w.mem.Document(catalog.PingsCollection, "mongos:1")
-				_, err := p.try("a")
-				if h := held(t, err); h.Process != "mongos:1" || h.Why != "split" ||
-					h.TakeoverIn < foreign-time.Minute {
-					t.Errorf("told %+v", h)
-				}
-				g, took := p.until("a", 10*time.Second, foreign+time.Minute)
-				if took < foreign || took > foreign+20*time.Second ||
-					!strings.HasPrefix(g.TakeoverEvidence(), "rule watch:") {
-					t.Errorf("took %v, want %v; on %q", took, foreign, g.TakeoverEvidence())
-				}
-				assert.NoErr(t, g.Verify(t.Context()))
-				if after := w.mem.Document(catalog.PingsCollection, "mongos:1"); !slices.Equal(before, after) {
-					t.Errorf("its ping was %v and is %v", before, after)
-				}
-			})
+		runInBubble(t, name, func(t *testing.T, w *world) {
+			p := w.start(func(c *distlock.Config) { c.Takeover, c.Ping = time.Minute, 5*time.Second })
+			assert.Must(t, w.mem.Put(catalog.LocksCollection,
+				bson.D{{Key: "_id", Value: "a"}, {Key: "state", Value: c.state},
+					{Key: "process", Value: "mongos:1"}, {Key: "ts", Value: bson.NewObjectID()},
+					{Key: "who", Value: "mongos:1:conn"}, {Key: "why", Value: "split"}}))
+			if c.ping != nil {
+				assert.Must(t, w.mem.Put(catalog.PingsCollection, c.ping))
+			}
+			before := w.mem.Document(catalog.PingsCollection, "mongos:1")
+			_, err := p.try("a")
+			if h := held(t, err); h.Process != "mongos:1" || h.Why != "split" ||
+				h.TakeoverIn < foreign-time.Minute {
+				t.Errorf("told %+v", h)
+			}
+			g, took := p.until("a", 10*time.Second, foreign+time.Minute)
+			if took < foreign || took > foreign+20*time.Second ||
+				!strings.HasPrefix(g.TakeoverEvidence(), "rule watch:") {
+				t.Errorf("took %v, want %v; on %q", took, foreign, g.TakeoverEvidence())
+			}
+			assert.NoErr(t, g.Verify(t.Context()))
+			if after := w.mem.Document(catalog.PingsCollection, "mongos:1"); !slices.Equal(before, after) {
+				t.Errorf("its ping was %v and is %v", before, after)
+			}
 		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 )
 
@@ -99,9 +100,7 @@ func TestErrors_OfAClosedManager_SayDistlockOnce(t *testing.T) {
 		mismatch := p.Break(t.Context(), "a", g.Fence()+1, "why")
 		inside := g.InTransaction(t.Context(),
 			func(context.Context) error { return g.Renew(t.Context()) })
-		if err := p.Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, p.Close(t.Context()))
 		_, holder := p.Lock("a").Holder(t.Context())
 		_, lock := p.Lock("a").Lock(t.Context())
 		for _, err := range []error{

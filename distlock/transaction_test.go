@@ -63,35 +63,33 @@ func TestInTransaction_Visitors_TwoRunsAtMost(t *testing.T) {
 		"requests to yield":     {nil, asking},
 		"another reader's work": {[]distlock.Option{distlock.Shared()}, transactions},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				p, other := w.start(nil), w.start(nil)
-				g := p.mustTry("a", c.hold...)
-				visit, over, gone := c.visit(w, other), make(chan struct{}), make(chan struct{})
-				go func() {
-					defer close(gone)
-					for {
-						select {
-						case <-over:
-							return
-						default:
-							visit()
-						}
+		runInBubble(t, name, func(t *testing.T, w *world) {
+			p, other := w.start(nil), w.start(nil)
+			g := p.mustTry("a", c.hold...)
+			visit, over, gone := c.visit(w, other), make(chan struct{}), make(chan struct{})
+			go func() {
+				defer close(gone)
+				for {
+					select {
+					case <-over:
+						return
+					default:
+						visit()
 					}
-				}()
-				runs, start := 0, time.Now()
-				err := g.InTransaction(t.Context(), func(context.Context) error {
-					runs++
-					time.Sleep(time.Second)
-					return nil
-				})
-				if err != nil || runs > 2 || time.Since(start) > 10*time.Second {
-					t.Errorf("%d runs in %v: %v", runs, time.Since(start), err)
 				}
-				close(over)
-				<-gone
-				w.release(g)
+			}()
+			runs, start := 0, time.Now()
+			err := g.InTransaction(t.Context(), func(context.Context) error {
+				runs++
+				time.Sleep(time.Second)
+				return nil
 			})
+			if err != nil || runs > 2 || time.Since(start) > 10*time.Second {
+				t.Errorf("%d runs in %v: %v", runs, time.Since(start), err)
+			}
+			close(over)
+			<-gone
+			w.release(g)
 		})
 	}
 }
@@ -234,9 +232,7 @@ func TestInTransaction_PutFirstInside_IsPartOfIt(t *testing.T) {
 				t.Errorf("ended with %v, it is first: %v", end, is)
 			}
 		}
-		if runs != 2 {
-			t.Errorf("%d runs, want one each", runs)
-		}
+		assert.Equal(t, runs, 2, "%d runs, want one each (%d)")
 		w.release(g)
 		w.release(w.wantTurn(second))
 		w.release(w.wantTurn(first))

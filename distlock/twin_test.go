@@ -191,19 +191,17 @@ func slowly(ops ...fault.Op) fault.Hook {
 // has found the twin, and its user has released what was lost.
 func TestTwin_SlowChoresOfTheOldOne_FreeNothing(t *testing.T) {
 	for phase := range 10 {
-		t.Run(fmt.Sprint(phase), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				old, third := w.start(often), w.start(often)
-				g := old.mustTry("a")
-				old.store.Set(slowly(fault.Held, fault.Hello))
-				releaseWhenLost(g)
-				time.Sleep(20*time.Second + time.Duration(phase)*time.Second)
-				_, kept := w.restore(g, often)
-				w.nobodyBut(kept, third, 2*time.Minute)
-				wantErr(t, g.Err(), catalog.ErrTwin)
-				assert.NoErr(t, old.Close(t.Context()), "close")
-				w.nobodyBut(kept, third, time.Minute)
-			})
+		runInBubble(t, fmt.Sprint(phase), func(t *testing.T, w *world) {
+			old, third := w.start(often), w.start(often)
+			g := old.mustTry("a")
+			old.store.Set(slowly(fault.Held, fault.Hello))
+			releaseWhenLost(g)
+			time.Sleep(20*time.Second + time.Duration(phase)*time.Second)
+			_, kept := w.restore(g, often)
+			w.nobodyBut(kept, third, 2*time.Minute)
+			wantErr(t, g.Err(), catalog.ErrTwin)
+			assert.NoErr(t, old.Close(t.Context()), "close")
+			w.nobodyBut(kept, third, time.Minute)
 		})
 	}
 }
@@ -242,29 +240,27 @@ func TestTwin_WakesAfterItsDeadline_FreesNothing(t *testing.T) {
 		"its user releases": func(_ *proc, g *distlock.TryGuard) { _ = g.Release() },
 		"it is closed":      func(p *proc, _ *distlock.TryGuard) { _ = p.Close(context.Background()) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				old, third := w.start(often), w.start(often)
-				g := old.mustTry("a")
-				suspended := make(chan struct{})
-				old.store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
-					if call.Op == fault.Ping {
-						select {
-						case <-suspended:
-						case <-ctx.Done():
-							return fault.Refused(call.Op)
-						}
+		runInBubble(t, name, func(t *testing.T, w *world) {
+			old, third := w.start(often), w.start(often)
+			g := old.mustTry("a")
+			suspended := make(chan struct{})
+			old.store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
+				if call.Op == fault.Ping {
+					select {
+					case <-suspended:
+					case <-ctx.Done():
+						return fault.Refused(call.Op)
 					}
-					return apply()
-				})
-				_, kept := w.restore(g, often)
-				time.Sleep(50 * time.Second)
-				wantErr(t, g.Err(), distlock.ErrLockLost)
-				go wake(old, g)
-				w.nobodyBut(kept, third, 30*time.Second)
-				close(suspended)
-				w.nobodyBut(kept, third, 2*time.Minute)
+				}
+				return apply()
 			})
+			_, kept := w.restore(g, often)
+			time.Sleep(50 * time.Second)
+			wantErr(t, g.Err(), distlock.ErrLockLost)
+			go wake(old, g)
+			w.nobodyBut(kept, third, 30*time.Second)
+			close(suspended)
+			w.nobodyBut(kept, third, 2*time.Minute)
 		})
 	}
 }
@@ -273,23 +269,21 @@ func TestTwin_WakesAfterItsDeadline_FreesNothing(t *testing.T) {
 // its twin has pinged: its number is the larger one when its link heals.
 func TestTwin_CutOffOneWithTheLargerNumber_FreesNothing(t *testing.T) {
 	for _, cut := range []time.Duration{2 * time.Minute, 5 * time.Minute, 13 * time.Minute} {
-		t.Run(cut.String(), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				old, third := w.start(nil), w.start(nil)
-				g := old.mustTry("a")
-				time.Sleep(time.Minute)
-				twin, kept := w.restore(g, nil)
-				old.kill()
-				releaseWhenLost(g)
-				fresh := twin.mustTry("b") // the old one's reaper would take it for a ghost
-				time.Sleep(cut)
-				old.store.Set(nil)
-				w.nobodyBut(kept, third, 40*time.Second)
-				w.nobodyBut(fresh, third, 40*time.Second)
-				if s := old.Stats(); s.Processes != 1 || s.Ghosts != 0 {
-					t.Errorf("the old one: %d ids given up, %d ghosts, want 1, 0", s.Processes, s.Ghosts)
-				}
-			})
+		runInBubble(t, cut.String(), func(t *testing.T, w *world) {
+			old, third := w.start(nil), w.start(nil)
+			g := old.mustTry("a")
+			time.Sleep(time.Minute)
+			twin, kept := w.restore(g, nil)
+			old.kill()
+			releaseWhenLost(g)
+			fresh := twin.mustTry("b") // the old one's reaper would take it for a ghost
+			time.Sleep(cut)
+			old.store.Set(nil)
+			w.nobodyBut(kept, third, 40*time.Second)
+			w.nobodyBut(fresh, third, 40*time.Second)
+			if s := old.Stats(); s.Processes != 1 || s.Ghosts != 0 {
+				t.Errorf("the old one: %d ids given up, %d ghosts, want 1, 0", s.Processes, s.Ghosts)
+			}
 		})
 	}
 }
@@ -300,12 +294,7 @@ func TestRelease_OfALostGuard_WaitsForThePing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(often)
 		g := p.mustTry("a")
-		p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Op == fault.Ping {
-				return fault.Refused(call.Op)
-			}
-			return apply()
-		})
+		p.store.Set(fault.Refusing(fault.Ping))
 		time.Sleep(46 * time.Second)
 		wantErr(t, g.Release(), distlock.ErrLockLost)
 		if synctest.Wait(); !w.lock("a").Held || p.store.Count(fault.Release) != 0 {
@@ -326,12 +315,7 @@ func TestTwin_FoundDuringTheRelease_SaysLost(t *testing.T) {
 		old, third := w.start(often), w.start(often)
 		g := old.mustTry("a")
 		_, kept := w.restore(g, often)
-		old.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Op == fault.Release {
-				return fault.Refused(call.Op)
-			}
-			return apply()
-		})
+		old.store.Set(fault.Refusing(fault.Release))
 		err := g.Release()
 		wantErr(t, err, distlock.ErrLockLost)
 		wantErr(t, err, catalog.ErrTwin)

@@ -45,13 +45,10 @@ func TestGuard_PutFirst_Refused(t *testing.T) {
 		if string(before) != string(w.doc("a")) || g.Err() != nil {
 			t.Errorf("it changed something: %v, %v", w.doc("a"), g.Err())
 		}
-		a.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Op == fault.PutFirst {
-				_ = apply()
-				return fault.Lost(call.Op)
-			}
-			return apply()
-		})
+		a.store.Set(fault.On(fault.PutFirst, func(apply func() error) error {
+			_ = apply()
+			return fault.Lost(fault.PutFirst)
+		}))
 		wantErr(t, g.PutFirst(t.Context(), session), distlock.ErrOutcomeUnknown)
 		a.store.Set(nil)
 		assert.Value(b.Inspector().Break(t.Context(), "a", g.Fence(), "test"))(t)

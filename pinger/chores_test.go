@@ -38,9 +38,7 @@ func (b *bundle) plantLock(
 
 // The first tick prunes, later ones rarely; young pings and those of holders stay (SERVER-1880).
 func TestPrune_FirstTickThenRarely(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := setup(t, nil)
+	inBubble(t, nil, func(t *testing.T, b *bundle) {
 		b.plantPing(t, "old", 4*24*time.Hour+time.Second)
 		b.plantPing(t, "old but holds", 5*24*time.Hour)
 		b.plantPing(t, "last holder", 5*24*time.Hour)
@@ -67,9 +65,7 @@ func TestPrune_FirstTickThenRarely(t *testing.T) {
 
 // A ping is on time whatever the chores do: they hang, and the next pings come.
 func TestChores_Hang_PingsComeOnTime(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := setup(t, nil)
+	inBubble(t, nil, func(t *testing.T, b *bundle) {
 		b.store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
 			if call.Op != fault.Ping {
 				<-ctx.Done()
@@ -91,11 +87,7 @@ func TestChores_Hang_PingsComeOnTime(t *testing.T) {
 // A ghost is what the store shows and nobody owns: not a guard, not an attempt under way, not a
 // queued release.
 func TestReap_ReleasesGhostsOnly(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := setup(t, nil)
-		b.start(t)
-		defer b.close(t)
+	whileItPings(t, func(t *testing.T, b *bundle) {
 		b.owner.mu.Lock() // the first chores, which begin here, see at once what is owned
 		guard := b.plantLock(t, "guard", "process-1", 1, 10)
 		attempt := b.plantLock(t, "attempt", "process-1", 1, 11)
@@ -137,11 +129,7 @@ func TestReap_PlaceOfNobody_LeavesTheLine(t *testing.T) {
 	t.Parallel()
 	for name, guards := range map[string]int{"few guards": 1, "many guards": 100} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				b := setup(t, nil)
-				b.start(t)
-				defer b.close(t)
+			whileItPings(t, func(t *testing.T, b *bundle) {
 				b.owner.mu.Lock()
 				for i := range guards {
 					g := b.plantLock(t, fmt.Sprint(i), "process-1", 1, int64(i+1))
@@ -205,9 +193,7 @@ func TestReap_ManyGuards_TallyFirst(t *testing.T) {
 
 // Indexes that cannot be created are tried again and do not stop anything.
 func TestPrepare_Fails_IsTriedAgain(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := setup(t, nil)
+	inBubble(t, nil, func(t *testing.T, b *bundle) {
 		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 			if call.Op == fault.Prepare && b.store.Count(fault.Prepare) < 3 {
 				return fault.Refused(call.Op)

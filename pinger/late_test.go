@@ -23,21 +23,12 @@ import (
 // Late releases are repeated with every ping until the server has answered, and dropped when the
 // session holds nothing any more.
 func TestReleaseLater_RepeatsUntilAnswered(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := setup(t, nil)
-		b.start(t)
-		defer b.close(t)
+	whileItPings(t, func(t *testing.T, b *bundle) {
 		s := b.plantLock(t, "a", "process-1", 1, 1)
 		b.owner.mu.Lock()
 		b.owner.attempts = map[bson.ObjectID]bool{s.TS: true} // keep the reaper out of it
 		b.owner.mu.Unlock()
-		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Op == fault.Release {
-				return fault.Refused(call.Op)
-			}
-			return apply()
-		})
+		b.store.Set(fault.Refusing(fault.Release))
 		b.p.ReleaseLater(s.Session)
 		b.p.ReleaseLater(s.Session)
 		b.p.ReleaseLater(catalog.Session{Name: "never held", TS: bson.NewObjectID()})
@@ -73,12 +64,7 @@ func TestReleaseLater_TwoClusters_EachServesItsOwn(t *testing.T) {
 			b.owner.attempts = map[bson.ObjectID]bool{s.TS: true} // keep the reaper out of it
 			b.owner.mu.Unlock()
 		}
-		one.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Op == fault.Release {
-				return fault.Refused(call.Op)
-			}
-			return apply()
-		})
+		one.store.Set(fault.Refusing(fault.Release))
 		one.p.ReleaseLater(s.Session)
 		time.Sleep(3 * interval)
 		synctest.Wait()
@@ -99,22 +85,15 @@ func TestReleaseLater_TwoClusters_EachServesItsOwn(t *testing.T) {
 // A session may come to the list again when it was done before: its release was carried out, and a
 // reply of the acquisition came after that. It is tried once an interval all the same.
 func TestReleaseLater_ASessionTwice_IsTriedOnceAtATime(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := setup(t, nil)
-		b.start(t)
-		defer b.close(t)
+	whileItPings(t, func(t *testing.T, b *bundle) {
 		s := catalog.Session{Name: "a", TS: bson.NewObjectID()}
 		synctest.Wait() // the chores of the first ping
 		b.p.ReleaseLater(s)
 		synctest.Wait() // done
-		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Op == fault.Release {
-				time.Sleep(time.Millisecond)
-				return errors.New("not now")
-			}
-			return apply()
-		})
+		b.store.Set(fault.On(fault.Release, func(func() error) error {
+			time.Sleep(time.Millisecond)
+			return errors.New("not now")
+		}))
 		tried := b.store.Count(fault.Release)
 		b.p.ReleaseLater(s)
 		time.Sleep(2*interval + interval/2)
@@ -128,17 +107,10 @@ func TestReleaseLater_ASessionTwice_IsTriedOnceAtATime(t *testing.T) {
 
 // Close tries the late releases once more, removes the ping and names what stays held.
 func TestClose_NamesWhatStaysHeld(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := setup(t, nil)
+	inBubble(t, nil, func(t *testing.T, b *bundle) {
 		b.start(t)
 		term := b.p.Last()
-		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Op == fault.Release {
-				return fault.Refused(call.Op)
-			}
-			return apply()
-		})
+		b.store.Set(fault.Refusing(fault.Release))
 		b.p.ReleaseLater(catalog.Session{Name: "precious", TS: bson.NewObjectID()})
 		err := b.p.Close(t.Context())
 		if err == nil || !strings.Contains(err.Error(), "precious") {
@@ -202,15 +174,11 @@ func TestClose_Doubt_LastPingGivesTheIDUp(t *testing.T) {
 		}, catalog.ErrUnknownOutcome},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				b := setup(t, nil)
+			inBubble(t, nil, func(t *testing.T, b *bundle) {
 				b.start(t)
 				b.p.Doubt(b.p.Last())
 				c.harm(t, b)
-				if err := b.p.Close(context.Background()); !errors.Is(err, c.want) {
-					t.Errorf("close: %v, want %v", err, c.want)
-				}
+				assert.Is(t, b.p.Close(context.Background()), c.want)
 			})
 		})
 	}
@@ -241,9 +209,7 @@ func TestClose_Doubt_BelongsToTheIDThatRaisedIt(t *testing.T) {
 		"a twin before, removed now":  {before: twin, atClose: remove("process-2")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				b := setup(t, nil)
+			inBubble(t, nil, func(t *testing.T, b *bundle) {
 				b.start(t)
 				first := b.p.Last()
 				if !c.late {
@@ -260,9 +226,7 @@ func TestClose_Doubt_BelongsToTheIDThatRaisedIt(t *testing.T) {
 					c.atClose(t, b)
 				}
 				pings := b.store.Count(fault.Ping)
-				if err := b.p.Close(context.Background()); !errors.Is(err, c.want) {
-					t.Errorf("close: %v, want %v", err, c.want)
-				}
+				assert.Is(t, b.p.Close(context.Background()), c.want)
 				assert.Equal(t, b.store.Count(fault.Ping)-pings, 0,
 					"Close pinged %d times for a doubt of another id, want %d")
 			})
@@ -273,9 +237,7 @@ func TestClose_Doubt_BelongsToTheIDThatRaisedIt(t *testing.T) {
 // A ghost that is forgotten because the term that found it is over leaves nothing with the process
 // id, which may be used for years.
 func TestRelease_GhostOfATermThatIsOver_KeepsNothing(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := setup(t, nil)
+	inBubble(t, nil, func(t *testing.T, b *bundle) {
 		var away atomic.Bool
 		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 			if call.Op == fault.Release || call.Op == fault.Ping && away.Load() {

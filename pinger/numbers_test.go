@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"mongodlm/catalog"
@@ -50,8 +49,7 @@ func TestLockPinger_LostPings_NumbersRise(t *testing.T) {
 		"refused": func(func() error) error { return fault.Refused(fault.Ping) },
 		"lost":    func(func() error) error { return fault.Lost(fault.Ping) },
 		"carried out": func(apply func() error) error {
-			return errors.Join(apply(),
-				fault.Lost(fault.Ping))
+			return errors.Join(apply(), fault.Lost(fault.Ping))
 		},
 	} {
 		b.store.Set(func(_ context.Context, _ fault.Call, apply func() error) error {
@@ -170,9 +168,7 @@ func TestLockPinger_ManyUnanswered_KnowsItsOwn(t *testing.T) {
 		"an early one": {many - 64, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				b := setup(t, nil)
+			inBubble(t, nil, func(t *testing.T, b *bundle) {
 				b.ping(t)
 				term := b.p.Last()
 				for n := range many {

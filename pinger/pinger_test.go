@@ -111,6 +111,23 @@ func setupBy(t *testing.T, by clock.Clock, change func(*pinger.Config)) *bundle 
 	return b
 }
 
+// inBubble runs a test with a pinger in virtual time.
+func inBubble(t *testing.T, change func(*pinger.Config), test func(t *testing.T, b *bundle)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { test(t, setup(t, change)) })
+}
+
+// whileItPings is inBubble for a test during which the pinger runs.
+func whileItPings(t *testing.T, test func(t *testing.T, b *bundle)) {
+	t.Helper()
+	inBubble(t, nil, func(t *testing.T, b *bundle) {
+		b.start(t)
+		defer b.close(t)
+		test(t, b)
+	})
+}
+
 func (b *bundle) start(t *testing.T) {
 	t.Helper()
 	assert.Must(t, b.p.Start(t.Context()))
@@ -125,9 +142,7 @@ func (b *bundle) close(t *testing.T) {
 // A start whose first ping is refused, or whose reply is lost, has begun no term, and may be
 // repeated.
 func TestLockPinger_FirstPingNotAcknowledged_NothingBegins(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := setup(t, nil)
+	inBubble(t, nil, func(t *testing.T, b *bundle) {
 		for _, lost := range []bool{false, true} {
 			b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 				if lost {
@@ -151,11 +166,7 @@ func TestLockPinger_FirstPingNotAcknowledged_NothingBegins(t *testing.T) {
 // One process pings once an interval, whatever it holds, and each ping moves the deadline on from
 // its SEND time.
 func TestLockPinger_Pings_OncePerInterval(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := setup(t, nil)
-		b.start(t)
-		defer b.close(t)
+	whileItPings(t, func(t *testing.T, b *bundle) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if n := b.store.Count(fault.Ping); n < 110 || n > 134 {
@@ -212,11 +223,7 @@ func TestTerm_ReplyAfterDeadline_DoesNotRevive(t *testing.T) {
 // D2, A10: without an acknowledged ping the term ends at the hold time, computed from the clock,
 // before any timer has run; and it stays ended when the server is back.
 func TestTerm_NoAcknowledgement_EndsAtHoldTime(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := setup(t, nil)
-		b.start(t)
-		defer b.close(t)
+	whileItPings(t, func(t *testing.T, b *bundle) {
 		term := b.p.Last()
 		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 			return fault.Refused(call.Op)
@@ -296,11 +303,7 @@ func TestLockPinger_Condemned_ProcessOver(t *testing.T) {
 // A panic in one tick is logged and the next tick comes (mongos lost its ping thread for good,
 // H16).
 func TestLockPinger_PanicInOneTick_NextTickComes(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := setup(t, nil)
-		b.start(t)
-		defer b.close(t)
+	whileItPings(t, func(t *testing.T, b *bundle) {
 		var panics atomic.Int32 // of the chores, which begin with the first ping, and of pings
 		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 			if panics.Add(1) <= 3 {

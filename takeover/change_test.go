@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"mongodlm/internal/test/assert"
 	"mongodlm/takeover"
 )
 
@@ -120,17 +121,14 @@ func TestEvidence_Subject(t *testing.T) {
 		e    takeover.Evidence
 		want takeover.Subject
 	}{
-		"holder with seq": {look(0), takeover.Subject{Process: process}},
-		"foreign holder": {look(0, foreign),
-			takeover.Subject{Process: process, Lock: "balancer"}},
+		"holder with seq":        {look(0), takeover.Subject{Process: process}},
+		"foreign holder":         {look(0, foreign), takeover.Subject{Process: process, Lock: "balancer"}},
 		"holder without a ping":  {look(0, noPing), takeover.Subject{Process: process, Lock: "balancer"}},
 		"holder without process": {look(0, nameless), takeover.Subject{Lock: "balancer"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := c.e.Subject(); got != c.want {
-				t.Errorf("want %+v, got %+v", c.want, got)
-			}
+			assert.Equal(t, c.e.Subject(), c.want, "want %[2]+v, got %[1]+v")
 		})
 	}
 }

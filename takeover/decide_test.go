@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"mongodlm/internal/test/assert"
 	"mongodlm/takeover"
 )
 
@@ -252,9 +253,7 @@ func TestEvidence_Foreign(t *testing.T) {
 			t.Parallel()
 			marked := c.e
 			doomed(&marked)
-			if got := c.e.Foreign(); got != c.want {
-				t.Errorf("want %v, got %v", c.want, got)
-			}
+			assert.Equal(t, c.e.Foreign(), c.want, "want %[2]v, got %[1]v")
 			if got := marked.Foreign(); marked.HasPing && got != c.marked {
 				t.Errorf("with a mark: want %v, got %v", c.marked, got)
 			}

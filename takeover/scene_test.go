@@ -6,6 +6,7 @@ import (
 	"time"
 	"unicode"
 
+	"mongodlm/internal/test/assert"
 	"mongodlm/takeover"
 )
 
@@ -118,9 +119,7 @@ func check(t *testing.T, rows []row) {
 				Verdict: r.verdict, Rule: r.rule, Remaining: r.remaining, Restart: r.restart,
 				Reason: got.Reason,
 			}
-			if got != want {
-				t.Errorf("\nwant %+v\ngot  %+v", want, got)
-			}
+			assert.Equal(t, got, want, "\nwant %[2]+v\ngot  %[1]+v")
 			if !strings.Contains(got.Reason, r.says) {
 				t.Errorf("reason:\nwant %q in it\ngot  %q", r.says, got.Reason)
 			}

@@ -75,9 +75,7 @@ func TestCatalog_SameCalls_SameBytes(t *testing.T) {
 				t.Log(err)
 			}
 			beat := catalog.Heartbeat{Process: fmt.Sprint("p-", i%3), Seq: int64(i) + 1}
-			if _, err := c.Ping(ctx, beat); err != nil {
-				t.Error(err)
-			}
+			assert.NoErr(t, assert.Err(c.Ping(ctx, beat)))
 		}
 		return append(c.Documents("locks"), c.Documents("lockpings")...)
 	}

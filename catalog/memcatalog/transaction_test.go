@@ -70,9 +70,7 @@ func TestTransaction_OldPicture_RunsAgain(t *testing.T) {
 		runs := 0
 		err := c.WithTransaction(t.Context(), func(ctx context.Context) error {
 			if runs++; runs == 1 {
-				if _, err := catalogtest.On(c).Acquire(t.Context(), grant("a", 2)); err != nil {
-					t.Error(err)
-				}
+				assert.NoErr(t, assert.Err(catalogtest.On(c).Acquire(t.Context(), grant("a", 2))))
 				if _, err := catalogtest.On(c).Leave(t.Context(), grant("a", 2).Session); err != nil {
 					t.Error(err)
 				}
@@ -121,9 +119,7 @@ func TestTransaction_Failed_LeavesNothing(t *testing.T) {
 	inTransaction(t, func(t *testing.T, c *memcatalog.Catalog) {
 		mine := errors.New("mine")
 		err := c.WithTransaction(t.Context(), func(ctx context.Context) error {
-			if _, err := c.EnterTransaction(ctx, grant("a", 1)); err != nil {
-				t.Error(err)
-			}
+			assert.NoErr(t, assert.Err(c.EnterTransaction(ctx, grant("a", 1))))
 			return mine
 		})
 		if err != mine || c.Document("locks", "a") != nil || c.Busy("a") {

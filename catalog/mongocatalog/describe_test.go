@@ -74,9 +74,8 @@ func TestDescribe_EveryDeployment(t *testing.T) {
 			t.Parallel()
 			want := base
 			c.want(&want)
-			if got := mongocatalog.Describe(c.build, raw(t, c.hello...), c.database); got != want {
-				t.Errorf("server\nwant %+v\ngot  %+v", want, got)
-			}
+			assert.Equal(t, mongocatalog.Describe(c.build, raw(t, c.hello...), c.database), want,
+				"server\nwant %[2]+v\ngot  %[1]+v")
 		})
 	}
 }

@@ -136,9 +136,7 @@ func TestCatalog_Prepare_IndexesThatAreThere(t *testing.T) {
 				c.warning != "" && (len(warnings) != 1 || !strings.Contains(warnings[0], c.warning)) {
 				t.Errorf("warnings %q, want %q", warnings, c.warning)
 			}
-			if got := indexChanges(server.sent()); got != c.want {
-				t.Errorf("sent\nwant %s\ngot  %s", c.want, got)
-			}
+			assert.Equal(t, indexChanges(server.sent()), c.want, "sent\nwant %[2]s\ngot  %[1]s")
 		})
 	}
 }

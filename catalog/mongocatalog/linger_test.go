@@ -81,9 +81,7 @@ func TestCatalog_CallerGivesUp_ConnectionIsKept(t *testing.T) {
 				t.Errorf("the command that was given up: %v", err)
 			}
 			assert.NoErr(t, read(t.Context()))
-			if n := made.Load(); n != 1 {
-				t.Errorf("%d connections were made, want the first to be kept", n)
-			}
+			assert.Equal(t, made.Load(), 1, "%d connections were made, want the first to be kept (%d)")
 			for _, command := range s.sent() {
 				if ms, ok := command.Lookup("maxTimeMS").AsInt64OK(); ok && ms < 1000 {
 					t.Errorf("a command tells its caller's deadline: maxTimeMS %d", ms)

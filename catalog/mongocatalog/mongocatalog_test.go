@@ -171,9 +171,7 @@ func TestCatalog_Writes_BrokenConnection_UnknownAfterOneTry(t *testing.T) { // D
 					tries++
 				}
 			}
-			if tries != 1 {
-				t.Errorf("want one try, got %d", tries)
-			}
+			assert.Equal(t, tries, 1, "want one try, got %d (%d)")
 		})
 	}
 }

@@ -133,9 +133,7 @@ func TestTransitions(t *testing.T) {
 					t.Errorf("grant %+v", a)
 				}
 			}
-			if got := strings.Join(granted, " "); got != c.grants {
-				t.Errorf("grants\nwant %s\ngot  %s", c.grants, got)
-			}
+			assert.Equal(t, strings.Join(granted, " "), c.grants, "grants\nwant %[2]s\ngot  %[1]s")
 			if len(change.Grants) > 0 && !slices.Equal(l.Grants, change.Grants) {
 				t.Errorf("grants\nwant %+v\ngot  %+v", change.Grants, l.Grants)
 			}
@@ -331,9 +329,7 @@ func TestStaleSharers_CountForNothing(t *testing.T) {
 	l := parse(t, stale)
 	assert.MustEqual(t, short(l), "x9 | x3 s4", "lock: %s, want %s")
 	for _, n := range []int{1, 2} {
-		if _, err := leaving(l, session(n), noon, ""); !errors.Is(err, catalog.ErrNoMatch) {
-			t.Errorf("leave of %d: %v", n, err)
-		}
+		assert.Is(t, assert.Err(leaving(l, session(n), noon, "")), catalog.ErrNoMatch)
 	}
 	for step, want := range map[string]string{
 		"x9": "x3 | s4", "x3": "x9 | s4", "s5": "x9 | x3 s4 s5", "s1": "x9 | x3 s4 s1",

@@ -77,9 +77,7 @@ var operatorCases = []testCase{
 				break
 			}
 		}
-		if n != 2 {
-			b.Errorf("want 2 rows, got %d", n)
-		}
+		assert.Equal(b, n, 2, "want 2 rows, got %d (%d)")
 	}},
 	{"List_EndsWithTheContext", func(b *bench) {
 		b.acquire(request("a", alice))

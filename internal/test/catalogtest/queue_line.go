@@ -6,6 +6,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/internal/test/assert"
 )
 
 func dead(r catalog.Request) catalog.Holder {
@@ -151,17 +152,13 @@ var lineCases = []testCase{
 		}
 		b.leave(g[0].Session, grant(g[1], planted+2))
 		survived("leave")
-		if _, err := On(b.Catalog).Evict(b.ctx, dead(g[1]), "silent"); err != nil {
-			b.Error(err)
-		}
+		assert.NoErr(b, assert.Err(On(b.Catalog).Evict(b.ctx, dead(g[1]), "silent")))
 		survived("evict")
 		b.leave(g[2].Session)
 		b.leave(g[3].Session)
 		survived("leave of the last")
 		b.rewrite("balancer", field("waiters", bson.A{plantedWaiter(g[0])}))
-		if _, err := On(b.Catalog).GrantNext(b.ctx, "balancer"); err != nil {
-			b.Error(err)
-		}
+		assert.NoErr(b, assert.Err(On(b.Catalog).GrantNext(b.ctx, "balancer")))
 		survived("grant next")
 	}},
 }

@@ -342,9 +342,7 @@ var queueReadCases = []testCase{
 				break
 			}
 		}
-		if n != 2 {
-			b.Errorf("want 2 rows, got %d", n)
-		}
+		assert.Equal(b, n, 2, "want 2 rows, got %d (%d)")
 	}},
 	{"Held_Sharers_EachWithItsFence", func(b *bench) {
 		g := b.party("balancer", 4)

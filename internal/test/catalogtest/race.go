@@ -41,9 +41,7 @@ func (b *bench) wantOneWinner(errs []error, losers error) {
 			b.Errorf("a loser got %v", err)
 		}
 	}
-	if winners != 1 {
-		b.Errorf("want one winner, got %d", winners)
-	}
+	assert.Equal(b, winners, 1, "want one winner, got %d (%d)")
 }
 
 func process(i int) string { return fmt.Sprintf("host-%d:1:1700000000:uuid", i) }
@@ -98,9 +96,7 @@ var raceCases = []testCase{
 				}
 			}
 		}
-		if from.Fence != 11 {
-			b.Errorf("fence: want 11, got %d", from.Fence)
-		}
+		assert.Equal(b, from.Fence, 11, "fence: want 11, got %d (%d)")
 	}},
 	{"OvertakeAndRelease_OneWins", func(b *bench) {
 		for round := range 10 {

@@ -134,10 +134,7 @@ func (b *bench) insert(collection string, doc bson.D) {
 
 func (b *bench) document(collection, id string) bson.Raw {
 	b.Helper()
-	raw, err := b.Document(b.ctx, collection, id)
-	if err != nil {
-		b.Fatalf("reading %s %q around the store: %v", collection, id, err)
-	}
+	raw := assert.Value(b.Document(b.ctx, collection, id))(b)
 	return raw
 }
 

@@ -55,9 +55,8 @@ var transactCases = []testCase{
 			return
 		}
 		b.wantErr(err, catalog.ErrNoMatch)
-		if ts := b.document("locks", "balancer").Lookup("ts").ObjectID(); ts != next.TS {
-			b.Errorf("ts is %v, want that of the next holder", ts)
-		}
+		assert.Equal(b, b.document("locks", "balancer").Lookup("ts").ObjectID(), next.TS,
+			"ts is %v, want that of the next holder (%v)")
 	}},
 	{"RunFails_ItsErrorComesBack_NothingChanges", func(b *bench) {
 		g := request("balancer", alice)

@@ -6,6 +6,7 @@ package fault
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -190,6 +191,26 @@ func OpOf(call catalog.Call) Op {
 		return Break
 	default:
 		return Op(transition.Of(t))
+	}
+}
+
+// On is a hook for one operation: do decides what becomes of it, and all others are carried out.
+func On(op Op, do func(apply func() error) error) Hook {
+	return func(_ context.Context, call Call, apply func() error) error {
+		if call.Op == op {
+			return do(apply)
+		}
+		return apply()
+	}
+}
+
+// Refusing is a hook that refuses some operations.
+func Refusing(ops ...Op) Hook {
+	return func(_ context.Context, call Call, apply func() error) error {
+		if slices.Contains(ops, call.Op) {
+			return Refused(call.Op)
+		}
+		return apply()
 	}
 }
 
