@@ -74,9 +74,13 @@ func TestTryLock_ForeignHolderOverOurFields_OnlyWatched(t *testing.T) {
 		ours  bool // the document was ours before
 		begin func(manager)
 	}{
-		"never pinged":                  {true, func(manager) {}},
-		"never pinged, never ours":      {false, func(manager) {}},
-		"stopped in order":              {true, func(m manager) { m.ping(); time.Sleep(time.Minute); m.stop() }},
+		"never pinged":             {true, func(manager) {}},
+		"never pinged, never ours": {false, func(manager) {}},
+		"stopped in order": {true, func(m manager) {
+			m.ping()
+			time.Sleep(time.Minute)
+			m.stop()
+		}},
 		"pinged once":                   {true, func(m manager) { m.ping() }},
 		"old mark, and no ping by then": {true, func(m manager) { m.ping(); m.mark() }},
 	} {

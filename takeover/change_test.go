@@ -121,8 +121,9 @@ func TestEvidence_Subject(t *testing.T) {
 		e    takeover.Evidence
 		want takeover.Subject
 	}{
-		"holder with seq":        {look(0), takeover.Subject{Process: process}},
-		"foreign holder":         {look(0, foreign), takeover.Subject{Process: process, Lock: "balancer"}},
+		"holder with seq": {look(0), takeover.Subject{Process: process}},
+		"foreign holder": {look(0, foreign),
+			takeover.Subject{Process: process, Lock: "balancer"}},
 		"holder without a ping":  {look(0, noPing), takeover.Subject{Process: process, Lock: "balancer"}},
 		"holder without process": {look(0, nameless), takeover.Subject{Lock: "balancer"}},
 	} {

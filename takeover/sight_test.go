@@ -85,14 +85,16 @@ func TestEvidence_Sighting(t *testing.T) {
 		rule  takeover.Rule
 		leave bool
 	}{
-		"silent":                             {e: look(two), leave: true},
-		"not yet silent":                     {e: look(two - trip)},
-		"alive":                              {e: look(time.Second)},
-		"silent, watch only":                 {e: look(night), rule: takeover.WatchOnly},
-		"silent, at once":                    {e: look(night), rule: takeover.TakeAtOnce},
-		"foreign":                            {e: look(night, foreign)},
-		"no ping":                            {e: look(night, noPing)},
-		"condemned":                          {e: look(night, func(e *takeover.Evidence) { e.Condemned = "x" })},
+		"silent":             {e: look(two), leave: true},
+		"not yet silent":     {e: look(two - trip)},
+		"alive":              {e: look(time.Second)},
+		"silent, watch only": {e: look(night), rule: takeover.WatchOnly},
+		"silent, at once":    {e: look(night), rule: takeover.TakeAtOnce},
+		"foreign":            {e: look(night, foreign)},
+		"no ping":            {e: look(night, noPing)},
+		"condemned": {e: look(night, func(e *takeover.Evidence) {
+			e.Condemned = "x"
+		})},
 		"server unknown":                     {e: look(night, noServer)},
 		"own clock far from the server's":    {e: look(night, wallOff(time.Minute))},
 		"somebody has left one":              {e: look(night, sight(two))},
