@@ -1,8 +1,10 @@
 package distlock
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -164,6 +166,34 @@ func (e *ConfigError) Error() string {
 
 func (e *ConfigError) Is(target error) bool { return target == ErrConfig }
 
+// Limits of what a caller may pass.
+const (
+	maxName  = 1024 // bytes, like the others
+	maxWhy   = 1024
+	maxLabel = 128
+)
+
+func checkName(name string) error {
+	if name == "" {
+		return fmt.Errorf("%w: it is empty; give the lock a name", ErrBadName)
+	}
+	if problem := catalog.BadText(name, maxName); problem != "" {
+		return fmt.Errorf("%w: it %s", ErrBadName, problem)
+	}
+	return nil
+}
+
+// usable refuses a context with which nothing could be done.
+func usable(ctx context.Context) error {
+	if ctx == nil {
+		return fmt.Errorf("%w: the context is nil; pass context.Background()", ErrBadOption)
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
 func quoted(s string) string { return `"` + catalog.Printable(s, 200) + `"` }
 
 // acquiring words an error of an acquisition. A *PermitMismatchError names the lock itself.
@@ -185,6 +215,22 @@ func (e *acquireError) Error() string { return e.text }
 
 // Unwrap returns what it was made of.
 func (e *acquireError) Unwrap() []error { return e.causes }
+
+// A stoppedError ends a call that waits.
+type stoppedError struct{ acquireError }
+
+// worthWaiting reports whether an error may pass by itself.
+func worthWaiting(err error) bool {
+	var stopped *stoppedError
+	if errors.As(err, &stopped) {
+		return false
+	}
+	passing := []error{
+		ErrHeld, ErrNoHeartbeat, ErrUnavailable, ErrOutcomeUnknown, ErrLockLost,
+		context.DeadlineExceeded, // of one command; the caller's is seen by sleep
+	}
+	return slices.ContainsFunc(passing, func(one error) bool { return errors.Is(err, one) })
+}
 
 // plain is the text of an error for the middle of another one of this package.
 func plain(err error) string { return strings.TrimPrefix(err.Error(), "distlock: ") }

@@ -327,3 +327,10 @@ func (e Event) Cause() string {
 	}
 	return "other"
 }
+
+// saysNothing reports whether an error of an acquisition says of neither the lock nor the server
+// anything, but only that the context of a command ended, in whatever words the store has for that.
+func saysNothing(err error) bool {
+	cause := Event{Err: err}.Cause()
+	return (cause == canceled || cause == closed) && !errors.Is(err, ErrHeld)
+}

@@ -9,7 +9,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
-	"mongodlm/internal/clock"
 	"mongodlm/internal/contend"
 	"mongodlm/internal/waitqueue"
 )
@@ -70,50 +69,6 @@ func (g *TryGuard) Fenced(filter, update bson.D) (fencedFilter, fencedUpdate bso
 		return notNewer, fencedUpdate, nil
 	}
 	return bson.D{{Key: "$and", Value: bson.A{filter, notNewer}}}, fencedUpdate, nil
-}
-
-// transactionOf is the key under which the context of a transaction names its guard.
-type transactionOf struct{ h *holding }
-
-// A transaction is one call of InTransaction.
-type transaction struct {
-	renewed bool          // the lease, by the run that goes on
-	sent    clock.Reading // of the last renewal
-}
-
-// transaction returns the one under this guard to which ctx belongs; nil when there is none.
-func (h *holding) transaction(ctx context.Context) *transaction {
-	t, _ := ctx.Value(transactionOf{h}).(*transaction)
-	return t
-}
-
-// inWork reports whether the caller is the work of a transaction of this guard, whatever context it
-// uses: it would wait for itself.
-func (h *holding) inWork() bool {
-	at := h.working.Load()
-	return at != 0 && at == goroutine()
-}
-
-// apart waits until no transaction of the guard is under way, and keeps the next one off until done
-// is called: they write the same document. It waits no longer than the server would make a command
-// wait. With the context of the transaction itself there is nothing to wait for.
-func (h *holding) apart(ctx context.Context) (done func(), err error) {
-	if h.transaction(ctx) != nil {
-		return func() {}, nil
-	}
-	if h.inWork() {
-		return nil, fmt.Errorf("%w: it was called inside of a transaction of this guard: use the "+
-			"context that work was given", ErrBadOption)
-	}
-	ctx, cancel := context.WithTimeout(ctx, h.m.cfg.CommandTimeout)
-	defer cancel()
-	select {
-	case h.transacting <- struct{}{}:
-		return func() { <-h.transacting }, nil
-	case <-ctx.Done():
-		return nil, fmt.Errorf("a transaction of this guard goes on; inside of its work use the context "+
-			"that work was given, else wait for its end: %w", context.Cause(ctx))
-	}
 }
 
 // InTransaction runs work in a MongoDB transaction that commits only while the lock is held: it

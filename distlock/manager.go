@@ -148,7 +148,7 @@ func newManager(ctx context.Context, cfg settings, s store) (*Manager, error) {
 		Owns: m.owned.Owns, Skew: skew,
 		Closed: m.closed, Go: m.loops.Go,
 	})
-	m.watch = newWatch(m)
+	m.watch = &watch{m: m, names: map[string]*watched{}, wake: make(chan struct{}, 1)}
 	m.judge.Granted = m.queue.Deliver
 	m.judge.Told = judgeTold
 	if err := m.pinger.Start(ctx); err != nil {
@@ -178,18 +178,14 @@ func acceptable(s catalog.Server, cfg Config) error {
 	return nil
 }
 
+// newProcess makes <host>:<pid>:<unix seconds>:<uuid>. mongos had host, port, seconds and a rand
+// that was never seeded, so that two processes could share an id (H15).
 func newProcess(cfg settings) (string, error) {
 	id, err := uuid.NewRandom()
 	if err != nil {
 		return "", err
 	}
-	return processID(cfg.Host, os.Getpid(), cfg.Clock.Now().Wall, id), nil
-}
-
-// processID makes <host>:<pid>:<unix seconds>:<uuid>. mongos had host, port, seconds and a rand
-// that was never seeded, so that two processes could share an id (H15).
-func processID(host string, pid int, now time.Time, id fmt.Stringer) string {
-	return fmt.Sprintf("%s:%d:%d:%s", host, pid, now.Unix(), id)
+	return fmt.Sprintf("%s:%d:%d:%s", cfg.Host, os.Getpid(), cfg.Clock.Now().Wall.Unix(), id), nil
 }
 
 // Config returns the effective configuration, without the user in the URI.
@@ -242,38 +238,19 @@ func (m *Manager) Close(ctx context.Context) error {
 }
 
 func (m *Manager) close(ctx context.Context) error {
-	holds := m.owned.all()
-	for _, h := range holds {
-		if h.err() == nil {
-			h.end(ErrClosed)
-		}
-	}
+	holds := m.owned.endAll(ErrClosed)
 	ctx, done := m.givingBack(ctx) // one of a guard has just ended
 	defer done()
 	used, free := inUse(holds)
-	m.releaseAll(ctx, free)
+	sideBySide(len(free), func(i int) { m.releaseAtClose(ctx, free[i]) })
 	running := m.releaseInUse(ctx, used)
 	busy := m.owned.untilIdle(ctx) // attempts under way see closed and undo what they took
 	errs := []error{running, m.pinger.Close(ctx)}
 	if busy != nil {
 		errs = append(errs, fmt.Errorf("an acquisition did not end: %w", busy))
 	}
-	m.waitForLoops(ctx)
+	m.loops.Wait(ctx)
 	return errors.Join(append(errs, m.hangUp(ctx))...)
-}
-
-// waitForLoops waits until the loops have ended, which see closed. A loop that is ending a command
-// does so within its limit.
-func (m *Manager) waitForLoops(ctx context.Context) {
-	ended := make(chan struct{})
-	go func() { // ends with the loops
-		m.loops.Wait()
-		close(ended)
-	}()
-	select {
-	case <-ended:
-	case <-ctx.Done():
-	}
 }
 
 // whileOpen returns the context of the commands of a call: it ends with ctx, and when Close is
@@ -319,12 +296,21 @@ func (l *loops) Go(run func()) {
 	}
 }
 
-// Wait lets no further loop begin, and waits until all have ended.
-func (l *loops) Wait() {
+// Wait lets no further loop begin, and waits within ctx until all have ended, which see closed. A
+// loop that is ending a command does so within its limit.
+func (l *loops) Wait(ctx context.Context) {
 	l.mu.Lock()
 	l.over = true
 	l.mu.Unlock()
-	l.wg.Wait()
+	ended := make(chan struct{})
+	go func() { // ends with the loops
+		l.wg.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+	}
 }
 
 // Stats is what a Manager has counted, how it stands now, and its server.

@@ -121,6 +121,17 @@ func (t *ownedSessions) all() []*holding {
 	return slices.Collect(maps.Values(t.holds))
 }
 
+// endAll ends those that are trusted, and returns all.
+func (t *ownedSessions) endAll(why error) []*holding {
+	holds := t.all()
+	for _, h := range holds {
+		if h.err() == nil {
+			h.end(why)
+		}
+	}
+	return holds
+}
+
 // untilIdle waits until no attempt is under way.
 func (t *ownedSessions) untilIdle(ctx context.Context) error {
 	t.mu.Lock()

@@ -202,12 +202,8 @@ func (m *Manager) givingBack(ctx context.Context) (context.Context, func()) {
 	return m.within(context.WithoutCancel(ctx), m.cfg.CommandTimeout)
 }
 
-// releaseAll releases the guards. What fails is on the late-release list afterwards, which the
+// releaseAtClose releases a guard. What fails is on the late-release list afterwards, which the
 // pinger tries once more and reports.
-func (m *Manager) releaseAll(ctx context.Context, holds []*holding) {
-	sideBySide(len(holds), func(i int) { m.releaseAtClose(ctx, holds[i]) })
-}
-
 func (m *Manager) releaseAtClose(ctx context.Context, h *holding) {
 	defer func() {
 		if recover() != nil { // a logger or a store that panics must not end the program
@@ -303,13 +299,6 @@ func inUse(holds []*holding) (used, free []*holding) {
 		}
 	}
 	return used, free
-}
-
-// goroutine returns the number of the goroutine that calls it, which Go shows nowhere else.
-func goroutine() (n int64) {
-	text := make([]byte, 64)
-	_, _ = fmt.Sscanf(string(text[:runtime.Stack(text, false)]), "goroutine %d ", &n)
-	return n
 }
 
 // releaseInUse releases the guards as the functions under them return, and says under which ones

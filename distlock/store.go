@@ -229,8 +229,6 @@ func kindOf(c catalog.Call) (kind command, ok bool) {
 // sentCommands counts what a process has sent, by kind.
 type sentCommands [kindsOfCommands]atomic.Int64
 
-func (c *sentCommands) add(kind command) { c[kind].Add(1) }
-
 func (c *sentCommands) byKind() map[string]int64 {
 	sent := make(map[string]int64, len(c))
 	for kind := range c {
@@ -249,7 +247,7 @@ func prompt(store catalog.Catalog, by clock.Clock, sent *sentCommands) catalog.C
 	return catalog.Intercept(store, func(ctx context.Context, c catalog.Call, do sending) error {
 		kind, counts := kindOf(c)
 		if counts && c.Row == 0 && (ctx == nil || ctx.Err() == nil) {
-			sent.add(kind)
+			sent[kind].Add(1)
 		}
 		if ctx == nil || ctx.Done() == nil || asPromptAsTheStore(ctx, c) {
 			return do(ctx)

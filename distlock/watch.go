@@ -177,10 +177,6 @@ func (s *sight) same(as *sight) bool {
 		a.YieldBy == b.YieldBy && a.YieldWhy == b.YieldWhy
 }
 
-func newWatch(m *Manager) *watch {
-	return &watch{m: m, names: map[string]*watched{}, wake: make(chan struct{}, 1)}
-}
-
 // enter counts a caller in; false when the Manager is being closed.
 func (w *watch) enter(name string) bool {
 	w.mu.Lock()

@@ -346,12 +346,14 @@ var all = []Mistake{
 		Old: `	if err := supportedProduct(s); err != nil {`, New: `	if err := supportedProduct(s); false {`,
 		Package: "catalog/mongocatalog", Test: "TestSupported_ProductsThatAreNoMongoDB", Rule: "refused: <nil>"},
 	// Places that are kept for the next call.
-	{Name: "a place that is kept suits a reader and a writer", File: "distlock/kept.go",
+	{Name: "a place that is kept suits a reader and a writer", File: "distlock/wait.go",
 		Old: `k.o.mode == c.o.mode && `, New: ``,
 		Package: "distlock", Test: "TestWaitAtMost_AsksForSomethingElse_HasAPlaceOfItsOwn", Rule: "want each for itself"},
-	{Name: "a place that is kept stays for ever", File: "distlock/kept.go",
+	{Name: "a place that is kept stays for ever", File: "distlock/wait.go",
 		Old: `			c.undo()
-`, New: ``,
+			c.end()
+`, New: `			c.end()
+`,
 		Package: "distlock", Test: "TestWaitAtMost_DoesNotComeAgain_LeavesSoon", Rule: "want nobody"},
 	// Two processes with one id, of which one has tried to ping more often.
 	{Name: "a ping matches whatever has a smaller number", File: "pinger/ping.go",
