@@ -132,7 +132,7 @@ func (p *LockPinger) renewed(sent clock.Reading) *Term {
 	if old != nil && old.id == p.beat.id && old.renew(sent) {
 		return old
 	}
-	t := newTerm(p.beat.id, p.hold, p.clock, sent)
+	t := &Term{id: p.beat.id, hold: p.hold, clock: p.clock, done: make(chan struct{}), sent: sent}
 	p.term.Store(t)
 	if old != nil {
 		p.log.Info().Str("process", t.Process()).AnErr("before", old.Err()).Msg("a new term begins")
@@ -179,7 +179,10 @@ func (p *LockPinger) pingLimit() time.Duration {
 // It is logged once per episode.
 func (p *LockPinger) noteLateness(due clock.Reading) {
 	late := p.clock.Now().Mono - due.Mono
-	p.stats.note(late)
+	p.stats.lateness.Store(int64(late))
+	if int64(late) > p.stats.maxLate.Load() { // only the ping loop writes it
+		p.stats.maxLate.Store(int64(late))
+	}
 	switch {
 	case late > p.cfg.Interval && !p.stats.lateEpisode:
 		p.stats.lateEpisode = true

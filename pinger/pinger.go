@@ -329,13 +329,6 @@ type counters struct {
 	lateEpisode   bool // owned by the ping loop
 }
 
-func (c *counters) note(late time.Duration) {
-	c.lateness.Store(int64(late))
-	if int64(late) > c.maxLate.Load() { // only the ping loop writes it
-		c.maxLate.Store(int64(late))
-	}
-}
-
 // Stats returns the counts so far.
 func (p *LockPinger) Stats() Stats {
 	c := &p.stats

@@ -54,10 +54,6 @@ type Term struct {
 	over error
 }
 
-func newTerm(id *identity, hold time.Duration, c clock.Clock, sent clock.Reading) *Term {
-	return &Term{id: id, hold: hold, clock: c, done: make(chan struct{}), sent: sent}
-}
-
 // Process returns the process id under which the term's locks are held.
 func (t *Term) Process() string { return t.id.process }
 

@@ -78,7 +78,10 @@ func (f *following) once(ctx context.Context, q *Queue) error {
 	// was late, or broke before anybody asked whether it was: what is found by the first question
 	// may be older than the stream.
 	opened := q.Clock.Now().Mono
-	f.set(q, opens(opened, q.Process.Server().Kind != catalog.Mongos && !q.lags.Lasts() && !f.brief))
+	f.set(q, worth{
+		open: true, trusted: q.Process.Server().Kind != catalog.Mongos && !q.lags.Lasts() && !f.brief,
+		opened: opened, begun: opened, untold: map[bson.ObjectID]found{},
+	})
 	defer func() {
 		f.brief = q.Clock.Now().Mono-opened <= q.PollMax
 		f.set(q, worth{})
@@ -114,7 +117,7 @@ func (f *following) end() {
 	<-f.done
 }
 
-// This file is what a stream of grants is worth. Behind a mongos it tells nothing before every
+// From here on: what a stream of grants is worth. Behind a mongos it tells nothing before every
 // shard has advanced, and an idle shard does so every ten seconds; on a replica set it may wait for
 // a slow member. So it is measured: a grant that becomes known by other means (a question, a look,
 // the reply to a step of this process) is compared with the time at which the stream tells it. Who
@@ -158,13 +161,6 @@ type bounds struct{ prompt, late, trial time.Duration }
 func (q *Queue) bounds() bounds {
 	prompt := 2 * q.leastPause(roundTrips*q.rtt)
 	return bounds{prompt: prompt, trial: q.PollMax, late: max(prompt, q.Poll/5, 50*time.Millisecond)}
-}
-
-// opens begins with a stream that has just been opened.
-func opens(now time.Duration, trusted bool) worth {
-	return worth{
-		open: true, trusted: trusted, opened: now, begun: now, untold: map[bson.ObjectID]found{},
-	}
 }
 
 // tell notes a grant that the stream told, as the first to do so if it is news. Streams tell in
