@@ -38,8 +38,9 @@ type objects struct {
 // an error.
 func read(t *testing.T) *objects {
 	t.Helper()
-	all := &objects{map[string]*corev1.Service{}, map[string]*corev1.ConfigMap{}, map[string]*appsv1.StatefulSet{},
-		map[string]*batchv1.Job{}, map[string]*policyv1.PodDisruptionBudget{}, nil, nil}
+	all := &objects{map[string]*corev1.Service{},
+		map[string]*corev1.ConfigMap{}, map[string]*appsv1.StatefulSet{}, map[string]*batchv1.Job{},
+		map[string]*policyv1.PodDisruptionBudget{}, nil, nil}
 	files, err := filepath.Glob("kubernetes/*.yaml")
 	if err != nil || len(files) != 2 {
 		t.Fatalf("manifests: %q, %v, want two", files, err)
@@ -123,7 +124,8 @@ func TestKubernetes_WhatIsNamedIsThere(t *testing.T) {
 	}
 	hosts := map[string]bool{}
 	for name, s := range all.sets {
-		if !labels.SelectorFromSet(s.Spec.Selector.MatchLabels).Matches(labels.Set(s.Spec.Template.Labels)) {
+		if !labels.SelectorFromSet(s.Spec.Selector.MatchLabels).Matches(
+			labels.Set(s.Spec.Template.Labels)) {
 			t.Errorf("set %s does not select its own pods", name)
 		}
 		if all.services[s.Spec.ServiceName] == nil {
@@ -159,7 +161,8 @@ func TestKubernetes_WhatIsNamedIsThere(t *testing.T) {
 // Compose understands docker-compose.yml: every field is known, and what services depend on is
 // there.
 func TestCompose_IsUnderstood(t *testing.T) {
-	options, err := cli.NewProjectOptions([]string{"../docker-compose.yml"}, cli.WithoutEnvironmentResolution)
+	options, err := cli.NewProjectOptions([]string{"../docker-compose.yml"},
+		cli.WithoutEnvironmentResolution)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,8 +14,8 @@ import (
 	"k8s.io/pod-security-admission/policy"
 )
 
-// Every pod is such as the Pod Security Standard "restricted" accepts, by Kubernetes' own rule, has a
-// bound of its memory, and is asked for nothing that starts a program.
+// Every pod is such as the Pod Security Standard "restricted" accepts, by Kubernetes' own rule, has
+// a bound of its memory, and is asked for nothing that starts a program.
 func TestKubernetes_Pods_AreRestrictedAndBounded(t *testing.T) {
 	rule, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
 	if err != nil {
@@ -29,23 +29,25 @@ func TestKubernetes_Pods_AreRestrictedAndBounded(t *testing.T) {
 			}
 		}
 		for _, c := range p.Spec.Containers {
-			if c.Resources.Limits.Memory().IsZero() || c.Resources.Requests.Memory().Cmp(*c.Resources.Limits.Memory()) > 0 {
+			if c.Resources.Limits.Memory().IsZero() ||
+				c.Resources.Requests.Memory().Cmp(*c.Resources.Limits.Memory()) > 0 {
 				t.Errorf("container %s: its memory is %+v", c.Name, c.Resources)
 			}
 			if c.LivenessProbe != nil || c.ReadinessProbe != nil && c.ReadinessProbe.TCPSocket == nil {
 				t.Errorf("container %s: its probes are %+v, %+v", c.Name, c.LivenessProbe, c.ReadinessProbe)
 			}
-			if r := c.ReadinessProbe; r != nil && !slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool {
-				return p.Name == r.TCPSocket.Port.StrVal
-			}) {
+			if r := c.ReadinessProbe; r != nil &&
+				!slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool {
+					return p.Name == r.TCPSocket.Port.StrVal
+				}) {
 				t.Errorf("container %s: it has no port %v", c.Name, r.TCPSocket.Port)
 			}
 		}
 	}
 }
 
-// A mongod is of a version that was tried, and its cache leaves room for the rest of what it needs; a
-// balancer shows its metrics at the port that is named.
+// A mongod is of a version that was tried, and its cache leaves room for the rest of what it needs;
+// a balancer shows its metrics at the port that is named.
 func TestDeployments_MongodIsOneThatWasTried_BalancersShowMetrics(t *testing.T) {
 	tried := triedVersions(t)
 	look := func(where, image string, command []string, memory int64, ports []string) {
@@ -74,7 +76,8 @@ func TestDeployments_MongodIsOneThatWasTried_BalancersShowMetrics(t *testing.T) 
 			look(c.Name, c.Image, append(c.Command, c.Args...), c.Resources.Limits.Memory().Value(), ports)
 		}
 	}
-	options, err := cli.NewProjectOptions([]string{"../docker-compose.yml"}, cli.WithoutEnvironmentResolution)
+	options, err := cli.NewProjectOptions([]string{"../docker-compose.yml"},
+		cli.WithoutEnvironmentResolution)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,14 +98,16 @@ func after(command []string, flag string) string {
 	return ""
 }
 
-// triedVersions are those of which docs/operations.md says that what the lock needs was run on them.
+// triedVersions are those of which docs/operations.md says that what the lock needs was run on
+// them.
 func triedVersions(t *testing.T) []string {
 	t.Helper()
 	text, err := os.ReadFile("../docs/operations.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	run := regexp.MustCompile("(?m)^- run on ([\\d., ]+); .*: one `findAndModify`").FindStringSubmatch(string(text))
+	run := regexp.MustCompile("(?m)^- run on ([\\d., ]+); .*: one `findAndModify`").FindStringSubmatch(
+		string(text))
 	if run == nil {
 		t.Fatal("docs/operations.md does not say on which versions it was run")
 	}
@@ -115,7 +120,8 @@ func TestKubernetes_VersionThatIsNeeded_IsSaid(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if strings.Contains(string(text), "apps.kubernetes.io/pod-index") != strings.Contains(string(text), "Kubernetes 1.28 or newer") {
+	if strings.Contains(string(text), "apps.kubernetes.io/pod-index") != strings.Contains(string(text),
+		"Kubernetes 1.28 or newer") {
 		t.Error("the label pod-index needs Kubernetes 1.28")
 	}
 }

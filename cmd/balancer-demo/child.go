@@ -50,9 +50,8 @@ func beBalancer(ctx context.Context, o opts, in io.Reader, out, errOut io.Writer
 		defer page.Close()
 		fmt.Fprintf(errOut, "metrics are at %s\n", page.URL())
 	}
-	cfg := distlock.Config{
-		URI: o.uri, Database: o.database, Ping: o.ping, Takeover: o.takeover, Poll: o.poll(), PollMax: o.poll(),
-	}
+	cfg := distlock.Config{URI: o.uri, Database: o.database, Ping: o.ping, Takeover: o.takeover,
+		Poll: o.poll(), PollMax: o.poll()}
 	past, err := history.New(ctx, cfg, history.Options{})
 	if err != nil {
 		return err
@@ -103,7 +102,8 @@ func openMetadata(ctx context.Context, o opts) (*metadata, error) {
 	}
 	m := &metadata{client: client}
 	var server catalog.Server
-	if m.catalog, err = mongocatalog.New(client, mongocatalog.Options{Database: o.database}); err == nil {
+	where := mongocatalog.Options{Database: o.database}
+	if m.catalog, err = mongocatalog.New(client, where); err == nil {
 		server, err = m.catalog.Hello(ctx)
 	}
 	if err == nil {

@@ -110,9 +110,9 @@ func (d *demo) play(ctx context.Context) (report, error) {
 	return r, nil
 }
 
-// work starts the balancers, handles their events until done, which is asked each tick, says so, and
-// ends them.
-func (d *demo) work(ctx context.Context, handle func(context.Context, balancer.Event), done func() bool) error {
+// work starts the balancers, handles events until done, asked each tick, says so, and ends them.
+func (d *demo) work(ctx context.Context, handle func(context.Context, balancer.Event),
+	done func() bool) error {
 	d.events, d.processes = make(chan balancer.Event, 1024), nil
 	defer d.endAll()
 	for n := 1; n <= d.o.processes; n++ {

@@ -20,7 +20,7 @@ const (
 type faults struct {
 	d          *demo
 	kill, stop fault
-	resumeAt   time.Duration // when the stopped one goes on, since the begin; 0 while nobody has its lock
+	resumeAt   time.Duration // since the begin; 0 while nobody has the lock of the stopped one
 	resumed    bool
 }
 

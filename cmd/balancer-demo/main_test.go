@@ -61,7 +61,8 @@ func TestRun_WrongCall_Exit2(t *testing.T) {
 // G11: the password of a connection string is in no help text and no error.
 func TestRun_PasswordIsNeverPrinted(t *testing.T) {
 	t.Setenv("MONGODLM_URI", "mongodb://user:s3cret@127.0.0.1:1/?serverSelectionTimeoutMS=100")
-	for _, args := range [][]string{{"-h"}, {"load", "-h"}, {"balancer", "-h"}, {"load"}, {"--nonsense"}} {
+	for _, args := range [][]string{{"-h"}, {"load", "-h"}, {"balancer", "-h"}, {"load"},
+		{"--nonsense"}} {
 		if _, out, errOut := call(t, args...); strings.Contains(out+errOut, "s3cret") {
 			t.Errorf("%v prints the password:\n%s%s", args, out, errOut)
 		}
@@ -87,7 +88,8 @@ func TestRun_FewRounds_NothingViolated(t *testing.T) {
 	code, out, errOut := call(t, "--processes", "2", "--no-faults", "--cluster", smallCluster(t))
 	for _, want := range []string{
 		`the cluster is balanced`, `#1 round: has the lock after`, `#2 round: has the lock after`,
-		`\n(\d+\.[1-9]|[1-9]\d*\.0)s #\d round`, `\n  all +\d+ +4 `, `a +8 +4\n`, `b +0 +4\n`, `faults survived 0 of 0`, `violations none`,
+		`\n(\d+\.[1-9]|[1-9]\d*\.0)s #\d round`, `\n  all +\d+ +4 `, `a +8 +4\n`, `b +0 +4\n`,
+		`faults survived 0 of 0`, `violations none`,
 	} {
 		if !regexp.MustCompile(want).MatchString(out) {
 			t.Errorf("nothing like %s in the output", want)

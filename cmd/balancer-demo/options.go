@@ -42,8 +42,9 @@ func parse(command string, args []string, errOut io.Writer) (opts, error) {
 	case "demo":
 		f.IntVar(&o.processes, "processes", 3, "number of balancer processes, 1 to 50")
 		f.BoolVar(&o.noFaults, "no-faults", false, "kill and stop nobody")
-		f.StringVar(&o.http, "http", "", "show the locks as a page at this `address`, such as 127.0.0.1:8087; it "+
-			"stays after the report\nuntil the demo is interrupted, and a holder is killed every 30 s")
+		f.StringVar(&o.http, "http", "", "show the locks as a page at this `address`, such as "+
+			"127.0.0.1:8087; it stays after the report\nuntil the demo is interrupted, and a holder is "+
+			"killed every 30 s")
 	case "load":
 		f.BoolVar(&o.ifEmpty, "if-empty", false, "succeed when the database holds a cluster already")
 	case "balancer":
@@ -81,7 +82,8 @@ func (o *opts) check(command string, rest []string) error {
 	case command == "demo" && (o.processes < 1 || o.processes > 50):
 		return fmt.Errorf("--processes is %d, must be 1 to 50", o.processes)
 	case command != "demo" && o.uri == "":
-		return errors.New("--uri is missing: give the connection string of a MongoDB, or set MONGODLM_URI")
+		return errors.New("--uri is missing: " +
+			"give the connection string of a MongoDB, or set MONGODLM_URI")
 	case command == "load":
 		return nil
 	}

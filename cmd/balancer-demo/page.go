@@ -26,8 +26,8 @@ func (o opts) checkPage() error {
 		return nil
 	}
 	if _, _, err := net.SplitHostPort(o.http); err == nil && !o.access().Local() {
-		return fmt.Errorf("--http is %q, which other machines may reach: give a loopback address, or use "+
-			"\"distlock ui\", which asks for a token or speaks TLS", o.http)
+		return fmt.Errorf("--http is %q, which other machines may reach: give a loopback address, or "+
+			"use \"distlock ui\", which asks for a token or speaks TLS", o.http)
 	}
 	return o.access().Check(false)
 }
@@ -66,8 +66,8 @@ func (d *demo) withPage(ctx context.Context, play func() (bool, error)) (bool, e
 	d.say(0, "page", "%s", url)
 	ok, err := play()
 	if err == nil {
-		fmt.Fprintf(d.out, "\nthe page stays at %s until this is interrupted; what happened to the lock, with the evidence of each "+
-			"takeover, is at %slock?name=%s\n", url, url, balancer.LockName)
+		fmt.Fprintf(d.out, "\nthe page stays at %s until this is interrupted; what happened to the "+
+			"lock, with the evidence of each takeover, is at %slock?name=%s\n", url, url, balancer.LockName)
 		err = d.linger(ctx)
 	}
 	cancel()

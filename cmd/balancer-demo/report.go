@@ -37,8 +37,8 @@ func (d *demo) report(ctx context.Context) (report, error) {
 	}
 	judged := referee.Judge(referee.History{
 		Before: d.before.Chunks, After: after.Chunks, Rounds: rounds, Changes: changes})
-	return report{took: d.since(), told: d.ledger, faults: d.faults.planned(), before: d.before, after: after,
-		changes: changes, violations: append(slices.Clone(d.ledger.breaches), judged...)}, nil
+	return report{took: d.since(), told: d.ledger, faults: d.faults.planned(), before: d.before,
+		after: after, changes: changes, violations: slices.Concat(d.ledger.breaches, judged)}, nil
 }
 
 func (r report) balanced() bool { return len(cluster.Candidates(r.after)) == 0 }
@@ -64,8 +64,8 @@ func (r report) text() string {
 	r.addRounds(add)
 	add("\ntakeovers %d", len(r.told.takeovers))
 	for _, t := range r.told.takeovers {
-		add("  fence %d, after a wait of %v, by %s\n    %s", t.Fence, short(t.Waited), words.Shown(t.Process, 80),
-			words.Shown(t.Text, 1000))
+		add("  fence %d, after a wait of %v, by %s\n    %s", t.Fence, short(t.Waited),
+			words.Shown(t.Process, 80), words.Shown(t.Text, 1000))
 	}
 	add("\nchunks on                   before   after")
 	before, after := r.before.Counts(), r.after.Counts()
@@ -78,7 +78,8 @@ func (r report) text() string {
 	}
 	r.addFaults(add)
 	if len(r.violations) == 0 {
-		add("\nviolations none: never two balancers in a round, no write of a stale holder, no chunk lost")
+		add("\nviolations none: never two balancers in a round, no write of a stale holder, " +
+			"no chunk lost")
 		return b.String()
 	}
 	add("\nVIOLATIONS %d", len(r.violations))

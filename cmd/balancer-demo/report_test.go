@@ -35,8 +35,10 @@ func clean() report {
 			refused: 1,
 		},
 		faults: []fault{
-			{kind: "kill", planned: true, process: "host:4711:1460419200:77aa", at: 6 * time.Second, survived: true},
-			{kind: "stop", planned: true, process: "host:4712:1460419200:5f0c", at: 15 * time.Second, survived: true},
+			{kind: "kill", planned: true, process: "host:4711:1460419200:77aa", at: 6 * time.Second,
+				survived: true},
+			{kind: "stop", planned: true, process: "host:4712:1460419200:5f0c", at: 15 * time.Second,
+				survived: true},
 		},
 		before:  chunks("shard0", "shard4", "shard4"),
 		after:   chunks("shard0", "shard0", "shard0"),
@@ -48,7 +50,8 @@ func bad() report {
 	r := clean()
 	r.after = r.before
 	r.faults[1].survived = false
-	r.violations = []referee.Violation{{Breach: "stale-write", Subject: "c\x1b[2J", Evidence: "both\nsides"}}
+	r.violations = []referee.Violation{{Breach: "stale-write", Subject: "c\x1b[2J",
+		Evidence: "both\nsides"}}
 	return r
 }
 
@@ -77,7 +80,8 @@ violations none: never two balancers in a round, no write of a stale holder, no 
 		t.Errorf("want:\n%s\ngot:\n%s", want, got)
 	}
 	wantParts(t, bad().text(), "the cluster is NOT balanced", "faults survived 1 of 2",
-		"NOT survived: stop of host:4712:1460419200:5f0c at 15s", "VIOLATIONS 1\n", `stale-write: c\u001b[2J`, `both\u000asides`)
+		"NOT survived: stop of host:4712:1460419200:5f0c at 15s", "VIOLATIONS 1\n",
+		`stale-write: c\u001b[2J`, `both\u000asides`)
 }
 
 func wantParts(t *testing.T, text string, parts ...string) {
@@ -94,7 +98,8 @@ func wantParts(t *testing.T, text string, parts ...string) {
 func TestReport_EndedEarly_SaysWhatDidNotHappen(t *testing.T) {
 	t.Parallel()
 	r := clean()
-	r.interrupted, r.faults[0].survived, r.faults[1] = "interrupt", false, fault{kind: "stop", planned: true}
+	r.interrupted, r.faults[0].survived, r.faults[1] = "interrupt", false, fault{kind: "stop",
+		planned: true}
 	text := r.text()
 	wantParts(t, text, "ended early (interrupt)", "faults survived 0 of 1", "not come to: stop",
 		"not seen to its end: kill of host:4711:1460419200:77aa at 6s")
@@ -127,8 +132,9 @@ func TestReport_OK_OnlyWhenNothingWentWrong(t *testing.T) {
 func TestLine_ForeignText_IsEscaped(t *testing.T) {
 	t.Parallel()
 	for want, got := range map[string]string{
-		"1.5s demo kill: SIGKILL":                      line(1500*time.Millisecond, 0, "kill", "SIGKILL"),
-		`83.0s #2 error: to \u001b[2J\u000anext\u202e`: line(83*time.Second, 2, "error", "to \x1b[2J\nnext\u202e"),
+		"1.5s demo kill: SIGKILL": line(1500*time.Millisecond, 0, "kill", "SIGKILL"),
+		`83.0s #2 error: to \u001b[2J\u000anext\u202e`: line(83*time.Second, 2, "error",
+			"to \x1b[2J\nnext\u202e"),
 	} {
 		if got != want {
 			t.Errorf("want %s\n got %s", want, got)
@@ -149,7 +155,8 @@ func TestLedger_Waits_AreAddedUp(t *testing.T) {
 	} {
 		l.note(e)
 	}
-	want := member{number: 1, process: "host:1:1:a", rounds: 2, waited: 4 * time.Second, longest: 3 * time.Second}
+	want := member{number: 1, process: "host:1:1:a", rounds: 2, waited: 4 * time.Second,
+		longest: 3 * time.Second}
 	if len(l.members) != 2 || *l.members[0] != want || l.rounds != 3 {
 		t.Errorf("%d members, %d rounds, want 2 and 3; want\n%+v\ngot\n%+v", len(l.members), l.rounds,
 			want, l.members[0])

@@ -68,8 +68,8 @@ func (v *bench) run(ctx context.Context, s stdio) error {
 		return err
 	}
 	defer (&store{client: client}).close()
-	fmt.Fprintf(s.errOut, "distlock bench: writes into the new database %s on %s for about %v, locks and at most %d rows, "+
-		"and drops it\n", v.database, v.hosts(), 6*v.each, 2*benchRows)
+	fmt.Fprintf(s.errOut, "distlock bench: writes into the new database %s on %s for about %v, "+
+		"locks and at most %d rows, and drops it\n", v.database, v.hosts(), 6*v.each, 2*benchRows)
 	figures, err := v.measure(ctx, client)
 	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), benchPatience)
 	defer cancel()
@@ -111,29 +111,31 @@ func (v *bench) measure(ctx context.Context, client *mongo.Client) (figures, err
 		return figures{}, err
 	}
 	if server.ConfigServer {
-		return figures{}, errors.New("a config server lets nobody create a database; measure a replica set like it")
+		return figures{}, errors.New("a config server lets nobody create a database; measure a " +
+			"replica set like it")
 	}
 	rows := benchRows
 	if server.Kind == catalog.FerretDB {
 		rows = embeddedRows
 	}
 	f := figures{Server: fmt.Sprintf("%s, %s %s", v.hosts(), server.Kind, shown(server.Version, 40))}
-	var managers [2]*distlock.Manager
-	for i := range managers {
-		m, err := distlock.New(ctx, distlock.Config{URI: v.uri, Database: v.database, CommandTimeout: benchPatience})
+	var pair [2]*distlock.Manager
+	for i := range pair {
+		m, err := distlock.New(ctx,
+			distlock.Config{URI: v.uri, Database: v.database, CommandTimeout: benchPatience})
 		if err != nil {
 			return f, err
 		}
 		defer v.end(ctx, m)
-		managers[i] = m
+		pair[i] = m
 	}
 	for _, one := range []func(context.Context) (figure, error){
 		func(ctx context.Context) (figure, error) { return v.roundTrip(ctx, client) },
 		func(ctx context.Context) (figure, error) { return v.leastWrite(ctx, client) },
-		func(ctx context.Context) (figure, error) { return v.lock(ctx, managers[0]) },
-		func(ctx context.Context) (figure, error) { return v.handOver(ctx, managers) },
-		func(ctx context.Context) (figure, error) { return v.claims(ctx, client, managers[0], rows, 1) },
-		func(ctx context.Context) (figure, error) { return v.claims(ctx, client, managers[0], rows, 100) },
+		func(ctx context.Context) (figure, error) { return v.lock(ctx, pair[0]) },
+		func(ctx context.Context) (figure, error) { return v.handOver(ctx, pair) },
+		func(ctx context.Context) (figure, error) { return v.claims(ctx, client, pair[0], rows, 1) },
+		func(ctx context.Context) (figure, error) { return v.claims(ctx, client, pair[0], rows, 100) },
 	} {
 		got, err := one(ctx)
 		if err != nil {
@@ -155,7 +157,9 @@ func (v *bench) end(ctx context.Context, m *distlock.Manager) {
 }
 
 // repeat times a step again and again.
-func (v *bench) repeat(ctx context.Context, what string, step func(context.Context) error) (figure, error) {
+func (v *bench) repeat(ctx context.Context, what string, step func(context.Context) error) (
+	figure, error,
+) {
 	clk := clock.From(ctx)
 	var took []time.Duration
 	begun := clk.Now().Mono
@@ -241,7 +245,8 @@ func (v *bench) handOver(ctx context.Context, managers [2]*distlock.Manager) (fi
 }
 
 // claims lets 16 workers claim and complete rows.
-func (v *bench) claims(ctx context.Context, client *mongo.Client, m *distlock.Manager, most, batch int) (figure, error) {
+func (v *bench) claims(ctx context.Context, client *mongo.Client, m *distlock.Manager, most,
+	batch int) (figure, error) {
 	f := figure{What: fmt.Sprintf("claim and done, batch %d", batch)}
 	rows := client.Database(v.database).Collection(fmt.Sprintf("rows%d", batch))
 	q, err := claim.New[bson.M](ctx, m, rows, claim.Config{Workers: 16, Batch: batch})
@@ -277,7 +282,8 @@ func (v *bench) claims(ctx context.Context, client *mongo.Client, m *distlock.Ma
 func (f figures) print(w io.Writer, how layout) {
 	fmt.Fprintln(w, f.Server)
 	t := table{columns: []column{
-		{title: "WHAT", least: 10}, {title: "A SECOND"}, {title: "EACH"}, {title: "LEAST WRITES"}, {title: "COUNT"},
+		{title: "WHAT", least: 10}, {title: "A SECOND"}, {title: "EACH"}, {title: "LEAST WRITES"},
+		{title: "COUNT"},
 	}}
 	for _, one := range f.Figures {
 		t.rows = append(t.rows, []string{

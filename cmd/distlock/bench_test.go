@@ -17,7 +17,8 @@ import (
 // interrupted.
 func TestBench_MeasuresAndLeavesNothing(t *testing.T) {
 	t.Parallel()
-	server, err := configserver.Start(t.Context(), configserver.Config{}) // which has no other databases
+	// which has no other databases
+	server, err := configserver.Start(t.Context(), configserver.Config{})
 	assert.Must(t, err)
 	t.Cleanup(func() { _ = server.Close(context.Background()) })
 	r := cli(t, "bench", "--uri", server.URI(), "--for", "100ms", "--json").want(t, 0,
@@ -36,7 +37,7 @@ func TestBench_MeasuresAndLeavesNothing(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	out, done := start(ctx, t, "bench", "--uri", server.URI(), "--for", "10m")
-	eventually(t, "it begins", func() bool { return strings.Contains(out.errs.String(), "writes into") })
+	says(t, out.errs.String, "writes into")
 	cancel(errors.New("enough"))
 	if r := await(t, done); r.code != exitFailed {
 		t.Errorf("code %d: %s", r.code, r.errOut)

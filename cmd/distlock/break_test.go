@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/internal/test/bsontest"
 )
 
 // ours writes a lock that a stranger of our own kind holds.
@@ -22,7 +23,7 @@ func TestBreak_WithoutYes_ShowsAndChangesNothing(t *testing.T) {
 	b := newBase(t)
 	b.ours("balancer", 41)
 	before := b.lock("balancer")
-	cli(t, b.flags("break", "balancer", "--fence", "41", "--why", "stuck")...).
+	b.cli("break", "balancer", "--fence", "41", "--why", "stuck").
 		want(t, exitFailed, "host:1:1700000000:id", "doing a balance round", "ping age", "--yes",
 			"only with its next ping")
 	if after := b.lock("balancer"); !reflect.DeepEqual(after, before) {
@@ -37,9 +38,10 @@ func TestBreak_NextIsDead_IsSaid(t *testing.T) {
 	b.ping("alive:1:1:a", time.Second, seq)
 	b.ping("dead:2:1:b", time.Hour, seq)
 	for name, waiter := range map[string]string{"bad": "dead:2:1:b", "good": "alive:1:1:a"} {
-		b.share(name, catalog.Exclusive, 0, bson.A{party("alive:1:1:a", "", catalog.Exclusive, 0, time.Hour,
-			bson.E{Key: "fence", Value: int64(7)})}, bson.A{party(waiter, "", catalog.Exclusive, 0, time.Minute)})
-		r := cli(t, b.flags("break", name, "--fence", "7", "--why", "x")...).want(t, exitFailed, waiter)
+		b.share(name, catalog.Exclusive, 0, bson.A{party("alive:1:1:a", "", catalog.Exclusive,
+			0, time.Hour, bson.E{Key: "fence", Value: int64(7)})},
+			bson.A{party(waiter, "", catalog.Exclusive, 0, time.Minute)})
+		r := b.cli("break", name, "--fence", "7", "--why", "x").want(t, exitFailed, waiter)
 		if strings.Contains(r.out, "The next in line looks dead") != (name == "bad") {
 			t.Errorf("%s: it says\n%s", name, r.out)
 		}
@@ -50,7 +52,7 @@ func TestBreak_WrongFence_ShowsTheStateAndChangesNothing(t *testing.T) {
 	b := newBase(t)
 	b.ours("balancer", 41)
 	before := b.lock("balancer")
-	cli(t, b.flags("break", "balancer", "--fence", "40", "--why", "stuck", "--yes")...).
+	b.cli("break", "balancer", "--fence", "40", "--why", "stuck", "--yes").
 		want(t, exitFailed, "has fence 41, not 40", "host:1:1700000000:id")
 	if after := b.lock("balancer"); !reflect.DeepEqual(after, before) {
 		t.Errorf("lock is %+v, was %+v", after, before)
@@ -73,12 +75,10 @@ func TestBreak_RightFence_Frees(t *testing.T) {
 
 func TestBreak_NoOrMalformedLock_IsRefused(t *testing.T) {
 	b := newBase(t)
-	b.insert(catalog.LocksCollection, bson.D{
-		{Key: "_id", Value: "odd"}, {Key: "state", Value: "held"},
-	})
-	cli(t, b.flags("break", "none", "--fence", "1", "--why", "x", "--yes")...).
+	b.insert(catalog.LocksCollection, bsontest.D("_id", "odd", "state", "held"))
+	b.cli("break", "none", "--fence", "1", "--why", "x", "--yes").
 		want(t, exitFailed, `there is no lock "none"`)
-	cli(t, b.flags("break", "odd", "--fence", "1", "--why", "x", "--yes")...).
+	b.cli("break", "odd", "--fence", "1", "--why", "x", "--yes").
 		want(t, exitFailed, `field "state"`, "set state to the int 0")
 }
 

@@ -33,10 +33,10 @@ func (v *claims) flags(f *pflag.FlagSet) {
 	v.jobs.flags(f)
 	f.BoolVar(&v.dead, "dead", false, "list the rows that are dead, with their errors")
 	f.IntVar(&v.limit, "limit", 100, "the `number` of rows that --dead lists at most")
-	f.StringArrayVar(&v.retry, "retry", nil, "make the dead row with this `ID` ready, from its first attempt; \"all\": all\n"+
-		"of them. May be repeated")
-	f.StringArrayVar(&v.discard, "discard", nil, "remove the document of the dead row with this `ID`; \"all\": of all of "+
-		"them.\nMay be repeated")
+	f.StringArrayVar(&v.retry, "retry", nil, "make the dead row with this `ID` ready, from its "+
+		"first attempt; \"all\": all\nof them. May be repeated")
+	f.StringArrayVar(&v.discard, "discard", nil, "remove the document of the dead row with this "+
+		"`ID`; \"all\": of all of them.\nMay be repeated")
 }
 
 func (v *claims) accept(c call) error {
@@ -109,8 +109,8 @@ type morgue struct {
 	NoField    string    `json:"noField,omitempty"` // as of a backlog
 }
 
-// lacking names the field where nothing was found and no row has it. It is a hint: who may not count
-// the rows has none.
+// lacking names the field where nothing was found and no row has it. It is a hint: who may not
+// count the rows has none.
 func (v *claims) lacking(ctx context.Context, st *store, found int) string {
 	if found > 0 {
 		return ""
@@ -121,12 +121,13 @@ func (v *claims) lacking(ctx context.Context, st *store, found int) string {
 
 func printLacking(w io.Writer, field string) {
 	if field != "" {
-		fmt.Fprintf(w, "no row has a field %s: none was ever claimed, or it is another one (--field)\n", named(field))
+		fmt.Fprintf(w, "no row has a field %s: none was ever claimed, or it is another one (--field)\n",
+			named(field))
 	}
 }
 
-// A deadRow is one of them. Its texts are as stored, its times are by the server's clock and null when
-// there is none.
+// A deadRow is one of them. Its texts are as stored, its times are by the server's clock and null
+// when there is none.
 type deadRow struct {
 	ID        string     `json:"id"`
 	Attempts  int        `json:"attempts"`
@@ -177,8 +178,8 @@ func (m morgue) print(w io.Writer, how layout) {
 		return
 	}
 	for _, r := range m.Dead {
-		fmt.Fprintf(w, "%s  dead since %s, attempts %d: %s\n", shown(r.ID, 200), stamp(r.DeadAt), r.Attempts,
-			catalog.Printable(cmp.Or(r.Malformed, r.LastError), 300))
+		fmt.Fprintf(w, "%s  dead since %s, attempts %d: %s\n", shown(r.ID, 200), stamp(r.DeadAt),
+			r.Attempts, catalog.Printable(cmp.Or(r.Malformed, r.LastError), 300))
 		for _, f := range r.Errors {
 			fmt.Fprintf(w, "  %d  %s  %s  %s\n", f.Attempt, stamp(f.At), cmp.Or(how.process(f.Process), "-"),
 				catalog.Printable(f.Error, 300))

@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/internal/test/assert"
+	"mongodlm/internal/test/bsontest"
 )
 
 // It tries to break: dead rows are shown with all that is known of why, whatever their _id is, and
@@ -17,26 +18,28 @@ import (
 func TestClaims_DeadRows_ShownRetriedDiscarded(t *testing.T) {
 	b := newBase(t)
 	at := bson.NewDateTimeFromTime(time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC))
-	dead := bson.D{{Key: "state", Value: "dead"}, {Key: "attempts", Value: int64(2)}, {Key: "deadAt", Value: at},
-		{Key: "error", Value: "no \x1b[31mroute"}, {Key: "errors", Value: bson.A{
-			bson.D{{Key: "attempt", Value: int64(1)}, {Key: "at", Value: at}, {Key: "process", Value: "host:1:2:ab"}, {Key: "error", Value: "busy"}},
-			bson.D{{Key: "at", Value: at}, {Key: "error", Value: "died"}}}}}
+	dead := bsontest.D("state", "dead", "attempts", int64(2), "deadAt", at,
+		"error", "no \x1b[31mroute", "errors", bson.A{
+			bsontest.D("attempt", int64(1), "at", at, "process", "host:1:2:ab", "error", "busy"),
+			bsontest.D("at", at, "error", "died")})
 	oid := bson.NewObjectID()
-	ids := []any{"mail 1", 7, oid, "7", "all", bson.D{{Key: "a", Value: int32(1)}}, 1.5}
+	ids := []any{"mail 1", 7, oid, "7", "all", bsontest.D("a", int32(1)), 1.5}
 	for _, id := range ids {
-		b.insert("jobs", bson.D{{Key: "_id", Value: id}, {Key: "claim", Value: dead}})
+		b.insert("jobs", bsontest.D("_id", id, "claim", dead))
 	}
-	b.insert("jobs", bson.D{{Key: "_id", Value: "done"}, {Key: "claim", Value: bson.D{{Key: "state", Value: "done"}}}})
-	cli(t, b.flags("claims", "jobs")...).want(t, 0, "7 dead, 1 done")
-	r := cli(t, b.flags("claims", "jobs", "--dead")...).want(t, 0, `"mail 1"`, oid.Hex(), "2026-05-06T07:08:09Z", "attempts 2",
-		"busy", "host:1", "died")
+	b.insert("jobs", bsontest.D("_id", "done", "claim", bsontest.D("state", "done")))
+	b.cli("claims", "jobs").want(t, 0, "7 dead, 1 done")
+	r := b.cli("claims", "jobs", "--dead").want(t, 0, `"mail 1"`, oid.Hex(), "2026-05-06T07:08:09Z",
+		"attempts 2", "busy", "host:1", "died")
 	if strings.Contains(r.out, "\x1b") {
 		t.Errorf("a terminal could obey %q", r.out)
 	}
-	cli(t, b.flags("claims", "jobs", "--dead", "--limit", "2")...).want(t, 0, "and more")
+	b.cli("claims", "jobs", "--dead", "--limit", "2").want(t, 0, "and more")
 	var got morgue
-	assert.Must(t, json.Unmarshal([]byte(cli(t, b.flags("claims", "jobs", "--dead", "--json")...).want(t, 0).out), &got))
-	if len(got.Dead) != len(ids) || got.More || len(got.Dead[0].Errors) != 2 || got.Dead[0].Errors[1].Attempt != 2 {
+	assert.Must(t, json.Unmarshal([]byte(b.cli("claims", "jobs", "--dead", "--json").want(t, 0).out),
+		&got))
+	if len(got.Dead) != len(ids) || got.More || len(got.Dead[0].Errors) != 2 ||
+		got.Dead[0].Errors[1].Attempt != 2 {
 		t.Fatalf("%+v", got)
 	}
 	for i, row := range got.Dead {
@@ -44,18 +47,18 @@ func TestClaims_DeadRows_ShownRetriedDiscarded(t *testing.T) {
 		if i%2 == 1 {
 			flag, said = "--discard", `"discarded": 1`
 		}
-		cli(t, b.flags("claims", "jobs", flag, row.ID, "--json")...).want(t, 0, said)
-		cli(t, b.flags("claims", "jobs", flag, row.ID)...).want(t, exitFailed, "0 dead rows", "1 of 1 rows")
+		b.cli("claims", "jobs", flag, row.ID, "--json").want(t, 0, said)
+		b.cli("claims", "jobs", flag, row.ID).want(t, exitFailed, "0 dead rows", "1 of 1 rows")
 	}
-	cli(t, b.flags("claims", "jobs")...).want(t, 0, "4 ready, 0 claimed, 0 retrying, 0 dead, 1 done")
-	cli(t, b.flags("claims", "jobs", "--discard", `"done"`)...).want(t, exitFailed)
+	b.cli("claims", "jobs").want(t, 0, "4 ready, 0 claimed, 0 retrying, 0 dead, 1 done")
+	b.cli("claims", "jobs", "--discard", `"done"`).want(t, exitFailed)
 	for i := range 3 {
-		b.insert("jobs", bson.D{{Key: "_id", Value: 100 + i}, {Key: "claim", Value: dead}})
+		b.insert("jobs", bsontest.D("_id", 100+i, "claim", dead))
 	}
-	cli(t, b.flags("claims", "jobs", "--retry", "100", "--retry", "5")...).want(t, exitFailed, "1 of 2 rows")
-	cli(t, b.flags("claims", "jobs", "--retry", "all")...).want(t, 0, "2 dead rows")
-	cli(t, b.flags("claims", "jobs", "--discard", "all")...).want(t, 0, "0 dead rows")
-	cli(t, b.flags("claims", "jobs", "--dead")...).want(t, 0, "no row of")
+	b.cli("claims", "jobs", "--retry", "100", "--retry", "5").want(t, exitFailed, "1 of 2 rows")
+	b.cli("claims", "jobs", "--retry", "all").want(t, 0, "2 dead rows")
+	b.cli("claims", "jobs", "--discard", "all").want(t, 0, "0 dead rows")
+	b.cli("claims", "jobs", "--dead").want(t, 0, "no row of")
 }
 
 // A wrong call says what to give, and changes nothing.

@@ -19,9 +19,10 @@ func TestCodeOf_EveryErrorOfAcquiring_HasItsOwn(t *testing.T) {
 	t.Parallel()
 	held := &distlock.HeldError{Name: "a"}
 	for want, errs := range map[int][]error{
-		exitHeld:        {held},
-		exitDeadlock:    {&distlock.DeadlockError{Name: "a"}, errors.Join(held, distlock.ErrDeadlock)},
-		exitLimit:       {&distlock.PermitMismatchError{Name: "a"}, errors.Join(held, distlock.ErrPermitMismatch)},
+		exitHeld:     {held},
+		exitDeadlock: {&distlock.DeadlockError{Name: "a"}, errors.Join(held, distlock.ErrDeadlock)},
+		exitLimit: {&distlock.PermitMismatchError{Name: "a"},
+			errors.Join(held, distlock.ErrPermitMismatch)},
 		exitLost:        {&distlock.LostError{Name: "a", Cause: errors.New("x")}},
 		exitUnavailable: {distlock.ErrUnavailable, distlock.ErrNoHeartbeat, distlock.ErrOutcomeUnknown},
 		exitWrongCall:   {&distlock.ConfigError{}},
@@ -59,9 +60,9 @@ func TestRun_ServerGoneAtTheEnd_SaysThatTheLockMayBeHeld(t *testing.T) {
 			t.Cleanup(shut)
 			args := []string{"run", "job", "--uri", server.URI() + "&serverSelectionTimeoutMS=1500", "--"}
 			out, ended := start(t.Context(), t, append(args, self(t, c.helper)...)...)
-			eventually(t, "the command runs", func() bool { return pidAfter(out.String(), "ready") > 0 })
+			pid := ready(t, out)
 			shut()
-			terminate(t, pidAfter(out.String(), "ready"))
+			terminate(t, pid)
 			r := await(t, ended).want(t, c.code, `lock "job" may be held until the takeover time (15m0s)`)
 			if strings.Contains(r.errOut, "in the background") {
 				t.Errorf("nothing goes on when the process has ended:\n%s", r.errOut)

@@ -7,16 +7,17 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
-	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/internal/test/bsontest"
 )
 
 // offered are the candidates for the last word.
 func offered(t *testing.T, words ...string) string {
 	t.Helper()
 	out := cli(t, append([]string{cobra.ShellCompNoDescRequestCmd}, words...)...).want(t, 0).out
-	lines := strings.Fields(out[:strings.LastIndex(out, ":")]) // behind which stands what the shell may add
+	// behind which stands what the shell may add
+	lines := strings.Fields(out[:strings.LastIndex(out, ":")])
 	slices.Sort(lines)
 	return strings.Join(lines, " ")
 }
@@ -49,10 +50,9 @@ func TestCompletion_CommandsFlagsAndShells(t *testing.T) {
 // what a shell would carry out, is not offered.
 func TestCompletion_NamesFromTheServer(t *testing.T) {
 	b := newBase(t)
-	for _, name := range []string{"job", "job two", "job:a:b", "jab", "$(touch oops)", "it's", "job\ty", foreign,
-		"\u202ejob", "claim:" + b.name + ".rows:queue:1"} {
-		b.insert(catalog.LocksCollection,
-			bson.D{{Key: "_id", Value: name}, {Key: "state", Value: int32(0)}})
+	for _, name := range []string{"job", "job two", "job:a:b", "jab", "$(touch oops)", "it's",
+		"job\ty", foreign, "\u202ejob", "claim:" + b.name + ".rows:queue:1"} {
+		b.insert(catalog.LocksCollection, bsontest.D("_id", name, "state", int32(0)))
 	}
 	for line, want := range map[string]string{
 		"locks jo":     "job job:a:b",
@@ -64,7 +64,8 @@ func TestCompletion_NamesFromTheServer(t *testing.T) {
 		"locks job jo": "",
 	} {
 		words, got := strings.Split(line, " "), ""
-		eventually(t, line+": something is offered", func() bool { // a busy server does not answer in time, see askLimit
+		// a busy server does not answer in time, see askLimit
+		eventually(t, line+": something is offered", func() bool {
 			got = offered(t, append(b.flags(words[:len(words)-1]...), words[len(words)-1])...)
 			return got != "" || want == ""
 		})

@@ -127,12 +127,13 @@ func problems(err error) error {
 }
 
 // flagNames are the fields of a configuration that are flags.
-var flagNames = strings.NewReplacer("Database", "--database", "Ping", "--ping", "Takeover", "--takeover")
+var flagNames = strings.NewReplacer("Database", "--database", "Ping", "--ping", "Takeover",
+	"--takeover")
 
 // hosts names the servers of the connection string, without the user.
 func (c *connection) hosts() string {
 	_, hosts, _ := strings.Cut(c.uri, "://")
-	hosts = hosts[strings.LastIndex(hosts, "@")+1:] // first: a password may have an unescaped question mark
+	hosts = hosts[strings.LastIndex(hosts, "@")+1:] // first: a password may have a question mark
 	hosts, _, _ = strings.Cut(hosts, "?")
 	hosts, _, _ = strings.Cut(hosts, "/")
 	return catalog.Printable(hosts, 200)
@@ -160,10 +161,10 @@ func (c *connection) open(ctx context.Context, pool uint64, log zerolog.Logger) 
 }
 
 // inspector makes one that writes breaks into the history as done by who. No I/O.
-func (c *connection) inspector(ctx context.Context, client *mongo.Client, log zerolog.Logger, who string) (
-	*distlock.Inspector, *history.Log, error,
-) {
-	cfg, past, err := keepHistory(ctx, distlock.Config{Client: client, Database: c.database, Logger: log, Host: who})
+func (c *connection) inspector(ctx context.Context, client *mongo.Client, log zerolog.Logger,
+	who string) (*distlock.Inspector, *history.Log, error) {
+	access := distlock.Config{Client: client, Database: c.database, Logger: log, Host: who}
+	cfg, past, err := keepHistory(ctx, access)
 	if err != nil {
 		return nil, nil, err
 	}

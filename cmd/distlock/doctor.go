@@ -118,8 +118,9 @@ func (d *doctor) examine(ctx context.Context, st *store) (report, error) {
 	for _, check := range []func(context.Context, *store, *mongocatalog.Catalog, *report) error{
 		d.harmfulIndexes, d.missingIndexes, d.queueIndexes, d.privileges, d.members, d.parties,
 	} {
-		if err := d.limited(ctx, func(ctx context.Context) error { return check(ctx, st, asked, &r) }); err != nil {
-			r.Warnings = append(r.Warnings, redact(err.Error(), d.uri))
+		if err := d.limited(ctx,
+			func(ctx context.Context) error { return check(ctx, st, asked, &r) }); err != nil {
+			r.warn("%s", redact(err.Error(), d.uri))
 		}
 	}
 	if refused != nil {
@@ -148,14 +149,14 @@ func (d *doctor) race(ctx context.Context, st *store, r *report) error {
 	switch {
 	case found.Contenders == 0 && errors.As(err, &server) && server.HasErrorCode(codeUnauthorized):
 		r.Fit = r.Kind != string(catalog.FerretDB)
-		r.Warnings = append(r.Warnings, fmt.Sprintf("the races were not run: the user may not write into scratch "+
-			"collections of database %s; --features doctor --role prints what that needs", named(d.database)))
+		r.warn("the races were not run: the user may not write into scratch collections of "+
+			"database %s; --features doctor --role prints what that needs", named(d.database))
 		return nil
 	case err != nil && found.Contenders == 0:
 		return d.explain(err)
 	}
 	if err != nil { // complete, but the scratch collection is still there
-		r.Warnings = append(r.Warnings, redact(err.Error(), d.uri))
+		r.warn("%s", redact(err.Error(), d.uri))
 	}
 	r.Race = &race{found.Contenders, tally(found.Acquire), tally(found.CompareAndSet)}
 	r.Fit = found.Atomic
@@ -177,9 +178,9 @@ func (r *report) compareClocks(server catalog.Server, sent, received clock.Readi
 	r.Clock = &clocks{AheadMS: ahead.Milliseconds(), RoundTripMS: trip.Milliseconds()}
 	const allowed = defaultTakeover / 30
 	if ahead.Abs()-trip/2 > allowed {
-		r.Warnings = append(r.Warnings, fmt.Sprintf("the clocks of the server and of this machine "+
+		r.warn("the clocks of the server and of this machine "+
 			"differ by %v; above %v (a thirtieth of the takeover time) a dead holder is watched for "+
-			"the whole takeover time before it is taken over; run NTP on both", ahead.Abs(), allowed))
+			"the whole takeover time before it is taken over; run NTP on both", ahead.Abs(), allowed)
 	}
 }
 
@@ -195,8 +196,8 @@ func weaker(s catalog.Server, database string) []string {
 		say("one server: nobody takes over for it, and what it has not yet written to its disk " +
 			"can be lost in a crash, locks included")
 	case s.Kind == catalog.Mongos:
-		say("behind a mongos the store's clock is known only from one's own last ping; listings count by the clock of " +
-			"the mongos")
+		say("behind a mongos the store's clock is known only from one's own last ping; listings count " +
+			"by the clock of the mongos")
 	}
 	if s.ConfigServer {
 		say("a config server: MongoDB's own lock manager (3.2 to 6.0) works in the same collections " +

@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"mongodlm/internal/test/assert"
+	"mongodlm/internal/test/bsontest"
 	"mongodlm/internal/test/mongodtest"
 )
 
@@ -32,8 +33,8 @@ func guarded(t *testing.T) (root *mongo.Client, as func(user string) string) {
 	as = func(user string) string {
 		return strings.Replace(d.URI(), "mongodb://", "mongodb://"+user+":"+secretEscaped+"@", 1)
 	}
-	create := bson.D{{Key: "createUser", Value: "root"}, {Key: "pwd", Value: secret},
-		{Key: "roles", Value: bson.A{bson.D{{Key: "role", Value: "root"}, {Key: "db", Value: "admin"}}}}}
+	create := bsontest.D("createUser", "root", "pwd", secret,
+		"roles", bson.A{bsontest.D("role", "root", "db", "admin")})
 	asAdmin(t, connected(t, d.URI()), create) // the first user may be made by anybody on the machine
 	return connected(t, as("root")), as
 }
@@ -55,17 +56,19 @@ func asAdmin(t *testing.T, client *mongo.Client, command any) {
 // role, changes nothing while it tries, and names each action that is taken away.
 func TestDoctor_RealServer_TriesThePrintedRole(t *testing.T) {
 	root, as := guarded(t)
-	out := cli(t, "doctor", "--role", "--json", "--features", "locks,lines,history,listings,loops").want(t, 0).out
+	out := cli(t, "doctor", "--role", "--json", "--features",
+		"locks,lines,history,listings,loops").want(t, 0).out
 	var command bson.D
 	assert.Must(t, bson.UnmarshalExtJSON([]byte(out), false, &command))
 	asAdmin(t, root, command)
-	asAdmin(t, root, bson.D{{Key: "createUser", Value: "least"}, {Key: "pwd", Value: secret},
-		{Key: "roles", Value: bson.A{bson.D{{Key: "role", Value: roleName}, {Key: "db", Value: "admin"}}}}})
+	asAdmin(t, root, bsontest.D("createUser", "least", "pwd", secret,
+		"roles", bson.A{bsontest.D("role", roleName, "db", "admin")}))
 	b := newBaseOf(t, as("root"))
 	b.name, b.db = defaultDatabase, root.Database(defaultDatabase)
 	examine := func() report {
 		t.Helper()
-		r := cli(t, "doctor", "--uri", as("least"), "--json", "--features", "locks,lines,history,listings,loops")
+		r := cli(t, "doctor", "--uri", as("least"), "--json", "--features",
+			"locks,lines,history,listings,loops")
 		if strings.Contains(r.out+r.errOut, "n0b0dy") {
 			t.Errorf("the password is shown:\n%s\n%s", r.out, r.errOut)
 		}
@@ -92,7 +95,7 @@ func TestDoctor_RealServer_TriesThePrintedRole(t *testing.T) {
 			if less[i].Actions = slices.Delete(less[i].Actions, j, j+1); len(less[i].Actions) == 0 {
 				less = slices.Delete(less, i, i+1)
 			}
-			asAdmin(t, root, bson.D{{Key: "updateRole", Value: roleName}, {Key: "privileges", Value: less}})
+			asAdmin(t, root, bsontest.D("updateRole", roleName, "privileges", less))
 			got := examine().MissingPrivileges
 			if len(got) != 1 || got[0].Collection != defaultDatabase+"."+p.Resource.Collection ||
 				fmt.Sprint(got[0].Actions) != "["+action+"]" {
@@ -122,7 +125,8 @@ func privilegesOf(t *testing.T, command bson.D) []privilege {
 
 // everyCommand calls each command that has a connection string.
 var everyCommand = []string{
-	"doctor --rounds 1 --contenders 2", "locks", "locks a", "ps", "jobs", "loops", "claims rows", "claims rows --dead", "claims rows --retry 1",
+	"doctor --rounds 1 --contenders 2", "locks", "locks a", "ps", "jobs", "loops", "claims rows",
+	"claims rows --dead", "claims rows --retry 1",
 	"break a --fence 1 --why x", "locks --wrong", "history", "bench --for 100ms",
 }
 

@@ -14,11 +14,12 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/internal/clock"
 	"mongodlm/internal/test/assert"
+	"mongodlm/internal/test/bsontest"
 )
 
 func TestDoctor_EmbeddedServer_IsFit(t *testing.T) {
 	b := newBase(t)
-	r := cli(t, b.flags("doctor", "--rounds", "3", "--contenders", "4")...)
+	r := b.cli("doctor", "--rounds", "3", "--contenders", "4")
 	r.want(t, 0, "ferretdb", "front of the embedded", "no change streams",
 		"3 of 3 rounds with exactly one winner", "verdict: fit")
 	names := assert.Value(b.db.ListCollectionNames(t.Context(), bson.D{}))(t)
@@ -29,7 +30,7 @@ func TestDoctor_EmbeddedServer_IsFit(t *testing.T) {
 
 func TestDoctor_JSON_SaysTheSame(t *testing.T) {
 	b := newBase(t)
-	out := cli(t, b.flags("doctor", "--json", "--rounds", "2", "--contenders", "2")...).want(t, 0).out
+	out := b.cli("doctor", "--json", "--rounds", "2", "--contenders", "2").want(t, 0).out
 	var got report
 	if err := json.Unmarshal([]byte(out), &got); err != nil {
 		t.Fatalf("%v:\n%s", err, out)
@@ -47,7 +48,7 @@ func TestDoctor_DeadHolder_IsToldOfAndHasACodeOfItsOwn(t *testing.T) {
 	for name, mark := range map[string]bson.D{
 		"silent": {{Key: "seq", Value: int64(1)}},
 		"silent and declared dead": {{Key: "seq", Value: int64(1)},
-			{Key: "condemned", Value: bson.D{{Key: "by", Value: "x"}, {Key: "evidence", Value: "y"}}}},
+			{Key: "condemned", Value: bsontest.D("by", "x", "evidence", "y")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBase(t)
@@ -57,15 +58,17 @@ func TestDoctor_DeadHolder_IsToldOfAndHasACodeOfItsOwn(t *testing.T) {
 			prepare(t, b)
 			b.ping(stranger, time.Hour, mark...)
 			args := b.flags("doctor", "--rounds", "1", "--contenders", "2")
-			cli(t, args...).want(t, exitWarned, stranger+" has not pinged for 1h0m", "it holds 7 locks, which the next "+
-				"contenders take over: job 0, job 1, job 2, job 3, job 4 and 2 more", "verdict: fit")
+			cli(t, args...).want(t, exitWarned, stranger+" has not pinged for 1h0m", "it holds 7 locks, "+
+				"which the next contenders take over: job 0, job 1, job 2, job 3, job 4 and 2 more",
+				"verdict: fit")
 			r := cli(t, append(args, "--json")...).report(t)
-			if len(r.Warnings) != 1 || strings.Contains(r.Warnings[0], "declared dead") != (name != "silent") {
+			if len(r.Warnings) != 1 ||
+				strings.Contains(r.Warnings[0], "declared dead") != (name != "silent") {
 				t.Errorf("warnings %q", r.Warnings)
 			}
-			if _, err := b.db.Collection(catalog.PingsCollection).UpdateByID(t.Context(), stranger, bson.D{
-				{Key: "$set", Value: bson.D{{Key: "ping", Value: bson.NewDateTimeFromTime(clock.System().Now().Wall)}}},
-				{Key: "$unset", Value: bson.D{{Key: "condemned", Value: 1}}}}); err != nil {
+			if _, err := b.db.Collection(catalog.PingsCollection).UpdateByID(t.Context(), stranger,
+				bsontest.D("$set", bsontest.D("ping", bson.NewDateTimeFromTime(clock.System().Now().Wall)),
+					"$unset", bsontest.D("condemned", 1))); err != nil {
 				t.Fatal(err)
 			}
 			cli(t, args...).want(t, 0, "verdict: fit")

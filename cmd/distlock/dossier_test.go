@@ -15,16 +15,16 @@ func TestLocks_Name_EverySortOfLock(t *testing.T) {
 	b := newBase(t)
 	fill(b)
 	fillShared(b)
-	b.happened(time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC),
-		catalog.HistoryEntry{Kind: "taken over", Session: catalog.Session{Name: "alive"}, Process: "alive:1:1:a",
-			Previous: foreign, Rule: "watch", Evidence: foreign, Waited: time.Minute},
-		catalog.HistoryEntry{Kind: "released", Session: catalog.Session{Name: "other"},
-			Process: "alive:1:1:a"})
-	for _, name := range []string{"alive", "condemned", "foreign", "no-ping", "silent", "free", "bad-ping", "table", "pool"} {
-		golden(t, "show-"+name+".golden", cli(t, b.flags("locks", name)...).want(t, 0).out)
+	b.happened(time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC), catalog.HistoryEntry{Kind: "taken over",
+		Session: catalog.Session{Name: "alive"}, Process: "alive:1:1:a", Previous: foreign,
+		Rule: "watch", Evidence: foreign, Waited: time.Minute}, catalog.HistoryEntry{Kind: "released",
+		Session: catalog.Session{Name: "other"}, Process: "alive:1:1:a"})
+	for _, name := range []string{"alive", "condemned", "foreign", "no-ping", "silent", "free",
+		"bad-ping", "table", "pool"} {
+		golden(t, "show-"+name+".golden", b.cli("locks", name).want(t, 0).out)
 	}
-	cli(t, b.flags("locks", "nothing")...).want(t, exitFailed, `there is no lock "nothing"`)
-	cli(t, b.flags("locks", "bad-state")...).want(t, 0, "cannot be understood", "remedy")
+	b.cli("locks", "nothing").want(t, exitFailed, `there is no lock "nothing"`)
+	b.cli("locks", "bad-state").want(t, 0, "cannot be understood", "remedy")
 }
 
 // Foreign texts stay what they are for programs, and nothing of them reaches a terminal.
@@ -32,21 +32,22 @@ func TestLocks_Name_JSON_HasAllOfIt(t *testing.T) {
 	b := newBase(t)
 	fill(b)
 	fillShared(b)
-	out := cli(t, b.flags("locks", "table", "--json")...).want(t, 0).out
+	out := b.cli("locks", "table", "--json").want(t, 0).out
 	var got listing
 	if err := json.Unmarshal([]byte(out), &got); err != nil {
 		t.Fatalf("%v:\n%s", err, out)
 	}
-	if len(got.Locks) != 2 || len(got.Line.Waiters) != 3 || len(got.Outlooks) != 2 || got.Outlooks[0].Rule != "witnesses" ||
-		got.Outlooks[0].Next != "bad:5:1:e" || got.Outlooks[0].Passed != 2 || got.Outlooks[1].Rule != "never" || got.Locks[0].Why != foreign {
+	if len(got.Locks) != 2 || len(got.Line.Waiters) != 3 || len(got.Outlooks) != 2 ||
+		got.Outlooks[0].Rule != "witnesses" || got.Outlooks[0].Next != "bad:5:1:e" ||
+		got.Outlooks[0].Passed != 2 || got.Outlooks[1].Rule != "never" || got.Locks[0].Why != foreign {
 		t.Errorf("got %+v from\n%s", got, out)
 	}
 	if i := strings.IndexAny(out, "\x1b\u202e\u009b"); i >= 0 {
 		t.Errorf("a terminal could obey %q", out[i:])
 	}
-	out = cli(t, b.flags("locks", "condemned", "--json")...).want(t, 0).out
-	if err := json.Unmarshal([]byte(out), &got); err != nil || len(got.Condemned) != 1 || got.Condemned[0].By != "x" ||
-		got.Condemned[0].Evidence != foreign {
+	out = b.cli("locks", "condemned", "--json").want(t, 0).out
+	if err := json.Unmarshal([]byte(out), &got); err != nil || len(got.Condemned) != 1 ||
+		got.Condemned[0].By != "x" || got.Condemned[0].Evidence != foreign {
 		t.Errorf("got %+v (%v) from\n%s", got.Condemned, err, out)
 	}
 }

@@ -103,14 +103,12 @@ func TestRun_KilledOrStopped_CommandIsDeadBeforeTheNextHolds(t *testing.T) {
 				to = -to
 			}
 			assert.Must(t, syscall.Kill(to, c.signal))
-			next := cli(t, b.under(quick+" --wait", append([]string{"alive"}, pids...)...)...).want(t, 0)
+			next := b.run(quick+" --wait", append([]string{"alive"}, pids...)...).want(t, 0)
 			if strings.Contains(next.out, "alive") {
 				t.Errorf("when the next holder began: %s", next.out)
 			}
 			if c.signal == syscall.SIGKILL {
-				eventually(t, "the guardian has told", func() bool {
-					return strings.Contains(p.out.String(), "killed; its command is ended")
-				})
+				says(t, p.out.String, "killed; its command is ended")
 				return
 			}
 			p.signal(syscall.SIGCONT)
@@ -142,9 +140,7 @@ func TestRun_GuardianKilled_IsToldAndTheCommandDiesWithRun(t *testing.T) {
 		t.Fatalf("there is no guardian in\n%s", list)
 	}
 	assert.Must(t, syscall.Kill(guardian, syscall.SIGKILL))
-	eventually(t, "it is told", func() bool {
-		return strings.Contains(p.out.String(), "guardian is gone")
-	})
+	says(t, p.out.String, "guardian is gone")
 	p.signal(syscall.SIGKILL)
 	eventually(t, "the command is dead", func() bool {
 		var n int

@@ -119,8 +119,8 @@ func (v *past) nothing(ctx context.Context, st *store) string {
 	if v.since > 0 {
 		within = fmt.Sprintf(" in the last %v", v.since)
 	}
-	return st.nothing(ctx, fmt.Sprintf("no history%s%s in database %q: nothing notable happened, or the programs write none",
-		of, within, v.database))
+	return st.nothing(ctx, fmt.Sprintf("no history%s%s in database %q: nothing notable happened, "+
+		"or the programs write none", of, within, v.database))
 }
 
 func pastRowOf(e history.Entry) pastRow {
@@ -148,8 +148,9 @@ func (c chronicle) print(w io.Writer, how layout) {
 	default:
 		t := table{columns: []column{
 			{title: "AT"}, {title: "EVENT", least: 8}, {title: "LOCK", least: 8}, {title: "WHO", least: 8},
-			{title: "HELD"}, {title: "WAITED"}, {title: "FROM", idle: "-", least: 8}, {title: "DETAIL", least: 8},
-			{title: "FENCE", wide: true}, {title: "WHY", wide: true}, {title: "MODE", idle: "exclusive", wide: true},
+			{title: "HELD"}, {title: "WAITED"}, {title: "FROM", idle: "-", least: 8},
+			{title: "DETAIL", least: 8}, {title: "FENCE", wide: true}, {title: "WHY", wide: true},
+			{title: "MODE", idle: "exclusive", wide: true},
 			{title: "SESSION", wide: true},
 		}}
 		for _, e := range c.Events {
@@ -163,8 +164,8 @@ func (c chronicle) print(w io.Writer, how layout) {
 	c.Malformed.print(w)
 }
 
-// printLines writes a sentence for each event, as long as it is, below a line for each day. The name
-// of the lock stands there where there are several.
+// printLines writes a sentence for each event, as long as it is, below a line for each day. The
+// name of the lock stands there where there are several.
 func (c chronicle) printLines(w io.Writer, how layout) {
 	several := slices.ContainsFunc(c.Events, func(e pastRow) bool {
 		return e.Missed == 0 && e.Name != c.Events[0].Name
@@ -188,8 +189,9 @@ func (r pastRow) sentence(how layout) string {
 	if r.Leads {
 		leads = " (leader)"
 	}
-	return words.Happening{Kind: r.Event, Process: r.Process, Previous: r.Previous, Rule: r.Rule, Evidence: r.Evidence,
-		Cause: r.Cause, Why: r.Why, Fence: r.Fence, Missed: r.Missed, Held: time.Duration(r.HeldMS) * time.Millisecond,
+	return words.Happening{Kind: r.Event,
+		Process: r.Process, Previous: r.Previous, Rule: r.Rule, Evidence: r.Evidence, Cause: r.Cause,
+		Why: r.Why, Fence: r.Fence, Missed: r.Missed, Held: time.Duration(r.HeldMS) * time.Millisecond,
 		Waited: time.Duration(r.WaitedMS) * time.Millisecond}.Sentence(how.process) + leads
 }
 
@@ -210,8 +212,9 @@ func (r pastRow) columns(how layout) []string {
 		from = how.process(r.Previous)
 	}
 	return []string{
-		instant(r.At), shown(event, 40), name, how.process(r.Process), span(r.HeldMS), span(r.WaitedMS), from,
-		how.text(detail, 400), fmt.Sprint(r.Fence), how.text(r.Why, 200), modeOf(r.Mode, 0), shown(r.Session, 24),
+		instant(r.At), shown(event, 40), name, how.process(r.Process), span(r.HeldMS), span(r.WaitedMS),
+		from, how.text(detail, 400), fmt.Sprint(r.Fence), how.text(r.Why, 200), modeOf(r.Mode, 0),
+		shown(r.Session, 24),
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/internal/clock"
 	"mongodlm/internal/test/assert"
+	"mongodlm/internal/test/bsontest"
 )
 
 // happened writes entries of a day, one a minute.
@@ -47,9 +48,12 @@ func aNight() []catalog.HistoryEntry {
 			e.Previous, e.Rule, e.Evidence = old, "watch", "rule watch: its ping stood still for 15m0s"
 			e.Waited = 12 * time.Minute
 		}),
-		with(of("released", "reports", young, 42), func(e *catalog.HistoryEntry) { e.Held = 75 * time.Second }),
-		with(of("evicted", "reports", young, 0), func(e *catalog.HistoryEntry) { e.Previous = "dead:9:1:x" }),
-		with(of("broken", "x y ", "alice@desk:71", 43), func(e *catalog.HistoryEntry) { e.Previous, e.Why = old, foreign }),
+		with(of("released", "reports", young, 42),
+			func(e *catalog.HistoryEntry) { e.Held = 75 * time.Second }),
+		with(of("evicted", "reports", young, 0),
+			func(e *catalog.HistoryEntry) { e.Previous = "dead:9:1:x" }),
+		with(of("broken", "x y ", "alice@desk:71", 43),
+			func(e *catalog.HistoryEntry) { e.Previous, e.Why = old, foreign }),
 		with(of("acquired", "chief", old, 44), func(e *catalog.HistoryEntry) { e.Label = "election" }),
 		{Kind: "missed", Missed: 7},
 	}
@@ -60,9 +64,9 @@ func TestHistory_Shown(t *testing.T) {
 	b := newBase(t)
 	fill(b)
 	b.happened(time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC), aNight()...)
-	golden(t, "history.golden", cli(t, b.flags("history")...).want(t, 0).out)
+	golden(t, "history.golden", b.cli("history").want(t, 0).out)
 	var got chronicle
-	out := cli(t, b.flags("history", "reports", "--json")...).want(t, 0).out
+	out := b.cli("history", "reports", "--json").want(t, 0).out
 	if err := json.Unmarshal([]byte(out), &got); err != nil {
 		t.Fatalf("%v:\n%s", err, out)
 	}
@@ -78,33 +82,33 @@ func TestHistory_Shown(t *testing.T) {
 		e.Fence != 42 {
 		t.Errorf("taken over: %+v", e)
 	}
-	cli(t, b.flags("history", "--limit", "3")...).want(t, 0, "the newest 3; --limit shows more", "7 not written",
+	b.cli("history", "--limit", "3").want(t, 0, "the newest 3; --limit shows more", "7 not written",
 		"acquired (leader)", "broken")
 }
 
 // An age is by the server's clock. Where there is nothing the answer says why that may be.
 func TestHistory_SinceAndNothing(t *testing.T) {
 	b := newBase(t)
-	cli(t, b.flags("history")...).want(t, 0, "nothing was ever locked there")
+	b.cli("history").want(t, 0, "nothing was ever locked there")
 	fill(b)
-	cli(t, b.flags("history")...).want(t, 0, "no history in database")
+	b.cli("history").want(t, 0, "no history in database")
 	now := clock.System().Now().Wall
 	b.happened(now.Add(-3*time.Hour),
 		catalog.HistoryEntry{Kind: "lost", Session: catalog.Session{Name: "early"}})
 	b.happened(now.Add(-time.Hour),
 		catalog.HistoryEntry{Kind: "lost", Session: catalog.Session{Name: "late"}})
-	out := cli(t, b.flags("history", "--since", "2h")...).want(t, 0, "late").out
+	out := b.cli("history", "--since", "2h").want(t, 0, "late").out
 	if strings.Contains(out, "early") {
 		t.Error(out)
 	}
 	for _, long := range []string{"1d", "1d12h", "7d"} {
-		cli(t, b.flags("history", "--since", long)...).want(t, 0, "late", "early")
+		b.cli("history", "--since", long).want(t, 0, "late", "early")
 	}
-	cli(t, b.flags("history", "--since", "1x")...).want(t, exitUsage, "--since must be a time with its unit")
-	cli(t, b.flags("history", "--since", "5m", "late")...).want(t, 0,
-		`no history of lock "late" in the last 5m0s`)
-	for _, wrong := range [][]string{{"--since", "-1h"}, {"--since", "0s"}, {"--limit", "-1"}, {"a", "b"}, {""}} {
-		cli(t, b.flags(append([]string{"history"}, wrong...)...)...).want(t, exitUsage)
+	b.cli("history", "--since", "1x").want(t, exitUsage, "--since must be a time with its unit")
+	b.cli("history", "--since", "5m", "late").want(t, 0, `no history of lock "late" in the last 5m0s`)
+	for _, wrong := range [][]string{{"--since", "-1h"}, {"--since", "0s"}, {"--limit", "-1"},
+		{"a", "b"}, {""}} {
+		b.cli(append([]string{"history"}, wrong...)...).want(t, exitUsage)
 	}
 }
 
@@ -115,13 +119,13 @@ func TestHistory_Foreign_NarrowTerminal(t *testing.T) {
 	fill(b)
 	night := aNight()
 	for i := range night {
-		night[i].Kind, night[i].Cause, night[i].Evidence = night[i].Kind+foreign, foreign, strings.Repeat(foreign, 40)
+		night[i].Kind, night[i].Cause, night[i].Evidence = night[i].Kind+
+			foreign, foreign, strings.Repeat(foreign, 40)
 		night[i].Name, night[i].Process = foreign, foreign
 	}
 	b.happened(time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC), night...)
-	b.insert(catalog.HistoryCollection,
-		bson.D{{Key: "_id", Value: foreign}, {Key: "kind", Value: "lost"}})
-	out := cli(t, b.flags("history")...).want(t, 0, "remedy: remove the document").out
+	b.insert(catalog.HistoryCollection, bsontest.D("_id", foreign, "kind", "lost"))
+	out := b.cli("history").want(t, 0, "remedy: remove the document").out
 	whole, _, _ := strings.Cut(out, "\nmalformed") // a remedy is as long as it is
 	narrow(t, whole, 10_000)
 	found := assert.Value(collected(b))(t)
@@ -144,8 +148,8 @@ func collected(b *base) (found chronicle, err error) {
 	return found, errors.Join(err, writeJSON(io.Discard, found))
 }
 
-// It tries to break: on a terminal of 80 columns every event is a sentence that has its reason whole;
-// the day stands once, and the name of the lock only where there are several.
+// It tries to break: on a terminal of 80 columns every event is a sentence that has its reason
+// whole; the day stands once, and the name of the lock only where there are several.
 func TestHistory_NarrowTerminal_SentencesAreWhole(t *testing.T) {
 	b := newBase(t)
 	b.happened(time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC), aNight()...)
@@ -165,8 +169,8 @@ func TestHistory_NarrowTerminal_SentencesAreWhole(t *testing.T) {
 // It tries to break: WAITED is how long somebody waited for the lock, and nothing else.
 func TestHistory_Waited_MeansOneThing(t *testing.T) {
 	b := newBase(t)
-	b.happened(time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC),
-		catalog.HistoryEntry{Kind: "released", Session: catalog.Session{Name: "job"}, Waited: 6 * time.Second})
+	b.happened(time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC), catalog.HistoryEntry{Kind: "released",
+		Session: catalog.Session{Name: "job"}, Waited: 6 * time.Second})
 	found := assert.Value(collected(b))(t)
 	if e := found.Events[0]; e.WaitedMS != 0 || e.TookMS != 6000 {
 		t.Errorf("%+v", e)
@@ -177,9 +181,8 @@ func TestHistory_Waited_MeansOneThing(t *testing.T) {
 func TestHistory_OfABreak(t *testing.T) {
 	b := newBase(t)
 	b.ours("balancer", 41)
-	cli(t, b.flags("break", "--yes", "--fence", "41", "balancer", "--why", "ticket 4711")...).want(t,
-		0)
-	out := cli(t, b.flags("history", "balancer")...).want(t, 0, "broken", "ticket 4711", operator()).out
+	b.cli("break", "--yes", "--fence", "41", "balancer", "--why", "ticket 4711").want(t, 0)
+	out := b.cli("history", "balancer").want(t, 0, "broken", "ticket 4711", operator()).out
 	if n := strings.Count(out, "\n"); n != 2 {
 		t.Error(fmt.Sprint(n, " lines:\n", out))
 	}

@@ -22,8 +22,9 @@ import (
 type queueFlags struct{ collection, field, sort string }
 
 func (q *queueFlags) flags(f *pflag.FlagSet) {
-	f.StringVar(&q.collection, "queue", "", "a `collection` of the database whose rows package claim works on: look at its\n"+
-		"indexes; without, at those of the queues that have taken locks here")
+	f.StringVar(&q.collection, "queue", "", "a `collection` of the database whose rows "+
+		"package claim works on: look at its\nindexes; without, at those of the queues that have "+
+		"taken locks here")
 	f.StringVar(&q.field, "field", "claim",
 		"the `name` of the field that says whose a row is, with --queue")
 	f.StringVar(&q.sort, "sort", "",
@@ -76,15 +77,16 @@ func (d *doctor) missingIndexes(ctx context.Context, _ *store, asked *mongocatal
 	})
 	commands, err := asked.SuperfluousIndexes(ctx)
 	for _, command := range commands {
-		r.Warnings = append(r.Warnings, "an index of an earlier version of distlock is written at each change and serves "+
-			"nothing here; when no process of that version is left, drop it: "+command)
+		r.warn("an index of an earlier version of distlock is written at each change and serves nothing "+
+			"here; when no process of that version is left, drop it: %s", command)
 	}
 	return errors.Join(lacking, err)
 }
 
 // indexes notes what is missing. With --create-indexes it creates that, and notes what is there
 // since.
-func (d *doctor) indexes(r *report, what string, missing func() ([]string, error), create func() error) error {
+func (d *doctor) indexes(r *report, what string, missing func() ([]string, error),
+	create func() error) error {
 	before, err := missing()
 	if err != nil || len(before) == 0 || !d.createIndexes {
 		r.lacks(what, before)
@@ -107,8 +109,8 @@ func (d *doctor) indexes(r *report, what string, missing func() ([]string, error
 func (r *report) lacks(what string, commands []string) {
 	for _, command := range commands {
 		r.MissingIndexes = append(r.MissingIndexes, command)
-		r.Warnings = append(r.Warnings, fmt.Sprintf("an index for %s is missing, so reading takes longer with every "+
-			"document; create it with --create-indexes, or by: %s", what, command))
+		r.warn("an index for %s is missing, so reading takes "+
+			"longer with every document; create it with --create-indexes, or by: %s", what, command)
 	}
 }
 
@@ -137,8 +139,8 @@ func (d *doctor) queueIndexes(ctx context.Context, st *store, _ *mongocatalog.Ca
 	return errors.Join(errs...)
 }
 
-func (d *doctor) queue(ctx context.Context, st *store, database string, cfg claim.Config, collection string,
-	r *report) error {
+func (d *doctor) queue(ctx context.Context, st *store, database string, cfg claim.Config,
+	collection string, r *report) error {
 	rows := st.primary(database).Collection(collection)
 	return d.indexes(r, "the queue "+named(database+"."+collection),
 		func() ([]string, error) { return claim.MissingIndexes(ctx, rows, cfg) },
@@ -182,9 +184,8 @@ func (d *doctor) harmfulIndexes(ctx context.Context, st *store, _ *mongocatalog.
 			return fmt.Errorf("list the indexes of %s.%s: %w", d.database, name, err)
 		}
 		for _, index := range found {
-			r.Warnings = append(r.Warnings, fmt.Sprintf("index %q on %s.%s deletes documents by "+
-				"their age, and with them the locks of living processes; drop it",
-				catalog.Printable(index, 100), d.database, name))
+			r.warn("index %q on %s.%s deletes documents by their age, and with them the locks of living "+
+				"processes; drop it", catalog.Printable(index, 100), d.database, name)
 		}
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/internal/test/assert"
+	"mongodlm/internal/test/bsontest"
 )
 
 // missing are the commands with which doctor would create indexes.
@@ -36,7 +37,8 @@ func (r result) report(t *testing.T) (got report) {
 
 func examined(t *testing.T, b *base, more ...string) report {
 	t.Helper()
-	got := cli(t, append(b.flags("doctor", "--json", "--rounds", "1", "--contenders", "2"), more...)...).report(t)
+	got := cli(t, append(b.flags("doctor", "--json", "--rounds", "1", "--contenders", "2"),
+		more...)...).report(t)
 	all := strings.Join(got.Warnings, "\n")
 	for _, command := range got.MissingIndexes {
 		if !strings.Contains(all, command) {
@@ -57,10 +59,9 @@ func TestDoctor_CreateIndexes_CreatesWhatIsMissing(t *testing.T) {
 		t.Errorf("doctor has made %q (%v)", names, err)
 	}
 	b.hold("job", 3)
-	b.insert(catalog.LocksCollection, bson.D{
-		{Key: "_id", Value: "claim:" + b.name + ".jobs:mail:queue:3"}, {Key: "state", Value: int32(0)},
-	})
-	b.insert("jobs", bson.D{{Key: "_id", Value: 1}})
+	b.insert(catalog.LocksCollection,
+		bsontest.D("_id", "claim:"+b.name+".jobs:mail:queue:3", "state", int32(0)))
+	b.insert("jobs", bsontest.D("_id", 1))
 	want := missing(t, b)
 	got := examined(t, b, "--create-indexes")
 	if len(want) < 5 || !slices.Equal(got.CreatedIndexes, want) || len(got.MissingIndexes) > 0 {
@@ -70,7 +71,7 @@ func TestDoctor_CreateIndexes_CreatesWhatIsMissing(t *testing.T) {
 	if got := examined(t, b, "--create-indexes"); len(got.CreatedIndexes)+len(got.MissingIndexes) > 0 {
 		t.Errorf("the second time: %+v", got)
 	}
-	r := cli(t, b.flags("doctor", "--rounds", "1", "--contenders", "2")...).want(t, exitWarned)
+	r := b.cli("doctor", "--rounds", "1", "--contenders", "2").want(t, exitWarned)
 	if strings.Contains(r.out, "indexes created") || strings.Contains(r.out, "is missing") {
 		t.Errorf("the report says\n%s", r.out)
 	}
@@ -80,15 +81,14 @@ func TestDoctor_CreateIndexes_CreatesWhatIsMissing(t *testing.T) {
 // its command mends it.
 func TestDoctor_QueueWithoutIndexes_NamesTheCommands(t *testing.T) {
 	b := newBase(t)
-	b.insert(catalog.LocksCollection, bson.D{
-		{Key: "_id", Value: "claim:" + b.name + ".jobs:mail:queue:3"}, {Key: "state", Value: int32(0)},
-	})
-	b.insert(catalog.LocksCollection, bson.D{
-		{Key: "_id", Value: "claim:elsewhere.jobs:queue:3"}, {Key: "state", Value: int32(0)},
-	})
-	b.insert("jobs", bson.D{{Key: "_id", Value: 1}})
+	b.insert(catalog.LocksCollection,
+		bsontest.D("_id", "claim:"+b.name+".jobs:mail:queue:3", "state", int32(0)))
+	b.insert(catalog.LocksCollection,
+		bsontest.D("_id", "claim:elsewhere.jobs:queue:3", "state", int32(0)))
+	b.insert("jobs", bsontest.D("_id", 1))
 	prepare(t, b)
-	want := `db.getSiblingDB("` + b.name + `").getCollection("jobs").createIndex({"claim.state":1,"claim.notBefore":1})`
+	want := `db.getSiblingDB("` + b.name +
+		`").getCollection("jobs").createIndex({"claim.state":1,"claim.notBefore":1})`
 	if got := missing(t, b); len(got) != 1 || got[0] != want {
 		t.Errorf("want\n%s\ngot\n%s", want, strings.Join(got, "\n"))
 	}
@@ -123,7 +123,8 @@ func TestDoctor_LocksWithoutIndexes_NamesTheCommands(t *testing.T) {
 	}
 	b.hold("job", 3)
 	got := strings.Join(missing(t, b), "\n")
-	for _, want := range []string{`"locks").createIndex({"process": 1}`, `"lockpings").createIndex({"ping": 1}`} {
+	for _, want := range []string{`"locks").createIndex({"process": 1}`,
+		`"lockpings").createIndex({"ping": 1}`} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%s is not told:\n%s", want, got)
 		}
@@ -145,7 +146,8 @@ func TestQueueFlags_WrongCalls_AreRefused(t *testing.T) {
 	t.Parallel()
 	for _, q := range []queueFlags{
 		{sort: "a:1", field: "claim"}, {field: "mine"}, {collection: "a$b", field: "claim"},
-		{collection: "jobs", sort: "a:2"}, {collection: "jobs", sort: ":1"}, {collection: "jobs", sort: "a"},
+		{collection: "jobs", sort: "a:2"}, {collection: "jobs", sort: ":1"},
+		{collection: "jobs", sort: "a"},
 	} {
 		if err := q.accept(); err == nil {
 			t.Errorf("%+v is accepted", q)

@@ -31,8 +31,8 @@ func (v *jobs) flags(f *pflag.FlagSet) {
 	v.lister.flags(f)
 	f.StringVar(&v.field, "field", "claim",
 		"the `name` of the field that says whose a row of COLLECTION is")
-	f.StringVar(&v.due, "due", "", "the `name` of the field that says when a row is due (Config.Due); by default the one "+
-		"that\nprocesses of the queue have told")
+	f.StringVar(&v.due, "due", "", "the `name` of the field that says when a row is due "+
+		"(Config.Due); by default the one that\nprocesses of the queue have told")
 }
 
 func (v *jobs) accept(c call) error {
@@ -61,7 +61,8 @@ func (v *jobs) run(ctx context.Context, s stdio) error {
 	if v.collection != "" {
 		name = "claims COLLECTION"
 	}
-	fmt.Fprintf(s.errOut, "distlock jobs: it is the old name of distlock %s, and goes with the next version\n", name)
+	fmt.Fprintf(s.errOut, "distlock jobs: it is the old name of distlock %s, and goes with the "+
+		"next version\n", name)
 	return v.tell(ctx, s)
 }
 
@@ -109,7 +110,8 @@ func (v *jobs) collect(ctx context.Context, st *store) (rota, error) {
 		return found, err
 	}
 	if len(all) == 0 {
-		found.void = st.nothing(ctx, fmt.Sprintf("no loop or schedule ever ran in database %q", v.database))
+		found.void = st.nothing(ctx,
+			fmt.Sprintf("no loop or schedule ever ran in database %q", v.database))
 	}
 	for _, s := range all {
 		r := loopRow{
@@ -146,8 +148,9 @@ func (q rota) print(w io.Writer, how layout) {
 	}}
 	for _, r := range q.Loops {
 		t.rows = append(t.rows, []string{
-			how.label(r.Name), shown(r.Kind, 20), shown(r.State, 20), stamp(r.Begun), stamp(r.Next), shown(r.Stopped, 40),
-			fmt.Sprint(r.Failures), fmt.Sprint(r.Missed), how.process(r.Process), how.text(r.LastError, longText),
+			how.label(r.Name), shown(r.Kind, 20), shown(r.State, 20), stamp(r.Begun), stamp(r.Next),
+			shown(r.Stopped, 40), fmt.Sprint(r.Failures), fmt.Sprint(r.Missed),
+			how.process(r.Process), how.text(r.LastError, longText),
 			fmt.Sprint(r.Rounds),
 		})
 	}
@@ -173,7 +176,7 @@ type backlog struct {
 	Dead       int64  `json:"dead"`
 	Done       int64  `json:"done"`
 	Due        string `json:"due,omitempty"`     // the field that says when a row is due
-	Refused    string `json:"refused,omitempty"` // what the processes say that the server refuses to change
+	Refused    string `json:"refused,omitempty"` // what the server refuses, as processes say
 	// Odd are rows that no worker is given, some at most, and why.
 	Odd []string `json:"odd,omitempty"`
 	// NoField is the name of the field where no row has it: none was ever claimed, or the name is
@@ -217,7 +220,8 @@ const manyRows = 10_000
 func (v *jobs) hasField(ctx context.Context, coll *mongo.Collection) (bool, error) {
 	n, err := coll.Aggregate(ctx, bson.A{
 		bson.D{{Key: "$limit", Value: manyRows}},
-		bson.D{{Key: "$match", Value: bson.D{{Key: v.field, Value: bson.D{{Key: "$exists", Value: true}}}}}},
+		bson.D{{Key: "$match",
+			Value: bson.D{{Key: v.field, Value: bson.D{{Key: "$exists", Value: true}}}}}},
 		bson.D{{Key: "$limit", Value: 1}}})
 	if err != nil {
 		return false, err
@@ -248,7 +252,8 @@ func (v *jobs) count(ctx context.Context, st *store) (backlog, error) {
 	cfg.Due = q.Due
 	coll := v.rows(st)
 	n, err := claim.Count(ctx, coll, cfg)
-	q.Ready, q.Later, q.Claimed, q.Retrying, q.Dead, q.Done = n.Ready, n.Later, n.Claimed, n.Retrying, n.Dead, n.Done
+	q.Ready, q.Later, q.Claimed, q.Retrying, q.Dead, q.Done = n.Ready, n.Later, n.Claimed, n.Retrying,
+		n.Dead, n.Done
 	if err == nil && q.Ready > 0 && q.Claimed+q.Retrying+q.Dead+q.Done == 0 {
 		has, bad := v.hasField(ctx, coll)
 		if err = bad; bad == nil && !has {
@@ -268,8 +273,8 @@ func (v *jobs) rows(st *store) *mongo.Collection {
 // print writes the counts for a person.
 func (q backlog) print(w io.Writer, _ layout) {
 	if q.NoField != "" {
-		fmt.Fprintf(w, "%d rows of %s have no field %s: ready, if that is the field of their queue\n", q.Ready,
-			named(q.Database+"."+q.Collection), named(q.NoField))
+		fmt.Fprintf(w, "%d rows of %s have no field %s: ready, if that is the field of their queue\n",
+			q.Ready, named(q.Database+"."+q.Collection), named(q.NoField))
 	} else {
 		q.printCounts(w)
 	}
@@ -286,6 +291,6 @@ func (q backlog) printCounts(w io.Writer) {
 	if q.Due != "" {
 		later = fmt.Sprintf("%d later by %s, ", q.Later, named(q.Due))
 	}
-	fmt.Fprintf(w, "%d ready, %s%d claimed, %d retrying, %d dead, %d done in %s\n", q.Ready, later, q.Claimed,
-		q.Retrying, q.Dead, q.Done, named(q.Database+"."+q.Collection))
+	fmt.Fprintf(w, "%d ready, %s%d claimed, %d retrying, %d dead, %d done in %s\n", q.Ready, later,
+		q.Claimed, q.Retrying, q.Dead, q.Done, named(q.Database+"."+q.Collection))
 }

@@ -10,6 +10,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/internal/test/assert"
+	"mongodlm/internal/test/bsontest"
 	"mongodlm/singleton"
 )
 
@@ -18,36 +19,29 @@ import (
 // the others.
 func TestLoops_RecordsAndSettings_AreShown(t *testing.T) {
 	b := newBase(t)
-	cli(t, b.flags("loops")...).want(t, 0, "nothing was ever locked there")
+	b.cli("loops").want(t, 0, "nothing was ever locked there")
 	b.hold("job", 1)
-	cli(t, b.flags("loops")...).want(t, 0, "no loop or schedule ever ran")
+	b.cli("loops").want(t, 0, "no loop or schedule ever ran")
 	begun := bson.NewDateTimeFromTime(time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC))
 	next := bson.NewDateTimeFromTime(time.Date(2026, 5, 6, 7, 9, 9, 0, time.UTC))
 	record := func(name string, more ...bson.E) bson.D {
-		return append(bson.D{
-			{Key: "_id", Value: name}, {Key: "kind", Value: "loop"}, {Key: "fence", Value: int64(7)},
-			{Key: "rev", Value: int64(3)}, {Key: "process", Value: "host:1:1:a"}, {Key: "seen", Value: begun},
-			{Key: "state", Value: "done"}, {Key: "begun", Value: begun}, {Key: "ended", Value: begun},
-			{Key: "next", Value: next}, {Key: "rounds", Value: int64(12)},
-		}, more...)
+		return append(bsontest.D("_id", name, "kind", "loop", "fence", int64(7), "rev", int64(3),
+			"process", "host:1:1:a", "seen", begun, "state", "done", "begun", begun, "ended", begun,
+			"next", next, "rounds", int64(12)), more...)
 	}
 	b.insert(singleton.RecordsCollection, record("cleanup"))
 	b.insert(singleton.RecordsCollection, record("report", bson.E{Key: "failures", Value: int64(4)},
 		bson.E{Key: "lastError", Value: "disk \x1b[31mfull"}))
-	b.insert(singleton.RecordsCollection,
-		bson.D{{Key: "_id", Value: "torn"}, {Key: "fence", Value: "seven"}})
-	b.insert(singleton.SettingsCollection,
-		bson.D{{Key: "_id", Value: "cleanup"}, {Key: "stopped", Value: true}})
-	b.insert(singleton.SettingsCollection,
-		bson.D{{Key: "_id", Value: "report"}, {Key: "activeWindow", Value: 5}})
-	r := cli(t, b.flags("loops", "--wide")...).want(t, 0, "cleanup", "stopped", "2026-05-06T07:08:09Z",
+	b.insert(singleton.RecordsCollection, bsontest.D("_id", "torn", "fence", "seven"))
+	b.insert(singleton.SettingsCollection, bsontest.D("_id", "cleanup", "stopped", true))
+	b.insert(singleton.SettingsCollection, bsontest.D("_id", "report", "activeWindow", 5))
+	r := b.cli("loops", "--wide").want(t, 0, "cleanup", "stopped", "2026-05-06T07:08:09Z",
 		"2026-05-06T07:09:09Z", "host:1:1:a", "report", "activeWindow", "torn", "fence")
 	if strings.Contains(r.out, "\x1b") {
 		t.Errorf("a terminal could obey %q", r.out)
 	}
 	var got rota
-	assert.Must(t, json.Unmarshal([]byte(cli(t, b.flags("loops", "--json")...).want(t, 0).out),
-		&got))
+	assert.Must(t, json.Unmarshal([]byte(b.cli("loops", "--json").want(t, 0).out), &got))
 	if len(got.Loops) != 3 || got.Loops[0].Stopped != "stopped" || got.Loops[1].Failures != 4 ||
 		got.Loops[1].Malformed == "" || got.Loops[2].Malformed == "" || got.Loops[0].Malformed != "" {
 		t.Errorf("%+v", got.Loops)
@@ -71,84 +65,88 @@ func TestLoops_LatestRounds_AreShown(t *testing.T) {
 		return bson.NewDateTimeFromTime(time.Date(2026, 5, 6, 7, minute, 0, 0, time.UTC))
 	}
 	run := func(state string, minute int, more ...bson.E) bson.D {
-		return append(bson.D{{Key: "state", Value: state}, {Key: "process", Value: "host:1:1:a"}, {Key: "fence", Value: int64(7)},
-			{Key: "begun", Value: at(minute)}}, more...)
+		return append(bsontest.D("state", state, "process", "host:1:1:a", "fence", int64(7),
+			"begun", at(minute)), more...)
 	}
-	b.insert(singleton.RecordsCollection, bson.D{{Key: "_id", Value: "report"}, {Key: "kind", Value: "loop"},
-		{Key: "fence", Value: int64(7)}, {Key: "rev", Value: int64(3)}, {Key: "seen", Value: at(0)},
-		{Key: "state", Value: "running"}, {Key: "runs", Value: bson.A{
-			run("failed", 1, bson.E{Key: "ended", Value: at(2)}, bson.E{Key: "tookMicros", Value: int64(60_000_000)},
-				bson.E{Key: "error", Value: "disk \x1b[31mfull"}),
-			run("interrupted", 3), run("running", 4)}}})
-	r := cli(t, b.flags("loops", "report", "--wide")...).want(t, 0, "2026-05-06T07:01:00Z", "1m0s", "failed", "full",
-		"interrupted", "running", "host:1:1:a")
-	if strings.Contains(r.out, "\x1b") || strings.Index(r.out, "running") > strings.Index(r.out, "failed") {
+	b.insert(singleton.RecordsCollection, bsontest.D("_id", "report", "kind", "loop",
+		"fence", int64(7), "rev", int64(3), "seen", at(0), "state", "running", "runs", bson.A{
+			run("failed", 1, bson.E{Key: "ended", Value: at(2)}, bson.E{Key: "tookMicros",
+				Value: int64(60_000_000)}, bson.E{Key: "error", Value: "disk \x1b[31mfull"}),
+			run("interrupted", 3), run("running", 4)}))
+	r := b.cli("loops", "report", "--wide").want(t, 0, "2026-05-06T07:01:00Z", "1m0s", "failed",
+		"full", "interrupted", "running", "host:1:1:a")
+	if strings.Contains(r.out, "\x1b") ||
+		strings.Index(r.out, "running") > strings.Index(r.out, "failed") {
 		t.Errorf("a terminal could obey it, or the order is wrong: %q", r.out)
 	}
 	var got roundList
-	assert.Must(t, json.Unmarshal([]byte(cli(t, b.flags("loops", "report", "--json")...).want(t, 0).out), &got))
-	if len(got.Runs) != 3 || got.Runs[2].TookMS != 60_000 || got.Runs[0].Ended != nil || got.Kind != "loop" {
+	assert.Must(t, json.Unmarshal([]byte(b.cli("loops", "report", "--json").want(t, 0).out), &got))
+	if len(got.Runs) != 3 || got.Runs[2].TookMS != 60_000 || got.Runs[0].Ended != nil ||
+		got.Kind != "loop" {
 		t.Errorf("%+v", got)
 	}
-	cli(t, b.flags("loops")...).want(t, 0, "report", "running")
-	cli(t, b.flags("loops", "other")...).want(t, exitFailed, "other", "ever ran")
-	cli(t, b.flags("loops", "a", "b")...).want(t, exitUsage, "one name")
+	b.cli("loops").want(t, 0, "report", "running")
+	b.cli("loops", "other").want(t, exitFailed, "other", "ever ran")
+	b.cli("loops", "a", "b").want(t, exitUsage, "one name")
 }
 
 // It tries to break: every row is counted once, in its own state, and a wrong call says what to
 // give.
 func TestClaims_RowsOfEachState_AreCounted(t *testing.T) {
 	b := newBase(t)
-	for i, state := range []string{"", "ready", "claimed", "claimed", "retrying", "dead", "done", "done", "done"} {
-		doc := bson.D{{Key: "_id", Value: i}}
+	for i, state := range []string{"", "ready", "claimed", "claimed", "retrying", "dead", "done",
+		"done", "done"} {
+		doc := bsontest.D("_id", i)
 		if state != "" {
-			doc = append(doc, bson.E{Key: "claim", Value: bson.D{{Key: "state", Value: state}}})
+			doc = append(doc, bson.E{Key: "claim", Value: bsontest.D("state", state)})
 		}
 		b.insert("jobs", doc)
 	}
-	b.insert(catalog.LocksCollection, bson.D{{Key: "_id", Value: 42}}) // malformed, and no lock of theirs
+	b.insert(catalog.LocksCollection, bsontest.D("_id", 42)) // malformed, and no lock of theirs
 	const all = "2 ready, 2 claimed, 1 retrying, 1 dead, 3 done"
-	cli(t, b.flags("claims", "jobs")...).want(t, 0, all)
-	cli(t, b.flags("claims", "jobs", "--json")...).want(t, 0, `"claimed": 2`, `"dead": 1`)
-	cli(t, b.flags("claims", "a", "b")...).want(t, exitUsage, "one collection")
-	cli(t, b.flags("claims", "jobs", "--field", "a.b")...).want(t, exitUsage, "--field")
-	cli(t, b.flags("jobs", "jobs")...).want(t, 0, all, "old name of distlock claims")
-	cli(t, b.flags("jobs", "--field", "a")...).want(t, exitUsage, "COLLECTION")
-	cli(t, b.flags("jobs")...).want(t, 0, "no loop or schedule ever ran", "distlock jobs: it is the old name of distlock loops")
+	b.cli("claims", "jobs").want(t, 0, all)
+	b.cli("claims", "jobs", "--json").want(t, 0, `"claimed": 2`, `"dead": 1`)
+	b.cli("claims", "a", "b").want(t, exitUsage, "one collection")
+	b.cli("claims", "jobs", "--field", "a.b").want(t, exitUsage, "--field")
+	b.cli("jobs", "jobs").want(t, 0, all, "old name of distlock claims")
+	b.cli("jobs", "--field", "a").want(t, exitUsage, "COLLECTION")
+	b.cli("jobs").want(t, 0, "no loop or schedule ever ran",
+		"distlock jobs: it is the old name of distlock loops")
 }
 
-// It tries to break: rows that are not due yet count as ready. By which field they are due stands in the
-// lock of a process of the queue, or is said. Rows that no worker is given are told of, with the reason.
+// It tries to break: rows that are not due yet count as ready. By which field they are due stands
+// in the lock of a process of the queue, or is said. Rows that no worker is given are told of, with
+// the reason.
 func TestClaims_RowsNotDue_CountAsLater(t *testing.T) {
 	b := newBase(t)
 	at := func(d time.Duration) bson.DateTime { return bson.NewDateTimeFromTime(time.Now().Add(d)) }
 	for i, due := range []any{at(-time.Hour), at(time.Hour), at(2 * time.Hour), nil, "soon"} {
-		b.insert("mails", bson.D{{Key: "_id", Value: i}, {Key: "at", Value: due}, {Key: "to", Value: bson.A{"x"}}})
+		b.insert("mails", bsontest.D("_id", i, "at", due, "to", bson.A{"x"}))
 	}
-	b.insert("mails", bson.D{{Key: "_id", Value: 9}, {Key: "claim", Value: bson.D{{Key: "state", Value: "odd"}}}})
-	cli(t, b.flags("claims", "mails")...).want(t, 0, "5 ready, 0 claimed")
+	b.insert("mails", bsontest.D("_id", 9, "claim", bsontest.D("state", "odd")))
+	b.cli("claims", "mails").want(t, 0, "5 ready, 0 claimed")
 	const parted = `1 ready, 4 later by "at", 0 claimed`
-	cli(t, b.flags("claims", "mails", "--due", "at")...).want(t, 0, parted, "malformed row 9")
+	b.cli("claims", "mails", "--due", "at").want(t, 0, parted, "malformed row 9")
 	name := "claim:" + b.name + ".mails:queue:0"
 	b.held(name, 7)
-	if _, err := b.db.Collection(catalog.LocksCollection).UpdateByID(t.Context(), name, bson.D{{Key: "$set",
-		Value: bson.D{{Key: "why", Value: `claims rows, due by "at", in chains by "to"`}}}}); err != nil {
+	if _, err := b.db.Collection(catalog.LocksCollection).UpdateByID(t.Context(), name, bsontest.D(
+		"$set", bsontest.D("why", `claims rows, due by "at", in chains by "to"`))); err != nil {
 		t.Fatal(err)
 	}
-	cli(t, b.flags("claims", "mails")...).want(t, 0, parted, `malformed row 0: field "to" is a list`)
-	cli(t, b.flags("claims", "mails", "--json")...).want(t, 0, `"later": 4`, `"due": "at"`, `"odd": [`)
-	cli(t, b.flags("claims", "mails", "--due", "$at")...).want(t, exitUsage, "--due")
+	b.cli("claims", "mails").want(t, 0, parted, `malformed row 0: field "to" is a list`)
+	b.cli("claims", "mails", "--json").want(t, 0, `"later": 4`, `"due": "at"`, `"odd": [`)
+	b.cli("claims", "mails", "--due", "$at").want(t, exitUsage, "--due")
 }
 
-// It tries to break: nobody is told that the server refuses to change rows. What a process of the queue
-// says in its lock is shown, and nothing of another collection or of a lock that is free.
+// It tries to break: nobody is told that the server refuses to change rows. What a process of the
+// queue says in its lock is shown, and nothing of another collection or of a lock that is free.
 func TestClaims_RefusedRows_AreToldOf(t *testing.T) {
 	b := newBase(t)
 	notice := func(collection, why string, state int32) {
 		name := "claim:" + b.name + "." + collection + ":queue:refused"
 		b.held(name, 7)
 		if _, err := b.db.Collection(catalog.LocksCollection).UpdateByID(t.Context(), name,
-			bson.D{{Key: "$set", Value: bson.D{{Key: "why", Value: why}, {Key: "state", Value: state}}}}); err != nil {
+			bsontest.D("$set", bsontest.D("why", why, "state", state))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -156,12 +154,12 @@ func TestClaims_RefusedRows_AreToldOf(t *testing.T) {
 	notice("jobs", said+", as row 5: too \x1b[31mlarge", 1)
 	notice("jobs2", said+" of another", 1)
 	notice("mended", said+" yesterday", 0)
-	r := cli(t, b.flags("claims", "jobs")...).want(t, 0, "0 ready", said, "as row 5: too", "large")
+	r := b.cli("claims", "jobs").want(t, 0, "0 ready", said, "as row 5: too", "large")
 	if strings.Contains(r.out, "\x1b") || strings.Contains(r.out, "another") {
 		t.Errorf("it says %q", r.out)
 	}
-	cli(t, b.flags("claims", "jobs", "--json")...).want(t, 0, `"refused": "`+said)
-	if r := cli(t, b.flags("claims", "mended")...).want(t, 0); strings.Contains(r.out, "refused") {
+	b.cli("claims", "jobs", "--json").want(t, 0, `"refused": "`+said)
+	if r := b.cli("claims", "mended").want(t, 0); strings.Contains(r.out, "refused") {
 		t.Errorf("of mended it says %q", r.out)
 	}
 }
@@ -171,25 +169,27 @@ func TestClaims_RefusedRows_AreToldOf(t *testing.T) {
 func TestClaims_MisspeltCollectionOrField_NoFigures(t *testing.T) {
 	b := newBase(t)
 	b.held("claim:"+b.name+".mails:queue:0000", 7)
-	b.insert("mails", bson.D{{Key: "_id", Value: 1}})
-	fresh := `1 rows of "` + b.name + `.mails" have no field "claim": ready, if that is the field of their queue`
-	cli(t, b.flags("claims", "mails")...).want(t, 0, fresh)
-	b.insert("mails", bson.D{{Key: "_id", Value: 2}, {Key: "claim", Value: bson.D{{Key: "state", Value: "ready"}}}})
-	cli(t, b.flags("claims", "mails")...).want(t, 0, "2 ready, 0 claimed")
-	for _, more := range [][]string{nil, {"--json"}, {"--dead"}, {"--retry", "all"}, {"--discard", "all"}} {
-		r := cli(t, b.flags(append([]string{"claims", "mailz"}, more...)...)...).
+	b.insert("mails", bsontest.D("_id", 1))
+	fresh := `1 rows of "` + b.name +
+		`.mails" have no field "claim": ready, if that is the field of their queue`
+	b.cli("claims", "mails").want(t, 0, fresh)
+	b.insert("mails", bsontest.D("_id", 2, "claim", bsontest.D("state", "ready")))
+	b.cli("claims", "mails").want(t, 0, "2 ready, 0 claimed")
+	for _, more := range [][]string{nil, {"--json"}, {"--dead"}, {"--retry", "all"},
+		{"--discard", "all"}} {
+		r := b.cli(append([]string{"claims", "mailz"}, more...)...).
 			want(t, exitFailed, `there is no collection "mailz" in database`, "queues here: mails")
 		if r.out != "" {
 			t.Errorf("%q: it shows %q", more, r.out)
 		}
 	}
-	r := cli(t, b.flags("claims", "mails", "--field", "nope")...).want(t, 0, `2 rows of`, `have no field "nope"`)
+	r := b.cli("claims", "mails", "--field", "nope").want(t, 0, `2 rows of`, `have no field "nope"`)
 	if strings.Contains(r.out, "2 ready") {
 		t.Errorf("it says %q", r.out)
 	}
 	for _, more := range [][]string{{}, {"--dead"}, {"--retry", "all"}, {"--discard", "all"}} {
 		line := append([]string{"claims", "mails", "--field", "nope"}, more...)
-		cli(t, b.flags(line...)...).want(t, 0, `field "nope"`)
-		cli(t, b.flags(append(line, "--json")...)...).want(t, 0, `"noField": "nope"`)
+		b.cli(line...).want(t, 0, `field "nope"`)
+		b.cli(append(line, "--json")...).want(t, 0, `"noField": "nope"`)
 	}
 }

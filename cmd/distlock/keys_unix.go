@@ -17,7 +17,8 @@ func keysOf(in io.Reader) (*os.File, <-chan string) {
 	if !is || !isTerminal(in) {
 		return nil, nil
 	}
-	if owner, err := unix.IoctlGetInt(int(f.Fd()), unix.TIOCGPGRP); err != nil || owner != syscall.Getpgrp() {
+	if owner, err := unix.IoctlGetInt(int(f.Fd()), unix.TIOCGPGRP); err != nil ||
+		owner != syscall.Getpgrp() {
 		return nil, nil
 	}
 	keys := make(chan string)

@@ -62,7 +62,8 @@ func (q queue) printOf(w io.Writer, how layout) {
 		return
 	}
 	for _, r := range q.Waiters {
-		text := fmt.Sprintf("%4d  %s waits for %s", r.Place, how.process(r.Process), age(duration(r.WaitedMS)))
+		text := fmt.Sprintf("%4d  %s waits for %s", r.Place, how.process(r.Process),
+			age(duration(r.WaitedMS)))
 		if r.Mode != exclusive {
 			text += ", " + modeOf(r.Mode, r.Limit)
 		}

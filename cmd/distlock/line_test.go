@@ -10,6 +10,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/internal/clock"
+	"mongodlm/internal/test/bsontest"
 )
 
 // longAgo is the age of a party that has held a lock since a fixed day.
@@ -22,11 +23,8 @@ func party(process, why string, mode catalog.Mode, limit int32, old time.Duratio
 	if old == longAgo {
 		since = time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC)
 	}
-	doc := bson.D{
-		{Key: "ts", Value: bson.NewObjectID()}, {Key: "process", Value: process},
-		{Key: "who", Value: process + ":go:00000001"}, {Key: "why", Value: why},
-		{Key: "since", Value: bson.NewDateTimeFromTime(since)},
-	}
+	doc := bsontest.D("ts", bson.NewObjectID(), "process", process, "who", process+":go:00000001",
+		"why", why, "since", bson.NewDateTimeFromTime(since))
 	if mode != catalog.Exclusive {
 		doc = append(doc, bson.E{Key: "mode", Value: string(mode)})
 	}
@@ -40,8 +38,7 @@ func party(process, why string, mode catalog.Mode, limit int32, old time.Duratio
 func (b *base) share(name string, mode catalog.Mode, limit int32, holders, waiters bson.A) {
 	b.t.Helper()
 	first, _ := holders[0].(bson.D)
-	doc := bson.D{{Key: "_id", Value: name}, {Key: "state", Value: int32(1)},
-		{Key: "waiters", Value: waiters}}
+	doc := bsontest.D("_id", name, "state", int32(1), "waiters", waiters)
 	if mode != catalog.Exclusive {
 		doc = append(doc, bson.E{Key: "mode", Value: string(mode)},
 			bson.E{Key: "sharers", Value: holders})
@@ -67,9 +64,7 @@ func fillLines(b *base) {
 	fence := func(n int64) bson.E { return bson.E{Key: "fence", Value: n} }
 	b.ping("alive:1:1:a", 3*time.Second, seq)
 	b.ping("silent:2:1:b", 50*time.Hour, seq)
-	b.insert(catalog.PingsCollection, bson.D{
-		{Key: "_id", Value: "bad:5:1:e"}, {Key: "ping", Value: "yesterday"},
-	})
+	b.insert(catalog.PingsCollection, bsontest.D("_id", "bad:5:1:e", "ping", "yesterday"))
 	b.share("pool", catalog.Permit, 3,
 		bson.A{party("alive:1:1:a", "x", catalog.Permit, 0, longAgo, fence(7)),
 			party("silent:2:1:b", "y", catalog.Permit, 0, longAgo, fence(8))},
@@ -80,17 +75,15 @@ func fillLines(b *base) {
 		bson.A{party("silent:2:1:b", foreign, catalog.Exclusive, 0, time.Hour),
 			party("alive:1:1:a", "to read", catalog.Shared, 0, 5*time.Second),
 			party("bad:5:1:e", "", catalog.Shared, 0, time.Second)})
-	b.insert(catalog.LocksCollection, bson.D{
-		{Key: "_id", Value: "odd"}, {Key: "state", Value: int32(0)},
-		{Key: "waiters", Value: bson.A{bson.D{{Key: "process", Value: "p"}}}},
-	})
+	b.insert(catalog.LocksCollection, bsontest.D("_id", "odd", "state", int32(0),
+		"waiters", bson.A{bsontest.D("process", "p")}))
 }
 
 func TestLocks_LinesOfEveryMode_AreListed(t *testing.T) {
 	b := newBase(t)
 	fillLines(b)
-	golden(t, "locks-shared.golden", cli(t, b.flags("locks")...).want(t, 0).out)
-	one := cli(t, b.flags("locks", "pool")...).want(t, 0, "gone:6:1:f", "permit of 3").out
+	golden(t, "locks-shared.golden", b.cli("locks").want(t, 0).out)
+	one := b.cli("locks", "pool").want(t, 0, "gone:6:1:f", "permit of 3").out
 	if strings.Contains(one, "table") || strings.Contains(one, "odd") {
 		t.Errorf("others than those of the pool are shown:\n%s", one)
 	}
@@ -99,7 +92,7 @@ func TestLocks_LinesOfEveryMode_AreListed(t *testing.T) {
 func TestLocks_JSON_KeepsTheTextsOfALineAndEscapesThem(t *testing.T) {
 	b := newBase(t)
 	fillLines(b)
-	out := cli(t, b.flags("locks", "table", "--json")...).want(t, 0).out
+	out := b.cli("locks", "table", "--json").want(t, 0).out
 	if i := strings.IndexAny(out, "\x1b\u202e\u009b"); i >= 0 {
 		t.Errorf("a terminal could obey %q", out[i:min(len(out), i+8)])
 	}
@@ -141,9 +134,9 @@ func TestBreak_WithALine_ShowsTheNextAndGrantsHimTheLock(t *testing.T) {
 func TestBreak_OneOfSeveralHolders_IsTakenOut(t *testing.T) {
 	b := newBase(t)
 	fillLines(b)
-	cli(t, b.flags("break", "table", "--fence", "9", "--why", "x", "--yes")...).
+	b.cli("break", "table", "--fence", "9", "--why", "x", "--yes").
 		want(t, exitFailed, "held by 2", "none of the 2 holders has fence 9")
-	cli(t, b.flags("break", "table", "--fence", "5", "--why", "x", "--yes")...).
+	b.cli("break", "table", "--fence", "5", "--why", "x", "--yes").
 		want(t, 0, "out of the lock; others hold it still")
 	if l := b.lock("table"); len(l.Holders()) != 1 || len(l.Waiters) != 3 {
 		t.Errorf("lock is %+v", l)

@@ -157,7 +157,8 @@ func (l *listing) nothing(free int, void func() (text string, never bool)) {
 }
 
 func newListing(database string) listing {
-	return listing{Database: database, Locks: []row{}, Malformed: problemList{}, Line: queue{[]waiterRow{}}}
+	return listing{Database: database, Locks: []row{}, Malformed: problemList{},
+		Line: queue{[]waiterRow{}}}
 }
 
 // gather reads all locks and who waits, and counts the free locks that are left out.
@@ -199,8 +200,8 @@ func (l *listing) add(h distlock.LockInfo) {
 	r := row{
 		Name: h.Name, Held: h.Held, Process: h.Process, Who: h.Who, Why: h.Why, Since: moment(h.Since),
 		PingAgeMS: milliseconds(h.PingAge), LeaseMS: h.Lease.Milliseconds(),
-		LeaseAgeMS: milliseconds(h.LeaseAge), Session: h.Session.Hex(), Fence: h.Fence, Waiters: h.Waiters,
-		Marks: marks(h), suspect: h.Held && words.Suspect(h),
+		LeaseAgeMS: milliseconds(h.LeaseAge), Session: h.Session.Hex(), Fence: h.Fence,
+		Waiters: h.Waiters, Marks: marks(h), suspect: h.Held && words.Suspect(h),
 	}
 	if h.Held {
 		r.Mode, r.Limit, r.HeldForMS = h.Mode, h.Limit, milliseconds(h.Age)
@@ -222,7 +223,8 @@ func (l listing) print(w io.Writer, how layout) {
 	default:
 		t := table{columns: []column{
 			{title: "NAME", least: 8}, {title: "HELD FOR"}, {title: "PING"}, {title: "FENCE"},
-			{title: "HOLDER", least: 8}, {title: "MODE", idle: "exclusive", least: 9}, {title: "LINE", idle: "0"},
+			{title: "HOLDER", least: 8}, {title: "MODE", idle: "exclusive", least: 9},
+			{title: "LINE", idle: "0"},
 			{title: "MARKS", idle: "-", least: 9}, {title: "WHY", least: 4}, {title: "SINCE", wide: true},
 		}}
 		for _, r := range l.Locks {

@@ -19,6 +19,7 @@ import (
 	"mongodlm/configserver"
 	"mongodlm/distlock"
 	"mongodlm/internal/test/assert"
+	"mongodlm/internal/test/bsontest"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -30,22 +31,17 @@ const foreign = "round \x1b[2J\u202e\u009b31m\nx"
 func fill(b *base) {
 	when := bson.NewDateTimeFromTime(time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC))
 	doc := func(name string, state any, process, why string, fence any, extra ...bson.E) {
-		b.insert(catalog.LocksCollection, append(bson.D{
-			{Key: "_id", Value: name}, {Key: "state", Value: state},
-			{Key: "process", Value: process}, {Key: "who", Value: process + ":go:00000001"},
-			{Key: "why", Value: why}, {Key: "when", Value: when},
-			{Key: "ts", Value: bson.NewObjectID()}, {Key: "fence", Value: fence},
-		}, extra...))
+		b.insert(catalog.LocksCollection,
+			append(bsontest.D("_id", name, "state", state, "process", process, "who", process+":go:00000001",
+				"why", why, "when", when, "ts", bson.NewObjectID(), "fence", fence), extra...))
 	}
 	seq := bson.E{Key: "seq", Value: int64(5)}
 	b.ping("alive:1:1:a", 3*time.Second, seq)
 	b.ping("silent:2:1:b", 50*time.Hour, seq)
 	b.ping("foreign:3:1:c", 7*time.Second)
 	b.ping("dead:4:1:d", 2*time.Hour, seq,
-		bson.E{Key: "condemned", Value: bson.D{{Key: "by", Value: "x"}, {Key: "evidence", Value: foreign}}})
-	b.insert(catalog.PingsCollection, bson.D{
-		{Key: "_id", Value: "bad:5:1:e"}, {Key: "ping", Value: "yesterday"},
-	})
+		bson.E{Key: "condemned", Value: bsontest.D("by", "x", "evidence", foreign)})
+	b.insert(catalog.PingsCollection, bsontest.D("_id", "bad:5:1:e", "ping", "yesterday"))
 	doc("alive", int32(1), "alive:1:1:a", foreign, int64(7))
 	doc("bad-fence", int32(1), "alive:1:1:a", "x", "seven")
 	doc("bad-ping", int32(1), "bad:5:1:e", "x", int64(2))
@@ -79,9 +75,9 @@ func golden(t *testing.T, name, got string) {
 func TestLocks_EverySortOfDocument_IsListed(t *testing.T) {
 	b := newBase(t)
 	fill(b)
-	r := cli(t, b.flags("locks")...).want(t, 0)
+	r := b.cli("locks").want(t, 0)
 	golden(t, "locks.golden", r.out)
-	held := cli(t, b.flags("locks", "--held")...).want(t, 0).out
+	held := b.cli("locks", "--held").want(t, 0).out
 	if strings.Contains(held, "was quick") || !strings.Contains(held, "a mongos") {
 		t.Errorf("--held shows:\n%s", held)
 	}
@@ -90,7 +86,7 @@ func TestLocks_EverySortOfDocument_IsListed(t *testing.T) {
 func TestLocks_JSON_KeepsTextsAndEscapesThem(t *testing.T) {
 	b := newBase(t)
 	fill(b)
-	out := cli(t, b.flags("locks", "--json")...).want(t, 0).out
+	out := b.cli("locks", "--json").want(t, 0).out
 	if i := strings.IndexAny(out, "\x1b\u202e\u009b"); i >= 0 {
 		t.Errorf("a terminal could obey %q", out[i:min(len(out), i+8)])
 	}
@@ -108,7 +104,7 @@ func TestLocks_JSON_KeepsTextsAndEscapesThem(t *testing.T) {
 
 func TestLocks_Listing_WritesNothing(t *testing.T) {
 	b := newBase(t)
-	cli(t, b.flags("locks")...).want(t, 0, "nothing was ever locked there")
+	b.cli("locks").want(t, 0, "nothing was ever locked there")
 	names := assert.Value(b.db.ListCollectionNames(t.Context(), bson.D{}))(t)
 	if len(names) > 0 {
 		t.Errorf("listing made %q", names)
@@ -138,32 +134,31 @@ func TestLocks_NothingToShow_SaysWhereAndWhy(t *testing.T) {
 	b, other := newBaseOf(t, server.URI()), newBaseOf(t, server.URI())
 	other.hold("job", 3)
 	never := "nothing was ever locked there; databases here that have one: "
-	cli(t, b.flags("locks")...).want(t, 0, never, other.name)
-	cli(t, b.flags("locks", "job")...).want(t, exitFailed, `there is no lock "job"`, never, other.name)
-	cli(t, b.flags("break", "job", "--fence", "1", "--why", "x")...).
+	b.cli("locks").want(t, 0, never, other.name)
+	b.cli("locks", "job").want(t, exitFailed, `there is no lock "job"`, never, other.name)
+	b.cli("break", "job", "--fence", "1", "--why", "x").
 		want(t, exitFailed, `there is no lock "job"`, never, other.name)
-	if r := cli(t, b.flags("locks", "--json")...).want(t, 0, `"neverUsed": true`); strings.Contains(r.out, `"neverUsed": false`) {
+	if r := b.cli("locks", "--json").want(t, 0, `"neverUsed": true`); strings.Contains(r.out,
+		`"neverUsed": false`) {
 		t.Errorf("it says both: %s", r.out)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	out, done := start(ctx, t, b.flags("watch", "--every", "100ms")...)
-	eventually(t, "it is told", func() bool { return strings.Contains(out.String(), never+other.name) })
+	says(t, out.String, never+other.name)
 	cancel(interrupted{syscall.SIGINT})
 	await(t, done).want(t, 0)
-	b.insert(catalog.LocksCollection, bson.D{
-		{Key: "_id", Value: "job"}, {Key: "state", Value: int32(0)},
-	})
+	b.insert(catalog.LocksCollection, bsontest.D("_id", "job", "state", int32(0)))
 	in := fmt.Sprintf("in database %q", b.name)
-	cli(t, b.flags("locks", "--held")...).want(t, 0, "no lock is held "+in+"; free: 1")
-	cli(t, b.flags("locks", "other")...).want(t, exitFailed, `there is no lock "other" `+in)
+	b.cli("locks", "--held").want(t, 0, "no lock is held "+in+"; free: 1")
+	b.cli("locks", "other").want(t, exitFailed, `there is no lock "other" `+in)
 }
 
 func TestLocks_Name_ShowsAllOfThatLock(t *testing.T) {
 	b := newBase(t)
 	fillLines(b)
-	cli(t, b.flags("locks", "odd")...).want(t, 0, `lock "odd" cannot be understood`, "waiters.0.ts")
+	b.cli("locks", "odd").want(t, 0, `lock "odd" cannot be understood`, "waiters.0.ts")
 	var got listing
-	out := cli(t, b.flags("locks", "pool", "--json")...).want(t, 0).out
+	out := b.cli("locks", "pool", "--json").want(t, 0).out
 	if err := json.Unmarshal([]byte(out), &got); err != nil || len(got.Locks) != 2 {
 		t.Errorf("%d locks (%v) in\n%s", len(got.Locks), err, out)
 	}
@@ -175,18 +170,16 @@ func TestLocks_Leader_IsShownWithItsMetadata(t *testing.T) {
 	b := newBase(t)
 	b.ping(stranger, time.Second, bson.E{Key: "seq", Value: int64(5)})
 	for name, state := range map[string]int32{"chief": 1, "was": 0} {
-		b.insert(catalog.LocksCollection, bson.D{
-			{Key: "_id", Value: name}, {Key: "state", Value: state}, {Key: "process", Value: stranger},
-			{Key: "who", Value: stranger + ":election:0a"}, {Key: "why", Value: "10.0.0.7:8080"},
-			{Key: "ts", Value: bson.NewObjectID()}, {Key: "fence", Value: int64(3)},
-		})
+		b.insert(catalog.LocksCollection, bsontest.D("_id", name, "state", state, "process", stranger,
+			"who", stranger+":election:0a", "why", "10.0.0.7:8080",
+			"ts", bson.NewObjectID(), "fence", int64(3)))
 	}
-	out := cli(t, b.flags("locks")...).want(t, 0, "10.0.0.7:8080").out
+	out := b.cli("locks").want(t, 0, "10.0.0.7:8080").out
 	if n := strings.Count(out, "leader"); n != 1 {
 		t.Errorf("%d leaders are shown, want 1:\n%s", n, out)
 	}
-	cli(t, b.flags("locks", "chief")...).want(t, 0, "metadata  10.0.0.7:8080", "mark      leader")
-	cli(t, b.flags("locks", "was")...).want(t, 0, "why       10.0.0.7:8080")
+	b.cli("locks", "chief").want(t, 0, "metadata  10.0.0.7:8080", "mark      leader")
+	b.cli("locks", "was").want(t, 0, "why       10.0.0.7:8080")
 }
 
 // A lease shows as a mark, and when it ran out as another one; of a free lock none is shown.

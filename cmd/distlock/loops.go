@@ -46,8 +46,8 @@ type roundList struct {
 	Runs     []roundRow `json:"runs"`
 }
 
-// A roundRow is one round. Its texts are as stored, its times are by the server's clock and null when
-// there is none.
+// A roundRow is one round. Its texts are as stored, its times are by the server's clock and null
+// when there is none.
 type roundRow struct {
 	State   string     `json:"state"`
 	Begun   *time.Time `json:"begun"`
@@ -72,7 +72,8 @@ func (v *loops) rounds(ctx context.Context, st *store) (roundList, error) {
 	}
 	i := slices.IndexFunc(all, func(s singleton.Status) bool { return s.Name == v.name })
 	if i < 0 {
-		return found, fmt.Errorf("no loop or schedule %s ever ran in database %q", named(v.name), v.database)
+		return found, fmt.Errorf("no loop or schedule %s ever ran in database %q", named(v.name),
+			v.database)
 	}
 	if all[i].Err != nil {
 		return found, errors.Join(all[i].Err)
@@ -80,7 +81,8 @@ func (v *loops) rounds(ctx context.Context, st *store) (roundList, error) {
 	found.Kind = string(all[i].Kind)
 	for _, r := range slices.Backward(all[i].Runs) {
 		found.Runs = append(found.Runs, roundRow{string(r.State), moment(r.Begun), moment(r.Ended),
-			float64(r.Took) / float64(time.Millisecond), moment(r.Slot), r.Attempt, r.Fence, r.Process, r.Error})
+			float64(r.Took) / float64(time.Millisecond), moment(r.Slot), r.Attempt, r.Fence, r.Process,
+			r.Error})
 	}
 	return found, nil
 }
@@ -92,7 +94,8 @@ func (d roundList) print(w io.Writer, how layout) {
 		return
 	}
 	t := table{columns: []column{
-		{title: "BEGUN"}, {title: "TOOK"}, {title: "STATE"}, {title: "SLOT", idle: "-"}, {title: "ATTEMPT", idle: "0"},
+		{title: "BEGUN"}, {title: "TOOK"}, {title: "STATE"}, {title: "SLOT", idle: "-"},
+		{title: "ATTEMPT", idle: "0"},
 		{title: "PROCESS", least: 8}, {title: "ERROR", idle: "-", least: 6}, {title: "FENCE", wide: true},
 	}}
 	for _, r := range d.Runs {
@@ -100,8 +103,9 @@ func (d roundList) print(w io.Writer, how layout) {
 		if r.Ended != nil {
 			took = time.Duration(r.TookMS * float64(time.Millisecond)).Round(time.Millisecond).String()
 		}
-		t.rows = append(t.rows, []string{stamp(r.Begun), took, shown(r.State, 20), stamp(r.Slot), fmt.Sprint(r.Attempt),
-			how.process(r.Process), how.text(cmp.Or(r.Error, "-"), 80), fmt.Sprint(r.Fence)})
+		t.rows = append(t.rows,
+			[]string{stamp(r.Begun), took, shown(r.State, 20), stamp(r.Slot), fmt.Sprint(r.Attempt),
+				how.process(r.Process), how.text(cmp.Or(r.Error, "-"), 80), fmt.Sprint(r.Fence)})
 	}
 	t.print(w, how)
 }

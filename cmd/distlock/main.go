@@ -1,7 +1,7 @@
 // Command distlock is the operator's command line of the distributed lock.
 //
 //	distlock doctor                  is this server fit to keep locks, and what can it do
-//	distlock locks [NAME]            who holds and who waits; of one lock all, and what if its holder died
+//	distlock locks [NAME]            who holds and who waits; of one all, and what if its holder died
 //	distlock ps                      which processes ping, what they hold and wait for
 //	distlock watch                   locks and lines, live
 //	distlock loops [NAME]            loops and schedules, or the latest rounds of one
@@ -21,8 +21,9 @@
 //
 // # Exit codes
 //
-// 0 is done, 1 not done, 2 a wrong call, 3 that doctor has warnings. The command run has codes of its own, which codes.go lists
-// and "distlock run -h" tells; otherwise it ends with the code of its command.
+// 0 is done, 1 not done, 2 a wrong call, 3 that doctor has warnings. The command run has codes of
+// its own, which codes.go lists and "distlock run -h" tells; otherwise it ends with the code of its
+// command.
 //
 // # What run does not promise
 //

@@ -18,6 +18,7 @@ import (
 	"mongodlm/configserver"
 	"mongodlm/internal/clock"
 	"mongodlm/internal/test/assert"
+	"mongodlm/internal/test/bsontest"
 	"mongodlm/internal/test/effort"
 )
 
@@ -139,6 +140,12 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
+// says waits for a text in what is said.
+func says(t *testing.T, said func() string, text string) {
+	t.Helper()
+	eventually(t, "it says "+text, func() bool { return strings.Contains(said(), text) })
+}
+
 // timeout is the bound of everything that a test waits for.
 func timeout(t *testing.T) <-chan time.Time {
 	t.Helper()
@@ -177,6 +184,12 @@ func (b *base) flags(args ...string) []string {
 	return append(args, "--uri", b.uri, "--database", b.name)
 }
 
+// cli runs distlock on the database to its end.
+func (b *base) cli(args ...string) result {
+	b.t.Helper()
+	return cli(b.t, b.flags(args...)...)
+}
+
 func (b *base) insert(collection string, doc bson.D) {
 	b.t.Helper()
 	assert.Value(b.db.Collection(collection).InsertOne(b.t.Context(), doc))(b.t)
@@ -186,7 +199,7 @@ func (b *base) insert(collection string, doc bson.D) {
 func (b *base) lock(name string) catalog.Lock {
 	b.t.Helper()
 	raw, err := b.db.Collection(catalog.LocksCollection).
-		FindOne(b.t.Context(), bson.D{{Key: "_id", Value: name}}).Raw()
+		FindOne(b.t.Context(), bsontest.D("_id", name)).Raw()
 	assert.Must(b.t, err)
 	l, bad := catalog.ParseLock(raw)
 	if bad != nil {
@@ -214,22 +227,17 @@ func (b *base) held(name string, fence int64) {
 // heldBy writes a lock that a process holds.
 func (b *base) heldBy(name, process string, fence int64) {
 	b.t.Helper()
-	b.insert(catalog.LocksCollection, bson.D{
-		{Key: "_id", Value: name}, {Key: "state", Value: int32(1)},
-		{Key: "process", Value: process}, {Key: "who", Value: process + ":go:0"},
-		{Key: "why", Value: "doing a balance round"}, {Key: "ts", Value: bson.NewObjectID()},
-		{Key: "when", Value: bson.NewDateTimeFromTime(clock.System().Now().Wall)},
-		{Key: "fence", Value: fence},
-	})
+	b.insert(catalog.LocksCollection, bsontest.D("_id", name, "state", int32(1), "process", process,
+		"who", process+":go:0", "why", "doing a balance round", "ts", bson.NewObjectID(),
+		"when", bson.NewDateTimeFromTime(clock.System().Now().Wall), "fence", fence))
 }
 
 // ping writes a ping document of ours that is so old.
 func (b *base) ping(process string, old time.Duration, extra ...bson.E) {
 	b.t.Helper()
 	at := clock.System().Now().Wall.Add(-old)
-	b.insert(catalog.PingsCollection, append(bson.D{
-		{Key: "_id", Value: process}, {Key: "ping", Value: bson.NewDateTimeFromTime(at)},
-	}, extra...))
+	b.insert(catalog.PingsCollection,
+		append(bsontest.D("_id", process, "ping", bson.NewDateTimeFromTime(at)), extra...))
 }
 
 // A full is an output that takes nothing, as a file on a disk without room.
@@ -241,9 +249,10 @@ func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 func TestRun_OutputThatCannotBeWritten_IsAnError(t *testing.T) {
 	b := newBase(t)
 	b.hold("job", 3)
-	b.insert("rows", bson.D{{Key: "_id", Value: 1}})
+	b.insert("rows", bsontest.D("_id", 1))
 	for _, args := range [][]string{
-		{"locks"}, {"locks", "job"}, {"ps"}, {"history"}, {"jobs"}, {"jobs", "rows"}, {"claims", "rows"}, {"claims", "rows", "--dead"},
+		{"locks"}, {"locks", "job"}, {"ps"}, {"history"}, {"jobs"}, {"jobs", "rows"}, {"claims", "rows"},
+		{"claims", "rows", "--dead"},
 		{"doctor", "--rounds", "1", "--contenders", "2"},
 	} {
 		var errOut screen

@@ -125,7 +125,6 @@ func (c *connection) ask(ctx context.Context, m *member) error {
 // judgeMembers warns of members that do not answer, of clocks that would step with an election, and
 // of a majority that bears no failure.
 func (r *report) judgeMembers() {
-	warn := func(format string, args ...any) { r.Warnings = append(r.Warnings, fmt.Sprintf(format, args...)) }
 	var first, last *member
 	voting, data := 0, 0
 	for i := range r.Members {
@@ -136,7 +135,7 @@ func (r *report) judgeMembers() {
 		}
 		switch {
 		case m.Problem != "":
-			warn("member %v", m)
+			r.warn("member %v", m)
 			continue
 		case m.State == "arbiter":
 			continue
@@ -149,29 +148,32 @@ func (r *report) judgeMembers() {
 		}
 	}
 	if voting > data && data <= voting/2+1 {
-		warn("%d of %d members are arbiters: when one of the others is down, no write is acknowledged by a majority, and "+
-			"nothing can be locked; replace the arbiter by a member that has data", voting-data, voting)
+		r.warn("%d of %d members are arbiters: when one of the others is down, no write is acknowledged "+
+			"by a majority, and nothing can be locked; replace the arbiter by a member that has data",
+			voting-data, voting)
 	}
 	const allowed = defaultTakeover / 30
 	if first == nil {
 		return
 	}
 	apart := time.Duration(last.AheadMS-first.AheadMS) * time.Millisecond
-	if slack := time.Duration(last.RoundTripMS+first.RoundTripMS) * time.Millisecond / 2; apart-slack > allowed {
-		warn("the clocks of %s and %s differ by %v: an election between them would set the server's clock that far, and a "+
-			"dead holder is watched anew; run NTP on both", shown(last.Host, 100), shown(first.Host,
-			100), apart)
+	slack := time.Duration(last.RoundTripMS+first.RoundTripMS) * time.Millisecond / 2
+	if apart-slack > allowed {
+		r.warn("the clocks of %s and %s differ by %v: an election between them would set the server's "+
+			"clock that far, and a dead holder is watched anew; run NTP on both", shown(last.Host, 100),
+			shown(first.Host, 100), apart)
 	}
 }
 
 // writeConcern warns of a replica set whose majority may forget, as far as the user may ask.
 func (d *doctor) writeConcern(ctx context.Context, st *store, r *report) error {
-	reply, err := st.primary("admin").RunCommand(ctx, bson.D{{Key: "replSetGetConfig", Value: 1}}).Raw()
+	reply, err := st.primary("admin").RunCommand(ctx,
+		bson.D{{Key: "replSetGetConfig", Value: 1}}).Raw()
 	var server mongo.ServerError
 	switch {
 	case errors.As(err, &server):
-		r.WriteConcern = "majority, journaled; whether the set journals by default was not told: it takes replSetGetConfig on " +
-			"the cluster to ask"
+		r.WriteConcern = "majority, journaled; whether the set journals by default was not told: it " +
+			"takes replSetGetConfig on the cluster to ask"
 		return nil
 	case err != nil:
 		return fmt.Errorf("ask for the configuration of the replica set: %w", err)
@@ -179,8 +181,8 @@ func (d *doctor) writeConcern(ctx context.Context, st *store, r *report) error {
 	r.WriteConcern = "majority, journaled"
 	if journals, ok := reply.Lookup("config", "writeConcernMajorityJournalDefault").BooleanOK(); ok &&
 		!journals {
-		r.Warnings = append(r.Warnings, "the replica set has writeConcernMajorityJournalDefault: false: a majority that "+
-			"loses power at once may lose locks that it acknowledged; set it to true")
+		r.warn("the replica set has writeConcernMajorityJournalDefault: " +
+			"false: a majority that loses power at once may lose locks that it acknowledged; set it to true")
 	}
 	return nil
 }
@@ -226,12 +228,13 @@ func (r *report) judgeParties(all census) {
 	told := map[string]int{}
 	warn := func(kind, format string, args ...any) {
 		if told[kind]++; told[kind] <= mostNamed {
-			r.Warnings = append(r.Warnings, fmt.Sprintf(format, args...))
+			r.warn(format, args...)
 		}
 	}
 	stale := 0
 	for _, p := range all.Processes {
-		who, has := shown(p.Process, 200), func(mark string) bool { return slices.Contains(p.Marks, mark) }
+		who := shown(p.Process, 200)
+		has := func(mark string) bool { return slices.Contains(p.Marks, mark) }
 		stands := len(p.Holds)+len(p.Waits) > 0
 		switch {
 		case !stands:
@@ -239,30 +242,28 @@ func (r *report) judgeParties(all census) {
 				stale++
 			}
 		case has("no ping"):
-			warn("no ping", "%s stands in locks and has no ping: it is dead, or its ping was removed; it holds %s", who,
-				listed(p.Holds))
+			warn("no ping", "%s stands in locks and has no ping: it is dead, or its ping was "+
+				"removed; it holds %s", who, listed(p.Holds))
 		case has("foreign"):
-			warn("foreign", "%s is no process of ours, but a mongos or MongoDB's own lock manager: it knows no fence and no "+
-				"line; it holds %s", who, listed(p.Holds))
+			warn("foreign", "%s is no process of ours, but a mongos or MongoDB's own lock manager: it "+
+				"knows no fence and no line; it holds %s", who, listed(p.Holds))
 		case has("silent"):
-			warn("silent", "%s has not pinged for %s%s; %s", who, age(duration(p.PingAgeMS)), declared(has("condemned")),
-				p.stake())
+			warn("silent", "%s has not pinged for %s%s; %s", who, age(duration(p.PingAgeMS)),
+				declared(has("condemned")), p.stake())
 		case has("condemned"):
 			warn("condemned", "%s was declared dead by a contender; %s", who, p.stake())
 		}
 	}
 	for kind, n := range told {
 		if n > mostNamed {
-			r.Warnings = append(r.Warnings,
-				fmt.Sprintf("%d more of these (%s): distlock ps lists them", n-mostNamed, kind))
+			r.warn("%d more of these (%s): distlock ps lists them", n-mostNamed, kind)
 		}
 	}
 	if stale > 0 {
-		r.Warnings = append(r.Warnings, fmt.Sprintf("%d pings of processes that hold nothing are older than %s: nobody prunes "+
-			"them, so no process of ours lives, or its Takeover is longer", stale, age(staleAfter)))
+		r.warn("%d pings of processes that hold nothing are older than %s: nobody prunes them, "+
+			"so no process of ours lives, or its Takeover is longer", stale, age(staleAfter))
 	}
 	if n := len(all.Malformed); n > 0 {
-		r.Warnings = append(r.Warnings,
-			fmt.Sprintf("%d documents cannot be understood: distlock locks names the remedy", n))
+		r.warn("%d documents cannot be understood: distlock locks names the remedy", n)
 	}
 }

@@ -22,7 +22,8 @@ func (m *metrics) accept() (err error) {
 }
 
 // serve serves them until end is called, if that was asked for, and says where.
-func (m *metrics) serve(ctx context.Context, say func(string, ...any), shown ...prom.Collector) (end func(), err error) {
+func (m *metrics) serve(ctx context.Context, say func(string, ...any),
+	shown ...prom.Collector) (end func(), err error) {
 	if m.addr == "" {
 		return func() {}, nil
 	}

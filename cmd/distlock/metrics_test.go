@@ -19,7 +19,8 @@ var metricsAt = regexp.MustCompile(`metrics are at (http://127\.0\.0\.1:\d+/metr
 // scraped is what Prometheus gets from a command, at the address that it told.
 func scraped(t *testing.T, out *screen) string {
 	t.Helper()
-	eventually(t, "the address is told", func() bool { return metricsAt.MatchString(out.errs.String()) })
+	eventually(t, "the address is told",
+		func() bool { return metricsAt.MatchString(out.errs.String()) })
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	reply := assert.Value(client.Get(metricsAt.FindStringSubmatch(out.errs.String())[1]))(t)
 	defer func() { _ = reply.Body.Close() }()
@@ -36,10 +37,10 @@ func TestMetrics_RunAndServe_AreScraped(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	served, stopped := start(ctx, t, "serve", "--dir", t.TempDir(), "--addr", "127.0.0.1:0",
 		"--metrics", "0")
-	eventually(t, "the URI is printed", func() bool { return strings.Contains(served.String(), "\n") })
+	says(t, served.String, "\n")
 	b := newBaseOf(t, strings.TrimSpace(served.String()))
 	out, ended := start(t.Context(), t, b.under("--metrics 0", "polite")...)
-	eventually(t, "the command runs", func() bool { return pidAfter(out.String(), "ready") > 0 })
+	ready(t, out)
 	for _, want := range []string{
 		`distlock_acquisitions_total{cause="",lock="job",outcome="acquired"} 1`, "distlock_held_locks 1",
 		`distlock_server_info{kind="ferretdb"`,
@@ -48,8 +49,8 @@ func TestMetrics_RunAndServe_AreScraped(t *testing.T) {
 			t.Errorf("run does not show %s:\n%s", want, text)
 		}
 	}
-	if text := scraped(t, served); !strings.Contains(text, `configserver_commands_total{kind="write"}`) ||
-		strings.Contains(text, "configserver_clients 0") {
+	if text := scraped(t, served); !strings.Contains(text,
+		`configserver_commands_total{kind="write"}`) || strings.Contains(text, "configserver_clients 0") {
 		t.Errorf("serve shows:\n%s", text)
 	}
 	terminate(t, pidAfter(out.String(), "ready"))
@@ -65,9 +66,8 @@ func TestMetrics_PortInUse_EndsBeforeTheLock(t *testing.T) {
 	defer func() { _ = other.Close() }()
 	addr := other.Addr().String()
 	b := newBase(t)
-	cli(t, b.under("--metrics "+addr, "env", "0")...).want(t, exitNotRun, "--metrics "+addr,
-		"another program")
-	cli(t, b.flags("locks")...).want(t, 0, "nothing was ever locked there")
+	b.run("--metrics "+addr, "env", "0").want(t, exitNotRun, "--metrics "+addr, "another program")
+	b.cli("locks").want(t, 0, "nothing was ever locked there")
 	r := cli(t, "serve", "--dir", t.TempDir(), "--addr", "127.0.0.1:0", "--metrics", addr)
 	if r.want(t, exitFailed, "--metrics "+addr, "another program"); r.out != "" {
 		t.Errorf("a server was announced: %s", r.out)
@@ -80,11 +80,13 @@ func TestMetrics_UI_IsScraped(t *testing.T) {
 	b.held("job", 1) // by a process without a ping
 	ctx, interrupt := context.WithCancel(t.Context())
 	out, ended := start(ctx, t, b.flags("ui", "--listen", "127.0.0.1:0", "--metrics", "0")...)
-	if text := scraped(t, out); !strings.Contains(text, `distlock_store_held_locks{holder="no_ping"} 1`) {
+	if text := scraped(t, out); !strings.Contains(text,
+		`distlock_store_held_locks{holder="no_ping"} 1`) {
 		t.Errorf("it shows:\n%s", text)
 	}
 	interrupt()
-	if r := await(t, ended).want(t, 0, "distlock ui: metrics are at"); strings.Contains(r.errOut, "distlock run") {
+	if r := await(t, ended).want(t, 0, "distlock ui: metrics are at"); strings.Contains(r.errOut,
+		"distlock run") {
 		t.Errorf("it says %q", r.errOut)
 	}
 }

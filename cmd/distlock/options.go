@@ -37,50 +37,52 @@ type call struct {
 	warn  func(string)      // tells of what is allowed but not wise
 }
 
-// A topic is what the help knows of a command.
+// A topic is what the help knows of a command, besides the file of its name in folder help.
 type topic struct {
-	name, usage, summary, text string
-	make                       func() command
-	codes                      codes
-	exits                      string
+	name, usage, summary string
+	make                 func() command
+	codes                codes
+	exits                string
 }
 
 func topics() []topic {
-	plain := codes{exitFailed, exitUsage}
-	return []topic{
-		{"doctor", "", "is this server fit to keep locks, and what can it do", doctorText,
-			func() command { return &doctor{} }, plain, exitText},
-		{"locks", "[NAME]", "who holds and who waits, or all of one lock, and what if its holder died now", locksText,
-			func() command { return &locks{} }, plain, exitText},
-		{"ps", "", "the processes: how old their pings are, what they hold and wait for", psText,
-			func() command { return &processes{} }, plain, exitText},
-		{"watch", "[NAME]", "locks and lines, live, or those with NAME in their name", watchText,
-			func() command { return &watching{} }, plain, exitText},
-		{"history", "[NAME]", "what happened to the locks, newest first: who held, lost, took over, broke",
-			historyText, func() command { return &past{} }, plain, exitText},
-		{"jobs", "[COLLECTION]", "the old name of loops, and of claims COLLECTION", jobsText,
-			func() command { return &jobs{} }, plain, exitText},
-		{"loops", "[NAME]", "the loops and schedules, or the latest rounds of one: when, where, how long, what failed", loopsText,
-			func() command { return &loops{} }, plain, exitText},
-		{"claims", "[COLLECTION] [--dead] [--retry ID] [--discard ID]",
-			"the queues, or the rows of one: how many, and those that are dead, to try them again or remove them", claimsText,
-			func() command { return &claims{} }, plain, exitText},
-		{"break", "NAME --fence N --why TEXT",
-			"free a lock by force, if it still is as you saw it", breakText,
-			func() command { return &breaker{} }, plain, exitText},
-		{"ui", "", "all of that as a page, live, in a browser", uiText,
-			func() command { return &page{} }, plain, exitText},
-		{"run", "NAME [flags] -- COMMAND ARG...", "run a command while holding a lock", runText,
-			func() command { return &runner{} }, codes{exitNotRun, exitWrongCall}, runExitText},
-		{"bench", "", "how fast locks, hand-overs and claims are on this server", benchText,
-			func() command { return &bench{} }, plain, exitText},
-		{"serve", "--dir FOLDER", "be a config server, for those who have none", serveText,
-			func() command { return &serve{} }, plain, exitText},
-		{"completion", "SHELL", "words and names completed by bash, zsh or fish", completionText,
-			func() command { return &completion{} }, plain, exitText},
-		{"version", "", "which build this is", versionText,
-			func() command { return &version{} }, plain, exitText},
+	all := []topic{
+		of[doctor]("doctor", "", "is this server fit to keep locks, and what can it do"),
+		of[locks]("locks", "[NAME]", "who holds and who waits, or all of one lock, and what if its "+
+			"holder died now"),
+		of[processes]("ps", "", "the processes: how old their pings are, what they hold and wait for"),
+		of[watching]("watch", "[NAME]", "locks and lines, live, or those with NAME in their name"),
+		of[past]("history", "[NAME]", "what happened to the locks, newest first: who held, lost, took "+
+			"over, broke"),
+		of[jobs]("jobs", "[COLLECTION]", "the old name of loops, and of claims COLLECTION"),
+		of[loops]("loops", "[NAME]", "the loops and schedules, or the latest rounds of one: when, "+
+			"where, how long, what failed"),
+		of[claims]("claims", "[COLLECTION] [--dead] [--retry ID] [--discard ID]", "the queues, or the "+
+			"rows of one: how many, and those that are dead, to try them again or remove them"),
+		of[breaker]("break", "NAME --fence N --why TEXT", "free a lock by force, if it still is as you "+
+			"saw it"),
+		of[page]("ui", "", "all of that as a page, live, in a browser"),
+		of[runner]("run", "NAME [flags] -- COMMAND ARG...", "run a command while holding a lock"),
+		of[bench]("bench", "", "how fast locks, hand-overs and claims are on this server"),
+		of[serve]("serve", "--dir FOLDER", "be a config server, for those who have none"),
+		of[completion]("completion", "SHELL", "words and names completed by bash, zsh or fish"),
+		of[version]("version", "", "which build this is"),
 	}
+	for i, t := range all {
+		if t.name == "run" {
+			all[i].codes, all[i].exits = codes{exitNotRun, exitWrongCall}, runExitText
+		}
+	}
+	return all
+}
+
+// of is the topic of a command.
+func of[T any, C interface {
+	*T
+	command
+}](name, usage, summary string) topic {
+	return topic{name, usage, summary, func() command { return C(new(T)) },
+		codes{exitFailed, exitUsage}, exitText}
 }
 
 // root is the whole command line. Its errors are of type exit, and have no password in them.
@@ -88,7 +90,8 @@ func root(s stdio) *cobra.Command {
 	top := &cobra.Command{
 		Use: "distlock", Long: rootText, SilenceErrors: true, SilenceUsage: true,
 		Args: cobra.ArbitraryArgs, FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true},
-		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true}, SuggestionsMinimumDistance: 2,
+		CompletionOptions:          cobra.CompletionOptions{DisableDefaultCmd: true},
+		SuggestionsMinimumDistance: 2,
 	}
 	top.SetOut(s.out)
 	top.SetErr(s.errOut)
@@ -103,8 +106,8 @@ func root(s stdio) *cobra.Command {
 		top.SetOut(s.errOut)
 		return exit{exitUsage, top.Help()}
 	}
-	top.SetHelpCommand(&cobra.Command{Use: "help [COMMAND]", Short: "what a command does, and its flags",
-		RunE: func(_ *cobra.Command, args []string) error {
+	top.SetHelpCommand(&cobra.Command{Use: "help [COMMAND]",
+		Short: "what a command does, and its flags", RunE: func(_ *cobra.Command, args []string) error {
 			found, rest, err := top.Find(args)
 			if err == nil && len(rest) > 0 {
 				err = unknown(top, rest[0])
@@ -150,10 +153,14 @@ func (t topic) command(s stdio) *cobra.Command {
 		return e
 	}
 	c := &cobra.Command{Use: strings.TrimSpace(t.name + " " + t.usage), Short: t.summary,
-		Long: strings.TrimSpace(t.text + "\n" + t.exits), Args: cobra.ArbitraryArgs}
+		Long: strings.TrimSpace(helpOf(t.name) + "\n" + t.exits), Args: cobra.ArbitraryArgs}
 	v.flags(c.Flags())
-	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return told(t.codes.usage, wrongFlag(err)) })
-	c.ValidArgsFunction = func(c *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		return told(t.codes.usage,
+			wrongFlag(err))
+	})
+	c.ValidArgsFunction = func(c *cobra.Command, args []string, begun string) ([]string,
+		cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveDefault
 		}
@@ -161,7 +168,10 @@ func (t topic) command(s stdio) *cobra.Command {
 	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		given := callOf(c.Flags())
-		given.warn = func(text string) { fmt.Fprintf(s.errOut, "distlock %s: warning: %s\n", t.name, text) }
+		given.warn = func(text string) {
+			fmt.Fprintf(s.errOut, "distlock %s: warning: %s\n", t.name,
+				text)
+		}
 		if err := v.accept(given); err != nil {
 			return told(t.codes.usage, err)
 		}
@@ -189,8 +199,9 @@ func wrongFlag(err error) error {
 	var name *pflag.NotExistError
 	switch {
 	case errors.As(err, &value):
-		must := map[string]string{"bool": "true or false", "duration": "a time with its unit, such as 30s or 15m",
-			"patience": "a time such as 30s, or " + forever}[value.GetFlag().Value.Type()]
+		must := map[string]string{"bool": "true or false",
+			"duration": "a time with its unit, such as 30s or 15m", "patience": "a time such as 30s, or " +
+				forever}[value.GetFlag().Value.Type()]
 		return fmt.Errorf("--%s must be %s", value.GetFlag().Name, cmp.Or(must, "a whole number"))
 	case errors.As(err, &name) && len(name.GetSpecifiedShortnames()) > 1:
 		return fmt.Errorf("unknown flag: -%.1s...; flags begin with --", name.GetSpecifiedName())
@@ -199,7 +210,8 @@ func wrongFlag(err error) error {
 }
 
 // likeTime are words that were meant as a time, and would be the name of a lock.
-var likeTime = regexp.MustCompile(`(?i)^\d+(\.\d+)?(ms|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?|w|weeks?)$`)
+var likeTime = regexp.MustCompile(
+	`(?i)^\d+(\.\d+)?(ms|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?|w|weeks?)$`)
 
 // joined writes --wait and a time behind it as one word: package pflag takes that for an argument,
 // since the time may be left out. What was meant as a time is refused there.
@@ -207,7 +219,8 @@ func joined(args []string) []string {
 	all := []string{}
 	for i := 0; i < len(args) && args[i] != "--"; i++ {
 		all = append(all, args[i])
-		if args[i] == "--wait" && i+1 < len(args) && (new(patience).Set(args[i+1]) == nil || likeTime.MatchString(args[i+1])) {
+		if args[i] == "--wait" && i+1 < len(args) && (new(patience).Set(args[i+1]) == nil ||
+			likeTime.MatchString(args[i+1])) {
 			i++
 			all[len(all)-1] += "=" + args[i]
 		}

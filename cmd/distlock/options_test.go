@@ -94,7 +94,8 @@ func TestRun_ServerWithPassword_NeverShowsIt(t *testing.T) {
 	with := func(addr string) string { return "mongodb://operator:" + secret + "@" + addr }
 	const closed = "127.0.0.1:1" // where nobody answers, and no other test is given
 	unreachable := with(closed) + "/?serverSelectionTimeoutMS=50&connectTimeoutMS=50"
-	odd := "mongodb://operator:" + secret + "?!@" + closed + "/?serverSelectionTimeoutMS=50&connectTimeoutMS=50"
+	odd := "mongodb://operator:" + secret + "?!@" + closed +
+		"/?serverSelectionTimeoutMS=50&connectTimeoutMS=50"
 	cases := [][]string{
 		{with("x")},
 		{"help", with("x")},
@@ -132,7 +133,7 @@ func TestServe_UntilInterrupted_PrintsItsURI(t *testing.T) {
 	t.Parallel()
 	ctx, interrupt := context.WithCancel(t.Context())
 	out, ended := start(ctx, t, "serve", "--dir", t.TempDir(), "--addr", "127.0.0.1:0")
-	eventually(t, "the URI is printed", func() bool { return strings.Contains(out.String(), "\n") })
+	says(t, out.String, "\n")
 	served := strings.TrimSpace(out.String())
 	cli(t, "locks", "--uri", served).want(t, 0, "nothing was ever locked there")
 	interrupt()
@@ -178,7 +179,8 @@ func TestRunner_BehindTheDashes_NothingIsRead(t *testing.T) {
 	const command = "locks run -h --wait 5s --wait=x --uri mongodb://x -- --why"
 	b := newBase(t)
 	args := b.flags("run", "job")
-	args = append(append(args, "--"), self(t, append([]string{"args"}, strings.Fields(command)...)...)...)
+	args = append(append(args, "--"),
+		self(t, append([]string{"args"}, strings.Fields(command)...)...)...)
 	cli(t, args...).want(t, 0, fmt.Sprintf("%q", strings.Fields(command)))
 	for _, first := range strings.Fields("run locks -h --help --wait") {
 		cli(t, append(b.flags("run", "job"), "--", first)...).want(t, exitNotFound, first)
@@ -194,7 +196,8 @@ func TestCommands_DocHelpAndOperations_NameTheSame(t *testing.T) {
 	}
 	slices.Sort(help)
 	for file, named := range map[string]string{
-		"main.go": `(?m)^//\tdistlock ([a-z]+)`, "../../docs/operations.md": "(?m)(?:^|`|\\()distlock ([a-z]+)",
+		"main.go":                  `(?m)^//\tdistlock ([a-z]+)`,
+		"../../docs/operations.md": "(?m)(?:^|`|\\()distlock ([a-z]+)",
 	} {
 		text := assert.Value(os.ReadFile(file))(t)
 		var told []string
@@ -243,7 +246,8 @@ func TestDefaults_AreThoseOfDistlock(t *testing.T) {
 	m, err := distlock.New(t.Context(), distlock.Config{Catalog: memcatalog.New(memcatalog.Options{})})
 	assert.Must(t, err)
 	defer m.Close(context.Background())
-	if c := m.Config(); c.Ping != defaultPing || c.Takeover != defaultTakeover || c.Database != mongosDatabase {
+	if c := m.Config(); c.Ping != defaultPing || c.Takeover != defaultTakeover ||
+		c.Database != mongosDatabase {
 		t.Errorf("distlock has Ping %v, Takeover %v, Database %q", c.Ping, c.Takeover, c.Database)
 	}
 }
@@ -252,7 +256,7 @@ func TestDefaults_AreThoseOfDistlock(t *testing.T) {
 func TestRun_WaitWithAWrongTime_IsNoName(t *testing.T) {
 	t.Parallel()
 	for _, time := range []string{"5min", "1d", "30sec", "2hours"} {
-		cli(t, "run", "--uri", "mongodb://127.0.0.1:1", "--wait", time, "--", "true").want(t, exitWrongCall,
-			"--wait must be a time such as 30s, or forever")
+		cli(t, "run", "--uri", "mongodb://127.0.0.1:1", "--wait", time, "--", "true").want(t,
+			exitWrongCall, "--wait must be a time such as 30s, or forever")
 	}
 }

@@ -32,11 +32,12 @@ var holderStates = []string{"alive", "late", "silent", "condemned", "no_ping", "
 var overseen = []string{words.Broken, words.Dropped}
 
 var (
-	storeUp = prom.NewDesc("distlock_store_up", "1 when the server told who holds which lock.", nil, nil)
+	storeUp = prom.NewDesc("distlock_store_up", "1 when the server told who holds which lock.",
+		nil, nil)
 	storeOf = prom.NewDesc("distlock_store_held_locks",
 		"Locks that are held, by how the process of the holder stands.", []string{"holder"}, nil)
-	storeEvents = prom.NewDesc("distlock_store_events",
-		"Entries of the history in the last hour, by kind; at most 1000 are counted.", []string{"kind"}, nil)
+	storeEvents = prom.NewDesc("distlock_store_events", "Entries of the history in the last hour, "+
+		"by kind; at most 1000 are counted.", []string{"kind"}, nil)
 )
 
 // An overseer shows Prometheus what no process tells of itself: a dead one is not scraped. It asks
@@ -140,7 +141,8 @@ func (o *overseer) events(ctx context.Context, kind string) (n int, err error) {
 		now = o.clock.Now().Wall
 	}
 	cursor, err := o.st.primary(o.st.database).Collection(catalog.HistoryCollection).Find(ctx,
-		bson.D{{Key: "at", Value: bson.D{{Key: "$gt", Value: bson.NewDateTimeFromTime(now.Add(-overseeSpan))}}}, {Key: "kind", Value: kind}},
+		bson.D{{Key: "at", Value: bson.D{{Key: "$gt",
+			Value: bson.NewDateTimeFromTime(now.Add(-overseeSpan))}}}, {Key: "kind", Value: kind}},
 		options.Find().SetLimit(overseeMost).SetProjection(bson.D{{Key: "_id", Value: 1}}))
 	if err != nil {
 		return 0, err

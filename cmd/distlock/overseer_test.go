@@ -17,6 +17,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/internal/clock"
 	"mongodlm/internal/test/assert"
+	"mongodlm/internal/test/bsontest"
 )
 
 // gathered is what an overseer shows.
@@ -44,16 +45,16 @@ func gathered(t *testing.T, o *overseer) map[string]float64 {
 func TestOverseer_ShowsWhatTheDeadHold(t *testing.T) {
 	b := newBase(t)
 	ours := func(extra ...bson.E) []bson.E {
-		return append(extra, bson.E{Key: "seq", Value: int64(1)}, bson.E{Key: "pingMS", Value: int64(30_000)},
-			bson.E{Key: "takeoverMS", Value: int64(900_000)})
+		return append(extra, bson.E{Key: "seq", Value: int64(1)},
+			bson.E{Key: "pingMS", Value: int64(30_000)}, bson.E{Key: "takeoverMS", Value: int64(900_000)})
 	}
-	for process, old := range map[string]time.Duration{"alive:1:1:a": time.Second, "late:1:1:a": 2 * time.Minute,
-		"silent:1:1:a": time.Hour} {
+	for process, old := range map[string]time.Duration{"alive:1:1:a": time.Second,
+		"late:1:1:a": 2 * time.Minute, "silent:1:1:a": time.Hour} {
 		b.ping(process, old, ours()...)
 		b.heldBy(process, process, 1)
 	}
-	b.ping("condemned:1:1:a", time.Hour, ours(bson.E{Key: "condemned", Value: bson.D{
-		{Key: "by", Value: "x"}, {Key: "evidence", Value: "y"}}})...)
+	b.ping("condemned:1:1:a", time.Hour,
+		ours(bson.E{Key: "condemned", Value: bsontest.D("by", "x", "evidence", "y")})...)
 	b.heldBy("condemned", "condemned:1:1:a", 1)
 	b.heldBy("condemned too", "condemned:1:1:a", 1)
 	b.heldBy("gone", "gone:1:1:a", 1)
@@ -78,7 +79,8 @@ func TestOverseer_ShowsWhatTheDeadHold(t *testing.T) {
 		t.Errorf("it asks at each scrape: %v", got)
 	}
 	cancel()
-	if got := gathered(t, newOverseer(ctx, st)); !maps.Equal(got, map[string]float64{"distlock_store_up": 0}) {
+	if got := gathered(t, newOverseer(ctx, st)); !maps.Equal(got,
+		map[string]float64{"distlock_store_up": 0}) {
 		t.Errorf("without a server it shows %v", got)
 	}
 }
@@ -88,7 +90,8 @@ func TestOverseer_Document_ListsItsMetrics(t *testing.T) {
 	t.Parallel()
 	text := assert.Value(os.ReadFile("../../docs/metrics.md"))(t)
 	var listed []string
-	for _, m := range regexp.MustCompile("(?m)^- `(distlock_store_\\w+)(?:{\\w+})?`: ").FindAllStringSubmatch(string(text), -1) {
+	for _, m := range regexp.MustCompile(
+		"(?m)^- `(distlock_store_\\w+)(?:{\\w+})?`: ").FindAllStringSubmatch(string(text), -1) {
 		listed = append(listed, m[1])
 	}
 	descs := make(chan *prom.Desc, 10)

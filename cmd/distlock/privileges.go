@@ -26,10 +26,10 @@ type roleFlags struct {
 }
 
 func (r *roleFlags) flags(f *pflag.FlagSet) {
-	f.StringVar(&r.list, "features", "locks,lines,transactions,history,listings", "the `list` of what the user shall be "+
-		"allowed, of\n"+role.Names())
-	f.BoolVar(&r.print, "role", false, "only print the role with the least privileges for --features and --database;\n"+
-		"nobody is asked, so --uri is not needed")
+	f.StringVar(&r.list, "features", "locks,lines,transactions,history,listings",
+		"the `list` of what the user shall be allowed, of\n"+role.Names())
+	f.BoolVar(&r.print, "role", false, "only print the role with the least privileges for "+
+		"--features and --database;\nnobody is asked, so --uri is not needed")
 }
 
 func (r *roleFlags) accept(queue string) (err error) {
@@ -60,9 +60,9 @@ func (d *doctor) printRole(w io.Writer) error {
 	for _, f := range d.role.features {
 		words = append(words, string(f))
 	}
-	_, err = fmt.Fprintf(w, "// the least for %s in database %s; for the shell, as a user who may create roles\n"+
-		"db.getSiblingDB(\"admin\").runCommand(%s)\n", strings.Join(words,
-		", "), named(d.database), safe(string(text)))
+	_, err = fmt.Fprintf(w, "// the least for %s in database %s; for the shell, as a user "+
+		"who may create roles\ndb.getSiblingDB(\"admin\").runCommand(%s)\n", strings.Join(words, ", "),
+		named(d.database), safe(string(text)))
 	return err
 }
 
@@ -101,9 +101,9 @@ func (d *doctor) privileges(ctx context.Context, st *store, _ *mongocatalog.Cata
 		}
 		l := lack{d.database + "." + cmp.Or(p.Collection, "*"), missing, d.needing(p.Collection, missing)}
 		r.MissingPrivileges = append(r.MissingPrivileges, l)
-		r.Warnings = append(r.Warnings, fmt.Sprintf("the user of this connection lacks %s on %s, for %s; \"distlock doctor "+
-			"--role\" prints a role that has it", strings.Join(missing,
-			", "), named(l.Collection), strings.Join(l.Features, ", ")))
+		r.warn("the user of this connection lacks %s on %s, "+
+			"for %s; \"distlock doctor --role\" prints a role that has it", strings.Join(missing, ", "),
+			named(l.Collection), strings.Join(l.Features, ", "))
 	}
 	return nil
 }
@@ -129,7 +129,8 @@ const codeUnauthorized = 13
 // try reports whether the server denies an action on a collection. Whatever else it says of the
 // command does not matter: the commands match nothing, or are refused by every server that has
 // asked for the privilege before.
-func try(ctx context.Context, db *mongo.Database, on, scratch, action string) (denied bool, err error) {
+func try(ctx context.Context, db *mongo.Database, on, scratch, action string) (denied bool,
+	err error) {
 	nothing := bson.D{{Key: "_id", Value: scratch}}
 	var command bson.D
 	switch action {
@@ -141,7 +142,8 @@ func try(ctx context.Context, db *mongo.Database, on, scratch, action string) (d
 			{Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: bson.A{scratch}}}}}}
 	case "update":
 		command = bson.D{{Key: "update", Value: on}, {Key: "updates", Value: bson.A{bson.D{
-			{Key: "q", Value: nothing}, {Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "x", Value: 1}}}}},
+			{Key: "q", Value: nothing},
+			{Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "x", Value: 1}}}}},
 		}}}}
 	case "remove":
 		command = bson.D{{Key: "delete", Value: on}, {Key: "deletes", Value: bson.A{bson.D{

@@ -25,6 +25,7 @@ import (
 	"mongodlm/internal/clock"
 	"mongodlm/internal/role"
 	"mongodlm/internal/test/assert"
+	"mongodlm/internal/test/bsontest"
 	"mongodlm/singleton"
 )
 
@@ -74,7 +75,8 @@ func actionsOf(name string, command bson.Raw) []string {
 		return []string{"createIndex"}
 	case "listIndexes":
 		return []string{"listIndexes"}
-	case "hello", "isMaster", "buildInfo", "ping", "endSessions", "getMore", "killCursors", "commitTransaction",
+	case "hello", "isMaster", "buildInfo", "ping", "endSessions", "getMore", "killCursors",
+		"commitTransaction",
 		"abortTransaction":
 		return nil // every user may
 	case "listCollections":
@@ -108,7 +110,8 @@ func TestRole_IsTheLeast(t *testing.T) {
 		role.Lines:    {useLines, []role.Feature{role.Locks}, "locks changeStream"},
 		role.History:  {useHistory, nil, ""},
 		role.Listings: {useListings, nil, ""},
-		role.Breaking: {useBreaking, []role.Feature{role.History}, ""}, // which writes down what was broken
+		// which writes down what was broken
+		role.Breaking: {useBreaking, []role.Feature{role.History}, ""},
 		role.Pruning:  {usePruning, nil, ""},
 		role.Loops:    {useLoops, []role.Feature{role.Locks}, ""},
 		role.Claims:   {useClaims, []role.Feature{role.Locks}, "rows changeStream"},
@@ -164,7 +167,8 @@ func inspectorOn(t *testing.T, b *base, client *mongo.Client) (*distlock.Inspect
 // pruning and the end.
 func useLocks(t *testing.T, b *base, client *mongo.Client) {
 	m := managerOn(t, b, client)
-	for _, opt := range []distlock.Option{distlock.Why("x"), distlock.Shared(), distlock.Permits(2), distlock.Lease(time.Hour)} {
+	for _, opt := range []distlock.Option{distlock.Why("x"), distlock.Shared(), distlock.Permits(2),
+		distlock.Lease(time.Hour)} {
 		name := "job " + bson.NewObjectID().Hex()
 		guard := assert.Value(m.Lock(name).TryLock(t.Context(), opt))(t)
 		_, _ = m.Lock(name).TryLock(t.Context()) // held
@@ -220,17 +224,11 @@ func useListings(t *testing.T, b *base, client *mongo.Client) {
 	fillShared(b)
 	inspector, past := inspectorOn(t, b, client)
 	st, at := &store{client, inspector, past, b.name}, connection{database: b.name}
-	for _, collect := range []func() error{
-		func() error { _, err := (&locks{lister: lister{connection: at}}).collect(t.Context(), st); return err },
-		func() error { _, err := (&processes{lister{connection: at}}).collect(t.Context(), st); return err },
-		func() error { _, err := (&jobs{lister: lister{connection: at}}).collect(t.Context(), st); return err },
-		func() error {
-			_, err := (&locks{lister: lister{connection: at}, name: "condemned"}).collect(t.Context(), st)
-			return err
-		},
-	} {
-		assert.NoErr(t, collect())
-	}
+	ctx, list := t.Context(), lister{connection: at}
+	assert.NoErr(t, assert.Err((&locks{lister: list}).collect(ctx, st)))
+	assert.NoErr(t, assert.Err((&processes{list}).collect(ctx, st)))
+	assert.NoErr(t, assert.Err((&jobs{lister: list}).collect(ctx, st)))
+	assert.NoErr(t, assert.Err((&locks{lister: list, name: "condemned"}).collect(ctx, st)))
 	records := assert.Value(singleton.NewStore(client.Database(b.name)))(t)
 	if _, err := records.Settings(t.Context(), "x"); err != nil {
 		t.Error(err)
@@ -255,11 +253,9 @@ func useBreaking(t *testing.T, b *base, client *mongo.Client) {
 
 func usePruning(t *testing.T, b *base, client *mongo.Client) {
 	day := clock.System().Now().Wall.Add(-24 * time.Hour)
-	b.insert(catalog.LocksCollection, bson.D{
-		{Key: "_id", Value: "job"}, {Key: "state", Value: int32(0)}, {Key: "process", Value: stranger},
-		{Key: "ts", Value: bson.NewObjectID()}, {Key: "when", Value: bson.NewDateTimeFromTime(day)},
-		{Key: "fence", Value: int64(7)}, {Key: "rev", Value: int64(1)},
-	})
+	b.insert(catalog.LocksCollection, bsontest.D("_id", "job", "state", int32(0), "process", stranger,
+		"ts", bson.NewObjectID(), "when", bson.NewDateTimeFromTime(day),
+		"fence", int64(7), "rev", int64(1)))
 	store := assert.Value(mongocatalog.New(client, mongocatalog.Options{Database: b.name}))(t)
 	if n, _, err := store.PruneLocks(t.Context(), day.Add(time.Hour), "", 10); n != 1 || err != nil {
 		t.Errorf("pruned %d, %v", n, err)
@@ -310,7 +306,8 @@ func TestRole_Collections_AreThoseOfThePackages(t *testing.T) {
 // that command.
 func TestDoctorRole_IsADocument(t *testing.T) {
 	t.Parallel()
-	out := cli(t, "doctor", "--role", "--database", "own", "--features", "listings,breaking", "--json").want(t, 0).out
+	out := cli(t, "doctor", "--role", "--database", "own", "--features", "listings,breaking",
+		"--json").want(t, 0).out
 	var command struct {
 		CreateRole string `json:"createRole"`
 		Privileges []struct {
@@ -326,8 +323,8 @@ func TestDoctorRole_IsADocument(t *testing.T) {
 		strings.Contains(text, "insert") || strings.Contains(text, "remove") {
 		t.Errorf("got %+v", command)
 	}
-	cli(t, "doctor", "--role").want(t, 0, `db.getSiblingDB("admin").runCommand({`, `"db": "distlock"`, "changeStream",
-		"lockhistory")
+	cli(t, "doctor", "--role").want(t, 0, `db.getSiblingDB("admin").runCommand({`, `"db": "distlock"`,
+		"changeStream", "lockhistory")
 	cli(t, "doctor", "--role", "--features", "claims").want(t, exitUsage, "--queue")
 	cli(t, "doctor", "--role", "--features", "claims", "--queue", "jobs").want(t, 0,
 		`"collection": "jobs"`)
@@ -358,8 +355,9 @@ func TestDoctor_LeavesNoTrace(t *testing.T) {
 		t.Errorf("it has changed\n%s\ninto\n%s", before, after)
 	}
 	warnings := strings.Join(r.Warnings, "\n")
-	for _, want := range []string{"gone:6:1:f stands in locks and has no ping", "foreign:3:1:c is no process of ours",
-		"silent:2:1:b has not pinged for", "3 documents cannot be understood"} {
+	for _, want := range []string{"gone:6:1:f stands in locks and has no ping",
+		"foreign:3:1:c is no process of ours", "silent:2:1:b has not pinged for",
+		"3 documents cannot be understood"} {
 		if !strings.Contains(warnings, want) {
 			t.Errorf("nothing is said of %q:\n%s", want, warnings)
 		}
@@ -373,7 +371,8 @@ func (b *base) all() string {
 	slices.Sort(names)
 	text := ""
 	for _, name := range names {
-		cursor, err := b.db.Collection(name).Find(b.t.Context(), bson.D{}, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}))
+		cursor, err := b.db.Collection(name).Find(b.t.Context(), bson.D{},
+			options.Find().SetSort(bsontest.D("_id", 1)))
 		assert.Must(b.t, err)
 		var docs []bson.Raw
 		assert.Must(b.t, cursor.All(b.t.Context(), &docs))
@@ -386,15 +385,19 @@ func (b *base) all() string {
 // answer: each is told.
 func TestReport_JudgeMembers(t *testing.T) {
 	t.Parallel()
-	ok := func(host string, ahead int64) member { return member{Host: host, State: "secondary", AheadMS: ahead} }
+	ok := func(host string, ahead int64) member {
+		return member{Host: host, State: "secondary", AheadMS: ahead}
+	}
 	arbiter := member{Host: "d", State: "arbiter", AheadMS: 1 << 40}
 	for name, c := range map[string]struct {
 		members []member
 		says    string // empty: nothing
 	}{
-		"all agree":        {[]member{ok("a", 0), ok("b", 29_000), ok("c", -100)}, ""},
-		"clocks differ":    {[]member{ok("a", -20_000), ok("b", 20_000), ok("c", 0)}, "the clocks of b and a differ by 40s"},
-		"one away":         {[]member{ok("a", 0), {Host: "b", Problem: "refused"}, ok("c", 0)}, "member b does not answer: refused"},
+		"all agree": {[]member{ok("a", 0), ok("b", 29_000), ok("c", -100)}, ""},
+		"clocks differ": {[]member{ok("a", -20_000), ok("b", 20_000), ok("c", 0)},
+			"the clocks of b and a differ by 40s"},
+		"one away": {[]member{ok("a", 0), {Host: "b", Problem: "refused"}, ok("c", 0)},
+			"member b does not answer: refused"},
 		"arbiter of three": {[]member{ok("a", 0), ok("b", 0), arbiter}, "1 of 3 members are arbiters"},
 		"arbiter of five":  {[]member{ok("a", 0), ok("b", 0), ok("c", 0), ok("e", 0), arbiter}, ""},
 		"nobody answers":   {[]member{{Host: "a", Problem: "x"}}, "member a"},

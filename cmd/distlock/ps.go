@@ -71,7 +71,8 @@ func (v *processes) collect(ctx context.Context, st *store) (census, error) {
 		return found, err
 	}
 	if len(all) == 0 {
-		found.void = st.nothing(ctx, fmt.Sprintf("no process pings in database %q, and none holds or waits", v.database))
+		found.void = st.nothing(ctx,
+			fmt.Sprintf("no process pings in database %q, and none holds or waits", v.database))
 	}
 	for _, p := range all {
 		slices.Sort(p.Holds)
@@ -107,8 +108,10 @@ func parties(listed iter.Seq2[distlock.LockInfo, error], into map[string]*proces
 		p := into[one.Process]
 		if p == nil {
 			p = &processRow{
-				Process: one.Process, PingAgeMS: milliseconds(one.PingAge), TakeoverMS: one.Takeover.Milliseconds(),
-				EveryMS: one.PingEvery.Milliseconds(), Holds: []string{}, Waits: []string{}, Marks: processMarks(one),
+				Process: one.Process, PingAgeMS: milliseconds(one.PingAge),
+				TakeoverMS: one.Takeover.Milliseconds(),
+				EveryMS:    one.PingEvery.Milliseconds(), Holds: []string{}, Waits: []string{},
+				Marks: processMarks(one),
 			}
 			into[one.Process] = p
 		}
@@ -185,7 +188,8 @@ func (c census) print(w io.Writer, how layout) {
 	} else {
 		t := table{columns: []column{
 			{title: "PROCESS", least: 8}, {title: "PING"}, {title: "OF"}, {title: "CLOCK", idle: "0s"},
-			{title: "MARKS", idle: "-", least: 9}, {title: "HOLDS", least: 8}, {title: "WAITS FOR", idle: "-", least: 8},
+			{title: "MARKS", idle: "-", least: 9}, {title: "HOLDS", least: 8},
+			{title: "WAITS FOR", idle: "-", least: 8},
 		}}
 		for _, p := range c.Processes {
 			of, clock := "-", "-"

@@ -12,19 +12,21 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/internal/test/assert"
+	"mongodlm/internal/test/bsontest"
 )
 
 // Every process is listed once, with all that it holds and waits for, also one that does neither
 // and one that has no ping.
 func TestPs_EveryProcess_IsListedOnce(t *testing.T) {
 	b := newBase(t)
-	cli(t, b.flags("ps")...).want(t, 0, "nothing was ever locked there")
+	b.cli("ps").want(t, 0, "nothing was ever locked there")
 	fill(b)
 	fillShared(b)
-	b.ping("idle:7:1:g", time.Minute, bson.E{Key: "seq", Value: int64(1)}, bson.E{Key: "takeoverMS", Value: int64(60_000)},
-		bson.E{Key: "local", Value: bson.NewDateTimeFromTime(time.Now().Add(-time.Minute + 90*time.Second))})
-	golden(t, "ps.golden", cli(t, b.flags("ps")...).want(t, 0).out)
-	out := cli(t, b.flags("ps", "--json")...).want(t, 0).out
+	b.ping("idle:7:1:g", time.Minute, bson.E{Key: "seq", Value: int64(1)},
+		bson.E{Key: "takeoverMS", Value: int64(60_000)}, bson.E{Key: "local",
+			Value: bson.NewDateTimeFromTime(time.Now().Add(-time.Minute + 90*time.Second))})
+	golden(t, "ps.golden", b.cli("ps").want(t, 0).out)
+	out := b.cli("ps", "--json").want(t, 0).out
 	var got census
 	if err := json.Unmarshal([]byte(out), &got); err != nil {
 		t.Fatalf("%v:\n%s", err, out)
@@ -54,15 +56,14 @@ func TestPs_NarrowTerminal_FitsItsWidth(t *testing.T) {
 	b := newBase(t)
 	fill(b)
 	for i := range mostListed + 5 {
-		b.insert(catalog.LocksCollection, bson.D{
-			{Key: "_id", Value: fmt.Sprintf("%s %d", foreign, i)}, {Key: "state", Value: int32(1)},
-			{Key: "process", Value: "alive:1:1:a"}, {Key: "ts", Value: bson.NewObjectID()},
-		})
+		b.insert(catalog.LocksCollection, bsontest.D("_id", fmt.Sprintf("%s %d", foreign, i),
+			"state", int32(1), "process", "alive:1:1:a", "ts", bson.NewObjectID()))
 	}
 	st, err := (&connection{uri: uri, database: b.name}).open(t.Context(), 0, zerolog.Nop())
 	assert.Must(t, err)
 	defer st.close()
-	found, err := (&processes{lister{connection: connection{database: b.name}}}).collect(t.Context(), st)
+	found, err := (&processes{lister{connection: connection{database: b.name}}}).collect(t.Context(),
+		st)
 	assert.Must(t, err)
 	found.Malformed = nil
 	for _, width := range []int{120, 80, 40} {

@@ -84,9 +84,7 @@ func TestRun_Terminal_IsTheCommandsAndGivenBack(t *testing.T) {
 			p, person := session(t, c.script, b.under("", "read")...)
 			p.pids(1)
 			types(t, person, "one\n")
-			eventually(t, "the command has read", func() bool {
-				return strings.Contains(p.out.String(), "code")
-			})
+			says(t, p.out.String, "code")
 			types(t, person, "two\n")
 			p.wait().want(t, 0, `read "one\n"`, "code 5", "shell reads two")
 		})
@@ -99,9 +97,7 @@ func TestRun_ControlC_ReachesTheCommandOnce(t *testing.T) {
 		b.under("--grace 100ms", "stubborn")...)
 	pid := p.pids(1)[0]
 	types(t, person, "\x03")
-	eventually(t, "the command is interrupted", func() bool {
-		return strings.Contains(p.out.String(), "got interrupt")
-	})
+	says(t, p.out.String, "got interrupt")
 	var n int
 	_, _ = fmt.Sscan(pid, &n)
 	assert.Must(t, syscall.Kill(n, syscall.SIGKILL))
@@ -123,7 +119,7 @@ func TestRun_ControlZ_StopsNothing(t *testing.T) {
 			p, person := session(t, `trap "" TSTP; `+c.script, b.under("", "polite")...)
 			pid := p.pids(1)[0]
 			types(t, person, "\x1a")
-			eventually(t, "it is told", func() bool { return strings.Contains(p.out.String(), c.says) })
+			says(t, p.out.String, c.says)
 			var n int
 			_, _ = fmt.Sscan(pid, &n)
 			terminate(t, n)
@@ -149,21 +145,18 @@ func TestWatch_ControlZ_GivesTheTerminalBackMeanwhile(t *testing.T) {
 	b.hold("job", 1795228717123)
 	p, person := session(t, `set -m; trap : INT; "$@"; echo "code $?"; fg; echo "code $?"`,
 		b.flags("watch", "--every", "1h")...)
-	shows := func(what string, text string) {
-		t.Helper()
-		eventually(t, what, func() bool { return strings.Contains(p.out.String(), text) })
-	}
-	shows("a frame is drawn", "1795228717123")
+	says(t, p.out.String, "1795228717123")
 	types(t, person, "\x1a")
-	shows("the shell goes on", "code 149")
+	says(t, p.out.String, "code 149")
 	stopped := strings.Index(p.out.String(), "code 149")
 	eventually(t, "the frame is drawn again", func() bool {
 		return strings.Contains(p.out.String()[stopped:], "1795228717123")
 	})
 	types(t, person, "\x03")
 	got := p.wait().want(t, 0, "code 0").out
-	if before := got[:stopped]; !strings.Contains(before, firstScreen) || strings.LastIndex(before, otherScreen) >
-		strings.LastIndex(before, firstScreen) {
+	if before := got[:stopped]; !strings.Contains(before, firstScreen) ||
+		strings.LastIndex(before, otherScreen) >
+			strings.LastIndex(before, firstScreen) {
 		t.Errorf("the shell is not on its screen: %q", got)
 	}
 	if after := got[stopped:]; strings.Count(after, otherScreen) != 1 ||
@@ -176,8 +169,9 @@ func TestWatch_ControlZ_GivesTheTerminalBackMeanwhile(t *testing.T) {
 func TestWatch_DumbTerminal_GetsLines(t *testing.T) {
 	b := newBase(t)
 	b.hold("job", 1795228717123)
-	p, person := session(t, `trap : INT; TERM=dumb "$@"; echo "code $?"`, b.flags("watch", "--every", "100ms")...)
-	eventually(t, "a line", func() bool { return strings.Contains(p.out.String(), "1795228717123") })
+	p, person := session(t, `trap : INT; TERM=dumb "$@"; echo "code $?"`,
+		b.flags("watch", "--every", "100ms")...)
+	says(t, p.out.String, "1795228717123")
 	types(t, person, "\x03")
 	if got := p.wait().want(t, 0, "code 0").out; strings.Contains(got, "\x1b") {
 		t.Errorf("escapes: %q", got)
@@ -190,12 +184,12 @@ func TestWatch_ControlC_RestoresTheTerminal(t *testing.T) {
 	b.hold("job", 1795228717123)
 	p, person := session(t, `trap : INT; "$@"; echo "code $?"; read line; echo "shell reads $line"`,
 		b.flags("watch", "--every", "100ms")...)
-	eventually(t, "a frame is drawn", func() bool { return strings.Contains(p.out.String(), "1795228717123") })
+	says(t, p.out.String, "1795228717123")
 	if got := p.out.String(); !strings.HasPrefix(got, otherScreen) {
 		t.Errorf("it does not begin on a screen of its own: %q", got)
 	}
 	types(t, person, "\x03")
-	eventually(t, "it ends", func() bool { return strings.Contains(p.out.String(), "code 0") })
+	says(t, p.out.String, "code 0")
 	types(t, person, "x\n")
 	got := p.wait().want(t, 0, "shell reads x").out
 	if n := strings.Count(got, firstScreen); n != 1 ||
@@ -211,15 +205,15 @@ func TestWatch_Keys_MoveAndEnd(t *testing.T) {
 		b.held(fmt.Sprintf("job-%02d", i), int64(i))
 	}
 	p, person := session(t, `"$@"; echo "code $?"; stty -a`, b.flags("watch", "--every", "1h")...)
-	eventually(t, "a frame is drawn", func() bool { return strings.Contains(p.out.String(), "lines 1 to 22 of") })
+	says(t, p.out.String, "lines 1 to 22 of")
 	if strings.Contains(p.out.String(), "job-39") {
 		t.Errorf("all of it fits: the test proves nothing: %q", p.out.String())
 	}
 	types(t, person, "G")
-	eventually(t, "the last lines are shown", func() bool { return strings.Contains(p.out.String(), "job-39") })
+	says(t, p.out.String, "job-39")
 	types(t, person, "q")
-	if got := p.wait().want(t, 0, "code 0").out; strings.Contains(got, "-icanon") || !strings.Contains(got, "icanon") ||
-		strings.Contains(got, "-echo ") {
+	if got := p.wait().want(t, 0, "code 0").out; strings.Contains(got, "-icanon") ||
+		!strings.Contains(got, "icanon") || strings.Contains(got, "-echo ") {
 		t.Errorf("the terminal is not as it was: %q", got)
 	}
 }

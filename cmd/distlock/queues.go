@@ -46,12 +46,14 @@ func (v *jobs) queues(ctx context.Context, st *store) (queueList, error) {
 	l.More = len(names) > maxQueues
 	for _, name := range names[:min(len(names), maxQueues)] {
 		database, collection, _ := strings.Cut(name, ".")
-		n, err := claim.Count(ctx, st.client.Database(database).Collection(collection), claim.Config{Due: due[name]})
+		n, err := claim.Count(ctx, st.client.Database(database).Collection(collection),
+			claim.Config{Due: due[name]})
 		if err != nil {
 			return l, fmt.Errorf("count the rows of %s: %w", named(name), err)
 		}
-		l.Queues = append(l.Queues, backlog{Database: database, Collection: collection, Ready: n.Ready, Later: n.Later,
-			Due: due[name], Claimed: n.Claimed, Retrying: n.Retrying, Dead: n.Dead, Done: n.Done})
+		l.Queues = append(l.Queues, backlog{Database: database, Collection: collection, Ready: n.Ready,
+			Later: n.Later, Due: due[name], Claimed: n.Claimed, Retrying: n.Retrying, Dead: n.Dead,
+			Done: n.Done})
 	}
 	if len(l.Queues) == 0 {
 		l.void = st.nothing(ctx, fmt.Sprintf("no worker of a queue ever had a lock in database %q; "+
@@ -66,12 +68,12 @@ func (l queueList) print(w io.Writer, how layout) {
 		fmt.Fprintln(w, l.void)
 		return
 	}
-	t := table{columns: []column{{title: "QUEUE", least: 8}, {title: "READY"}, {title: "LATER", idle: "0"},
-		{title: "CLAIMED"}, {title: "RETRYING"},
-		{title: "DEAD"}, {title: "DONE"}}}
+	t := table{columns: []column{{title: "QUEUE", least: 8}, {title: "READY"}, {title: "LATER",
+		idle: "0"}, {title: "CLAIMED"}, {title: "RETRYING"}, {title: "DEAD"}, {title: "DONE"}}}
 	for _, q := range l.Queues {
-		t.rows = append(t.rows, []string{how.label(q.Database + "." + q.Collection), fmt.Sprint(q.Ready), fmt.Sprint(q.Later),
-			fmt.Sprint(q.Claimed), fmt.Sprint(q.Retrying), fmt.Sprint(q.Dead), fmt.Sprint(q.Done)})
+		t.rows = append(t.rows,
+			[]string{how.label(q.Database + "." + q.Collection), fmt.Sprint(q.Ready), fmt.Sprint(q.Later),
+				fmt.Sprint(q.Claimed), fmt.Sprint(q.Retrying), fmt.Sprint(q.Dead), fmt.Sprint(q.Done)})
 	}
 	t.print(w, how)
 	if l.More {

@@ -4,24 +4,27 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/internal/test/bsontest"
 )
 
 // It tries to break: who does not know the names of the queues is told them, with their rows, and
 // what is to be asked where there are none.
 func TestClaims_NoCollection_ListsTheQueues(t *testing.T) {
 	b := newBase(t)
-	cli(t, b.flags("claims")...).want(t, 0, "nothing was ever locked there")
+	b.cli("claims").want(t, 0, "nothing was ever locked there")
 	b.hold("job", 1)
-	cli(t, b.flags("claims")...).want(t, 0, "no worker of a queue", "COLLECTION")
+	b.cli("claims").want(t, 0, "no worker of a queue", "COLLECTION")
 	for _, lock := range []string{":claim:s1", ":claim:s2", ":claim:refused"} {
 		b.held("claim:"+b.name+".mail"+lock, 1)
 	}
 	b.held("claim:"+b.name+".empty:claim:s1", 1)
 	b.held("claim:odd", 1)
 	for _, state := range []string{"dead", "dead", "done"} {
-		b.insert("mail", bson.D{{Key: "claim", Value: bson.D{{Key: "state", Value: state}}}})
+		b.insert("mail", bsontest.D("claim", bsontest.D("state", state)))
 	}
 	b.insert("mail", bson.D{})
-	cli(t, b.flags("claims")...).want(t, 0, "QUEUE", b.name+".mail", b.name+".empty", "1      0      0        0         2     1\n")
-	cli(t, b.flags("claims", "--json")...).want(t, 0, `"collection": "mail"`, `"dead": 2`, `"more": false`)
+	b.cli("claims").want(t, 0, "QUEUE", b.name+".mail", b.name+".empty",
+		"1      0      0        0         2     1\n")
+	b.cli("claims", "--json").want(t, 0, `"collection": "mail"`, `"dead": 2`, `"more": false`)
 }

@@ -32,7 +32,7 @@ type report struct {
 	CreatedIndexes    []string `json:"createdIndexes"`
 	MissingPrivileges []lack   `json:"missingPrivileges"`
 	Members           []member `json:"members"`      // empty but for a replica set
-	WriteConcern      string   `json:"writeConcern"` // what a write waits for; empty but for a replica set
+	WriteConcern      string   `json:"writeConcern"` // of a replica set: what a write waits for
 	Refused           []string `json:"refused"`
 }
 
@@ -56,6 +56,11 @@ type tally struct {
 	None    int `json:"noWinner"`
 }
 
+// warn adds a warning.
+func (r *report) warn(format string, args ...any) {
+	r.Warnings = append(r.Warnings, fmt.Sprintf(format, args...))
+}
+
 // newReport begins a report with what the server says of itself.
 func newReport(s catalog.Server, hosts, database string) report {
 	return report{
@@ -63,8 +68,9 @@ func newReport(s catalog.Server, hosts, database string) report {
 		Kind: string(s.Kind), Version: catalog.Printable(s.Version, 40), Embedded: s.Front,
 		ConfigServer: s.ConfigServer, Transactions: s.Transactions,
 		ChangeStreams: s.ChangeStreams, PipelineUpdates: s.PipelineUpdates,
-		Weaker: weaker(s, database), Warnings: []string{}, Refused: []string{}, MissingIndexes: []string{},
-		CreatedIndexes: []string{}, MissingPrivileges: []lack{}, Members: []member{},
+		Weaker: weaker(s, database), Warnings: []string{}, Refused: []string{},
+		MissingIndexes: []string{}, CreatedIndexes: []string{}, MissingPrivileges: []lack{},
+		Members: []member{},
 	}
 }
 

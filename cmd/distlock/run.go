@@ -206,7 +206,8 @@ func (r *runner) outcome(ctx context.Context, m *distlock.Manager, guard *distlo
 		_ = shut(ctx, m, lostCloseLimit) // it is lost, whatever comes of this
 		return exit{exitLost, err}
 	}
-	quiet := tellSlow(s, "the command has ended with %d; waiting for %s, to release lock %s", code, r.hosts(), named(r.name))
+	quiet := tellSlow(s, "the command has ended with %d; waiting for %s, to release lock %s", code,
+		r.hosts(), named(r.name))
 	released := guard.Release()
 	closed := shut(ctx, m, closeLimit)
 	quiet()

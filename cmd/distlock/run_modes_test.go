@@ -14,17 +14,17 @@ import (
 func TestRun_Modes_ShareAndStandInLine(t *testing.T) {
 	b := newBase(t)
 	out, ended := start(t.Context(), t, b.under("--permits 2 --why first", "polite")...)
-	eventually(t, "the command runs", func() bool { return pidAfter(out.String(), "ready") > 0 })
-	cli(t, b.under("--permits 2", "env", "0")...).want(t, 0, "DISTLOCK_NAME=job")
+	ready(t, out)
+	b.run("--permits 2", "env", "0").want(t, 0, "DISTLOCK_NAME=job")
 	for _, other := range []string{"--permits 3", "--shared", ""} {
 		for _, wait := range []string{" --wait 1m"} { // one answer for one question
-			cli(t, b.under(other+wait, "env", "0")...).
+			b.run(other+wait, "env", "0").
 				want(t, exitLimit, "in use as a semaphore of 2 permits", "must ask for the same")
 		}
 	}
 	out2, ended2 := start(t.Context(), t, b.under("--permits 2 --why second", "polite")...)
-	eventually(t, "the command runs", func() bool { return pidAfter(out2.String(), "ready") > 0 })
-	third := cli(t, b.under("--permits 2", "env", "0")...).
+	ready(t, out2)
+	third := b.run("--permits 2", "env", "0").
 		want(t, exitHeld, `2 of 2 permits of lock "job" are taken, one by `, b.lock("job").Process)
 	waited := b.refused(100*time.Millisecond, "--permits 2").
 		want(t, exitHeld, `2 of 2 permits of lock "job" are taken, one by `)
@@ -38,13 +38,13 @@ func TestRun_Modes_ShareAndStandInLine(t *testing.T) {
 	b.signalled(out2, ended2)
 
 	out, ended = start(t.Context(), t, b.under("--shared --why reading", "polite")...)
-	eventually(t, "the command runs", func() bool { return pidAfter(out.String(), "ready") > 0 })
-	cli(t, b.under("--shared", "env", "0")...).want(t, 0)
-	cli(t, b.under("", "env", "0")...).want(t, exitHeld, "reading")
+	ready(t, out)
+	b.run("--shared", "env", "0").want(t, 0)
+	b.run("", "env", "0").want(t, exitHeld, "reading")
 	_, waiter := start(t.Context(), t, b.under("--wait 1m --why writing", "env", "5")...)
 	eventually(t, "somebody waits", func() bool { return len(b.lock("job").Waiters) == 1 })
-	cli(t, b.flags("locks")...).want(t, 0, "job", "1", "exclusive", "writing")
-	cli(t, b.flags("locks")...).want(t, 0, "shared", "reading")
+	b.cli("locks").want(t, 0, "job", "1", "exclusive", "writing")
+	b.cli("locks").want(t, 0, "shared", "reading")
 	b.signalled(out, ended)
 	await(t, waiter).want(t, 5)
 }
@@ -70,11 +70,12 @@ func TestRunner_Refused_DeadlockIsWordedStepByStep(t *testing.T) {
 	}
 }
 
-// It tries to break: who was too short of time to learn who holds the lock is told that, and not that
-// nobody does.
+// It tries to break: who was too short of time to learn who holds the lock is told that, and not
+// that nobody does.
 func TestRunner_Refused_HolderUnknown_IsSaid(t *testing.T) {
 	t.Parallel()
-	err := (&runner{}).refused(t.Context(), &distlock.HeldError{Name: "job", PingAge: -1, Reason: "the time was up first"})
+	err := (&runner{}).refused(t.Context(),
+		&distlock.HeldError{Name: "job", PingAge: -1, Reason: "the time was up first"})
 	want := `lock "job" was not to be had, and who holds it is not known: the time was up first`
 	if e, ok := err.(exit); !ok || e.code != exitHeld || e.Error() != want {
 		t.Errorf("want exit %d and\n%s\ngot %#v\n%v", exitHeld, want, err, err)

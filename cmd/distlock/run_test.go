@@ -22,6 +22,22 @@ func (b *base) under(flags string, helper ...string) []string {
 	return append(append(args, "--"), self(b.t, helper...)...)
 }
 
+// run runs a helper under the lock to its end.
+func (b *base) run(flags string, helper ...string) result {
+	b.t.Helper()
+	return cli(b.t, b.under(flags, helper...)...)
+}
+
+// ready waits until a helper has said its process id.
+func ready(t *testing.T, out *screen) (pid int) {
+	t.Helper()
+	eventually(t, "the command runs", func() bool {
+		pid = pidAfter(out.String(), "ready")
+		return pid > 0
+	})
+	return pid
+}
+
 // terminate asks a process to end.
 func terminate(t *testing.T, pid int) {
 	t.Helper()
@@ -41,16 +57,16 @@ func pidAfter(text, word string) (pid int) {
 
 func TestRun_Command_GetsEnvironmentAndItsCodePassesThrough(t *testing.T) {
 	b := newBase(t)
-	r := cli(t, b.under("--why nightly", "env", "3")...)
+	r := b.run("--why nightly", "env", "3")
 	l := b.lock("job")
 	r.want(t, 3, "DISTLOCK_NAME=job\n", fmt.Sprintf("DISTLOCK_FENCE=%d\n", l.Fence))
 	if l.Held || l.Fence == 0 || l.Why != "nightly" {
 		t.Errorf("lock is %+v", l)
 	}
-	if r = cli(t, b.under("", "env", "0")...).want(t, 0); r.errOut != "" {
+	if r = b.run("", "env", "0").want(t, 0); r.errOut != "" {
 		t.Errorf("said %q", r.errOut)
 	}
-	cli(t, b.under("", "die")...).want(t, exitSignal+int(syscall.SIGKILL))
+	b.run("", "die").want(t, exitSignal+int(syscall.SIGKILL))
 	cli(t, append(b.flags("run", "job"), "--", "no-such-command")...).want(t, exitNotFound)
 	cli(t, append(b.flags("run", "job"), "--", "/")...).want(t, exitNotRunnable)
 	if l := b.lock("job"); l.Held {
@@ -58,8 +74,8 @@ func TestRun_Command_GetsEnvironmentAndItsCodePassesThrough(t *testing.T) {
 	}
 }
 
-// refused is what run says that has waited for a lock in vain. A busy server needs longer than a short
-// wait to say who holds it: then it is asked again, and waited for twice as long.
+// refused is what run says that has waited for a lock in vain. A busy server needs longer than a
+// short wait to say who holds it: then it is asked again, and waited for twice as long.
 func (b *base) refused(wait time.Duration, flags string) (r result) {
 	b.t.Helper()
 	eventually(b.t, "it is told who holds the lock", func() bool {
@@ -74,7 +90,7 @@ func TestRun_LockHeld_Exits75AndNamesTheHolder(t *testing.T) {
 	b := newBase(t)
 	ctx, interrupt := context.WithCancel(t.Context())
 	out, ended := start(ctx, t, b.under("--why nightly", "polite")...)
-	eventually(t, "the command runs", func() bool { return pidAfter(out.String(), "ready") > 0 })
+	ready(t, out)
 	b.refused(100*time.Millisecond, "").want(t, exitHeld, b.lock("job").Process, "nightly")
 	interrupt() // not by a signal: the command is told to terminate
 	await(t, ended).want(t, 7, "got terminated")
@@ -87,11 +103,11 @@ func TestRun_LockBroken_CommandIsTerminatedThenKilled(t *testing.T) {
 	b := newBase(t)
 	out, ended := start(t.Context(), t,
 		b.under("--ping 100ms --takeover 15s --grace 300ms", "stubborn")...)
-	eventually(t, "the command runs", func() bool { return pidAfter(out.String(), "ready") > 0 })
+	pid := ready(t, out)
 	fence := fmt.Sprint(b.lock("job").Fence)
-	cli(t, b.flags("break", "job", "--fence", fence, "--why", "stuck", "--yes")...).want(t, 0)
+	b.cli("break", "job", "--fence", fence, "--why", "stuck", "--yes").want(t, 0)
 	await(t, ended).want(t, exitLost, "got terminated", "lost", "killed")
-	if pid := pidAfter(out.String(), "ready"); !dead(pid) {
+	if !dead(pid) {
 		t.Errorf("process %d is alive", pid)
 	}
 	if l := b.lock("job"); l.Held || l.Why != "broken: stuck" {
@@ -107,17 +123,17 @@ func TestRun_ServerGone_CommandEndsBeforeATakeover(t *testing.T) {
 	args := append([]string{"run", "job", "--uri", server.URI(), "--ping", "300ms",
 		"--takeover", "8s", "--grace", "0s", "--"}, self(t, "stubborn")...)
 	out, ended := start(t.Context(), t, args...)
-	eventually(t, "the command runs", func() bool { return pidAfter(out.String(), "ready") > 0 })
+	pid := ready(t, out)
 	shut()
 	await(t, ended).want(t, exitLost, "no ping was acknowledged in time")
-	if pid := pidAfter(out.String(), "ready"); !dead(pid) {
+	if !dead(pid) {
 		t.Errorf("process %d is alive", pid)
 	}
 }
 
 func TestRun_CommandLeavesAProcess_ItIsEndedBeforeTheLockIsFree(t *testing.T) {
 	b := newBase(t)
-	r := cli(t, b.under("--grace 100ms", "parent", "stubborn")...).want(t, 0, "left running")
+	r := b.run("--grace 100ms", "parent", "stubborn").want(t, 0, "left running")
 	pid := pidAfter(r.out, "parent of")
 	if pid == 0 {
 		t.Fatalf("no process in %q", r.out)
@@ -129,7 +145,7 @@ func TestRun_CommandLeavesAProcess_ItIsEndedBeforeTheLockIsFree(t *testing.T) {
 // container without an init.
 func TestRun_CommandLeavesAProcessThatObeys_NothingIsKilled(t *testing.T) {
 	b := newBase(t)
-	r := cli(t, b.under("--grace 20s --takeover 5m", "parent", "polite")...).want(t, 0)
+	r := b.run("--grace 20s --takeover 5m", "parent", "polite").want(t, 0)
 	if strings.Contains(r.errOut, "killed") {
 		t.Errorf("it says:\n%s", r.errOut)
 	}
@@ -150,7 +166,7 @@ func TestRun_Signal_IsForwarded(t *testing.T) {
 			var out screen
 			cmd.Stdout, cmd.Stderr = &out, &out
 			assert.Must(t, cmd.Start())
-			eventually(t, "the command runs", func() bool { return pidAfter(out.String(), "ready") > 0 })
+			ready(t, &out)
 			assert.Must(t, cmd.Process.Signal(s))
 			done := make(chan struct{})
 			go func() { // ends with the process, at the latest when the test's context does

@@ -87,7 +87,8 @@ func (t *onTerminal) redraw() error {
 
 // rest waits for the next reading, and moves along the text as a person types. ended is true when
 // that person has had enough.
-func (t *onTerminal) rest(ctx context.Context, timer clock.Timer, keys <-chan string) (ended bool, err error) {
+func (t *onTerminal) rest(ctx context.Context, timer clock.Timer, keys <-chan string) (ended bool,
+	err error) {
 	defer timer.Stop()
 	for {
 		select {
@@ -135,8 +136,8 @@ func (t *onTerminal) text(at time.Time, failed error, width int) string {
 	var b bytes.Buffer
 	how := layout{width: width, other: "distlock locks "}
 	l := t.last
-	fmt.Fprintf(&b, "%s  %d held, %d waiting  %s\n", at.Format(time.TimeOnly), l.count(), len(l.Line.Waiters),
-		t.hosts)
+	fmt.Fprintf(&b, "%s  %d held, %d waiting  %s\n", at.Format(time.TimeOnly), l.count(),
+		len(l.Line.Waiters), t.hosts)
 	t.sieve.sift(&l)
 	switch {
 	case failed != nil && t.at.IsZero():
@@ -178,7 +179,8 @@ func split(text string) (keys []string) {
 	for text != "" {
 		n := 1
 		if strings.HasPrefix(text, "\x1b[") {
-			n = 2 + strings.IndexFunc(text[2:], func(r rune) bool { return r == '~' || r >= 'A' && r <= 'Z' }) + 1
+			n = 2 +
+				strings.IndexFunc(text[2:], func(r rune) bool { return r == '~' || r >= 'A' && r <= 'Z' }) + 1
 			if n < 3 {
 				n = len(text)
 			}

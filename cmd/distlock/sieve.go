@@ -41,9 +41,10 @@ func milli(ms *int64) int64 {
 
 func (v *sieve) flags(f *pflag.FlagSet) {
 	f.BoolVar(&v.waited, "waited", false, "only locks that somebody waits for")
-	f.BoolVar(&v.silent, "silent", false, "only locks with a holder that is silent or declared dead, whose ping\nis missing or cannot be understood, or whose lease ran out")
-	f.StringVar(&v.order, "sort", orders[0].name, "the `order`: trouble (dead holders, then long lines, then the rest by\n"+
-		"name), name, held, ping or line")
+	f.BoolVar(&v.silent, "silent", false, "only locks with a holder that is silent or declared "+
+		"dead, whose ping\nis missing or cannot be understood, or whose lease ran out")
+	f.StringVar(&v.order, "sort", orders[0].name, "the `order`: trouble (dead holders, then long "+
+		"lines, then the rest by\nname), name, held, ping or line")
 }
 
 func (v *sieve) accept() error {
@@ -106,7 +107,8 @@ func (v *sieve) sift(l *listing) {
 	heavier := func(a, b string) int { return cmp.Compare(picked[b], picked[a]) }
 	whole := l.count()
 	l.Locks = slices.DeleteFunc(slices.Clone(l.Locks), func(r row) bool { return not(r.Name) })
-	l.Line.Waiters = slices.DeleteFunc(slices.Clone(l.Line.Waiters), func(w waiterRow) bool { return not(w.Name) })
+	l.Line.Waiters = slices.DeleteFunc(slices.Clone(l.Line.Waiters),
+		func(w waiterRow) bool { return not(w.Name) })
 	slices.SortStableFunc(l.Locks, func(a, b row) int { return heavier(a.Name, b.Name) })
 	slices.SortStableFunc(l.Line.Waiters, func(a, b waiterRow) int { return heavier(a.Name, b.Name) })
 	if len(l.Locks) == 0 && whole > 0 {

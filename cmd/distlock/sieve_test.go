@@ -37,7 +37,8 @@ func TestSieve_OrdersAndFilters(t *testing.T) {
 		{Name: "elected", Held: true, HeldForMS: ms(3), Waiters: words.LongLine},
 	}
 	for range words.LongLine {
-		whole.Line.Waiters = append(whole.Line.Waiters, waiterRow{Name: "b"}, waiterRow{Name: "elected", standsBy: true})
+		whole.Line.Waiters = append(whole.Line.Waiters, waiterRow{Name: "b"},
+			waiterRow{Name: "elected", standsBy: true})
 	}
 	for name, c := range map[string]struct {
 		by   sieve
@@ -58,7 +59,8 @@ func TestSieve_OrdersAndFilters(t *testing.T) {
 		if got := strings.Join(l.names(), " "); got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
-		if lines := len(l.Line.Waiters); lines != words.LongLine*(strings.Count(c.want, "b")+strings.Count(c.want, "elected")) {
+		if lines := len(l.Line.Waiters); lines != words.LongLine*(strings.Count(c.want, "b")+
+			strings.Count(c.want, "elected")) {
 			t.Errorf("%s: %d wait", name, lines)
 		}
 		if (l.void != "") != (c.want == "") {
@@ -67,8 +69,8 @@ func TestSieve_OrdersAndFilters(t *testing.T) {
 	}
 }
 
-// It tries to break: a watch for what is in trouble tells when a lock gets there and when it leaves,
-// as it is then, and nothing of others; no lock is told to be free that is held.
+// It tries to break: a watch for what is in trouble tells when a lock gets there and when it
+// leaves, as it is then, and nothing of others; no lock is told to be free that is held.
 func TestDiary_Filtered_TellsWhoComesAndGoes(t *testing.T) {
 	t.Parallel()
 	var out, errOut strings.Builder
@@ -82,8 +84,9 @@ func TestDiary_Filtered_TellsWhoComesAndGoes(t *testing.T) {
 	for _, marks := range [][]string{nil, {"silent"}, {"silent"}, nil, nil} {
 		look(marks...)
 	}
-	if got := out.String(); strings.Count(got, "\n") != 3 || !strings.Contains(got, "none of 2 locks is like that\n") ||
-		strings.Count(got, `"job" held by p:1, fence 1`) != 2 || strings.Contains(got, "free") || strings.Contains(got, "other") {
+	if got := out.String(); strings.Count(got, "\n") != 3 || !strings.Contains(got,
+		"none of 2 locks is like that\n") || strings.Count(got, `"job" held by p:1, fence 1`) != 2 ||
+		strings.Contains(got, "free") || strings.Contains(got, "other") {
 		t.Errorf("told:\n%s", got)
 	}
 }
@@ -99,14 +102,16 @@ func TestLocks_Order_TroubleForPeopleNamesForPrograms(t *testing.T) {
 		"bad-ping condemned no-ping silent":                    {"--silent"},
 	} {
 		var got listing
-		out := cli(t, b.flags(append([]string{"locks", "--json"}, args...)...)...).want(t, 0).out
-		if err := json.Unmarshal([]byte(out), &got); err != nil || strings.Join(got.names(), " ") != want {
+		out := b.cli(append([]string{"locks", "--json"}, args...)...).want(t, 0).out
+		if err := json.Unmarshal([]byte(out), &got); err != nil ||
+			strings.Join(got.names(), " ") != want {
 			t.Errorf("%v: %v, %v, want %s", args, got.names(), err, want)
 		}
 	}
-	cli(t, b.flags("locks", "--sort", "size")...).want(t, exitUsage, "trouble, name, held, ping, line")
-	b.share("pool", catalog.Permit, 2, bson.A{party("p:1:1:a", "", catalog.Permit, 0, 0), party("p:1:1:a", "", catalog.Permit, 0, 0)}, bson.A{})
-	cli(t, b.flags("locks", "--waited")...).want(t, 0, "none of 8 locks is like that")
+	b.cli("locks", "--sort", "size").want(t, exitUsage, "trouble, name, held, ping, line")
+	b.share("pool", catalog.Permit, 2, bson.A{party("p:1:1:a", "", catalog.Permit, 0, 0),
+		party("p:1:1:a", "", catalog.Permit, 0, 0)}, bson.A{})
+	b.cli("locks", "--waited").want(t, 0, "none of 8 locks is like that")
 }
 
 // It tries to break: a screen scrolls over all of a text and not beyond, and keys are told apart
@@ -121,13 +126,15 @@ func TestFrame_Scrolls(t *testing.T) {
 	for _, c := range []struct {
 		keys  string
 		first int
-	}{{"", 0}, {"j", 1}, {"\x1b[B\x1b[B", 3}, {"k", 2}, {"g\x1b[A", 0}, {" ", 10}, {"G", 22}, {"j\x1b[6~", 22}, {"\x1b[5~", 12}} {
+	}{{"", 0}, {"j", 1}, {"\x1b[B\x1b[B", 3}, {"k", 2}, {"g\x1b[A", 0}, {" ", 10}, {"G", 22},
+		{"j\x1b[6~", 22}, {"\x1b[5~", 12}} {
 		for _, key := range split(c.keys) {
 			_, from = frame(text.String(), 40, 10, scrolled(from, key))
 		}
 		drawn, first := frame(text.String(), 40, 10, from)
-		if says := fmt.Sprintf("(lines %d to %d of 30)", c.first+1, c.first+8); first != c.first || !strings.Contains(drawn, says) ||
-			!strings.HasPrefix(drawn, home+"line 0"+clearLine) || !strings.Contains(drawn, fmt.Sprintf("line %d"+clearLine, c.first+8)) {
+		if says := fmt.Sprintf("(lines %d to %d of 30)", c.first+1, c.first+8); first != c.first ||
+			!strings.Contains(drawn, says) || !strings.HasPrefix(drawn, home+"line 0"+clearLine) ||
+			!strings.Contains(drawn, fmt.Sprintf("line %d"+clearLine, c.first+8)) {
 			t.Errorf("%q leads to %d, want %d: %q", c.keys, first, c.first, drawn)
 		}
 	}

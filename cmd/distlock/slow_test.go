@@ -5,15 +5,14 @@ package main
 import (
 	"context"
 	"os/exec"
-	"strings"
 	"testing"
 
 	"mongodlm/configserver"
 	"mongodlm/internal/test/assert"
 )
 
-// It tries to break: where the server has died run says what it waits for, at its end as well, and is
-// not silent until it gives up.
+// It tries to break: where the server has died run says what it waits for, at its end as well, and
+// is not silent until it gives up.
 func TestRun_ServerDied_SaysWhatItWaitsFor(t *testing.T) {
 	t.Parallel()
 	server := assert.Value(configserver.Start(t.Context(), configserver.Config{}))(t)
@@ -32,16 +31,12 @@ func TestRun_ServerDied_SaysWhatItWaitsFor(t *testing.T) {
 		})
 		return cmd, out
 	}
-	says := func(out *screen, text string) {
-		t.Helper()
-		eventually(t, "it says "+text, func() bool { return strings.Contains(out.String(), text) })
-	}
 	holds, ends := begin()
-	says(ends, "ready")
+	says(t, ends.String, "ready")
 	_, waits := begin("--wait", "-v", "--uri", server.URI()+"&serverSelectionTimeoutMS=2000")
-	says(waits, `waiting for "job": held by `)
+	says(t, waits.String, `waiting for "job": held by `)
 	shut()
 	terminate(t, holds.Process.Pid)
-	says(ends, "the command has ended with 7; waiting for 127.0.0.1")
-	says(waits, `waiting for "job": no server answers at 127.0.0.1`)
+	says(t, ends.String, "the command has ended with 7; waiting for 127.0.0.1")
+	says(t, waits.String, `waiting for "job": no server answers at 127.0.0.1`)
 }

@@ -45,8 +45,8 @@ func layoutOf(out io.Writer, wide bool) layout {
 	return layout{whole: true}
 }
 
-// longText is how much is shown of a text that is shown whole, in runes: more than a name or a reason
-// may have. A foreign program may have stored whatever it wanted.
+// longText is how much is shown of a text that is shown whole, in runes: more than a name or a
+// reason may have. A foreign program may have stored whatever it wanted.
 const longText = 4096
 
 // process shows a process id: whole, or as host and number.

@@ -19,7 +19,8 @@ func TestTable_Terminal_FitsItsWidth(t *testing.T) {
 	st, err := (&connection{uri: uri, database: b.name}).open(t.Context(), 0, zerolog.Nop())
 	assert.Must(t, err)
 	defer st.close()
-	found, err := (&locks{lister: lister{connection: connection{database: b.name}}}).collect(t.Context(), st)
+	found, err := (&locks{lister: lister{connection: connection{database: b.name}}}).collect(
+		t.Context(), st)
 	assert.Must(t, err)
 	found.Malformed = nil
 	for _, width := range []int{200, 132, 80, 60, 40} {

@@ -26,6 +26,7 @@ import (
 
 	"mongodlm/internal/role"
 	"mongodlm/internal/test/assert"
+	"mongodlm/internal/test/bsontest"
 	"mongodlm/internal/test/mongodtest"
 )
 
@@ -54,7 +55,8 @@ func (a *authority) make(name string, ca bool) ([]byte, *ecdsa.PrivateKey) {
 	key := assert.Value(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(a.t)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{
-			CommonName: name, Organization: []string{"house of " + name}, // a mongod takes one of its own for a member
+			// a mongod takes one of its own for a member
+			CommonName: name, Organization: []string{"house of " + name},
 		},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IsCA: ca, BasicConstraintsValid: true, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
@@ -104,7 +106,8 @@ func secure(t *testing.T, a *authority) *secured {
 	pool := x509.NewCertPool()
 	pool.AddCert(a.cert)
 	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
-		Certificates: []tls.Certificate{cert}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
+		Certificates: []tls.Certificate{cert}, ClientCAs: pool,
+		ClientAuth: tls.RequireAndVerifyClientCert,
 	})
 	assert.Must(t, err)
 	s := &secured{addr: listener.Addr().String()}
@@ -185,7 +188,7 @@ func login(message []byte) []byte {
 	if err != nil || first.Key() != "authenticate" {
 		return nil
 	}
-	body, err := bson.Marshal(bson.D{{Key: "user", Value: "CN=operator"}, {Key: "ok", Value: 1}})
+	body, err := bson.Marshal(bsontest.D("user", "CN=operator", "ok", 1))
 	if err != nil {
 		return nil
 	}
@@ -197,6 +200,9 @@ func login(message []byte) []byte {
 	return reply
 }
 
+// keyFile is the option that names a certificate and its key.
+func keyFile(path string) string { return "tlsCertificateKeyFile=" + url.QueryEscape(path) }
+
 // TLS and X.509 are a matter of the connection string: commands that hold a lock, list and examine
 // get through to a server that wants a certificate, and without the right one the error says so and
 // shows no secret.
@@ -206,29 +212,33 @@ func TestTLS_ThroughTheConnectionString(t *testing.T) {
 	server := secure(t, a)
 	patience := "20000" // milliseconds: nothing is to be waited for
 	at := func(options ...string) string {
-		return "mongodb://" + server.addr + "/?directConnection=true&serverSelectionTimeoutMS=" + patience + "&tls=true&tlsCAFile=" +
-			url.QueryEscape(filepath.Join(a.dir, "ca.pem")) + "&" + strings.Join(options, "&")
+		return "mongodb://" + server.addr + "/?directConnection=true&serverSelectionTimeoutMS=" +
+			patience + "&tls=true&tlsCAFile=" + url.QueryEscape(filepath.Join(a.dir, "ca.pem")) + "&" +
+			strings.Join(options, "&")
 	}
-	key := "tlsCertificateKeyFile=" + url.QueryEscape(a.pair("operator"))
+	key := keyFile(a.pair("operator"))
 	b.hold("job", 3)
-	for _, uri := range []string{at(key), at(key, "authMechanism=MONGODB-X509", "authSource=$external")} {
+	for _, uri := range []string{at(key),
+		at(key, "authMechanism=MONGODB-X509", "authSource=$external")} {
 		cli(t, "locks", "--uri", uri, "--database", b.name).want(t, 0, "doing a balance round")
 		cli(t, "doctor", "--uri", uri, "--database", b.name, "--rounds", "1", "--contenders", "2").want(t,
 			exitWarned, "verdict: fit", "is no process of ours")
-		cli(t, append([]string{"run", "other", "--uri", uri, "--database", b.name, "--"}, self(t, "env", "0")...)...).want(t, 0)
+		cli(t, append([]string{"run", "other", "--uri", uri, "--database", b.name, "--"},
+			self(t, "env", "0")...)...).want(t, 0)
 	}
 	if n := server.logins.Load(); n < 3 {
 		t.Errorf("%d logins by X.509, want one for each connection", n)
 	}
 	other := newAuthority(t)
 	patience = "300"
+	dir, locked := url.QueryEscape(a.dir), pemOf("ENCRYPTED PRIVATE KEY", []byte("x"))
 	for name, uri := range map[string]string{
 		"no certificate":      at(),
-		"another authority's": at("tlsCertificateKeyFile=" + url.QueryEscape(other.pair("operator"))),
-		"no such file":        at("tlsCertificateKeyFile=" + url.QueryEscape(filepath.Join(a.dir, "none.pem"))),
-		"a wrong password": at("tlsCertificateKeyFile="+url.QueryEscape(a.write("locked.pem", pemOf("ENCRYPTED PRIVATE KEY", []byte("x")))),
+		"another authority's": at(keyFile(other.pair("operator"))),
+		"no such file":        at(keyFile(filepath.Join(a.dir, "none.pem"))),
+		"a wrong password": at(keyFile(a.write("locked.pem", locked)),
 			"tlsCertificateKeyFilePassword=n0b0dy"),
-		"server not trusted": strings.Replace(at(key), url.QueryEscape(a.dir), url.QueryEscape(other.dir), 1),
+		"server not trusted": strings.Replace(at(key), dir, url.QueryEscape(other.dir), 1),
 	} {
 		r := cli(t, "locks", "--uri", uri, "--database", b.name)
 		if text := r.out + r.errOut; r.code == 0 || strings.Contains(text, "n0b0dy") {
@@ -258,22 +268,22 @@ func TestX509_RealServer_UserIsTheSubject(t *testing.T) {
 		assert.NoErr(t, d.Close())
 	})
 	client := connected(t, d.URI())
-	asAdmin(t, client, bson.D{{Key: "createUser", Value: "root"}, {Key: "pwd", Value: secret},
-		{Key: "roles", Value: bson.A{bson.D{{Key: "role", Value: "root"}, {Key: "db", Value: "admin"}}}}})
-	root := connected(t, strings.Replace(d.URI(), "mongodb://", "mongodb://root:"+secretEscaped+"@", 1))
-	asAdmin(t, root, role.Command(roleName, defaultDatabase, role.Of("", role.Locks, role.History, role.Listings)))
-	assert.Must(t, root.Database("$external").RunCommand(t.Context(), bson.D{
-		{Key: "createUser", Value: "CN=operator,O=house of operator"},
-		{Key: "roles", Value: bson.A{bson.D{{Key: "role", Value: roleName}, {Key: "db", Value: "admin"}}}},
-	}).Err())
+	asAdmin(t, client, bsontest.D("createUser", "root", "pwd", secret,
+		"roles", bson.A{bsontest.D("role", "root", "db", "admin")}))
+	root := connected(t, strings.Replace(d.URI(), "//", "//root:"+secretEscaped+"@", 1))
+	asAdmin(t, root, role.Command(roleName, defaultDatabase,
+		role.Of("", role.Locks, role.History, role.Listings)))
+	least := bsontest.D("createUser", "CN=operator,O=house of operator",
+		"roles", bson.A{bsontest.D("role", roleName, "db", "admin")})
+	assert.Must(t, root.Database("$external").RunCommand(t.Context(), least).Err())
 	at := func(key string) string {
-		return "mongodb://" + d.Addr(0) + "/?directConnection=true&tls=true&tlsCAFile=" + url.QueryEscape(ca) +
-			"&tlsCertificateKeyFile=" + url.QueryEscape(key) + "&authMechanism=MONGODB-X509&authSource=$external"
+		return "mongodb://" + d.Addr(0) + "/?directConnection=true&tls=true&tlsCAFile=" +
+			url.QueryEscape(ca) + "&" + keyFile(key) + "&authMechanism=MONGODB-X509&authSource=$external"
 	}
 	uri := at(a.pair("operator"))
 	cli(t, append([]string{"run", "job", "--uri", uri, "--"}, self(t, "env", "0")...)...).want(t, 0)
 	cli(t, "locks", "--uri", uri).want(t, 0, "job", "free")
-	cli(t, "doctor", "--uri", uri, "--features", "locks,history,listings").want(t, exitWarned, "verdict: fit",
-		"races were not run")
+	cli(t, "doctor", "--uri", uri, "--features", "locks,history,listings").want(t, exitWarned,
+		"verdict: fit", "races were not run")
 	cli(t, "locks", "--uri", at(a.pair("stranger"))).want(t, exitFailed)
 }

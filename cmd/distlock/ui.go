@@ -30,9 +30,10 @@ func (p *page) flags(f *pflag.FlagSet) {
 	web := flag.NewFlagSet("", flag.ContinueOnError)
 	p.access.Flags(web)
 	f.AddGoFlagSet(web)
-	f.DurationVar(&p.interval, "interval", ui.DefaultInterval, "the time between two looks at the server, for all "+
-		"browsers\ntogether; none while nobody looks")
-	f.BoolVar(&p.allowBreak, "allow-break", false, "let the page break locks, and retry or discard dead rows of\nqueues; without, it only shows")
+	f.DurationVar(&p.interval, "interval", ui.DefaultInterval,
+		"the time between two looks at the server, for all browsers\ntogether; none while nobody looks")
+	f.BoolVar(&p.allowBreak, "allow-break", false, "let the page break locks, and retry or discard "+
+		"dead rows of\nqueues; without, it only shows")
 }
 
 func (p *page) accept(c call) error {
@@ -59,7 +60,9 @@ func (p *page) run(ctx context.Context, s stdio) error {
 		return err
 	}
 	defer st.close()
-	say := func(format string, args ...any) { fmt.Fprintf(s.errOut, "distlock ui: "+format+"\n", args...) }
+	say := func(format string, args ...any) {
+		fmt.Fprintf(s.errOut, "distlock ui: "+format+"\n", args...)
+	}
 	endMetrics, err := p.metrics.serve(ctx, say, newOverseer(ctx, st))
 	if err != nil {
 		return err
@@ -69,8 +72,10 @@ func (p *page) run(ctx context.Context, s stdio) error {
 		say("%s", caution)
 	}
 	return ui.Run(ctx, p.access, ui.Config{
-		Inspector: st.Inspector, Past: st.past, Client: st.client, Hosts: p.hosts(), Database: p.database, Interval: p.interval,
-		AllowBreak: p.allowBreak, Redact: func(text string) string { return redact(text, p.uri) }, Logger: log,
+		Inspector: st.Inspector, Past: st.past, Client: st.client, Hosts: p.hosts(), Database: p.database,
+		Interval:   p.interval,
+		AllowBreak: p.allowBreak, Redact: func(text string) string { return redact(text, p.uri) },
+		Logger: log,
 		InspectorOf: func(who string) *distlock.Inspector {
 			if one, _, err := p.inspector(ctx, st.client, log, who+"@"+hostname()); err == nil {
 				return one
@@ -93,7 +98,8 @@ func (p *page) members(ctx context.Context, st *store) ([]ui.Member, error) {
 	all, err := p.askMembers(ctx, st)
 	shown := make([]ui.Member, len(all))
 	for i, m := range all {
-		shown[i] = ui.Member{Host: m.Host, Kind: m.State, Ahead: time.Duration(m.AheadMS) * time.Millisecond,
+		shown[i] = ui.Member{Host: m.Host, Kind: m.State,
+			Ahead:     time.Duration(m.AheadMS) * time.Millisecond,
 			RoundTrip: time.Duration(m.RoundTripMS) * time.Millisecond, Problem: m.Problem}
 	}
 	return shown, err

@@ -19,50 +19,23 @@ import (
 func TestUI_ShowsThePage_NoPassword(t *testing.T) {
 	b := newBase(t)
 	b.hold("balancer", 41)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	out, ended := start(ctx, t, "ui", "--listen", "127.0.0.1:0", "--database", b.name,
-		"--uri", b.uri)
-	eventually(t, "the address is printed", func() bool { return strings.Contains(out.String(), "/\n") })
-	transport := &http.Transport{}
-	defer transport.CloseIdleConnections()
-	for path, text := range map[string]string{"": "doing a balance round", "lock?name=balancer": stranger, "server": "standalone",
-		"loops": "No loop", "queues": "Nobody claims"} {
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSpace(out.String())+path,
-			http.NoBody)
-		assert.Must(t, err)
-		answer := assert.Value(transport.RoundTrip(r))(t)
-		page, err := io.ReadAll(answer.Body)
-		_ = answer.Body.Close()
-		if err != nil || !strings.Contains(string(page), text) || strings.Contains(string(page), "@127") {
-			t.Errorf("%q lacks %q: %v\n%s", path, text, err, page)
+	ask := b.opened()
+	for path, text := range map[string]string{"": "doing a balance round",
+		"lock?name=balancer": stranger, "server": "standalone", "loops": "No loop",
+		"queues": "Nobody claims"} {
+		_, page := ask("GET", "/"+path, nil, "none")
+		if !strings.Contains(page, text) || strings.Contains(page, "@127") {
+			t.Errorf("%q lacks %q:\n%s", path, text, page)
 		}
-	}
-	cancel()
-	if r := await(t, ended); r.code != 0 {
-		t.Errorf("ended with %d: %s", r.code, r.errOut)
 	}
 }
 
 // It tries to break: the page of a misspelt database says what the command line says of it.
 func TestUI_WrongDatabase_SaysThatNothingWasEverLocked(t *testing.T) {
-	b := newBase(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	out, ended := start(ctx, t, "ui", "--listen", "127.0.0.1:0", "--database", b.name, "--uri", b.uri)
-	eventually(t, "the address is printed", func() bool { return strings.Contains(out.String(), "/\n") })
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSpace(out.String()), http.NoBody)
-	assert.Must(t, err)
-	transport := &http.Transport{}
-	defer transport.CloseIdleConnections()
-	answer := assert.Value(transport.RoundTrip(r))(t)
-	page, err := io.ReadAll(answer.Body)
-	_ = answer.Body.Close()
-	if err != nil || !strings.Contains(string(page), "nothing was ever locked there") {
-		t.Errorf("it does not say so: %v\n%s", err, page)
+	_, page := newBase(t).opened()("GET", "/", nil, "none")
+	if !strings.Contains(page, "nothing was ever locked there") {
+		t.Errorf("it does not say so:\n%s", page)
 	}
-	cancel()
-	await(t, ended).want(t, 0)
 }
 
 // It tries to break: what would show the locks to others is a wrong call, and says what is to be
@@ -80,8 +53,8 @@ func TestUI_WrongCall_SaysTheRemedy(t *testing.T) {
 	}
 }
 
-// It tries to break: the history tells whom the token belongs to by which the page broke a lock, and
-// not who started the page.
+// It tries to break: the history tells whom the token belongs to by which the page broke a lock,
+// and not who started the page.
 func TestUI_BreakByAToken_HistoryTellsWhose(t *testing.T) {
 	b := newBase(t)
 	b.hold("job", 41)
@@ -89,8 +62,9 @@ func TestUI_BreakByAToken_HistoryTellsWhose(t *testing.T) {
 	assert.Must(t, os.WriteFile(file, []byte("alice: 0123456789abcdef\n"), 0o600))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	out, ended := start(ctx, t, b.flags("ui", "--listen", "127.0.0.1:0", "--allow-break", "--token-file", file)...)
-	eventually(t, "the address is printed", func() bool { return strings.Contains(out.String(), "/\n") })
+	out, ended := start(ctx, t,
+		b.flags("ui", "--listen", "127.0.0.1:0", "--allow-break", "--token-file", file)...)
+	says(t, out.String, "/\n")
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
 	at := strings.TrimSpace(out.String()) + "break?name=job&fence=41&session=" + b.lock("job").TS.Hex()
@@ -111,7 +85,7 @@ func TestUI_BreakByAToken_HistoryTellsWhose(t *testing.T) {
 		t.Fatalf("no form:\n%s", page)
 	}
 	ask(http.MethodPost, url.Values{"ticket": ticket[1:], "why": {"it hangs"}})
-	cli(t, b.flags("history", "job")...).want(t, 0, "broken", " alice@", "it hangs")
+	b.cli("history", "job").want(t, 0, "broken", " alice@", "it hangs")
 	cancel()
 	await(t, ended).want(t, 0)
 }

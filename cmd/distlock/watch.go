@@ -227,7 +227,8 @@ func (d *diary) write(e entry) error {
 	what := "is free"
 	var by []string
 	for _, h := range e.Holders {
-		one := fmt.Sprintf("%s, fence %d (%s)", shown(short(h.Process), longText), h.Fence, shown(h.Why, longText))
+		one := fmt.Sprintf("%s, fence %d (%s)", shown(short(h.Process), longText), h.Fence,
+			shown(h.Why, longText))
 		if len(h.Marks) > 0 {
 			one += ", " + strings.Join(h.Marks, ", ")
 		}
@@ -239,6 +240,7 @@ func (d *diary) write(e entry) error {
 	if e.Waiting > 0 {
 		what += fmt.Sprintf("; %d wait", e.Waiting)
 	}
-	_, err := fmt.Fprintf(d.out, "%s %s %s\n", e.At.Format(time.RFC3339), words.NamedTo(e.Name, longText), what)
+	_, err := fmt.Fprintf(d.out, "%s %s %s\n", e.At.Format(time.RFC3339),
+		words.NamedTo(e.Name, longText), what)
 	return err
 }

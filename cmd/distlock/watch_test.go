@@ -9,11 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
-
 	"mongodlm/catalog"
 	"mongodlm/configserver"
 	"mongodlm/internal/test/assert"
+	"mongodlm/internal/test/bsontest"
 )
 
 // Where nobody looks at a screen a line tells each change, once, and Ctrl-C is the end that is
@@ -24,18 +23,14 @@ func TestWatch_NoTerminal_TellsEachChangeOnce(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
 	out, done := start(ctx, t, b.flags("watch", "--every", "100ms")...)
-	says := func(text string) {
-		t.Helper()
-		eventually(t, text, func() bool { return strings.Contains(out.String(), text) })
-	}
-	says(`"job" held by host:1, fence 3 (doing a balance round)`)
+	says(t, out.String, `"job" held by host:1, fence 3 (doing a balance round)`)
 	b.held(foreign, 9)
-	says(`fence 9`)
+	says(t, out.String, `fence 9`)
 	if _, err := b.db.Collection(catalog.LocksCollection).UpdateByID(t.Context(), "job",
-		bson.D{{Key: "$set", Value: bson.D{{Key: "state", Value: int32(0)}}}}); err != nil {
+		bsontest.D("$set", bsontest.D("state", int32(0)))); err != nil {
 		t.Fatal(err)
 	}
-	says(`"job" is free`)
+	says(t, out.String, `"job" is free`)
 	cancel(interrupted{syscall.SIGINT})
 	r := await(t, done).want(t, 0)
 	if n := strings.Count(r.out, "\n"); n != 3 {
@@ -52,12 +47,12 @@ func TestWatch_JSON_IsAnObjectALine(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
 	out, done := start(ctx, t, b.flags("watch", "--json", "--every", "100ms")...)
-	eventually(t, "a line", func() bool { return strings.Contains(out.String(), "\n") })
+	says(t, out.String, "\n")
 	cancel(interrupted{syscall.SIGINT})
 	r := await(t, done).want(t, 0)
 	var got entry
-	if err := json.Unmarshal([]byte(r.out), &got); err != nil || got.Name != foreign || len(got.Holders) != 1 ||
-		got.Holders[0].Fence != 3 {
+	if err := json.Unmarshal([]byte(r.out), &got); err != nil || got.Name != foreign ||
+		len(got.Holders) != 1 || got.Holders[0].Fence != 3 {
 		t.Errorf("got %+v (%v) from\n%s", got, err, r.out)
 	}
 }
@@ -66,14 +61,15 @@ func TestWatch_JSON_IsAnObjectALine(t *testing.T) {
 func TestWatch_ServerGoesAway_IsToldAndAskedAgain(t *testing.T) {
 	t.Parallel()
 	server := assert.Value(configserver.Start(t.Context(), configserver.Config{}))(t)
-	b := newBaseOf(t, server.URI()+"&serverSelectionTimeoutMS=300")
+	b := newBaseOf(t, server.URI())
 	b.hold("job", 3)
+	b.uri += "&serverSelectionTimeoutMS=300"
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
 	out, done := start(ctx, t, b.flags("watch", "--every", "100ms")...)
-	eventually(t, "it reads", func() bool { return strings.Contains(out.String(), "fence 3") })
+	says(t, out.String, "fence 3")
 	assert.Must(t, server.Close(context.WithoutCancel(t.Context())))
-	eventually(t, "it is told", func() bool { return strings.Contains(out.errs.String(), "no server answers") })
+	says(t, out.errs.String, "no server answers")
 	cancel(interrupted{syscall.SIGINT})
 	await(t, done).want(t, 0)
 }
@@ -85,8 +81,9 @@ func TestDiary_Failure_IsToldOnceAndItsEnd(t *testing.T) {
 	d := &diary{out: &out, errOut: &errOut}
 	var at time.Time
 	empty := newListing("db")
-	for _, text := range []string{"", "no server answers at away: 1.2s", "no server answers at away: 1.3s",
-		"distlock: denied", "distlock: closed", "distlock: closed", "", ""} {
+	for _, text := range []string{"", "no server answers at away: 1.2s",
+		"no server answers at away: 1.3s", "distlock: denied", "distlock: closed", "distlock: closed", "",
+		""} {
 		var failed error
 		if text != "" {
 			failed = errors.New(text)
@@ -105,17 +102,20 @@ func TestFrame_FitsTheTerminal(t *testing.T) {
 	t.Parallel()
 	r := newListing("db")
 	for i := range 30 {
-		r.Locks = append(r.Locks, row{Name: foreign, Held: true, Process: "host:1:2:3", Fence: int64(i), Why: foreign})
+		r.Locks = append(r.Locks, row{Name: foreign, Held: true, Process: "host:1:2:3", Fence: int64(i),
+			Why: foreign})
 		r.Line.Waiters = append(r.Line.Waiters,
 			waiterRow{Name: foreign, Place: i, Process: foreign, Why: foreign})
 	}
 	for _, size := range [][2]int{{200, 100}, {80, 24}, {40, 10}, {40, 2}, {10, 1}} {
 		width, height := size[0], size[1]
-		for _, failed := range []error{nil, errors.New("no server answers at host.example.org: " + strings.Repeat("away ", 20))} {
+		for _, failed := range []error{nil,
+			errors.New("no server answers at host.example.org: " + strings.Repeat("away ", 20))} {
 			s := &onTerminal{every: time.Second, hosts: "host.example.org:27017"}
 			s.last, s.at = r, time.Now()
 			whole := s.text(time.Now(), failed, width)
-			if !strings.Contains(whole, "1 held, 30 wai") || width == 80 && !strings.Contains(whole, "(shortened; distlock locks --wide") {
+			if !strings.Contains(whole, "1 held, 30 wai") || width == 80 &&
+				!strings.Contains(whole, "(shortened; distlock locks --wide") {
 				t.Errorf("it says\n%s", whole)
 			}
 			text, _ := frame(whole, width, height, 3)

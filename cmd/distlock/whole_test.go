@@ -11,6 +11,7 @@ import (
 	"mongodlm/distlock"
 	"mongodlm/distlock/history"
 	"mongodlm/internal/clock"
+	"mongodlm/internal/test/bsontest"
 )
 
 // It tries to break: a file, a pipe and --wide cut no name, however long it may be.
@@ -18,37 +19,41 @@ func TestListings_LongestNames_AreWholeInAPipe(t *testing.T) {
 	b := newBase(t)
 	long := strings.Repeat("nightly-report-of-", 56) + "mail" // 1,012 bytes
 	b.hold(long, 7)
-	line := bson.D{{Key: "$set", Value: bson.D{{Key: "waiters", Value: bson.A{bson.D{
-		{Key: "ts", Value: bson.NewObjectID()}, {Key: "process", Value: stranger}, {Key: "who", Value: stranger + ":go:1"},
-		{Key: "why", Value: long}, {Key: "since", Value: bson.NewDateTimeFromTime(clock.System().Now().Wall)},
-	}}}}}}
-	if _, err := b.db.Collection(catalog.LocksCollection).UpdateOne(t.Context(), bson.D{{Key: "_id", Value: long}}, line); err != nil {
+	line := bsontest.D("$set", bsontest.D(
+		"waiters", bson.A{bsontest.D("ts", bson.NewObjectID(), "process", stranger, "who", stranger+
+			":go:1", "why", long, "since", bson.NewDateTimeFromTime(clock.System().Now().Wall))}))
+	if _, err := b.db.Collection(catalog.LocksCollection).UpdateOne(t.Context(),
+		bsontest.D("_id", long), line); err != nil {
 		t.Fatal(err)
 	}
-	b.insert(catalog.HistoryCollection, catalog.HistoryEntry{ID: bson.NewObjectID(), At: clock.System().Now().Wall,
-		Kind: "lost", Session: catalog.Session{Name: long, TS: bson.NewObjectID()}, Process: stranger, Cause: long}.Document())
-	for _, args := range [][]string{{"locks"}, {"locks", "--wide"}, {"locks", long}, {"ps"}, {"ps", "--wide"}, {"history"},
-		{"history", "--wide", "--limit", "1"}} {
-		if out := cli(t, b.flags(args...)...).want(t, 0).out; !strings.Contains(out, long) {
+	b.insert(catalog.HistoryCollection, catalog.HistoryEntry{ID: bson.NewObjectID(),
+		At: clock.System().Now().Wall, Kind: "lost", Session: catalog.Session{Name: long,
+			TS: bson.NewObjectID()}, Process: stranger, Cause: long}.Document())
+	for _, args := range [][]string{{"locks"}, {"locks", "--wide"}, {"locks", long}, {"ps"},
+		{"ps", "--wide"}, {"history"}, {"history", "--wide", "--limit", "1"}} {
+		if out := b.cli(args...).want(t, 0).out; !strings.Contains(out, long) {
 			t.Errorf("%.60q cuts the name:\n%s", args, out)
 		}
 	}
 	for command, times := range map[string]int{"locks": 3, "history": 2} { // the reason, and the cause
-		if out := cli(t, b.flags(command)...).out; strings.Count(out, long) != times {
+		if out := b.cli(command).out; strings.Count(out, long) != times {
 			t.Errorf("%s cuts a text:\n%s", command, out)
 		}
 	}
 }
 
-// It tries to break: at 80 columns "history" and "locks NAME" show reasons whole, of holders, of who
-// waits and of what happened.
+// It tries to break: at 80 columns "history" and "locks NAME" show reasons whole, of holders, of
+// who waits and of what happened.
 func TestListings_Terminal_ReasonsAreWhole(t *testing.T) {
-	why := strings.TrimSpace(strings.Repeat("because the nightly report of all mail was late again ", 10))
+	why := strings.TrimSpace(strings.Repeat("because the nightly report of all mail was late again ",
+		10))
 	e := history.Entry{At: time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC), Kind: "lost", Name: "reports",
 		Process: stranger, Cause: why}
 	d := Dossier{History: chronicle{Events: []pastRow{pastRowOf(e)}}}
-	d.holders = append(d.holders, distlock.LockInfo{Name: "reports", Held: true, Mode: exclusive, Process: stranger, Why: why})
-	line := queue{Waiters: []waiterRow{{Name: "reports", Place: 1, Mode: exclusive, Process: stranger, Why: why}}}
+	d.holders = append(d.holders,
+		distlock.LockInfo{Name: "reports", Held: true, Mode: exclusive, Process: stranger, Why: why})
+	line := queue{Waiters: []waiterRow{{Name: "reports", Place: 1, Mode: exclusive, Process: stranger,
+		Why: why}}}
 	var out strings.Builder
 	d.print(&out, layout{width: 80}, line)
 	for text := range strings.Lines(out.String()) {

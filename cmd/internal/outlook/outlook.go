@@ -1,6 +1,6 @@
 // Package outlook says what is to come of a held lock: when its holder would lose it and when
-// another could take it, asked of package takeover, who that would be, and all that in words for the
-// command line and the page.
+// another could take it, asked of package takeover, who that would be, and all that in words for
+// the command line and the page.
 package outlook
 
 import (
@@ -62,16 +62,17 @@ const marginShare = 4
 // others is how many hold the lock beside h. Those in line who are dead, or would die with h, watch
 // nothing and are granted nothing.
 func Foresee(h distlock.LockInfo, others int, line []distlock.LockInfo) Outlook {
-	e := takeover.Evidence{Held: true, Process: h.Process, Recorded: h.Takeover, HasPing: h.HasPing, HasSeq: !h.Foreign,
-		PingInterval: h.PingEvery}
+	e := takeover.Evidence{Held: true, Process: h.Process, Recorded: h.Takeover, HasPing: h.HasPing,
+		HasSeq: !h.Foreign, PingInterval: h.PingEvery}
 	if h.BadPing != nil {
 		e.Malformed = h.BadPing.Error()
 	}
 	if h.Condemned {
 		e.Condemned = "marked"
 	}
-	p := takeover.Policy{Takeover: cmp.Or(h.Takeover, words.DefaultTakeover), ForeignTakeover: words.DefaultTakeover,
-		PingInterval: words.DefaultPing, MaxGap: words.DefaultTakeover}
+	p := takeover.Policy{Takeover: cmp.Or(h.Takeover, words.DefaultTakeover),
+		ForeignTakeover: words.DefaultTakeover, PingInterval: words.DefaultPing,
+		MaxGap: words.DefaultTakeover}
 	o := Outlook{pulse: "ping", age: h.PingAge, watched: -1}
 	for _, w := range line {
 		if w.Process != h.Process && w.HasPing && w.BadPing == nil && !w.Gone() && h.PingAge >= 0 {
@@ -84,7 +85,8 @@ func Foresee(h distlock.LockInfo, others int, line []distlock.LockInfo) Outlook 
 	o.ask(e, p)
 	if h.Lease > 0 && h.LeaseAge >= 0 && o.EarliestMS != nil {
 		by := Outlook{pulse: "renewal", age: h.LeaseAge, watched: min(o.watched, h.LeaseAge)}
-		by.ask(takeover.Evidence{Held: true, Process: h.Process, Lease: true, HasPing: true, HasSeq: true}, p.OfLease(h.Lease))
+		by.ask(takeover.Evidence{Held: true, Process: h.Process, Lease: true, HasPing: true,
+			HasSeq: true}, p.OfLease(h.Lease))
 		if *by.EarliestMS < *o.EarliestMS {
 			by.Rule = "lease"
 			o = by
@@ -103,7 +105,8 @@ func Foresee(h distlock.LockInfo, others int, line []distlock.LockInfo) Outlook 
 
 // soonest asks when a waiter that has watched for so long may take the lock: at which of the times
 // that the rules know of they say so first.
-func (o *Outlook) soonest(e takeover.Evidence, p takeover.Policy, whole time.Duration) (time.Duration, string) {
+func (o *Outlook) soonest(e takeover.Evidence, p takeover.Policy,
+	whole time.Duration) (time.Duration, string) {
 	look := func(at time.Duration) takeover.Evidence {
 		e := e
 		e.Ping, e.Local = time.Unix(0, 0), time.Unix(0, 0)
@@ -113,7 +116,8 @@ func (o *Outlook) soonest(e takeover.Evidence, p takeover.Policy, whole time.Dur
 	}
 	first := look(-o.watched)
 	whenOld := max(0, whole-o.age)
-	seen := takeover.Decide(first, look(whenOld), p).Remaining // of the shorter rule, once the ping is old
+	// of the shorter rule, once the ping is old
+	seen := takeover.Decide(first, look(whenOld), p).Remaining
 	for _, at := range []time.Duration{0, whenOld, whenOld + seen} {
 		if d := takeover.Decide(first, look(at), p); d.Verdict == takeover.Take {
 			return at, d.Rule
@@ -174,11 +178,13 @@ func (o Outlook) Lines(name func(process string) string) []Line {
 func (o Outlook) then(name func(process string) string) string {
 	next := name(o.Next)
 	if o.Passed > 0 && o.Next != "" {
-		next += fmt.Sprintf(" (the %d before it in line are dead, or would die with the holder)", o.Passed)
+		next += fmt.Sprintf(" (the %d before it in line are dead, or would die with the holder)",
+			o.Passed)
 	}
 	switch {
 	case o.Next == "" && o.Passed > 0:
-		return fmt.Sprintf("whoever asks first has it: the %d in line are dead, or would die with the holder", o.Passed)
+		return fmt.Sprintf("whoever asks first has it: the %d in line are dead, or would die "+
+			"with the holder", o.Passed)
 	case o.Next == "" && o.Others == 0:
 		return "whoever asks first has it; nobody waits"
 	case o.Next == "":
@@ -198,7 +204,9 @@ func (o Outlook) limit() string {
 }
 
 func (o Outlook) times() (all []Line) {
-	say := func(what, format string, args ...any) { all = append(all, Line{what, fmt.Sprintf(format, args...)}) }
+	say := func(what, format string, args ...any) {
+		all = append(all, Line{what, fmt.Sprintf(format, args...)})
+	}
 	evidence := fmt.Sprintf("the last %s is %s old", o.pulse, words.Age(o.age))
 	switch {
 	case o.pulse == "":
@@ -206,24 +214,28 @@ func (o Outlook) times() (all []Line) {
 	case o.age < 0:
 		evidence = "how old its ping is cannot be told without the server's clock"
 	}
-	say("evidence", "%s; %v is the %s", evidence, time.Duration(o.TakeoverMS)*time.Millisecond, o.limit())
+	say("evidence", "%s; %v is the %s", evidence, time.Duration(o.TakeoverMS)*time.Millisecond,
+		o.limit())
 	switch lost := duration(o.LostInMS); {
 	case lost == 0:
 		say("lost", "it trusts the lock no more, by the default margin")
 	case lost > 0:
-		say("lost", "in %s: then it trusts the lock no more, if it is only cut off, by the default margin", words.Age(lost))
+		say("lost", "in %s: then it trusts the lock no more, if it is only cut off, by the "+
+			"default margin", words.Age(lost))
 	}
 	by := map[string]string{
 		"witnesses": "by a contender that looks meanwhile, if all clocks agree",
-		"lease":     "by a contender that looks meanwhile, if all clocks agree; the process is not declared dead",
-		"watch":     "by a contender that has seen it silent for the whole takeover time",
+		"lease": "by a contender that looks meanwhile, if all clocks agree; the process is not " +
+			"declared dead",
+		"watch": "by a contender that has seen it silent for the whole takeover time",
 	}
 	if o.watched >= 0 {
 		by["witnesses"] = "by who is in line and has watched it, if all clocks agree"
 		by["watch"] = "by who is in line and has watched it for the whole takeover time by then"
 	}
 	say("taken", "in %s at the earliest, %s", words.Age(duration(o.EarliestMS)), by[o.Rule])
-	say("", "in %s by one that looks for the first time now, whatever clocks say", words.Age(duration(o.LatestMS)))
+	say("", "in %s by one that looks for the first time now, whatever clocks say",
+		words.Age(duration(o.LatestMS)))
 	return all
 }
 
@@ -246,5 +258,6 @@ func (o Outlook) Sentence(name func(process string) string) string {
 	case o.late || o.pulse == "" || o.age < 0:
 		return "It can be taken " + soon + ". " + takeover + o.then(name) + "."
 	}
-	return "Its holder pings. If that died now, it would be taken " + soon + ". " + takeover + o.then(name) + "."
+	return "Its holder pings. If that died now, it would be taken " + soon + ". " + takeover +
+		o.then(name) + "."
 }

@@ -16,8 +16,8 @@ func TestMain(m *testing.M) { effort.Main(m) }
 func TestForesee_Rules(t *testing.T) {
 	t.Parallel()
 	const none = -1
-	alive := distlock.LockInfo{Process: "p", Held: true, HasPing: true, Takeover: time.Minute, PingEvery: 5 * time.Second,
-		PingAge: 3 * time.Second, LeaseAge: -1}
+	alive := distlock.LockInfo{Process: "p", Held: true, HasPing: true, Takeover: time.Minute,
+		PingEvery: 5 * time.Second, PingAge: 3 * time.Second, LeaseAge: -1}
 	with := func(change func(*distlock.LockInfo)) distlock.LockInfo {
 		i := alive
 		change(&i)
@@ -32,18 +32,23 @@ func TestForesee_Rules(t *testing.T) {
 		"past its deadline": {with(func(i *distlock.LockInfo) { i.PingAge = 50 * time.Second }),
 			"witnesses", 0, 10, 60},
 		"silent": {with(func(i *distlock.LockInfo) { i.PingAge = time.Hour }), "witnesses", 0, 15, 60},
-		"silent, slow pings": {with(func(i *distlock.LockInfo) { i.PingAge, i.PingEvery = time.Hour, 50*time.Second }),
-			"watch", 0, 0, 60},
+		"silent, slow pings": {with(
+			func(i *distlock.LockInfo) { i.PingAge, i.PingEvery = time.Hour, 50*time.Second }), "watch", 0,
+			0, 60},
 		"condemned": {with(func(i *distlock.LockInfo) { i.Condemned = true }), "condemned", 0, 0, 0},
 		"no ping": {with(func(i *distlock.LockInfo) { i.HasPing, i.PingAge = false, -1 }),
 			"watch", none, 0, 60},
-		"ping of unknown age": {with(func(i *distlock.LockInfo) { i.PingAge = -1 }), "watch", none, 0, 60},
-		"foreign":             {with(func(i *distlock.LockInfo) { i.Foreign, i.Takeover = true, 0 }), "watch", none, 897, 900},
+		"ping of unknown age": {with(func(i *distlock.LockInfo) { i.PingAge = -1 }), "watch", none, 0,
+			60},
+		"foreign": {with(func(i *distlock.LockInfo) { i.Foreign, i.Takeover = true, 0 }), "watch", none,
+			897, 900},
 		"nothing recorded": {with(func(i *distlock.LockInfo) { i.Takeover = 0 }),
 			"witnesses", 672, 897, 900},
-		"bad ping": {with(func(i *distlock.LockInfo) { i.BadPing = &distlock.MalformedError{} }), "never", none, none, none},
-		"lease ends first": {with(func(i *distlock.LockInfo) { i.Lease, i.LeaseAge = 20*time.Second, 4*time.Second }),
-			"lease", 11, 16, 20},
+		"bad ping": {with(func(i *distlock.LockInfo) { i.BadPing = &distlock.MalformedError{} }), "never",
+			none, none, none},
+		"lease ends first": {with(
+			func(i *distlock.LockInfo) { i.Lease, i.LeaseAge = 20*time.Second, 4*time.Second }), "lease", 11,
+			16, 20},
 		"ping ends first": {with(func(i *distlock.LockInfo) { i.Lease, i.LeaseAge = time.Hour, 0 }),
 			"witnesses", 42, 57, 60},
 	} {
@@ -54,21 +59,23 @@ func TestForesee_Rules(t *testing.T) {
 			}
 			return float64(*ms) / 1000
 		}
-		if o.Rule != c.rule || seconds(o.LostInMS) != c.lost && name != "no ping" || seconds(o.EarliestMS) != c.earliest ||
-			seconds(o.LatestMS) != c.latest {
+		if o.Rule != c.rule || seconds(o.LostInMS) != c.lost && name != "no ping" ||
+			seconds(o.EarliestMS) != c.earliest || seconds(o.LatestMS) != c.latest {
 			t.Errorf("%s: rule %s, lost in %v, taken in %v to %v s; want %s, %v, %v to %v", name, o.Rule,
-				seconds(o.LostInMS), seconds(o.EarliestMS), seconds(o.LatestMS), c.rule, c.lost, c.earliest, c.latest)
+				seconds(o.LostInMS), seconds(o.EarliestMS), seconds(o.LatestMS), c.rule, c.lost, c.earliest,
+				c.latest)
 		}
 	}
 }
 
-// It tries to break: where there is a line, the forecast counts what its living waiters have watched,
-// and names the first of them that would live on; its times are those of package takeover.
+// It tries to break: where there is a line, the forecast counts what its living waiters have
+// watched, and names the first of them that would live on; its times are those of package takeover.
 func TestForesee_Line_LeavesItsDeadOut(t *testing.T) {
 	t.Parallel()
-	at := func(process string, waited, ping time.Duration, change ...func(*distlock.LockInfo)) distlock.LockInfo {
-		i := distlock.LockInfo{Process: process, Place: 1, HasPing: true, Takeover: 12 * time.Second, PingEvery: 2 * time.Second,
-			Age: waited, PingAge: ping, LeaseAge: -1}
+	at := func(process string, waited, ping time.Duration,
+		change ...func(*distlock.LockInfo)) distlock.LockInfo {
+		i := distlock.LockInfo{Process: process, Place: 1, HasPing: true, Takeover: 12 * time.Second,
+			PingEvery: 2 * time.Second, Age: waited, PingAge: ping, LeaseAge: -1}
 		for _, c := range change {
 			c(&i)
 		}
@@ -85,48 +92,66 @@ func TestForesee_Line_LeavesItsDeadOut(t *testing.T) {
 		rule     string
 		earliest time.Duration
 	}{
-		"watched for long":            {at("h", 0, 10*time.Second), line{at("a", time.Minute, 0)}, "a", 0, "watch", 2 * time.Second},
-		"silent, watched":             {at("h", 0, 15*time.Second), line{at("a", 4*time.Second, 0)}, "a", 0, "witnesses", 2 * time.Second},
-		"silent, watched out":         {at("h", 0, 15*time.Second), line{at("a", 6*time.Second, 0)}, "a", 0, "witnesses", 0},
-		"silent, just come":           {at("h", 0, 15*time.Second), line{at("a", 0, 0)}, "a", 0, "witnesses", 6 * time.Second},
-		"slow pings":                  {at("h", 0, 15*time.Second, func(i *distlock.LockInfo) { i.PingEvery = 9 * time.Second }), line{at("a", 5*time.Second, 0)}, "a", 0, "watch", 7 * time.Second},
-		"own process waits too":       {at("h", 0, 15*time.Second), line{at("h", time.Minute, 15*time.Second), at("a", 4*time.Second, 0)}, "a", 1, "witnesses", 2 * time.Second},
-		"dead ones before":            {at("h", 0, 15*time.Second), line{at("d", time.Minute, 5*time.Second), at("c", time.Minute, time.Second, condemned), at("a", 4*time.Second, 0)}, "a", 2, "witnesses", 2 * time.Second},
-		"only dead ones":              {at("h", 0, 15*time.Second), line{at("d", time.Minute, 5*time.Second)}, "", 1, "witnesses", 6 * time.Second},
-		"a lease of a living process": {at("h", 0, time.Second, leased), line{at("h", time.Minute, time.Second)}, "h", 0, "lease", 4 * time.Second},
+		"watched for long": {at("h", 0, 10*time.Second), line{at("a", time.Minute, 0)}, "a", 0, "watch",
+			2 * time.Second},
+		"silent, watched": {at("h", 0, 15*time.Second), line{at("a", 4*time.Second, 0)}, "a",
+			0, "witnesses", 2 * time.Second},
+		"silent, watched out": {at("h", 0, 15*time.Second), line{at("a", 6*time.Second, 0)}, "a", 0,
+			"witnesses", 0},
+		"silent, just come": {at("h", 0, 15*time.Second), line{at("a", 0, 0)}, "a", 0, "witnesses",
+			6 * time.Second},
+		"slow pings": {at("h", 0, 15*time.Second,
+			func(i *distlock.LockInfo) { i.PingEvery = 9 * time.Second }), line{at("a", 5*time.Second, 0)},
+			"a", 0, "watch", 7 * time.Second},
+		"own process waits too": {at("h", 0, 15*time.Second), line{at("h", time.Minute, 15*time.Second),
+			at("a", 4*time.Second, 0)}, "a", 1, "witnesses", 2 * time.Second},
+		"dead ones before": {at("h", 0, 15*time.Second), line{at("d", time.Minute, 5*time.Second),
+			at("c", time.Minute, time.Second, condemned), at("a", 4*time.Second, 0)}, "a", 2, "witnesses",
+			2 * time.Second},
+		"only dead ones": {at("h", 0, 15*time.Second), line{at("d", time.Minute, 5*time.Second)}, "", 1,
+			"witnesses", 6 * time.Second},
+		"a lease of a living process": {at("h", 0, time.Second, leased),
+			line{at("h", time.Minute, time.Second)}, "h", 0, "lease", 4 * time.Second},
 	} {
 		o := outlook.Foresee(c.holder, 0, c.line)
-		if o.Next != c.next || o.Passed != c.passed || o.Rule != c.rule || time.Duration(*o.EarliestMS)*time.Millisecond != c.earliest {
-			t.Errorf("%s: %q next, %d passed over, rule %s, in %v; want %q, %d, %s, %v", name, o.Next, o.Passed, o.Rule,
-				time.Duration(*o.EarliestMS)*time.Millisecond, c.next, c.passed, c.rule, c.earliest)
+		if o.Next != c.next || o.Passed != c.passed || o.Rule != c.rule ||
+			time.Duration(*o.EarliestMS)*time.Millisecond != c.earliest {
+			t.Errorf("%s: %q next, %d passed over, rule %s, in %v; want %q, %d, %s, %v", name, o.Next,
+				o.Passed, o.Rule, time.Duration(*o.EarliestMS)*time.Millisecond, c.next, c.passed, c.rule,
+				c.earliest)
 		}
 	}
 }
 
-// It tries to break: the one sentence for whoever looks at a lock says when it is taken, the takeover
-// time and who is next, and promises nothing that nobody would do.
+// It tries to break: the one sentence for whoever looks at a lock says when it is taken, the
+// takeover time and who is next, and promises nothing that nobody would do.
 func TestSentence_SaysWhenAndWho(t *testing.T) {
 	t.Parallel()
 	ping := func(age time.Duration, more ...func(*distlock.LockInfo)) distlock.LockInfo {
-		i := distlock.LockInfo{Process: "h", Held: true, HasPing: true, PingAge: age, Takeover: 20 * time.Second, PingEvery: time.Second, LeaseAge: -1}
+		i := distlock.LockInfo{Process: "h", Held: true, HasPing: true, PingAge: age,
+			Takeover: 20 * time.Second, PingEvery: time.Second, LeaseAge: -1}
 		for _, change := range more {
 			change(&i)
 		}
 		return i
 	}
-	waiter := distlock.LockInfo{Process: "w", Place: 1, HasPing: true, Takeover: 20 * time.Second, PingEvery: time.Second, Age: time.Minute, LeaseAge: -1}
+	waiter := distlock.LockInfo{Process: "w", Place: 1, HasPing: true, Takeover: 20 * time.Second,
+		PingEvery: time.Second, Age: time.Minute, LeaseAge: -1}
 	line := []distlock.LockInfo{waiter}
 	for name, c := range map[string]struct {
 		of   distlock.LockInfo
 		line []distlock.LockInfo
 		want string
 	}{
-		"lives":             {ping(time.Second), line, "Its holder pings. If that died now, it would be taken in about 19s. The takeover time is 20s; the next in line has it: w."},
-		"silent, one waits": {ping(4 * time.Second), line, "It will be taken in about 16s. The takeover time is 20s; the next in line has it: w."},
-		"silent, nobody waits": {ping(4 * time.Second), nil,
-			"It can be taken in about 16s. The takeover time is 20s; whoever asks first has it; nobody waits."},
-		"lease": {ping(0, func(i *distlock.LockInfo) { i.Lease, i.LeaseAge = 5*time.Second, time.Hour }), nil,
-			"It can be taken at any moment. The life of its lease is 5s; whoever asks first has it; nobody waits."},
+		"lives": {ping(time.Second), line, "Its holder pings. If that died now, it would be taken in " +
+			"about 19s. The takeover time is 20s; the next in line has it: w."},
+		"silent, one waits": {ping(4 * time.Second), line,
+			"It will be taken in about 16s. The takeover time is 20s; the next in line has it: w."},
+		"silent, nobody waits": {ping(4 * time.Second), nil, "It can be taken in about 16s. The " +
+			"takeover time is 20s; whoever asks first has it; nobody waits."},
+		"lease": {ping(0, func(i *distlock.LockInfo) { i.Lease, i.LeaseAge = 5*time.Second, time.Hour }),
+			nil, "It can be taken at any moment. The life of its lease is 5s; whoever asks first has it; " +
+				"nobody waits."},
 		"condemned": {ping(time.Minute, func(i *distlock.LockInfo) { i.Condemned = true }), line,
 			"It will be taken at once, its holder is declared dead: the next in line has it: w."},
 		"bad ping": {ping(0, func(i *distlock.LockInfo) { i.BadPing = &distlock.MalformedError{} }), line,

@@ -25,8 +25,8 @@ const (
 )
 
 // Usage is what the flag --metrics says of itself.
-const Usage = "serve metrics to Prometheus at this `address`, host:port or a port alone, at /metrics;\n" +
-	"loopback unless a host is named, port 0 is one of the system's choice"
+const Usage = "serve metrics to Prometheus at this `address`, host:port or a port alone, at " +
+	"/metrics;\nloopback unless a host is named, port 0 is one of the system's choice"
 
 // Accept checks the value of --metrics and returns it with its host. A port alone, or ":port", is
 // one of this machine alone: who wants to be read from elsewhere names a host, such as 0.0.0.0.
@@ -68,8 +68,8 @@ func Start(ctx context.Context, addr string, shown ...prom.Collector) (*Server, 
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("--metrics %s: another program has this port; name another one, or 0 for one of "+
-			"the system's choice", addr)
+		return nil, fmt.Errorf("--metrics %s: another program has this port; name another one, or 0 "+
+			"for one of the system's choice", addr)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("--metrics %s: %w", addr, err)
@@ -79,7 +79,8 @@ func Start(ctx context.Context, addr string, shown ...prom.Collector) (*Server, 
 		MaxRequestsInFlight: atATime, Timeout: writeLimit / 2,
 	}))
 	s := &Server{
-		http:     http.Server{Handler: pages, ReadTimeout: readLimit, WriteTimeout: writeLimit, MaxHeaderBytes: 16 << 10},
+		http: http.Server{Handler: pages, ReadTimeout: readLimit, WriteTimeout: writeLimit,
+			MaxHeaderBytes: 16 << 10},
 		listener: listener, served: make(chan struct{}),
 	}
 	go func() { // ends with Close

@@ -61,7 +61,8 @@ func TestConfigServer_IsDocumented(t *testing.T) {
 		if !strings.Contains(string(text), item+"`: ") {
 			t.Errorf("not documented: %s", item)
 		}
-		if counter := strings.HasSuffix(f.GetName(), "_total"); counter != (f.GetType().String() == "COUNTER") {
+		if counter := strings.HasSuffix(f.GetName(),
+			"_total"); counter != (f.GetType().String() == "COUNTER") {
 			t.Errorf("%s is a %s", f.GetName(), f.GetType())
 		}
 	}
@@ -83,7 +84,8 @@ func TestStart_PortInUse_NamesTheOption(t *testing.T) {
 	if err == nil {
 		t.Fatal("two have one port")
 	}
-	for _, want := range []string{"--metrics " + other.Addr().String(), "another program", "0 for one"} {
+	for _, want := range []string{"--metrics " + other.Addr().String(), "another program",
+		"0 for one"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not say %q: %v", want, err)
 		}
@@ -95,9 +97,11 @@ func TestStart_PortInUse_NamesTheOption(t *testing.T) {
 func TestAccept_LoopbackUnlessAHostIsNamed(t *testing.T) {
 	t.Parallel()
 	for given, want := range map[string]string{
-		"9187": "127.0.0.1:9187", ":9187": "127.0.0.1:9187", "0": "127.0.0.1:0", "0.0.0.0:9187": "0.0.0.0:9187",
-		"[::1]:9187": "[::1]:9187", "localhost:0": "localhost:0",
-		"": "", "host": "", "host:": "", "host:http": "", "1:2:3": "", ":65536": "", "70000": "", ":-1": "",
+		"9187": "127.0.0.1:9187", ":9187": "127.0.0.1:9187", "0": "127.0.0.1:0",
+		"0.0.0.0:9187": "0.0.0.0:9187",
+		"[::1]:9187":   "[::1]:9187", "localhost:0": "localhost:0",
+		"": "", "host": "", "host:": "", "host:http": "", "1:2:3": "", ":65536": "", "70000": "",
+		":-1": "",
 	} {
 		got, err := scrape.Accept(given)
 		if got != want || (err == nil) != (want != "") {

@@ -18,6 +18,7 @@ import (
 	"mongodlm/cmd/internal/ui"
 	"mongodlm/distlock"
 	"mongodlm/internal/test/assert"
+	"mongodlm/internal/test/bsontest"
 )
 
 type recorder = httptest.ResponseRecorder
@@ -35,7 +36,8 @@ func breaks(c *ui.Config) { c.AllowBreak = true }
 
 // held is where a holder is broken.
 func held(g *distlock.TryGuard, name string) string {
-	return fmt.Sprintf("/break?name=%s&fence=%d&session=%s", url.QueryEscape(name), g.Fence(), g.Session().Hex())
+	return fmt.Sprintf("/break?name=%s&fence=%d&session=%s", url.QueryEscape(name), g.Fence(),
+		g.Session().Hex())
 }
 
 var (
@@ -60,16 +62,15 @@ func TestBreak_NextIsDead_IsSaid(t *testing.T) {
 		session := bson.NewObjectID()
 		at := bson.NewDateTimeFromTime(time.Now())
 		for id, dead := range map[string]bool{"host:1:1:alive": false, "host:2:1:dead": true} {
-			ping := bson.D{{Key: "_id", Value: id}, {Key: "ping", Value: at}, {Key: "seq", Value: int64(1)},
-				{Key: "takeoverMS", Value: takeoverTime.Milliseconds()}, {Key: "pingMS", Value: pingTime.Milliseconds()}}
+			ping := bsontest.D("_id", id, "ping", at, "seq", int64(1),
+				"takeoverMS", takeoverTime.Milliseconds(), "pingMS", pingTime.Milliseconds())
 			if dead {
-				ping = append(ping, bson.E{Key: "condemned", Value: bson.D{{Key: "by", Value: "x"}, {Key: "evidence", Value: "y"}}})
+				ping = append(ping, bson.E{Key: "condemned", Value: bsontest.D("by", "x", "evidence", "y")})
 			}
 			_ = w.mem.Put(catalog.PingsCollection, ping)
-			_ = w.mem.Put(catalog.LocksCollection, bson.D{{Key: "_id", Value: id}, {Key: "state", Value: int32(1)},
-				{Key: "ts", Value: session}, {Key: "process", Value: "host:1:1:alive"}, {Key: "fence", Value: int64(7)},
-				{Key: "when", Value: at}, {Key: "waiters", Value: bson.A{bson.D{{Key: "ts", Value: bson.NewObjectID()},
-					{Key: "process", Value: id}, {Key: "since", Value: at}}}}})
+			_ = w.mem.Put(catalog.LocksCollection, bsontest.D("_id", id,
+				"state", int32(1), "ts", session, "process", "host:1:1:alive", "fence", int64(7), "when", at,
+				"waiters", bson.A{bsontest.D("ts", bson.NewObjectID(), "process", id, "since", at)}))
 		}
 		address := func(name string) string {
 			return fmt.Sprintf("/break?name=%s&fence=7&session=%s", url.QueryEscape(name), session.Hex())
@@ -127,8 +128,8 @@ func TestBreak_ForeignHolder_OnlyTheOneThatWasSeen(t *testing.T) {
 	inBubble(t, breaks, func(t *testing.T, w *world) {
 		foreign := func() string {
 			session := bson.NewObjectID()
-			assert.Must(t, w.mem.Put(catalog.LocksCollection, bson.D{{Key: "_id", Value: "job"}, {Key: "state", Value: int32(2)},
-				{Key: "ts", Value: session}, {Key: "process", Value: "mongos"}, {Key: "fence", Value: int64(5)}}))
+			assert.Must(t, w.mem.Put(catalog.LocksCollection, bsontest.D("_id", "job", "state", int32(2),
+				"ts", session, "process", "mongos", "fence", int64(5))))
 			return "/break?name=job&fence=5&session=" + session.Hex()
 		}
 		action, ticket := w.ask(foreign())
@@ -160,7 +161,8 @@ func TestBreak_WithoutWhatItNeeds_Refused(t *testing.T) {
 			{"no ticket", action, "", why, 403},
 			{"a ticket that was made up", action, "1.00", why, 403},
 			{"the ticket of another lock", held(h, "other"), ticket, why, 403},
-			{"another fence", strings.Replace(action, fmt.Sprint(g.Fence()), fmt.Sprint(g.Fence()+1), 1), ticket, why, 403},
+			{"another fence", strings.Replace(action, fmt.Sprint(g.Fence()), fmt.Sprint(g.Fence()+1), 1),
+				ticket, why, 403},
 			{"no session", "/break?name=job&fence=" + fmt.Sprint(g.Fence()), ticket, why, 400},
 			{"no fence", "/break?name=job", ticket, why, 400},
 			{"no reason", action, ticket, "", 400},

@@ -121,7 +121,8 @@ func (s *Server) doBreak(w http.ResponseWriter, r *http.Request) {
 	if !s.good(r.PostForm.Get("ticket"), b.texts()...) {
 		p := s.look(r.Context(), b)
 		if p.Problem == "" {
-			p.Problem = "The question was not asked by this program, or more than ten minutes ago. Nothing was changed."
+			p.Problem = "The question was not asked by this program, or more than ten minutes ago. " +
+				"Nothing was changed."
 		}
 		s.writeBreak(w, r, http.StatusForbidden, p)
 		return
@@ -178,8 +179,9 @@ func done(b breaking, now []distlock.LockInfo) breakPage {
 
 func (s *Server) writeBreak(w http.ResponseWriter, r *http.Request, code int, p breakPage) {
 	now, _ := s.poller.now()
-	l := s.layout(r, view{title: "Break " + words.Named(p.Name), name: "break", show: func(*Server, *http.Request, *state) content {
-		return content{Known: true, Data: p}
-	}}, now)
+	l := s.layout(r, view{title: "Break " + words.Named(p.Name), name: "break",
+		show: func(*Server, *http.Request, *state) content {
+			return content{Known: true, Data: p}
+		}}, now)
 	s.write(w, code, "static", l)
 }

@@ -24,6 +24,7 @@ import (
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
 	"mongodlm/internal/test/assert"
+	"mongodlm/internal/test/bsontest"
 	"mongodlm/internal/test/fault"
 )
 
@@ -37,8 +38,9 @@ type tab struct {
 	ctx context.Context
 	url string
 
-	mu         sync.Mutex // guards complaints
-	complaints []string   // what the browser has to say against the page: errors, refused by the policy, dialogs
+	mu sync.Mutex // guards complaints
+	// what the browser has to say against the page: errors, refused by the policy, dialogs
+	complaints []string
 }
 
 // browserPath finds a browser.
@@ -153,7 +155,8 @@ func (b *tab) until(what, condition string) {
 		if now, err := chromedp.Run(b.ctx, chromedp.Evaluate[string](readable)); err == nil {
 			text = now
 		}
-		clock.Sleep(clock.System(), 20*time.Millisecond, b.ctx.Done()) // an error is that the page has just changed
+		// an error is that the page has just changed
+		clock.Sleep(clock.System(), 20*time.Millisecond, b.ctx.Done())
 	}
 }
 
@@ -171,7 +174,8 @@ func value[T any](b *tab, expression string) T {
 	return v
 }
 
-// quiet expects that the browser had nothing to say against the page but what has one of these words.
+// quiet expects that the browser had nothing to say against the page but what has one of these
+// words.
 func (b *tab) quiet(but ...string) {
 	b.t.Helper()
 	b.mu.Lock()
@@ -218,10 +222,12 @@ func TestBrowser_Live(t *testing.T) {
 		"the odd lock shows as %q, want %q")
 
 	// A key that is pressed by way of the protocol is typed all the same where the page prevents that.
-	value[bool](b, `document.body.dispatchEvent(new KeyboardEvent("keydown", {key: "/", bubbles: true}))`)
+	value[bool](b,
+		`document.body.dispatchEvent(new KeyboardEvent("keydown", {key: "/", bubbles: true}))`)
 	b.until("a key leads to the search", `document.activeElement.id === "q"`)
 	b.do(chromedp.KeyEvent("NIGHT"))
-	b.until("what is typed filters", `document.querySelectorAll("a.row").length === 1 && location.search === "?q=NIGHT"`)
+	b.until("what is typed filters",
+		`document.querySelectorAll("a.row").length === 1 && location.search === "?q=NIGHT"`)
 	w.hold(m, "another night")
 	b.until("it goes on while one types", `document.querySelectorAll("a.row").length === 2`)
 	assert.Equal(t, value[string](b, `document.activeElement.value`), "NIGHT",
@@ -231,13 +237,17 @@ func TestBrowser_Live(t *testing.T) {
 		`document.querySelector("h1 bdi")?.innerText === '"nightly report"'`)
 	b.live() // and hears keys
 	b.do(chromedp.KeyEvent("2"))
-	b.until("a page is opened by key", `document.title.startsWith("Timeline") && document.querySelectorAll("rect.bar").length === 3`)
+	b.until("a page is opened by key",
+		`document.title.startsWith("Timeline") && document.querySelectorAll("rect.bar").length === 3`)
 
-	w.store.Set(func(_ context.Context, call fault.Call, _ func() error) error { return fault.Refused(call.Op) })
-	b.until("it says that the server is away", `document.getElementById("live").dataset.state === "stale" &&
+	w.store.Set(
+		func(_ context.Context, call fault.Call, _ func() error) error { return fault.Refused(call.Op) })
+	b.until("it says that the server is away",
+		`document.getElementById("live").dataset.state === "stale" &&
 		document.body.innerText.includes("The server does not answer since")`)
 	w.store.Set(nil)
-	b.until("it comes back", `document.getElementById("live").dataset.state === "on" && !document.querySelector(".problem")`)
+	b.until("it comes back",
+		`document.getElementById("live").dataset.state === "on" && !document.querySelector(".problem")`)
 
 	other := b.another()
 	for _, one := range []*tab{b, other} {
@@ -264,21 +274,25 @@ func TestBrowser_Live(t *testing.T) {
 func TestBrowser_Layout(t *testing.T) {
 	w := browserWorld(t)
 	for i := range 1_000 {
-		assert.Must(t, w.mem.Put(catalog.LocksCollection, bson.D{{Key: "_id", Value: fmt.Sprintf("lock %04d %s", i, strings.Repeat("x", i%90))},
-			{Key: "state", Value: int32(1)}, {Key: "ts", Value: bson.NewObjectID()}, {Key: "process", Value: "host:1:2:x"},
-			{Key: "when", Value: bson.NewDateTimeFromTime(time.Now().Add(-time.Duration(i) * time.Minute))},
-			{Key: "why", Value: strings.Repeat("why ", i%50)}, {Key: "fence", Value: int64(i)}}))
+		assert.Must(t, w.mem.Put(catalog.LocksCollection, bsontest.D("_id", fmt.Sprintf("lock %04d %s", i,
+			strings.Repeat("x", i%90)), "state", int32(1), "ts", bson.NewObjectID(), "process", "host:1:2:x",
+			"when", bson.NewDateTimeFromTime(time.Now().Add(-time.Duration(i)*time.Minute)),
+			"why", strings.Repeat("why ", i%50), "fence", int64(i))))
 	}
 	b := inBrowser(t, w)
 	b.visit("/?per=200")
-	value[int](b, `window.shifts = 0; new PerformanceObserver((list) => { for (const e of list.getEntries())
-		shifts += e.value; }).observe({type: "layout-shift", buffered: false}); scrollTo(0, 2000); window.rounds = () =>
-		+document.querySelector(".foot").innerText.split("round ")[1]; window.first = rounds()`)
-	before := value[string](b, `JSON.stringify([...document.querySelectorAll("th")].map((c) => c.getBoundingClientRect().width))`)
+	value[int](b, `window.shifts = 0; new PerformanceObserver((list) => {
+			for (const e of list.getEntries()) shifts += e.value;
+		}).observe({type: "layout-shift", buffered: false}); scrollTo(0, 2000);
+		window.rounds = () => +document.querySelector(".foot").innerText.split("round ")[1];
+		window.first = rounds()`)
+	const columns = `JSON.stringify([...document.querySelectorAll("th")].map((c) =>
+		c.getBoundingClientRect().width))`
+	before := value[string](b, columns)
 	b.until("rounds pass", `rounds() > first + 5`)
 	assert.Equal(t, value[float64](b, "shifts"), 0,
 		"the layout has shifted by %v in five rounds, want %v")
-	after := value[string](b, `JSON.stringify([...document.querySelectorAll("th")].map((c) => c.getBoundingClientRect().width))`)
+	after := value[string](b, columns)
 	if y := value[float64](b, "scrollY"); y != 2000 || before != after {
 		t.Errorf("scrolled from 2000 to %v; columns from %s to %s", y, before, after)
 	}
@@ -302,7 +316,8 @@ func TestBrowser_Layout(t *testing.T) {
 		"after the switch another page is %s, want %s")
 
 	b.do(chromedp.EmulateViewport(320, 640, chromedp.EmulateMobile))
-	for _, path := range []string{"/", "/timeline", "/processes", "/elections", "/loops", "/queues", "/server", "/lock?name=lock+0000+"} {
+	for _, path := range []string{"/", "/timeline", "/processes", "/elections", "/loops", "/queues",
+		"/server", "/lock?name=lock+0000+"} {
 		b.visit(path)
 		if wide := value[int](b, "document.documentElement.scrollWidth"); wide > 320 {
 			t.Errorf("%s is %d wide on a screen of 320", path, wide)

@@ -33,7 +33,8 @@ func (c *cell[T]) get(ctx context.Context) reading[T] {
 	if c.known && now.Mono-c.at.Mono < c.keep {
 		return c.latest
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cellLimit) // others need it when this one has gone
+	// others need it when this one has gone
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cellLimit)
 	defer cancel()
 	value, err := c.read(ctx)
 	problem := ""

@@ -44,7 +44,9 @@ const (
 	retryAll   = "retry-all"
 )
 
-func deadHref(namespace string) string { return "/dead?" + url.Values{"queue": {namespace}}.Encode() }
+func deadHref(namespace string) string {
+	return "/dead?" + url.Values{"queue": {namespace}}.Encode()
+}
 
 // form asks for an act about a row; nil when this page only shows.
 func (s *Server) form(namespace, act, id string) *deadForm {
@@ -104,7 +106,8 @@ func (s *Server) doDead(w http.ResponseWriter, r *http.Request) {
 	p := deadPage{Namespace: namespace}
 	act, id := r.URL.Query().Get("act"), r.URL.Query().Get("id")
 	if !s.good(r.PostForm.Get("ticket"), "dead", namespace, act, id) {
-		p.Problem = "The question was not asked by this program, or more than ten minutes ago. Nothing was changed."
+		p.Problem = "The question was not asked by this program, or more than ten minutes ago. Nothing " +
+			"was changed."
 		s.writeDead(w, r, http.StatusForbidden, rows, p)
 		return
 	}
@@ -116,11 +119,14 @@ func (s *Server) doDead(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		code, p.Problem = http.StatusBadGateway, "It may or may not be done: "+s.problem(err)
 	case n == 0:
-		code, p.Problem = http.StatusConflict, "It is not dead any more, or not there. Nothing was changed."
+		code, p.Problem = http.StatusConflict, "It is not dead any more, or not there. Nothing "+
+			"was changed."
 	default:
 		p.Done = fmt.Sprintf("Done: %d rows, %s.", n, act)
-		s.cfg.Logger.Warn().Str("queue", catalog.Printable(namespace, 200)).Str("act", act).Str("row", catalog.Printable(id, 200)).
-			Int("rows", n).Str("from", r.RemoteAddr).Str("by", whose(r)).Msg("dead rows were changed by the page")
+		s.cfg.Logger.Warn().Str("queue", catalog.Printable(namespace, 200)).Str("act", act).Str("row",
+			catalog.Printable(id, 200)).
+			Int("rows", n).Str("from", r.RemoteAddr).Str("by",
+			whose(r)).Msg("dead rows were changed by the page")
 	}
 	s.writeDead(w, r, code, rows, p)
 }
@@ -140,7 +146,8 @@ func carryOut(ctx context.Context, rows *mongo.Collection, act, id string) (int,
 }
 
 // writeDead shows the rows that are dead now.
-func (s *Server) writeDead(w http.ResponseWriter, r *http.Request, code int, rows *mongo.Collection, p deadPage) {
+func (s *Server) writeDead(w http.ResponseWriter, r *http.Request, code int, rows *mongo.Collection,
+	p deadPage) {
 	ctx, cancel := context.WithTimeout(r.Context(), cellLimit)
 	defer cancel()
 	for row, err := range claim.List(ctx, rows, claim.Config{}, claim.StateDead) {
@@ -152,7 +159,8 @@ func (s *Server) writeDead(w http.ResponseWriter, r *http.Request, code int, row
 			break
 		}
 		id := words.ID(row.ID)
-		one := deadRow{Info: row, ID: id, Retry: s.form(p.Namespace, retryRow, id), Discard: s.form(p.Namespace, discardRow, id)}
+		one := deadRow{Info: row, ID: id, Retry: s.form(p.Namespace, retryRow, id),
+			Discard: s.form(p.Namespace, discardRow, id)}
 		if err != nil {
 			one.Malformed = s.problem(err)
 		}

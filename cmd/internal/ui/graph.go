@@ -161,8 +161,8 @@ func (g *waits) draw(lock string) *graph {
 		rows[column]++
 		at[n] = [2]int{x, y}
 		i := g.callers[n]
-		d.Nodes = append(d.Nodes, node{x, y, words.Shown(words.Short(i.Process), 24), words.Shown(words.Role(i), 24),
-			words.Shown(i.Who, 200) + "\n" + words.Shown(i.Why, 200), stuck[n]})
+		d.Nodes = append(d.Nodes, node{x, y, words.Shown(words.Short(i.Process), 24), words.Shown(
+			words.Role(i), 24), words.Shown(i.Who, 200) + "\n" + words.Shown(i.Why, 200), stuck[n]})
 		d.Width, d.Height = max(d.Width, x+nodeWidth+10), max(d.Height, y+nodeHeight+20)
 	}
 	for _, n := range nodes {
@@ -174,7 +174,8 @@ func (g *waits) draw(lock string) *graph {
 			line := edge{X1: a[0] + nodeWidth, Y1: a[1] + nodeHeight/2, X2: b[0], Y2: b[1] + nodeHeight/2,
 				Lock: words.Shown(e.lock, 16), Tip: words.Named(e.lock), Back: back[e]}
 			if line.Back {
-				line.X1, line.Y1, line.X2, line.Y2 = a[0]+nodeWidth/2, a[1]+nodeHeight, b[0]+nodeWidth/2, b[1]+nodeHeight
+				line.X1, line.Y1, line.X2, line.Y2 = a[0]+nodeWidth/2, a[1]+nodeHeight, b[0]+nodeWidth/2, b[1]+
+					nodeHeight
 			}
 			line.MX, line.MY = (line.X1+line.X2)/2, (line.Y1+line.Y2)/2-6
 			if line.Back {
@@ -188,7 +189,8 @@ func (g *waits) draw(lock string) *graph {
 }
 
 // depths says how many stand before each caller at most, and which waits close a circle.
-func (g *waits) depths(nodes []bson.ObjectID, in map[bson.ObjectID]bool) (map[bson.ObjectID]int, map[wait]bool) {
+func (g *waits) depths(nodes []bson.ObjectID, in map[bson.ObjectID]bool) (map[bson.ObjectID]int,
+	map[wait]bool) {
 	depth, open, back := map[bson.ObjectID]int{}, map[bson.ObjectID]bool{}, map[wait]bool{}
 	var walk func(n bson.ObjectID) int
 	walk = func(n bson.ObjectID) int {

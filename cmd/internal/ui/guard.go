@@ -14,8 +14,8 @@ import (
 
 // policy allows what this server sends and nothing else: no script or style in a page, no other
 // host, no frame.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
-	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
+	"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
 // maxForm bounds what a browser may send.
 const maxForm = 16 << 10
@@ -34,7 +34,8 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 	}))
 	inner := same.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 { // a stream has none, and is read as long as it lasts
-			_ = http.NewResponseController(w).SetReadDeadline(s.clock.Now().Wall.Add(bodyTimeout)) // one that has none is a test's
+			// one that has none is a test's
+			_ = http.NewResponseController(w).SetReadDeadline(s.clock.Now().Wall.Add(bodyTimeout))
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 		who, known := s.visitor(r)
@@ -58,9 +59,10 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 		h.Set("Cache-Control", "no-store")
 		switch {
 		case s.cfg.Loopback && !onLoopback(r.Host):
-			s.refuse(w, http.StatusMisdirectedRequest, "This page answers to localhost, 127.0.0.1 and [::1] only. "+
-				"A proxy before it must send one of these as Host.")
-		case r.Header.Get("Sec-Fetch-Site") == "cross-site" && r.Header.Get("Sec-Fetch-Mode") != "navigate":
+			s.refuse(w, http.StatusMisdirectedRequest, "This page answers to localhost, 127.0.0.1 and "+
+				"[::1] only. A proxy before it must send one of these as Host.")
+		case r.Header.Get("Sec-Fetch-Site") == "cross-site" &&
+			r.Header.Get("Sec-Fetch-Mode") != "navigate":
 			s.refuse(w, http.StatusForbidden, "The request came from another site. Nothing was done.")
 		default:
 			inner.ServeHTTP(w, r)
@@ -107,5 +109,6 @@ func (s *Server) good(ticket string, texts ...string) bool {
 	at, mac, _ := strings.Cut(ticket, ".")
 	made, err := strconv.ParseInt(at, 10, 64)
 	age := s.clock.Now().Wall.Sub(time.Unix(made, 0))
-	return err == nil && equal(mac, s.sign(append(texts, "ticket", at)...)) && age < formLife && age > -formLife
+	return err == nil && equal(mac, s.sign(append(texts, "ticket", at)...)) && age < formLife &&
+		age > -formLife
 }

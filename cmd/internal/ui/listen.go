@@ -31,10 +31,11 @@ type Access struct {
 // Flags declares the flags.
 func (a *Access) Flags(f *flag.FlagSet) {
 	a.AddrFlag = "--listen"
-	f.StringVar(&a.Addr, "listen", DefaultAddr, "the `address` to show the page at; port 0 is one of the system's "+
-		"choice;\nother than loopback needs --token-file, --tls-cert and --tls-key, or both")
-	f.StringVar(&a.TokenFile, "token-file", "",
-		"a `file` that holds the token that every browser is asked for, or a line \"name: token\"\nfor each who may come")
+	f.StringVar(&a.Addr, "listen", DefaultAddr,
+		"the `address` to show the page at; port 0 is one of the system's choice;\nother than loopback "+
+			"needs --token-file, --tls-cert and --tls-key, or both")
+	f.StringVar(&a.TokenFile, "token-file", "", "a `file` that holds the token that every browser "+
+		"is asked for, or a line \"name: token\"\nfor each who may come")
 	f.StringVar(&a.CertFile, "tls-cert", "", "a `file` with the certificate, to speak TLS")
 	f.StringVar(&a.KeyFile, "tls-key", "", "the `file` with its key")
 }
@@ -96,10 +97,11 @@ func (a Access) Cautions(allowBreak bool) (all []string) {
 	switch {
 	case a.Local():
 	case a.TokenFile == "":
-		all = append(all, "whoever reaches "+a.Addr+" may read all of the page: TLS asks nobody who he is, --token-file does")
+		all = append(all, "whoever reaches "+a.Addr+" may read all of the page: TLS asks nobody who "+
+			"he is, --token-file does")
 	case a.CertFile == "" && allowBreak:
-		all = append(all, "the token goes over the network in plain text, and whoever reads it there may break locks: give "+
-			"--tls-cert and --tls-key")
+		all = append(all, "the token goes over the network in plain text, and whoever reads it there "+
+			"may break locks: give --tls-cert and --tls-key")
 	case a.CertFile == "":
 		all = append(all, "the token goes over the network in plain text: give --tls-cert and --tls-key")
 	}
@@ -126,13 +128,13 @@ func Run(ctx context.Context, access Access, cfg Config, ready func(url string))
 		if err != nil {
 			return fmt.Errorf("--tls-cert and --tls-key: %w", err)
 		}
-		scheme, config = "https", &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12,
-			NextProtos: []string{"h2", "http/1.1"}}
+		scheme, config = "https", &tls.Config{Certificates: []tls.Certificate{pair},
+			MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, access.network(), access.Addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("%s: %s is in use by another program: give another port, or port 0 for one of the "+
-			"system's choice", access.AddrFlag, access.Addr)
+		return fmt.Errorf("%s: %s is in use by another program: give another port, or port 0 for one "+
+			"of the system's choice", access.AddrFlag, access.Addr)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", access.AddrFlag, err)
@@ -151,8 +153,9 @@ func serve(ctx context.Context, on net.Listener, cfg Config, ready func()) error
 	}
 	defer page.Close()
 	server := &http.Server{
-		Handler: page, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 32 << 10,
-		BaseContext: func(net.Listener) context.Context { return ctx }, // streams end with it
+		Handler: page, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: 32 << 10,
+		BaseContext:    func(net.Listener) context.Context { return ctx }, // streams end with it
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(on) }() // ends with Close

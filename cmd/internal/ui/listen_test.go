@@ -44,8 +44,10 @@ func TestAccess_Check(t *testing.T) {
 		{"a name that begins alike", ui.Access{Addr: "localhost.example:8087"}, false, "--token-file"},
 		{"with a token", ui.Access{Addr: ":8087", TokenFile: "t"}, true, ""},
 		{"with TLS", ui.Access{Addr: ":8087", CertFile: "c", KeyFile: "k"}, false, ""},
-		{"with TLS, to break", ui.Access{Addr: ":8087", CertFile: "c", KeyFile: "k"}, true, "--allow-break"},
-		{"with both, to break", ui.Access{Addr: ":8087", CertFile: "c", KeyFile: "k", TokenFile: "t"}, true, ""},
+		{"with TLS, to break", ui.Access{Addr: ":8087", CertFile: "c", KeyFile: "k"}, true,
+			"--allow-break"},
+		{"with both, to break", ui.Access{Addr: ":8087", CertFile: "c", KeyFile: "k", TokenFile: "t"},
+			true, ""},
 		{"half of TLS", ui.Access{Addr: "localhost:1", CertFile: "c"}, false, "go together"},
 		{"no port", ui.Access{Addr: "localhost"}, false, "give a host and a port"},
 		{"no such port", ui.Access{Addr: "localhost:99999"}, false, "0 to 65535"},
@@ -103,12 +105,16 @@ func TestRun_CannotBe_SaysWhy(t *testing.T) {
 		access ui.Access
 		texts  []string
 	}{
-		{"port in use", ui.Access{Addr: used.Addr().String()}, []string{"--listen", "is in use", "another port"}},
-		{"no token file", ui.Access{Addr: "127.0.0.1:0", TokenFile: "/nowhere"}, []string{"--token-file"}},
-		{"short token", ui.Access{Addr: "127.0.0.1:0", TokenFile: file(t, "t", "123\n")}, []string{"--token-file", "at least 16"}},
-		{"odd token", ui.Access{Addr: "127.0.0.1:0", TokenFile: file(t, "t", "12345678\n12345678")}, []string{"cannot be typed"}},
-		{"bad certificate", ui.Access{Addr: "127.0.0.1:0", CertFile: file(t, "c", "x"), KeyFile: file(t, "k", "x")},
-			[]string{"--tls-cert"}},
+		{"port in use", ui.Access{Addr: used.Addr().String()},
+			[]string{"--listen", "is in use", "another port"}},
+		{"no token file", ui.Access{Addr: "127.0.0.1:0", TokenFile: "/nowhere"},
+			[]string{"--token-file"}},
+		{"short token", ui.Access{Addr: "127.0.0.1:0", TokenFile: file(t, "t", "123\n")},
+			[]string{"--token-file", "at least 16"}},
+		{"odd token", ui.Access{Addr: "127.0.0.1:0", TokenFile: file(t, "t", "12345678\n12345678")},
+			[]string{"cannot be typed"}},
+		{"bad certificate", ui.Access{Addr: "127.0.0.1:0", CertFile: file(t, "c", "x"),
+			KeyFile: file(t, "k", "x")}, []string{"--tls-cert"}},
 		{"open to all", ui.Access{Addr: "0.0.0.0:0"}, []string{"--token-file"}},
 	} {
 		_, err := run(t, c.access)
@@ -129,8 +135,8 @@ func TestRun_TLSAndToken(t *testing.T) {
 	t.Parallel()
 	const token = "a token of some length"
 	cert, key, pool := certificate(t)
-	url, err := run(t, ui.Access{Addr: "127.0.0.1:0", TokenFile: file(t, "t", strings.ReplaceAll(token, " ", "-")+"\n"),
-		CertFile: cert, KeyFile: key})
+	url, err := run(t, ui.Access{Addr: "127.0.0.1:0",
+		TokenFile: file(t, "t", strings.ReplaceAll(token, " ", "-")+"\n"), CertFile: cert, KeyFile: key})
 	assert.Must(t, err)
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, ForceAttemptHTTP2: true}
 	defer transport.CloseIdleConnections()
@@ -166,6 +172,8 @@ func certificate(t *testing.T) (certFile, keyFile string, pool *x509.CertPool) {
 	private := assert.Value(x509.MarshalPKCS8PrivateKey(key))(t)
 	pool = x509.NewCertPool()
 	pool.AddCert(made)
-	return file(t, "cert.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))),
-		file(t, "key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}))), pool
+	return file(t, "cert.pem",
+			string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))),
+		file(t, "key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}))),
+		pool
 }

@@ -76,7 +76,8 @@ func (s *Server) showLocks(r *http.Request, now *listing) any {
 	sortRows(found, l.Sort)
 	l.turn(r, found)
 	for i, f := range lockFilters {
-		l.Filters = append(l.Filters, choice{f.word, with(r, "show", f.value, "page", ""), l.Show == f.value})
+		l.Filters = append(l.Filters,
+			choice{f.word, with(r, "show", f.value, "page", ""), l.Show == f.value})
 		if f.value != "" {
 			class := map[string]string{"silent": "bad", "long": "late"}[f.value]
 			l.Figures = append(l.Figures, figureOf(r, f.word, f.value, counts[i], class))
@@ -99,7 +100,8 @@ func (s *Server) showLocks(r *http.Request, now *listing) any {
 }
 
 func rowOf(k *lock) lockRow {
-	row := lockRow{lock: k, First: k.Holders[0], Others: len(k.Holders) - 1, Trouble: words.Trouble(k.Holders, k.Line)}
+	row := lockRow{lock: k, First: k.Holders[0], Others: len(k.Holders) - 1,
+		Trouble: words.Trouble(k.Holders, k.Line)}
 	if at := slices.IndexFunc(k.Holders, words.Suspect); k.Held() && at > 0 {
 		row.First = k.Holders[at]
 	}
@@ -124,8 +126,8 @@ func (l *lockList) turn(r *http.Request, found []lockRow) {
 	if l.First+per < l.Found {
 		l.Next = with(r, "page", strconv.Itoa(page+1))
 	}
-	for _, c := range []struct{ value, word string }{{"", "Trouble"}, {"name", "Name"}, {"held", "Held for"},
-		{"ping", "Ping"}, {"line", "Line"}} {
+	for _, c := range []struct{ value, word string }{{"", "Trouble"}, {"name", "Name"},
+		{"held", "Held for"}, {"ping", "Ping"}, {"line", "Line"}} {
 		l.Sorts = append(l.Sorts, choice{c.word, with(r, "sort", c.value, "page", ""), l.Sort == c.value})
 	}
 }
@@ -156,7 +158,8 @@ func matches(k *lock, q string) bool {
 
 func contains(s, q string) bool { return strings.Contains(strings.ToLower(s), strings.ToLower(q)) }
 
-// sortRows puts rows, which come by name, into an order: trouble first unless another was asked for.
+// sortRows puts rows, which come by name, into an order: trouble first unless another was asked
+// for.
 func sortRows(rows []lockRow, by string) {
 	order := map[string]func(a, b lockRow) int{
 		"":     func(a, b lockRow) int { return cmp.Compare(b.Trouble, a.Trouble) },

@@ -53,7 +53,8 @@ func showLoops(r *http.Request, rows []loopRow) any {
 	show := r.URL.Query().Get("show")
 	for _, row := range rows {
 		count(&stopped, row.Stopped != "")
-		if show != "failed" && show != "stopped" || show == "failed" && row.Failed() || show == "stopped" && row.Stopped != "" {
+		if show != "failed" && show != "stopped" || show == "failed" && row.Failed() ||
+			show == "stopped" && row.Stopped != "" {
 			l.Rows = append(l.Rows, row)
 		}
 	}
@@ -63,7 +64,8 @@ func showLoops(r *http.Request, rows []loopRow) any {
 		figureOf(r, "Stopped", "stopped", stopped, "late"),
 	}
 	slices.SortStableFunc(l.Rows, func(a, b loopRow) int {
-		return cmp.Or(-cmp.Compare(boolean(a.Failed()), boolean(b.Failed())), -cmp.Compare(a.Failures, b.Failures))
+		return cmp.Or(-cmp.Compare(boolean(a.Failed()), boolean(b.Failed())),
+			-cmp.Compare(a.Failures, b.Failures))
 	})
 	return l
 }

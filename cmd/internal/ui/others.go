@@ -90,7 +90,8 @@ func (s *Server) readQueues(ctx context.Context) ([]queueRow, error) {
 			continue
 		}
 		namespace, queue := parts[1], strings.Join(parts[2:len(parts)-1], ":")
-		at := slices.IndexFunc(rows, func(q queueRow) bool { return q.Namespace == namespace && q.Queue == queue })
+		at := slices.IndexFunc(rows,
+			func(q queueRow) bool { return q.Namespace == namespace && q.Queue == queue })
 		if at < 0 {
 			if len(rows) == maxQueues {
 				break
@@ -157,8 +158,8 @@ type serverPage struct {
 
 // showServer tells of the page itself, too, which is known without a server.
 func (s *Server) showServer(r *http.Request, now *state) content {
-	return content{Known: true, Data: serverPage{Members: contentOf(s.members.get(r.Context()), itself), Took: now.took,
-		Rounds: now.seq, Lookers: len(s.streams), Interval: s.cfg.Interval,
+	return content{Known: true, Data: serverPage{Members: contentOf(s.members.get(r.Context()),
+		itself), Took: now.took, Rounds: now.seq, Lookers: len(s.streams), Interval: s.cfg.Interval,
 		Locks: contentOf(now.reading, func(l *listing) any { return len(l.locks) })}}
 }
 
@@ -183,12 +184,14 @@ func (s *Server) readMembers(ctx context.Context) ([]Member, error) {
 	}
 	sent := s.clock.Now()
 	var h hello
-	err := s.cfg.Client.Database("admin").RunCommand(ctx, bson.D{{Key: "isMaster", Value: 1}}, // hello is of 4.4.2
+	// hello is of 4.4.2
+	err := s.cfg.Client.Database("admin").RunCommand(ctx, bson.D{{Key: "isMaster", Value: 1}},
 		options.RunCmd().SetReadPreference(readpref.Primary())).Decode(&h)
 	if err != nil {
 		return nil, err
 	}
-	m := Member{Host: cmp.Or(h.Me, s.cfg.Hosts), Kind: kindOf(h), RoundTrip: s.clock.Now().Mono - sent.Mono}
+	m := Member{Host: cmp.Or(h.Me, s.cfg.Hosts), Kind: kindOf(h),
+		RoundTrip: s.clock.Now().Mono - sent.Mono}
 	m.Ahead = h.LocalTime.Sub(sent.Wall.Add(m.RoundTrip / 2))
 	return []Member{m}, nil
 }

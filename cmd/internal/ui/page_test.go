@@ -16,19 +16,21 @@ import (
 	"mongodlm/cmd/internal/ui"
 	"mongodlm/distlock"
 	"mongodlm/internal/test/assert"
+	"mongodlm/internal/test/bsontest"
 	"mongodlm/internal/test/fault"
 )
 
 // paths are all pages, the lock's one for a lock named job.
-var paths = []string{"/", "/?show=all", "/timeline", "/processes", "/elections", "/loops", "/queues", "/server", "/lock",
-	"/lock?name=job"}
+var paths = []string{"/", "/?show=all", "/timeline", "/processes", "/elections", "/loops",
+	"/queues", "/server", "/lock", "/lock?name=job"}
 
 // It tries to break: what others wrote is shown as text, whatever it is, on every page and in every
 // stream.
 func TestPage_ForeignTexts_Escaped(t *testing.T) {
 	names := []string{
 		"<script>alert(1)</script>", `"><img src=x onerror=alert(1)>`, "two\nlines", "a\rreturn",
-		"\x1b[31mred\x07", "safe\u202egnp.exe", "javascript:alert(1)", "{{.}}", "</title></svg>", " ", "a\u0301\u2066x",
+		"\x1b[31mred\x07", "safe\u202egnp.exe", "javascript:alert(1)", "{{.}}", "</title></svg>", " ",
+		"a\u0301\u2066x",
 	}
 	inBubble(t, func(c *ui.Config) { c.AllowBreak = true }, func(t *testing.T, w *world) {
 		holder, waiter := w.process(), w.process()
@@ -73,10 +75,12 @@ func TestStream_ForeignTextsInOurFields_EndNoEvent(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		now, ts := bson.NewDateTimeFromTime(time.Now()), bson.NewObjectID()
 		for collection, doc := range map[string]bson.D{
-			catalog.LocksCollection: {{Key: "_id", Value: "job"}, {Key: "state", Value: int32(1)}, {Key: "ts", Value: ts},
-				{Key: "process", Value: odd}, {Key: "who", Value: odd}, {Key: "why", Value: odd}, {Key: "fence", Value: int64(1)}},
-			catalog.HistoryCollection: {{Key: "_id", Value: ts}, {Key: "at", Value: now}, {Key: "kind", Value: odd},
-				{Key: "name", Value: "job"}, {Key: "process", Value: odd}, {Key: "previous", Value: odd}, {Key: "mode", Value: odd}},
+			catalog.LocksCollection: {{Key: "_id", Value: "job"}, {Key: "state", Value: int32(1)},
+				{Key: "ts", Value: ts}, {Key: "process", Value: odd}, {Key: "who", Value: odd},
+				{Key: "why", Value: odd}, {Key: "fence", Value: int64(1)}},
+			catalog.HistoryCollection: {{Key: "_id", Value: ts}, {Key: "at", Value: now},
+				{Key: "kind", Value: odd}, {Key: "name", Value: "job"}, {Key: "process", Value: odd},
+				{Key: "previous", Value: odd}, {Key: "mode", Value: odd}},
 		} {
 			assert.Must(t, w.mem.Put(collection, doc))
 		}
@@ -97,7 +101,8 @@ func TestStream_ForeignTextsInOurFields_EndNoEvent(t *testing.T) {
 // It tries to break: no page holds script or style of its own, none may run any, none may be
 // framed, none is kept.
 func TestPage_PolicyAndHeaders_NothingInline(t *testing.T) {
-	inline := regexp.MustCompile(`(?i)<script(>|[^>]*>[^<])|<style|\s(style|on[a-z]+)=|(src|href)="(https?:)?//`)
+	inline := regexp.MustCompile(
+		`(?i)<script(>|[^>]*>[^<])|<style|\s(style|on[a-z]+)=|(src|href)="(https?:)?//`)
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		w.hold(w.process(), "job")
 		for _, path := range append(paths, "/static/app.js", "/static/style.css", "/nothing") {
@@ -137,11 +142,16 @@ func TestGuard_OtherHostOrSite_Refused(t *testing.T) {
 			{"a name that begins alike", "GET", "localhost.evil.example", nil, 421},
 			{"an address that begins alike", "GET", "127.0.0.1.evil.example", nil, 421},
 			{"no name", "GET", "", nil, 421},
-			{"script of another site", "GET", "localhost", http.Header{"Sec-Fetch-Site": {"cross-site"}, "Sec-Fetch-Mode": {"no-cors"}}, 403},
-			{"link on another site", "GET", "localhost", http.Header{"Sec-Fetch-Site": {"cross-site"}, "Sec-Fetch-Mode": {"navigate"}}, 200},
-			{"form of another site", "POST", "localhost", http.Header{"Sec-Fetch-Site": {"cross-site"}, "Sec-Fetch-Mode": {"navigate"}}, 403},
-			{"form of another origin", "POST", "localhost", http.Header{"Origin": {"http://evil.example"}}, 403},
-			{"form of another port", "POST", "localhost:1", http.Header{"Origin": {"http://localhost:2"}}, 403},
+			{"script of another site", "GET", "localhost",
+				http.Header{"Sec-Fetch-Site": {"cross-site"}, "Sec-Fetch-Mode": {"no-cors"}}, 403},
+			{"link on another site", "GET", "localhost",
+				http.Header{"Sec-Fetch-Site": {"cross-site"}, "Sec-Fetch-Mode": {"navigate"}}, 200},
+			{"form of another site", "POST", "localhost",
+				http.Header{"Sec-Fetch-Site": {"cross-site"}, "Sec-Fetch-Mode": {"navigate"}}, 403},
+			{"form of another origin", "POST", "localhost", http.Header{"Origin": {"http://evil.example"}},
+				403},
+			{"form of another port", "POST", "localhost:1", http.Header{"Origin": {"http://localhost:2"}},
+				403},
 		} {
 			target := "/"
 			if c.method == "POST" {
@@ -167,46 +177,51 @@ func TestGuard_OtherHostOrSite_Refused(t *testing.T) {
 // start is none.
 func TestGuard_Token_AskedOfEveryBrowser(t *testing.T) {
 	const token = "0123456789abcdef"
-	inBubble(t, func(c *ui.Config) { c.Tokens, c.Loopback, c.Secure = ui.Tokens{token: ""}, false, true }, func(t *testing.T, w *world) {
-		w.hold(w.process(), "job")
-		with := func(key, value string) func(*http.Request) {
-			return func(r *http.Request) { r.Header.Set(key, value) }
-		}
-		for name, change := range map[string]func(*http.Request){
-			"none": nil, "wrong": with("Authorization", "Bearer 0123456789abcdeF"), "empty": with("Authorization", "Bearer "),
-			"cookie that is the token": with("Cookie", "distlock_ui="+token), "stream": with("Accept", "text/event-stream"),
-		} {
-			for _, path := range append(paths, "/break?name=job", "/nothing") {
-				if rec := w.request("GET", path, change); rec.Code != http.StatusUnauthorized ||
-					strings.Contains(rec.Body.String(), "job") || strings.Contains(rec.Body.String(), token) {
-					t.Errorf("%s, %s: %d\n%s", name, path, rec.Code, rec.Body)
+	inBubble(t,
+		func(c *ui.Config) { c.Tokens, c.Loopback, c.Secure = ui.Tokens{token: ""}, false, true },
+		func(t *testing.T, w *world) {
+			w.hold(w.process(), "job")
+			with := func(key, value string) func(*http.Request) {
+				return func(r *http.Request) { r.Header.Set(key, value) }
+			}
+			for name, change := range map[string]func(*http.Request){
+				"none": nil, "wrong": with("Authorization", "Bearer 0123456789abcdeF"),
+				"empty":                    with("Authorization", "Bearer "),
+				"cookie that is the token": with("Cookie", "distlock_ui="+token),
+				"stream":                   with("Accept", "text/event-stream"),
+			} {
+				for _, path := range append(paths, "/break?name=job", "/nothing") {
+					if rec := w.request("GET", path, change); rec.Code != http.StatusUnauthorized ||
+						strings.Contains(rec.Body.String(), "job") || strings.Contains(rec.Body.String(), token) {
+						t.Errorf("%s, %s: %d\n%s", name, path, rec.Code, rec.Body)
+					}
 				}
 			}
-		}
-		if rec := w.request("GET", "/", with("Authorization", "Bearer "+token)); rec.Code != 200 {
-			t.Errorf("with the token: %d", rec.Code)
-		}
-		if rec := w.login("wrong"); rec.Code != http.StatusUnauthorized || len(rec.Result().Cookies()) != 0 {
-			t.Errorf("login with another one: %d", rec.Code)
-		}
-		rec := w.login(token)
-		cookies := rec.Result().Cookies()
-		if rec.Code != http.StatusSeeOther || len(cookies) != 1 {
-			t.Fatalf("login: %d, %v", rec.Code, cookies)
-		}
-		c := cookies[0]
-		if !c.HttpOnly || !c.Secure || c.SameSite != http.SameSiteStrictMode ||
-			strings.Contains(c.Value, token) {
-			t.Errorf("cookie %v", c)
-		}
-		if rec := w.request("GET", "/", func(r *http.Request) { r.AddCookie(c) }); rec.Code != 200 {
-			t.Errorf("with the cookie: %d", rec.Code)
-		}
-		other := newWorld(t, func(c *ui.Config) { c.Tokens = ui.Tokens{token: ""} })
-		if rec := other.request("GET", "/", func(r *http.Request) { r.AddCookie(c) }); rec.Code != 401 {
-			t.Errorf("with a cookie of another start: %d", rec.Code)
-		}
-	})
+			if rec := w.request("GET", "/", with("Authorization", "Bearer "+token)); rec.Code != 200 {
+				t.Errorf("with the token: %d", rec.Code)
+			}
+			if rec := w.login("wrong"); rec.Code != http.StatusUnauthorized ||
+				len(rec.Result().Cookies()) != 0 {
+				t.Errorf("login with another one: %d", rec.Code)
+			}
+			rec := w.login(token)
+			cookies := rec.Result().Cookies()
+			if rec.Code != http.StatusSeeOther || len(cookies) != 1 {
+				t.Fatalf("login: %d, %v", rec.Code, cookies)
+			}
+			c := cookies[0]
+			if !c.HttpOnly || !c.Secure || c.SameSite != http.SameSiteStrictMode ||
+				strings.Contains(c.Value, token) {
+				t.Errorf("cookie %v", c)
+			}
+			if rec := w.request("GET", "/", func(r *http.Request) { r.AddCookie(c) }); rec.Code != 200 {
+				t.Errorf("with the cookie: %d", rec.Code)
+			}
+			other := newWorld(t, func(c *ui.Config) { c.Tokens = ui.Tokens{token: ""} })
+			if rec := other.request("GET", "/", func(r *http.Request) { r.AddCookie(c) }); rec.Code != 401 {
+				t.Errorf("with a cookie of another start: %d", rec.Code)
+			}
+		})
 }
 
 // It tries to break: 10,000 locks and more are read and shown in bounded pieces, any one is found
@@ -214,12 +229,12 @@ func TestGuard_Token_AskedOfEveryBrowser(t *testing.T) {
 func TestPage_TenThousandLocks_Bounded(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		for i := range 10_100 {
-			err := w.mem.Put(catalog.LocksCollection, bson.D{{Key: "_id", Value: fmt.Sprintf("lock %05d", i)},
-				{Key: "state", Value: int32(2)}, {Key: "ts", Value: bson.NewObjectID()}, {Key: "process", Value: "h:1:2:x"},
-				{Key: "fence", Value: int64(i)}})
+			err := w.mem.Put(catalog.LocksCollection, bsontest.D("_id", fmt.Sprintf("lock %05d", i),
+				"state", int32(2), "ts", bson.NewObjectID(), "process", "h:1:2:x", "fence", int64(i)))
 			assert.Must(t, err)
 		}
-		for _, path := range []string{"/", "/?per=1000000", "/?page=9999999", "/?page=-1", "/timeline?span=7d", "/processes"} {
+		for _, path := range []string{"/", "/?per=1000000", "/?page=9999999", "/?page=-1",
+			"/timeline?span=7d", "/processes"} {
 			page := w.get(path)
 			if n := strings.Count(page, "<tr data-k"); len(page) > 500<<10 || n > 200 {
 				t.Errorf("%s: %d bytes, %d rows", path, len(page), n)
@@ -266,13 +281,12 @@ func takeover(t *testing.T, written bool) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		w.unwritten = !written
 		dead := "host:1:2:dead"
-		_ = w.mem.Put(catalog.PingsCollection, bson.D{{Key: "_id", Value: dead}, {Key: "ping", Value: bson.NewDateTimeFromTime(time.Now())},
-			{Key: "seq", Value: int64(1)}, {Key: "takeoverMS", Value: takeoverTime.Milliseconds()},
-			{Key: "pingMS", Value: pingTime.Milliseconds()}})
-		_ = w.mem.Put(catalog.LocksCollection, bson.D{{Key: "_id", Value: "job"}, {Key: "state", Value: int32(1)},
-			{Key: "ts", Value: bson.NewObjectID()}, {Key: "process", Value: dead}, {Key: "fence", Value: int64(7)},
-			{Key: "when", Value: bson.NewDateTimeFromTime(time.Now())}, {Key: "takeoverMS",
-				Value: takeoverTime.Milliseconds()}})
+		_ = w.mem.Put(catalog.PingsCollection,
+			bsontest.D("_id", dead, "ping", bson.NewDateTimeFromTime(time.Now()), "seq", int64(1),
+				"takeoverMS", takeoverTime.Milliseconds(), "pingMS", pingTime.Milliseconds()))
+		_ = w.mem.Put(catalog.LocksCollection, bsontest.D("_id", "job", "state", int32(1),
+			"ts", bson.NewObjectID(), "process", dead, "fence", int64(7),
+			"when", bson.NewDateTimeFromTime(time.Now()), "takeoverMS", takeoverTime.Milliseconds()))
 		w.open("/", nil)
 		time.Sleep(takeoverTime + time.Second)
 		want(t, w.get("/?show=silent"), "job", "silent", "1 to 1 of 1<")
@@ -302,8 +316,8 @@ func TestPage_History_JoinsWhatWasWrittenAndSeen(t *testing.T) {
 		_ = g.Release()
 		time.Sleep(time.Minute)
 		page := w.get("/lock?name=job")
-		want(t, page, "unseen work", `<span class="tag line">acquired</span>`, `<span class="tag ">released</span>`, "after 5s",
-			"From the written history")
+		want(t, page, "unseen work", `<span class="tag line">acquired</span>`,
+			`<span class="tag ">released</span>`, "after 5s", "From the written history")
 		w.open("/lock?name=job", nil)
 		g = w.hold(m, "job", distlock.Why("seen work"))
 		time.Sleep(10 * time.Second)

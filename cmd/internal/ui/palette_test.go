@@ -11,6 +11,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/internal/test/assert"
+	"mongodlm/internal/test/bsontest"
 )
 
 var (
@@ -57,12 +58,12 @@ func TestLockPage_HolderAndWaitersDifferInColor(t *testing.T) {
 			name := fmt.Sprint("job", n)
 			waiters := bson.A{}
 			for i := range 6 {
-				waiters = append(waiters, bson.D{{Key: "ts", Value: bson.NewObjectID()},
-					{Key: "process", Value: fmt.Sprintf("host:%d:1:w", n*7+i)}})
+				waiters = append(waiters, bsontest.D("ts", bson.NewObjectID(),
+					"process", fmt.Sprintf("host:%d:1:w", n*7+i)))
 			}
-			assert.Must(t, w.mem.Put(catalog.LocksCollection, bson.D{{Key: "_id", Value: name}, {Key: "state", Value: int32(1)},
-				{Key: "ts", Value: bson.NewObjectID()}, {Key: "process", Value: fmt.Sprintf("host:%d:1:h", n)},
-				{Key: "fence", Value: int64(1)}, {Key: "waiters", Value: waiters}}))
+			assert.Must(t, w.mem.Put(catalog.LocksCollection, bsontest.D("_id", name, "state", int32(1),
+				"ts", bson.NewObjectID(), "process", fmt.Sprintf("host:%d:1:h", n),
+				"fence", int64(1), "waiters", waiters)))
 		}
 		time.Sleep(2 * time.Second)
 		for n := range 40 {

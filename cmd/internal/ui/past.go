@@ -43,9 +43,10 @@ func (p *pasts) of(ctx context.Context, name string) reading[past] {
 		if len(p.by) >= maxPastKept {
 			clear(p.by)
 		}
-		c = &cell[past]{clock: p.s.clock, keep: keepPast, word: p.s.problem, read: func(ctx context.Context) (past, error) {
-			return p.s.readPast(ctx, name)
-		}}
+		c = &cell[past]{clock: p.s.clock, keep: keepPast, word: p.s.problem,
+			read: func(ctx context.Context) (past, error) {
+				return p.s.readPast(ctx, name)
+			}}
 		p.by[name] = c
 	}
 	p.mu.Unlock()
@@ -72,9 +73,10 @@ func (s *Server) readPast(ctx context.Context, name string) (past, error) {
 			if e.Kind != acquired && e.Kind != granted && e.Kind != takenOver {
 				e.Waited = 0 // it is how long the release took
 			}
-			found.events = append(found.events, event{At: e.At, Lock: e.Name, Kind: e.Kind, Process: e.Process,
-				Previous: e.Previous, Session: e.Session, Fence: e.Fence, Why: e.Why, Rule: e.Rule, Evidence: e.Evidence, Cause: e.Cause,
-				Held: e.Held, Waited: e.Waited, Missed: e.Missed})
+			found.events = append(found.events,
+				event{At: e.At, Lock: e.Name, Kind: e.Kind, Process: e.Process, Previous: e.Previous,
+					Session: e.Session, Fence: e.Fence, Why: e.Why, Rule: e.Rule, Evidence: e.Evidence,
+					Cause: e.Cause, Held: e.Held, Waited: e.Waited, Missed: e.Missed})
 		}
 	}
 	found.cut = n >= q.Limit
@@ -91,7 +93,8 @@ func (s *Server) events(ctx context.Context, name string) (_ []event, source str
 	written := read.value
 	switch {
 	case read.problem != "" && len(written.events) == 0:
-		return seen, "The written history cannot be read (" + read.problem + "). " + seenSince(since), false
+		return seen, "The written history cannot be read (" + read.problem + "). " +
+			seenSince(since), false
 	case len(written.events) == 0:
 		return seen, "Nothing is written in the history. " + seenSince(since), true
 	}
@@ -117,12 +120,12 @@ func (s *Server) events(ctx context.Context, name string) (_ []event, source str
 	slices.SortStableFunc(all, func(a, b event) int { return a.At.Compare(b.At) })
 	source = "From the written history, and what this page saw."
 	if written.cut {
-		source = fmt.Sprintf("The newest %d entries of the written history, since %s, and what this page saw.",
-			len(written.events), words.Instant(written.events[0].At))
+		source = fmt.Sprintf("The newest %d entries of the written history, since %s, and what "+
+			"this page saw.", len(written.events), words.Instant(written.events[0].At))
 	}
 	if read.problem != "" {
-		source = "The written history cannot be read (" + read.problem + "); it is of " + words.Instant(read.at) +
-			". " + seenSince(since)
+		source = "The written history cannot be read (" + read.problem + "); it is of " +
+			words.Instant(read.at) + ". " + seenSince(since)
 	}
 	return all, source, read.problem == ""
 }
@@ -132,6 +135,6 @@ func seenSince(since time.Time) string {
 	if since.IsZero() {
 		return "This page has seen nothing so far."
 	}
-	return "Seen by this page since " + words.Instant(since) + ", while somebody looked; what began and ended " +
-		"between two looks is not in it."
+	return "Seen by this page since " + words.Instant(since) +
+		", while somebody looked; what began and ended between two looks is not in it."
 }

@@ -42,10 +42,10 @@ type poller struct {
 	end  context.CancelFunc
 }
 
-func newPoller(ctx context.Context, interval time.Duration, read func(context.Context) (*listing, error),
-	redact func(error) string) *poller {
-	p := &poller{clock: clock.From(ctx), interval: interval, read: read, redact: redact, record: &record{},
-		latest: &state{}, changed: make(chan struct{})}
+func newPoller(ctx context.Context, interval time.Duration,
+	read func(context.Context) (*listing, error), redact func(error) string) *poller {
+	p := &poller{clock: clock.From(ctx), interval: interval, read: read, redact: redact,
+		record: &record{}, latest: &state{}, changed: make(chan struct{})}
 	p.life, p.end = context.WithCancel(context.WithoutCancel(ctx))
 	return p
 }

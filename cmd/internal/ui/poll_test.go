@@ -97,7 +97,8 @@ func TestStream_TooMany_Refused(t *testing.T) {
 			w.open("/", nil)
 		}
 		synctest.Wait()
-		rec := w.request(http.MethodGet, "/", func(r *http.Request) { r.Header.Set("Accept", "text/event-stream") })
+		rec := w.request(http.MethodGet, "/",
+			func(r *http.Request) { r.Header.Set("Accept", "text/event-stream") })
 		assert.Equal(t, rec.Code, http.StatusServiceUnavailable, "page 201: %d, want %d")
 	})
 }
@@ -134,7 +135,8 @@ func TestPoll_ServerGoesAway_SaysSo_ComesBack(t *testing.T) {
 // It tries to break: a page that was never read from the server is a page all the same.
 func TestPage_ServerNeverAnswered_SaysSo(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
-		w.store.Set(func(_ context.Context, call fault.Call, _ func() error) error { return fault.Refused(call.Op) })
+		w.store.Set(
+			func(_ context.Context, call fault.Call, _ func() error) error { return fault.Refused(call.Op) })
 		for _, path := range paths {
 			want(t, w.get(path), "does not answer since", "Nothing was read so far")
 		}

@@ -79,7 +79,8 @@ func (s *Server) showProcesses(r *http.Request, now *listing) any {
 	l.figures(r)
 	show := r.URL.Query().Get("show")
 	l.Rows = slices.DeleteFunc(l.Rows, func(p *process) bool {
-		return !contains(p.Process, query) || show == "dead" && p.rank() != 0 || show == "gone" && p.rank() != 3
+		return !contains(p.Process, query) || show == "dead" && p.rank() != 0 || show == "gone" &&
+			p.rank() != 3
 	})
 	slices.SortStableFunc(l.Rows, func(a, b *process) int {
 		return cmp.Or(cmp.Compare(a.rank(), b.rank()), cmp.Compare(b.PingAge, a.PingAge))
@@ -103,7 +104,8 @@ func (l *processList) figures(r *http.Request) {
 }
 
 // addPings adds those who ping and neither hold nor wait, and the clocks of all.
-func (s *Server) addPings(r *http.Request, now *listing, known map[string]*process, l *processList) {
+func (s *Server) addPings(r *http.Request, now *listing, known map[string]*process,
+	l *processList) {
 	if s.cfg.Client == nil {
 		return
 	}
@@ -114,9 +116,9 @@ func (s *Server) addPings(r *http.Request, now *listing, known map[string]*proce
 	for _, ping := range pings.value {
 		p := known[ping.Process]
 		if p == nil {
-			p = &process{LockInfo: distlock.LockInfo{Process: ping.Process, Place: 1, HasPing: true, PingAge: -1,
-				PingEvery: ping.Interval, Takeover: ping.Takeover, Condemned: ping.Condemned != nil,
-				Foreign: !ping.HasSeq && ping.Condemned == nil}}
+			p = &process{LockInfo: distlock.LockInfo{Process: ping.Process, Place: 1, HasPing: true,
+				PingAge: -1, PingEvery: ping.Interval, Takeover: ping.Takeover,
+				Condemned: ping.Condemned != nil, Foreign: !ping.HasSeq && ping.Condemned == nil}}
 			if !now.now.IsZero() {
 				p.PingAge = max(0, now.now.Sub(ping.At))
 			}
@@ -130,9 +132,11 @@ func (s *Server) addPings(r *http.Request, now *listing, known map[string]*proce
 
 // readPings reads the newest pings.
 func (s *Server) readPings(ctx context.Context) ([]catalog.Ping, error) {
-	cursor, err := s.cfg.Client.Database(s.cfg.Database, options.Database().SetReadPreference(readpref.Primary())).
+	cursor, err := s.cfg.Client.Database(s.cfg.Database,
+		options.Database().SetReadPreference(readpref.Primary())).
 		Collection(catalog.PingsCollection).
-		Find(ctx, bson.D{}, options.Find().SetSort(bson.D{{Key: "ping", Value: -1}}).SetLimit(maxProcesses))
+		Find(ctx, bson.D{},
+			options.Find().SetSort(bson.D{{Key: "ping", Value: -1}}).SetLimit(maxProcesses))
 	if err != nil {
 		return nil, err
 	}

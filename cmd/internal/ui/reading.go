@@ -23,7 +23,8 @@ func (r reading[T]) next(value T, problem string, now time.Time) reading[T] {
 	return reading[T]{value, now, now, ""}
 }
 
-// old is how old the value was at the latest try, if that failed; 0 when it is of that try, or none.
+// old is how old the value was at the latest try, if that failed; 0 when it is of that try, or
+// none.
 func (r reading[T]) old() time.Duration {
 	if r.problem == "" || r.at.IsZero() {
 		return 0

@@ -20,14 +20,15 @@ import (
 
 // away lets no command of the page's through.
 func (w *world) away() {
-	w.store.Set(func(_ context.Context, call fault.Call, _ func() error) error { return fault.Refused(call.Op) })
+	w.store.Set(
+		func(_ context.Context, call fault.Call, _ func() error) error { return fault.Refused(call.Op) })
 }
 
 // told are words and figures that say that there is none of something.
 var told = regexp.MustCompile(`>0<|\b(No|Nobody|Nothing|nobody|There is no)\b.*`)
 
-// It tries to break: no page, and no stream, says a figure or "none" of what was never read; and the
-// reason why it was not stands there.
+// It tries to break: no page, and no stream, says a figure or "none" of what was never read; and
+// the reason why it was not stands there.
 func TestPage_NothingReadSoFar_SaysNoFigureAndNoNone(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		w.hold(w.process(), "job")
@@ -55,7 +56,8 @@ func TestPage_NothingReadSoFar_SaysNoFigureAndNoNone(t *testing.T) {
 func TestPage_ServerAway_OldFiguresAreShownAsOld(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		w.hold(w.process(), "job")
-		ofLocks := []string{"/", "/timeline", "/processes", "/elections", "/lock?name=job", "/lock?name=other"}
+		ofLocks := []string{"/", "/timeline", "/processes", "/elections", "/lock?name=job",
+			"/lock?name=other"}
 		for _, path := range ofLocks {
 			lack(t, w.get(path), "as of ")
 		}
@@ -110,28 +112,31 @@ func TestPage_EmptyDatabase_SaysThatNothingWasEverLocked(t *testing.T) {
 		}
 		w.hold(w.process(), "job")
 		time.Sleep(time.Second)
-		if rec := w.request(http.MethodGet, "/", nil); strings.Contains(rec.Body.String(), "ever locked") {
+		if rec := w.request(http.MethodGet, "/", nil); strings.Contains(rec.Body.String(),
+			"ever locked") {
 			t.Errorf("it has a lock, and says\n%s", main(rec.Body.String()))
 		}
 	})
 }
 
-// It tries to break: queues are found by the locks of their workers, so that of locks which could not
-// be read again there are none to tell.
+// It tries to break: queues are found by the locks of their workers, so that of locks which could
+// not be read again there are none to tell.
 func TestPage_LocksNotReadAgain_TellsNoQueues(t *testing.T) {
 	t.Parallel()
 	client := served(t)
 	w := newWorld(t, func(c *ui.Config) { c.Client, c.Interval = client, 100*time.Millisecond })
 	lack(t, w.get("/"), "does not answer")
 	w.away()
-	for !strings.Contains(w.get("/"), "does not answer") { // a round was made less than an interval ago
+	// a round was made less than an interval ago
+	for !strings.Contains(w.get("/"), "does not answer") {
 		runtime.Gosched()
 	}
 	lack(t, w.get("/queues"), "Nobody claims rows")
 	want(t, w.get("/queues"), "Not known: the locks of the workers could not be read")
 }
 
-// It tries to break: a server of before 4.4.2, which knows no command hello, tells its clock as well.
+// It tries to break: a server of before 4.4.2, which knows no command hello, tells its clock as
+// well.
 func TestPage_RealServer_TellsItsClock(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short leaves out what starts a mongod")

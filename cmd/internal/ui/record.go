@@ -72,8 +72,9 @@ func (e event) what() string {
 
 // Sentence says what happened in words.
 func (e event) Sentence() string {
-	return words.Happening{Kind: e.Kind, Process: e.Process, Previous: e.Previous, Rule: e.Rule, Evidence: e.Evidence,
-		Cause: e.Cause, Why: e.Why, Fence: e.Fence, Missed: e.Missed, Held: e.Held, Waited: e.Waited}.Sentence(
+	return words.Happening{Kind: e.Kind, Process: e.Process,
+		Previous: e.Previous, Rule: e.Rule, Evidence: e.Evidence, Cause: e.Cause, Why: e.Why,
+		Fence: e.Fence, Missed: e.Missed, Held: e.Held, Waited: e.Waited}.Sentence(
 		func(process string) string { return words.Shown(words.Short(process), 80) })
 }
 
@@ -155,8 +156,8 @@ func (r *record) note(l *listing, now time.Time) {
 				if at.IsZero() {
 					at = now
 				}
-				r.add(event{At: at, Lock: k.Name, Kind: acquired, Process: h.Process, Session: h.Session, Fence: h.Fence,
-					Why: h.Why})
+				r.add(event{At: at, Lock: k.Name, Kind: acquired, Process: h.Process, Session: h.Session,
+					Fence: h.Fence, Why: h.Why})
 			case was.Fence != h.Fence:
 				r.raise(k.Name, h)
 			}
@@ -170,15 +171,17 @@ func (r *record) note(l *listing, now time.Time) {
 
 // gone says how a holder lost its lock, as far as two rounds can tell.
 func gone(k *lock, was distlock.LockInfo, now time.Time) event {
-	e := event{At: now, Lock: k.Name, Kind: released, Process: was.Process, Session: was.Session, Fence: was.Fence,
-		Why: was.Why}
+	e := event{At: now, Lock: k.Name, Kind: released, Process: was.Process, Session: was.Session,
+		Fence: was.Fence, Why: was.Why}
 	next := k.Holders[0]
 	switch why, forced := strings.CutPrefix(next.Why, "broken: "); {
 	case !next.Held && forced:
 		e.Kind, e.Process, e.Previous, e.Why = broken, "", was.Process, why
 	case next.Held && next.Process != was.Process && (was.Condemned || silentBy(was, next.Since)):
-		e.Kind, e.Process, e.Previous, e.Session, e.Fence = takenOver, next.Process, was.Process, next.Session, next.Fence
-		e.Why, e.Evidence = next.Why, "its ping was "+was.PingAge.Round(time.Millisecond).String()+" old at the last look"
+		e.Kind, e.Process, e.Previous, e.Session, e.Fence = takenOver, next.Process, was.Process,
+			next.Session, next.Fence
+		e.Why, e.Evidence = next.Why, "its ping was "+was.PingAge.Round(time.Millisecond).String()+
+			" old at the last look"
 	}
 	if next.Held && !next.Since.IsZero() && next.Since.Before(now) && next.Since.After(was.Since) {
 		e.At = next.Since // handed over

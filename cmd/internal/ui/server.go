@@ -139,7 +139,8 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("POST /dead", s.doDead)
 	files := http.FileServerFS(static)
 	mux.HandleFunc("GET /static/{file}", func(w http.ResponseWriter, r *http.Request) {
-		if is, err := fs.Stat(static, "static/"+r.PathValue("file")); err != nil || is.IsDir() { // which would be listed
+		// which would be listed
+		if is, err := fs.Stat(static, "static/"+r.PathValue("file")); err != nil || is.IsDir() {
 			http.NotFound(w, r)
 			return
 		}

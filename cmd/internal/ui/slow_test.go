@@ -50,9 +50,12 @@ func TestPage_HalfABody_IsNotWaitedFor(t *testing.T) {
 			t.Cleanup(func() { _ = ours.Close() })
 			return ours
 		}
-		const body = " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 99\r\n\r\nt"
-		authorized := strings.Replace(body, "\r\nContent-Type", "\r\nAuthorization: Bearer "+token+"\r\nContent-Type", 1)
-		for _, request := range []string{"POST /login" + body, "POST /break?name=x" + authorized, "GET /" + authorized} {
+		const body = " HTTP/1.1\r\nHost: localhost\r\nContent-Type: " +
+			"application/x-www-form-urlencoded\r\nContent-Length: 99\r\n\r\nt"
+		authorized := strings.Replace(body, "\r\nContent-Type", "\r\nAuthorization: Bearer "+token+
+			"\r\nContent-Type", 1)
+		for _, request := range []string{"POST /login" + body, "POST /break?name=x" + authorized,
+			"GET /" + authorized} {
 			c := begin(request)
 			begun := time.Now()
 			ended := make(chan struct{})
@@ -62,7 +65,8 @@ func TestPage_HalfABody_IsNotWaitedFor(t *testing.T) {
 				t.Errorf("%.20q was open for %v", request, took)
 			}
 		}
-		live := begin("GET / HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\nAuthorization: Bearer " + token + "\r\n\r\n")
+		live := begin("GET / HTTP/1.1\r\nHost: localhost\r\nAccept: " +
+			"text/event-stream\r\nAuthorization: Bearer " + token + "\r\n\r\n")
 		go func() { _, _ = io.Copy(io.Discard, live) }()
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -77,16 +81,18 @@ func TestPage_HalfABody_IsNotWaitedFor(t *testing.T) {
 // It tries to break: the files of the page are listed to nobody.
 func TestStatic_Folder_IsNotListed(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
-		for path, code := range map[string]int{"/static/": 404, "/static/app.js": 200, "/static/icon.svg": 200, "/static": 404,
-			"/static/..%2f": 404} {
-			if rec := w.request(http.MethodGet, path, nil); rec.Code != code || strings.Contains(rec.Body.String(), "<pre>") {
+		for path, code := range map[string]int{"/static/": 404, "/static/app.js": 200,
+			"/static/icon.svg": 200, "/static": 404, "/static/..%2f": 404} {
+			if rec := w.request(http.MethodGet, path, nil); rec.Code != code ||
+				strings.Contains(rec.Body.String(), "<pre>") {
 				t.Errorf("%s: %d, want %d\n%s", path, rec.Code, code, rec.Body)
 			}
 		}
 	})
 }
 
-// It tries to break: what is risky in the way the page is shown is said, and nothing of what is not.
+// It tries to break: what is risky in the way the page is shown is said, and nothing of what is
+// not.
 func TestAccess_Cautions(t *testing.T) {
 	t.Parallel()
 	open, closed := filepath.Join(t.TempDir(), "open"), filepath.Join(t.TempDir(), "closed")
@@ -98,10 +104,12 @@ func TestAccess_Cautions(t *testing.T) {
 		breaks bool
 		want   string
 	}{
-		"loopback":             {ui.Access{Addr: ui.DefaultAddr}, true, ""},
-		"TLS and token":        {ui.Access{Addr: ":1", TokenFile: closed, CertFile: "c", KeyFile: "k"}, true, ""},
-		"readable token":       {ui.Access{Addr: ui.DefaultAddr, TokenFile: open}, false, "chmod 600"},
-		"TLS without a token":  {ui.Access{Addr: ":1", CertFile: "c", KeyFile: "k"}, false, "may read all of the page"},
+		"loopback": {ui.Access{Addr: ui.DefaultAddr}, true, ""},
+		"TLS and token": {ui.Access{Addr: ":1", TokenFile: closed, CertFile: "c", KeyFile: "k"}, true,
+			""},
+		"readable token": {ui.Access{Addr: ui.DefaultAddr, TokenFile: open}, false, "chmod 600"},
+		"TLS without a token": {ui.Access{Addr: ":1", CertFile: "c", KeyFile: "k"}, false,
+			"may read all of the page"},
 		"plain text":           {ui.Access{Addr: ":1", TokenFile: closed}, false, "in plain text: give"},
 		"plain text, breaking": {ui.Access{Addr: ":1", TokenFile: closed}, true, "may break locks"},
 	} {

@@ -131,7 +131,8 @@ func (b *band) paint(p *palette) {
 	for n, i := range order {
 		b.Bars[i].Color = p.color(b.of[i].process)
 		if n > 0 {
-			if last := order[n-1]; b.Bars[i].Color == b.Bars[last].Color && b.of[i].process != b.of[last].process {
+			if last := order[n-1]; b.Bars[i].Color == b.Bars[last].Color &&
+				b.of[i].process != b.of[last].process {
 				b.Bars[i].Color = (b.Bars[i].Color + 1) % colors // more neighbours than colors
 			}
 		}
@@ -230,8 +231,8 @@ func (h *holding) bar(w window, end time.Time) bar {
 	if !h.to.IsZero() {
 		until = h.to.UTC().Format("15:04:05.0")
 	}
-	b.Tip = fmt.Sprintf("%s, %s\n%s to %s, %s, fence %d", words.Label(h.lock), words.Shown(h.process, 120),
-		h.from.UTC().Format("15:04:05.0"), until, words.Age(max(0, end.Sub(h.from))), h.fence)
+	b.Tip = fmt.Sprintf("%s, %s\n%s to %s, %s, fence %d", words.Label(h.lock), words.Shown(h.process,
+		120), h.from.UTC().Format("15:04:05.0"), until, words.Age(max(0, end.Sub(h.from))), h.fence)
 	if h.why != "" {
 		b.Tip += "\nwhy: " + short(h.why)
 	}
@@ -254,8 +255,8 @@ func (w window) x(t time.Time) float64 {
 // ticks are at most nine round times.
 func (w window) ticks() (all []tick) {
 	step := time.Second
-	for _, d := range []time.Duration{2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 2 * 3600, 3 * 3600,
-		6 * 3600, 12 * 3600, 24 * 3600} {
+	for _, d := range []time.Duration{2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 2 * 3600,
+		3 * 3600, 6 * 3600, 12 * 3600, 24 * 3600} {
 		if w.to.Sub(w.from) <= 8*step {
 			break
 		}

@@ -23,7 +23,8 @@ const (
 	maxTokens = 100
 )
 
-// Tokens are those that are asked for, each with the name of whom it belongs to, which may be empty.
+// Tokens are those that are asked for, each with the name of whom it belongs to, which may be
+// empty.
 type Tokens map[string]string
 
 // ownToken is a line of the file: a name, a colon, a space and the token, if it is there.
@@ -63,14 +64,16 @@ func parseTokens(text string) (Tokens, error) {
 		}
 		of := ownToken.FindStringSubmatch(strings.TrimSpace(line))
 		if of == nil {
-			return nil, fmt.Errorf("--token-file, line %d: it must be a name, a colon, a space and a token", n)
+			return nil, fmt.Errorf("--token-file, line %d: it must be a name, a colon, a space and a token",
+				n)
 		}
 		token := strings.TrimSpace(of[2])
 		if err := checkToken(fmt.Sprintf(", line %d,", n), token); err != nil {
 			return nil, err
 		}
 		if _, is := all[token]; is {
-			return nil, fmt.Errorf("--token-file, line %d: the token stands there twice: nobody could tell whose it is", n)
+			return nil, fmt.Errorf("--token-file, line %d: the token stands there twice: nobody could "+
+				"tell whose it is", n)
 		}
 		all[token] = of[1]
 	}
@@ -87,10 +90,11 @@ func checkToken(where, token string) error {
 	case len(token) > maxToken:
 		return fmt.Errorf("--token-file%s has more than %d bytes", where, maxToken)
 	case len(token) < minToken:
-		return fmt.Errorf("--token-file%s holds %d characters, at least %d are needed: openssl rand -hex 16",
-			where, len(token), minToken)
+		return fmt.Errorf("--token-file%s holds %d characters, at least %d are needed: openssl "+
+			"rand -hex 16", where, len(token), minToken)
 	case strings.ContainsFunc(token, odd):
-		return errors.New("--token-file" + where + " holds characters that cannot be typed: openssl rand -hex 16")
+		return errors.New("--token-file" + where + " holds characters that cannot be typed: openssl " +
+			"rand -hex 16")
 	}
 	return nil
 }
@@ -124,12 +128,12 @@ func (s *Server) visitor(r *http.Request) (who string, known bool) {
 func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 	shown := r.PostFormValue("token")
 	if _, known := s.owner(func(token string) bool { return equal(shown, token) }); !known {
-		s.write(w, http.StatusUnauthorized, "login", layout{Title: "Token",
-			Problem: "That is not the token. It stands in the file that was named when the page was started."})
+		s.write(w, http.StatusUnauthorized, "login", layout{Title: "Token", Problem: "That is not the " +
+			"token. It stands in the file that was named when the page was started."})
 		return
 	}
-	http.SetCookie(w, &http.Cookie{Name: cookieName, Value: s.sign("cookie", shown), Path: "/", HttpOnly: true,
-		Secure: s.cfg.Secure, SameSite: http.SameSiteStrictMode})
+	http.SetCookie(w, &http.Cookie{Name: cookieName, Value: s.sign("cookie", shown), Path: "/",
+		HttpOnly: true, Secure: s.cfg.Secure, SameSite: http.SameSiteStrictMode})
 	http.Redirect(w, r, "/", http.StatusSeeOther)
 }
 

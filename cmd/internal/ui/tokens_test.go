@@ -22,7 +22,7 @@ func TestTokens_File(t *testing.T) {
 		a + "\n": "", "alice: " + a: "", "alice: " + a + "\r\n\n bob-2@ops:\t" + b + "  \n": "",
 		"a:0123456789abcdefg":                          "", // a token, with a colon in it
 		"alice: 123":                                   "line 1, holds 3 characters",
-		"operators-of-the-night: ":                     "line 1, holds 0 characters", // such as an empty variable leaves
+		"operators-of-the-night: ":                     "line 1, holds 0 characters", // empty variable
 		"alice: " + a + "\n" + b:                       "line 2: it must be a name",
 		"alice: " + a + "\nbob: " + a:                  "line 2: the token stands there twice",
 		"alice: " + a + "\nbob: 0123456789abcde\u00e9": "line 2, holds characters that cannot be typed",
@@ -33,7 +33,8 @@ func TestTokens_File(t *testing.T) {
 		switch {
 		case wanted == "" && err != nil:
 			t.Errorf("%q: %v", text, err)
-		case wanted != "" && (err == nil || !strings.Contains(err.Error(), wanted) || strings.Contains(err.Error(), a)):
+		case wanted != "" && (err == nil || !strings.Contains(err.Error(), wanted) ||
+			strings.Contains(err.Error(), a)):
 			t.Errorf("%q: %v, want %q", text, err, wanted)
 		}
 		if wanted != "" || err != nil {
@@ -74,7 +75,8 @@ func TestBreak_InTheNameOfTheToken(t *testing.T) {
 		cookie := func(token string) func(*http.Request) {
 			return func(r *http.Request) { r.AddCookie(w.login(token).Result().Cookies()[0]) }
 		}
-		for i, show := range []func(*http.Request){bearer(alices), cookie(bobs), bearer(nobodys), cookie(alices)} {
+		for i, show := range []func(*http.Request){bearer(alices), cookie(bobs), bearer(nobodys),
+			cookie(alices)} {
 			g := w.hold(m, fmt.Sprint("job ", i))
 			page := w.request(http.MethodGet, held(g, g.Name()), show).Body.String()
 			k := ticketOf.FindStringSubmatch(page)

@@ -10,6 +10,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/internal/test/assert"
+	"mongodlm/internal/test/bsontest"
 )
 
 // troubled is a world with a lock whose holder is dead, one with a long line, and some in order.
@@ -19,19 +20,22 @@ func (w *world) troubled() {
 	put := func(collection string, doc bson.D) {
 		assert.Must(w.t, w.mem.Put(collection, doc))
 	}
-	for id, ago := range map[string]time.Duration{"host:1:1:alive": 0, "host:2:1:dead": 4 * time.Second} {
-		put(catalog.PingsCollection, bson.D{{Key: "_id", Value: id}, {Key: "ping", Value: bson.NewDateTimeFromTime(time.Now().Add(-ago))},
-			{Key: "seq", Value: int64(1)}, {Key: "takeoverMS", Value: takeoverTime.Milliseconds()}, {Key: "pingMS", Value: pingTime.Milliseconds()}})
+	for id, ago := range map[string]time.Duration{"host:1:1:alive": 0,
+		"host:2:1:dead": 4 * time.Second} {
+		put(catalog.PingsCollection,
+			bsontest.D("_id", id, "ping", bson.NewDateTimeFromTime(time.Now().Add(-ago)), "seq", int64(1),
+				"takeoverMS", takeoverTime.Milliseconds(), "pingMS", pingTime.Milliseconds()))
 	}
 	waiters := func(n int) (line bson.A) {
 		for range n {
-			line = append(line, bson.D{{Key: "ts", Value: bson.NewObjectID()}, {Key: "process", Value: "host:1:1:alive"}, {Key: "since", Value: at}})
+			line = append(line,
+				bsontest.D("ts", bson.NewObjectID(), "process", "host:1:1:alive", "since", at))
 		}
 		return line
 	}
 	lock := func(name, holder string, line bson.A) {
-		put(catalog.LocksCollection, bson.D{{Key: "_id", Value: name}, {Key: "state", Value: int32(1)}, {Key: "ts", Value: bson.NewObjectID()},
-			{Key: "process", Value: holder}, {Key: "fence", Value: int64(7)}, {Key: "when", Value: at}, {Key: "waiters", Value: line}})
+		put(catalog.LocksCollection, bsontest.D("_id", name, "state", int32(1), "ts", bson.NewObjectID(),
+			"process", holder, "fence", int64(7), "when", at, "waiters", line))
 	}
 	for i := range 60 {
 		lock(fmt.Sprintf("a-fine-%02d", i), "host:1:1:alive", waiters(i%2))
@@ -40,26 +44,31 @@ func (w *world) troubled() {
 	lock("z-dead", "host:2:1:dead", waiters(1))
 }
 
-// It tries to break: what is in trouble comes first and is counted in cards that lead there, and the
-// page of such a lock says in words when it will be taken, and by whom.
+// It tries to break: what is in trouble comes first and is counted in cards that lead there, and
+// the page of such a lock says in words when it will be taken, and by whom.
 func TestPage_Trouble_ComesFirstAndIsCounted(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		w.troubled()
-		want(t, w.get("/lock?name=z-dead"), "It will be taken in about 16s", "The takeover time is 20s; the next in line has it: host:1.")
-		want(t, w.get("/lock?name=a-fine-00"), "Its holder pings", "whoever asks first has it; nobody waits")
+		want(t, w.get("/lock?name=z-dead"), "It will be taken in about 16s",
+			"The takeover time is 20s; the next in line has it: host:1.")
+		want(t, w.get("/lock?name=a-fine-00"), "Its holder pings",
+			"whoever asks first has it; nobody waits")
 		time.Sleep(20 * time.Second)
 		w.troubled() // all but the dead have pinged
-		assert.Must(t, w.mem.Put(catalog.PingsCollection, bson.D{{Key: "_id", Value: "host:2:1:dead"}, {Key: "seq", Value: int64(1)},
-			{Key: "ping", Value: bson.NewDateTimeFromTime(time.Now().Add(-time.Minute))}, {Key: "takeoverMS", Value: takeoverTime.Milliseconds()},
-			{Key: "pingMS", Value: pingTime.Milliseconds()}}))
+		assert.Must(t, w.mem.Put(catalog.PingsCollection, bsontest.D("_id", "host:2:1:dead",
+			"seq", int64(1), "ping", bson.NewDateTimeFromTime(time.Now().Add(-time.Minute)),
+			"takeoverMS", takeoverTime.Milliseconds(), "pingMS", pingTime.Milliseconds())))
 		time.Sleep(2 * time.Second)
 		page := main(w.get("/"))
-		dead, line, fine := strings.Index(page, "name=z-dead"), strings.Index(page, "name=b-line"), strings.Index(page, "name=a-fine-00")
+		dead, line, fine := strings.Index(page, "name=z-dead"), strings.Index(page,
+			"name=b-line"), strings.Index(page, "name=a-fine-00")
 		if dead < 0 || line < dead || fine < line {
-			t.Errorf("the dead at %d, the long line at %d, the others at %d:\n%.4000s", dead, line, fine, page)
+			t.Errorf("the dead at %d, the long line at %d, the others at %d:\n%.4000s", dead, line, fine,
+				page)
 		}
-		for show, text := range map[string]string{"held": "Held</span><strong>62", "waited": "Waited for</span><strong>32",
-			"silent": "Dead or silent</span><strong>1", "long": "Long lines</span><strong>1", "all": "All names</span><strong>62"} {
+		for show, text := range map[string]string{"held": "Held</span><strong>62",
+			"waited": "Waited for</span><strong>32", "silent": "Dead or silent</span><strong>1",
+			"long": "Long lines</span><strong>1", "all": "All names</span><strong>62"} {
 			want(t, page, text, `href="/?show=`+show+`"`)
 		}
 		want(t, w.get("/?show=silent"), "z-dead", "1 to 1 of 1<")
@@ -69,34 +78,38 @@ func TestPage_Trouble_ComesFirstAndIsCounted(t *testing.T) {
 			t.Errorf("by name the last of 62 is on the first page of 50:\n%.4000s", byName)
 		}
 		processes := main(w.get("/processes"))
-		if dead, alive := strings.Index(processes, "host:2"), strings.Index(processes, "host:1"); dead < 0 || alive < dead {
+		if dead, alive := strings.Index(processes, "host:2"), strings.Index(processes,
+			"host:1"); dead < 0 || alive < dead {
 			t.Errorf("the dead holder is not first:\n%.4000s", processes)
 		}
-		want(t, processes, "Dead with locks</span><strong>1", "<summary>61 locks</summary>", "and 11 more")
+		want(t, processes, "Dead with locks</span><strong>1", "<summary>61 locks</summary>",
+			"and 11 more")
 	})
 }
 
-// It tries to break: a lock that cannot be understood is not told as none, one whose holder has no ping
-// or a bad one is in trouble, with the remedy, and nobody who waits is left out of a figure.
+// It tries to break: a lock that cannot be understood is not told as none, one whose holder has no
+// ping or a bad one is in trouble, with the remedy, and nobody who waits is left out of a figure.
 func TestPage_NoPingOrMalformed_IsTrouble(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		put := func(collection, id string, more ...bson.E) {
-			assert.Must(t, w.mem.Put(collection, append(bson.D{{Key: "_id", Value: id}}, more...)))
+			assert.Must(t, w.mem.Put(collection, append(bsontest.D("_id", id), more...)))
 		}
 		var line bson.A
 		for range 60 {
-			line = append(line, bson.D{{Key: "ts", Value: bson.NewObjectID()}, {Key: "process", Value: "host:6:1:f"}})
+			line = append(line, bsontest.D("ts", bson.NewObjectID(), "process", "host:6:1:f"))
 		}
 		put(catalog.PingsCollection, "host:5:1:bad", bson.E{Key: "ping", Value: "yesterday"})
 		put(catalog.LocksCollection, "odd", bson.E{Key: "state", Value: "held"})
 		for name, holder := range map[string]string{"bad": "host:5:1:bad", "gone": "host:4:1:gone"} {
-			put(catalog.LocksCollection, name, bson.E{Key: "state", Value: int32(1)}, bson.E{Key: "ts", Value: bson.NewObjectID()},
-				bson.E{Key: "process", Value: holder}, bson.E{Key: "who", Value: holder + ":election:ab"}, bson.E{Key: "waiters", Value: line})
+			put(catalog.LocksCollection, name, bson.E{Key: "state", Value: int32(1)},
+				bson.E{Key: "ts", Value: bson.NewObjectID()}, bson.E{Key: "process", Value: holder},
+				bson.E{Key: "who", Value: holder + ":election:ab"}, bson.E{Key: "waiters", Value: line})
 			line = nil
 		}
 		lack(t, w.get("/lock?name=odd"), "There is no such lock")
 		want(t, w.get("/lock?name=odd"), "must be a whole number")
-		want(t, w.get("/?show=silent"), "name=bad", "name=gone", "Dead or silent</span><strong>2", "remove its ping document")
+		want(t, w.get("/?show=silent"), "name=bad", "name=gone", "Dead or silent</span><strong>2",
+			"remove its ping document")
 		want(t, w.get("/processes"), "Dead with locks</span><strong>2", ">60<", "waits in 60 places")
 		lack(t, w.get("/processes"), ">leader<")
 	})

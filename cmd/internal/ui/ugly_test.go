@@ -19,6 +19,7 @@ import (
 	"mongodlm/cmd/internal/ui"
 	"mongodlm/configserver"
 	"mongodlm/internal/test/assert"
+	"mongodlm/internal/test/bsontest"
 	"mongodlm/internal/test/fault"
 	"mongodlm/singleton"
 )
@@ -26,8 +27,9 @@ import (
 // Texts as one finds them at three in the morning.
 var (
 	longName  = "tenants/" + strings.Repeat("0123456789-", 90) + "/end"
-	longError = strings.Repeat("connection(10.42.17.203:27017[-181]) socket was unexpectedly closed: EOF; retry 3 of 3, ", 12)
-	oneWord   = strings.Repeat("x", 1_000)
+	longError = strings.Repeat("connection(10.42.17.203:27017[-181]) socket was unexpectedly "+
+		"closed: EOF; retry 3 of 3, ", 12)
+	oneWord = strings.Repeat("x", 1_000)
 )
 
 // pod is the id of a process in a pod.
@@ -52,14 +54,14 @@ func (u *uglyBase) before(d time.Duration) bson.DateTime {
 }
 
 func (u *uglyBase) party(n int, why, label string, at time.Duration, more ...bson.E) bson.D {
-	return append(bson.D{{Key: "ts", Value: bson.NewObjectID()}, {Key: "process", Value: pod(n)},
-		{Key: "who", Value: pod(n) + ":" + label + ":ab12"}, {Key: "why", Value: why}, {Key: "since", Value: u.before(at)}}, more...)
+	return append(bsontest.D("ts", bson.NewObjectID(), "process", pod(n),
+		"who", pod(n)+":"+label+":ab12", "why", why, "since", u.before(at)), more...)
 }
 
 func (u *uglyBase) lock(name string, n int, why string, waiters ...any) {
-	doc := bson.D{{Key: "_id", Value: name}, {Key: "state", Value: int32(1)}, {Key: "ts", Value: bson.NewObjectID()},
-		{Key: "process", Value: pod(n)}, {Key: "who", Value: pod(n) + ":worker:ab12"}, {Key: "why", Value: why},
-		{Key: "when", Value: u.before(76 * time.Hour)}, {Key: "fence", Value: u.now.UnixMilli() + int64(n)}}
+	doc := bsontest.D("_id", name, "state", int32(1), "ts", bson.NewObjectID(),
+		"process", pod(n), "who", pod(n)+":worker:ab12", "why", why,
+		"when", u.before(76*time.Hour), "fence", u.now.UnixMilli()+int64(n))
 	if len(waiters) > 0 {
 		doc = append(doc, bson.E{Key: "waiters", Value: bson.A(waiters)})
 	}
@@ -68,39 +70,47 @@ func (u *uglyBase) lock(name string, n int, why string, waiters ...any) {
 
 // uglyData makes all of it.
 func uglyData(now time.Time) *uglyBase {
-	u := &uglyBase{rows: map[string][]any{}, now: now, late: map[int]time.Duration{20: 20 * time.Minute, 21: 50 * time.Hour, 22: time.Hour}}
+	u := &uglyBase{rows: map[string][]any{}, now: now,
+		late: map[int]time.Duration{20: 20 * time.Minute, 21: 50 * time.Hour, 22: time.Hour}}
 	for n := range 60 {
 		age := u.late[n]
 		if n >= 40 {
 			age = time.Duration(n) * time.Hour // dead, and hold nothing
 		}
-		ping := bson.D{{Key: "_id", Value: pod(n)}, {Key: "ping", Value: u.before(age)}, {Key: "seq", Value: int64(9)}, {Key: "local", Value: u.before(age - 1234567*time.Microsecond)},
-			{Key: "takeoverMS", Value: int64(900_000)}, {Key: "pingMS", Value: int64(240_000)}}
+		ping := bsontest.D("_id", pod(n), "ping", u.before(age), "seq", int64(9), "local", u.before(
+			age-1234567*time.Microsecond), "takeoverMS", int64(900_000), "pingMS", int64(240_000))
 		if n == 22 {
-			ping = append(ping, bson.E{Key: "condemned", Value: bson.D{{Key: "by", Value: pod(1)}, {Key: "evidence", Value: longError}}})
+			ping = append(ping,
+				bson.E{Key: "condemned", Value: bsontest.D("by", pod(1), "evidence", longError)})
 		}
 		u.put(catalog.PingsCollection, ping)
 	}
 	for i := range 980 {
-		u.lock(fmt.Sprintf("tenant-%04d/invoices/nightly", i), i%20, "closing the month of tenant "+strings.Repeat("north ", i%12))
+		u.lock(fmt.Sprintf("tenant-%04d/invoices/nightly", i), i%20, "closing the month of tenant "+
+			strings.Repeat("north ", i%12))
 	}
 	for i := range 18 {
-		u.lock(fmt.Sprintf("zz-trouble-%02d", i), 20+i%3, longError, u.party(1, "next", "worker", time.Minute))
+		u.lock(fmt.Sprintf("zz-trouble-%02d", i), 20+i%3, longError,
+			u.party(1, "next", "worker", time.Minute))
 	}
 	var line, candidates []any
 	for i := range 40 {
-		line = append(line, u.party(i, oneWord, "worker-with-a-label-of-its-own", time.Duration(i)*time.Minute,
-			bson.E{Key: "takeoverMS", Value: int64(60_000)}))
-		candidates = append(candidates, u.party(i, `{"zone": "eu-central-1a", "address": "10.42.17.203:8443", "build": "`+oneWord[:120]+`"}`, "election", time.Minute))
+		line = append(line, u.party(i, oneWord, "worker-with-a-label-of-its-own",
+			time.Duration(i)*time.Minute, bson.E{Key: "takeoverMS", Value: int64(60_000)}))
+		candidates = append(candidates,
+			u.party(i, `{"zone": "eu-central-1a", "address": "10.42.17.203:8443", "build": "`+oneWord[:120]+
+				`"}`, "election", time.Minute))
 	}
 	u.lock(longName, 20, oneWord, line...)
 	u.lock("hot", 3, longError, line...)
 	u.lock("leader", 3, longError, candidates...)
-	u.put(catalog.LocksCollection, bson.D{{Key: "_id", Value: "odd " + oneWord[:300]}, {Key: "state", Value: "held"}})
-	first := u.party(2, longError, "reader", time.Hour, bson.E{Key: "mode", Value: "shared"}, bson.E{Key: "fence", Value: int64(7)})
-	u.put(catalog.LocksCollection, bson.D{{Key: "_id", Value: "table"}, {Key: "state", Value: int32(1)}, {Key: "mode", Value: "shared"},
-		first[0], first[1], {Key: "fence", Value: int64(8)}, {Key: "sharers", Value: bson.A{first,
-			u.party(20, longError, "reader", time.Hour, bson.E{Key: "mode", Value: "shared"}, bson.E{Key: "fence", Value: int64(8)})}}})
+	u.put(catalog.LocksCollection, bsontest.D("_id", "odd "+oneWord[:300], "state", "held"))
+	first := u.party(2, longError, "reader", time.Hour, bson.E{Key: "mode", Value: "shared"},
+		bson.E{Key: "fence", Value: int64(7)})
+	u.put(catalog.LocksCollection, bson.D{{Key: "_id", Value: "table"}, {Key: "state",
+		Value: int32(1)}, {Key: "mode", Value: "shared"}, first[0], first[1], {Key: "fence",
+		Value: int64(8)}, {Key: "sharers", Value: bson.A{first, u.party(20, longError, "reader",
+		time.Hour, bson.E{Key: "mode", Value: "shared"}, bson.E{Key: "fence", Value: int64(8)})}}})
 	u.loops()
 	u.queue()
 	u.past()
@@ -114,40 +124,48 @@ func (u *uglyBase) loops() {
 			state, failed, text = "failed", 1234567, longError[:1000]
 		}
 		for k := range 20 {
-			runs = append(runs, bson.D{{Key: "state", Value: state}, {Key: "process", Value: pod(k % 3)}, {Key: "fence", Value: int64(k)},
-				{Key: "begun", Value: u.before(time.Hour - time.Duration(k)*time.Minute)}, {Key: "ended", Value: u.before(time.Hour - time.Duration(k)*time.Minute - time.Second)},
-				{Key: "tookMicros", Value: int64(1_034_500)}, {Key: "error", Value: text[:min(len(text), 200)]}})
+			runs = append(runs, bsontest.D("state", state, "process", pod(k%3),
+				"fence", int64(k), "begun", u.before(time.Hour-time.Duration(k)*time.Minute),
+				"ended", u.before(time.Hour-time.Duration(k)*time.Minute-time.Second),
+				"tookMicros", int64(1_034_500), "error", text[:min(len(text), 200)]))
 		}
 		name := fmt.Sprintf("loop-%02d-recompute-the-balances-of-all-tenants", i)
 		if i == 13 {
 			name = longName
 		}
-		u.put(singleton.RecordsCollection, bson.D{{Key: "_id", Value: name}, {Key: "kind", Value: "loop"}, {Key: "state", Value: state},
-			{Key: "process", Value: pod(i % 20)}, {Key: "fence", Value: int64(7)}, {Key: "begun", Value: u.before(time.Minute)},
-			{Key: "ended", Value: u.before(time.Minute)}, {Key: "next", Value: u.before(-time.Hour)}, {Key: "rounds", Value: int64(987654321)},
-			{Key: "failures", Value: failed}, {Key: "missed", Value: int64(7654321)}, {Key: "lastError", Value: text}, {Key: "runs", Value: runs}, {Key: "seen", Value: u.before(0)}, {Key: "rev", Value: int64(1)}})
+		u.put(singleton.RecordsCollection, bsontest.D("_id", name, "kind", "loop", "state", state,
+			"process", pod(i%20), "fence", int64(7), "begun", u.before(time.Minute), "ended", u.before(
+				time.Minute), "next", u.before(-time.Hour), "rounds", int64(987654321), "failures", failed,
+			"missed", int64(7654321), "lastError", text, "runs", runs, "seen", u.before(0), "rev", int64(1)))
 	}
-	u.put(singleton.RecordsCollection, bson.D{{Key: "_id", Value: "odd loop"}, {Key: "kind", Value: oneWord}})
+	u.put(singleton.RecordsCollection, bsontest.D("_id", "odd loop", "kind", oneWord))
 }
 
 func (u *uglyBase) queue() {
-	u.lock("claim:test.invoices_of_all_tenants_that_were_not_sent:"+strings.Repeat("queue", 40)+":1", 1, "")
+	u.lock("claim:test.invoices_of_all_tenants_that_were_not_sent:"+strings.Repeat("queue", 40)+":1",
+		1, "")
 	for i := range 120 {
 		errors := bson.A{}
 		for k := range 10 {
-			errors = append(errors, bson.D{{Key: "attempt", Value: int64(k + 1)}, {Key: "process", Value: pod(k)}, {Key: "error", Value: longError[:1000]}, {Key: "at", Value: u.before(time.Hour)}})
+			errors = append(errors, bsontest.D("attempt", int64(k+1), "process", pod(k),
+				"error", longError[:1000], "at", u.before(time.Hour)))
 		}
-		u.put("invoices_of_all_tenants_that_were_not_sent", bson.D{{Key: "_id", Value: fmt.Sprint(oneWord[:300], i)},
-			{Key: "claim", Value: bson.D{{Key: "state", Value: "dead"}, {Key: "attempts", Value: int64(10)}, {Key: "error", Value: oneWord}, {Key: "errors", Value: errors}}}})
+		u.put("invoices_of_all_tenants_that_were_not_sent",
+			bsontest.D("_id", fmt.Sprint(oneWord[:300], i),
+				"claim", bsontest.D("state", "dead", "attempts", int64(10), "error", oneWord,
+					"errors", errors)))
 	}
 }
 
 func (u *uglyBase) past() {
-	const evidence = `rule watch: ping of "%s" unchanged for 1m3s of 1m0s (contender's clock 1m3s, server's clock 1m3s)`
+	evidence := fmt.Sprintf(`rule watch: ping of "%s" unchanged for 1m3s of 1m0s (contender's clock `+
+		`1m3s, server's clock 1m3s)`, pod(20)) + longError
+	kinds := []string{"acquired", "lost", "taken over", "broken", "evicted", "released late"}
 	for i := range 40 {
-		e := catalog.HistoryEntry{ID: bson.NewObjectID(), At: u.now.Add(-time.Duration(i) * 4 * time.Second),
-			Kind: []string{"acquired", "lost", "taken over", "broken", "evicted", "released late"}[i%6], Process: pod(i % 5), Previous: pod(20),
-			Fence: int64(100 - i), Why: longError, Rule: "watch", Evidence: fmt.Sprintf(evidence, pod(20)) + longError, Cause: longError, Waited: time.Minute, Held: time.Hour}
+		e := catalog.HistoryEntry{ID: bson.NewObjectID(), Kind: kinds[i%6],
+			At: u.now.Add(-time.Duration(i) * 4 * time.Second), Process: pod(i % 5), Previous: pod(20),
+			Fence: int64(100 - i), Why: longError, Rule: "watch", Evidence: evidence,
+			Cause: longError, Waited: time.Minute, Held: time.Hour}
 		e.Name, e.TS = []string{longName, "hot"}[i%2], bson.NewObjectID()
 		u.put(catalog.HistoryCollection, e.Document())
 	}
@@ -171,7 +189,8 @@ func ugly(t *testing.T) *world {
 	w := newWorld(t, func(c *ui.Config) {
 		c.AllowBreak, c.Client, c.Hosts = true, client, host
 		c.Members = func(context.Context) ([]ui.Member, error) {
-			return []ui.Member{{Host: host, Kind: "primary", Ahead: -1234567 * time.Millisecond, RoundTrip: 1234567 * time.Nanosecond},
+			return []ui.Member{{Host: host,
+				Kind: "primary", Ahead: -1234567 * time.Millisecond, RoundTrip: 1234567 * time.Nanosecond},
 				{Host: "10.0.0.1:27017", Kind: "secondary", Problem: longError}}, nil
 		}
 	})
@@ -193,10 +212,12 @@ func ugly(t *testing.T) *world {
 // misfits lists what a person cannot read on a page: it is wider than the screen, an element lies
 // outside of its card, a mark or a figure is cut, or a text is cut that no title has whole.
 const misfits = `(() => {
-	const wrong = [], say = (what, e) => wrong.push(what + ": " + e.tagName + "." + (e.getAttribute("class") || "") + " " + e.textContent.trim().slice(0, 60));
-	const wide = document.documentElement;
-	if (wide.scrollWidth > innerWidth) wrong.push("the page is " + wide.scrollWidth + " wide on " + innerWidth);
-	const cards = ".card, .figures a, table, .timeline, .events, .problem, .note, .empty, .search, .scroll, .band .id, header, main";
+	const wrong = [], say = (what, e) => wrong.push(what + ": " + e.tagName + "." +
+		(e.getAttribute("class") || "") + " " + e.textContent.trim().slice(0, 60));
+	const wide = document.documentElement.scrollWidth;
+	if (wide > innerWidth) wrong.push("the page is " + wide + " wide on " + innerWidth);
+	const cards = ".card, .figures a, table, .timeline, .events, .problem, .note, .empty, .search, " +
+		".scroll, .band .id, header, main";
 	for (const e of document.querySelectorAll("body *")) {
 		if (e.closest("svg") || e.closest(".skip") || !e.checkVisibility()) continue;
 		const r = e.getBoundingClientRect(), scrolls = e.closest(".scroll, nav");
@@ -206,15 +227,19 @@ const misfits = `(() => {
 			const c = card.getBoundingClientRect();
 			if (r.left < c.left - 1 || r.right > c.right + 1) say("outside of its card", e);
 		}
-		if (e.matches("td, bdi, dd, .tag") && r.width < 36 && r.height > 90) say("letters stand below each other", e);
-		const style = getComputedStyle(e);
-		const cut = style.overflowX !== "visible" && !scrolls && (e.scrollWidth > e.clientWidth + 1 || e.scrollHeight > e.clientHeight + 2);
-		if (cut && (e.querySelector(".tag, .num") || e.matches(".tag, .num, input, time"))) say("a mark or a figure is cut", e);
-		else if (cut && e.matches("td, th") && !e.title && !e.querySelector("[title]")) say("a text is cut and nowhere whole", e);
-		else if (cut && e.matches("bdi") && !e.title && !e.closest("[title]")) say("a text is cut and nowhere whole", e);
+		if (e.matches("td, bdi, dd, .tag") && r.width < 36 && r.height > 90)
+			say("letters stand below each other", e);
+		const wider = e.scrollWidth > e.clientWidth + 1;
+		const cut = getComputedStyle(e).overflowX !== "visible" && !scrolls &&
+			(wider || e.scrollHeight > e.clientHeight + 2);
+		const marked = e.querySelector(".tag, .num") || e.matches(".tag, .num, input, time");
+		if (cut && marked) say("a mark or a figure is cut", e);
+		else if (cut && !e.title && (e.matches("td, th") && !e.querySelector("[title]") ||
+			e.matches("bdi") && !e.closest("[title]"))) say("a text is cut and nowhere whole", e);
 		if (e.matches(".tag, td.num, .pulse")) {
-			const box = (e.matches("td") ? e : e.closest("td, .card, li, h1, p, div") || e).getBoundingClientRect();
-			if (r.right > box.right + 1 || e.scrollWidth > e.clientWidth + 1) say("a mark or a figure is cut", e);
+			const around = e.matches("td") ? e : e.closest("td, .card, li, h1, p, div") || e;
+			if (r.right > around.getBoundingClientRect().right + 1 || wider)
+				say("a mark or a figure is cut", e);
 		}
 	}
 	return wrong.slice(0, 12).join("\n");
@@ -223,10 +248,13 @@ const misfits = `(() => {
 // troubleFirst is what holds of a page on which trouble comes first, and the dead that hold nothing
 // last.
 var troubleFirst = map[string]string{
-	"locks": `document.querySelector("tbody tr .tag.bad") && document.querySelector('.figures a[href="/loops?show=failed"].bad strong').innerText === "4"`,
+	"locks": `document.querySelector("tbody tr .tag.bad") && document.querySelector(
+		'.figures a[href="/loops?show=failed"].bad strong').innerText === "4"`,
 	"loops": `document.querySelector("tbody tr .tag.bad, tbody tr.under .error")`,
-	"processes": `document.querySelector("tbody tr .tag.bad") && document.querySelector("tbody tr td:nth-child(3)").innerText !== "0" &&
-		document.querySelector("tbody tr:last-child .tag.bad") && document.querySelector("tbody tr:last-child td:nth-child(3)").innerText === "0"`,
+	"processes": `document.querySelector("tbody tr .tag.bad") &&
+		document.querySelector("tbody tr td:nth-child(3)").innerText !== "0" &&
+		document.querySelector("tbody tr:last-child .tag.bad") &&
+		document.querySelector("tbody tr:last-child td:nth-child(3)").innerText === "0"`,
 }
 
 // It tries to break: with real, ugly data every page can be read, at every width: nothing lies
@@ -235,17 +263,22 @@ func TestBrowser_UglyData_EveryPageFits(t *testing.T) {
 	needsBrowser(t)
 	w := ugly(t)
 	b := inBrowser(t, w)
-	folder := os.Getenv("MONGODLM_SCREENSHOTS") // where pictures are to go, for whoever wants to look at the pages
+	// where pictures are to go, for whoever wants to look at the pages
+	folder := os.Getenv("MONGODLM_SCREENSHOTS")
 	b.do(chromedp.Navigate(b.url + "/lock?name=hot"))
 	b.until("it is read", `document.querySelector("a.danger")`)
 	href := value[string](b, `document.querySelector("a.danger").getAttribute("href")`)
 	for name, path := range map[string]string{
-		"locks": "/", "all": "/?show=all&sort=name&per=200", "silent": "/?show=silent", "timeline": "/timeline", "processes": "/processes", "elections": "/elections",
-		"loops": "/loops", "queues": "/queues", "server": "/server", "lock": "/lock?name=hot", "dead": "/dead?queue=test.invoices_of_all_tenants_that_were_not_sent",
-		"long": "/lock?name=" + longName, "free": "/lock", "break": href, "none": "/lock?name=" + oneWord, "shared": "/lock?name=table",
+		"locks": "/", "all": "/?show=all&sort=name&per=200", "silent": "/?show=silent",
+		"timeline": "/timeline", "processes": "/processes", "elections": "/elections",
+		"loops": "/loops", "queues": "/queues", "server": "/server", "lock": "/lock?name=hot",
+		"dead": "/dead?queue=test.invoices_of_all_tenants_that_were_not_sent",
+		"long": "/lock?name=" + longName, "free": "/lock", "break": href, "none": "/lock?name=" + oneWord,
+		"shared": "/lock?name=table",
 	} {
 		b.do(chromedp.EmulateViewport(1280, 800), chromedp.Navigate(b.url+path))
-		b.until("it is read", `document.querySelector("h1") && !document.body.innerText.includes("Not known")`)
+		b.until("it is read",
+			`document.querySelector("h1") && !document.body.innerText.includes("Not known")`)
 		value[int](b, `document.querySelectorAll("details").forEach((d) => d.open = true), 0`)
 		for _, wide := range []int64{360, 900, 1280, 1920} {
 			b.do(chromedp.EmulateViewport(wide, 800))

@@ -26,8 +26,10 @@ var sources embed.FS
 
 var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"age": words.Age, "instant": words.Instant, "label": label, "named": quoted, "marks": words.Marks,
-	"mode": words.Mode, "caller": words.Caller, "remedy": words.Remedy, "role": words.Role, "lockHref": lockHref,
-	"processHref": processHref, "color": new(palette).color, "pulse": pulseOf, "breakHref": breakHref, "deadHref": deadHref,
+	"mode": words.Mode, "caller": words.Caller, "remedy": words.Remedy, "role": words.Role,
+	"lockHref":    lockHref,
+	"processHref": processHref, "color": new(palette).color, "pulse": pulseOf, "breakHref": breakHref,
+	"deadHref":   deadHref,
 	"roundTitle": roundTitle, "several": several,
 	"text":  func(s string) string { return words.Shown(s, 300) },
 	"cell":  func(s string) string { return words.Shown(s, 120) },
@@ -59,7 +61,8 @@ type view struct {
 }
 
 // ofLocks makes a page of what a round found.
-func ofLocks(show func(*Server, *http.Request, *listing) any) func(*Server, *http.Request, *state) content {
+func ofLocks(
+	show func(*Server, *http.Request, *listing) any) func(*Server, *http.Request, *state) content {
 	return func(s *Server, r *http.Request, now *state) content {
 		c := contentOf(now.reading, func(l *listing) any { return show(s, r, l) })
 		c.Problem = "" // it stands above every page
@@ -68,7 +71,8 @@ func ofLocks(show func(*Server, *http.Request, *listing) any) func(*Server, *htt
 }
 
 // ofCell makes a page of what is read only where somebody looks at it.
-func ofCell[T any](of func(*Server) *cell[T], show func(*http.Request, T) any) func(*Server, *http.Request, *state) content {
+func ofCell[T any](of func(*Server) *cell[T],
+	show func(*http.Request, T) any) func(*Server, *http.Request, *state) content {
 	return func(s *Server, r *http.Request, _ *state) content {
 		return contentOf(of(s).get(r.Context()), func(value T) any { return show(r, value) })
 	}
@@ -82,8 +86,10 @@ func init() { // views and pages refer to each other
 		{"/timeline", "Timeline", "timeline", "2", ofLocks((*Server).showTimeline)},
 		{"/processes", "Processes", "processes", "3", ofLocks((*Server).showProcesses)},
 		{"/elections", "Elections", "elections", "4", ofLocks((*Server).showElections)},
-		{"/loops", "Loops", "loops", "5", ofCell(func(s *Server) *cell[[]loopRow] { return &s.loops }, showLoops)},
-		{"/queues", "Queues", "queues", "6", ofCell(func(s *Server) *cell[[]queueRow] { return &s.queues }, showQueues)},
+		{"/loops", "Loops", "loops", "5",
+			ofCell(func(s *Server) *cell[[]loopRow] { return &s.loops }, showLoops)},
+		{"/queues", "Queues", "queues", "6",
+			ofCell(func(s *Server) *cell[[]queueRow] { return &s.queues }, showQueues)},
 		{"/server", "Server", "server", "7", (*Server).showServer},
 		{"/lock", "Lock", "lock", "", ofLocks((*Server).showLock)},
 	}
@@ -114,8 +120,9 @@ type navigation struct {
 }
 
 func (s *Server) layout(r *http.Request, v view, now *state) layout {
-	l := layout{Title: v.title, Name: v.name, Path: r.URL.RequestURI(), Hosts: s.cfg.Hosts, Database: s.cfg.Database,
-		AllowBreak: s.cfg.AllowBreak, Problem: now.problem, Seq: now.seq, At: now.at, Interval: s.cfg.Interval}
+	l := layout{Title: v.title, Name: v.name, Path: r.URL.RequestURI(), Hosts: s.cfg.Hosts,
+		Database: s.cfg.Database, AllowBreak: s.cfg.AllowBreak, Problem: now.problem, Seq: now.seq,
+		At: now.at, Interval: s.cfg.Interval}
 	contentOf(now.reading, func(found *listing) any {
 		l.Partial, l.Bad, l.Void = found.partial, found.bad, found.void
 		return nil
@@ -128,7 +135,8 @@ func (s *Server) layout(r *http.Request, v view, now *state) layout {
 	}
 	for _, n := range views {
 		if n.key != "" {
-			l.Nav = append(l.Nav, navigation{strings.TrimSuffix(n.path, "{$}"), n.title, n.key, n.name == v.name})
+			l.Nav = append(l.Nav,
+				navigation{strings.TrimSuffix(n.path, "{$}"), n.title, n.key, n.name == v.name})
 		}
 	}
 	l.Content = v.show(s, r, now)

@@ -22,6 +22,7 @@ import (
 	"mongodlm/distlock"
 	"mongodlm/distlock/history"
 	"mongodlm/internal/test/assert"
+	"mongodlm/internal/test/bsontest"
 	"mongodlm/internal/test/effort"
 	"mongodlm/internal/test/fault"
 )
@@ -108,7 +109,8 @@ func (w *world) process() *distlock.Manager {
 		cfg.Observer = past
 	}
 	m := assert.Value(distlock.New(w.t.Context(), cfg))(w.t)
-	w.t.Cleanup(func() { _ = errors.Join(m.Close(context.Background()), past.Close(context.Background())) })
+	w.t.Cleanup(
+		func() { _ = errors.Join(m.Close(context.Background()), past.Close(context.Background())) })
 	return m
 }
 
@@ -124,9 +126,9 @@ func (w *world) hold(m *distlock.Manager, name string, opts ...distlock.Option) 
 func (w *world) foreign(name string, session bson.ObjectID, held bool) {
 	w.t.Helper()
 	state := map[bool]int32{false: 0, true: 2}[held]
-	assert.Must(w.t, w.mem.Put(catalog.LocksCollection, bson.D{{Key: "_id", Value: name}, {Key: "state", Value: state},
-		{Key: "ts", Value: session}, {Key: "process", Value: "ConfigServer"}, {Key: "who", Value: "ConfigServer:x"},
-		{Key: "when", Value: bson.NewDateTimeFromTime(time.Now())}, {Key: "why", Value: "split"}}))
+	assert.Must(w.t, w.mem.Put(catalog.LocksCollection, bsontest.D("_id", name, "state", state,
+		"ts", session, "process", "ConfigServer", "who", "ConfigServer:x",
+		"when", bson.NewDateTimeFromTime(time.Now()), "why", "split")))
 }
 
 // wait lets a caller stand in line, and hold the lock once it has it, until the test ends.
@@ -154,10 +156,9 @@ func (w *world) circle(one, other string) {
 	first, second := caller{bson.NewObjectID(), bson.NewObjectID()}, caller{bson.NewObjectID(),
 		bson.NewObjectID()}
 	put := func(name string, holder, waiter caller, process, waits string) {
-		err := w.mem.Put(catalog.LocksCollection, bson.D{{Key: "_id", Value: name}, {Key: "state", Value: int32(1)},
-			{Key: "ts", Value: holder.held}, {Key: "process", Value: process}, {Key: "fence", Value: int64(1)},
-			{Key: "waiters", Value: bson.A{bson.D{{Key: "ts", Value: waiter.waits}, {Key: "process", Value: waits},
-				{Key: "holds", Value: bson.A{waiter.held}}}}}})
+		err := w.mem.Put(catalog.LocksCollection, bsontest.D("_id", name, "state", int32(1),
+			"ts", holder.held, "process", process, "fence", int64(1), "waiters", bson.A{bsontest.D(
+				"ts", waiter.waits, "process", waits, "holds", bson.A{waiter.held})}))
 		assert.Must(w.t, err)
 	}
 	put(one, first, second, "host:1:1:a", "host:2:1:b")

@@ -1,7 +1,6 @@
 package words_test
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -18,30 +17,37 @@ func TestMain(m *testing.M) { effort.Main(m) }
 func TestHappening_Sentence_SaysWhoWhomAndWhy(t *testing.T) {
 	t.Parallel()
 	const dead, living = "vm:13404:1700000000:a", "vm:21909:1700000001:b"
-	watched := `rule watch: ping of "` + dead + `" unchanged for 15s of 12s (contender's clock 15s, server's clock 15s)`
-	clocks := `rule witnesses: all clocks say that the ping of "` + dead + `" is older than 12s: server 15s; ping of "` + dead +
+	watched := `rule watch: ping of "` + dead +
+		`" unchanged for 15s of 12s (contender's clock 15s, server's clock 15s)`
+	clocks := `rule witnesses: all clocks say that the ping of "` +
+		dead + `" is older than 12s: server 15s; ping of "` + dead +
 		`" unchanged for 3s of 3s (contender's clock 3s, server's clock 3s)`
 	for want, h := range map[string]words.Happening{
-		"vm:13404 evicted by vm:21909: silent for 15s of 12s": {Kind: words.Evicted, Process: living, Previous: dead,
-			Fence: 4, Rule: "watch", Evidence: watched},
-		"vm:13404 evicted from the line by vm:21909: its process has missed two pings": {Kind: words.Evicted,
-			Process: living, Previous: dead, Rule: "silent", Evidence: "rule silent: x"},
-		"vm:13404 evicted from the line: its process has missed two pings": {Kind: words.Evicted, Previous: dead,
-			Rule: "silent", Evidence: "rule silent: x"},
-		"vm:21909 took it over from vm:13404: silent for more than 12s, by all clocks": {Kind: words.TakenOver,
-			Process: living, Previous: dead, Fence: 5, Rule: "witnesses", Evidence: clocks, Waited: time.Minute},
-		"vm:21909 took it over from vm:13404: silent for 15s of 12s": {Kind: words.TakenOver, Process: living,
-			Previous: dead, Rule: "condemned", Evidence: `rule condemned: "` + dead + `" is condemned: ` + watched},
-		"vm:21909 was granted it in line after 5s: nightly": {Kind: words.Granted, Process: living, Waited: 5 * time.Second,
-			Why: "nightly"},
-		"vm:13404 released it after 5s": {Kind: words.Released, Process: dead, Held: 5 * time.Second, Fence: 1,
-			Why: "nightly"},
-		"vm:13404 lost it after 12s: no ping": {Kind: words.Lost, Process: dead, Held: 12 * time.Second, Cause: "no ping"},
-		"vm:13404 was broken out of it by alice@desk:71: ticket": {Kind: words.Broken, Process: "alice@desk:71",
-			Previous: dead, Why: "ticket"},
-		"vm:13404 released it late":                                         {Kind: words.ReleasedLate, Process: dead, Fence: 5},
-		"vm:13404 left its line late, or what it may have held unknowingly": {Kind: words.ReleasedLate, Process: dead},
-		"7 events before it were not written":                               {Kind: words.Missed, Missed: 7},
+		"vm:13404 evicted by vm:21909: silent for 15s of 12s": {Kind: words.Evicted, Process: living,
+			Previous: dead, Fence: 4, Rule: "watch", Evidence: watched},
+		"vm:13404 evicted from the line by vm:21909: its process has missed two pings": {
+			Kind: words.Evicted, Process: living, Previous: dead, Rule: "silent",
+			Evidence: "rule silent: x"},
+		"vm:13404 evicted from the line: its process has missed two pings": {Kind: words.Evicted,
+			Previous: dead, Rule: "silent", Evidence: "rule silent: x"},
+		"vm:21909 took it over from vm:13404: silent for more than 12s, by all clocks": {
+			Kind: words.TakenOver, Process: living, Previous: dead, Fence: 5, Rule: "witnesses",
+			Evidence: clocks, Waited: time.Minute},
+		"vm:21909 took it over from vm:13404: silent for 15s of 12s": {Kind: words.TakenOver,
+			Process: living, Previous: dead, Rule: "condemned", Evidence: `rule condemned: "` + dead +
+				`" is condemned: ` + watched},
+		"vm:21909 was granted it in line after 5s: nightly": {Kind: words.Granted, Process: living,
+			Waited: 5 * time.Second, Why: "nightly"},
+		"vm:13404 released it after 5s": {Kind: words.Released, Process: dead, Held: 5 * time.Second,
+			Fence: 1, Why: "nightly"},
+		"vm:13404 lost it after 12s: no ping": {Kind: words.Lost, Process: dead, Held: 12 * time.Second,
+			Cause: "no ping"},
+		"vm:13404 was broken out of it by alice@desk:71: ticket": {Kind: words.Broken,
+			Process: "alice@desk:71", Previous: dead, Why: "ticket"},
+		"vm:13404 released it late": {Kind: words.ReleasedLate, Process: dead, Fence: 5},
+		"vm:13404 left its line late, or what it may have held unknowingly": {
+			Kind: words.ReleasedLate, Process: dead},
+		"7 events before it were not written": {Kind: words.Missed, Missed: 7},
 	} {
 		assert.Equal(t, h.Sentence(words.Short), want, "got  %q\nwant %q")
 	}
@@ -50,17 +56,21 @@ func TestHappening_Sentence_SaysWhoWhomAndWhy(t *testing.T) {
 // It tries to break: what is cut off at the end of the marks is no trouble.
 func TestMarks_TroubleFirst(t *testing.T) {
 	t.Parallel()
-	i := distlock.LockInfo{Held: true, Process: "p:1:1:a", Who: "p:1:1:a:election:ab", HasPing: true, PingAge: time.Hour,
-		Takeover: time.Minute, Lease: time.Minute, LeaseAge: time.Hour, Foreign: true}
-	assert.Equal(t, strings.Join(words.Marks(i), ", "), "silent, lease ran out, leader, foreign", "got %q, want %q")
+	marks := words.Marks(distlock.LockInfo{Held: true, Process: "p:1:1:a", Who: "p:1:1:a:election:ab",
+		HasPing: true, PingAge: time.Hour, Takeover: time.Minute, Lease: time.Minute,
+		LeaseAge: time.Hour, Foreign: true})
+	want := []string{"silent", "lease ran out", "leader", "foreign"}
+	assert.Slices(t, marks, want, "got %q, want %q")
 }
 
 // It tries to break: before a break it is told who has the lock then, not only who has it not.
 func TestNextIsGone_NamesWhoIsLeft(t *testing.T) {
 	t.Parallel()
-	dead, alive := distlock.LockInfo{Process: "d:1:1:a", Condemned: true}, distlock.LockInfo{Process: "a:2:1:b"}
+	dead := distlock.LockInfo{Process: "d:1:1:a", Condemned: true}
+	alive := distlock.LockInfo{Process: "a:2:1:b"}
 	const text = "The next in line looks dead: a break leaves it out, and "
-	for want, line := range map[string][]distlock.LockInfo{"": {alive, dead}, text + "nobody is left in line.": {dead, dead},
+	for want, line := range map[string][]distlock.LockInfo{"": {alive, dead},
+		text + "nobody is left in line.":        {dead, dead},
 		text + "the first that is left is a:2.": {dead, alive}} {
 		assert.Equal(t, words.NextIsGone(line), want, "got %q, want %q")
 	}

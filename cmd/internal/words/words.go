@@ -141,8 +141,8 @@ func Marks(i distlock.LockInfo) []string {
 	return m
 }
 
-// Silent reports whether a process has not pinged for its takeover time. A contender that declared it
-// dead, or has not, changes nothing about that.
+// Silent reports whether a process has not pinged for its takeover time. A contender that declared
+// it dead, or has not, changes nothing about that.
 func Silent(i distlock.LockInfo) bool {
 	return i.HasPing && i.PingAge > cmp.Or(i.Takeover, DefaultTakeover)
 }
@@ -206,7 +206,8 @@ func Trouble(holders, line []distlock.LockInfo) int {
 	return 0
 }
 
-// Middle cuts a text to so many runes by leaving out its middle: names of pods differ at their ends.
+// Middle cuts a text to so many runes by leaving out its middle: names of pods differ at their
+// ends.
 func Middle(s string, limit int) string {
 	runes := []rune(s)
 	if len(runes) <= limit {

@@ -122,9 +122,8 @@ func (b *Balancer) Run(ctx context.Context, manager *distlock.Manager, store *St
 	})
 	defer probes.Wait()
 	defer cancel()
-	return singleton.Run(ctx, manager, singleton.Loop{
-		Name: LockName, Store: locks, Every: roundPause, Turn: 1, Why: LockWhy, Zone: time.Local, Do: b.round,
-	})
+	return singleton.Run(ctx, manager, singleton.Loop{Name: LockName, Why: LockWhy, Store: locks,
+		Every: roundPause, Turn: 1, Zone: time.Local, Do: b.round})
 }
 
 func (b *Balancer) tell(e Event) { b.say(b.manager.Process(), e) }
@@ -190,7 +189,8 @@ func (b *Balancer) migrate(ctx context.Context, guard *distlock.TryGuard, r *clu
 			return err
 		}
 		host, wall := b.manager.Config().Host, clock.System().Now().Wall
-		if err := b.store.Record(ctx, m.Changed(r.Process, r.Fence, at, host, os.Getpid(), wall)); err != nil {
+		change := m.Changed(r.Process, r.Fence, at, host, os.Getpid(), wall)
+		if err := b.store.Record(ctx, change); err != nil {
 			return err
 		}
 		r.Moves++

@@ -29,14 +29,15 @@ type Store struct {
 // NewStore works on the collections of a database. On a config server their names have a prefix:
 // its own metadata has these names and is not to be touched.
 func NewStore(client *mongo.Client, database string, configServer bool) *Store {
-	s := &Store{db: client.Database(database, options.Database().SetWriteConcern(writeconcern.Majority()))}
+	majority := options.Database().SetWriteConcern(writeconcern.Majority())
+	s := &Store{db: client.Database(database, majority)}
 	if configServer {
 		s.prefix = "demo_"
 	}
 	return s
 }
 
-func (s *Store) collection(name string) *mongo.Collection { return s.db.Collection(s.prefix + name) }
+func (s *Store) rows(name string) *mongo.Collection { return s.db.Collection(s.prefix + name) }
 
 // Load writes a cluster into the empty database. It changes nothing when there is one already
 // (ErrNotEmpty).
@@ -44,7 +45,7 @@ func (s *Store) Load(ctx context.Context, c cluster.Cluster) error {
 	parts := map[string]any{cluster.ShardsCollection: c.Shards,
 		cluster.CollectionsCollection: c.Collections, cluster.ChunksCollection: c.Chunks}
 	for name := range parts {
-		n, err := s.collection(name).CountDocuments(ctx, bson.M{}, options.Count().SetLimit(1))
+		n, err := s.rows(name).CountDocuments(ctx, bson.M{}, options.Count().SetLimit(1))
 		if err != nil {
 			return wrap("load", err)
 		}
@@ -54,7 +55,7 @@ func (s *Store) Load(ctx context.Context, c cluster.Cluster) error {
 		}
 	}
 	for name, documents := range parts {
-		if _, err := s.collection(name).InsertMany(ctx, documents); err != nil {
+		if _, err := s.rows(name).InsertMany(ctx, documents); err != nil {
 			return wrap("load "+name, err)
 		}
 	}
@@ -76,7 +77,7 @@ func (s *Store) Read(ctx context.Context) (cluster.Cluster, error) {
 }
 
 func (s *Store) all(ctx context.Context, collection string, filter bson.M, to any) error {
-	cursor, err := s.collection(collection).Find(ctx, filter)
+	cursor, err := s.rows(collection).Find(ctx, filter)
 	if err == nil {
 		err = cursor.All(ctx, to)
 	}
@@ -93,7 +94,7 @@ func wrap(what string, err error) error {
 // Tick asks the server for a stamp that is larger than all before it.
 func (s *Store) Tick(ctx context.Context) (bson.Timestamp, error) {
 	var tick struct{ At bson.Timestamp }
-	err := s.collection(cluster.RoundsCollection).FindOneAndUpdate(ctx,
+	err := s.rows(cluster.RoundsCollection).FindOneAndUpdate(ctx,
 		bson.M{"_id": cluster.TickID}, cluster.Tick(),
 		options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After)).Decode(&tick)
 	return stamped(tick.At, err, "tick")
@@ -109,7 +110,7 @@ func stamped(at bson.Timestamp, err error, what string) (bson.Timestamp, error) 
 
 // Save records a round as far as it has come.
 func (s *Store) Save(ctx context.Context, r cluster.Round) error {
-	_, err := s.collection(cluster.RoundsCollection).ReplaceOne(ctx, bson.M{"_id": r.ID}, r,
+	_, err := s.rows(cluster.RoundsCollection).ReplaceOne(ctx, bson.M{"_id": r.ID}, r,
 		options.Replace().SetUpsert(true))
 	return wrap("record the round", err)
 }
@@ -121,7 +122,7 @@ func (s *Store) Move(ctx context.Context, m cluster.Migration, fence int64,
 	var moved struct {
 		At bson.Timestamp `bson:"movedAt"`
 	}
-	err := s.collection(cluster.ChunksCollection).FindOneAndUpdate(ctx,
+	err := s.rows(cluster.ChunksCollection).FindOneAndUpdate(ctx,
 		m.Filter(fence), m.Update(fence, version),
 		options.FindOneAndUpdate().SetReturnDocument(options.After)).Decode(&moved)
 	if errors.Is(err, mongo.ErrNoDocuments) {
@@ -132,7 +133,7 @@ func (s *Store) Move(ctx context.Context, m cluster.Migration, fence int64,
 
 // Record writes an entry of config.changelog.
 func (s *Store) Record(ctx context.Context, c cluster.Change) error {
-	_, err := s.collection(cluster.ChangelogCollection).InsertOne(ctx, c)
+	_, err := s.rows(cluster.ChangelogCollection).InsertOne(ctx, c)
 	return wrap("write the changelog", err)
 }
 

@@ -53,7 +53,7 @@ type Chunk struct {
 	// Lastmod is the chunk's version: T counts migrations, I counts splits.
 	Lastmod bson.Timestamp `bson:"lastmod"`
 	Jumbo   bool           `bson:"jumbo,omitempty"`
-	Fence   int64          `bson:"fence,omitempty"` // of the holder that moved it last; 0: none of ours
+	Fence   int64          `bson:"fence,omitempty"` // of who moved it last; 0: none of ours
 }
 
 // A Text is a document as canonical extended JSON, and is stored so: the embedded config server
@@ -208,7 +208,6 @@ func broken(c Chunk, field, format string, args ...any) error {
 }
 
 func malformed(collection, id, field, format string, args ...any) error {
-	return &catalog.MalformedError{
-		Collection: collection, ID: id, Field: field, Problem: fmt.Sprintf(format, args...),
-	}
+	return &catalog.MalformedError{Collection: collection, ID: id, Field: field,
+		Problem: fmt.Sprintf(format, args...)}
 }

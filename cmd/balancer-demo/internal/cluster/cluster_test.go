@@ -15,8 +15,9 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-const goodChunk = `{"_id": "c1", "ns": "db.x", "min": {"x": {"$minKey": 1}}, "max": {"x": {"$maxKey": 1}}, "shard": "a",
-	"lastmod": {"$timestamp": {"t": 3, "i": 4}}, "jumbo": true, "fence": 7}`
+const goodChunk = `{"_id": "c1", "ns": "db.x", "shard": "a", "min": {"x": {"$minKey": 1}},
+	"max": {"x": {"$maxKey": 1}}, "lastmod": {"$timestamp": {"t": 3, "i": 4}}, "jumbo": true,
+	"fence": 7}`
 
 const others = `{"_id": "a", "host": "h"}
 {"_id": "db.x", "key": {"x": 1}}
@@ -35,7 +36,9 @@ func TestLoad_GoodChunk_ReadsEveryField(t *testing.T) {
 // A document that cannot be understood is named: its collection, its _id and the field.
 func TestLoad_BadFields_NameCollectionIDAndField(t *testing.T) {
 	t.Parallel()
-	chunk := func(old, replacement string) string { return others + strings.Replace(goodChunk, old, replacement, 1) }
+	chunk := func(old, replacement string) string {
+		return others + strings.Replace(goodChunk, old, replacement, 1)
+	}
 	const stamp = `{"$timestamp": {"t": 3, "i": 4}}`
 	for name, test := range map[string]struct{ collection, id, field, text string }{
 		"chunk without _id":   {"chunks", "", "_id", chunk(`"_id": "c1",`, "")},
@@ -53,8 +56,10 @@ func TestLoad_BadFields_NameCollectionIDAndField(t *testing.T) {
 		"chunk with fence ''": {"chunks", "c1", "fence", chunk("7", `"7"`)},
 		"shard with _id 5":    {"shards", `{"$numberInt":"5"}`, "_id", `{"_id": 5, "host": "h"}`},
 		"shard with draining": {"shards", "a", "draining", `{"_id": "a", "host": "h", "draining": "no"}`},
-		"collection, no key":  {"collections", "db.y", "key", others + goodChunk + `{"_id": "db.y", "dropped": false}`},
-		"collection, key 5":   {"collections", "db.y", "key", others + goodChunk + `{"_id": "db.y", "key": 5}`},
+		"collection, no key": {"collections", "db.y", "key", others + goodChunk +
+			`{"_id": "db.y", "dropped": false}`},
+		"collection, key 5": {"collections", "db.y", "key", others + goodChunk +
+			`{"_id": "db.y", "key": 5}`},
 		"collection, noBalance": {"collections", "db.x", "noBalance",
 			`{"_id": "db.x", "key": {"x": 1}, "noBalance": []}`},
 	} {
@@ -129,7 +134,8 @@ func TestAssemble_EveryDocumentOfTheSample_ReadsBackTheSame(t *testing.T) {
 	want, err := cluster.Sample()
 	assert.Must(t, err)
 	got := cluster.Cluster{
-		Shards: stored(t, want.Shards), Collections: stored(t, want.Collections), Chunks: stored(t, want.Chunks),
+		Shards: stored(t, want.Shards), Collections: stored(t, want.Collections),
+		Chunks: stored(t, want.Chunks),
 	}
 	if got, err = cluster.Assemble(got); err != nil {
 		t.Fatal(err)

@@ -45,9 +45,9 @@ func Load(name string, source io.Reader) (Cluster, error) {
 	}
 	for i, n := range []int{len(c.Shards), len(c.Collections), len(c.Chunks)} {
 		if n == 0 {
-			return Cluster{}, fmt.Errorf("load %s: there is no document of config.%s; export it too: mongoexport "+
-				"-d config -c %[2]s", name, []string{ShardsCollection, CollectionsCollection,
-				ChunksCollection}[i])
+			lacking := []string{ShardsCollection, CollectionsCollection, ChunksCollection}[i]
+			return Cluster{}, fmt.Errorf("load %s: there is no document of config.%s; export it too: "+
+				"mongoexport -d config -c %[2]s", name, lacking)
 		}
 	}
 	if c, err = Assemble(c); err != nil {
@@ -96,8 +96,8 @@ func (c *Cluster) add(document []byte) error {
 	case has("key") || has("dropped"):
 		return parse(CollectionsCollection, raw, &c.Collections)
 	}
-	return fmt.Errorf("the document with _id %q looks like none of config.shards, config.collections and "+
-		"config.chunks; remove it", catalog.Printable(text(raw.Lookup("_id")), 200))
+	return fmt.Errorf("the document with _id %q looks like none of config.shards, config.collections "+
+		"and config.chunks; remove it", catalog.Printable(text(raw.Lookup("_id")), 200))
 }
 
 // parse appends a document of a collection.

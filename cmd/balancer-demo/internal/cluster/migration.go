@@ -49,7 +49,7 @@ const Moved = "moveChunk.commit"
 // A Change is an entry of config.changelog about a move, in the shape mongos gave it.
 type Change struct {
 	ID         string    `bson:"_id"`        // "<host>-<time>-<serial>"
-	Server     string    `bson:"server"`     // "<host>:<pid>" of the process that writes, which has no address
+	Server     string    `bson:"server"`     // "<host>:<pid>" of the writer, which has no address
 	ClientAddr string    `bson:"clientAddr"` // the same
 	Time       time.Time `bson:"time"`       // the writer's clock, informational
 	What       string    `bson:"what"`
@@ -77,8 +77,8 @@ func (m Migration) Changed(process string, fence int64, at bson.Timestamp,
 		ID: fmt.Sprintf("%s-%s-%s", host, now.UTC().Format("2006-01-02T15:04:05.000-0700"),
 			bson.NewObjectID().Hex()),
 		Server: server, ClientAddr: server, Time: now, What: Moved, NS: m.Chunk.NS,
-		Details: Details{Min: m.Chunk.Min, Max: m.Chunk.Max, From: m.From, To: m.To, Chunk: m.Chunk.Name(),
-			Process: process, Fence: fence, MovedAt: at},
+		Details: Details{Min: m.Chunk.Min, Max: m.Chunk.Max, From: m.From, To: m.To,
+			Chunk: m.Chunk.Name(), Process: process, Fence: fence, MovedAt: at},
 	}
 }
 

@@ -62,8 +62,8 @@ func TestMigration_Changed_HasTheShapeOfMongos(t *testing.T) {
 	c.ID = "x"
 	wantDocument(t, c, `{"_id":"x","server":"host:4711","clientAddr":"host:4711",`+
 		`"time":{"$date":"2016-04-12T09:08:07.654Z"},"what":"moveChunk.commit","ns":"db.x","details":{`+
-		`"min":"{\"x\": {\"$minKey\":1}}","max":"{\"x\": {\"$maxKey\":1}}","from":"a","to":"b","chunk":"c1",`+
-		`"process":"p","fence":42,"movedAt":{"$timestamp":{"t":5,"i":6}}}}`)
+		`"min":"{\"x\": {\"$minKey\":1}}","max":"{\"x\": {\"$maxKey\":1}}","from":"a","to":"b",`+
+		`"chunk":"c1","process":"p","fence":42,"movedAt":{"$timestamp":{"t":5,"i":6}}}}`)
 	var back cluster.Change
 	assert.Must(t, bson.Unmarshal(marshal(t, c), &back))
 	if back.Time = back.Time.UTC(); back != c {

@@ -34,9 +34,8 @@ type Round struct {
 }
 
 // NewRound is a round that begins. A process never has two with one fence.
-func NewRound(process string, fence int64, entered bson.Timestamp) Round {
-	return Round{ID: fmt.Sprintf("%s/%d", process, fence), Process: process, Fence: fence,
-		Entered: entered}
+func NewRound(process string, fence int64, at bson.Timestamp) Round {
+	return Round{ID: fmt.Sprintf("%s/%d", process, fence), Process: process, Fence: fence, Entered: at}
 }
 
 // Validate refuses a record that the judge could not rely on.

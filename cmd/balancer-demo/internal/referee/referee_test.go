@@ -29,8 +29,8 @@ func died(process string, fence int64, entered int) cluster.Round {
 }
 
 func moved(process string, fence int64, at int, chunk, from, to string) cluster.Change {
-	return cluster.Change{Details: cluster.Details{Process: process, Fence: fence, MovedAt: stamp(at), Chunk: chunk,
-		From: from, To: to}}
+	return cluster.Change{Details: cluster.Details{Process: process, Fence: fence, MovedAt: stamp(at),
+		Chunk: chunk, From: from, To: to}}
 }
 
 // chunk is the n-th of the chunks, on shard a and moved by nobody.
