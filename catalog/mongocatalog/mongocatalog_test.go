@@ -19,6 +19,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/memcatalog"
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/catalog/transition"
 	"mongodlm/internal/test/assert"
@@ -157,11 +158,11 @@ func TestCatalog_Acquire_InTransaction_IsNotPartOfIt(t *testing.T) {
 
 func TestCatalog_Writes_BrokenConnection_UnknownAfterOneTry(t *testing.T) { // D8, I2
 	t.Parallel()
-	for name, op := range writes() {
+	for name := range catalogtest.Writes(memcatalog.New(memcatalog.Options{}), request()) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := serve(t, writing(nil))
-			err := op(t.Context(), store(t, s, 0))
+			err := catalogtest.Writes(store(t, s, 0), request())[name](t.Context())
 			if !errors.Is(err, catalog.ErrUnknownOutcome) || errors.Is(err, catalog.ErrUnavailable) {
 				t.Errorf("want an unknown outcome, got %v", err)
 			}
@@ -201,48 +202,9 @@ func page(docs ...any) bson.D {
 		e("id", int64(0)), e("ns", "config.locks"), e("firstBatch", append(bson.A{}, docs...))})}
 }
 
-func writes() map[string]func(context.Context, catalog.Catalog) error {
-	r := request()
-	ping := &catalog.Ping{Seq: 1, HasSeq: true}
-	type c = catalog.Catalog
-	return map[string]func(context.Context, c) error{
-		"Acquire": func(ctx context.Context, c c) error { return assert.Err(on(c).Acquire(ctx, r)) },
-		"Confirm": func(ctx context.Context, c c) error { return assert.Err(on(c).Confirm(ctx, r)) },
-		"SeedFence": func(ctx context.Context, c c) error {
-			return assert.Err(on(c).SeedFence(ctx, r.Session, 1))
-		},
-		"Overtake": func(ctx context.Context, c c) error {
-			return assert.Err(on(c).Overtake(ctx, r, catalog.Holder{Session: r.Session}))
-		},
-		"Enter": func(ctx context.Context, c c) error {
-			return assert.Err(on(c).Enter(ctx, r, catalog.Queue))
-		},
-		"Leave": func(ctx context.Context, c c) error { return assert.Err(on(c).Leave(ctx, r.Session)) },
-		"Evict": func(ctx context.Context, c c) error {
-			return assert.Err(on(c).Evict(ctx, catalog.Holder{Session: r.Session}, "silent"))
-		},
-		"GrantNext": func(ctx context.Context, c c) error {
-			return assert.Err(on(c).GrantNext(ctx, "in line"))
-		},
-		"RequestYield": func(ctx context.Context, c c) error {
-			return on(c).RequestYield(ctx, r.Name, "x", "y")
-		},
-		"Condemn": func(ctx context.Context, c c) error {
-			return on(c).Condemn(ctx, r.Process, ping, catalog.Condemnation{})
-		},
-		"Ping": func(ctx context.Context, c c) error {
-			return assert.Err(c.Ping(ctx, catalog.Heartbeat{Process: r.Process, Seq: 1}))
-		},
-		"RemovePing": func(ctx context.Context, c c) error { return on(c).RemovePing(ctx, r.Process) },
-		"Break": func(ctx context.Context, c c) error {
-			return assert.Err(on(c).Break(ctx, catalog.Session{Name: r.Name}, 7, "x"))
-		},
-	}
-}
-
 func TestCatalog_Writes_NoReply_UnknownAtTheLimit(t *testing.T) { // D7
 	t.Parallel()
-	for name, op := range writes() {
+	for name := range catalogtest.Writes(memcatalog.New(memcatalog.Options{}), request()) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := serve(t, writing(hang))
@@ -250,49 +212,19 @@ func TestCatalog_Writes_NoReply_UnknownAtTheLimit(t *testing.T) { // D7
 			for _, err := c.Hello(t.Context()); err != nil; { // to connect takes no time of the write
 				_, err = c.Hello(t.Context())
 			}
-			assert.Is(t, op(t.Context(), c), catalog.ErrUnknownOutcome)
+			op := catalogtest.Writes(c, request())[name]
+			assert.Is(t, op(t.Context()), catalog.ErrUnknownOutcome)
 		})
 	}
 }
 
 func TestCatalog_Reads_BrokenConnection_AreNeverUnknown(t *testing.T) {
 	t.Parallel()
-	for name, op := range map[string]func(context.Context, catalog.Catalog) error{
-		"Look": func(ctx context.Context, c catalog.Catalog) error {
-			return assert.Err(catalog.LookAt(ctx, c, "x"))
-		},
-		"Read": func(ctx context.Context, c catalog.Catalog) error {
-			return assert.Err(c.Read(ctx, "x"))
-		},
-		"Held": func(ctx context.Context, c catalog.Catalog) error {
-			return assert.Err(c.Held(ctx, "x"))
-		},
-		"HeldSummary": func(ctx context.Context, c catalog.Catalog) error {
-			return assert.Err(c.HeldSummary(ctx, "x"))
-		},
-		"Snapshots": func(ctx context.Context, c catalog.Catalog) error {
-			return assert.Err(c.Snapshots(ctx, []string{"x"}))
-		},
-		"HeldOrFree": func(ctx context.Context, c catalog.Catalog) error {
-			return assert.Err(c.HeldOrFree(ctx, "p", []string{"x"}, nil))
-		},
-		"Waiting": func(ctx context.Context, c catalog.Catalog) error {
-			for _, err := range c.List(ctx, true) {
-				return err
-			}
-			return nil
-		},
-		"List": func(ctx context.Context, c catalog.Catalog) error {
-			for _, err := range c.List(ctx, false) {
-				return err
-			}
-			return nil
-		},
-	} {
+	for name := range catalogtest.Reads(memcatalog.New(memcatalog.Options{}), request()) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := serve(t, func(bson.Raw) bson.D { return nil })
-			err := op(t.Context(), store(t, s, 300*time.Millisecond))
+			err := catalogtest.Reads(store(t, s, 300*time.Millisecond), request())[name](t.Context())
 			if err == nil || errors.Is(err, catalog.ErrUnknownOutcome) {
 				t.Errorf("want an error that is not unknown, got %v", err)
 			}
@@ -364,8 +296,8 @@ func TestCatalog_EndedContext_SendsNothing(t *testing.T) { // G8, I13
 	c := store(t, s, 0)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for name, op := range writes() {
-		err := op(ctx, c)
+	for name, op := range catalogtest.Writes(c, request()) {
+		err := op(ctx)
 		if !errors.Is(err, context.Canceled) || errors.Is(err, catalog.ErrUnknownOutcome) {
 			t.Errorf("%s: want context.Canceled and no more, got %v", name, err)
 		}

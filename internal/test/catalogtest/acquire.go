@@ -198,67 +198,84 @@ var acquireCases = []testCase{
 	}},
 }
 
-// everyOperation calls each operation of a store with plain arguments.
-func everyOperation(c Kept, r catalog.Request) map[string]func(context.Context) error {
+// Operations are operations of a store by their names, with plain arguments.
+type Operations map[string]func(context.Context) error
+
+// of is an operation with its argument, without its result.
+func of[A, T any](do func(context.Context, A) (T, error), a A) func(context.Context) error {
+	return func(ctx context.Context) error { return assert.Err(do(ctx, a)) }
+}
+
+// ofTwo is of for two arguments.
+func ofTwo[A, B, T any](
+	do func(context.Context, A, B) (T, error), a A, b B,
+) func(context.Context) error {
+	return func(ctx context.Context) error { return assert.Err(do(ctx, a, b)) }
+}
+
+// everyOperation has all of them.
+func everyOperation(c Kept, r catalog.Request) Operations {
 	all := ofHistory(c)
-	maps.Copy(all, map[string]func(context.Context) error{
-		"Acquire": func(ctx context.Context) error { return assert.Err(On(c).Acquire(ctx, r)) },
-		"Confirm": func(ctx context.Context) error { return assert.Err(On(c).Confirm(ctx, r)) },
-		"SeedFence": func(ctx context.Context) error {
-			return assert.Err(On(c).SeedFence(ctx, r.Session, 9))
-		},
-		"Look": func(ctx context.Context) error { _, err := catalog.LookAt(ctx, c, r.Name); return err },
-		"Condemn": func(ctx context.Context) error {
-			return On(c).Condemn(ctx, r.Process, nil, catalog.Condemnation{By: "x"})
-		},
-		"Overtake": func(ctx context.Context) error {
-			return assert.Err(On(c).Overtake(ctx, r, catalog.Holder{Session: r.Session}))
-		},
+	maps.Copy(all, Writes(c, r))
+	maps.Copy(all, Reads(c, r))
+	maps.Copy(all, Operations{
 		"PutFirst": func(ctx context.Context) error { return On(c).PutFirst(ctx, r.Session, r.TS) },
-		"RequestYield": func(ctx context.Context) error {
-			return On(c).RequestYield(ctx, r.Name, "x", "y")
-		},
-		"Read": func(ctx context.Context) error { return assert.Err(c.Read(ctx, r.Name)) },
-		"Ping": func(ctx context.Context) error {
-			return assert.Err(c.Ping(ctx, beat(r.Process, 1)))
-		},
-		"RemovePing": func(ctx context.Context) error { return On(c).RemovePing(ctx, r.Process) },
-		"Held":       func(ctx context.Context) error { return assert.Err(c.Held(ctx, r.Process)) },
-		"HeldSummary": func(ctx context.Context) error {
-			return assert.Err(c.HeldSummary(ctx, r.Process))
-		},
-		"Prune":   func(ctx context.Context) error { return assert.Err(c.Prune(ctx, time.UnixMilli(0))) },
-		"Prepare": func(ctx context.Context) error { return assert.Err(c.Prepare(ctx)) },
-		"Hello":   func(ctx context.Context) error { return assert.Err(c.Hello(ctx)) },
-		"List": func(ctx context.Context) error {
-			for _, err := range c.List(ctx, false) {
-				return err
-			}
-			return nil
-		},
-		"Break": func(ctx context.Context) error {
-			return assert.Err(On(c).Break(ctx, catalog.Session{Name: r.Name}, 1, "x"))
-		},
-		"Enter": func(ctx context.Context) error {
-			return assert.Err(On(c).Enter(ctx, r, catalog.Queue))
-		},
-		"Leave": func(ctx context.Context) error { return assert.Err(On(c).Leave(ctx, r.Session)) },
-		"Evict": func(ctx context.Context) error {
-			return assert.Err(On(c).Evict(ctx, catalog.Holder{Session: r.Session, Process: r.Process}, "x"))
-		},
-		"GrantNext": func(ctx context.Context) error { return assert.Err(On(c).GrantNext(ctx, r.Name)) },
-		"Snapshots": func(ctx context.Context) error {
-			return assert.Err(c.Snapshots(ctx, []string{r.Name}))
-		},
-		"HeldOrFree": func(ctx context.Context) error {
-			return assert.Err(c.HeldOrFree(ctx, r.Process, []string{r.Name}, nil))
-		},
-		"Waiting": func(ctx context.Context) error {
-			for _, err := range c.List(ctx, true) {
-				return err
-			}
-			return nil
-		},
+		"Prune":    of(c.Prune, time.UnixMilli(0)),
+		"Prepare":  func(ctx context.Context) error { return assert.Err(c.Prepare(ctx)) },
+		"Hello":    func(ctx context.Context) error { return assert.Err(c.Hello(ctx)) },
 	})
 	return all
+}
+
+// Writes are those that write one document.
+func Writes(c catalog.Catalog, r catalog.Request) Operations {
+	on, holder := On(c), catalog.Holder{Session: r.Session}
+	return Operations{
+		"Acquire":   of(on.Acquire, r),
+		"Confirm":   of(on.Confirm, r),
+		"SeedFence": ofTwo(on.SeedFence, r.Session, 1),
+		"Overtake":  ofTwo(on.Overtake, r, holder),
+		"Enter":     ofTwo(on.Enter, r, catalog.Queue),
+		"Leave":     of(on.Leave, r.Session),
+		"Evict":     ofTwo(on.Evict, holder, "silent"),
+		"GrantNext": of(on.GrantNext, "in line"),
+		"RequestYield": func(ctx context.Context) error {
+			return on.RequestYield(ctx, r.Name, "x", "y")
+		},
+		"Condemn": func(ctx context.Context) error {
+			watched := &catalog.Ping{Seq: 1, HasSeq: true}
+			return on.Condemn(ctx, r.Process, watched, catalog.Condemnation{})
+		},
+		"Ping":       of(c.Ping, beat(r.Process, 1)),
+		"RemovePing": func(ctx context.Context) error { return on.RemovePing(ctx, r.Process) },
+		"Break": func(ctx context.Context) error {
+			return assert.Err(on.Break(ctx, catalog.Session{Name: r.Name}, 7, "x"))
+		},
+	}
+}
+
+// Reads are those that read locks.
+func Reads(c catalog.Catalog, r catalog.Request) Operations {
+	names := []string{r.Name}
+	list := func(waited bool) func(context.Context) error {
+		return func(ctx context.Context) error {
+			for _, err := range c.List(ctx, waited) {
+				return err
+			}
+			return nil
+		}
+	}
+	return Operations{
+		"Look": func(ctx context.Context) error {
+			return assert.Err(catalog.LookAt(ctx, c, r.Name))
+		},
+		"Read":        of(c.Read, r.Name),
+		"Held":        of(c.Held, r.Process),
+		"HeldSummary": of(c.HeldSummary, r.Process),
+		"Snapshots":   of(c.Snapshots, names),
+		"HeldOrFree": func(ctx context.Context) error {
+			return assert.Err(c.HeldOrFree(ctx, r.Process, names, nil))
+		},
+		"List": list(false), "Waiting": list(true),
+	}
 }

@@ -159,17 +159,13 @@ var historyCases = []testCase{
 }
 
 // ofHistory are the operations on the history, to be called with an ended context.
-func ofHistory(c Kept) map[string]func(context.Context) error {
-	return map[string]func(context.Context) error{
-		"PrepareHistory": func(ctx context.Context) error {
-			return assert.Err(c.PrepareHistory(ctx, time.Hour))
-		},
+func ofHistory(c Kept) Operations {
+	return Operations{
+		"PrepareHistory": of(c.PrepareHistory, time.Hour),
 		"AppendHistory": func(ctx context.Context) error {
 			return c.AppendHistory(ctx, []catalog.HistoryEntry{happened("a", 0)})
 		},
-		"PruneHistory": func(ctx context.Context) error {
-			return assert.Err(c.PruneHistory(ctx, noon, 1))
-		},
+		"PruneHistory": ofTwo(c.PruneHistory, noon, 1),
 		"ReadHistory": func(ctx context.Context) error {
 			for _, err := range c.ReadHistory(ctx, catalog.HistoryQuery{}) {
 				return err
