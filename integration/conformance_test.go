@@ -69,24 +69,7 @@ func (d *deployment) store(t *testing.T, database string) catalogtest.Store {
 		defer cancel()
 		assert.NoErr(t, d.empty(ctx, db))
 	})
-	return catalogtest.Store{
-		Catalog: c,
-		Insert: func(ctx context.Context, collection string, doc bson.D) error {
-			_, err := db.Collection(collection).InsertOne(ctx, doc)
-			return err
-		},
-		Delete: func(ctx context.Context, collection, id string) error {
-			_, err := db.Collection(collection).DeleteOne(ctx, byID(id))
-			return err
-		},
-		Document: func(ctx context.Context, collection, id string) (bson.Raw, error) {
-			raw, err := db.Collection(collection).FindOne(ctx, byID(id)).Raw()
-			if errors.Is(err, mongo.ErrNoDocuments) {
-				return nil, nil
-			}
-			return raw, err
-		},
-	}
+	return catalogtest.OnServer(c, db)
 }
 
 // empty removes what a case left.

@@ -1,7 +1,6 @@
 package memcatalog_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -21,35 +20,15 @@ func TestMain(m *testing.M) {
 	effort.Main(m)
 }
 
-func open(*testing.T) catalogtest.Store {
-	c := memcatalog.New(memcatalog.Options{})
-	return catalogtest.Store{
-		Catalog: c,
-		Insert: func(_ context.Context, collection string, doc bson.D) error {
-			if id, ok := doc[0].Value.(string); ok && c.Document(collection, id) != nil {
-				return fmt.Errorf("there is a %q in %s", id, collection)
-			}
-			return c.Put(collection, doc)
-		},
-		Delete: func(_ context.Context, collection, id string) error {
-			c.Remove(collection, id)
-			return nil
-		},
-		Document: func(_ context.Context, collection, id string) (bson.Raw, error) {
-			return c.Document(collection, id), nil
-		},
-	}
-}
-
 func TestCatalog_Conforms(t *testing.T) {
 	t.Parallel()
-	catalogtest.Run(t, open)
+	catalogtest.Run(t, func(*testing.T) catalogtest.Store { return catalogtest.InMemory() })
 }
 
 // The differential test itself must find nothing between two of the same kind.
 func TestCatalog_DoesAsItself(t *testing.T) {
 	t.Parallel()
-	catalogtest.RunDifferential(t, open(t), open(t))
+	catalogtest.RunDifferential(t, catalogtest.InMemory(), catalogtest.InMemory())
 }
 
 func grant(name string, n byte) catalog.Request {

@@ -14,7 +14,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"mongodlm/catalog"
-	"mongodlm/catalog/memcatalog"
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/catalogtest"
@@ -61,22 +60,7 @@ func open(t *testing.T, client *mongo.Client) catalogtest.Store {
 		Database: db.Name(), CommandTimeout: time.Minute, // a slow server is no difference
 	})
 	assert.Must(t, err)
-	return catalogtest.Store{
-		Catalog: c,
-		Insert: func(ctx context.Context, collection string, doc bson.D) error {
-			return assert.Err(db.Collection(collection).InsertOne(ctx, doc))
-		},
-		Delete: func(ctx context.Context, collection, id string) error {
-			return assert.Err(db.Collection(collection).DeleteOne(ctx, bson.D{{Key: "_id", Value: id}}))
-		},
-		Document: func(ctx context.Context, collection, id string) (bson.Raw, error) {
-			raw, err := db.Collection(collection).FindOne(ctx, bson.D{{Key: "_id", Value: id}}).Raw()
-			if errors.Is(err, mongo.ErrNoDocuments) {
-				return nil, nil
-			}
-			return raw, err
-		},
-	}
+	return catalogtest.OnServer(c, db)
 }
 
 func TestCatalog_OnServer_Conforms(t *testing.T) {
@@ -90,20 +74,7 @@ func TestCatalog_OnServer_Conforms(t *testing.T) {
 func TestCatalog_OnServer_DoesAsMemory(t *testing.T) {
 	t.Parallel()
 	client := connect(t)
-	memory := memcatalog.New(memcatalog.Options{})
-	catalogtest.RunDifferential(t, open(t, client), catalogtest.Store{
-		Catalog: memory,
-		Insert: func(_ context.Context, collection string, doc bson.D) error {
-			return memory.Put(collection, doc)
-		},
-		Delete: func(_ context.Context, collection, id string) error {
-			memory.Remove(collection, id)
-			return nil
-		},
-		Document: func(_ context.Context, collection, id string) (bson.Raw, error) {
-			return memory.Document(collection, id), nil
-		},
-	})
+	catalogtest.RunDifferential(t, open(t, client), catalogtest.InMemory())
 }
 
 func TestCatalog_OnServer_Prepare_WarnsOfIndexThatExpires(t *testing.T) { // E17

@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/memcatalog"
 	"mongodlm/internal/test/assert"
 )
 
@@ -31,6 +33,48 @@ type Store struct {
 	Delete func(ctx context.Context, collection, id string) error
 	// Document returns a document, nil when there is none.
 	Document func(ctx context.Context, collection, id string) (bson.Raw, error)
+}
+
+// OnServer is a store in a database of a server.
+func OnServer(c Kept, db *mongo.Database) Store {
+	byID := func(id string) bson.D { return bson.D{field("_id", id)} }
+	return Store{
+		Catalog: c,
+		Insert: func(ctx context.Context, collection string, doc bson.D) error {
+			return assert.Err(db.Collection(collection).InsertOne(ctx, doc))
+		},
+		Delete: func(ctx context.Context, collection, id string) error {
+			return assert.Err(db.Collection(collection).DeleteOne(ctx, byID(id)))
+		},
+		Document: func(ctx context.Context, collection, id string) (bson.Raw, error) {
+			raw, err := db.Collection(collection).FindOne(ctx, byID(id)).Raw()
+			if errors.Is(err, mongo.ErrNoDocuments) {
+				return nil, nil
+			}
+			return raw, err
+		},
+	}
+}
+
+// InMemory is a new store in memory.
+func InMemory() Store {
+	c := memcatalog.New(memcatalog.Options{})
+	return Store{
+		Catalog: c,
+		Insert: func(_ context.Context, collection string, doc bson.D) error {
+			if id, ok := doc[0].Value.(string); ok && c.Document(collection, id) != nil {
+				return fmt.Errorf("there is a %q in %s", id, collection)
+			}
+			return c.Put(collection, doc)
+		},
+		Delete: func(_ context.Context, collection, id string) error {
+			c.Remove(collection, id)
+			return nil
+		},
+		Document: func(_ context.Context, collection, id string) (bson.Raw, error) {
+			return c.Document(collection, id), nil
+		},
+	}
 }
 
 // Run runs every case on a store of its own. Cases run in parallel.
