@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"context"
 	"math"
 	"slices"
 	"time"
@@ -45,4 +46,57 @@ func (c *Change) NextRev(rev bson.RawValue) (next int64, ok bool) {
 	}
 	moves := func(e bson.E) bool { return e.Key == "state" || e.Key == "ts" }
 	return 1, rev.Type == 0 || slices.ContainsFunc(c.Set, moves)
+}
+
+// transactionUnder is the key under which a context names the transaction under a lock.
+type transactionUnder struct{ Session }
+
+// WithTransaction returns a context that carries tx, the store's own, as the transaction under the
+// lock that s holds. A store gives it to what [Transactions.Transact] runs.
+func WithTransaction(ctx context.Context, s Session, tx any) context.Context {
+	return context.WithValue(ctx, transactionUnder{s}, tx)
+}
+
+// TransactionUnder returns the transaction under the lock that s holds, of which a command with
+// this context is a part; nil when it is one of none.
+func TransactionUnder(ctx context.Context, s Session) any { return ctx.Value(transactionUnder{s}) }
+
+// A PingChange is one way in which a ping document changes, beside a ping: a value that names the
+// process and says what it needs, what it writes, and its errors. Package transition has them all,
+// each once.
+type PingChange interface {
+	// Of returns what the change does, as errors tell it, and the process whose document it changes.
+	Of() (verb, process string)
+	// Update returns the change. Errors: ErrNoMatch when there is no document that it would match.
+	Update() (PingUpdate, error)
+}
+
+// A PingUpdate is a conditional write of a ping document. A condemned document stays as it is.
+// Fields may be those of a subdocument, as "sight.at".
+type PingUpdate struct {
+	Equal  bson.D   // fields with these values, numbers (int64) or dates
+	Absent []string // fields that are not there
+
+	Set   bson.D
+	Dates []string // fields that get the server's clock
+	Unset []string
+
+	// Makes says that the document is made where there is none.
+	Makes bool
+	// Removes says that the document is deleted. One that is not there is no error then.
+	Removes bool
+}
+
+// Prunable reports whether a lock document may be deleted by [Pings.PruneLocks], with the session
+// and rev by which the deletion names it. It is one of ours, understood, with nothing in it that a
+// successor would miss.
+func Prunable(raw bson.Raw, before time.Time) (s Session, rev int64, ok bool) {
+	l, bad := ParseLock(raw)
+	if bad != nil || l.Held || len(l.Waiters)+len(l.Sharers) > 0 || l.TS.IsZero() ||
+		l.When.IsZero() || !l.When.Before(before) || l.Fence >= before.UnixMilli() {
+		return s, 0, false
+	}
+	v := fieldsOf(raw).lookup("rev")
+	rev, ok = v.AsInt64OK()
+	return l.Session(), rev, ok && rev > 0
 }

@@ -102,6 +102,14 @@ func (p *proc) Break(
 func (w *world) doc(name string) bson.Raw      { return w.Document(name) }
 func (w *world) lock(name string) catalog.Lock { return w.Lock(name) }
 
+// wantFree checks that nobody holds a lock.
+func (w *world) wantFree(name string) {
+	w.t.Helper()
+	if l := w.lock(name); l.Held {
+		w.t.Errorf("%q is still held by %s", name, l.Process)
+	}
+}
+
 var wantErr, held = assert.Is, locktest.WantHeld
 
 const (
