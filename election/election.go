@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"slices"
+	"sync/atomic"
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
@@ -31,9 +32,8 @@ type Election struct {
 	manager *distlock.Manager
 	name    string
 
-	mu      sync.Mutex // guards running and term
-	running bool
-	term    *term // nil between terms
+	running atomic.Bool
+	term    atomic.Pointer[term] // nil between terms
 }
 
 // New returns the election of that name. No I/O; the arguments are checked when it is used.
@@ -73,10 +73,10 @@ func (e *Election) Run(ctx context.Context, fn Func, opts ...Option) error {
 	if err := e.usable(ctx); err != nil {
 		return o.ending(ctx, err, nil)
 	}
-	if !e.begin() {
+	if !e.running.CompareAndSwap(false, true) {
 		return e.failed("stand in", ErrRunning)
 	}
-	defer e.end()
+	defer e.running.Store(false)
 	if _, _, err := e.look(ctx); err != nil && worthStopping(err) {
 		return err
 	}
@@ -137,14 +137,8 @@ func (o options) ending(ctx context.Context, err, last error) error {
 // worthStopping reports whether the first look says that there is no sense in standing. What may
 // pass Lock waits for.
 func worthStopping(err error) bool {
-	for _, hopeless := range []error{
-		ErrMode, distlock.ErrBadName, distlock.ErrClosed, distlock.ErrMalformed,
-	} {
-		if errors.Is(err, hopeless) {
-			return true
-		}
-	}
-	return false
+	hopeless := []error{ErrMode, distlock.ErrBadName, distlock.ErrClosed, distlock.ErrMalformed}
+	return slices.ContainsFunc(hopeless, func(one error) bool { return errors.Is(err, one) })
 }
 
 func (e *Election) lock() *distlock.DistributedLock { return e.manager.Lock(e.name) }
@@ -165,32 +159,6 @@ func (e *Election) usable(ctx context.Context) error {
 // observer is told who leads.
 func (e *Election) observer() metrics.Observer { return metrics.Of(e.manager.Config().Observer) }
 
-func (e *Election) begin() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	first := !e.running
-	e.running = true
-	return first
-}
-
-func (e *Election) end() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.running = false
-}
-
-func (e *Election) current() *term {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.term
-}
-
-func (e *Election) setTerm(t *term) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.term = t
-}
-
 // IsLeader reports whether this Election leads: its function runs, was not told to end, and the
 // guard may be trusted at this instant, by the clock. Another may lead when the answer is used: for
 // a step that must not be taken by two, give the fence to what it writes to. No I/O.
@@ -198,7 +166,7 @@ func (e *Election) IsLeader() bool {
 	if e == nil {
 		return false
 	}
-	t := e.current()
+	t := e.term.Load()
 	return t != nil && t.runs.Load() && t.ctx.Err() == nil && t.guard.Err() == nil
 }
 
@@ -214,7 +182,7 @@ func (e *Election) Resign(ctx context.Context) error {
 	if err := e.usable(ctx); err != nil {
 		return err
 	}
-	t := e.current()
+	t := e.term.Load()
 	if t == nil || !t.stop(ErrResigned) {
 		return e.failed("resign from", ErrNotLeader)
 	}
@@ -239,7 +207,7 @@ func (e *Election) Handover(ctx context.Context, to string) error {
 	if err := e.usable(ctx); err != nil {
 		return err
 	}
-	t := e.current()
+	t := e.term.Load()
 	if t == nil {
 		return e.failed("hand over", ErrNotLeader)
 	}
@@ -265,8 +233,8 @@ func (e *Election) Handover(ctx context.Context, to string) error {
 	}
 	leader, err := e.Leader(ctx)
 	if err == nil && leader.Session != candidate.Session {
-		err = e.failed("hand over", fmt.Errorf("%w: %s does not lead; it left the line, or has led already",
-			ErrNoCandidate, quoted(to)))
+		err = e.failed("hand over", fmt.Errorf("%w: %s does not lead; it left the line, or has led "+
+			"already", ErrNoCandidate, quoted(to)))
 	}
 	return err
 }
@@ -287,8 +255,8 @@ func find(line []distlock.LockInfo, to string) (Candidate, error) {
 		return Candidate{}, fmt.Errorf("%w: %s is silent, its process may be dead", ErrNoCandidate,
 			quoted(to))
 	}
-	return Candidate{}, fmt.Errorf("%w: %s is neither process id nor metadata of one who waits", ErrNoCandidate,
-		quoted(to))
+	return Candidate{}, fmt.Errorf("%w: %s is neither process id nor metadata of one who waits",
+		ErrNoCandidate, quoted(to))
 }
 
 // silent reports whether a process has not pinged for two of its intervals.

@@ -54,7 +54,6 @@ func TestRun_FunctionReturnsEarly_NextLeads_NoSpinning(t *testing.T) {
 		if n = a.p.store.Total() - n; n > 40 {
 			t.Errorf("%d commands for ten terms", n)
 		}
-		_ = a.quit()
 	})
 }
 
@@ -85,7 +84,6 @@ func TestRun_ShortTerms_AreInTheHistory(t *testing.T) {
 			}
 		}
 		assert.Equal(t, terms, 3, "%d terms, want %d")
-		_ = a.quit()
 	})
 }
 
@@ -97,33 +95,29 @@ func TestRun_FunctionIgnoresItsContext_KeepsLeadershipUntilItReturns(t *testing.
 		"resign":  func(r *run) { go r.e.Resign(context.Background()) },
 		"context": func(r *run) { r.cancel() },
 	} {
-		t.Run(way, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				var log assert.Log
-				store := fault.WrapKept(w.mem)
-				m, err := distlock.New(t.Context(),
-					distlock.Config{Catalog: store, Host: "h", Logger: zerolog.New(&log)})
-				assert.Must(t, err)
-				defer m.Close(context.Background())
-				a := w.stand(&proc{Manager: m, store: store, mem: w.mem})
-				l := a.wantLeader()
-				b := w.stand(w.start())
-				end(a)
-				if !closed(l.ctx.Done()) {
-					t.Fatal("the context goes on")
-				}
-				time.Sleep(10 * takeoverTime)
-				b.wantNone()
-				if l.leader.Err() != nil || w.lock().TS != l.leader.Session() {
-					t.Errorf("it leads no more: %v", l.leader.Err())
-				}
-				assert.Equal(t, strings.Count(log.String(), "ignores the end of its context"), 1,
-					"logged %d times, want %d")
-				l.finish <- nil
-				b.wantLeader().obey()
-				_ = a.quit()
-				_ = b.quit()
-			})
+		inBubbleSub(t, way, func(t *testing.T, w *world) {
+			var log assert.Log
+			store := fault.WrapKept(w.mem)
+			m, err := distlock.New(t.Context(),
+				distlock.Config{Catalog: store, Host: "h", Logger: zerolog.New(&log)})
+			assert.Must(t, err)
+			defer m.Close(context.Background())
+			a := w.stand(&proc{Manager: m, store: store, mem: w.mem})
+			l := a.wantLeader()
+			b := w.stand(w.start())
+			end(a)
+			if !closed(l.ctx.Done()) {
+				t.Fatal("the context goes on")
+			}
+			time.Sleep(10 * takeoverTime)
+			b.wantNone()
+			if l.leader.Err() != nil || w.lock().TS != l.leader.Session() {
+				t.Errorf("it leads no more: %v", l.leader.Err())
+			}
+			assert.Equal(t, strings.Count(log.String(), "ignores the end of its context"), 1,
+				"logged %d times, want %d")
+			l.finish <- nil
+			b.wantLeader().obey()
 		})
 	}
 }
@@ -139,7 +133,7 @@ func TestResign_NeverLed_NothingIsStopped(t *testing.T) {
 		wantErr(t, election.New(b.p.Manager, name).Resign(t.Context()), election.ErrNotLeader)
 		wantErr(t, b.quit(), nil) // its campaign ends
 		b.wantNone()
-		if l.ctx.Err() != nil || l.leader.Err() != nil || len(b.led()) != 0 || len(w.lock().Waiters) != 0 {
+		if l.ctx.Err() != nil || l.leader.Err() != nil || len(b.led())+len(w.lock().Waiters) != 0 {
 			t.Errorf("the leader was disturbed: %v, %v", l.ctx.Err(), w.lock())
 		}
 		_ = a.quit()
@@ -173,7 +167,6 @@ func TestRun_PausedPastTheDeadline_LostBeforeAnotherLeads(t *testing.T) {
 		if again := a.wantLeader().obey(); again.leader.Fence() <= next.leader.Fence() {
 			t.Errorf("fence %d after %d", again.leader.Fence(), next.leader.Fence())
 		}
-		_ = a.quit()
 	})
 }
 
@@ -204,7 +197,6 @@ func TestRun_LostBeforeItBegan_FunctionIsNotCalled(t *testing.T) {
 		b.p.heal()
 		_ = b.quit()
 		a.wantLeader().obey()
-		_ = a.quit()
 	})
 }
 
@@ -228,7 +220,6 @@ func TestRun_FirstInLineDies_NextLeads(t *testing.T) {
 		_ = b.quit()
 		_ = c.quit()
 		a.wantLeader().obey()
-		_ = a.quit()
 	})
 }
 
@@ -307,7 +298,7 @@ func TestRun_FunctionPanics_TermFails_BacksOff(t *testing.T) {
 		calls, last := 0, time.Now()
 		var pauses []time.Duration
 		ctx, cancel := context.WithCancel(t.Context())
-		err := election.Run(ctx, p.Manager, name, func(context.Context, *election.Leadership) error {
+		err := p.lead(ctx, func() error {
 			pauses, last = append(pauses, time.Since(last)), time.Now()
 			if calls++; calls == 6 {
 				cancel()
@@ -322,9 +313,7 @@ func TestRun_FunctionPanics_TermFails_BacksOff(t *testing.T) {
 				t.Errorf("pause %d is %v, want %v", i, got, want)
 			}
 		}
-		err = election.Run(t.Context(), p.Manager, name, func(context.Context, *election.Leadership) error {
-			panic("boom")
-		}, election.Once())
+		err = p.lead(t.Context(), func() error { panic("boom") }, election.Once())
 		var panicked *election.PanicError
 		if !errors.As(err, &panicked) || !errors.Is(err, election.ErrPanic) || panicked.Value != "boom" ||
 			!strings.Contains(panicked.Stack, "election_test") {
@@ -332,17 +321,12 @@ func TestRun_FunctionPanics_TermFails_BacksOff(t *testing.T) {
 		}
 		// The text of one is a panic, and what the other one wraps.
 		for _, odd := range []error{(*os.PathError)(nil), (*net.OpError)(nil)} {
-			err = election.Run(t.Context(), p.Manager, name, func(context.Context, *election.Leadership) error {
-				return odd
-			}, election.Once())
+			err = p.lead(t.Context(), func() error { return odd }, election.Once())
 			wantErr(t, err, election.ErrPanic)
 		}
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			_ = election.Run(t.Context(), p.Manager, name, func(context.Context, *election.Leadership) error {
-				runtime.Goexit()
-				return nil
-			})
+			_ = p.lead(t.Context(), func() error { runtime.Goexit(); return nil })
 		})
 		wg.Wait()
 		if w.lock().Held {
@@ -356,7 +340,7 @@ func TestRun_Once_ReturnsTheError(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, failure := w.start(), errors.New("failed")
 		for _, want := range []error{nil, failure} {
-			err := election.Run(t.Context(), p.Manager, name, func(_ context.Context, l *election.Leadership) error {
+			fn := func(_ context.Context, l *election.Leadership) error {
 				if err := l.Release(); err != nil { // ends nothing
 					t.Error(err)
 				}
@@ -364,7 +348,8 @@ func TestRun_Once_ReturnsTheError(t *testing.T) {
 					t.Error("the function's own release gave leadership up")
 				}
 				return want
-			}, election.Once())
+			}
+			err := election.Run(t.Context(), p.Manager, name, fn, election.Once())
 			if !errors.Is(err, want) || w.lock().Held {
 				t.Errorf("%v, want %v; %+v", err, want, w.lock())
 			}

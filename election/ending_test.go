@@ -39,10 +39,11 @@ func TestRun_StoppedCleanly_IsNoError(t *testing.T) {
 		wantErr(t, election.Run(ctx, p.Manager, name, fn), nil)
 		limited, done := context.WithTimeoutCause(t.Context(), time.Hour, errors.New("the shift is over"))
 		defer done()
-		wantErr(t, election.Run(limited, p.Manager, name, func(ctx context.Context, _ *election.Leadership) error {
+		neither := func(ctx context.Context, _ *election.Leadership) error {
 			<-ctx.Done()
 			return ctx.Err() // neither context.Canceled nor the cause
-		}), nil)
+		}
+		wantErr(t, election.Run(limited, p.Manager, name, neither), nil)
 		rests := w.stand(p, election.Backoff(time.Hour, time.Hour))
 		rests.wantLeader().finish <- nil
 		synctest.Wait()
@@ -64,53 +65,53 @@ func TestRun_FunctionFails_IsLoggedAndReturned(t *testing.T) {
 		"context": func(r *run) { r.cancel() },
 	} {
 		for _, panics := range []bool{false, true} {
-			t.Run(how, func(t *testing.T) {
-				inBubble(t, func(t *testing.T, w *world) {
-					var log assert.Log
-					p := w.startWith(func(c *distlock.Config) { c.Logger = zerolog.New(&log) })
-					r := &run{w: w, p: p, e: election.New(p.Manager, name), over: make(chan struct{}), gone: make(chan struct{})}
-					ctx, cancel := context.WithCancel(t.Context())
-					r.cancel = cancel
-					began, result := make(chan struct{}, 10), make(chan error)
-					go func() {
-						defer close(r.over)
-						r.err = r.e.Run(ctx, func(context.Context, *election.Leadership) error {
-							began <- struct{}{}
-							err := <-result
-							if err != nil && panics {
-								panic(err)
-							}
-							return err
-						}, election.Backoff(time.Minute, time.Minute))
-					}()
-					<-began
-					result <- nil
-					<-began
-					end(r)
-					result <- failure
-					time.Sleep(time.Second)
-					synctest.Wait()
-					if text := log.String(); !strings.Contains(text, "disk full") ||
-						panics && !strings.Contains(text, "ending_test.go") {
-						t.Errorf("the log says %s", text)
-					}
-					if how == "resigned" { // it leads again
-						<-began
-						cancel()
-						result <- nil
-						if <-r.over; r.err != nil {
-							t.Errorf("after a good term: %v", r.err)
+			inBubbleSub(t, how, func(t *testing.T, w *world) {
+				var log assert.Log
+				p := w.startWith(func(c *distlock.Config) { c.Logger = zerolog.New(&log) })
+				r := &run{w: w, p: p, e: election.New(p.Manager, name), over: make(chan struct{}),
+					gone: make(chan struct{})}
+				ctx, cancel := context.WithCancel(t.Context())
+				r.cancel = cancel
+				began, result := make(chan struct{}, 10), make(chan error)
+				go func() {
+					defer close(r.over)
+					r.err = r.e.Run(ctx, func(context.Context, *election.Leadership) error {
+						began <- struct{}{}
+						err := <-result
+						if err != nil && panics {
+							panic(err)
 						}
-						return
-					}
+						return err
+					}, election.Backoff(time.Minute, time.Minute))
+				}()
+				<-began
+				result <- nil
+				<-began
+				end(r)
+				result <- failure
+				time.Sleep(time.Second)
+				synctest.Wait()
+				if text := log.String(); !strings.Contains(text, "disk full") ||
+					panics && !strings.Contains(text, "ending_test.go") {
+					t.Errorf("the log says %s", text)
+				}
+				if how == "resigned" { // it leads again
+					<-began
 					cancel()
-					<-r.over
-					var panicked *election.PanicError
-					if panics && (!errors.As(r.err, &panicked) || !strings.Contains(panicked.Stack, "ending_test.go")) ||
-						!panics && !errors.Is(r.err, failure) || errors.Is(r.err, context.Canceled) {
-						t.Errorf("Run returned %v", r.err)
+					result <- nil
+					if <-r.over; r.err != nil {
+						t.Errorf("after a good term: %v", r.err)
 					}
-				})
+					return
+				}
+				cancel()
+				<-r.over
+				var panicked *election.PanicError
+				if panics && (!errors.As(r.err, &panicked) ||
+					!strings.Contains(panicked.Stack, "ending_test.go")) ||
+					!panics && !errors.Is(r.err, failure) || errors.Is(r.err, context.Canceled) {
+					t.Errorf("Run returned %v", r.err)
+				}
 			})
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"mongodlm/distlock"
-	"mongodlm/election"
 	"mongodlm/internal/test/assert"
 )
 
@@ -16,40 +15,40 @@ import (
 // leadership up when that has returned, and not before; if it does not return within the context of
 // Close, the lock stays held, Close says which, and it is the takeover's.
 func TestClose_LeaderRuns_LeadsOn(t *testing.T) {
+	const after = takeoverTime
 	for how, c := range map[string]struct{ within, work, least, most time.Duration }{
 		"within its context": {time.Hour, 20 * time.Minute, 20 * time.Minute, 20 * time.Minute},
-		"beyond it":          {3 * time.Second, 10 * time.Second, takeoverTime, takeoverTime + 2*time.Minute},
+		"beyond it":          {3 * time.Second, 10 * time.Second, after, after + 2*time.Minute},
 	} {
-		t.Run(how, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				a, b := w.stand(w.start()), w.stand(w.start())
-				l := a.wantLeader()
-				time.Sleep(2 * time.Second)
-				closing := time.Now()
-				context.AfterFunc(l.ctx, func() {
-					assert.Equal(t, time.Since(closing), 0, "the function is told %v after Close began, want %v")
-					time.Sleep(c.work)
-					l.finish <- nil
-				})
-				ctx, cancel := context.WithTimeout(context.Background(), c.within)
-				defer cancel()
-				err := a.p.Close(ctx)
-				if took := time.Since(closing); took != min(c.within, c.work) || (err == nil) != (c.work < c.within) ||
-					err != nil && !strings.Contains(err.Error(), `"`+name+`"`) {
-					t.Errorf("Close took %v: %v", took, err)
-				}
-				next := b.wantLeader().obey()
-				if after := time.Since(closing); after < c.least || after > c.most {
-					t.Errorf("another leads %v after Close began, want %v", after, c.least)
-				}
-				if f := next.leader.Fence(); f != l.leader.Fence()+1 {
-					t.Errorf("fence %d after %d", f, l.leader.Fence())
-				}
-				wantErr(t, context.Cause(l.ctx), distlock.ErrClosed)
-				<-a.over
-				wantErr(t, a.err, distlock.ErrClosed)
-				synctest.Wait()
+		inBubbleSub(t, how, func(t *testing.T, w *world) {
+			a, b := w.stand(w.start()), w.stand(w.start())
+			l := a.wantLeader()
+			time.Sleep(2 * time.Second)
+			closing := time.Now()
+			context.AfterFunc(l.ctx, func() {
+				assert.Equal(t, time.Since(closing), 0, "the function is told %v after Close began, want %v")
+				time.Sleep(c.work)
+				l.finish <- nil
 			})
+			ctx, cancel := context.WithTimeout(context.Background(), c.within)
+			defer cancel()
+			err := a.p.Close(ctx)
+			took := time.Since(closing)
+			if took != min(c.within, c.work) || (err == nil) != (c.work < c.within) ||
+				err != nil && !strings.Contains(err.Error(), `"`+name+`"`) {
+				t.Errorf("Close took %v: %v", took, err)
+			}
+			next := b.wantLeader().obey()
+			if after := time.Since(closing); after < c.least || after > c.most {
+				t.Errorf("another leads %v after Close began, want %v", after, c.least)
+			}
+			if f := next.leader.Fence(); f != l.leader.Fence()+1 {
+				t.Errorf("fence %d after %d", f, l.leader.Fence())
+			}
+			wantErr(t, context.Cause(l.ctx), distlock.ErrClosed)
+			<-a.over
+			wantErr(t, a.err, distlock.ErrClosed)
+			synctest.Wait()
 		})
 	}
 }
@@ -58,7 +57,7 @@ func TestClose_LeaderRuns_LeadsOn(t *testing.T) {
 func TestClose_ByTheLeader_ReturnsAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start()
-		err := election.Run(t.Context(), p.Manager, name, func(context.Context, *election.Leadership) error {
+		err := p.lead(t.Context(), func() error {
 			start := time.Now()
 			err := p.Close(context.Background())
 			if took := time.Since(start); took > 0 {

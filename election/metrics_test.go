@@ -14,7 +14,8 @@ func TestRun_Observer_IsToldWhoLeads(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		start := func() (*run, *metricstest.Kept) {
 			k := &metricstest.Kept{}
-			return w.stand(w.startWith(func(c *distlock.Config) { c.Observer = distlock.Observers(k, nil) })), k
+			p := w.startWith(func(c *distlock.Config) { c.Observer = distlock.Observers(k, nil) })
+			return w.stand(p), k
 		}
 		want := func(k *metricstest.Kept, leads, terms float64) {
 			t.Helper()

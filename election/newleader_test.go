@@ -74,7 +74,8 @@ func TestOnNewLeader_AllAreToldOnce(t *testing.T) {
 		l.finish <- nil
 		runs[1].wantLeader()
 		want("a", "b")
-		if all := heard[2].leaders(); all[1].Fence <= all[0].Fence || all[1].Nobody || all[1].Process == "" {
+		all := heard[2].leaders()
+		if all[1].Fence <= all[0].Fence || all[1].Nobody || all[1].Process == "" {
 			t.Errorf("told %+v", all)
 		}
 		_ = runs[2].quit()
@@ -148,5 +149,3 @@ func TestOnNewLeader_CostsAReading(t *testing.T) {
 		}
 	})
 }
-
-// lines are what was logged.

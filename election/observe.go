@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
@@ -129,7 +128,7 @@ func (e *Election) tell(ctx context.Context, fn func(Leader)) (stop func()) {
 func (e *Election) tellOne(fn func(Leader), leader Leader) {
 	defer func() {
 		if v := recover(); v != nil {
-			e.log(&PanicError{Value: fmt.Sprint(v), Stack: string(debug.Stack())}).Msg("OnNewLeader panicked")
+			e.log(panicked(v)).Msg("OnNewLeader panicked")
 		}
 	}()
 	fn(leader)

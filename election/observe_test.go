@@ -154,8 +154,8 @@ func TestObserve_BadDays_ToldOnce_GoesOn(t *testing.T) {
 		g := assert.Value(o.Lock(name).TryLock(t.Context(), distlock.Shared()))(t)
 		time.Sleep(reading)
 		leaders, errs := stop()
-		if len(leaders) != 5 || !leaders[0].Nobody || leaders[1] != leaders[2] || leaders[1] != leaders[3] ||
-			!leaders[4].Nobody {
+		if len(leaders) != 5 || !leaders[0].Nobody || leaders[1] != leaders[2] ||
+			leaders[1] != leaders[3] || !leaders[4].Nobody {
 			t.Errorf("told %+v", leaders)
 		}
 		if len(errs) != 4 {

@@ -19,7 +19,7 @@ func TestRun_EndlessBackoff_IsRefused(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		calls := 0
-		err := election.Run(ctx, w.start().Manager, name, func(context.Context, *election.Leadership) error {
+		err := w.start().lead(ctx, func() error {
 			if calls++; calls > 10 {
 				cancel()
 			}

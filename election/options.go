@@ -72,11 +72,12 @@ func newOptions(opts []Option) (options, error) {
 	}
 	const longest = 10 * 366 * 24 * time.Hour
 	if o.first <= 0 || o.most < o.first || o.most > longest {
-		return o, fmt.Errorf("%w: Backoff is %v to %v; the first must be above 0 and at most the second, and that at most "+
-			"ten years", distlock.ErrBadOption, o.first, o.most)
+		return o, fmt.Errorf("%w: Backoff is %v to %v; the first must be above 0 and at most the "+
+			"second, and that at most ten years", distlock.ErrBadOption, o.first, o.most)
 	}
 	if o.leased && (o.lease < time.Millisecond || o.lease > catalog.MaxTakeover) {
-		return o, fmt.Errorf("%w: Lease is %v; it must be 1ms to %v", distlock.ErrBadOption, o.lease, catalog.MaxTakeover)
+		return o, fmt.Errorf("%w: Lease is %v; it must be 1ms to %v", distlock.ErrBadOption, o.lease,
+			catalog.MaxTakeover)
 	}
 	for _, fn := range o.told {
 		if fn == nil {

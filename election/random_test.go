@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -18,7 +19,7 @@ import (
 const (
 	randomTakeover = time.Minute
 	randomPing     = 5 * time.Second
-	windDown       = 20 * time.Second // the longest that a function goes on after its context has ended
+	windDown       = 20 * time.Second // for so long a function goes on after its context has ended
 	backoff        = 10 * time.Second
 )
 
@@ -36,19 +37,17 @@ func TestRun_AnythingHappens_Random(t *testing.T) {
 	var mu sync.Mutex // guards sum
 	t.Run("seeds", func(t *testing.T) {
 		for seed := range seeds {
-			t.Run(fmt.Sprint(seed), func(t *testing.T) {
-				inBubble(t, func(t *testing.T, w *world) {
-					s := &scene{
-						w: w, r: rand.New(rand.NewPCG(uint64(seed), 1)), began: map[int64]string{},
-						running: map[int64]*election.Leadership{}, asked: map[int64]bool{},
-					}
-					s.play(steps)
-					mu.Lock()
-					defer mu.Unlock()
-					s.mu.Lock() // functions and hand-overs go on until the end of the test
-					defer s.mu.Unlock()
-					sum.add(s.tally)
-				})
+			inBubbleSub(t, fmt.Sprint(seed), func(t *testing.T, w *world) {
+				s := &scene{
+					w: w, r: rand.New(rand.NewPCG(uint64(seed), 1)), began: map[int64]string{},
+					running: map[int64]*election.Leadership{}, asked: map[int64]bool{},
+				}
+				s.play(steps)
+				mu.Lock()
+				defer mu.Unlock()
+				s.mu.Lock() // functions and hand-overs go on until the end of the test
+				defer s.mu.Unlock()
+				sum.add(s.tally)
 			})
 		}
 	})
@@ -157,8 +156,8 @@ func (s *scene) stand() {
 	go func() {
 		defer close(c.over)
 		own := rand.New(rand.NewPCG(seed, 2))
-		_ = c.e.Run(ctx, func(ctx context.Context, l *election.Leadership) error { return s.lead(ctx, l, own) },
-			election.Backoff(backoff/10, backoff))
+		fn := func(ctx context.Context, l *election.Leadership) error { return s.lead(ctx, l, own) }
+		_ = c.e.Run(ctx, fn, election.Backoff(backoff/10, backoff))
 	}()
 	s.w.t.Cleanup(func() {
 		c.p.heal()
@@ -238,8 +237,7 @@ func (s *scene) step() {
 		s.tally.died++
 		s.mu.Unlock()
 		c.cancel()
-		s.candidates = deleted(s.candidates, c)
-		s.stand()
+		s.leaves(c)
 	case 1, 2: // it is paused, or comes back
 		if s.disturbed(); c.cut {
 			c.p.heal()
@@ -279,8 +277,7 @@ func (s *scene) step() {
 		s.disturbed()
 		if !c.cut {
 			c.cancel()
-			s.candidates = deleted(s.candidates, c)
-			s.stand()
+			s.leaves(c)
 		}
 	}
 	cancel()
@@ -317,12 +314,8 @@ func (s *scene) handOver(ctx context.Context, from *candidate, to string) {
 	}
 }
 
-func deleted(from []*candidate, c *candidate) []*candidate {
-	var left []*candidate
-	for _, one := range from {
-		if one != c {
-			left = append(left, one)
-		}
-	}
-	return left
+// leaves has another candidate come for one that is gone.
+func (s *scene) leaves(c *candidate) {
+	s.candidates = slices.DeleteFunc(s.candidates, func(one *candidate) bool { return one == c })
+	s.stand()
 }

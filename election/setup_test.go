@@ -41,6 +41,10 @@ func inBubble(t *testing.T, test func(t *testing.T, w *world)) {
 	locktest.InBubble(t, func(t *testing.T, w *locktest.World) { test(t, &world{w, t, w.Mem}) })
 }
 
+func inBubbleSub(t *testing.T, name string, test func(t *testing.T, w *world)) {
+	t.Run(name, func(t *testing.T) { inBubble(t, test) })
+}
+
 // proc is one process.
 type proc struct {
 	*distlock.Manager
@@ -74,6 +78,12 @@ func (p *proc) kill() {
 
 func (p *proc) heal() { p.store.Set(nil) }
 
+// lead runs an election whose function only does this.
+func (p *proc) lead(ctx context.Context, do func() error, opts ...election.Option) error {
+	fn := func(context.Context, *election.Leadership) error { return do() }
+	return election.Run(ctx, p.Manager, name, fn, opts...)
+}
+
 // A run is one call of Run, with a function that the test steers.
 type run struct {
 	w       *world
@@ -105,10 +115,7 @@ func (w *world) stand(p *proc, opts ...election.Option) *run {
 		started: make(chan *leading, 100), gone: make(chan struct{})}
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel = cancel
-	w.t.Cleanup(func() {
-		r.end()
-		<-r.over
-	})
+	w.t.Cleanup(func() { _ = r.quit() })
 	go func() {
 		defer close(r.over)
 		r.err = r.e.Run(ctx, r.lead, opts...)

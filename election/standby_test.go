@@ -16,7 +16,7 @@ func TestRun_CandidatesWait_NoLineStandsStill(t *testing.T) {
 		time.Sleep(24 * time.Hour)
 		for _, p := range []*proc{leader, candidate, third} {
 			if s := p.Stats(); s.OldestWait != 0 {
-				t.Errorf("a candidate has waited for %v; that is no sign of a line that stands still", s.OldestWait)
+				t.Errorf("a candidate has waited for %v, which says that a line stands still", s.OldestWait)
 			}
 		}
 		if s := candidate.Stats(); s.Waiting != 1 {

@@ -76,9 +76,8 @@ type term struct {
 }
 
 func newTerm(e *Election, guard *distlock.TryGuard) *term {
-	t := &term{
-		e: e, guard: guard, returned: make(chan struct{}), done: make(chan struct{}), yield: make(chan struct{}),
-	}
+	t := &term{e: e, guard: guard, returned: make(chan struct{}), done: make(chan struct{}),
+		yield: make(chan struct{})}
 	t.ctx, t.cancel = context.WithCancelCause(guard.Context())
 	return t
 }
@@ -87,10 +86,10 @@ func newTerm(e *Election, guard *distlock.TryGuard) *term {
 // An error of the function that only says that it was told to end is none. released is that of
 // giving leadership up.
 func (t *term) lead(fn Func, clk clock.Clock) (failed, released error) {
-	t.e.setTerm(t)
+	t.e.term.Store(t)
 	defer close(t.done)
 	defer func() { // whatever fn does, the lock is given back
-		t.e.setTerm(nil)
+		t.e.term.Store(nil)
 		close(t.returned)
 		t.finish()
 		t.work.Wait()
@@ -110,7 +109,8 @@ func (t *term) lead(fn Func, clk clock.Clock) (failed, released error) {
 	}
 	defer inner.Release() // not the last one: no I/O
 	failed = t.call(fn, &Leadership{TryGuard: inner, term: t})
-	if end := t.ctx.Err(); end != nil && (errors.Is(failed, context.Canceled) || errors.Is(failed, end) ||
+	end := t.ctx.Err()
+	if end != nil && (errors.Is(failed, context.Canceled) || errors.Is(failed, end) ||
 		errors.Is(failed, context.Cause(t.ctx))) {
 		return nil, nil
 	}
@@ -121,13 +121,17 @@ func (t *term) lead(fn Func, clk clock.Clock) (failed, released error) {
 func (t *term) call(fn Func, l *Leadership) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = &PanicError{Value: fmt.Sprint(v), Stack: string(debug.Stack())}
+			err = panicked(v)
 		}
 	}()
 	t.runs.Store(true)
 	defer t.runs.Store(false)
 	defer metrics.Leading(t.e.observer(), t.ctx, label, t.e.name)()
 	return leading.Asked(fn(t.ctx, l))
+}
+
+func panicked(value any) *PanicError {
+	return &PanicError{Value: fmt.Sprint(value), Stack: string(debug.Stack())}
 }
 
 // complain logs once that the function ignores its context.
