@@ -125,17 +125,16 @@ func (r *runner) begin(ctx context.Context, t *tenure, tried time.Time,
 	if err := t.guard.Err(); err != nil {
 		return time.Time{}, err
 	}
-	_, err = r.changeWithin(ctx, t,
+	return slot.UTC(), r.changeWithin(ctx, t,
 		Change{Rev: rec.rev, Dates: []string{"begun"}, Set: r.begun(t, slot, 1, 0)})
-	return slot.UTC(), err
 }
 
 // begun is what the beginning of a slot writes.
 func (r *runner) begun(t *tenure, slot time.Time, attempt, missed int) bson.D {
 	return bson.D{
-		{Key: "state", Value: Running}, {Key: "slot", Value: slot}, {Key: "attempt", Value: int64(attempt)},
-		{Key: "runFence", Value: t.guard.Fence()}, {Key: "missed", Value: t.rec.Missed + int64(missed)},
-		{Key: "answered", Value: t.rec.asks}, r.beginning(t, slot, attempt),
+		e("state", Running), e("slot", slot), e("attempt", int64(attempt)),
+		e("runFence", t.guard.Fence()), e("missed", t.rec.Missed+int64(missed)),
+		e("answered", t.rec.asks), r.beginning(t, slot, attempt),
 	}
 }
 
@@ -143,7 +142,6 @@ func (r *runner) begun(t *tenure, slot time.Time, attempt, missed int) bson.D {
 // changes nothing when another holder has begun a slot since. One command.
 func (b *BegunSlot) End(err error) error {
 	b.over(err)
-	_, err = b.r.change(b.t, Change{Rev: b.t.rec.rev, Dates: []string{"ended"}, Set: ending(b.t.rec, err, time.Time{},
-		b.r.clock.Now().Mono-b.t.read.Mono)})
-	return err
+	took := b.r.clock.Now().Mono - b.t.read.Mono
+	return b.r.change(b.t, ending(b.t.rec, err, time.Time{}, took), "ended")
 }

@@ -27,9 +27,11 @@
 //
 // Both collections are in the database that [NewStore] was given, best that of the locks.
 //
-//	settings    {_id: <name>, stopped: true, activeWindow: {start: "23:00", stop: "6:00"}}   operators write it
-//	singletons  {_id: <name>, kind, fence, rev, process, seen, state, begun, ended, next,    holders write it
-//	             rounds, failures, lastError, runFence, runs, answered; of slots also slot, attempt, missed;
+//	settings, which operators write
+//	            {_id: <name>, stopped: true, activeWindow: {start: "23:00", stop: "6:00"}}
+//	singletons, which holders write
+//	            {_id: <name>, kind, fence, rev, process, seen, state, begun, ended, next, rounds,
+//	             failures, lastError, runFence, runs, answered; of slots also slot, attempt, missed;
 //	             asks is raised by RunNow}
 //
 // To stop the rounds of a name from the next one on, in mongosh:

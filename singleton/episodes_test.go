@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,19 +19,18 @@ import (
 	"mongodlm/singleton"
 )
 
-// tick is a loop that notes when its rounds begin.
-func tick(every time.Duration, r *rounds) singleton.Loop {
-	return singleton.Loop{Name: "a", Every: every, Do: func(context.Context, *distlock.TryGuard) error {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.at = append(r.at, time.Now())
-		return nil
-	}}
-}
-
+// rounds are the times at which rounds begin.
 type rounds struct {
 	mu sync.Mutex // guards at
 	at []time.Time
+}
+
+// note is the work of a round that only notes itself.
+func (r *rounds) note(context.Context, *distlock.TryGuard) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.at = append(r.at, time.Now())
+	return nil
 }
 
 func (r *rounds) all() []time.Time {
@@ -44,59 +42,45 @@ func (r *rounds) all() []time.Time {
 // It tries to break: settings that cannot be understood are looked at again after 10 s at most,
 // however long they were wrong, by loops and by schedules.
 func TestRun_SettingsRepaired_RoundWithinTenSeconds(t *testing.T) {
-	for _, kind := range []singleton.Kind{singleton.KindLoop, singleton.KindSlots} {
-		t.Run(string(kind), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				w.settings("a", bson.E{Key: "stopped", Value: "yes"})
-				var r rounds
-				p := w.start(0)
-				l := tick(time.Minute, &r)
-				if kind == singleton.KindLoop {
-					p.loop(l)
-				} else {
-					p.slots(singleton.Slots{Name: "a", Schedule: singleton.Every(time.Minute),
-						Do: func(ctx context.Context, s singleton.Slot) error { return l.Do(ctx, s.Guard) }})
-				}
-				time.Sleep(10*time.Minute + 5*time.Second)
-				repaired := time.Now()
-				w.settings("a")
-				time.Sleep(time.Minute)
-				if at := r.all(); len(at) == 0 || at[0].Sub(repaired) > 10*time.Second {
-					t.Errorf("rounds at %v, the settings were repaired at %v", at, repaired)
-				}
-			})
-		})
-	}
+	each(t, "", func(t *testing.T, w *world, kind singleton.Kind) {
+		w.settings("a", e("stopped", "yes"))
+		var r rounds
+		w.start(0).runs(kind, time.Minute, r.note)
+		time.Sleep(10*time.Minute + 5*time.Second)
+		repaired := time.Now()
+		w.settings("a")
+		time.Sleep(time.Minute)
+		if at := r.all(); len(at) == 0 || at[0].Sub(repaired) > 10*time.Second {
+			t.Errorf("rounds at %v, the settings were repaired at %v", at, repaired)
+		}
+	})
 }
 
 // It tries to break: a server's clock that steps in the middle of a round, as with an election,
 // changes nothing of the interval of a loop.
 func TestRun_ServersClockStepsInARound_IntervalStays(t *testing.T) {
 	for name, by := range map[string]time.Duration{"back": -time.Hour, "ahead": time.Hour} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				var step atomic.Int64
-				w.store = singleton.NewMemoryStore(func() time.Time { return time.Now().Add(time.Duration(step.Load())) })
-				p := w.start(0)
-				var begun []time.Duration
-				p.loop(singleton.Loop{Name: "a", Every: time.Minute, Do: func(context.Context, *distlock.TryGuard) error {
-					begun = append(begun, time.Since(w.started).Truncate(time.Second))
-					if len(begun) == 2 {
-						step.Store(int64(by))
-					}
-					return nil
-				}})
-				time.Sleep(5*time.Minute + time.Second)
-				synctest.Wait()
-				for i, at := range begun {
-					if at != time.Duration(i)*time.Minute {
-						t.Fatalf("rounds began after %v", begun)
-					}
+		inBubbleSub(t, name, func(t *testing.T, w *world) {
+			step := w.steps()
+			p := w.start(0)
+			var begun []time.Duration
+			p.loop(looping(time.Minute, func(context.Context, *distlock.TryGuard) error {
+				begun = append(begun, time.Since(w.started).Truncate(time.Second))
+				if len(begun) == 2 {
+					step.Store(int64(by))
 				}
-				if len(begun) != 6 {
-					t.Errorf("rounds began after %v", begun)
+				return nil
+			}))
+			time.Sleep(5*time.Minute + time.Second)
+			synctest.Wait()
+			for i, at := range begun {
+				if at != time.Duration(i)*time.Minute {
+					t.Fatalf("rounds began after %v", begun)
 				}
-			})
+			}
+			if len(begun) != 6 {
+				t.Errorf("rounds began after %v", begun)
+			}
 		})
 	}
 }
@@ -105,28 +89,18 @@ func TestRun_ServersClockStepsInARound_IntervalStays(t *testing.T) {
 // store answers, not with the next round.
 func TestRun_EndNotAnswered_IsRecordedSoon(t *testing.T) {
 	for name, applied := range map[string]bool{"applied": true, "not applied": false} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				p := w.start(0)
-				lost := 0
-				p.loop(singleton.Loop{Name: "a", Every: time.Hour, Do: func(context.Context, *distlock.TryGuard) error {
-					p.store.set(func(_ context.Context, apply func() error) error {
-						if lost++; lost > 2 {
-							return apply()
-						}
-						if applied {
-							_ = apply()
-						}
-						return errors.New("no answer on purpose")
-					})
-					return errors.New("boom")
-				}})
-				time.Sleep(time.Minute)
-				if s := w.status(); s.State != singleton.Failed || s.Rounds != 1 || s.Failures != 1 || s.LastError != "boom" ||
-					!s.Next.Equal(w.started.Add(time.Hour)) {
-					t.Errorf("status %+v", s)
-				}
-			})
+		inBubbleSub(t, name, func(t *testing.T, w *world) {
+			p := w.start(0)
+			p.loop(looping(time.Hour, func(context.Context, *distlock.TryGuard) error {
+				p.store.lose(0, 2, applied)
+				return errors.New("boom")
+			}))
+			time.Sleep(time.Minute)
+			s := w.status()
+			if s.State != singleton.Failed || s.Rounds != 1 || s.Failures != 1 || s.LastError != "boom" ||
+				!s.Next.Equal(w.started.Add(time.Hour)) {
+				t.Errorf("status %+v", s)
+			}
 		})
 	}
 }
@@ -137,13 +111,14 @@ func TestRun_StoreSilent_LoggedOnce(t *testing.T) {
 		var log assert.Log
 		p := w.startWith(0, func(cfg *distlock.Config) { cfg.Logger = zerolog.New(&log) })
 		var r rounds
-		p.loop(tick(time.Minute, &r))
+		p.loop(looping(time.Minute, r.note))
 		time.Sleep(2*time.Minute + time.Second)
 		for episode := 1; episode <= 2; episode++ {
-			p.store.set(func(context.Context, func() error) error { return errors.New("no answer on purpose") })
+			p.store.set(silent)
 			time.Sleep(10 * time.Minute)
 			p.store.set(nil)
-			assert.Equal(t, strings.Count(log.String(), "no round begins"), episode, "%d lines after episode %d")
+			lines := strings.Count(log.String(), "no round begins")
+			assert.Equal(t, lines, episode, "%d lines after episode %d")
 			time.Sleep(3 * time.Minute)
 		}
 	})
@@ -153,18 +128,13 @@ func TestRun_StoreSilent_LoggedOnce(t *testing.T) {
 // first question is not answered.
 func TestRun_NameOfASchedule_RecordUntouched(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		doc := bson.D{{Key: "_id", Value: "a"}, {Key: "fence", Value: int64(0)}, {Key: "kind", Value: "slots"},
-			{Key: "seen", Value: time.Now()}}
+		doc := bson.D{e("_id", "a"), e("fence", int64(0)), e("kind", "slots"),
+			e("seen", time.Now())}
 		assert.Must(t, w.store.Put(singleton.RecordsCollection, doc))
-		p, n := w.start(0), 0
-		p.store.set(func(_ context.Context, apply func() error) error {
-			if n++; n == 1 {
-				return errors.New("no answer on purpose")
-			}
-			return apply()
-		})
-		err := singleton.Run(p.ctx, p.Manager, singleton.Loop{Name: "a", Store: p.store, Every: time.Second,
-			Do: func(context.Context, *distlock.TryGuard) error { p.stop(); return nil }})
+		p := w.start(0)
+		p.store.lose(0, 1, false)
+		stop := func(context.Context, *distlock.TryGuard) error { p.stop(); return nil }
+		err := <-p.runs(singleton.KindLoop, time.Second, stop)
 		if err == nil || w.status().Kind != singleton.KindSlots {
 			t.Errorf("Run: %v, the record is now a %s's", err, w.status().Kind)
 		}
@@ -174,29 +144,27 @@ func TestRun_NameOfASchedule_RecordUntouched(t *testing.T) {
 // It tries to break: BeginSlot returns when its context ends, whatever the store does.
 func TestBeginSlot_StoreHangs_ReturnsWithItsContext(t *testing.T) {
 	for hangs := range 3 {
-		t.Run(fmt.Sprint(hangs), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				p := w.start(0)
-				guard, err := p.Lock("a").Lock(t.Context())
-				assert.Must(t, err)
-				defer func() { _ = guard.Release() }()
-				n := 0
-				p.store.set(func(ctx context.Context, apply func() error) error {
-					if n++; n <= hangs {
-						return apply()
-					}
-					<-ctx.Done()
-					return ctx.Err()
-				})
-				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-				defer cancel()
-				begun := time.Now()
-				_, err = singleton.BeginSlot(ctx, p.Manager, guard, p.store, hourly)
-				wantErr(t, err, context.DeadlineExceeded)
-				if took := time.Since(begun); took > 100*time.Millisecond {
-					t.Errorf("it took %v", took)
+		inBubbleSub(t, fmt.Sprint(hangs), func(t *testing.T, w *world) {
+			p := w.start(0)
+			guard, err := p.Lock("a").Lock(t.Context())
+			assert.Must(t, err)
+			defer func() { _ = guard.Release() }()
+			n := 0
+			p.store.set(func(ctx context.Context, apply func() error) error {
+				if n++; n <= hangs {
+					return apply()
 				}
+				<-ctx.Done()
+				return ctx.Err()
 			})
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			begun := time.Now()
+			_, err = singleton.BeginSlot(ctx, p.Manager, guard, p.store, hourly)
+			wantErr(t, err, context.DeadlineExceeded)
+			if took := time.Since(begun); took > 100*time.Millisecond {
+				t.Errorf("it took %v", took)
+			}
 		})
 	}
 }
@@ -210,47 +178,38 @@ func TestRun_ShutdownWhileStoreFails_EndIsRecorded(t *testing.T) {
 		applied bool
 		state   singleton.State
 	}{
-		"twice": {2, false, singleton.Done}, "applied": {1, true, singleton.Done}, "for good": {99, false, singleton.Running},
+		"twice": {2, false, singleton.Done}, "applied": {1, true, singleton.Done},
+		"for good": {99, false, singleton.Running},
 	} {
-		for _, kind := range []singleton.Kind{singleton.KindLoop, singleton.KindSlots} {
-			t.Run(string(kind)+" "+name, func(t *testing.T) {
-				inBubble(t, func(t *testing.T, w *world) {
-					a := w.start(0)
-					do := func(ctx context.Context, _ *distlock.TryGuard) error {
-						a.stop()
-						failed := 0
-						a.store.set(func(_ context.Context, apply func() error) error {
-							if failed++; failed > c.fails {
-								return apply()
-							}
-							if c.applied {
-								_ = apply()
-							}
-							return errors.New("no answer on purpose")
-						})
-						return nil
-					}
-					if kind == singleton.KindLoop {
-						a.loop(singleton.Loop{Name: "a", Every: time.Hour, Turn: 1, Do: do})
-					} else {
-						a.slots(singleton.Slots{Name: "a", Schedule: singleton.Every(time.Hour), Rerun: true,
-							Do: func(ctx context.Context, s singleton.Slot) error { return do(ctx, s.Guard) }})
-						time.Sleep(time.Hour)
-					}
-					begun := time.Now()
-					a.ended.Wait()
-					if took := time.Since(begun); took > 20*time.Second {
-						t.Errorf("the shutdown took %v", took)
-					}
-					if s := w.status(); s.State != c.state {
-						t.Errorf("status %+v", s)
-					}
-					if _, err := a.Lock("a").TryLock(t.Context()); err != nil {
-						t.Errorf("the lock is not free: %v", err)
-					}
-				})
-			})
-		}
+		each(t, name, func(t *testing.T, w *world, kind singleton.Kind) {
+			a := w.start(0)
+			fail := func() { a.stop(); a.store.lose(0, c.fails, c.applied) }
+			if kind == singleton.KindLoop {
+				l := looping(time.Hour, func(context.Context, *distlock.TryGuard) error { fail(); return nil })
+				l.Turn = 1
+				a.loop(l)
+			} else {
+				s := slotting(time.Hour, func(context.Context, singleton.Slot) error { fail(); return nil })
+				s.Rerun = true
+				a.slots(s)
+				time.Sleep(time.Hour)
+			}
+			a.wantShutdown(t)
+			if s := w.status(); s.State != c.state {
+				t.Errorf("status %+v", s)
+			}
+			assert.NoErr(t, assert.Err(a.Lock("a").TryLock(t.Context())), "the lock is not free")
+		})
+	}
+}
+
+// wantShutdown waits until all that runs has ended, soon.
+func (p *process) wantShutdown(t *testing.T) {
+	t.Helper()
+	begun := time.Now()
+	p.ended.Wait()
+	if took := time.Since(begun); took > 20*time.Second {
+		t.Errorf("the shutdown took %v", took)
 	}
 }
 
@@ -258,17 +217,13 @@ func TestRun_ShutdownWhileStoreFails_EndIsRecorded(t *testing.T) {
 func TestRun_ShutdownAfterLongSilence_IsBounded(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(0)
-		p.loop(singleton.Loop{Name: "a", Every: time.Hour, Do: func(context.Context, *distlock.TryGuard) error {
+		p.loop(looping(time.Hour, func(context.Context, *distlock.TryGuard) error {
 			p.store.set(func(ctx context.Context, _ func() error) error { <-ctx.Done(); return ctx.Err() })
 			return nil
-		}})
+		}))
 		time.Sleep(10 * time.Minute)
 		p.stop()
-		begun := time.Now()
-		p.ended.Wait()
-		if took := time.Since(begun); took > 20*time.Second {
-			t.Errorf("the shutdown took %v", took)
-		}
+		p.wantShutdown(t)
 	})
 }
 
@@ -276,17 +231,11 @@ func TestRun_ShutdownAfterLongSilence_IsBounded(t *testing.T) {
 // round is recorded.
 func TestRun_TurnOver_EndIsRecordedFirst(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		p, failed := w.start(0), false
-		p.loop(singleton.Loop{Name: "a", Every: time.Hour, Turn: 1, Do: func(context.Context, *distlock.TryGuard) error {
-			p.store.set(func(_ context.Context, apply func() error) error {
-				if !failed {
-					failed = true
-					return errors.New("no answer on purpose")
-				}
-				return apply()
-			})
-			return nil
-		}})
+		p := w.start(0)
+		lose := sync.OnceFunc(func() { p.store.lose(0, 1, false) })
+		l := looping(time.Hour, func(context.Context, *distlock.TryGuard) error { lose(); return nil })
+		l.Turn = 1
+		p.loop(l)
 		time.Sleep(time.Minute)
 		if s := w.status(); s.State != singleton.Done || s.Rounds != 1 {
 			t.Errorf("status %+v", s)
@@ -299,7 +248,10 @@ func TestRun_EndlessIntervals_Refused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(0)
 		const endless = time.Duration(1<<63 - 1)
-		for _, l := range []singleton.Loop{{Every: endless / 5}, {Every: time.Second, Jitter: endless}, {Every: time.Second, BackOff: endless}} {
+		for _, l := range []singleton.Loop{
+			{Every: endless / 5}, {Every: time.Second, Jitter: endless},
+			{Every: time.Second, BackOff: endless},
+		} {
 			l.Name, l.Store = "a", p.store
 			l.Do = func(context.Context, *distlock.TryGuard) error { return errors.New("boom") }
 			wantErr(t, singleton.Run(p.ctx, p.Manager, l), singleton.ErrBadArgument)

@@ -8,6 +8,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
+func e(key string, value any) bson.E { return bson.E{Key: key, Value: value} }
+
 // number reads a whole number, of any type of number.
 func number(v bson.RawValue) (n int64, ok bool) {
 	switch v.Type {

@@ -119,11 +119,10 @@ func (l *Loop) pass(ctx context.Context, r *runner, t *tenure) (time.Duration, e
 	if ctx.Err() != nil || t.guard.Err() != nil {
 		return 0, nil
 	}
-	rec, err := r.change(t, Change{Rev: t.rec.rev, Dates: []string{"begun"}, Set: bson.D{
-		{Key: "state", Value: Running}, {Key: "runFence", Value: t.guard.Fence()},
-		{Key: "answered", Value: t.rec.asks}, r.beginning(t, time.Time{}, 0),
-	}})
-	if err != nil {
+	if err := r.change(t, bson.D{
+		e("state", Running), e("runFence", t.guard.Fence()),
+		e("answered", t.rec.asks), r.beginning(t, time.Time{}, 0),
+	}, "begun"); err != nil {
 		return 0, err
 	}
 	t.due = t.read.Mono + l.Every + l.jitter(r.clock)
@@ -135,9 +134,9 @@ func (l *Loop) pass(ctx context.Context, r *runner, t *tenure) (time.Duration, e
 	now = r.clock.Now().Mono
 	if err != nil {
 		r.log.Warn().Err(err).Int64("fence", t.guard.Fence()).Msg("round failed")
-		t.due = now + l.pause(rec.Failures) + l.jitter(r.clock)
+		t.due = now + l.pause(t.rec.Failures) + l.jitter(r.clock)
 	}
-	t.ending, t.open = ending(rec, err, r.now(t).Add(t.due-now), now-t.read.Mono), true
+	t.ending, t.open = ending(t.rec, err, r.now(t).Add(t.due-now), now-t.read.Mono), true
 	return 0, l.end(r, t)
 }
 
@@ -145,7 +144,7 @@ func (l *Loop) pass(ctx context.Context, r *runner, t *tenure) (time.Duration, e
 // was at the record.
 func (l *Loop) end(r *runner, t *tenure) (err error) {
 	if t.rec.State == Running && t.rec.runFence == t.guard.Fence() {
-		_, err = r.change(t, Change{Rev: t.rec.rev, Dates: []string{"ended"}, Set: t.ending})
+		err = r.change(t, t.ending, "ended")
 	}
 	t.open = err != nil
 	t.over = !t.open && t.rounds == l.Turn

@@ -13,7 +13,6 @@ import (
 
 	"mongodlm/distlock"
 	"mongodlm/internal/test/assert"
-	"mongodlm/internal/test/fault"
 	"mongodlm/singleton"
 )
 
@@ -27,12 +26,12 @@ func TestRun_FiveProcesses_OneRuns(t *testing.T) {
 		var ps []*process
 		for range 5 {
 			p := w.start(0)
-			p.loop(singleton.Loop{Name: "a", Every: time.Minute, Do: func(_ context.Context, g *distlock.TryGuard) error {
+			p.loop(looping(time.Minute, func(_ context.Context, g *distlock.TryGuard) error {
 				mu.Lock()
 				defer mu.Unlock()
 				begun, on[g.Process()] = append(begun, time.Now()), true
 				return nil
-			}})
+			}))
 			ps = append(ps, p)
 		}
 		time.Sleep(time.Minute + time.Second)
@@ -100,15 +99,15 @@ func TestRun_LostBeforeTheRound_NoRoundBegins(t *testing.T) {
 		p.store.set(func(_ context.Context, apply func() error) error {
 			err := apply()
 			if p.store.count() == 3 { // after the two of a new holder
-				p.locks.Set(func(_ context.Context, call fault.Call, _ func() error) error { return fault.Refused(call.Op) })
+				p.locks.Set(refused)
 				time.Sleep(takeoverTime)
 			}
 			return err
 		})
-		p.loop(singleton.Loop{Name: "a", Every: time.Minute, Do: func(_ context.Context, g *distlock.TryGuard) error {
+		p.loop(looping(time.Minute, func(_ context.Context, g *distlock.TryGuard) error {
 			t.Error("a round began: ", g.Err())
 			return nil
-		}})
+		}))
 		time.Sleep(takeoverTime + time.Minute)
 		if n := p.store.count(); n < 3 {
 			t.Errorf("%d commands to the store, want the settings asked", n)
@@ -174,12 +173,12 @@ func TestRun_Shutdown_Drains(t *testing.T) {
 				return nil
 			}})
 		time.Sleep(time.Second)
-		b.loop(singleton.Loop{Name: "a", Every: time.Minute, Do: func(context.Context, *distlock.TryGuard) error {
+		b.loop(looping(time.Minute, func(context.Context, *distlock.TryGuard) error {
 			if next.IsZero() {
 				next = time.Now()
 			}
 			return nil
-		}})
+		}))
 		a.stop()
 		a.ended.Wait()
 		time.Sleep(2 * time.Minute)
@@ -197,21 +196,21 @@ func TestRun_HolderCutOff_RoundEndsFirst(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(0), w.start(0)
 		var lost time.Time
-		a.loop(singleton.Loop{Name: "a", Every: time.Minute, Do: func(ctx context.Context, _ *distlock.TryGuard) error {
+		a.loop(looping(time.Minute, func(ctx context.Context, _ *distlock.TryGuard) error {
 			<-ctx.Done()
 			wantErr(t, context.Cause(ctx), distlock.ErrLockLost)
 			lost = time.Now()
 			return errors.New("from the old holder")
-		}})
+		}))
 		time.Sleep(time.Second)
 		var first time.Time
-		b.loop(singleton.Loop{Name: "a", Every: time.Minute, Do: func(context.Context, *distlock.TryGuard) error {
+		b.loop(looping(time.Minute, func(context.Context, *distlock.TryGuard) error {
 			if first.IsZero() {
 				first = time.Now()
 			}
 			return nil
-		}})
-		a.cut(func() time.Duration { return 20 * time.Minute }) // what it sends arrives when the next one holds
+		}))
+		a.cut(func() time.Duration { return 20 * time.Minute }) // so late the next one holds
 		time.Sleep(2 * takeoverTime)
 		a.heal()
 		time.Sleep(time.Minute)
@@ -231,8 +230,10 @@ func TestRun_Restart_KeepsTheInterval(t *testing.T) {
 		rounds := 0
 		for range 29 { // a restart a minute
 			p := w.start(0)
-			p.loop(singleton.Loop{Name: "a", Every: 10 * time.Minute,
-				Do: func(context.Context, *distlock.TryGuard) error { rounds++; return nil }})
+			p.loop(looping(10*time.Minute, func(context.Context, *distlock.TryGuard) error {
+				rounds++
+				return nil
+			}))
 			time.Sleep(time.Minute)
 			p.stop()
 			p.ended.Wait()
@@ -247,11 +248,11 @@ func TestRun_Settings_StopRounds(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) { // it is midnight
 		var r referee
 		p := w.start(5 * time.Hour) // whose own clock does not matter
-		p.loop(singleton.Loop{Name: "a", Every: time.Minute, Do: func(_ context.Context, g *distlock.TryGuard) error {
+		p.loop(looping(time.Minute, func(_ context.Context, g *distlock.TryGuard) error {
 			r.enter(g)
 			r.leave(g)
 			return nil
-		}})
+		}))
 		ran := func(for_ time.Duration) int {
 			before := r.count()
 			time.Sleep(for_)
@@ -265,16 +266,15 @@ func TestRun_Settings_StopRounds(t *testing.T) {
 			}
 		}
 		window := func(start, stop string) bson.E {
-			return bson.E{Key: "activeWindow",
-				Value: bson.D{{Key: "start", Value: start}, {Key: "stop", Value: stop}}}
+			return e("activeWindow", bson.D{e("start", start), e("stop", stop)})
 		}
 		time.Sleep(time.Second)
 		want("no settings", ran(10*time.Minute), 10)
-		w.settings("a", bson.E{Key: "stopped", Value: true})
+		w.settings("a", e("stopped", true))
 		if n := ran(10 * time.Minute); n != 0 || !w.status().Settings.Stopped {
 			t.Errorf("%d rounds while stopped, status %+v", n, w.status())
 		}
-		w.settings("a", bson.E{Key: "stopped", Value: "yes"})
+		w.settings("a", e("stopped", "yes"))
 		assert.Equal(t, ran(10*time.Minute), 0, "%d rounds with bad settings, want %d")
 		if s := w.status(); !strings.Contains(s.LastError, `"stopped"`) || s.SettingsErr == nil {
 			t.Errorf("status %+v", s)
@@ -284,7 +284,7 @@ func TestRun_Settings_StopRounds(t *testing.T) {
 		want("after the window", ran(10*time.Minute), 0)
 		w.settings("a", window("23:00", "00:55")) // over midnight
 		want("in the window over midnight", ran(10*time.Minute), 5)
-		w.settings("other", bson.E{Key: "stopped", Value: true})
+		w.settings("other", e("stopped", true))
 		w.settings("a")
 		want("no settings", ran(10*time.Minute), 10)
 		if s := w.status(); s.LastError != "" {
@@ -299,7 +299,7 @@ func TestRun_BadArguments_Refused(t *testing.T) {
 		p := w.start(0)
 		synctest.Wait() // the heartbeat has begun
 		before := p.locks.Total()
-		do := func(context.Context, *distlock.TryGuard) error { return nil }
+		do := nothing
 		good := func(change func(*singleton.Loop)) singleton.Loop {
 			l := singleton.Loop{Name: "a", Store: p.store, Every: time.Second, Do: do}
 			change(&l)
@@ -321,12 +321,13 @@ func TestRun_BadArguments_Refused(t *testing.T) {
 			}
 		}
 		var none context.Context
-		wantErr(t, singleton.Run(none, p.Manager, good(func(*singleton.Loop) {})), singleton.ErrBadArgument)
-		wantErr(t, singleton.Run(t.Context(), nil, good(func(*singleton.Loop) {})), singleton.ErrBadArgument)
-		_, err := singleton.List(t.Context(), nil)
-		wantErr(t, err, singleton.ErrBadArgument)
-		_, err = singleton.NewStore(nil)
-		wantErr(t, err, singleton.ErrBadArgument)
+		l := good(func(*singleton.Loop) {})
+		for _, err := range []error{
+			singleton.Run(none, p.Manager, l), singleton.Run(t.Context(), nil, l),
+			assert.Err(singleton.List(t.Context(), nil)), assert.Err(singleton.NewStore(nil)),
+		} {
+			wantErr(t, err, singleton.ErrBadArgument)
+		}
 		if n := p.locks.Total() - before; n != 0 || p.store.count() != 0 {
 			t.Errorf("%d and %d commands", n, p.store.count())
 		}
@@ -336,47 +337,35 @@ func TestRun_BadArguments_Refused(t *testing.T) {
 // What cannot be mended by waiting is returned: a record that is damaged or another's, a record
 // with a newer fence than the lock, a Manager that was closed.
 func TestRun_Hopeless_Returns(t *testing.T) {
-	loop := func(p *process) error {
-		return singleton.Run(p.ctx, p.Manager, singleton.Loop{Name: "a", Store: p.store, Every: time.Second,
-			Do: func(context.Context, *distlock.TryGuard) error { return nil }})
+	loop := func(p *process) error { return <-p.runs(singleton.KindLoop, time.Second, nothing) }
+	withRecord := func(name string, test func(t *testing.T, w *world, err error), fields ...bson.E) {
+		inBubbleSub(t, name, func(t *testing.T, w *world) {
+			doc := append(bson.D{e("_id", "a")}, fields...)
+			assert.Must(t, w.store.Put(singleton.RecordsCollection, doc))
+			test(t, w, loop(w.start(0)))
+		})
 	}
-	record := func(fields ...bson.E) bson.D { return append(bson.D{{Key: "_id", Value: "a"}}, fields...) }
-	t.Run("damaged", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			doc := record(bson.E{Key: "fence", Value: int64(0)}, bson.E{Key: "kind", Value: "loop"},
-				bson.E{Key: "begun", Value: "then"})
-			assert.Must(t, w.store.Put(singleton.RecordsCollection, doc))
-			var malformed *singleton.MalformedError
-			if err := loop(w.start(0)); !errors.As(err, &malformed) || malformed.Field != "begun" {
-				t.Errorf("Run: %v", err)
-			}
-			if list, err := singleton.List(t.Context(), w.store); err != nil || list[0].Err == nil ||
-				list[0].Name != "a" {
-				t.Errorf("List: %+v, %v", list, err)
-			}
-		})
-	})
-	t.Run("of a schedule", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			doc := record(bson.E{Key: "fence", Value: int64(0)}, bson.E{Key: "kind", Value: "slots"})
-			assert.Must(t, w.store.Put(singleton.RecordsCollection, doc))
-			if err := loop(w.start(0)); err == nil || !strings.Contains(err.Error(), "choose another name") {
-				t.Errorf("Run: %v", err)
-			}
-		})
-	})
-	t.Run("newer than the lock", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			doc := record(bson.E{Key: "fence", Value: int64(1) << 61}, bson.E{Key: "kind", Value: "loop"})
-			assert.Must(t, w.store.Put(singleton.RecordsCollection, doc))
-			wantErr(t, loop(w.start(0)), singleton.ErrStale)
-		})
-	})
-	t.Run("closed", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			p := w.start(0)
-			time.AfterFunc(time.Minute, func() { _ = p.Close(context.Background()) })
-			wantErr(t, loop(p), distlock.ErrClosed)
-		})
+	withRecord("damaged", func(t *testing.T, w *world, err error) {
+		var malformed *singleton.MalformedError
+		if !errors.As(err, &malformed) || malformed.Field != "begun" {
+			t.Errorf("Run: %v", err)
+		}
+		list, err := singleton.List(t.Context(), w.store)
+		if err != nil || list[0].Err == nil || list[0].Name != "a" {
+			t.Errorf("List: %+v, %v", list, err)
+		}
+	}, e("fence", int64(0)), e("kind", "loop"), e("begun", "then"))
+	withRecord("of a schedule", func(t *testing.T, _ *world, err error) {
+		if err == nil || !strings.Contains(err.Error(), "choose another name") {
+			t.Errorf("Run: %v", err)
+		}
+	}, e("fence", int64(0)), e("kind", "slots"))
+	withRecord("newer than the lock", func(t *testing.T, _ *world, err error) {
+		wantErr(t, err, singleton.ErrStale)
+	}, e("fence", int64(1)<<61), e("kind", "loop"))
+	inBubbleSub(t, "closed", func(t *testing.T, w *world) {
+		p := w.start(0)
+		time.AfterFunc(time.Minute, func() { _ = p.Close(context.Background()) })
+		wantErr(t, loop(p), distlock.ErrClosed)
 	})
 }

@@ -111,7 +111,7 @@ func (s *MemoryStore) Ask(ctx context.Context, name string, rev int64) error {
 	}
 	asks, _ := number(bson.Raw(raw).Lookup("asks"))
 	doc = slices.DeleteFunc(slices.Clone(doc), func(e bson.E) bool { return e.Key == "asks" })
-	s.records[name] = append(doc, bson.E{Key: "asks", Value: asks + 1})
+	s.records[name] = append(doc, e("asks", asks+1))
 	return nil
 }
 
@@ -145,7 +145,7 @@ func (s *MemoryStore) Change(ctx context.Context, c Change) (bson.Raw, error) {
 				return
 			}
 		}
-		doc = append(doc, bson.E{Key: field, Value: value})
+		doc = append(doc, e(field, value))
 	}
 	now := bson.NewDateTimeFromTime(s.now())
 	set("_id", c.Name)

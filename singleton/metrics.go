@@ -19,6 +19,7 @@ func (r *runner) beginRound() (over func(error)) {
 		r.told().Sampled(
 			metrics.Sample{Metric: metrics.Rounds, Labels: append([]string{outcome}, labels...), Value: 1},
 			metrics.Sample{Metric: metrics.RoundTime, Labels: labels, Value: (now.Mono - began).Seconds()},
-			metrics.Sample{Metric: metrics.LastRound, Labels: labels, Value: float64(now.Wall.UnixMilli()) / 1e3})
+			metrics.Sample{Metric: metrics.LastRound, Labels: labels,
+				Value: float64(now.Wall.UnixMilli()) / 1e3})
 	}
 }

@@ -32,13 +32,15 @@ func NewStore(db *mongo.Database) (Store, error) {
 		return nil, bad("the database is nil")
 	}
 	journaled := true
-	opts := options.Collection().SetReadConcern(readconcern.Majority()).SetReadPreference(readpref.Primary()).
+	opts := options.Collection().SetReadConcern(readconcern.Majority()).
+		SetReadPreference(readpref.Primary()).
 		SetWriteConcern(&writeconcern.WriteConcern{W: "majority", Journal: &journaled})
-	return &mongoStore{db.Collection(SettingsCollection, opts), db.Collection(RecordsCollection, opts)}, nil
+	return &mongoStore{settings: db.Collection(SettingsCollection, opts),
+		records: db.Collection(RecordsCollection, opts)}, nil
 }
 
 func (s *mongoStore) Settings(ctx context.Context, names ...string) (map[string]bson.Raw, error) {
-	raws, err := all(ctx, s.settings, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: names}}}})
+	raws, err := all(ctx, s.settings, bson.D{e("_id", bson.D{e("$in", names)})})
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +59,7 @@ func (s *mongoStore) Records(ctx context.Context) ([]bson.Raw, error) {
 
 func all(ctx context.Context, from *mongo.Collection, filter bson.D) (raws []bson.Raw, err error) {
 	ctx = mongo.NewSessionContext(ctx, nil) // no part of a transaction of the caller's
-	cursor, err := from.Find(ctx, filter, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}))
+	cursor, err := from.Find(ctx, filter, options.Find().SetSort(bson.D{e("_id", 1)}))
 	if err == nil {
 		err = cursor.All(ctx, &raws)
 	}
@@ -66,19 +68,19 @@ func all(ctx context.Context, from *mongo.Collection, filter bson.D) (raws []bso
 
 func (s *mongoStore) Change(ctx context.Context, c Change) (bson.Raw, error) {
 	ctx = mongo.NewSessionContext(ctx, nil)
-	filter := bson.D{{Key: "_id", Value: c.Name},
-		{Key: "fence", Value: bson.D{{Key: "$lte", Value: c.Fence}}}}
+	filter := bson.D{e("_id", c.Name),
+		e("fence", bson.D{e("$lte", c.Fence)})}
 	if c.Rev != 0 {
-		filter = append(filter, bson.E{Key: "rev", Value: c.Rev})
+		filter = append(filter, e("rev", c.Rev))
 	}
-	dates := bson.D{{Key: "seen", Value: true}}
+	dates := bson.D{e("seen", true)}
 	for _, field := range c.Dates {
-		dates = append(dates, bson.E{Key: field, Value: true})
+		dates = append(dates, e(field, true))
 	}
 	update := bson.D{
-		{Key: "$set", Value: append(bson.D{{Key: "fence", Value: c.Fence}}, c.Set...)},
-		{Key: "$inc", Value: bson.D{{Key: "rev", Value: int64(1)}}},
-		{Key: "$currentDate", Value: dates},
+		e("$set", append(bson.D{e("fence", c.Fence)}, c.Set...)),
+		e("$inc", bson.D{e("rev", int64(1))}),
+		e("$currentDate", dates),
 	}
 	opts := options.FindOneAndUpdate().SetReturnDocument(options.After).SetUpsert(c.Rev == 0)
 	for again := false; ; again = true {
@@ -101,8 +103,8 @@ func (s *mongoStore) Change(ctx context.Context, c Change) (bson.Raw, error) {
 
 func (s *mongoStore) Ask(ctx context.Context, name string, rev int64) error {
 	ctx = mongo.NewSessionContext(ctx, nil)
-	done, err := s.records.UpdateOne(ctx, bson.D{{Key: "_id", Value: name}, {Key: "rev", Value: rev}},
-		bson.D{{Key: "$inc", Value: bson.D{{Key: "asks", Value: int64(1)}}}})
+	done, err := s.records.UpdateOne(ctx, bson.D{e("_id", name), e("rev", rev)},
+		bson.D{e("$inc", bson.D{e("asks", int64(1))})})
 	if err == nil && done.MatchedCount == 0 {
 		return fmt.Errorf("%w: %q has not revision %d", ErrChanged, name, rev)
 	}

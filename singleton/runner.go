@@ -22,7 +22,7 @@ var locks = leading.Of[*distlock.DistributedLock, *distlock.TryGuard, *distlock.
 
 // Pauses.
 const (
-	lookAgain  = 10 * time.Second // between two looks at the settings while they stop the rounds, as mongos had it
+	lookAgain  = 10 * time.Second // between two looks at settings that stop the rounds, as in mongos
 	resync     = time.Minute      // after which a schedule asks the server for its clock again
 	firstPause = time.Second      // after a store that failed; it doubles
 	mostPause  = 30 * time.Second
@@ -173,8 +173,8 @@ func (r *runner) hold(ctx context.Context, t *tenure) (err error) {
 func hopeless(err error) bool {
 	var malformed *MalformedError
 	var denied *catalog.PrivilegeError
-	return errors.Is(err, ErrNeverFires) || errors.Is(err, ErrBadSchedule) || errors.As(err, &denied) ||
-		errors.As(err, &malformed) && !unreadable(err)
+	return errors.Is(err, ErrNeverFires) || errors.Is(err, ErrBadSchedule) ||
+		errors.As(err, &denied) || errors.As(err, &malformed) && !unreadable(err)
 }
 
 // unreadable says that the settings cannot be understood.
@@ -195,7 +195,7 @@ func (r *runner) note(t *tenure, err error) {
 		r.log.Warn().Err(err).Msg("no round begins")
 	}
 	if unreadable(err) && t.rec.LastError != text {
-		if _, err := r.change(t, Change{Rev: t.rec.rev, Set: bson.D{{Key: "lastError", Value: text}}}); err != nil {
+		if err := r.change(t, bson.D{e("lastError", text)}); err != nil {
 			t.entered = false // the next look does it
 		}
 	}
@@ -204,27 +204,26 @@ func (r *runner) note(t *tenure, err error) {
 // change changes the record by the guard's fence. It is bounded by CommandTimeout, and by nothing
 // else: the end of a round is recorded after its context has ended. The process that is not the
 // holder any more changes nothing.
-func (r *runner) change(t *tenure, c Change) (Status, error) {
-	return r.changeWithin(context.WithoutCancel(t.guard.Context()), t, c)
+func (r *runner) change(t *tenure, set bson.D, dates ...string) error {
+	return r.changeWithin(context.WithoutCancel(t.guard.Context()), t,
+		Change{Rev: t.rec.rev, Dates: dates, Set: set})
 }
 
-func (r *runner) changeWithin(ctx context.Context, t *tenure, c Change) (Status, error) {
+func (r *runner) changeWithin(ctx context.Context, t *tenure, c Change) error {
 	ctx, cancel := context.WithTimeout(ctx, r.manager.Config().CommandTimeout)
 	defer cancel()
 	c.Name, c.Fence = r.name, t.guard.Fence()
-	c.Set = append(bson.D{{Key: "kind", Value: r.kind}, {Key: "process", Value: t.guard.Process()}},
-		c.Set...)
+	c.Set = append(bson.D{e("kind", r.kind), e("process", t.guard.Process())}, c.Set...)
 	raw, err := r.store.Change(ctx, c)
 	if err != nil {
-		return Status{}, err
+		return err
 	}
 	read := r.clock.Now()
 	rec, err := parseRecord(raw)
-	if err != nil {
-		return rec, err
+	if err == nil {
+		t.rec, t.read, t.entered = rec, read, true
 	}
-	t.rec, t.read, t.entered = rec, read, true
-	return rec, nil
+	return err
 }
 
 // enter reads the record, and leaves the fence in it: from then on no earlier holder can change it.
@@ -233,21 +232,21 @@ func (r *runner) enter(ctx context.Context, t *tenure) error {
 	limited, cancel := context.WithTimeout(ctx, r.manager.Config().CommandTimeout)
 	defer cancel()
 	raw, err := r.store.Change(limited, Change{Name: r.name, Fence: t.guard.Fence(),
-		Set: bson.D{{Key: "process", Value: t.guard.Process()}}})
+		Set: bson.D{e("process", t.guard.Process())}})
 	if err != nil {
 		return err
 	}
 	t.read = r.clock.Now()
 	if raw.Lookup("kind").Type == 0 { // it is new
-		_, err = r.changeWithin(ctx, t, Change{})
-		return err
+		return r.changeWithin(ctx, t, Change{})
 	}
 	if t.rec, err = parseRecord(raw); err != nil {
 		return err
 	}
 	if t.rec.Kind != r.kind {
-		return &MalformedError{Collection: RecordsCollection, ID: r.name, Field: "kind", Problem: fmt.Sprintf(
-			"is %q, not %q: the name is another one's; choose another name", t.rec.Kind, r.kind)}
+		return &MalformedError{Collection: RecordsCollection, ID: r.name, Field: "kind",
+			Problem: fmt.Sprintf("is %q, not %q: the name is another one's; choose another name",
+				t.rec.Kind, r.kind)}
 	}
 	t.entered = true
 	return nil
@@ -264,7 +263,8 @@ func (r *runner) noteAhead(t *tenure) {
 	ahead := t.rec.Slot.Sub(r.now(t))
 	if was := r.ahead; ahead > resync && !was {
 		r.log.Warn().Time("slot", t.rec.Slot).Dur("ahead", ahead).
-			Str("repair", "if the server's clock is right, set slot of the record to the present and raise rev").
+			Str("repair", "if the server's clock is right, set slot of the record to the present "+
+				"and raise rev").
 			Msg("the latest slot is ahead of the server's clock")
 	}
 	r.ahead = ahead > resync
@@ -293,7 +293,8 @@ func (r *runner) may(ctx context.Context, t *tenure) (bool, error) {
 // work runs a round. Its context ends when the lock is lost, and when ctx has ended for the time to
 // drain. It returns when do does. A panic is an error. It has not begun if the lock was lost
 // between the answer that said so and here: then another holder may have begun the next one.
-func (r *runner) work(ctx context.Context, t *tenure, do func(context.Context) error) (began bool, err error) {
+func (r *runner) work(ctx context.Context, t *tenure, do func(context.Context) error) (
+	began bool, err error) {
 	defer locks.Use(t.guard)() // Close of the Manager does not give the lock away before do returns
 	if t.guard.Err() != nil {
 		return false, nil
@@ -325,9 +326,9 @@ func ending(rec Status, err error, next time.Time, took time.Duration) bson.D {
 		state, text, failures = Failed, catalog.Printable(err.Error(), 600), rec.Failures+1
 	}
 	set := bson.D{
-		{Key: "state", Value: state}, {Key: "lastError", Value: text},
-		{Key: "failures", Value: failures}, {Key: "rounds", Value: rec.Rounds + 1},
+		e("state", state), e("lastError", text),
+		e("failures", failures), e("rounds", rec.Rounds+1),
 		over(rec.Runs, state, text, took),
 	}
-	return append(set, bson.E{Key: "next", Value: bson.NewDateTimeFromTime(next)})
+	return append(set, e("next", bson.NewDateTimeFromTime(next)))
 }

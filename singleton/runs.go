@@ -91,9 +91,9 @@ type PastRun struct {
 
 // beginning is the field runs with a round that begins.
 func (r *runner) beginning(t *tenure, slot time.Time, attempt int) bson.E {
-	runs := append(interrupted(t.rec.Runs), PastRun{State: Running, Process: t.guard.Process(), Fence: t.guard.Fence(),
-		Slot: slot, Attempt: int64(attempt), Begun: r.now(t)})
-	return written(runs)
+	return written(append(interrupted(t.rec.Runs), PastRun{State: Running,
+		Process: t.guard.Process(), Fence: t.guard.Fence(), Slot: slot, Attempt: int64(attempt),
+		Begun: r.now(t)}))
 }
 
 // interrupted are the runs when the one that runs has no end.
@@ -110,7 +110,8 @@ func over(runs []PastRun, state State, text string, took time.Duration) bson.E {
 	runs = slices.Clone(runs)
 	if n := len(runs); n > 0 && runs[n-1].State == Running {
 		last := &runs[n-1]
-		last.State, last.Error, last.Took, last.Ended = state, catalog.Printable(text, 200), took, last.Begun.Add(took)
+		last.State, last.Error = state, catalog.Printable(text, 200)
+		last.Took, last.Ended = took, last.Begun.Add(took)
 	}
 	return written(runs)
 }
@@ -119,21 +120,21 @@ func over(runs []PastRun, state State, text string, took time.Duration) bson.E {
 func written(runs []PastRun) bson.E {
 	list := bson.A{}
 	for _, run := range runs[max(0, len(runs)-RunsKept):] {
-		doc := bson.D{{Key: "state", Value: run.State}, {Key: "process", Value: run.Process},
-			{Key: "fence", Value: run.Fence}, {Key: "begun", Value: run.Begun}}
+		doc := bson.D{e("state", run.State), e("process", run.Process),
+			e("fence", run.Fence), e("begun", run.Begun)}
 		if !run.Slot.IsZero() {
-			doc = append(doc, bson.E{Key: "slot", Value: run.Slot}, bson.E{Key: "attempt", Value: run.Attempt})
+			doc = append(doc, e("slot", run.Slot), e("attempt", run.Attempt))
 		}
 		if !run.Ended.IsZero() {
-			doc = append(doc, bson.E{Key: "ended", Value: run.Ended},
-				bson.E{Key: "tookMicros", Value: run.Took.Microseconds()})
+			doc = append(doc, e("ended", run.Ended),
+				e("tookMicros", run.Took.Microseconds()))
 		}
 		if run.Error != "" {
-			doc = append(doc, bson.E{Key: "error", Value: run.Error})
+			doc = append(doc, e("error", run.Error))
 		}
 		list = append(list, doc)
 	}
-	return bson.E{Key: "runs", Value: list}
+	return e("runs", list)
 }
 
 // runs reads them.
@@ -159,8 +160,9 @@ func (f fields) runs() (runs []PastRun) {
 			return nil
 		}
 		in := f.within(fmt.Sprintf("runs.%d", i), doc)
-		runs = append(runs, PastRun{State: State(in.text("state")), Process: in.text("process"), Fence: in.count("fence"),
-			Slot: in.date("slot"), Attempt: in.count("attempt"), Begun: in.date("begun"), Ended: in.date("ended"),
+		runs = append(runs, PastRun{State: State(in.text("state")), Process: in.text("process"),
+			Fence: in.count("fence"), Slot: in.date("slot"), Attempt: in.count("attempt"),
+			Begun: in.date("begun"), Ended: in.date("ended"),
 			Took: time.Duration(in.count("tookMicros")) * time.Microsecond, Error: in.text("error")})
 	}
 	return runs

@@ -20,13 +20,13 @@ func TestRunNow_FromAnotherProcess_OneRoundSoon(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var mu sync.Mutex
 		var begun []time.Time
-		loop := singleton.Loop{Name: "a", Every: 24 * time.Hour, Do: func(context.Context, *distlock.TryGuard) error {
+		loop := looping(24*time.Hour, func(context.Context, *distlock.TryGuard) error {
 			mu.Lock()
 			begun = append(begun, time.Now())
 			mu.Unlock()
 			time.Sleep(time.Second)
 			return nil
-		}}
+		})
 		for range 3 {
 			w.start(0).loop(loop)
 		}
@@ -64,7 +64,7 @@ func TestRunNow_WhileARoundRuns_FollowsIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var mu sync.Mutex
 		runs, most, total := 0, 0, 0
-		loop := singleton.Loop{Name: "a", Every: 24 * time.Hour, Do: func(ctx context.Context, _ *distlock.TryGuard) error {
+		loop := looping(24*time.Hour, func(ctx context.Context, _ *distlock.TryGuard) error {
 			mu.Lock()
 			runs++
 			total++
@@ -76,7 +76,7 @@ func TestRunNow_WhileARoundRuns_FollowsIt(t *testing.T) {
 			case <-ctx.Done():
 			}
 			return nil
-		}}
+		})
 		a := w.start(0)
 		a.loop(loop)
 		time.Sleep(time.Minute)
@@ -105,9 +105,10 @@ func TestRunNow_WhileARoundRuns_FollowsIt(t *testing.T) {
 		want(3)
 		time.Sleep(time.Hour)
 		want(3)
-		if s := w.status(); len(s.Runs) != 3 || s.Runs[1].State != singleton.Interrupted || s.Runs[2].State != singleton.Done ||
-			s.Runs[1].Process == s.Runs[2].Process || s.Runs[2].Took != 30*time.Minute {
-			t.Errorf("runs %+v", s.Runs)
+		past := w.status().Runs
+		if len(past) != 3 || past[1].State != singleton.Interrupted || past[2].State != singleton.Done ||
+			past[1].Process == past[2].Process || past[2].Took != 30*time.Minute {
+			t.Errorf("runs %+v", past)
 		}
 	})
 }
@@ -118,13 +119,12 @@ func TestRunNow_OfASchedule_IsASlotMore(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var mu sync.Mutex
 		var slots []time.Time
-		w.start(0).slots(singleton.Slots{Name: "a", Schedule: singleton.Every(6 * time.Hour),
-			Do: func(_ context.Context, s singleton.Slot) error {
-				mu.Lock()
-				defer mu.Unlock()
-				slots = append(slots, s.Time)
-				return nil
-			}})
+		w.start(0).slots(slotting(6*time.Hour, func(_ context.Context, s singleton.Slot) error {
+			mu.Lock()
+			defer mu.Unlock()
+			slots = append(slots, s.Time)
+			return nil
+		}))
 		ask := singleton.Slots{Name: "a", Store: w.store}
 		time.Sleep(7 * time.Hour)
 		asked := time.Now()
@@ -141,7 +141,9 @@ func TestRunNow_OfASchedule_IsASlotMore(t *testing.T) {
 		if len(slots) != 5 || slots[2].Sub(slots[0]) != 6*time.Hour {
 			t.Errorf("slots %v", slots)
 		}
-		if s := w.status(); s.Missed != 0 || len(s.Runs) != 5 || !s.Runs[4].Slot.Equal(slots[4]) || s.Runs[4].Attempt != 1 {
+		s := w.status()
+		if last := len(s.Runs) - 1; s.Missed != 0 || last != 4 || !s.Runs[4].Slot.Equal(slots[4]) ||
+			s.Runs[4].Attempt != 1 {
 			t.Errorf("status %+v", s)
 		}
 	})
@@ -150,7 +152,7 @@ func TestRunNow_OfASchedule_IsASlotMore(t *testing.T) {
 // What cannot be asked for is told: a name that nobody ever ran, one of another kind, and no name.
 func TestRunNow_NothingToAsk_SaysSo(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		w.start(0).loop(singleton.Loop{Name: "a", Every: time.Hour, Do: func(context.Context, *distlock.TryGuard) error { return nil }})
+		w.start(0).loop(singleton.Loop{Name: "a", Every: time.Hour, Do: nothing})
 		time.Sleep(time.Minute)
 		for err, want := range map[error]error{
 			singleton.Loop{Name: "b", Store: w.store}.RunNow(t.Context()):  singleton.ErrNeverRan,
@@ -186,21 +188,19 @@ func TestStatus_Runs_TheLatestTwenty(t *testing.T) {
 		}
 		for i, run := range s.Runs {
 			no := int(begun.Load()) - singleton.RunsKept + 1 + i
-			state, text := singleton.Done, ""
-			if no%2 == 0 {
-				state, text = singleton.Failed, fmt.Sprintf("error %d", no)
-			}
 			took := time.Duration(no) * time.Second
+			want := singleton.PastRun{State: singleton.Done, Process: p.Process(), Fence: s.Fence,
+				Begun: run.Begun, Ended: run.Begun.Add(took), Took: took}
+			if no%2 == 0 {
+				want.State, want.Error = singleton.Failed, fmt.Sprintf("error %d", no)
+			}
 			if i == singleton.RunsKept-1 {
 				if run.State != singleton.Running || !run.Ended.IsZero() || run.Took != 0 {
 					t.Errorf("the one that runs: %+v", run)
 				}
 				continue
 			}
-			if run.State != state || run.Error != text || run.Took != took || run.Ended.Sub(run.Begun) != took ||
-				run.Process != p.Process() || run.Fence != s.Fence {
-				t.Errorf("round %d: %+v", no, run)
-			}
+			assert.Equal(t, run, want, "%+v, want %+v")
 		}
 	})
 }

@@ -21,12 +21,11 @@ import (
 // silence. It is logged, once an episode, and what docs/singleton.md says repairs it.
 func TestRunSlots_ServersClockWasAhead_WarnsAndCanBeRepaired(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		var step atomic.Int64
-		w.store = singleton.NewMemoryStore(func() time.Time { return time.Now().Add(time.Duration(step.Load())) })
+		step := w.steps()
 		var j journal
 		var log assert.Log
 		p := w.startWith(0, func(c *distlock.Config) { c.Logger = zerolog.New(&log) })
-		p.slots(singleton.Slots{Name: "a", Schedule: singleton.Every(10 * time.Minute), Do: j.nothing})
+		p.slots(slotting(10*time.Minute, j.nothing))
 		time.Sleep(25 * time.Minute)
 		step.Store(int64(30 * 24 * time.Hour))
 		time.Sleep(2 * time.Minute)
@@ -34,8 +33,9 @@ func TestRunSlots_ServersClockWasAhead_WarnsAndCanBeRepaired(t *testing.T) {
 		time.Sleep(5 * time.Hour)
 		synctest.Wait()
 		const text = "the latest slot is ahead of the server's clock"
-		if n := strings.Count(log.String(), text); n != 1 || !strings.Contains(log.String(), "set slot of the record") {
-			t.Errorf("logged %d times: %s", n, log.String())
+		said := log.String()
+		if n := strings.Count(said, text); n != 1 || !strings.Contains(said, "set slot of the record") {
+			t.Errorf("logged %d times: %s", n, said)
 		}
 		begun := len(j.all())
 		raws := assert.Value(w.store.Records(t.Context()))(t)
@@ -65,42 +65,39 @@ func TestRunSlots_ServersClockWasAhead_WarnsAndCanBeRepaired(t *testing.T) {
 // by default, it is recorded as interrupted, and the schedule goes on.
 func TestRunSlots_SlotKills_EndsAfterMaxAttempts(t *testing.T) {
 	for most, want := range map[int]int32{0: 5, 1: 1, 3: 3} {
-		t.Run(fmt.Sprint("at most ", most), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				var attempts, later atomic.Int32
-				first := w.started.Add(2 * time.Hour)
-				for range 7 {
-					p := w.start(0)
-					p.slots(singleton.Slots{Name: "a", Schedule: singleton.Every(2 * time.Hour), Rerun: true, MaxAttempts: most,
-						Do: func(ctx context.Context, s singleton.Slot) error {
-							if s.Time.Equal(first) {
-								attempts.Add(1)
-								p.kill()
-								<-ctx.Done()
-							} else {
-								later.Add(1)
-							}
-							return nil
-						}})
-				}
-				time.Sleep(3*time.Hour + 50*time.Minute)
-				if s := w.status(); attempts.Load() != want || s.State != singleton.Interrupted || s.LastError == "" {
-					t.Errorf("MaxAttempts %d: begun %d times, %+v", most, attempts.Load(), s)
-				}
-				time.Sleep(time.Hour)
-				if later.Load() != 1 {
-					t.Errorf("MaxAttempts %d: the next slot was begun %d times", most, later.Load())
-				}
-			})
+		inBubbleSub(t, fmt.Sprint("at most ", most), func(t *testing.T, w *world) {
+			var attempts, later atomic.Int32
+			first := w.started.Add(2 * time.Hour)
+			for range 7 {
+				p := w.start(0)
+				p.slots(singleton.Slots{Name: "a", Schedule: singleton.Every(2 * time.Hour), Rerun: true,
+					MaxAttempts: most, Do: func(ctx context.Context, s singleton.Slot) error {
+						if s.Time.Equal(first) {
+							attempts.Add(1)
+							p.kill()
+							<-ctx.Done()
+						} else {
+							later.Add(1)
+						}
+						return nil
+					}})
+			}
+			time.Sleep(3*time.Hour + 50*time.Minute)
+			s := w.status()
+			if attempts.Load() != want || s.State != singleton.Interrupted || s.LastError == "" {
+				t.Errorf("MaxAttempts %d: begun %d times, %+v", most, attempts.Load(), s)
+			}
+			time.Sleep(time.Hour)
+			if later.Load() != 1 {
+				t.Errorf("MaxAttempts %d: the next slot was begun %d times", most, later.Load())
+			}
 		})
 	}
-	t.Run("negative", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, w *world) {
-			p := w.start(0)
-			err := singleton.RunSlots(t.Context(), p.Manager, singleton.Slots{Name: "a", Store: w.store, MaxAttempts: -1,
-				Schedule: singleton.Every(time.Hour), Do: func(context.Context, singleton.Slot) error { return nil }})
-			wantErr(t, err, singleton.ErrBadArgument)
-		})
+	inBubbleSub(t, "negative", func(t *testing.T, w *world) {
+		p := w.start(0)
+		s := slotting(time.Hour, (&journal{}).nothing)
+		s.Store, s.MaxAttempts = w.store, -1
+		wantErr(t, singleton.RunSlots(t.Context(), p.Manager, s), singleton.ErrBadArgument)
 	})
 }
 
@@ -114,22 +111,21 @@ func TestRunSlots_NewSchedule_MissesNothing(t *testing.T) {
 		{10 * time.Minute, "01:00 02:00 03:00 05:40 05:50 06:00"},
 		{time.Hour, "01:00 02:00 03:00 04:00 05:00 06:00"},
 	} {
-		t.Run("every hour, then every "+c.then.String(), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				var j journal
-				s := singleton.Slots{Name: "a", Schedule: singleton.Every(time.Hour), Do: j.nothing, Missed: singleton.RunAll}
-				a := w.start(0)
-				a.slots(s)
-				time.Sleep(3*time.Hour + 5*time.Minute)
-				a.stop()
-				a.ended.Wait()
-				time.Sleep(2*time.Hour + 26*time.Minute)
-				s.Schedule = singleton.Every(c.then)
-				w.start(0).slots(s)
-				time.Sleep(30 * time.Minute)
-				j.want(t, c.want)
-				assert.Equal(t, w.status().Missed, 0, "%d slots missed, want %d")
-			})
+		inBubbleSub(t, "every hour, then every "+c.then.String(), func(t *testing.T, w *world) {
+			var j journal
+			s := slotting(time.Hour, j.nothing)
+			s.Missed = singleton.RunAll
+			a := w.start(0)
+			a.slots(s)
+			time.Sleep(3*time.Hour + 5*time.Minute)
+			a.stop()
+			a.ended.Wait()
+			time.Sleep(2*time.Hour + 26*time.Minute)
+			s.Schedule = singleton.Every(c.then)
+			w.start(0).slots(s)
+			time.Sleep(30 * time.Minute)
+			j.want(t, c.want)
+			assert.Equal(t, w.status().Missed, 0, "%d slots missed, want %d")
 		})
 	}
 }

@@ -94,7 +94,7 @@ func (s Settings) MayRun(now time.Time) (ok bool, why string) {
 
 func (w Window) contains(now time.Time) bool {
 	hour, minute, second := now.Clock()
-	at := time.Duration(hour)*time.Hour + time.Duration(minute)*time.Minute + time.Duration(second)*time.Second
+	at := time.Duration((hour*60+minute)*60+second) * time.Second
 	if w.Start < w.Stop {
 		return w.Start <= at && at < w.Stop
 	}
@@ -103,6 +103,6 @@ func (w Window) contains(now time.Time) bool {
 
 // String is the window as "23:00-06:00".
 func (w Window) String() string {
-	at := func(d time.Duration) string { return fmt.Sprintf("%02d:%02d", int(d.Hours()), int(d.Minutes())%60) }
-	return at(w.Start) + "-" + at(w.Stop)
+	start, stop := int(w.Start.Minutes()), int(w.Stop.Minutes())
+	return fmt.Sprintf("%02d:%02d-%02d:%02d", start/60, start%60, stop/60, stop%60)
 }

@@ -15,10 +15,8 @@ import (
 func TestParseSettings(t *testing.T) {
 	t.Parallel()
 	window := func(start, stop any) bson.E {
-		return bson.E{Key: "activeWindow",
-			Value: bson.D{{Key: "start", Value: start}, {Key: "stop", Value: stop}}}
+		return e("activeWindow", bson.D{e("start", start), e("stop", stop)})
 	}
-	field := func(key string, value any) bson.E { return bson.E{Key: key, Value: value} }
 	for name, c := range map[string]struct {
 		doc     bson.D
 		stopped bool
@@ -26,21 +24,22 @@ func TestParseSettings(t *testing.T) {
 		field   string
 	}{
 		"nothing":           {doc: bson.D{}},
-		"stopped":           {doc: bson.D{field("stopped", true)}, stopped: true},
-		"not stopped":       {doc: bson.D{field("stopped", false), field("mode", "full")}},
-		"mode off":          {doc: bson.D{field("mode", "off")}, stopped: true},
-		"of MongoDB 3.4":    {doc: bson.D{field("mode", "autoSplitOnly")}, stopped: true},
+		"stopped":           {doc: bson.D{e("stopped", true)}, stopped: true},
+		"not stopped":       {doc: bson.D{e("stopped", false), e("mode", "full")}},
+		"mode off":          {doc: bson.D{e("mode", "off")}, stopped: true},
+		"of MongoDB 3.4":    {doc: bson.D{e("mode", "autoSplitOnly")}, stopped: true},
 		"window":            {doc: bson.D{window("6:00", "23:30")}, window: "06:00-23:30"},
-		"window and others": {doc: bson.D{field("chunksize", 64), window("23:00", "6:00")}, window: "23:00-06:00"},
-		"stopped is a text": {doc: bson.D{field("stopped", "true")}, field: "stopped"},
-		"unknown mode":      {doc: bson.D{field("mode", "sometimes")}, field: "mode"},
-		"window is a text":  {doc: bson.D{field("activeWindow", "6:00-7:00")}, field: "activeWindow"},
-		"no stop":           {doc: bson.D{field("activeWindow", bson.D{{Key: "start", Value: "6:00"}})}, field: "activeWindow.stop"},
+		"window and others": {doc: bson.D{e("x", 64), window("23:00", "6:00")}, window: "23:00-06:00"},
+		"stopped is a text": {doc: bson.D{e("stopped", "true")}, field: "stopped"},
+		"unknown mode":      {doc: bson.D{e("mode", "sometimes")}, field: "mode"},
+		"window is a text":  {doc: bson.D{e("activeWindow", "6:00-7:00")}, field: "activeWindow"},
+		"no stop": {doc: bson.D{e("activeWindow", bson.D{e("start", "6:00")})},
+			field: "activeWindow.stop"},
 		"start is a number": {doc: bson.D{window(6, "7:00")}, field: "activeWindow.start"},
 		"no such hour":      {doc: bson.D{window("6:00", "24:00")}, field: "activeWindow.stop"},
 		"no window":         {doc: bson.D{window("6:00", "06:00")}, field: "activeWindow.stop"},
 	} {
-		raw := assert.Value(bson.Marshal(append(bson.D{{Key: "_id", Value: "a"}}, c.doc...)))(t)
+		raw := assert.Value(bson.Marshal(append(bson.D{e("_id", "a")}, c.doc...)))(t)
 		s, err := singleton.ParseSettings(raw)
 		var malformed *singleton.MalformedError
 		if c.field != "" {
@@ -71,7 +70,9 @@ func TestSettings_MayRun_AtTheEdges(t *testing.T) {
 	t.Parallel()
 	day := singleton.Settings{Window: &singleton.Window{Start: 6 * time.Hour, Stop: 23 * time.Hour}}
 	night := singleton.Settings{Window: &singleton.Window{Start: 23 * time.Hour, Stop: 6 * time.Hour}}
-	for at, inDay := range map[string]bool{"05:59": false, "06:00": true, "22:59": true, "23:00": false, "00:00": false} {
+	for at, inDay := range map[string]bool{
+		"05:59": false, "06:00": true, "22:59": true, "23:00": false, "00:00": false,
+	} {
 		now := assert.Value(time.Parse("15:04", at))(t)
 		if ok, why := day.MayRun(now); ok != inDay || ok != (why == "") {
 			t.Errorf("day at %s: %v, %q", at, ok, why)

@@ -165,7 +165,8 @@ func (s *Slots) pass(ctx context.Context, r *runner, t *tenure) (time.Duration, 
 	if err != nil {
 		return 0, err
 	}
-	if now := r.now(t).UTC().Truncate(time.Millisecond); len(slots) == 0 && t.rec.asked() && now.After(t.rec.Slot) {
+	now := r.now(t).UTC().Truncate(time.Millisecond)
+	if len(slots) == 0 && t.rec.asked() && now.After(t.rec.Slot) {
 		slots = []time.Time{now}
 	}
 	if len(slots) == 0 {
@@ -184,10 +185,7 @@ func (s *Slots) pass(ctx context.Context, r *runner, t *tenure) (time.Duration, 
 // countFromNow lets slots count from now: those of this schedule before now never were.
 func (s *Slots) countFromNow(r *runner, t *tenure) error {
 	from := t.rec.seen
-	_, err := r.change(t, Change{Rev: t.rec.rev, Set: bson.D{
-		{Key: "slot", Value: from}, {Key: "next", Value: s.Schedule.Next(from.In(r.zone))},
-	}})
-	return err
+	return r.change(t, bson.D{e("slot", from), e("next", s.Schedule.Next(from.In(r.zone)))})
 }
 
 // most is how many of the slots that are due may be run.
@@ -214,12 +212,11 @@ func (s *Slots) unfinished(ctx context.Context, r *runner, t *tenure) (time.Dura
 	case !s.Rerun || rec.Attempt >= int64(s.MaxAttempts):
 		r.log.Warn().Time("slot", rec.Slot).Int64("fence", rec.runFence).Int64("attempt", rec.Attempt).
 			Msg("slot was interrupted")
-		_, err := r.change(t, Change{Rev: rec.rev, Set: bson.D{
-			{Key: "state", Value: Interrupted}, {Key: "failures", Value: rec.Failures + 1},
-			{Key: "lastError", Value: "the process died in the slot, or could not record its end"},
-			{Key: "next", Value: s.Schedule.Next(rec.Slot.In(r.zone))}, written(interrupted(rec.Runs)),
-		}})
-		return 0, err
+		return 0, r.change(t, bson.D{
+			e("state", Interrupted), e("failures", rec.Failures+1),
+			e("lastError", "the process died in the slot, or could not record its end"),
+			e("next", s.Schedule.Next(rec.Slot.In(r.zone))), written(interrupted(rec.Runs)),
+		})
 	}
 	if ok, err := r.may(t.guard.Context(), t); err != nil || !ok {
 		return lookAgain, err
@@ -236,8 +233,7 @@ func (s *Slots) begin(ctx context.Context, r *runner, t *tenure, slot Slot) erro
 	if slot.Missed > 0 {
 		r.log.Warn().Int("missed", slot.Missed).Time("slot", slot.Time).Msg("slots were missed")
 	}
-	_, err := r.change(t, Change{Rev: t.rec.rev, Dates: []string{"begun"},
-		Set: r.begun(t, slot.Time, slot.Attempt, slot.Missed)})
+	err := r.change(t, r.begun(t, slot.Time, slot.Attempt, slot.Missed), "begun")
 	if err != nil {
 		return err
 	}
@@ -260,8 +256,8 @@ func (s *Slots) run(ctx context.Context, r *runner, t *tenure, slot Slot) error 
 
 func (s *Slots) end(r *runner, t *tenure, ran outcome) error {
 	t.open = true
-	_, err := r.change(t, Change{Rev: t.rec.rev, Dates: []string{"ended"},
-		Set: ending(t.rec, ran.err, s.Schedule.Next(ran.slot.In(r.zone)), ran.took)})
+	next := s.Schedule.Next(ran.slot.In(r.zone))
+	err := r.change(t, ending(t.rec, ran.err, next, ran.took), "ended")
 	t.open = err != nil
 	return err
 }
@@ -269,9 +265,8 @@ func (s *Slots) end(r *runner, t *tenure, ran outcome) error {
 // skip moves the record on past slots that are not run.
 func (s *Slots) skip(r *runner, t *tenure, to time.Time, n int) error {
 	r.log.Warn().Int("missed", n).Time("slot", to).Msg("slots were missed")
-	_, err := r.change(t, Change{Rev: t.rec.rev, Set: bson.D{
-		{Key: "state", Value: Skipped}, {Key: "slot", Value: to}, {Key: "missed", Value: t.rec.Missed + int64(n)},
-		{Key: "next", Value: s.Schedule.Next(to.In(r.zone))},
-	}})
-	return err
+	return r.change(t, bson.D{
+		e("state", Skipped), e("slot", to), e("missed", t.rec.Missed+int64(n)),
+		e("next", s.Schedule.Next(to.In(r.zone))),
+	})
 }

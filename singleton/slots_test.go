@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,7 +31,7 @@ func TestRunSlots_ClocksHoursApart_EachSlotOnce(t *testing.T) {
 		var ps []*process
 		for i := range 5 {
 			p := w.start(time.Duration(i-2) * time.Hour)
-			p.slots(singleton.Slots{Name: "a", Schedule: singleton.Every(10 * time.Minute), Do: j.nothing})
+			p.slots(slotting(10*time.Minute, j.nothing))
 			ps = append(ps, p)
 		}
 		time.Sleep(30 * time.Minute)
@@ -56,7 +55,7 @@ func TestRunSlots_Commands(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var j journal
 		p := w.start(0)
-		p.slots(singleton.Slots{Name: "a", Schedule: singleton.Every(24 * time.Hour), Do: j.nothing})
+		p.slots(slotting(24*time.Hour, j.nothing))
 		time.Sleep(time.Hour + time.Second)
 		before := p.store.count()
 		time.Sleep(time.Hour)
@@ -76,35 +75,33 @@ func TestRunSlots_Commands(t *testing.T) {
 
 // What was missed while nobody ran is run once, skipped or run whole, as asked.
 func TestRunSlots_Missed_AsAsked(t *testing.T) {
+	type s = singleton.Slots
 	for name, c := range map[string]struct {
-		s    singleton.Slots
+		s    s
 		want string
 		lost int64
 	}{
-		"run once": {singleton.Slots{}, "00:10 01:00 01:10", 4},
-		"skip":     {singleton.Slots{Missed: singleton.Skip}, "00:10 01:10", 5},
-		"in grace": {singleton.Slots{Missed: singleton.Skip, Grace: 6 * time.Minute}, "00:10 01:00 01:10", 4},
-		"run all":  {singleton.Slots{Missed: singleton.RunAll}, "00:10 00:20 00:30 00:40 00:50 01:00 01:10", 0},
-		"all, at most 2": {singleton.Slots{Missed: singleton.RunAll, MostMissed: 2},
-			"00:10 00:50 01:00 01:10", 3},
+		"run once":       {s{}, "00:10 01:00 01:10", 4},
+		"skip":           {s{Missed: singleton.Skip}, "00:10 01:10", 5},
+		"in grace":       {s{Missed: singleton.Skip, Grace: 6 * time.Minute}, "00:10 01:00 01:10", 4},
+		"run all":        {s{Missed: singleton.RunAll}, "00:10 00:20 00:30 00:40 00:50 01:00 01:10", 0},
+		"all, at most 2": {s{Missed: singleton.RunAll, MostMissed: 2}, "00:10 00:50 01:00 01:10", 3},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				var j journal
-				c.s.Name, c.s.Schedule, c.s.Do = "a", singleton.Every(10*time.Minute), j.nothing
-				p := w.start(0)
-				p.slots(c.s)
-				time.Sleep(15 * time.Minute)
-				p.stop()
-				p.ended.Wait()
-				time.Sleep(50 * time.Minute)
-				w.start(0).slots(c.s)
-				time.Sleep(6 * time.Minute)
-				j.want(t, c.want)
-				if s := w.status(); s.Missed != c.lost {
-					t.Errorf("%d missed, want %d", s.Missed, c.lost)
-				}
-			})
+		inBubbleSub(t, name, func(t *testing.T, w *world) {
+			var j journal
+			c.s.Name, c.s.Schedule, c.s.Do = "a", singleton.Every(10*time.Minute), j.nothing
+			p := w.start(0)
+			p.slots(c.s)
+			time.Sleep(15 * time.Minute)
+			p.stop()
+			p.ended.Wait()
+			time.Sleep(50 * time.Minute)
+			w.start(0).slots(c.s)
+			time.Sleep(6 * time.Minute)
+			j.want(t, c.want)
+			if s := w.status(); s.Missed != c.lost {
+				t.Errorf("%d missed, want %d", s.Missed, c.lost)
+			}
 		})
 	}
 }
@@ -113,42 +110,40 @@ func TestRunSlots_Missed_AsAsked(t *testing.T) {
 // and the next attempt, as asked.
 func TestRunSlots_ProcessDies_InterruptedOrRerun(t *testing.T) {
 	for _, rerun := range []bool{false, true} {
-		t.Run(fmt.Sprintf("rerun %v", rerun), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				var j journal
-				a, b := w.start(0), w.start(0)
-				do := func(ctx context.Context, s singleton.Slot) error {
-					j.note(s)
-					if s.Guard.Process() == a.Process() {
-						<-ctx.Done() // it dies here
-					}
-					return nil
+		inBubbleSub(t, fmt.Sprintf("rerun %v", rerun), func(t *testing.T, w *world) {
+			var j journal
+			a, b := w.start(0), w.start(0)
+			do := func(ctx context.Context, s singleton.Slot) error {
+				j.note(s)
+				if s.Guard.Process() == a.Process() {
+					<-ctx.Done() // it dies here
 				}
-				s := singleton.Slots{Name: "a", Schedule: singleton.Every(time.Hour), Do: do, Rerun: rerun}
-				a.slots(s)
-				time.Sleep(time.Minute)
-				b.slots(s)
-				time.Sleep(time.Hour) // a minute into the slot
-				if s := w.status(); s.State != singleton.Running || s.Process != a.Process() {
-					t.Errorf("status %+v", s)
+				return nil
+			}
+			s := singleton.Slots{Name: "a", Schedule: singleton.Every(time.Hour), Do: do, Rerun: rerun}
+			a.slots(s)
+			time.Sleep(time.Minute)
+			b.slots(s)
+			time.Sleep(time.Hour) // a minute into the slot
+			if s := w.status(); s.State != singleton.Running || s.Process != a.Process() {
+				t.Errorf("status %+v", s)
+			}
+			a.kill()
+			time.Sleep(takeoverTime + time.Minute)
+			got, state := j.all(), w.status()
+			if !rerun {
+				j.want(t, "01:00")
+				if state.State != singleton.Interrupted || state.LastError == "" || state.Failures != 1 {
+					t.Errorf("status %+v", state)
 				}
-				a.kill()
-				time.Sleep(takeoverTime + time.Minute)
-				got, state := j.all(), w.status()
-				if !rerun {
-					j.want(t, "01:00")
-					if state.State != singleton.Interrupted || state.LastError == "" || state.Failures != 1 {
-						t.Errorf("status %+v", state)
-					}
-				} else if len(got) != 2 || got[1].slot.Attempt != 2 || got[1].fence <= got[0].fence ||
-					!got[1].slot.Time.Equal(got[0].slot.Time) || state.State != singleton.Done {
-					t.Errorf("slots %+v, status %+v", got, state)
-				}
-				time.Sleep(time.Hour)
-				if last := j.slots(); last[len(last)-1] != "02:00" {
-					t.Errorf("slots %v", last)
-				}
-			})
+			} else if len(got) != 2 || got[1].slot.Attempt != 2 || got[1].fence <= got[0].fence ||
+				!got[1].slot.Time.Equal(got[0].slot.Time) || state.State != singleton.Done {
+				t.Errorf("slots %+v, status %+v", got, state)
+			}
+			time.Sleep(time.Hour)
+			if last := j.slots(); last[len(last)-1] != "02:00" {
+				t.Errorf("slots %v", last)
+			}
 		})
 	}
 }
@@ -157,28 +152,17 @@ func TestRunSlots_ProcessDies_InterruptedOrRerun(t *testing.T) {
 // recorded as done.
 func TestRunSlots_AnswersLost_RunsOnce(t *testing.T) {
 	for lost := range 16 {
-		t.Run(fmt.Sprint(lost), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				var j journal
-				p := w.start(0)
-				p.slots(singleton.Slots{Name: "a", Schedule: singleton.Every(30 * time.Second), Do: j.nothing})
-				time.Sleep(20 * time.Second)
-				n := 0
-				p.store.set(func(_ context.Context, apply func() error) error {
-					if n++; n != lost/2+1 {
-						return apply()
-					}
-					if lost%2 == 0 {
-						_ = apply()
-					}
-					return errors.New("no answer on purpose")
-				})
-				time.Sleep(2 * time.Minute)
-				j.want(t, "00:00 00:01 00:01 00:02")
-				if s := w.status(); s.Rounds != 4 || s.State != singleton.Done || s.LastError != "" {
-					t.Errorf("status %+v", s)
-				}
-			})
+		inBubbleSub(t, fmt.Sprint(lost), func(t *testing.T, w *world) {
+			var j journal
+			p := w.start(0)
+			p.slots(slotting(30*time.Second, j.nothing))
+			time.Sleep(20 * time.Second)
+			p.store.lose(lost/2, 1, lost%2 == 0)
+			time.Sleep(2 * time.Minute)
+			j.want(t, "00:00 00:01 00:01 00:02")
+			if s := w.status(); s.Rounds != 4 || s.State != singleton.Done || s.LastError != "" {
+				t.Errorf("status %+v", s)
+			}
 		})
 	}
 }
@@ -187,36 +171,34 @@ func TestRunSlots_AnswersLost_RunsOnce(t *testing.T) {
 // its end. It changes nothing, and no slot is begun again.
 func TestRunSlots_OldHoldersWriteIsLate_ChangesNothing(t *testing.T) {
 	for _, field := range []string{"slot", "rounds"} {
-		t.Run(field, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				var j journal
-				s := singleton.Slots{Name: "a", Schedule: singleton.Every(10 * time.Minute), Do: j.nothing,
-					Missed: singleton.RunAll}
-				time.Sleep(time.Minute)
-				a, b := w.start(0), w.start(0)
-				arrived := w.started.Add(45*time.Minute + 30*time.Second)
-				a.store.keep = func(c singleton.Change) time.Duration {
-					has := slices.ContainsFunc(c.Set, func(e bson.E) bool { return e.Key == field })
-					if !has || time.Since(w.started) < 10*time.Minute {
-						return 0
-					}
-					a.kill()
-					return time.Until(arrived)
+		inBubbleSub(t, field, func(t *testing.T, w *world) {
+			var j journal
+			s := singleton.Slots{Name: "a", Schedule: singleton.Every(10 * time.Minute), Do: j.nothing,
+				Missed: singleton.RunAll}
+			time.Sleep(time.Minute)
+			a, b := w.start(0), w.start(0)
+			arrived := w.started.Add(45*time.Minute + 30*time.Second)
+			a.store.keep = func(c singleton.Change) time.Duration {
+				has := slices.ContainsFunc(c.Set, func(e bson.E) bool { return e.Key == field })
+				if !has || time.Since(w.started) < 10*time.Minute {
+					return 0
 				}
-				a.slots(s)
-				time.Sleep(time.Second)
-				b.slots(s)
-				time.Sleep(time.Until(arrived))
-				synctest.Wait()
-				before := w.status()
-				time.Sleep(14 * time.Minute)
-				after := w.status()
-				j.want(t, "00:10 00:20 00:30 00:40 00:50")
-				if before.Process != b.Process() || before.State != singleton.Done ||
-					after.Rounds <= before.Rounds {
-					t.Errorf("status %+v, then %+v", before, after)
-				}
-			})
+				a.kill()
+				return time.Until(arrived)
+			}
+			a.slots(s)
+			time.Sleep(time.Second)
+			b.slots(s)
+			time.Sleep(time.Until(arrived))
+			synctest.Wait()
+			before := w.status()
+			time.Sleep(14 * time.Minute)
+			after := w.status()
+			j.want(t, "00:10 00:20 00:30 00:40 00:50")
+			if before.Process != b.Process() || before.State != singleton.Done ||
+				after.Rounds <= before.Rounds {
+				t.Errorf("status %+v, then %+v", before, after)
+			}
 		})
 	}
 }
@@ -227,7 +209,7 @@ func TestRunSlots_FailsAndTakesLongAndStops(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var j journal
 		p := w.start(0)
-		p.slots(singleton.Slots{Name: "a", Schedule: singleton.Every(10 * time.Minute), Do: func(_ context.Context, s singleton.Slot) error {
+		p.slots(slotting(10*time.Minute, func(_ context.Context, s singleton.Slot) error {
 			j.note(s)
 			switch len(j.all()) {
 			case 1:
@@ -238,7 +220,7 @@ func TestRunSlots_FailsAndTakesLongAndStops(t *testing.T) {
 				time.Sleep(25 * time.Minute)
 			}
 			return nil
-		}})
+		}))
 		time.Sleep(15 * time.Minute)
 		if s := w.status(); s.State != singleton.Failed || s.LastError != "boom" {
 			t.Errorf("status %+v", s)
@@ -290,7 +272,9 @@ func TestRunSlots_BadSchedules_Refused(t *testing.T) {
 		wantErr(t, run(singleton.Slots{Schedule: singleton.Every(0)}), singleton.ErrNeverFires)
 		wantErr(t, run(singleton.Slots{}), singleton.ErrBadArgument)
 		every := singleton.Every(time.Hour)
-		for _, s := range []singleton.Slots{{Missed: 3}, {Grace: -1}, {MostMissed: -1}, {MostMissed: 10_001}} {
+		for _, s := range []singleton.Slots{
+			{Missed: 3}, {Grace: -1}, {MostMissed: -1}, {MostMissed: 10_001},
+		} {
 			s.Schedule = every
 			wantErr(t, run(s), singleton.ErrBadArgument)
 		}
@@ -310,18 +294,15 @@ func TestRunSlots_BadSchedules_Refused(t *testing.T) {
 func TestRunSlots_ServersClockSteps_NoSlotTwice(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var j journal
-		var step atomic.Int64 // minutes
-		w.store = singleton.NewMemoryStore(func() time.Time {
-			return time.Now().Add(time.Duration(step.Load()) * time.Minute)
-		})
+		step := w.steps()
 		p := w.start(0)
-		p.slots(singleton.Slots{Name: "a", Schedule: singleton.Every(10 * time.Minute), Do: j.nothing})
+		p.slots(slotting(10*time.Minute, j.nothing))
 		time.Sleep(35 * time.Minute)
 		synctest.Wait()
-		step.Store(-20)
+		step.Store(int64(-20 * time.Minute))
 		time.Sleep(30 * time.Minute) // 00:45 there
 		synctest.Wait()
-		step.Store(60)
+		step.Store(int64(time.Hour))
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		step.Store(0)
@@ -334,10 +315,10 @@ func TestRunSlots_ServersClockSteps_NoSlotTwice(t *testing.T) {
 func TestRunSlots_Shutdown_SlotIsDone(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(0)
-		p.slots(singleton.Slots{Name: "a", Schedule: singleton.Every(time.Minute), Do: func(ctx context.Context, _ singleton.Slot) error {
+		p.slots(slotting(time.Minute, func(ctx context.Context, _ singleton.Slot) error {
 			time.Sleep(20 * time.Second)
 			return ctx.Err()
-		}})
+		}))
 		time.Sleep(70 * time.Second)
 		p.stop()
 		p.ended.Wait()

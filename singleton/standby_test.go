@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"mongodlm/distlock"
 	"mongodlm/singleton"
 )
 
@@ -16,9 +15,8 @@ func TestRun_FollowersWait_NoLineStandsStill(t *testing.T) {
 		var ps []*process
 		for range 3 {
 			p := w.start(0)
-			p.loop(singleton.Loop{Name: "a", Every: time.Minute,
-				Do: func(context.Context, *distlock.TryGuard) error { return nil }})
-			p.slots(singleton.Slots{Name: "b", Schedule: singleton.Every(time.Minute),
+			p.runs(singleton.KindLoop, tenMinutes, nothing)
+			p.slots(singleton.Slots{Name: "b", Schedule: singleton.Every(tenMinutes),
 				Do: func(context.Context, singleton.Slot) error { return nil }})
 			ps = append(ps, p)
 		}
@@ -27,7 +25,7 @@ func TestRun_FollowersWait_NoLineStandsStill(t *testing.T) {
 		for _, p := range ps {
 			s := p.Stats()
 			if waiting += s.Waiting; s.OldestWait != 0 {
-				t.Errorf("a follower has waited for %v; that is no sign of a line that stands still", s.OldestWait)
+				t.Errorf("a follower has waited for %v, which says that a line stands still", s.OldestWait)
 			}
 		}
 		if waiting != 4 {

@@ -106,8 +106,9 @@ func parseRecord(raw bson.Raw) (Status, error) {
 		State: State(f.text("state")), Slot: f.date("slot"), Attempt: f.count("attempt"),
 		Begun: f.date("begun"), Ended: f.date("ended"), Next: f.date("next"),
 		Rounds: f.count("rounds"), Failures: f.count("failures"), Missed: f.count("missed"),
-		LastError: f.text("lastError"), rev: f.count("rev"), seen: f.date("seen"), runFence: f.count("runFence"),
-		asks: f.count("asks"), answered: f.count("answered"), Runs: f.runs(),
+		LastError: f.text("lastError"), rev: f.count("rev"), seen: f.date("seen"),
+		runFence: f.count("runFence"), asks: f.count("asks"), answered: f.count("answered"),
+		Runs: f.runs(),
 	}
 	if s.Kind != KindLoop && s.Kind != KindSlots {
 		f.fail("kind", "must be %q or %q, not %q", KindLoop, KindSlots, s.Kind)

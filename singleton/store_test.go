@@ -18,8 +18,7 @@ func TestMemoryStore_Conforms(t *testing.T) {
 	t.Parallel()
 	singletontest.Run(t, func(*testing.T) singletontest.Store {
 		s := singleton.NewMemoryStore(nil)
-		return singletontest.Store{Store: s, Put: func(_ context.Context, collection string, doc bson.D) error {
-			return s.Put(collection, doc)
-		}}
+		put := func(_ context.Context, in string, doc bson.D) error { return s.Put(in, doc) }
+		return singletontest.Store{Store: s, Put: put}
 	})
 }

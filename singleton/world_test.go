@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,6 +37,51 @@ func inBubble(t *testing.T, test func(t *testing.T, w *world)) {
 	})
 }
 
+func inBubbleSub(t *testing.T, name string, test func(t *testing.T, w *world)) {
+	t.Run(name, func(t *testing.T) { inBubble(t, test) })
+}
+
+func e(key string, value any) bson.E { return bson.E{Key: key, Value: value} }
+
+// work is what a round does.
+type work = func(context.Context, *distlock.TryGuard) error
+
+// nothing is the work of a round that has none.
+func nothing(context.Context, *distlock.TryGuard) error { return nil }
+
+// looping is a loop of that interval.
+func looping(every time.Duration, do work) singleton.Loop {
+	return singleton.Loop{Name: "a", Every: every, Do: do}
+}
+
+// slotting is a schedule of that interval.
+func slotting(every time.Duration, do func(context.Context, singleton.Slot) error) singleton.Slots {
+	return singleton.Slots{Name: "a", Schedule: singleton.Every(every), Do: do}
+}
+
+// each runs a test for loops and for schedules.
+func each(t *testing.T, name string, test func(t *testing.T, w *world, kind singleton.Kind)) {
+	for _, kind := range []singleton.Kind{singleton.KindLoop, singleton.KindSlots} {
+		inBubbleSub(t, string(kind)+" "+name, func(t *testing.T, w *world) { test(t, w, kind) })
+	}
+}
+
+// runs runs a loop or a schedule of that interval until the process stops, and returns its error.
+func (p *process) runs(kind singleton.Kind, every time.Duration, do work) <-chan error {
+	l := looping(every, do)
+	s := slotting(every, func(ctx context.Context, s singleton.Slot) error { return do(ctx, s.Guard) })
+	l.Store, s.Store = p.store, p.store
+	ended := make(chan error, 1)
+	p.ended.Go(func() {
+		if kind == singleton.KindLoop {
+			ended <- singleton.Run(p.ctx, p.Manager, l)
+		} else {
+			ended <- singleton.RunSlots(p.ctx, p.Manager, s)
+		}
+	})
+	return ended
+}
+
 // A process is a Manager with its ways to the server, and what runs on it.
 type process struct {
 	*distlock.Manager
@@ -46,6 +92,15 @@ type process struct {
 	ended sync.WaitGroup
 	stop  context.CancelFunc
 	ctx   context.Context
+}
+
+// steps gives the store a server's clock that is wrong by so much.
+func (w *world) steps() *atomic.Int64 {
+	var by atomic.Int64
+	w.store = singleton.NewMemoryStore(func() time.Time {
+		return time.Now().Add(time.Duration(by.Load()))
+	})
+	return &by
 }
 
 // start starts a process whose time of day is wrong by so much.
@@ -98,8 +153,38 @@ func (p *process) heal() {
 
 // kill cuts a process off for good, as SIGKILL would as far as others can see.
 func (p *process) kill() {
-	p.locks.Set(func(_ context.Context, call fault.Call, _ func() error) error { return fault.Refused(call.Op) })
-	p.store.set(func(context.Context, func() error) error { return errors.New("killed") })
+	p.locks.Set(refused)
+	p.store.set(silent)
+}
+
+// bury ends what a killed process still does that nobody sees: its lock is lost by then, and what
+// it sends is refused.
+func (p *process) bury() {
+	time.AfterFunc(2*takeoverTime, func() {
+		p.stop()
+		p.ended.Wait()
+		_ = p.Close(p.ctx)
+	})
+}
+
+func refused(_ context.Context, call fault.Call, _ func() error) error {
+	return fault.Refused(call.Op)
+}
+
+func silent(context.Context, func() error) error { return errors.New("no answer on purpose") }
+
+// lose leaves n commands without an answer after the first ones, whether they are applied or not.
+func (y *way) lose(first, n int, applied bool) {
+	sent := 0
+	y.set(func(ctx context.Context, apply func() error) error {
+		if sent++; sent <= first || sent > first+n {
+			return apply()
+		}
+		if applied {
+			_ = apply()
+		}
+		return silent(ctx, apply)
+	})
 }
 
 // A way is a process's way to the store.
@@ -107,7 +192,7 @@ type way struct {
 	singleton.Store
 	mu    sync.Mutex
 	hook  func(ctx context.Context, apply func() error) error
-	keep  func(c singleton.Change) time.Duration // by how much later a change arrives; zero: it is not kept
+	keep  func(c singleton.Change) time.Duration // how late a change arrives; zero: it is not kept
 	calls int
 }
 
@@ -135,7 +220,9 @@ func (y *way) do(ctx context.Context, apply func() error) error {
 }
 
 func (y *way) Settings(ctx context.Context, names ...string) (map[string]bson.Raw, error) {
-	return through(ctx, y, func() (map[string]bson.Raw, error) { return y.Store.Settings(ctx, names...) })
+	return through(ctx, y, func() (map[string]bson.Raw, error) {
+		return y.Store.Settings(ctx, names...)
+	})
 }
 
 func (y *way) Change(ctx context.Context, c singleton.Change) (bson.Raw, error) {
@@ -145,7 +232,9 @@ func (y *way) Change(ctx context.Context, c singleton.Change) (bson.Raw, error) 
 			return nil, errors.New("kept on purpose")
 		}
 	}
-	return through(ctx, y, func() (bson.Raw, error) { return y.Store.Change(context.WithoutCancel(ctx), c) })
+	return through(ctx, y, func() (bson.Raw, error) {
+		return y.Store.Change(context.WithoutCancel(ctx), c)
+	})
 }
 
 // through returns what run does if that is done before the hook returns.
@@ -179,7 +268,7 @@ func (p *process) slots(s singleton.Slots) {
 
 func (w *world) settings(name string, fields ...bson.E) {
 	w.t.Helper()
-	doc := append(bson.D{{Key: "_id", Value: name}}, fields...)
+	doc := append(bson.D{e("_id", name)}, fields...)
 	assert.Must(w.t, w.store.Put(singleton.SettingsCollection, doc))
 }
 
@@ -283,4 +372,4 @@ func (j *journal) want(t *testing.T, want string) {
 
 var wantErr = assert.Is
 
-func stopped(is bool) bson.E { return bson.E{Key: "stopped", Value: is} }
+func stopped(is bool) bson.E { return e("stopped", is) }

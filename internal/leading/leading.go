@@ -67,7 +67,9 @@ var provided any // a Seam; set while package distlock is initialized, and not c
 func Provide[Lock, Guard, Info any](s Seam[Lock, Guard, Info]) { provided = s }
 
 // Of returns what distlock has provided, for a package that imports it, and so comes after it.
-func Of[Lock, Guard, Info any]() Seam[Lock, Guard, Info] { return provided.(Seam[Lock, Guard, Info]) }
+func Of[Lock, Guard, Info any]() Seam[Lock, Guard, Info] {
+	return provided.(Seam[Lock, Guard, Info])
+}
 
 // Asked is the error of a function of the user, once it has been asked for its text and for all
 // that it wraps: one that panics then, as of a nil pointer, does so where panics are caught.

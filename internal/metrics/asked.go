@@ -65,7 +65,9 @@ func (a *Asked) All(ctx context.Context, names *Names) []Sample {
 func largest(all []Sample) []Sample {
 	var kept []Sample
 	for _, s := range all {
-		i := slices.IndexFunc(kept, func(k Sample) bool { return k.Metric == s.Metric && slices.Equal(k.Labels, s.Labels) })
+		i := slices.IndexFunc(kept, func(k Sample) bool {
+			return k.Metric == s.Metric && slices.Equal(k.Labels, s.Labels)
+		})
 		switch {
 		case i < 0:
 			kept = append(kept, s)

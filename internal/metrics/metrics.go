@@ -26,33 +26,41 @@ type Metric struct {
 	Asked      bool     // read when somebody asks, and not told
 }
 
+var roles = []string{"kind", "name"} // labels of an election, a loop or a schedule
+
 // What is told.
 var (
-	Leads = &Metric{Name: "distlock_leads", Kind: Gauge, Labels: []string{"kind", "name"},
-		Help: "1 while this process leads the election, or runs the loop or schedule; 0 while it stands by."}
-	Terms = &Metric{Name: "distlock_terms_total", Kind: Counter, Labels: []string{"kind", "name"},
+	Leads = &Metric{Name: "distlock_leads", Kind: Gauge, Labels: roles,
+		Help: "1 while this process leads the election, or runs the loop or schedule; " +
+			"0 while it stands by."}
+	Terms = &Metric{Name: "distlock_terms_total", Kind: Counter, Labels: roles,
 		Help: "Times that this process came to lead, or to run a loop or schedule."}
-	Begun = &Metric{Name: "distlock_rounds_begun_total", Kind: Counter, Labels: []string{"kind", "name"},
+	Begun = &Metric{Name: "distlock_rounds_begun_total", Kind: Counter, Labels: roles,
 		Help: "Rounds of loops and slots of schedules that began in this process."}
-	Rounds = &Metric{Name: "distlock_rounds_total", Kind: Counter, Labels: []string{"outcome", "kind", "name"},
-		Help: "Those that ended, by outcome.", Outcomes: []string{"done", "failed"}}
-	RoundTime = &Metric{Name: "distlock_round_seconds", Kind: Histogram, Labels: []string{"kind", "name"},
+	Rounds = &Metric{Name: "distlock_rounds_total", Kind: Counter,
+		Labels: []string{"outcome", "kind", "name"},
+		Help:   "Those that ended, by outcome.", Outcomes: []string{"done", "failed"}}
+	RoundTime = &Metric{Name: "distlock_round_seconds", Kind: Histogram, Labels: roles,
 		Help: "How long they took."}
-	LastRound = &Metric{Name: "distlock_round_ended_timestamp_seconds", Kind: Gauge, Labels: []string{"kind", "name"},
+	LastRound = &Metric{Name: "distlock_round_ended_timestamp_seconds", Kind: Gauge, Labels: roles,
 		Help: "When the last one ended in this process, since 1970."}
-	Attempts = &Metric{Name: "distlock_queue_attempts_total", Kind: Counter, Labels: []string{"outcome", "queue"},
-		Help:     "Rows whose claims ended in this process: done, to be tried again, dead, given back, or lost.",
+	Attempts = &Metric{Name: "distlock_queue_attempts_total", Kind: Counter,
+		Labels: []string{"outcome", "queue"},
+		Help: "Rows whose claims ended in this process: done, to be tried again, dead, given back, " +
+			"or lost.",
 		Outcomes: []string{"done", "retrying", "dead", "given_back", "lost"}}
-	HandlerTime = &Metric{Name: "distlock_queue_handler_seconds", Kind: Histogram, Labels: []string{"queue"},
-		Help: "How long handlers took."}
+	HandlerTime = &Metric{Name: "distlock_queue_handler_seconds", Kind: Histogram,
+		Labels: []string{"queue"}, Help: "How long handlers took."}
 )
 
 // What is asked.
 var (
-	Rows = &Metric{Name: "distlock_queue_rows", Kind: Gauge, Labels: []string{"state", "queue"}, Asked: true,
-		Help: "Rows by state, 10,000 at most; in one process of the queue."}
-	Oldest = &Metric{Name: "distlock_queue_oldest_seconds", Kind: Gauge, Labels: []string{"row", "queue"}, Asked: true,
-		Help: "Age of the first ready row, of the row that is the latest, and of the oldest that this process has claimed."}
+	Rows = &Metric{Name: "distlock_queue_rows", Kind: Gauge, Labels: []string{"state", "queue"},
+		Asked: true, Help: "Rows by state, 10,000 at most; in one process of the queue."}
+	Oldest = &Metric{Name: "distlock_queue_oldest_seconds", Kind: Gauge,
+		Labels: []string{"row", "queue"}, Asked: true,
+		Help: "Age of the first ready row, of the row that is the latest, and of the oldest that this " +
+			"process has claimed."}
 )
 
 // All are the metrics of this package.
@@ -61,7 +69,8 @@ var All = []*Metric{
 }
 
 // Buckets are the bounds of a histogram, in seconds.
-var Buckets = []float64{.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 14400}
+var Buckets = []float64{.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900,
+	3600, 14400}
 
 // MostNames is how many elections, loops, schedules and queues an adapter tells apart. The others
 // are together, without a name.

@@ -30,7 +30,8 @@ const (
 
 // Features are all of them.
 func Features() []Feature {
-	return []Feature{Locks, Lines, Transactions, History, Listings, Breaking, Pruning, Loops, Claims, Doctor}
+	return []Feature{Locks, Lines, Transactions, History, Listings, Breaking, Pruning, Loops, Claims,
+		Doctor}
 }
 
 // A Privilege is actions on one collection of the database, or on all where Collection is empty.
@@ -65,8 +66,9 @@ func needs(f Feature, rows string) []Privilege {
 	case History:
 		return []Privilege{{history, []string{"find", "insert", "remove", "createIndex"}}}
 	case Listings:
-		return []Privilege{{locks, []string{"find"}}, {pings, []string{"find"}}, {history, []string{"find"}},
-			{records, []string{"find"}}, {settings, []string{"find"}}}
+		find := []string{"find"}
+		return []Privilege{{locks, find}, {pings, find}, {history, find}, {records, find},
+			{settings, find}}
 	case Breaking:
 		return []Privilege{{locks, []string{"find", "update"}}, {pings, []string{"find"}}}
 	case Pruning:
@@ -74,8 +76,8 @@ func needs(f Feature, rows string) []Privilege {
 	case Loops:
 		return []Privilege{{settings, []string{"find"}}, {records, []string{"find", "insert", "update"}}}
 	case Claims:
-		return []Privilege{{rows, []string{"find", "insert", "update", "remove", "changeStream", "createIndex",
-			"listIndexes"}}}
+		return []Privilege{{rows, []string{"find", "insert", "update", "remove", "changeStream",
+			"createIndex", "listIndexes"}}}
 	case Doctor:
 		return []Privilege{{every, []string{"find", "insert", "update", "remove", "dropCollection"}}}
 	}
@@ -136,10 +138,9 @@ func Command(name, database string, privileges []Privilege) bson.D {
 		for _, action := range p.Actions {
 			actions = append(actions, action)
 		}
-		list = append(list, bson.D{
-			{Key: "resource", Value: bson.D{{Key: "db", Value: database}, {Key: "collection", Value: p.Collection}}},
-			{Key: "actions", Value: actions},
-		})
+		of := bson.D{{Key: "db", Value: database}, {Key: "collection", Value: p.Collection}}
+		list = append(list, bson.D{{Key: "resource", Value: of}, {Key: "actions", Value: actions}})
 	}
-	return bson.D{{Key: "createRole", Value: name}, {Key: "privileges", Value: list}, {Key: "roles", Value: bson.A{}}}
+	return bson.D{{Key: "createRole", Value: name}, {Key: "privileges", Value: list},
+		{Key: "roles", Value: bson.A{}}}
 }

@@ -27,7 +27,10 @@ func TestOf_WhatTheAdapterNames_IsGranted(t *testing.T) {
 	collections := map[string]string{"Locks": "locks", "Pings": "lockpings"}
 	found := 0
 	files := assert.Value(filepath.Glob("../../catalog/mongocatalog/*.go"))(t)
-	all := role.Of("", role.Locks, role.Lines, role.Transactions, role.History, role.Breaking, role.Pruning)
+	all := role.Of("", role.Locks, role.Lines, role.Transactions, role.History, role.Breaking,
+		role.Pruning)
+	inHistory := regexp.MustCompile(`onHistory\([^,]+, "([^"]+)"\)`)
+	actions := regexp.MustCompile(`(?:\bon\([^,]+, |actions = )"([^"]+)"`)
 	for _, file := range files {
 		text := assert.Value(os.ReadFile(file))(t)
 		for _, match := range named.FindAllSubmatch(text, -1) {
@@ -38,13 +41,13 @@ func TestOf_WhatTheAdapterNames_IsGranted(t *testing.T) {
 				}
 			}
 		}
-		for _, match := range regexp.MustCompile(`onHistory\([^,]+, "([^"]+)"\)`).FindAllSubmatch(text, -1) {
+		for _, match := range inHistory.FindAllSubmatch(text, -1) {
 			found++
 			if action := string(match[1]); !granted(all, "lockhistory", action) {
 				t.Errorf("%s: the role does not grant %s on lockhistory", file, action)
 			}
 		}
-		for _, match := range regexp.MustCompile(`(?:\bon\([^,]+, |actions = )"([^"]+)"`).FindAllSubmatch(text, -1) {
+		for _, match := range actions.FindAllSubmatch(text, -1) {
 			for action := range strings.SplitSeq(string(match[1]), ", ") {
 				if action != once && !slices.ContainsFunc(all, func(p role.Privilege) bool {
 					return slices.Contains(p.Actions, action)
@@ -97,10 +100,10 @@ func TestOf_Together_IsTheUnion(t *testing.T) {
 
 func TestParse_NamesWhatThereIs(t *testing.T) {
 	t.Parallel()
-	if got, err := role.Parse("locks, history"); err != nil || !slices.Equal(got, []role.Feature{role.Locks, role.History}) {
-		t.Errorf("got %q, %v", got, err)
-	}
-	if _, err := role.Parse("locks,everything"); err == nil || !strings.Contains(err.Error(), "transactions") {
+	got := assert.Value(role.Parse("locks, history"))(t)
+	assert.Slices(t, got, []role.Feature{role.Locks, role.History}, "got %q, want %q")
+	_, err := role.Parse("locks,everything")
+	if err == nil || !strings.Contains(err.Error(), "transactions") {
 		t.Errorf("got %v, want the features that there are", err)
 	}
 }

@@ -420,8 +420,8 @@ var all = []Mistake{
 		Package: "claim", Test: "TestChains_EarlierRowComesLater_TheBegunOneGoesFirst", Rule: "in the order"},
 	// Rounds that are asked for.
 	{Name: "a wish for a round is never answered", File: "singleton/loop.go",
-		Old:     `{Key: "answered", Value: t.rec.asks}`,
-		New:     `{Key: "answered", Value: t.rec.answered}`,
+		Old:     `e("answered", t.rec.asks)`,
+		New:     `e("answered", t.rec.answered)`,
 		Package: "singleton", Test: "TestRunNow_FromAnotherProcess_OneRoundSoon", Rule: "runs_test.go"},
 	{Name: "a wish for a round is heard when the next is due", File: "singleton/loop.go",
 		Old:     "if t.due > now && !t.rec.asked() {",

@@ -53,7 +53,8 @@ func ask(t *testing.T, s Store) {
 		assert.Must(t, s.Ask(t.Context(), "a", 1))
 	}
 	assert.Is(t, s.Ask(t.Context(), "a", 2), singleton.ErrChanged)
-	raw := change(t, s, singleton.Change{Name: "a", Fence: 1, Rev: 1, Set: bson.D{{Key: "state", Value: "done"}}})
+	set := bson.D{{Key: "state", Value: "done"}}
+	raw := change(t, s, singleton.Change{Name: "a", Fence: 1, Rev: 1, Set: set})
 	wantNumber(t, raw, "asks", 2)
 	wantNumber(t, raw, "rev", 2)
 	ended, cancel := context.WithCancel(t.Context())
