@@ -338,12 +338,7 @@ func (c *call) newGuard(ctx context.Context, lock catalog.Lock, proof string) (*
 	}
 	if lock.Fence < unseeded {
 		var err error
-		seed := transition.SeedFence{Session: c.request.Session, AtLeast: lock.When.UnixMilli()}
-		if lock, _, err = c.m.locks.Apply(ctx, seed); err != nil {
-			err = fmt.Errorf("raise the fence: %w", err)
-			if errors.Is(err, catalog.ErrUnknownOutcome) {
-				err = doubtful(err)
-			}
+		if lock, err = c.seedFence(ctx, lock); err != nil {
 			return fail(err)
 		}
 	}
@@ -398,6 +393,20 @@ func (c *call) newGuard(ctx context.Context, lock catalog.Lock, proof string) (*
 		c.tell(h)
 	}
 	return g, nil
+}
+
+// seedFence raises a fence that was counted up from nothing.
+func (c *call) seedFence(ctx context.Context, lock catalog.Lock) (catalog.Lock, error) {
+	seed := transition.SeedFence{Session: c.request.Session, AtLeast: lock.When.UnixMilli()}
+	lock, _, err := c.m.locks.Apply(ctx, seed)
+	if err == nil {
+		return lock, nil
+	}
+	err = fmt.Errorf("raise the fence: %w", err)
+	if errors.Is(err, catalog.ErrUnknownOutcome) {
+		err = doubtful(err)
+	}
+	return lock, err
 }
 
 // tell tells of the guard that this call has got.

@@ -166,34 +166,6 @@ func (e *ConfigError) Error() string {
 
 func (e *ConfigError) Is(target error) bool { return target == ErrConfig }
 
-// Limits of what a caller may pass.
-const (
-	maxName  = 1024 // bytes, like the others
-	maxWhy   = 1024
-	maxLabel = 128
-)
-
-func checkName(name string) error {
-	if name == "" {
-		return fmt.Errorf("%w: it is empty; give the lock a name", ErrBadName)
-	}
-	if problem := catalog.BadText(name, maxName); problem != "" {
-		return fmt.Errorf("%w: it %s", ErrBadName, problem)
-	}
-	return nil
-}
-
-// usable refuses a context with which nothing could be done.
-func usable(ctx context.Context) error {
-	if ctx == nil {
-		return fmt.Errorf("%w: the context is nil; pass context.Background()", ErrBadOption)
-	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return nil
-}
-
 func quoted(s string) string { return `"` + catalog.Printable(s, 200) + `"` }
 
 // acquiring words an error of an acquisition. A *PermitMismatchError names the lock itself.

@@ -12,6 +12,13 @@ import (
 	"mongodlm/internal/waitqueue"
 )
 
+// Limits of what a caller may pass.
+const (
+	maxName  = 1024 // bytes, like the others
+	maxWhy   = 1024
+	maxLabel = 128
+)
+
 // An Option adjusts one acquisition.
 type Option interface{ apply(*acquireOptions) }
 
@@ -127,4 +134,25 @@ func newAcquireOptions(opts []Option) (acquireOptions, error) {
 		}
 	}
 	return o, nil
+}
+
+func checkName(name string) error {
+	if name == "" {
+		return fmt.Errorf("%w: it is empty; give the lock a name", ErrBadName)
+	}
+	if problem := catalog.BadText(name, maxName); problem != "" {
+		return fmt.Errorf("%w: it %s", ErrBadName, problem)
+	}
+	return nil
+}
+
+// usable refuses a context with which nothing could be done.
+func usable(ctx context.Context) error {
+	if ctx == nil {
+		return fmt.Errorf("%w: the context is nil; pass context.Background()", ErrBadOption)
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return nil
 }

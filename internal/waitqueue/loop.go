@@ -350,24 +350,20 @@ func (l *loop) consider(ctx context.Context, ws []*Waiter, s contend.Scene) {
 		l.grantNext(ctx, ws, s.Name)
 		return
 	}
-	if last > 0 {
-		l.clear(ctx, ws, s, last)
-	}
-}
-
-// clear takes the dead among the first n out of the way, and looks again when another may be.
-func (l *loop) clear(ctx context.Context, ws []*Waiter, s contend.Scene, n int) {
-	for _, one := range s.Judged[:n] {
+	dead := false // among those before a waiter; another may be later
+	for _, one := range s.Judged[:max(last, 0)] {
+		own := one.Process == l.q.Process.Process()
 		_, leased := s.Lock.LeaseOf(one.TS) // a lease may run out although its process lives
 		switch {
-		case one.Dead() && (one.Renewal != 0 || one.Process != l.q.Process.Process()):
+		case one.Dead() && (one.Renewal != 0 || !own):
+			dead = true
 			l.soon(0)
-		case one.Process == l.q.Process.Process() && (!leased || one.Waits):
-		default:
+		case !own || leased && !one.Waits:
 			l.soon(one.Decision.Remaining)
 		}
 	}
-	if evicted, err := l.q.Judge.EvictDead(ctx, s, n); evicted > 0 || err != nil {
+	if dead {
+		_, err := l.q.Judge.EvictDead(ctx, s, last)
 		l.stepped(ctx, ws, err)
 	}
 }
