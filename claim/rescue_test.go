@@ -109,7 +109,8 @@ func TestRescue_OneAttempt_BegunOnceMore(t *testing.T) {
 // of one of them.
 func TestRescue_TwoFieldsOfOneCollection_EachHasItsRescuer(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		other := &world{w.World, t, memrows.New(), w.logs} // the same documents, by the other field
+		other := *w // the same documents, by the other field
+		other.rows = memrows.New()
 		w.add(0, 1)
 		other.add(0, 1)
 		work := atOnce

@@ -125,11 +125,11 @@ func (p *play) violated(rule, format string, args ...any) {
 func (p *play) look() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, row := range p.store.Claimed() {
+	p.store.EachClaimed(func(row *rows.Row) {
 		if !row.Mark.Waiting { // it was about to begin, at least
-			p.try(number(row), row.Mark.Fence)
+			p.try(number(*row), row.Mark.Fence)
 		}
-	}
+	})
 	if p.trace {
 		p.tell()
 	}

@@ -29,11 +29,13 @@ func (m *Memory) Dones(id bson.RawValue) int {
 	return m.done[rows.Key(id)]
 }
 
-// Claimed returns a copy of every row that is claimed.
-func (m *Memory) Claimed() []rows.Row {
+// EachClaimed tells of every row that is claimed, in no order.
+func (m *Memory) EachClaimed(tell func(*rows.Row)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return copies(byAge(m.claimed))
+	for r := range m.claimed {
+		tell(&r.Row)
+	}
 }
 
 // All returns a copy of every row, by age.
