@@ -40,7 +40,7 @@ func TestMetrics_RunAndServe_AreScraped(t *testing.T) {
 	says(t, served.String, "\n")
 	b := newBaseOf(t, strings.TrimSpace(served.String()))
 	out, ended := start(t.Context(), t, b.under("--metrics 0", "polite")...)
-	ready(t, out)
+	pid := ready(t, out)
 	for _, want := range []string{
 		`distlock_acquisitions_total{cause="",lock="job",outcome="acquired"} 1`, "distlock_held_locks 1",
 		`distlock_server_info{kind="ferretdb"`,
@@ -53,7 +53,7 @@ func TestMetrics_RunAndServe_AreScraped(t *testing.T) {
 		`configserver_commands_total{kind="write"}`) || strings.Contains(text, "configserver_clients 0") {
 		t.Errorf("serve shows:\n%s", text)
 	}
-	terminate(t, pidAfter(out.String(), "ready"))
+	terminate(t, pid)
 	await(t, ended).want(t, 7)
 	interrupt()
 	await(t, stopped).want(t, 0)
@@ -80,13 +80,13 @@ func TestMetrics_UI_IsScraped(t *testing.T) {
 	b.held("job", 1) // by a process without a ping
 	ctx, interrupt := context.WithCancel(t.Context())
 	out, ended := start(ctx, t, b.flags("ui", "--listen", "127.0.0.1:0", "--metrics", "0")...)
-	if text := scraped(t, out); !strings.Contains(text,
-		`distlock_store_held_locks{holder="no_ping"} 1`) {
+	text := scraped(t, out)
+	if !strings.Contains(text, `distlock_store_held_locks{holder="no_ping"} 1`) {
 		t.Errorf("it shows:\n%s", text)
 	}
 	interrupt()
-	if r := await(t, ended).want(t, 0, "distlock ui: metrics are at"); strings.Contains(r.errOut,
-		"distlock run") {
+	r := await(t, ended).want(t, 0, "distlock ui: metrics are at")
+	if strings.Contains(r.errOut, "distlock run") {
 		t.Errorf("it says %q", r.errOut)
 	}
 }

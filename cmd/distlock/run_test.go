@@ -161,24 +161,10 @@ func TestRun_Signal_IsForwarded(t *testing.T) {
 	b := newBase(t)
 	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		t.Run(s.String(), func(t *testing.T) {
-			words := self(t, append([]string{"distlock"}, b.under("", "polite")...)...)
-			cmd := exec.CommandContext(t.Context(), words[0], words[1:]...)
-			var out screen
-			cmd.Stdout, cmd.Stderr = &out, &out
-			assert.Must(t, cmd.Start())
-			ready(t, &out)
-			assert.Must(t, cmd.Process.Signal(s))
-			done := make(chan struct{})
-			go func() { // ends with the process, at the latest when the test's context does
-				defer close(done)
-				_ = cmd.Wait() // its code is looked at below
-			}()
-			select {
-			case <-done:
-			case <-timeout(t):
-				t.Fatal("the command does not end")
-			}
-			result{cmd.ProcessState.ExitCode(), out.String(), ""}.want(t, 7, "got "+s.String())
+			p := process(t, nil, b.under("", "polite")...)
+			p.pids(1)
+			p.signal(s)
+			p.wait().want(t, 7, "got "+s.String())
 		})
 	}
 	if b.lock("job").Held {

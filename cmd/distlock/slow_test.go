@@ -4,7 +4,7 @@ package main
 
 import (
 	"context"
-	"os/exec"
+	"syscall"
 	"testing"
 
 	"mongodlm/configserver"
@@ -18,25 +18,17 @@ func TestRun_ServerDied_SaysWhatItWaitsFor(t *testing.T) {
 	server := assert.Value(configserver.Start(t.Context(), configserver.Config{}))(t)
 	shut := func() { _ = server.Close(context.Background()) } // closing again does no harm
 	t.Cleanup(shut)
-	begin := func(flags ...string) (*exec.Cmd, *screen) {
+	begin := func(uri string, flags ...string) *program {
 		t.Helper()
-		args := append([]string{"distlock", "run", "job", "--uri", server.URI()}, flags...)
-		words := self(t, append(append(args, "--"), self(t, "polite")...)...)
-		cmd, out := exec.CommandContext(t.Context(), words[0], words[1:]...), &screen{}
-		cmd.Stdout, cmd.Stderr = out, out
-		assert.Must(t, cmd.Start())
-		t.Cleanup(func() {
-			_ = cmd.Process.Kill() // it would go on for long
-			_ = cmd.Wait()
-		})
-		return cmd, out
+		args := append([]string{"run", "job", "--uri", uri}, flags...)
+		return process(t, nil, append(append(args, "--"), self(t, "polite")...)...)
 	}
-	holds, ends := begin()
-	says(t, ends.String, "ready")
-	_, waits := begin("--wait", "-v", "--uri", server.URI()+"&serverSelectionTimeoutMS=2000")
-	says(t, waits.String, `waiting for "job": held by `)
+	holds := begin(server.URI())
+	holds.pids(1)
+	waits := begin(server.URI()+"&serverSelectionTimeoutMS=2000", "--wait", "-v")
+	says(t, waits.out.String, `waiting for "job": held by `)
 	shut()
-	terminate(t, holds.Process.Pid)
-	says(t, ends.String, "the command has ended with 7; waiting for 127.0.0.1")
-	says(t, waits.String, `waiting for "job": no server answers at 127.0.0.1`)
+	holds.signal(syscall.SIGTERM)
+	says(t, holds.out.String, "the command has ended with 7; waiting for 127.0.0.1")
+	says(t, waits.out.String, `waiting for "job": no server answers at 127.0.0.1`)
 }
