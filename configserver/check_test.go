@@ -64,9 +64,7 @@ func TestCheck_BareFerretDB_SeveralWinners(t *testing.T) {
 	}
 	socket, stop, err := configserver.StartBare(t.Context(), t.TempDir())
 	assert.Must(t, err)
-	t.Cleanup(func() {
-		assert.NoErr(t, stop())
-	})
+	t.Cleanup(func() { assert.NoErr(t, stop()) })
 	client := connect(t, "mongodb://"+url.PathEscape(socket)+"/")
 	var report configserver.Report
 	for range 20 { // a round may have one winner by chance: on a busy processor many do
@@ -122,9 +120,7 @@ func TestCheck_ContextEnds_ScratchIsDropped(t *testing.T) {
 	counted := &countdown{left: 40, do: cancel}
 	client, err := mongo.Connect(options.Client().ApplyURI(s.URI()).SetMonitor(counted.monitor()))
 	assert.Must(t, err)
-	defer func() {
-		assert.NoErr(t, client.Disconnect(context.WithoutCancel(ctx)))
-	}()
+	defer func() { assert.NoErr(t, client.Disconnect(context.WithoutCancel(ctx))) }()
 	if r, err := configserver.Check(ctx, client, configserver.CheckOptions{}); err == nil {
 		t.Errorf("a check whose context ended gives %v", r)
 	}

@@ -181,9 +181,7 @@ func (a arrival) answer(t *testing.T, document bson.D) {
 	t.Helper()
 	reply := message(t, 1000, document, 0)
 	copy(reply[8:12], a.frame[4:8])
-	if _, err := a.conn.Write(reply); err != nil {
-		t.Error(err)
-	}
+	assert.NoErr(t, assert.Err(a.conn.Write(reply)))
 	synctest.Wait()
 }
 

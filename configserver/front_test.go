@@ -139,9 +139,7 @@ func TestFront_BackendFails_ClosesTheClientAndGoesOn(t *testing.T) {
 			a.answer(t, okay)
 		},
 		"answers nonsense": func(t *testing.T, a arrival) {
-			if _, err := a.conn.Write(make([]byte, 16)); err != nil {
-				t.Error(err)
-			}
+			assert.NoErr(t, assert.Err(a.conn.Write(make([]byte, 16))))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -201,9 +199,7 @@ func TestFront_DamagedMessage_ClosesTheClient(t *testing.T) {
 	t.Run("cut short", func(t *testing.T) {
 		play(t, 10, func(s *stage) {
 			c := s.connect(false)
-			if _, err := c.Write(good[:len(good)-1]); err != nil {
-				t.Error(err)
-			}
+			assert.NoErr(t, assert.Err(c.Write(good[:len(good)-1])))
 			c.Close()
 			s.nothing()
 			assert.Equal(t, s.front.Clients(), 0, "%d clients are left, want %d")

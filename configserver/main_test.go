@@ -20,9 +20,7 @@ func TestMain(m *testing.M) { effort.Main(m) }
 func start(t testing.TB, cfg configserver.Config) *configserver.Server {
 	t.Helper()
 	s := assert.Value(configserver.Start(t.Context(), cfg))(t)
-	t.Cleanup(func() {
-		assert.NoErr(t, s.Close(context.WithoutCancel(t.Context())))
-	})
+	t.Cleanup(func() { assert.NoErr(t, s.Close(context.WithoutCancel(t.Context()))) })
 	return s
 }
 
@@ -30,9 +28,7 @@ func start(t testing.TB, cfg configserver.Config) *configserver.Server {
 func connect(t testing.TB, uri string) *mongo.Client {
 	t.Helper()
 	client := assert.Value(mongo.Connect(options.Client().ApplyURI(uri)))(t)
-	t.Cleanup(func() {
-		assert.NoErr(t, client.Disconnect(context.WithoutCancel(t.Context())))
-	})
+	t.Cleanup(func() { assert.NoErr(t, client.Disconnect(context.WithoutCancel(t.Context()))) })
 	return client
 }
 

@@ -235,19 +235,16 @@ func TestFront_WhatFerretDBCannot_Fails(t *testing.T) {
 	})
 	for name, try := range map[string]func() error{
 		"update with a pipeline": func() error {
-			_, err := c.UpdateOne(t.Context(), byID("a"), mongo.Pipeline{d("$set", d("state", 0))})
-			return err
+			return assert.Err(c.UpdateOne(t.Context(), byID("a"), mongo.Pipeline{d("$set", d("state", 0))}))
 		},
 		"$lookup": func() error {
-			_, err := c.Aggregate(t.Context(), mongo.Pipeline{lookup})
-			return err
+			return assert.Err(c.Aggregate(t.Context(), mongo.Pipeline{lookup}))
 		},
 		"$expr in a filter": func() error {
 			return c.FindOne(t.Context(), d("$expr", d("$gt", bson.A{"$state", 0}))).Err()
 		},
 		"change stream": func() error {
-			_, err := c.Watch(t.Context(), mongo.Pipeline{})
-			return err
+			return assert.Err(c.Watch(t.Context(), mongo.Pipeline{}))
 		},
 		"transaction": func() error {
 			s, err := client.StartSession()

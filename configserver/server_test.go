@@ -29,9 +29,7 @@ func TestServer_Restart_SameDir_KeepsDocuments(t *testing.T) {
 		if n, err := locks.CountDocuments(t.Context(), bson.D{}); err != nil || n != int64(run) {
 			t.Errorf("run %d finds %d documents, %v", run, n, err)
 		}
-		if _, err := locks.InsertOne(t.Context(), d("_id", run)); err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, assert.Err(locks.InsertOne(t.Context(), d("_id", run))))
 		assert.Must(t, s.Close(t.Context()))
 	}
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
@@ -48,9 +46,7 @@ func TestServer_TwoAtOnce_KeepApart(t *testing.T) {
 	}
 	for _, s := range []*configserver.Server{first, second} {
 		locks := connect(t, s.URI()).Database("config").Collection("locks")
-		if _, err := locks.InsertOne(t.Context(), byID("balancer")); err != nil {
-			t.Error(err)
-		}
+		assert.NoErr(t, assert.Err(locks.InsertOne(t.Context(), byID("balancer"))))
 	}
 }
 
@@ -118,9 +114,7 @@ func TestServer_Close_ConnectedClients_EndsThem(t *testing.T) {
 
 	var closers sync.WaitGroup
 	for range 4 {
-		closers.Go(func() {
-			assert.NoErr(t, s.Close(t.Context()))
-		})
+		closers.Go(func() { assert.NoErr(t, s.Close(t.Context())) })
 	}
 	closers.Wait()
 	if _, err := idle.Read(make([]byte, 1)); err == nil {

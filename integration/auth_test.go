@@ -28,9 +28,7 @@ func private(t *testing.T, opts mongodtest.Options) *mongodtest.Deployment {
 		t.Skip(err)
 	}
 	d := assert.Value(mongodtest.Start(t.Context(), p, opts))(t)
-	t.Cleanup(func() {
-		assert.NoErr(t, d.Close())
-	})
+	t.Cleanup(func() { assert.NoErr(t, d.Close()) })
 	return d
 }
 
@@ -45,7 +43,7 @@ func startSecured(t *testing.T, opts mongodtest.Options) *secured {
 	t.Helper()
 	opts.Auth = true
 	s := &secured{Deployment: private(t, opts), t: t}
-	s.root = privateClient(t, options.Client().ApplyURI(s.URI())) // the first user may be made by anybody here
+	s.root = privateClient(t, options.Client().ApplyURI(s.URI())) // anybody may make the first user
 	s.user("root", bson.D{field("role", "root"), field("db", "admin")})
 	s.root = privateClient(t, options.Client().ApplyURI(s.as("root")))
 	return s
@@ -63,7 +61,8 @@ func (s *secured) command(doc bson.D) {
 
 func (s *secured) user(name string, role bson.D) {
 	s.t.Helper()
-	s.command(bson.D{field("createUser", name), field("pwd", plainPassword), field("roles", bson.A{role})})
+	s.command(bson.D{field("createUser", name), field("pwd", plainPassword),
+		field("roles", bson.A{role})})
 }
 
 // withUsers starts a mongod with three users in database admin: root, one that may only read

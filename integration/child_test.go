@@ -129,7 +129,8 @@ func (c *child) do(ctx context.Context, o order, a *answer) (err error) {
 	case "release":
 		return c.guard.Release()
 	case "claim": // up to N rows of a collection
-		c.queue, err = claim.New[job](ctx, c.m, c.db.Collection(o.Name), claim.Config{Batch: o.N, InFlight: o.N})
+		cfg := claim.Config{Batch: o.N, InFlight: o.N}
+		c.queue, err = claim.New[job](ctx, c.m, c.db.Collection(o.Name), cfg)
 		if err == nil {
 			c.rows, err = c.queue.Claim(ctx, o.N)
 		}
@@ -148,7 +149,7 @@ func (c *child) do(ctx context.Context, o order, a *answer) (err error) {
 		if !o.Fenced {
 			return c.read(work.FindOne(ctx, byID(o.Name)), a)
 		}
-		filter, update, err := c.guard.Fenced(byID(o.Name), bson.D{field("$inc", bson.D{field("claims", 1)})})
+		filter, update, err := c.guard.Fenced(byID(o.Name), increase("claims", 1))
 		if err != nil {
 			return err
 		}
@@ -169,7 +170,7 @@ func (c *child) do(ctx context.Context, o order, a *answer) (err error) {
 		return err
 	case "transaction": // tells when it is inside, and goes on at the next order
 		return c.guard.InTransaction(ctx, func(ctx context.Context) error {
-			_, err := work.UpdateOne(ctx, byID(o.Name), bson.D{field("$inc", bson.D{field("n", int64(1000))})})
+			_, err := work.UpdateOne(ctx, byID(o.Name), increase("n", 1000))
 			c.say(answer{Do: "inside"})
 			var next order
 			return errors.Join(err, c.in.Decode(&next))
@@ -188,8 +189,12 @@ func (c *child) read(r *mongo.SingleResult, a *answer) error {
 	return nil
 }
 
+func increase(key string, by int64) bson.D {
+	return bson.D{field("$inc", bson.D{field(key, by)})}
+}
+
 func (c *child) increased() bson.D {
-	return bson.D{field("$set", bson.D{field("n", c.seen+1)})}
+	return set(field("n", c.seen+1))
 }
 
 // A relative is a child as its parent sees it.

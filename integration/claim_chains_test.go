@@ -12,7 +12,6 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"mongodlm/claim"
 	"mongodlm/internal/rows"
@@ -63,8 +62,8 @@ func (c *chains) handle(_ context.Context, row *claim.Row[job]) error {
 	return nil
 }
 
-// runChains has processes work on a queue of chains until all rows are done, and returns the commands an
-// item.
+// runChains has processes work on a queue of chains until all rows are done, and returns the
+// commands an item.
 func (w *world) runChains(t *testing.T, coll *mongo.Collection, n int, cfg claim.Config) float64 {
 	t.Helper()
 	c := &chains{busy: map[string]bool{}, last: map[string]int{}}
@@ -72,8 +71,8 @@ func (w *world) runChains(t *testing.T, coll *mongo.Collection, n int, cfg claim
 	cfg.Poll, cfg.Backoff = 100*time.Millisecond, 50*time.Millisecond
 	var q *claim.Queue[job]
 	for range 3 {
-		client := privateClient(t, options.Client().ApplyURI(w.d.uri).SetMonitor(sent.monitor()))
-		q = w.claims(t, w.patient(t), client.Database(coll.Database().Name()).Collection(coll.Name()), cfg)
+		db := w.client(t, &sent).Database(coll.Database().Name())
+		q = w.claims(t, w.patient(t), db.Collection(coll.Name()), cfg)
 		defer runs(t, q, c.handle)()
 	}
 	wantCounts(t, q, standstill, claim.Counts{Done: int64(n)})
@@ -105,8 +104,8 @@ func TestChains_ProcessesRace_InOrder(t *testing.T) {
 }
 
 // Where a unique index is not to be had New says so, and names Key: on the embedded server, which
-// knows no partial ones, and on a collection that is sharded by something else. One that is sharded by
-// Key has chains.
+// knows no partial ones, and on a collection that is sharded by something else. One that is sharded
+// by Key has chains.
 func TestChains_NewSaysSo(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("embedded", "sharded"), func(t *testing.T, w *world) {
@@ -137,7 +136,8 @@ func TestChains_NewSaysSo(t *testing.T) {
 		for _, batch := range []int{1, 10} {
 			coll := w.rowsOf(t, w.d.app)
 			shard(coll, bson.D{field("event", 1)})
-			split := bson.D{field("split", coll.Database().Name()+"."+coll.Name()), field("middle", bson.D{field("event", "e2")})}
+			split := bson.D{field("split", coll.Database().Name()+"."+coll.Name()),
+				field("middle", bson.D{field("event", "e2")})}
 			assert.Must(t, w.d.app.Database("admin").RunCommand(t.Context(), split).Err())
 			insert(t, coll, eventKeys(10, 6)...)
 			w.runChains(t, coll, 60, claim.Config{Key: "event", Workers: 4, Batch: batch})
@@ -145,20 +145,19 @@ func TestChains_NewSaysSo(t *testing.T) {
 	})
 }
 
-// What a hot key costs: the question for held keys reads index keys alone, and the claim that goes past
-// the rows behind one reads those and one more, in order, whatever was done before them, and does
-// not sort; also when a row has a list there.
+// What a hot key costs: the question for held keys reads index keys alone, and the claim that goes
+// past the rows behind one reads those and one more, in order, whatever was done before them, and
+// does not sort; also when a row has a list there.
 func TestChains_HotKey_Explained(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone"), func(t *testing.T, w *world) {
 		var sent tape
-		client := privateClient(t, options.Client().ApplyURI(w.d.uri).SetMonitor(sent.monitor()))
-		coll := w.rowsOf(t, client)
+		coll := w.rowsOf(t, w.client(t, &sent))
 		store := rows.NewMongo(coll, "claim", nil, nil).Keyed("event", false)
 		assert.Must(t, store.Prepare(t.Context()))
 		var docs []any
 		for i := range 2000 {
-			docs = append(docs, bson.D{field("_id", i), field("event", "old"), field("claim", bson.D{field("state", "done")})})
+			docs = append(docs, bson.D{field("_id", i), field("event", "old"), inState("done")})
 		}
 		for i := range 500 {
 			docs = append(docs, bson.D{field("_id", 2000+i), field("event", "hot")})
@@ -178,40 +177,41 @@ func TestChains_HotKey_Explained(t *testing.T) {
 			}
 		}
 		for i, command := range sent.take() {
-			var plan bson.Raw
-			err := coll.Database().RunCommand(t.Context(), bson.D{field("explain", command), field("verbosity", "executionStats")}).
-				Decode(&plan)
-			assert.Must(t, err)
-			stats, _ := plan.Lookup("executionStats").DocumentOK()
-			docs, keys := stats.Lookup("totalDocsExamined").AsInt64(), stats.Lookup("totalKeysExamined").AsInt64()
-			t.Logf("%v: %d documents, %d keys, %v ms", command[0], docs, keys, stats.Lookup("executionTimeMillis").AsInt64())
-			most := []int64{0, 502}[min(i, 1)]
-			if text := plan.String(); docs > most || keys > 510 || strings.Contains(text, `"SORT"`) || strings.Contains(text, "COLLSCAN") {
-				t.Errorf("%d documents, want at most %d, and %d keys, without sorting: %v", docs, most, keys, text[:min(len(text), 3000)])
+			plan := explained(t, coll.Database(), command)
+			stat := func(key string) int64 { return plan.Lookup("executionStats", key).AsInt64() }
+			docs, keys := stat("totalDocsExamined"), stat("totalKeysExamined")
+			t.Logf("%v: %d documents, %d keys, %v ms", command[0], docs, keys, stat("executionTimeMillis"))
+			most, text := []int64{0, 502}[min(i, 1)], plan.String()
+			if docs > most || keys > 510 || strings.Contains(text, `"SORT"`) ||
+				strings.Contains(text, "COLLSCAN") {
+				t.Errorf("%d documents, want at most %d, and %d keys, without sorting: %v", docs, most,
+					keys, text[:min(len(text), 3000)])
 			}
 		}
 	})
 }
 
-// It tries to break: what people do by hand leaves a key held by a row that has no right to it; and the
-// collection is dropped with its indexes. No chain stands still.
+// It tries to break: what people do by hand leaves a key held by a row that has no right to it; and
+// the collection is dropped with its indexes. No chain stands still.
 func TestChains_ByHand_NoChainStandsStill(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone", "replicaset"), func(t *testing.T, w *world) {
 		for _, batch := range []int{1, 5} {
 			coll := w.rowsOf(t, w.d.app)
-			cfg := claim.Config{Key: "event", Batch: batch, Poll: 50 * time.Millisecond, Filter: bson.D{field("kind", nil)}}
+			cfg := claim.Config{Key: "event", Batch: batch, Poll: 50 * time.Millisecond,
+				Filter: bson.D{field("kind", nil)}}
 			q := w.claims(t, w.patient(t), coll, cfg)
 			var docs []any
 			for i, mark := range []bson.D{
 				{field("state", "done")}, {field("state", "dead")}, {field("state", "what")},
 				{field("state", nil)}, {field("state", "ready")},
 			} {
-				first := bson.D{field("_id", 10*i), field("event", i), field("claim", append(mark, field("holds", "event")))}
+				row := func(n int) bson.D { return bson.D{field("_id", 10*i+n), field("event", i)} }
+				first := append(row(0), field("claim", append(mark, field("holds", "event"))))
 				if i > 2 {
 					first = append(first, field("kind", "another"))
 				}
-				docs = append(docs, first, bson.D{field("_id", 10*i+1), field("event", i)}, bson.D{field("_id", 10*i+2), field("event", i)})
+				docs = append(docs, first, row(1), row(2))
 			}
 			insert(t, coll, docs...)
 			var mu sync.Mutex

@@ -30,7 +30,7 @@ import (
 )
 
 var (
-	daemons    = flag.Int("daemons", 6, "how many processes TestClaim_Daemons starts; the queue's own number is 100")
+	daemons    = flag.Int("daemons", 6, "how many processes TestClaim_Daemons starts, at most 100")
 	daemonRows = flag.Int("daemonrows", 600, "how many rows they work on")
 	daemonKeys = flag.Int("daemonkeys", 30, "how many keys those have")
 	daemonRate = flag.Float64("daemonrate", 50, "how many rows become due in a second")
@@ -91,17 +91,19 @@ func TestDaemon(t *testing.T) {
 		CommandTimeout: s.Takeover / 5, Tuning: distlock.Tuning{MaxWatchGap: s.Takeover / 2},
 	}
 	m, err := distlock.New(t.Context(), cfg)
-	for errors.Is(err, distlock.ErrUnavailable) { // a hundred that start together are too many for some machines
+	for errors.Is(err, distlock.ErrUnavailable) { // a hundred at once are too many for some machines
 		m, err = distlock.New(t.Context(), cfg)
 	}
 	assert.Must(t, err)
-	q, err := claim.New[errand](t.Context(), m, client.Database(s.Database).Collection(s.Collection), errands)
+	coll := client.Database(s.Database).Collection(s.Collection)
+	q, err := claim.New[errand](t.Context(), m, coll, errands)
 	for errors.Is(err, context.DeadlineExceeded) {
-		q, err = claim.New[errand](t.Context(), m, client.Database(s.Database).Collection(s.Collection), errands)
+		q, err = claim.New[errand](t.Context(), m, coll, errands)
 	}
 	assert.Must(t, err)
 	write := func(row *claim.Row[errand], begun, failed bool) {
-		line, _ := json.Marshal(note{row.Doc.ID, row.Doc.Key, begun, failed, time.Now().UnixNano(), commands.Load()})
+		now, doc := time.Now().UnixNano(), row.Doc
+		line, _ := json.Marshal(note{doc.ID, doc.Key, begun, failed, now, commands.Load()})
 		_, _ = journal.Write(append(line, '\n')) // one write a line: a killed process leaves whole ones
 	}
 	ctx, end := context.WithCancel(t.Context())
@@ -119,25 +121,24 @@ func TestDaemon(t *testing.T) {
 	closing, done := context.WithTimeout(context.WithoutCancel(ctx), s.Closing)
 	defer done()
 	err = errors.Join(err, q.Close(closing))
-	if closed := m.Close(closing); !errors.Is(closed, distlock.ErrOutcomeUnknown) { // a slow server: it is told as it is
-		err = errors.Join(err, closed)
+	if closed := m.Close(closing); !errors.Is(closed, distlock.ErrOutcomeUnknown) {
+		err = errors.Join(err, closed) // what a slow server leaves unknown is told as it is
 	}
 	assert.Must(t, err)
 }
 
-// It tries to break, with real processes of which one is killed every second: a row is lost or is worked
-// on twice at a time, two rows of one key are, the order within a key, and a row before it is due.
+// It tries to break, with real processes of which one is killed every second: a row is lost or is
+// worked on twice at a time, two rows of one key are, the order within a key, and a row before it
+// is due.
 //
-// The whole of it: -daemons 100 -daemonrows 10000 -daemonkeys 500 -daemonrate 100; two processors want a
-// smaller rate.
+// The whole of it: -daemons 100 -daemonrows 10000 -daemonkeys 500 -daemonrate 100; two processors
+// want a smaller rate.
 func TestClaim_Daemons(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("replicaset", "uri"), func(t *testing.T, w *world) {
 		opts := options.Collection().SetWriteConcern(writeconcern.Majority())
 		coll := w.rowsOf(t, w.d.app).Database().Collection("errands_"+bson.NewObjectID().Hex(), opts)
-		t.Cleanup(func() {
-			assert.NoErr(t, coll.Drop(context.WithoutCancel(t.Context())))
-		})
+		t.Cleanup(func() { assert.NoErr(t, coll.Drop(context.WithoutCancel(t.Context()))) })
 		assert.Must(t, claim.CreateIndexes(t.Context(), coll, errands))
 		f := &fleet{t: t, w: w, coll: coll, dir: t.TempDir()}
 		for range *daemons {
@@ -149,9 +150,10 @@ func TestClaim_Daemons(t *testing.T) {
 		took := time.Since(begun)
 		f.end()
 		f.judge()
-		t.Logf("%d processes, %d rows, %d keys: %v; %d killed, %d handlers failed on purpose, %d rows repeated "+
-			"after a kill, %.2f commands an item, late by %v (median), %v (99 of 100)", *daemons, *daemonRows,
-			*daemonKeys, took.Round(time.Second), f.killed, f.failed, f.repeated,
+		t.Logf("%d processes, %d rows, %d keys: %v; %d killed, %d handlers failed on purpose, "+
+			"%d rows repeated after a kill, %.2f commands an item, late by %v (median), "+
+			"%v (99 of 100)", *daemons, *daemonRows, *daemonKeys, took.Round(time.Second), f.killed,
+			f.failed, f.repeated,
 			float64(f.commands)/float64(*daemonRows), f.late(50), f.late(99))
 	})
 }
@@ -212,7 +214,8 @@ func (f *fleet) plant(first time.Time) {
 	f.due = map[int]time.Time{}
 	var list []any
 	for i := range *daemonRows {
-		at := first.Add(time.Duration(float64(i) / *daemonRate * float64(time.Second))).Truncate(time.Millisecond)
+		after := time.Duration(float64(i) / *daemonRate * float64(time.Second))
+		at := first.Add(after).Truncate(time.Millisecond)
 		f.due[i] = at
 		list = append(list, errand{ID: i, Key: i % *daemonKeys, Due: at})
 	}
@@ -220,9 +223,10 @@ func (f *fleet) plant(first time.Time) {
 	assert.Value(f.coll.InsertMany(f.t.Context(), list))(f.t)
 }
 
-// killUntilDone kills a process, and starts another, until all rows are done: one a second of twenty or
-// more, fewer of fewer, since a process that is to rescue rows has to see its first half minute. While no
-// row is done, as on a machine on which processes are slow to start, it is one in each takeover time.
+// killUntilDone kills a process, and starts another, until all rows are done: one a second of
+// twenty or more, fewer of fewer, since a process that is to rescue rows has to see its first half
+// minute. While no row is done, as on a machine on which processes are slow to start, it is one in
+// each takeover time.
 func (f *fleet) killUntilDone() {
 	every := time.Second * time.Duration(max(1, 20 / *daemons))
 	var last claim.Counts
@@ -299,7 +303,8 @@ func (f *fleet) judge() {
 			}
 			a := handlings[i-1]
 			if b.from < a.until {
-				f.t.Errorf("key %d: row %d begins %v before row %d ends", key, b.row, time.Duration(a.until-b.from), a.row)
+				f.t.Errorf("key %d: row %d begins %v before row %d ends", key, b.row,
+					time.Duration(a.until-b.from), a.row)
 			}
 			if b.row < a.row || b.row > a.row && !a.done {
 				f.t.Errorf("key %d: row %d after row %d, done: %v", key, b.row, a.row, a.done)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"mongodlm/claim"
 	"mongodlm/internal/clock"
@@ -49,8 +48,8 @@ func TestClaim_Due_ClocksAnHourApart(t *testing.T) {
 		given, late := map[int]int{}, []time.Duration{}
 		for _, wrong := range []time.Duration{-time.Hour, 0, time.Hour} {
 			t := timed{t, clock.With(t.Context(), locktest.WrongClock(wrong))}
-			q := w.claims(t, w.patient(t), coll, claim.Config{Due: "execute_at", Filter: bson.D{field("locked", false)},
-				Workers: 4, Batch: 10})
+			q := w.claims(t, w.patient(t), coll, claim.Config{Due: "execute_at",
+				Filter: bson.D{field("locked", false)}, Workers: 4, Batch: 10})
 			t.Cleanup(runs(t, q, func(_ context.Context, row *claim.Row[job]) error {
 				now := w.now(t)
 				mu.Lock()
@@ -83,8 +82,7 @@ func TestClaim_Due_ByIndex(t *testing.T) {
 			t.Skip("it reads whole collections")
 		}
 		var sent tape
-		client := privateClient(t, options.Client().ApplyURI(w.d.uri).SetMonitor(sent.monitor()))
-		coll := w.rowsOf(t, client)
+		coll := w.rowsOf(t, w.client(t, &sent))
 		now := w.now(t)
 		var docs []any
 		for i := range 2000 {
@@ -98,20 +96,15 @@ func TestClaim_Due_ByIndex(t *testing.T) {
 		for _, n := range []int{1, 5, 50, 1} { // of a thousand that are due
 			assert.Value(q.Claim(t.Context(), n))(t)
 		}
-		if _, err := rows.NewMongo(coll, "claim", bson.D{field("locked", false)}, bson.D{field("n", -1)}).
-			Due("execute_at").Later(t.Context(), now, 10); err != nil {
-			t.Fatal(err)
-		}
+		assert.Value(rows.NewMongo(coll, "claim", bson.D{field("locked", false)}, bson.D{field("n", -1)}).
+			Due("execute_at").Later(t.Context(), now, 10))(t)
 		for _, command := range sent.take() {
 			if command[0].Value.(bson.RawValue).StringValue() != coll.Name() ||
 				command[0].Key != "find" && command[0].Key != "findAndModify" ||
 				bsonText(command) == "" {
 				continue
 			}
-			var plan bson.Raw
-			err := coll.Database().RunCommand(t.Context(), bson.D{field("explain", command),
-				field("verbosity", "executionStats")}).Decode(&plan)
-			assert.Must(t, err)
+			plan := explained(t, coll.Database(), command)
 			won, _, _ := strings.Cut(plan.String(), `"rejectedPlans"`)
 			read, _ := plan.Lookup("executionStats", "totalDocsExamined").AsInt64OK()
 			if strings.Contains(won, "COLLSCAN") || strings.Contains(won, `"SORT"`) || read > 200 {
@@ -136,7 +129,7 @@ func TestClaim_Due_StreamTellsOfNewTimes(t *testing.T) {
 	forEach(t, func(t *testing.T, w *world) {
 		for _, due := range []string{"execute_at", "plan.at"} {
 			coll := w.rowsOf(t, w.d.app)
-			assert.Value(coll.InsertOne(t.Context(), bson.D{field("_id", 1)}))(t)
+			assert.Value(coll.InsertOne(t.Context(), byID(1)))(t)
 			told := rowstest.Listen(t, rows.NewMongo(coll, "claim", nil, nil).Due(due))
 			at := time.UnixMilli(1e12)
 			outer, inner, _ := strings.Cut(due, ".")
@@ -144,25 +137,22 @@ func TestClaim_Due_StreamTellsOfNewTimes(t *testing.T) {
 			if inner != "" {
 				whole = bson.D{field(inner, whole)}
 			}
-			change := func(update bson.D) {
-				assert.Value(coll.UpdateOne(t.Context(), bson.D{field("_id", 1)}, update))(t)
-			}
-			change(bson.D{field("$set", bson.D{field(due, at)})})
+			change := func(update bson.D) { assert.Value(coll.UpdateOne(t.Context(), byID(1), update))(t) }
+			change(set(field(due, at)))
 			told.WantDue("set", at, "1")
-			change(bson.D{field("$set", bson.D{field("n", 1)})})
-			change(bson.D{field("$set", bson.D{field(due, nil)})})
+			change(set(field("n", 1)))
+			change(set(field(due, nil)))
 			change(bson.D{field("$unset", bson.D{field(due, "")})})
-			change(bson.D{field("$set", bson.D{field(outer, whole)})})
+			change(set(field(outer, whole)))
 			told.WantDue("set "+outer, at.Add(time.Hour), "1")
-			if _, err := coll.ReplaceOne(t.Context(), bson.D{field("_id", 1)}, bson.D{field(outer, whole), field("n", 2)}); err != nil {
-				t.Fatal(err)
-			}
+			replacement := bson.D{field(outer, whole), field("n", 2)}
+			assert.Value(coll.ReplaceOne(t.Context(), byID(1), replacement))(t)
 			told.WantDue("replace", at.Add(time.Hour), "1")
-			change(bson.D{field("$set", bson.D{field("claim.state", "dead")})})
-			change(bson.D{field("$set", bson.D{field("claim.state", "ready")})})
+			change(set(field("claim.state", "dead")))
+			change(set(field("claim.state", "ready")))
 			told.Want("dead", "freed", "1")
 			told.WantDue("ready", time.Time{}, "1")
-			assert.Value(coll.DeleteOne(t.Context(), bson.D{field("_id", 1)}))(t)
+			assert.Value(coll.DeleteOne(t.Context(), byID(1)))(t)
 			told.Want("delete", "freed", "1")
 		}
 	})

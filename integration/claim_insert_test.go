@@ -119,7 +119,8 @@ func TestClaim_Insert_TwoTransactionsAtOnce(t *testing.T) {
 		}
 		all.Wait()
 		n, err := claim.Count(ctx, coll, claim.Config{})
-		if err != nil || n != (claim.Counts{Claimed: workers}) && (n != (claim.Counts{Ready: 1, Done: workers}) || inserted.Load() != 1) {
+		if err != nil || n != (claim.Counts{Claimed: workers}) &&
+			(n != (claim.Counts{Ready: 1, Done: workers}) || inserted.Load() != 1) {
 			t.Errorf("%d inserted, %+v, %v", inserted.Load(), n, err)
 		}
 	})

@@ -39,20 +39,23 @@ func TestClaim_DeadRows_ListedRetriedRemoved(t *testing.T) {
 			}
 			return found
 		}
-		dead := list(claim.StateDead)
-		if len(dead) != 5 || len(list(claim.StateDone)) != 2 || len(list(claim.StateClaimed)) != 1 || len(list(claim.StateReady)) != 0 {
-			t.Fatalf("%+v", dead)
+		for state, want := range map[claim.State]int{claim.StateDead: 5, claim.StateDone: 2,
+			claim.StateClaimed: 1, claim.StateReady: 0} {
+			assert.MustEqual(t, len(list(state)), want, "%d rows in "+string(state)+", want %d")
 		}
+		dead := list(claim.StateDead)
 		one := dead[0]
-		if one.Attempts != 1 || one.LastError != "broken" || len(one.Errors) != 1 || one.Errors[0].Error != "broken" ||
-			one.Errors[0].Process == "" || time.Since(one.DeadAt) > time.Minute || one.Doc.Lookup("n").Type == 0 {
+		if one.Attempts != 1 || one.LastError != "broken" || len(one.Errors) != 1 ||
+			one.Errors[0].Error != "broken" || one.Errors[0].Process == "" ||
+			time.Since(one.DeadAt) > time.Minute || one.Doc.Lookup("n").Type == 0 {
 			t.Errorf("%+v", one)
 		}
 		number := func(id bson.RawValue) int { return int(id.AsInt64()) }
 		wantN(t, 1)(claim.Retry(ctx, coll, cfg, one.ID, rows[6].ID(), rows[7].ID(), "none"))
 		wantN(t, 1)(claim.Retry(ctx, coll, cfg, number(dead[1].ID)))
 		ready := list(claim.StateReady)
-		if len(ready) != 2 || ready[0].Attempts != 0 || len(ready[0].Errors) != 1 || !ready[0].DeadAt.IsZero() {
+		if len(ready) != 2 || ready[0].Attempts != 0 || len(ready[0].Errors) != 1 ||
+			!ready[0].DeadAt.IsZero() {
 			t.Errorf("%+v", ready)
 		}
 		wantN(t, 1)(claim.Delete(ctx, coll, cfg, claim.StateDead, one.ID, dead[2].ID, rows[7].ID()))

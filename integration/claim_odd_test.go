@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 
@@ -20,7 +21,9 @@ import (
 // patient is a process whose locks a slow machine does not cost it.
 func (w *world) patient(t testing.TB) *distlock.Manager {
 	t.Helper()
-	return w.start(t, func(cfg *distlock.Config) { cfg.Takeover, cfg.CommandTimeout = 5*time.Minute, time.Minute })
+	return w.start(t, func(cfg *distlock.Config) {
+		cfg.Takeover, cfg.CommandTimeout = 5*time.Minute, time.Minute
+	})
 }
 
 // Rows with a field that cannot be understood keep nobody else's row from being worked on, and stay
@@ -33,8 +36,8 @@ func TestClaim_MalformedRows_AreLeftAlone(t *testing.T) {
 			odd := []any{
 				bson.D{field("_id", -5), field("claim", "mine")},
 				bson.D{field("_id", -4), field("claim", bson.D{field("fence", "x")})},
-				bson.D{field("_id", -3), field("claim", bson.D{field("state", "clamed")})},
-				bson.D{field("_id", -2), field("claim", bson.D{field("state", "claimed")})},
+				bson.D{field("_id", -3), inState("clamed")},
+				bson.D{field("_id", -2), inState("claimed")},
 			}
 			assert.Value(coll.InsertMany(t.Context(), odd))(t)
 			q := w.claims(t, w.patient(t), coll, claim.Config{Batch: batch, Sort: bson.D{field("_id", 1)},
@@ -67,7 +70,8 @@ func TestClaim_DoneWith_BothOrNeither(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
 		coll := w.rowsOf(t, w.d.app)
-		q := w.claims(t, w.patient(t), coll, claim.Config{Batch: 2, InFlight: 4, Sort: bson.D{field("_id", 1)}})
+		cfg := claim.Config{Batch: 2, InFlight: 4, Sort: bson.D{field("_id", 1)}}
+		q := w.claims(t, w.patient(t), coll, cfg)
 		assert.Must(t, q.Add(t.Context(), jobs(2)...))
 		taken, err := q.Claim(t.Context(), 2)
 		if err != nil || len(taken) != 2 {
@@ -92,8 +96,8 @@ func TestClaim_DoneWith_BothOrNeither(t *testing.T) {
 		})
 		wantErr(t, err, broken)
 		wantCounts(t, q, 0, claim.Counts{Ready: 1, Claimed: 1, Done: 1})
-		ready := bson.D{field("$set", bson.D{field("claim.state", "ready")})}
-		assert.Value(coll.UpdateOne(t.Context(), bson.D{field("_id", 1)}, ready))(t)
+		ready := set(field("claim.state", "ready"))
+		assert.Value(coll.UpdateOne(t.Context(), byID(1), ready))(t)
 		wantErr(t, taken[1].DoneWith(t.Context(), add(12)), claim.ErrLost)
 		wantErr(t, taken[1].DoneWith(t.Context(), add(13)), claim.ErrFinished)
 		wantCounts(t, q, 0, claim.Counts{Ready: 2, Done: 1})
@@ -133,20 +137,18 @@ func TestClaim_TenThousandDead_AreNotLookedAt(t *testing.T) {
 		coll := w.rowsOf(t, w.d.app)
 		docs := make([]any, dead)
 		for i := range docs {
-			docs[i] = bson.D{field("_id", i), field("claim", bson.D{field("state", "dead"), field("error", "no")})}
+			docs[i] = bson.D{field("_id", i),
+				field("claim", bson.D{field("state", "dead"), field("error", "no")})}
 		}
 		assert.Value(coll.InsertMany(t.Context(), docs))(t)
 		sort := bson.D{field("_id", 1)}
 		q := w.claims(t, w.patient(t), coll, claim.Config{Batch: 10, Sort: sort})
 		assert.Must(t, q.Add(t.Context(), job{ID: dead}, job{ID: dead + 1}))
-		explained, err := w.db.RunCommand(t.Context(), bson.D{
-			field("explain", bson.D{
-				field("find", coll.Name()), field("sort", sort), field("limit", 10),
-				field("filter", bson.D{field("claim.state", bson.D{field("$in", bson.A{nil, "ready"})})}),
-			}), field("verbosity", "executionStats"),
-		}).Raw()
-		assert.Must(t, err)
-		if n := explained.Lookup("executionStats", "totalKeysExamined").AsInt64(); n > 10 {
+		plan := explained(t, w.db, bson.D{
+			field("find", coll.Name()), field("sort", sort), field("limit", 10),
+			field("filter", bson.D{field("claim.state", bson.D{field("$in", bson.A{nil, "ready"})})}),
+		})
+		if n := plan.Lookup("executionStats", "totalKeysExamined").AsInt64(); n > 10 {
 			t.Errorf("%d keys were looked at for 2 rows", n)
 		}
 		taken, err := q.Claim(t.Context(), 10)
@@ -163,12 +165,12 @@ func TestClaim_MissingPrivileges_AreNamed(t *testing.T) {
 	d := withUsers(t)
 	m, err := distlock.New(t.Context(), userConfig(d.as("root")))
 	assert.Must(t, err)
-	defer func() {
-		assert.NoErr(t, m.Close(context.WithoutCancel(t.Context())))
-	}()
-	root := privateClient(t, options.Client().ApplyURI(d.as("root"))).Database("distlock").Collection("rows")
-	reader := privateClient(t, options.Client().ApplyURI(d.as("reader"))).Database("distlock").Collection("rows")
-	pinger := privateClient(t, options.Client().ApplyURI(d.as("pinger"))).Database("distlock").Collection("rows")
+	defer func() { assert.NoErr(t, m.Close(context.WithoutCancel(t.Context()))) }()
+	as := func(user string) *mongo.Collection {
+		client := privateClient(t, options.Client().ApplyURI(d.as(user)))
+		return client.Database("distlock").Collection("rows")
+	}
+	root, reader, pinger := as("root"), as("reader"), as("pinger")
 	_, err = claim.New[job](t.Context(), m, pinger, claim.Config{})
 	wantPrivilege(t, err, "distlock.rows", "listIndexes")
 	_, err = claim.New[job](t.Context(), m, reader, claim.Config{})
@@ -195,7 +197,9 @@ func TestClaim_ProcessesKilledAndStopped_RowsAreRescued(t *testing.T) {
 	forThese(t, processed, func(t *testing.T, w *world) {
 		const each = 5
 		coll := w.rowsOf(t, w.d.app)
-		unhurried := func(s *childSettings) { s.Ping, s.Takeover = paced(time.Second), paced(12*time.Second) }
+		unhurried := func(s *childSettings) {
+			s.Ping, s.Takeover = paced(time.Second), paced(12*time.Second)
+		}
 		killed, stopped := w.bear(t, unhurried), w.bear(t, unhurried)
 		q := w.claims(t, w.start(t, unhurriedTakeover), coll, claim.Config{Batch: each,
 			Tend: time.Second, Poll: time.Second / 2})
@@ -235,67 +239,66 @@ func TestClaim_NumbersTakenOutByHand_RowIsRescued(t *testing.T) {
 		store := rows.NewMongo(coll, "claim", nil, bson.D{field("_id", 1)})
 		for id, gone := range []string{"attempts", "slotFence", "beat"} {
 			assert.Must(t, store.Insert(t.Context(), []any{job{ID: id}}))
-			c := rows.Claim{Slot: gone, SlotFence: 1, Session: bson.NewObjectID(), Batch: bson.NewObjectID(), Lease: time.Second}
+			c := rows.Claim{Slot: gone, SlotFence: 1, Session: bson.NewObjectID(),
+				Batch: bson.NewObjectID(), Lease: time.Second}
 			if row, err := store.MarkOne(t.Context(), c, nil); err != nil || row == nil {
 				t.Fatal(row, err)
 			}
-			if _, err := coll.UpdateOne(t.Context(), bson.D{field("_id", id)},
-				bson.D{field("$unset", bson.D{field("claim."+gone, "")})}); err != nil {
-				t.Fatal(err)
+			assert.Value(coll.UpdateOne(t.Context(), byID(id),
+				bson.D{field("$unset", bson.D{field("claim."+gone, "")})}))(t)
+			rescued := func(n int, err error) {
+				t.Helper()
+				if err != nil || n != 1 {
+					t.Errorf("without %s: %d rows, %v", gone, n, err)
+				}
 			}
 			if gone == "beat" {
 				found, err := store.Leased(t.Context())
 				if err != nil || len(found) != 1 {
 					t.Fatal(found, err)
 				}
-				if n, err := store.Expire(t.Context(), time.Now(), found[0], 3); err != nil || n != 1 {
-					t.Errorf("without %s: %d rows, %v", gone, n, err)
-				}
+				rescued(store.Expire(t.Context(), time.Now(), found[0], 3))
 				continue
 			}
-			if n, err := store.Tidy(t.Context(), time.Now(), rows.Slot{Name: gone}, 2, 3); err != nil || n != 1 {
-				t.Errorf("without %s: %d rows, %v", gone, n, err)
-			}
-			if _, err := coll.UpdateOne(t.Context(), bson.D{field("_id", id)},
-				bson.D{field("$set", bson.D{field("claim.state", "done")})}); err != nil {
-				t.Fatal(err)
-			}
+			rescued(store.Tidy(t.Context(), time.Now(), rows.Slot{Name: gone}, 2, 3))
+			assert.Value(coll.UpdateOne(t.Context(), byID(id), set(field("claim.state", "done"))))(t)
 		}
 	})
 }
 
-// It tries to break: a row cannot be cancelled where the collection is sharded by another field than _id,
-// nor one whose handler has changed what Filter names.
+// It tries to break: a row cannot be cancelled where the collection is sharded by another field
+// than _id, nor one whose handler has changed what Filter names.
 func TestClaim_Cancel_ShardedAndFiltered(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("replicaset", "mongos"), func(t *testing.T, w *world) {
 		coll := w.rowsOf(t, w.d.app)
 		if w.d.name == "mongos" {
 			assert.Must(t, w.d.over.Run(t.Context(), bson.D{field("enableSharding", w.db.Name())}))
-			assert.Must(t, w.d.over.Run(t.Context(), bson.D{field("shardCollection", w.db.Name()+"."+coll.Name()),
+			assert.Must(t, w.d.over.Run(t.Context(), bson.D{
+				field("shardCollection", w.db.Name()+"."+coll.Name()),
 				field("key", bson.D{field("n", "hashed")})}))
 		}
 		q := w.claims(t, w.patient(t), coll, claim.Config{InFlight: 2, Filter: bson.D{field("n", 0)}})
 		assert.Must(t, q.Add(t.Context(), jobs(2)...))
 		row := assert.Value(q.Claim(t.Context(), 1))(t)[0]
 		if w.d.name == "replicaset" { // what a collection is sharded by is not changed so
-			assert.Value(coll.UpdateByID(t.Context(), row.Doc.ID, bson.D{field("$set", bson.D{field("n", 1)})}))(t)
+			assert.Value(coll.UpdateByID(t.Context(), row.Doc.ID, set(field("n", 1))))(t)
 		}
 		for id := range 2 {
 			assert.NoErr(t, q.Cancel(t.Context(), id))
 		}
 		assert.NoErr(t, row.Fail(t.Context(), errors.New("broken")))
-		assert.Equal(t, assert.Value(coll.CountDocuments(t.Context(), bson.D{field("claim.state", "dead")}))(t), 2,
-			"%d are dead, want %d")
+		dead := bson.D{field("claim.state", "dead")}
+		assert.Equal(t, w.count(t, coll, dead), 2, "%d are dead, want %d")
 	})
 }
 
-// It tries to break: what a transaction of DoneWith reads is refused where the client reads secondaries.
+// It tries to break: what a transaction of DoneWith reads is refused to a client of secondaries.
 func TestClaim_DoneWith_ClientOfSecondaries_MayRead(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("replicaset"), func(t *testing.T, w *world) {
-		client := privateClient(t, options.Client().ApplyURI(w.d.uri).SetReadPreference(readpref.SecondaryPreferred()))
-		coll := w.rowsOf(t, client)
+		opts := options.Client().ApplyURI(w.d.uri).SetReadPreference(readpref.SecondaryPreferred())
+		coll := w.rowsOf(t, privateClient(t, opts))
 		q := w.claims(t, w.patient(t), coll, claim.Config{})
 		assert.Must(t, q.Add(t.Context(), jobs(1)...))
 		row := assert.Value(q.Claim(t.Context(), 1))(t)[0]

@@ -26,7 +26,7 @@ func TestClaim_ValidatorRefusesRows_OthersAreDone(t *testing.T) {
 			q := w.claims(t, w.patient(t), coll, cfg)
 			assert.Must(t, q.Add(t.Context(), jobs(n)...))
 			assert.Must(t, w.db.RunCommand(t.Context(), bson.D{field("collMod", coll.Name()),
-				field("validator", bson.D{field("_id", bson.D{field("$gte", bad)})})}).Err())
+				field("validator", byID(bson.D{field("$gte", bad)}))}).Err())
 			stop := runs(t, q, func(context.Context, *claim.Row[job]) error { return nil })
 			wantCounts(t, q, standstill, claim.Counts{Ready: bad, Done: n - bad, Refused: bad})
 			stop()
@@ -34,8 +34,8 @@ func TestClaim_ValidatorRefusesRows_OthersAreDone(t *testing.T) {
 	})
 }
 
-// It tries to break: the validator comes while rows are worked on: their completions are refused, and
-// the rest of the batch is done.
+// It tries to break: the validator comes while rows are worked on: their completions are refused,
+// and the rest of the batch is done.
 func TestClaim_ValidatorRefusesACompletion_OthersAreDone(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone", "replicaset"), func(t *testing.T, w *world) {
@@ -49,7 +49,7 @@ func TestClaim_ValidatorRefusesACompletion_OthersAreDone(t *testing.T) {
 					return nil
 				}
 				return w.db.RunCommand(t.Context(), bson.D{field("collMod", coll.Name()),
-					field("validator", bson.D{field("_id", bson.D{field("$ne", 3)})})}).Err()
+					field("validator", byID(bson.D{field("$ne", 3)}))}).Err()
 			})
 			wantCounts(t, q, standstill, claim.Counts{Claimed: 1, Done: n - 1, Refused: 1})
 			stop()
@@ -57,8 +57,8 @@ func TestClaim_ValidatorRefusesACompletion_OthersAreDone(t *testing.T) {
 	})
 }
 
-// It tries to break: more documents than a list can hold keep something else where a claim would be,
-// null among it. All others are done.
+// It tries to break: more documents than a list can hold keep something else where a claim would
+// be, null among it. All others are done.
 func TestClaim_FieldIsNoDocument_OthersAreDone(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -88,9 +88,7 @@ func TestClaim_RefusedFilter_NewSaysSo(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
 		coll := w.rowsOf(t, w.d.app)
-		if _, err := coll.InsertOne(t.Context(), job{}); err != nil { // the embedded server looks at rows first
-			t.Fatal(err)
-		}
+		assert.Value(coll.InsertOne(t.Context(), job{}))(t) // the embedded server looks at rows first
 		_, err := claim.New[job](t.Context(), w.patient(t), coll, claim.Config{
 			Filter: bson.D{field("n", bson.D{field("$foo", 1)})}})
 		assert.Is(t, err, claim.ErrConfig)
@@ -111,7 +109,7 @@ func TestClaim_ManyRefusedRetries_OthersAreDone(t *testing.T) {
 		}
 		assert.Value(coll.InsertMany(t.Context(), docs))(t)
 		assert.Must(t, w.db.RunCommand(t.Context(), bson.D{field("collMod", coll.Name()),
-			field("validator", bson.D{field("_id", bson.D{field("$gte", bad)})})}).Err())
+			field("validator", byID(bson.D{field("$gte", bad)}))}).Err())
 		q := w.claims(t, w.patient(t), coll, claim.Config{Poll: 50 * time.Millisecond})
 		stop := runs(t, q, func(context.Context, *claim.Row[job]) error { return nil })
 		wantCounts(t, q, standstill, claim.Counts{Retrying: bad, Done: good, Refused: bad})
@@ -119,8 +117,8 @@ func TestClaim_ManyRefusedRetries_OthersAreDone(t *testing.T) {
 	})
 }
 
-// It tries to break: a row that has room for a claim, and none for what its handler's error says, stays
-// claimed for ever.
+// It tries to break: a row that has room for a claim, and none for what its handler's error says,
+// stays claimed for ever.
 func TestClaim_NoRoomForTheFailure_ClaimEnds(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone"), func(t *testing.T, w *world) {
@@ -140,8 +138,8 @@ func TestClaim_NoRoomForTheFailure_ClaimEnds(t *testing.T) {
 	})
 }
 
-// It tries to break: one dead row that the server refuses to change keeps those behind the first thousand
-// from being tried again.
+// It tries to break: one dead row that the server refuses to change keeps those behind the first
+// thousand from being tried again.
 func TestClaim_RetryAll_OneRefused_OthersAreReady(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("replicaset"), func(t *testing.T, w *world) {
@@ -149,11 +147,11 @@ func TestClaim_RetryAll_OneRefused_OthersAreReady(t *testing.T) {
 		coll := w.rowsOf(t, w.d.app)
 		var dead []any
 		for id := range n {
-			dead = append(dead, bson.D{field("_id", id), field("claim", bson.D{field("state", "dead")})})
+			dead = append(dead, bson.D{field("_id", id), inState("dead")})
 		}
 		insert(t, coll, dead...)
 		assert.Must(t, w.db.RunCommand(t.Context(), bson.D{field("collMod", coll.Name()),
-			field("validator", bson.D{field("_id", bson.D{field("$ne", 0)})})}).Err())
+			field("validator", byID(bson.D{field("$ne", 0)}))}).Err())
 		got, err := claim.RetryAll(t.Context(), coll, claim.Config{})
 		if left := (claim.Counts{Ready: n - 1, Dead: 1}); err == nil || got != n-1 ||
 			assert.Value(claim.Count(t.Context(), coll, claim.Config{}))(t) != left {

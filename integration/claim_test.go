@@ -34,11 +34,13 @@ func (w *world) rowsOf(t testing.TB, client *mongo.Client) *mongo.Collection {
 	t.Cleanup(func() {
 		assert.NoErr(t, w.db.Collection(name).Drop(context.WithoutCancel(t.Context())))
 	})
-	return client.Database(w.db.Name()).Collection(name, options.Collection().SetWriteConcern(writeconcern.Majority()))
+	majority := options.Collection().SetWriteConcern(writeconcern.Majority())
+	return client.Database(w.db.Name()).Collection(name, majority)
 }
 
 // claims opens a queue until the end of the test.
-func (w *world) claims(t testing.TB, m *distlock.Manager, coll *mongo.Collection, cfg claim.Config) *claim.Queue[job] {
+func (w *world) claims(t testing.TB, m *distlock.Manager, coll *mongo.Collection,
+	cfg claim.Config) *claim.Queue[job] {
 	t.Helper()
 	q := assert.Value(claim.New[job](t.Context(), m, coll, cfg))(t)
 	t.Cleanup(func() {
@@ -49,6 +51,9 @@ func (w *world) claims(t testing.TB, m *distlock.Manager, coll *mongo.Collection
 	return q
 }
 
+// inState is the claim of a row, of which nothing else is known.
+func inState(state string) bson.E { return field("claim", bson.D{field("state", state)}) }
+
 func jobs(n int) []job {
 	list := make([]job, n)
 	for i := range list {
@@ -58,24 +63,23 @@ func jobs(n int) []job {
 }
 
 // runs runs a queue; the stop waits for it.
-func runs(t testing.TB, q *claim.Queue[job], handle func(context.Context, *claim.Row[job]) error) (stop func()) {
+func runs(
+	t testing.TB, q *claim.Queue[job], handle func(context.Context, *claim.Row[job]) error,
+) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	running.Go(func() {
-		assert.NoErr(t, q.Run(ctx, handle), "Run")
-	})
+	running.Go(func() { assert.NoErr(t, q.Run(ctx, handle), "Run") })
 	return sync.OnceFunc(func() { cancel(); running.Wait() })
 }
 
 // wantCounts waits for counts, as long as they change within the limit.
 func wantCounts(t testing.TB, q *claim.Queue[job], limit time.Duration, want claim.Counts) {
 	t.Helper()
-	counts := func() claim.Counts {
-		return assert.Value(q.Counts(t.Context()))(t)
-	}
+	counts := func() claim.Counts { return assert.Value(q.Counts(t.Context()))(t) }
 	for last := counts(); last != want; last = counts() {
-		eventually(t, limit, fmt.Sprintf("counts are %+v, not %+v", want, last), func() bool { return counts() != last })
+		what := fmt.Sprintf("counts are %+v, not %+v", want, last)
+		eventually(t, limit, what, func() bool { return counts() != last })
 	}
 }
 
@@ -109,7 +113,7 @@ func TestClaim_Rows_Conform(t *testing.T) {
 	})
 }
 
-// lingering is a clock by which a completion waits long enough for others, however slow the machine is.
+// lingering is a clock by which a completion waits long enough for others on any machine.
 type lingering struct{ clock.Clock }
 
 func (c lingering) NewTimer(d time.Duration) clock.Timer {
@@ -130,16 +134,17 @@ func TestClaim_CommandsAnItem(t *testing.T) {
 			t.Parallel()
 			forEach(t, func(t *testing.T, w *world) {
 				var sent counter
-				client := privateClient(t, options.Client().ApplyURI(w.d.uri).SetMonitor(sent.monitor()))
-				coll := w.rowsOf(t, client)
+				coll := w.rowsOf(t, w.client(t, &sent))
 				n, workers := c.rows, 16
 				if w.d.name == "embedded" { // one write at a time: the heartbeat is behind all of theirs
 					n, workers = n/2, 4
 				}
-				m := w.start(t, func(cfg *distlock.Config) { cfg.Takeover, cfg.CommandTimeout = 15*time.Minute, standstill/4 })
+				m := w.start(t, func(cfg *distlock.Config) {
+					cfg.Takeover, cfg.CommandTimeout = 15*time.Minute, standstill/4
+				})
 				slow := timed{t, clock.With(t.Context(), lingering{clock.System()})}
-				q := w.claims(slow, m, coll, claim.Config{Workers: workers, Batch: c.batch, Poll: 100 * time.Hour,
-					Tend: 100 * time.Hour})
+				q := w.claims(slow, m, coll, claim.Config{Workers: workers, Batch: c.batch,
+					Poll: 100 * time.Hour, Tend: 100 * time.Hour})
 				handled := make(chan int, n)
 				stop := runs(t, q, func(_ context.Context, row *claim.Row[job]) error {
 					handled <- row.Doc.ID

@@ -92,9 +92,7 @@ func (w *world) createDatabase(ctx context.Context, name string) error {
 func (w *world) forget(t *testing.T, name string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 20*time.Second)
 	defer cancel()
-	if _, err := w.db.Collection(catalog.LocksCollection).DeleteOne(ctx, byID(name)); err != nil {
-		t.Error(err)
-	}
+	assert.NoErr(t, assert.Err(w.db.Collection(catalog.LocksCollection).DeleteOne(ctx, byID(name))))
 }
 
 // On a config server MongoDB's manager overtakes after fifteen minutes whatever our documents say,

@@ -78,9 +78,10 @@ func (d *deployment) empty(ctx context.Context, db *mongo.Database) error {
 		return db.Drop(ctx) // cheap there, and so is a small collection
 	}
 	var errs []error
-	for _, collection := range []string{catalog.LocksCollection, catalog.PingsCollection, catalog.HistoryCollection} {
-		_, err := db.Collection(collection).DeleteMany(ctx, bson.D{})
-		errs = append(errs, err)
+	for _, c := range []string{
+		catalog.LocksCollection, catalog.PingsCollection, catalog.HistoryCollection,
+	} {
+		errs = append(errs, assert.Err(db.Collection(c).DeleteMany(ctx, bson.D{})))
 	}
 	return errors.Join(errs...)
 }

@@ -91,10 +91,11 @@ func TestElection_LeaderChange_Commands(t *testing.T) {
 		assert.Must(t, a.e.Resign(t.Context()))
 		resign := sent.writes()
 		l := b.wantLeader(t)
-		t.Logf("a release with a waiter: %d writes; a resignation: %d, the next led after %v", release, resign,
-			time.Since(begun))
+		t.Logf("a release with a waiter: %d writes; a resignation: %d, the next led after %v", release,
+			resign, time.Since(begun))
 		if resign != release || l.Fence() != old.Fence()+1 {
-			t.Errorf("a resignation: %d writes, a release %d; fence %d after %d", resign, release, l.Fence(), old.Fence())
+			t.Errorf("a resignation: %d writes, a release %d; fence %d after %d", resign, release,
+				l.Fence(), old.Fence())
 		}
 		a.end()
 

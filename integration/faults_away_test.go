@@ -21,9 +21,7 @@ func (c *cluster) secondaryFrozen(t *testing.T) {
 	frozen := (c.primary(t) + 1) % 3
 	_, m := c.process(t, nil, nil)
 	assert.Must(t, c.set.Pause(frozen))
-	defer func() {
-		assert.NoErr(t, c.set.Continue(frozen))
-	}()
+	defer func() { assert.NoErr(t, c.set.Continue(frozen)) }()
 	injected.add(c.w.d.name, "secondary frozen", "")
 	pings, name := m.Stats().Pings, c.name()
 	c.w.wantGuard(t, m, c.w.mustTry(t, m, name), nil)
@@ -70,17 +68,17 @@ func (c *cluster) oldPrimary(t *testing.T) {
 		}
 	}()
 	frozen := time.Now()
-	eventually(t, time.Minute, "there is another primary, and the old ping is old enough", func() bool {
+	eventually(t, time.Minute, "another primary is there, and the old ping old enough", func() bool {
 		return time.Since(frozen) > awayTakeover+time.Second && c.anotherPrimary(t, old)
 	})
 	before := store.Count(fault.Condemn)
 	answered.Store(0)
 	assert.Must(t, c.set.Continue(old))
 	injected.add(w.d.name, "old primary still believes", "")
-	eventually(t, 20*time.Second, "the old primary answers looks", func() bool { return answered.Load() > 20 })
+	eventually(t, 20*time.Second, "it answers", func() bool { return answered.Load() > 20 })
 	cancel()
 	<-asked
-	t.Logf("%d tries to condemn the holder on the old primary's word", store.Count(fault.Condemn)-before)
+	t.Logf("%d tries to condemn the holder on the old one's word", store.Count(fault.Condemn)-before)
 	pings := m.Stats().Pings
 	eventually(t, 30*time.Second, "pings", func() bool { return m.Stats().Pings > pings+1 })
 	if l := w.lock(t, name); !l.Held || l.TS != g.Session() {
@@ -96,7 +94,8 @@ func (c *cluster) oldPrimary(t *testing.T) {
 func (c *cluster) anotherPrimary(t *testing.T, old int) bool {
 	found := false
 	c.others(t, old, func(node int) error {
-		raw, err := c.at(t, node).Database("admin").RunCommand(t.Context(), bson.D{field("isMaster", 1)}).Raw()
+		admin := c.at(t, node).Database("admin")
+		raw, err := admin.RunCommand(t.Context(), bson.D{field("isMaster", 1)}).Raw()
 		found = found || err == nil && raw.Lookup("ismaster").Boolean()
 		return err
 	})

@@ -41,8 +41,8 @@ var failures = []failure{
 	{"10107 not primary", bson.D{field("errorCode", 10107)}, notDone},
 	{"write concern error", bson.D{field("writeConcernError",
 		bson.D{field("code", 64), field("errmsg", "waiting for replication timed out")})}, doneUnknown},
-	{"blocked", bson.D{field("blockConnection", true), field("blockTimeMS", 2*commandLimit.Milliseconds())},
-		doneLate},
+	{"blocked", bson.D{field("blockConnection", true),
+		field("blockTimeMS", 2*commandLimit.Milliseconds())}, doneLate},
 }
 
 // E1, E5 to E7, I1 to I3, I7 to I9: the server itself fails one command, as its fail point for
@@ -260,7 +260,5 @@ func failedRelease(t *testing.T, p *failing, f failure) {
 	}
 	over()
 	p.w.wantFreed(t, name)
-	if _, err := p.w.try(t, p.m, name); err != nil {
-		t.Error(err)
-	}
+	assert.NoErr(t, assert.Err(p.w.try(t, p.m, name)))
 }

@@ -23,7 +23,8 @@ import (
 // The faults of a replica set, one after the other on one of their own whose elections are quick.
 func TestFaults_ReplicaSet(t *testing.T) {
 	t.Parallel()
-	d := &deployment{name: "failing replicaset", most: 1, setUp: mongod(mongodtest.Options{ReplicaSet: 3})}
+	d := &deployment{name: "failing replicaset", most: 1,
+		setUp: mongod(mongodtest.Options{ReplicaSet: 3})}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 30*time.Second)
 		defer cancel()
@@ -32,9 +33,9 @@ func TestFaults_ReplicaSet(t *testing.T) {
 	c := &cluster{w: d.open(t), set: d.set}
 	c.quickElections(t)
 	terms := c.term(t)
-	elected := 0
+	elected := 0 // E1, E6, E7
 	for _, op := range []fault.Op{fault.Acquire, fault.Overtake, fault.Ping, fault.Release} {
-		t.Run("stepped down at "+string(op), func(t *testing.T) { c.primaryGoes(t, op, c.stepDown) }) // E1, E6, E7
+		t.Run("stepped down at "+string(op), func(t *testing.T) { c.primaryGoes(t, op, c.stepDown) })
 		t.Run("killed at "+string(op), func(t *testing.T) { c.primaryGoes(t, op, c.killPrimary) })
 		elected += 2
 	}
@@ -206,7 +207,9 @@ func (c *cluster) primaryGoes(t *testing.T, op fault.Op, how func(*testing.T, in
 	case fault.Ping:
 		before := m.Stats()
 		(<-back)()
-		eventually(t, time.Minute, "pings succeed again", func() bool { return m.Stats().Pings > before.Pings+2 })
+		eventually(t, time.Minute, "pings succeed again", func() bool {
+			return m.Stats().Pings > before.Pings+2
+		})
 		assert.NoErr(t, errors.Join(g.Err(), g.Verify(t.Context())))
 	case fault.Release:
 		err := g.Release()
@@ -217,9 +220,8 @@ func (c *cluster) primaryGoes(t *testing.T, op fault.Op, how func(*testing.T, in
 		}
 		w.wantFreed(t, name)
 	}
-	if err := errors.Join(bystander.Err(), bystander.Verify(t.Context()), bystander.Release()); err != nil {
-		t.Errorf("a lock of another process: %v", err)
-	}
+	assert.NoErr(t, errors.Join(bystander.Err(), bystander.Verify(t.Context()), bystander.Release()),
+		"a lock of another process")
 }
 
 // block lets a member sit on the next command of a kind.
@@ -236,7 +238,8 @@ func (c *cluster) block(t *testing.T, node int, command, app string) {
 // entered waits until it does.
 func (c *cluster) entered(t *testing.T, node int) {
 	err := c.at(t, node).Database("admin").RunCommand(t.Context(), bson.D{
-		field("waitForFailPoint", "failCommand"), field("timesEntered", int64(1)), field("maxTimeMS", 20_000)}).Err()
+		field("waitForFailPoint", "failCommand"), field("timesEntered", int64(1)),
+		field("maxTimeMS", 20_000)}).Err()
 	assert.NoErr(t, err, "the command did not reach the fail point")
 }
 

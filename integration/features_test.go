@@ -84,8 +84,7 @@ func transaction(ctx context.Context, db *mongo.Database, id string) error {
 	if err := session.CommitTransaction(ctx); err != nil {
 		return err
 	}
-	_, err = work.DeleteOne(ctx, byID(id))
-	return err
+	return assert.Err(work.DeleteOne(ctx, byID(id)))
 }
 
 func watch(ctx context.Context, db *mongo.Database) error {
@@ -98,6 +97,5 @@ func watch(ctx context.Context, db *mongo.Database) error {
 
 func pipelineUpdate(ctx context.Context, db *mongo.Database, id string) error {
 	update := mongo.Pipeline{{{Key: "$set", Value: bson.D{{Key: "at", Value: "$$NOW"}}}}}
-	_, err := db.Collection("distlock_it_work").UpdateOne(ctx, byID(id), update)
-	return err
+	return assert.Err(db.Collection("distlock_it_work").UpdateOne(ctx, byID(id), update))
 }

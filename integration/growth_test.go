@@ -92,8 +92,8 @@ func TestQueries_FreeNames_IndexesOfAnEarlierVersion(t *testing.T) {
 		own := w.elsewhere(t, databaseName())
 		locks := own.db.Collection(catalog.LocksCollection)
 		for _, party := range []string{"sharers.process", "waiters.process"} {
-			sparse := mongo.IndexModel{Keys: bson.D{field(party, 1)}, Options: options.Index().SetSparse(true)}
-			assert.Value(locks.Indexes().CreateOne(t.Context(), sparse))(t)
+			assert.Value(locks.Indexes().CreateOne(t.Context(), mongo.IndexModel{
+				Keys: bson.D{field(party, 1)}, Options: options.Index().SetSparse(true)}))(t)
 		}
 		own.wantNoGrowth(t, options.Client())
 	})
@@ -112,7 +112,7 @@ func (w *world) wantNoGrowth(t *testing.T, opts *options.ClientOptions) {
 	if missing, err := c.MissingIndexes(t.Context()); err != nil || len(missing) > 0 {
 		t.Fatalf("missing %q, %v", missing, err)
 	}
-	w.plantFree(t, "some", 100) // with none a server may read all locks in the order of their names instead
+	w.plantFree(t, "some", 100) // with none a server may read all locks in the order of names
 	few := w.examined(t, c, client, &sent)
 	w.plantFree(t, "free", *freeNames)
 	many := w.examined(t, c, client, &sent)
@@ -170,18 +170,20 @@ func (w *world) examined(
 			t.Fatalf("%s sent nothing", one.verb)
 		}
 		for _, command := range commands {
-			var plan bson.Raw
-			err := client.Database(w.db.Name()).RunCommand(t.Context(), bson.D{
-				field("explain", command), field("verbosity", "executionStats"),
-			}).Decode(&plan)
-			if err != nil {
-				t.Fatalf("explain %v: %v", command, err)
-			}
+			plan := explained(t, client.Database(w.db.Name()), command)
 			costs[one.verb] = append(costs[one.verb], total(plan, "totalKeysExamined"),
 				total(plan, "totalDocsExamined"))
 		}
 	}
 	return costs
+}
+
+// explained returns the plan of a command, and what it read.
+func explained(t testing.TB, db *mongo.Database, command bson.D) (plan bson.Raw) {
+	t.Helper()
+	question := bson.D{field("explain", command), field("verbosity", "executionStats")}
+	assert.Must(t, db.RunCommand(t.Context(), question).Decode(&plan), fmt.Sprint(command))
+	return plan
 }
 
 // total sums a number wherever it stands in a document.
@@ -221,13 +223,12 @@ func (w *world) operations(t *testing.T, c *mongocatalog.Catalog) []operation {
 		return catalog.Request{Session: catalog.Session{Name: w.name(name), TS: bson.NewObjectID()},
 			Process: process, Who: "who", Why: "why", Takeover: time.Minute}
 	}
-	for _, name := range []string{"mine", "theirs", "line", "shared", "seeded", "broken", "left", "new"} {
-		if _, err := w.db.Collection(catalog.LocksCollection).DeleteOne(t.Context(), byID(w.name(name))); err != nil {
-			t.Fatal(err)
-		}
+	locks, on := w.db.Collection(catalog.LocksCollection), catalogtest.On(c)
+	for name := range strings.FieldsSeq("mine theirs line shared seeded broken left new") {
+		assert.Value(locks.DeleteOne(t.Context(), byID(w.name(name))))(t)
 	}
 	enter := func(g catalog.Request) catalog.Request {
-		assert.Value(catalogtest.On(c).Enter(t.Context(), g, catalog.Queue))(t)
+		assert.Value(on.Enter(t.Context(), g, catalog.Queue))(t)
 		return g
 	}
 	mine, theirs := enter(grant("mine", me)), enter(grant("theirs", other))
@@ -248,8 +249,8 @@ func (w *world) operations(t *testing.T, c *mongocatalog.Catalog) []operation {
 	names := []string{w.name("line"), w.name("mine"), w.name("left")}
 	fresh := grant("new", me)
 	return []operation{
-		{"Held", func(ctx context.Context) error { _, err := c.Held(ctx, me); return err }},
-		{"HeldSummary", func(ctx context.Context) error { _, err := c.HeldSummary(ctx, me); return err }},
+		{"Held", func(ctx context.Context) error { return assert.Err(c.Held(ctx, me)) }},
+		{"HeldSummary", func(ctx context.Context) error { return assert.Err(c.HeldSummary(ctx, me)) }},
 		{"Waiting", func(ctx context.Context) error {
 			for _, err := range c.List(ctx, true) {
 				if err != nil {
@@ -258,42 +259,45 @@ func (w *world) operations(t *testing.T, c *mongocatalog.Catalog) []operation {
 			}
 			return nil
 		}},
-		{"HeldOrFree", func(ctx context.Context) error { _, err := c.HeldOrFree(ctx, me, names, nil); return err }},
-		{"Snapshots", func(ctx context.Context) error { _, err := c.Snapshots(ctx, names); return err }},
-		{"Read", func(ctx context.Context) error { _, err := c.Read(ctx, names[0]); return err }},
-		{"Acquire", func(ctx context.Context) error {
-			_, err := catalogtest.On(c).Enter(ctx, fresh, catalog.TryPlain)
-			return err
+		{"HeldOrFree", func(ctx context.Context) error {
+			return assert.Err(c.HeldOrFree(ctx, me, names, nil))
 		}},
-		{"Confirm", func(ctx context.Context) error { _, err := catalogtest.On(c).Confirm(ctx, fresh); return err }},
+		{"Snapshots", func(ctx context.Context) error { return assert.Err(c.Snapshots(ctx, names)) }},
+		{"Read", func(ctx context.Context) error { return assert.Err(c.Read(ctx, names[0])) }},
+		{"Acquire", func(ctx context.Context) error {
+			return assert.Err(on.Enter(ctx, fresh, catalog.TryPlain))
+		}},
+		{"Confirm", func(ctx context.Context) error { return assert.Err(on.Confirm(ctx, fresh)) }},
 		{"SeedFence", func(ctx context.Context) error {
-			_, err := catalogtest.On(c).SeedFence(ctx, seeded.Session, 1<<41)
-			return err
+			return assert.Err(on.SeedFence(ctx, seeded.Session, 1<<41))
 		}},
 		{"Overtake", func(ctx context.Context) error {
-			_, err := catalogtest.On(c).Overtake(ctx, grant("theirs", me), catalog.Holder{Session: theirs.Session, Process: other})
-			return err
+			from := catalog.Holder{Session: theirs.Session, Process: other}
+			return assert.Err(on.Overtake(ctx, grant("theirs", me), from))
 		}},
-		{"PutFirst", func(ctx context.Context) error { return catalogtest.On(c).PutFirst(ctx, head.Session, behind.TS) }},
-		{"RequestYield", func(ctx context.Context) error { return catalogtest.On(c).RequestYield(ctx, names[0], "x", "y") }},
-		{"Release", func(ctx context.Context) error { _, err := catalogtest.On(c).Leave(ctx, mine.Session); return err }},
-		{"Leave", func(ctx context.Context) error { _, err := catalogtest.On(c).Leave(ctx, waiting.Session); return err }},
+		{"PutFirst", func(ctx context.Context) error {
+			return on.PutFirst(ctx, head.Session, behind.TS)
+		}},
+		{"RequestYield", func(ctx context.Context) error {
+			return on.RequestYield(ctx, names[0], "x", "y")
+		}},
+		{"Release", func(ctx context.Context) error { return assert.Err(on.Leave(ctx, mine.Session)) }},
+		{"Leave", func(ctx context.Context) error { return assert.Err(on.Leave(ctx, waiting.Session)) }},
 		{"Evict", func(ctx context.Context) error {
-			_, err := catalogtest.On(c).Evict(ctx, catalog.Holder{Session: behind.Session, Process: other}, "silent")
-			return err
+			dead := catalog.Holder{Session: behind.Session, Process: other}
+			return assert.Err(on.Evict(ctx, dead, "silent"))
 		}},
-		{"GrantNext", func(ctx context.Context) error { _, err := catalogtest.On(c).GrantNext(ctx, names[2]); return err }},
+		{"GrantNext", func(ctx context.Context) error { return assert.Err(on.GrantNext(ctx, names[2])) }},
 		{"Break", func(ctx context.Context) error {
 			l := w.lock(t, broken.Name)
-			_, err := catalogtest.On(c).Break(ctx, broken.Session, l.Fence, "why")
-			return err
+			return assert.Err(on.Break(ctx, broken.Session, l.Fence, "why"))
 		}},
 		{"Condemn", func(ctx context.Context) error {
-			return catalogtest.On(c).Condemn(ctx, w.name("dead"), &catalog.Ping{Seq: 1, HasSeq: true}, catalog.Condemnation{})
+			seen := &catalog.Ping{Seq: 1, HasSeq: true}
+			return on.Condemn(ctx, w.name("dead"), seen, catalog.Condemnation{})
 		}},
 		{"Prune", func(ctx context.Context) error {
-			_, err := c.Prune(ctx, time.UnixMilli(1_000_000))
-			return err
+			return assert.Err(c.Prune(ctx, time.UnixMilli(1_000_000)))
 		}},
 	}
 }

@@ -25,7 +25,8 @@ func TestInspector_OwnConnection_LooksAndBreaks(t *testing.T) {
 			!holders[0].HasPing || holders[0].Self || holders[0].Why != "work" {
 			t.Errorf("%+v, %+v, %v", holders, waiters, err)
 		}
-		if now, err := i.Break(t.Context(), name, g.Fence(), "test"); err != nil || len(now) != 1 || now[0].Held {
+		now, err := i.Break(t.Context(), name, g.Fence(), "test")
+		if err != nil || len(now) != 1 || now[0].Held {
 			t.Errorf("Break: %+v, %v", now, err)
 		}
 		assert.NoErr(t, i.Close(t.Context()), "Close")

@@ -44,32 +44,28 @@ func TestLimits_ServerNeverAnswers_CallsReturnInTime(t *testing.T) {
 			cfg.URI, cfg.Client, cfg.PingClient = link.uri(), nil, nil
 			cfg.Takeover, cfg.Margin = 2*time.Minute, 0 // not to lose the guard meanwhile
 		}
-		w.mustTry(t, w.start(t, func(cfg *distlock.Config) { cfg.Takeover, cfg.Margin = 2*time.Minute, 0 }),
-			w.name("theirs"))
+		other := w.start(t, func(cfg *distlock.Config) { cfg.Takeover, cfg.Margin = 2*time.Minute, 0 })
+		w.mustTry(t, other, w.name("theirs"))
 		m := w.startUnclosed(t, mine)
 		own, released := w.mustTry(t, m, w.name("own")), w.mustTry(t, m, w.name("released"))
 		link.set(stalling)
 		calls := map[string]func(ctx context.Context) error{
 			"TryLock": func(ctx context.Context) error {
-				_, err := m.Lock(w.name("free")).TryLock(ctx)
-				return err
+				return assert.Err(m.Lock(w.name("free")).TryLock(ctx))
 			},
 			"Lock": func(ctx context.Context) error {
-				_, err := m.Lock(w.name("theirs")).Lock(ctx)
-				return err
+				return assert.Err(m.Lock(w.name("theirs")).Lock(ctx))
 			},
 			"Lock, WaitAtMost": func(context.Context) error {
 				_, err := m.Lock(w.name("theirs")).Lock(context.Background(), distlock.WaitAtMost(time.Second))
 				return err
 			},
 			"LockAll": func(ctx context.Context) error {
-				_, err := m.LockAll(ctx, []string{w.name("x"), w.name("y")})
-				return err
+				return assert.Err(m.LockAll(ctx, []string{w.name("x"), w.name("y")}))
 			},
 			"Verify": own.Verify,
 			"Break": func(ctx context.Context) error {
-				_, err := m.Inspector().Break(ctx, w.name("theirs"), 7, "test")
-				return err
+				return assert.Err(m.Inspector().Break(ctx, w.name("theirs"), 7, "test"))
 			},
 			"Locks": func(ctx context.Context) error {
 				for _, err := range m.Inspector().Locks(ctx) {
@@ -128,8 +124,7 @@ func TestLimits_ServerFallsSilentInTransaction_ReturnsInTime(t *testing.T) {
 			link.set(stalling)
 			silent = time.Now()
 			time.AfterFunc(time.Second, cancel)
-			_, err := app.InsertOne(ctx, bson.D{{Key: "by", Value: "test"}})
-			return err
+			return assert.Err(app.InsertOne(ctx, bson.D{{Key: "by", Value: "test"}}))
 		})
 		if took := time.Since(silent); err == nil || took > 20*time.Second { // an abort may take a minute
 			t.Errorf("InTransaction returned after %v with %v, want 1s", took, err)

@@ -64,8 +64,8 @@ const (
 func newLink(t testing.TB, target string) *link {
 	t.Helper()
 	listener := assert.Value(net.Listen("tcp", "127.0.0.1:0"))(t)
-	l := &link{listener: listener, target: target, changed: make(chan struct{}), hits: map[string]int{},
-		lost: map[int32]bool{}, conns: map[net.Conn]bool{}}
+	l := &link{listener: listener, target: target, changed: make(chan struct{}),
+		hits: map[string]int{}, lost: map[int32]bool{}, conns: map[net.Conn]bool{}}
 	l.loops.Go(l.serve) // ends with the listener
 	t.Cleanup(func() {
 		_ = listener.Close() // ends serve

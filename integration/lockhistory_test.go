@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
@@ -45,7 +44,7 @@ func TestHistory_Commands(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
 		var sent counter
-		client := privateClient(t, options.Client().ApplyURI(w.d.uri).SetMonitor(sent.monitor()))
+		client := w.client(t, &sent)
 		m := w.start(t, func(cfg *distlock.Config) {
 			cfg.Client, cfg.PingClient = client, client
 			cfg.Observer = w.past(t, *cfg)
@@ -72,9 +71,10 @@ func TestHistory_Commands(t *testing.T) {
 		read := func(want ...string) {
 			t.Helper()
 			var kinds []string
+			about := history.Query{Name: w.name("long"), Since: time.Hour}
 			eventually(t, time.Minute, "the history", func() bool {
 				kinds = nil
-				for e, err := range other.Read(t.Context(), history.Query{Name: w.name("long"), Since: time.Hour}) {
+				for e, err := range other.Read(t.Context(), about) {
 					assert.Must(t, err)
 					kinds = append(kinds, e.Kind)
 				}
@@ -85,7 +85,9 @@ func TestHistory_Commands(t *testing.T) {
 		long := w.mustTry(t, m, w.name("long"))
 		read("acquired")
 		first := []string{"count", "createIndexes", "createIndexes", "find", "insert"}
-		eventually(t, time.Minute, "the end of the first batch", func() bool { return len(ofHistory(&sent)) >= len(first) })
+		eventually(t, time.Minute, "the end of the first batch", func() bool {
+			return len(ofHistory(&sent)) >= len(first)
+		})
 		pings(1)
 		assert.Slices(t, ofHistory(&sent), first, "the first batch is %q, want %v")
 		sent.reset()
@@ -101,9 +103,7 @@ func TestHistory_TTL_OnAMongoDB(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone"), func(t *testing.T, w *world) {
 		db := w.d.app.Database(w.db.Name() + "_ttl") // the index of others is for thirty days
-		t.Cleanup(func() {
-			assert.NoErr(t, db.Drop(context.WithoutCancel(t.Context())))
-		})
+		t.Cleanup(func() { assert.NoErr(t, db.Drop(context.WithoutCancel(t.Context()))) })
 		c := w.d.store(t, db.Name()).Catalog
 		assert.Value(c.PrepareHistory(t.Context(), time.Hour))(t)
 		now := time.Now().Truncate(time.Millisecond).UTC()

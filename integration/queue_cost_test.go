@@ -5,8 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
-
 	"mongodlm/catalog"
 	"mongodlm/distlock"
 	"mongodlm/internal/test/assert"
@@ -14,10 +12,17 @@ import (
 )
 
 // counted starts a process whose commands are counted, but for its heartbeat.
-func (w *world) counted(t testing.TB, sent *counter, times func(*distlock.Config)) *distlock.Manager {
+func (w *world) counted(
+	t testing.TB, sent *counter, times func(*distlock.Config),
+) *distlock.Manager {
 	t.Helper()
-	client := privateClient(t, options.Client().ApplyURI(w.d.uri).SetMonitor(sent.monitor()))
-	return w.start(t, func(cfg *distlock.Config) { times(cfg); cfg.Client = client })
+	client := w.client(t, sent)
+	return w.start(t, func(cfg *distlock.Config) {
+		cfg.Client = client
+		if times != nil {
+			times(cfg)
+		}
+	})
 }
 
 // slow are the times of processes whose heartbeats and looks are rare, and whose questions for
@@ -85,7 +90,7 @@ func TestCommands_OfHandOver(t *testing.T) {
 // waiter does; where there are no change streams a hundred show the same, or forty.
 func TestCommands_ThousandIdleWaiters_AsManyAsOne(t *testing.T) {
 	if _, err := mongodtest.Find(t.Context()); err != nil {
-		t.Parallel() // beside a thousand waiters no heartbeat of another test has to go on; a hundred do no harm
+		t.Parallel() // a thousand waiters are too many beside heartbeats of other tests
 	}
 	forEach(t, func(t *testing.T, w *world) {
 		waiters, locks, times, span := 100, 20, slow, 12*time.Second // a ping interval and more

@@ -78,7 +78,8 @@ func (s *streams) latest() int64 {
 func (w *world) listening(t testing.TB, app string) (*distlock.Manager, *streams) {
 	t.Helper()
 	s := &streams{}
-	client := privateClient(t, options.Client().ApplyURI(w.d.uri).SetAppName(app).SetMonitor(s.monitor()))
+	opts := options.Client().ApplyURI(w.d.uri).SetAppName(app).SetMonitor(s.monitor())
+	client := privateClient(t, opts)
 	return w.start(t, func(cfg *distlock.Config) { calm(cfg); cfg.Client = client }), s
 }
 
@@ -305,7 +306,8 @@ func TestLock_ServerFailsStreams_GrantsAreFound(t *testing.T) {
 			data bson.D
 		}{
 			{"getMore fails", bson.D{field("failCommands", bson.A{"getMore"}), field("errorCode", 11601)}},
-			{"getMore cuts", bson.D{field("failCommands", bson.A{"getMore"}), field("closeConnection", true)}},
+			{"getMore cuts", bson.D{field("failCommands", bson.A{"getMore"}),
+				field("closeConnection", true)}},
 			{"history lost", bson.D{field("failCommands", bson.A{"getMore"}), field("errorCode", 286)}},
 			{"no stream opens", bson.D{field("failCommands", bson.A{"aggregate"}), field("errorCode", 8)}},
 			{"opening takes long", bson.D{field("failCommands", bson.A{"aggregate"}),

@@ -1,6 +1,7 @@
 package integration_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,8 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"mongodlm/catalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 )
 
 // turnLimit bounds how long a waiter may wait for what should come at once or within an interval.
@@ -74,4 +78,113 @@ func wantReleased(t testing.TB, guards ...*distlock.TryGuard) {
 			t.Fatalf("Release of %q: %v", g.Name(), err)
 		}
 	}
+}
+
+// A manager that knows nothing of lines takes a free lock, writes its six fields and leaves ours,
+// as measured of MongoDB's own. Ours queue behind it; its release leaves state 0 and our line, and
+// the first of the line has it within an interval, then the next.
+func TestLock_ForeignManagerReleases_FirstInLineHasIt(t *testing.T) {
+	t.Parallel()
+	forEach(t, func(t *testing.T, w *world) {
+		name := w.name("balancer")
+		a, b := w.start(t, calm), w.start(t, calm)
+		last := w.mustTry(t, a, name)
+		wantReleased(t, last)
+		locks, session := w.db.Collection(catalog.LocksCollection), bson.NewObjectID()
+		r, err := locks.UpdateOne(t.Context(), bson.D{field("_id", name), field("state", 0)},
+			set(
+				field("ts", session), field("state", int32(2)), field("who", "ConfigServer:conn2"),
+				field("process", "ConfigServer"), field("when", bson.NewDateTimeFromTime(w.now(t))),
+				field("why", "createDatabase"),
+			))
+		if err != nil || r.MatchedCount != 1 {
+			t.Fatalf("taking the free lock: %v", err)
+		}
+		_, err = w.try(t, a, name)
+		if h := heldError(t, err); h.Process != "ConfigServer" || h.Why != "createDatabase" {
+			t.Errorf("told %+v", h)
+		}
+		first, second := w.queue(t, a, name), w.queue(t, b, name)
+		raw := w.document(t, catalog.LocksCollection, name)
+		wantValues(t, raw, map[string]any{
+			"ts": session, "state": int32(2), "process": "ConfigServer", "who": "ConfigServer:conn2",
+		})
+		released := bson.D{field("ts", session)}
+		if w.d.name == "sharded" { // where a mongos refuses an update of one document that names no _id
+			released = append(released, field("_id", name))
+		}
+		r, err = locks.UpdateOne(t.Context(), released, set(field("state", int32(0))))
+		if err != nil || r.MatchedCount != 1 {
+			t.Fatalf("releasing it: %v", err)
+		}
+		begun := time.Now()
+		g := wantTurn(t, first)
+		took := time.Since(begun)
+		t.Logf("found after %v", took)
+		if most := 2*a.Config().Ping + 5*time.Second; took > most {
+			t.Errorf("found after %v, want an interval of %v", took, a.Config().Ping)
+		}
+		if g.Fence() <= last.Fence() {
+			t.Errorf("fence %d after %d", g.Fence(), last.Fence())
+		}
+		wantTurns(t, g, second)
+	})
+}
+
+// MongoDB's own manager wants a lock for which ours stand in line: it has to wait until nobody of
+// ours wants it, and then has its turn. It polls, and a lock that is handed over is never free.
+func TestConfigServer_OwnLockManager_WaitsForOurLine(t *testing.T) {
+	t.Parallel()
+	forThese(t, named("configsvr"), func(t *testing.T, w *world) {
+		name := "bar" + bson.NewObjectID().Hex()[12:] // a database that nobody has
+		t.Cleanup(func() { w.forget(t, name) })
+		a, b := w.start(t, calm), w.start(t, calm)
+		g := w.mustTry(t, a, name)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		created := make(chan error, 1)
+		go func() { created <- w.createDatabase(ctx, name) }() // ends with its 20 s, or with ctx
+		for range 4 {
+			next, after := w.queue(t, b, name), w.queue(t, a, name)
+			for _, done := range []<-chan turn{next, after} {
+				wantReleased(t, g)
+				g = wantTurn(t, done)
+				select {
+				case err := <-created:
+					t.Fatalf("createDatabase did not wait for our line: %v", err)
+				case <-time.After(600 * time.Millisecond): // one of its polls
+				}
+				assert.Must(t, g.Verify(t.Context()))
+			}
+		}
+		wantReleased(t, g)
+		w.meetTheOther(t, name, created)
+		l := w.lock(t, name)
+		if l.Held || l.Process != "ConfigServer" || l.Why != "createDatabase" {
+			t.Errorf("its document is understood as %+v", l)
+		}
+		if next := w.mustTry(t, a, name); next.Fence() <= g.Fence() {
+			t.Errorf("fence %d after %d", next.Fence(), g.Fence())
+		}
+	})
+}
+
+// Database config of an ordinary replica set has neither change streams nor transactions: there
+// waiting works by reads, and a lock in a transaction is refused.
+func TestLock_DatabaseConfigOfReplicaSet_WaitsByReads(t *testing.T) {
+	t.Parallel()
+	forThese(t, named("replicaset"), func(t *testing.T, own *world) {
+		w := own.elsewhere(t, "config")
+		name := w.name("balancer")
+		a, b := w.start(t, calm), w.start(t, calm)
+		if s := a.Stats().Server; s.ChangeStreams || s.Transactions {
+			t.Fatalf("change streams %v, transactions %v", s.ChangeStreams, s.Transactions)
+		}
+		g := w.mustTry(t, a, name)
+		wantTurns(t, g, w.queue(t, b, name), w.queue(t, a, name), w.queue(t, b, name))
+		err := transact(t.Context(), w.d.app, func(ctx context.Context) error {
+			return a.Lock(name).LockInTransaction(ctx)
+		})
+		wantErr(t, err, distlock.ErrNoTransactions)
+	})
 }

@@ -17,8 +17,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-var benchFor = flag.Duration("benchfor", 3*time.Second, "how long the benchmarks of resources watch; "+
-	"5m is the long run")
+var benchFor = flag.Duration("benchfor", 3*time.Second,
+	"how long the benchmarks of resources watch; 5m is the long run")
 
 // resources is what this program uses.
 type resources struct {
@@ -74,7 +74,7 @@ func BenchmarkResources_TenThousandGuards(b *testing.B) {
 		measure(b, before, guards, store.Total)
 		wantAll(b, held)
 	})
-	for _, d := range named("standalone", "replicaset") { // a write of the embedded one costs too much there
+	for _, d := range named("standalone", "replicaset") { // writes of the embedded one cost too much
 		b.Run(d.name, func(b *testing.B) {
 			w := d.open(b)
 			var sent counter

@@ -30,25 +30,23 @@ func TestSingletonStore_Conforms(t *testing.T) {
 		for i := range cap(free) {
 			db := w.d.app.Database(fmt.Sprintf("%s_%d", w.db.Name(), i),
 				options.Database().SetWriteConcern(writeconcern.Majority()))
-			t.Cleanup(func() {
-				assert.NoErr(t, db.Drop(context.WithoutCancel(t.Context())))
-			})
+			t.Cleanup(func() { assert.NoErr(t, db.Drop(context.WithoutCancel(t.Context()))) })
 			free <- db
 		}
 		singletontest.Run(t, func(t *testing.T) singletontest.Store {
 			db := <-free
 			t.Cleanup(func() {
 				for _, collection := range []string{singleton.SettingsCollection, singleton.RecordsCollection} {
-					if _, err := db.Collection(collection).DeleteMany(context.WithoutCancel(t.Context()), bson.D{}); err != nil {
-						t.Error(err)
-					}
+					ctx := context.WithoutCancel(t.Context())
+					assert.Value(db.Collection(collection).DeleteMany(ctx, bson.D{}))(t)
 				}
 				free <- db
 			})
-			return singletontest.Store{Store: singletonStore(t, db), Put: func(ctx context.Context, collection string, doc bson.D) error {
-				_, err := db.Collection(collection).ReplaceOne(ctx, doc[:1], doc, options.Replace().SetUpsert(true))
-				return err
-			}}
+			put := func(ctx context.Context, collection string, doc bson.D) error {
+				upsert := options.Replace().SetUpsert(true)
+				return assert.Err(db.Collection(collection).ReplaceOne(ctx, doc[:1], doc, upsert))
+			}
+			return singletontest.Store{Store: singletonStore(t, db), Put: put}
 		})
 	})
 }
@@ -62,21 +60,20 @@ func singletonStore(t testing.TB, db *mongo.Database) singleton.Store {
 func (w *world) forgetSingleton(t testing.TB, name string) {
 	t.Cleanup(func() {
 		for _, collection := range []string{singleton.SettingsCollection, singleton.RecordsCollection} {
-			if _, err := w.db.Collection(collection).DeleteOne(context.WithoutCancel(t.Context()), byID(name)); err != nil {
-				t.Error(err)
-			}
+			ctx := context.WithoutCancel(t.Context())
+			assert.NoErr(t, assert.Err(w.db.Collection(collection).DeleteOne(ctx, byID(name))))
 		}
 	})
 }
 
 // running runs something on processes until the test is over, or end is called.
-func running(t *testing.T, managers []*distlock.Manager, run func(context.Context, *distlock.Manager) error) (end func()) {
+func running(
+	t *testing.T, managers []*distlock.Manager, run func(context.Context, *distlock.Manager) error,
+) (end func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	for _, m := range managers {
-		wg.Go(func() {
-			assert.NoErr(t, run(ctx, m))
-		})
+		wg.Go(func() { assert.NoErr(t, run(ctx, m)) })
 	}
 	end = sync.OnceFunc(func() { cancel(); wg.Wait() })
 	t.Cleanup(end)
@@ -91,7 +88,7 @@ func TestLoop_SettingsObeyed_ThreeCommandsARound(t *testing.T) {
 		name := w.name("loop")
 		w.forgetSingleton(t, name)
 		var sent counter
-		client := privateClient(t, options.Client().ApplyURI(w.d.uri).SetMonitor(sent.monitor()))
+		client := w.client(t, &sent)
 		store := singletonStore(t, client.Database(w.db.Name()))
 		var mu sync.Mutex
 		var rounds, commands int
@@ -100,35 +97,47 @@ func TestLoop_SettingsObeyed_ThreeCommandsARound(t *testing.T) {
 			defer mu.Unlock()
 			return rounds, commands
 		}
-		running(t, []*distlock.Manager{w.start(t, nil)}, func(ctx context.Context, m *distlock.Manager) error {
-			return singleton.Run(ctx, m, singleton.Loop{Name: name, Store: store, Every: 100 * time.Millisecond,
-				Do: func(context.Context, *distlock.TryGuard) error {
-					mu.Lock()
-					defer mu.Unlock()
-					rounds, commands = rounds+1, sent.total()
-					return nil
-				}})
+		loop := singleton.Loop{Name: name, Store: store, Every: 100 * time.Millisecond,
+			Do: func(context.Context, *distlock.TryGuard) error {
+				mu.Lock()
+				defer mu.Unlock()
+				rounds, commands = rounds+1, sent.total()
+				return nil
+			}}
+		alone := []*distlock.Manager{w.start(t, nil)}
+		running(t, alone, func(ctx context.Context, m *distlock.Manager) error {
+			return singleton.Run(ctx, m, loop)
 		})
-		eventually(t, 60*time.Second, "a round", func() bool { n, _ := count(); return n > 0 })
+		wantRounds := func(least int) {
+			t.Helper()
+			eventually(t, 60*time.Second, fmt.Sprint(least, " rounds"), func() bool {
+				n, _ := count()
+				return n >= least
+			})
+		}
+		wantRounds(1)
 		n, before := count()
-		eventually(t, 60*time.Second, "ten rounds more", func() bool { more, _ := count(); return more >= n+10 })
+		wantRounds(n + 10)
 		more, after := count()
-		if got := float64(after-before) / float64(more-n); got < 3 || got > 3.5 { // one more after a failure
+		if got := float64(after-before) / float64(more-n); got < 3 || got > 3.5 {
+			// one more after a failure
 			t.Errorf("%.2f commands a round, want 3: %v", got, &sent)
 		}
-		hour := w.now(t).UTC().Hour()
-		elsewhere := bson.D{field("start", fmt.Sprintf("%d:00", (hour+6)%24)), field("stop", fmt.Sprintf("%d:00", (hour+8)%24))}
+		in := func(hours int) string { return fmt.Sprintf("%d:00", (w.now(t).UTC().Hour()+hours)%24) }
+		elsewhere := bson.D{field("start", in(6)), field("stop", in(8))}
 		for _, closed := range []bson.E{field("stopped", true), field("activeWindow", elsewhere)} {
 			w.plant(t, singleton.SettingsCollection, bson.D{field("_id", name), closed})
 			n, _ := count()
 			looks := sent.total()
-			eventually(t, 60*time.Second, "ten looks at the settings", func() bool { return sent.total() >= looks+10 })
+			eventually(t, 60*time.Second, "ten looks at the settings", func() bool {
+				return sent.total() >= looks+10
+			})
 			if more, _ := count(); more > n+1 { // one may have read them before
 				t.Errorf("%d rounds although %v", more-n, closed)
 			}
 			n, _ = count()
-			w.plant(t, singleton.SettingsCollection, bson.D{field("_id", name)})
-			eventually(t, 60*time.Second, "a round after it", func() bool { more, _ := count(); return more > n })
+			w.plant(t, singleton.SettingsCollection, byID(name))
+			wantRounds(n + 1)
 		}
 	})
 }

@@ -3,14 +3,21 @@ package integration_test
 import (
 	"context"
 	"errors"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/mongocatalog"
 	"mongodlm/distlock"
 	"mongodlm/internal/test/assert"
+	"mongodlm/internal/test/fault"
 )
 
 // robbed makes another process the holder, as a takeover does, at once.
@@ -44,14 +51,13 @@ func TestInTransaction_CommitsOnlyWhileHeld(t *testing.T) {
 			t.Logf("create: %v", err) // it may be there
 		}
 		insert := func(ctx context.Context, id string) error {
-			_, err := coll.InsertOne(ctx, bson.D{{Key: "_id", Value: w.name(id)}})
-			return err
+			return assert.Err(coll.InsertOne(ctx, byID(w.name(id))))
 		}
-		there := func(id string) bool {
-			return w.count(t, coll, bson.D{{Key: "_id", Value: w.name(id)}}) == 1
-		}
+		there := func(id string) bool { return w.count(t, coll, byID(w.name(id))) == 1 }
 		g := w.mustTry(t, m, w.name("a"))
-		assert.Must(t, g.InTransaction(t.Context(), func(ctx context.Context) error { return insert(ctx, "held") }))
+		assert.Must(t, g.InTransaction(t.Context(), func(ctx context.Context) error {
+			return insert(ctx, "held")
+		}))
 		mine := errors.New("mine")
 		err := g.InTransaction(t.Context(), func(ctx context.Context) error {
 			return errors.Join(insert(ctx, "failed"), mine)
@@ -75,7 +81,8 @@ func TestInTransaction_CommitsOnlyWhileHeld(t *testing.T) {
 			t.Errorf("work ran %d times, want once: a write conflict, then nothing to match before it", runs)
 		}
 		if there("stale") || !there("held") {
-			t.Errorf("stale %v, held %v: want only what was written under the lock", there("stale"), there("held"))
+			t.Errorf("stale %v, held %v: want only what was written under the lock", there("stale"),
+				there("held"))
 		}
 		assert.Is(t, g.Err(), distlock.ErrLockLost)
 	})
@@ -93,12 +100,9 @@ func TestFenced_StaleHolder_IsRefused(t *testing.T) {
 			r := assert.Value(coll.UpdateOne(t.Context(), filter, update))(t)
 			return r.MatchedCount
 		}
-		if _, err := coll.InsertOne(t.Context(), bson.D{{Key: "_id", Value: id}, {Key: "n", Value: 0}}); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _, _ = coll.DeleteOne(context.WithoutCancel(t.Context()), bson.D{{Key: "_id", Value: id}}) })
-		filter := bson.D{{Key: "_id", Value: id}}
-		update := bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: 1}}}}
+		filter, update := byID(id), increase("n", 1)
+		assert.Value(coll.InsertOne(t.Context(), bson.D{field("_id", id), field("n", 0)}))(t)
+		t.Cleanup(func() { _, _ = coll.DeleteOne(context.WithoutCancel(t.Context()), filter) })
 		old := w.mustTry(t, m, w.name("a"))
 		oldFilter, oldUpdate, err := old.Fenced(filter, update)
 		assert.Must(t, err)
@@ -112,6 +116,300 @@ func TestFenced_StaleHolder_IsRefused(t *testing.T) {
 			"the next holder's write matched %d, want %d")
 		if n := write(oldFilter, oldUpdate); n != 0 { // on its way since before the release
 			t.Errorf("the stale write matched %d", n)
+		}
+	})
+}
+
+// transacting are the deployments that have transactions in the database of the tests.
+var transacting = named("replicaset", "configsvr", "mongos", "sharded", "uri")
+
+// transact runs work in a transaction, as often as the driver thinks right.
+func transact(ctx context.Context, client *mongo.Client, work func(context.Context) error) error {
+	s, err := client.StartSession()
+	if err != nil {
+		return err
+	}
+	defer s.EndSession(context.WithoutCancel(ctx))
+	_, err = s.WithTransaction(ctx, func(ctx context.Context) (any, error) { return nil, work(ctx) },
+		options.Transaction().SetWriteConcern(writeconcern.Majority()))
+	return err
+}
+
+// transactor starts a process that shares one client with its transactions.
+func (w *world) transactor(t testing.TB, change func(*options.ClientOptions)) (
+	*mongo.Client, *distlock.Manager) {
+	t.Helper()
+	opts := options.Client().ApplyURI(w.d.uri)
+	if change != nil {
+		change(opts)
+	}
+	client := privateClient(t, opts)
+	m := w.start(t, func(cfg *distlock.Config) { calm(cfg); cfg.Client = client })
+	if !m.Stats().Server.Transactions {
+		t.Skip("this deployment has no transactions")
+	}
+	return client, m
+}
+
+// together runs a number of users, each some rounds, all at once.
+func (w *world) together(t *testing.T, users, rounds int, use func(context.Context, int) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*turnLimit)
+	defer cancel()
+	var running sync.WaitGroup
+	for i := range users {
+		running.Go(func() {
+			for round := range rounds {
+				if err := use(ctx, i); err != nil {
+					t.Errorf("user %d, round %d: %v", i, round, err)
+					return
+				}
+			}
+		})
+	}
+	running.Wait()
+}
+
+// Transactions that take one lock exclude each other, and guards: a counter that is read and
+// written beside the transactions, so that only the lock protects it, loses no update.
+func TestLockInTransaction_CounterBesideIt_LosesNoUpdate(t *testing.T) {
+	t.Parallel()
+	forThese(t, transacting, func(t *testing.T, w *world) {
+		name := w.name("balancer")
+		w.plantCounter(t, name)
+		client, m := w.transactor(t, nil)
+		otherClient, other := w.transactor(t, nil)
+		work := w.db.Collection("work")
+		var inside atomic.Int32
+		var writes atomic.Int64
+		count := func() error { // with a context of its own, so outside of every transaction
+			assert.Equal(t, inside.Add(1), 1, "%d hold the lock, want %d")
+			defer inside.Add(-1)
+			raw, err := work.FindOne(t.Context(), byID(name)).Raw()
+			if err != nil {
+				return err
+			}
+			n := raw.Lookup("n").AsInt64()
+			_, err = work.UpdateOne(t.Context(), byID(name), set(field("n", n+1)))
+			if err == nil {
+				writes.Add(1)
+			}
+			return err
+		}
+		w.together(t, 5, 5, func(ctx context.Context, i int) error {
+			if i == 4 {
+				return other.Do(ctx, name, func(context.Context, *distlock.TryGuard) error { return count() })
+			}
+			clients, managers := []*mongo.Client{client, otherClient}, []*distlock.Manager{m, other}
+			return transact(ctx, clients[i%2], func(ctx context.Context) error {
+				if err := managers[i%2].Lock(name).LockInTransaction(ctx); err != nil {
+					return err
+				}
+				return count()
+			})
+		})
+		if n := w.counter(t, name); n != writes.Load() || n < 25 {
+			t.Errorf("the counter is %d after %d increments", n, writes.Load())
+		}
+		w.wantFreed(t, name)
+	})
+}
+
+// A transaction keeps guards away until it ends, by a commit or an abort, and is free to have at
+// once afterwards.
+func TestLockInTransaction_KeepsGuardsAway_UntilItEnds(t *testing.T) {
+	t.Parallel()
+	forThese(t, transacting, func(t *testing.T, w *world) {
+		client, m := w.transactor(t, nil)
+		rival := w.start(t, calm)
+		mine := errors.New("mine")
+		for _, c := range []struct {
+			name string
+			end  error
+		}{{"commit", nil}, {"abort", mine}} {
+			name := w.name(c.name)
+			last := w.mustTry(t, m, name)
+			wantReleased(t, last)
+			next := make(chan turn, 1) // one that waits meanwhile
+			var ended atomic.Bool
+			runs := 0
+			err := transact(t.Context(), client, func(ctx context.Context) error {
+				err := m.Lock(name).LockInTransaction(ctx, distlock.Why("in a transaction"))
+				if err != nil {
+					return err
+				}
+				if runs++; runs > 1 {
+					return c.end
+				}
+				go func() { // ends with the test
+					g, err := rival.Lock(name).Lock(t.Context())
+					if err == nil && !ended.Load() {
+						t.Errorf("%s: a guard while the transaction was open", c.name)
+					}
+					w.keep(g)
+					next <- turn{guard: g, err: err}
+				}()
+				short, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				if g, err := rival.Lock(name).TryLock(short); err == nil {
+					w.keep(g)
+					t.Errorf("%s: TryLock took it while the transaction was open", c.name)
+				}
+				ended.Store(true) // from here on it may end at any time
+				return c.end
+			})
+			if !errors.Is(err, c.end) {
+				t.Errorf("%s: %v", c.name, err)
+			}
+			g := wantTurn(t, next)
+			if g.Fence() <= last.Fence() {
+				t.Errorf("%s: fence %d after %d", c.name, g.Fence(), last.Fence())
+			}
+			wantReleased(t, g)
+			if !w.lockIsFree(t, name) {
+				t.Errorf("%s: not free in the end", c.name)
+			}
+		}
+	})
+}
+
+func (w *world) lockIsFree(t testing.TB, name string) bool {
+	t.Helper()
+	l := w.lock(t, name)
+	return !l.Held && len(l.Waiters) == 0
+}
+
+// A guard keeps transactions away: they are told who holds the lock, or wait until it is released.
+func TestLockInTransaction_GuardHolds_WaitsOrIsTold(t *testing.T) {
+	t.Parallel()
+	forThese(t, transacting, func(t *testing.T, w *world) {
+		name := w.name("balancer")
+		client, m := w.transactor(t, nil)
+		holder := w.start(t, calm)
+		g := w.mustTry(t, holder, name)
+		err := transact(t.Context(), client, func(ctx context.Context) error {
+			return m.Lock(name).LockInTransaction(ctx, distlock.WaitAtMost(0))
+		})
+		if h := heldError(t, err); h.Process != holder.Process() {
+			t.Errorf("told that %q holds it", h.Process)
+		}
+		done := make(chan error, 1)
+		var waits sync.WaitGroup
+		waits.Go(func() {
+			done <- transact(t.Context(), client, func(ctx context.Context) error {
+				return m.Lock(name).LockInTransaction(ctx)
+			})
+		})
+		select {
+		case err := <-done:
+			t.Fatalf("it did not wait: %v", err)
+		case <-time.After(time.Second):
+		}
+		wantReleased(t, g)
+		waits.Wait()
+		assert.NoErr(t, <-done)
+		if next := w.mustTry(t, holder, name); next.Fence() <= g.Fence()+1 {
+			t.Errorf("fence %d after %d and a transaction", next.Fence(), g.Fence())
+		}
+	})
+}
+
+// The pool has one connection, or two, for the transactions, the looks beside them and the guards:
+// all come through.
+func TestLockInTransaction_SmallPool_AllComeThrough(t *testing.T) {
+	t.Parallel()
+	forThese(t, transacting, func(t *testing.T, w *world) {
+		for _, size := range []uint64{1, 2} {
+			name := w.name("balancer")
+			client, m := w.transactor(t, func(o *options.ClientOptions) { o.SetMaxPoolSize(size) })
+			begun := time.Now()
+			w.together(t, 4, 3, func(ctx context.Context, i int) error {
+				if i == 3 {
+					return m.Do(ctx, name, func(context.Context, *distlock.TryGuard) error { return nil })
+				}
+				return transact(ctx, client, func(ctx context.Context) error {
+					return m.Lock(name).LockInTransaction(ctx)
+				})
+			})
+			t.Logf("pool of %d: %v", size, time.Since(begun))
+		}
+	})
+}
+
+// Where there are no transactions, or none is running, the error says so, and nothing is locked.
+func TestLockInTransaction_NoTransactions_IsSaid(t *testing.T) {
+	t.Parallel()
+	forEach(t, func(t *testing.T, w *world) {
+		name := w.name("balancer")
+		m := w.start(t, calm)
+		err := m.Lock(name).LockInTransaction(t.Context())
+		wantErr(t, err, distlock.ErrNoTransactions)
+		if s, err := w.d.app.StartSession(); err == nil { // a session, and no transaction in it
+			err = m.Lock(name).LockInTransaction(mongo.NewSessionContext(t.Context(), s))
+			wantErr(t, err, distlock.ErrNoTransactions)
+			s.EndSession(t.Context())
+		}
+		if !m.Stats().Server.Transactions {
+			err := transact(t.Context(), w.d.app, func(ctx context.Context) error {
+				return m.Lock(name).LockInTransaction(ctx)
+			})
+			wantErr(t, err, distlock.ErrNoTransactions)
+		}
+		if doc := w.document(t, "locks", name); doc != nil {
+			t.Errorf("a document was made: %v", doc)
+		}
+	})
+}
+
+// A transaction reads one picture. If that shows the lock held, by a guard that came after the look
+// from outside or was there when the transaction read something else before, then waiting inside of
+// it is of no use: the driver must run it again, soon, and then it has the lock.
+func TestLockInTransaction_OldPicture_RunsAgain(t *testing.T) {
+	t.Parallel()
+	forThese(t, transacting, func(t *testing.T, w *world) {
+		client, other := w.transactor(t, nil)
+		for _, c := range []struct {
+			name string
+			read bool // something else, before the guard is released
+		}{{"it had read before", true}, {"a guard came between", false}} {
+			name := w.name(c.name)
+			wantReleased(t, w.mustTry(t, other, name)) // the document is there
+			w.plantCounter(t, name)
+			inner, err := mongocatalog.New(client, mongocatalog.Options{Database: w.db.Name()})
+			assert.Must(t, err)
+			store := fault.Wrap(inner)
+			m := w.start(t, func(cfg *distlock.Config) {
+				calm(cfg)
+				cfg.Client, cfg.PingClient, cfg.Catalog = nil, nil, store
+			})
+			var g *distlock.TryGuard
+			if c.read {
+				g = w.mustTry(t, other, name)
+			}
+			var once sync.Once
+			store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+				if call.Op == fault.EnterTransaction && !c.read {
+					once.Do(func() { g = w.mustTry(t, other, name) })
+					defer func() { _ = g.Release() }() // when it has seen the lock held
+				}
+				return apply()
+			})
+			begun := time.Now()
+			err = transact(t.Context(), client, func(ctx context.Context) error {
+				if c.read {
+					work := client.Database(w.db.Name()).Collection("work")
+					if err := work.FindOne(ctx, byID(name)).Err(); err != nil {
+						return err
+					}
+					_ = g.Release() // the picture is older than that
+				}
+				return m.Lock(name).LockInTransaction(ctx)
+			})
+			took := time.Since(begun)
+			t.Logf("%s: %v, %v", c.name, took, err)
+			if err != nil || took > turnLimit {
+				t.Errorf("%s: it took %v: %v", c.name, took, err)
+			}
 		}
 	})
 }

@@ -97,7 +97,7 @@ func (w *world) contenders(b *testing.B, processes int, sent *counter) []*conten
 	var all []*contender
 	for range processes {
 		c := &contender{entered: make(chan struct{}, 1024)}
-		client := privateClient(b, options.Client().ApplyURI(w.d.uri).SetMonitor(sent.monitor()))
+		client := w.client(b, sent)
 		inner := assert.Value(mongocatalog.New(client, mongocatalog.Options{Database: w.db.Name()}))(b)
 		store := fault.Wrap(inner)
 		store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
@@ -197,7 +197,8 @@ func (w *world) row(b *testing.B, write time.Duration, took []time.Duration, cou
 		}
 	}
 	for _, percent := range []int{50, 90, 99} {
-		b.ReportMetric(float64(quantile(took, percent))/float64(write), fmt.Sprintf("writes-p%d", percent))
+		inWrites := float64(quantile(took, percent)) / float64(write)
+		b.ReportMetric(inWrites, fmt.Sprintf("writes-p%d", percent))
 	}
 	b.ReportMetric(float64(write)/float64(time.Millisecond), "write-ms")
 	b.ReportMetric(float64(commands)/float64(rounds), "commands")
@@ -302,7 +303,9 @@ func (w *world) settledDown(t testing.TB, m *distlock.Manager, sent *counter) {
 
 // crowd lets many callers of one Manager wait for locks that another holds, and returns when all
 // stand in their lines. What it returns sends them away.
-func (w *world) crowd(t testing.TB, holder, m *distlock.Manager, waiters, locks int) (leave func()) {
+func (w *world) crowd(
+	t testing.TB, holder, m *distlock.Manager, waiters, locks int,
+) (leave func()) {
 	t.Helper()
 	var guards []*distlock.TryGuard
 	prefix := fmt.Sprintf("idle-%d-", waiters)
@@ -340,7 +343,7 @@ func (w *world) crowd(t testing.TB, holder, m *distlock.Manager, waiters, locks 
 // waitersOf counts who stands in the lines of the locks whose names begin so.
 func (w *world) waitersOf(t testing.TB, prefix string) int {
 	t.Helper()
-	filter := bson.D{field("_id", bson.D{field("$regex", "^"+w.name(prefix))})}
+	filter := byID(bson.D{field("$regex", "^"+w.name(prefix))})
 	cursor := assert.Value(w.db.Collection(catalog.LocksCollection).Find(t.Context(), filter))(t)
 	var docs []bson.Raw
 	assert.Must(t, cursor.All(t.Context(), &docs))

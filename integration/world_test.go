@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
@@ -189,7 +190,9 @@ func (w *world) untouched(t testing.TB, name string, do func()) {
 	assert.Slices(t, before, after, "the document was touched\nbefore %v\nafter  %v")
 }
 
-func byID(id string) bson.D { return bson.D{{Key: "_id", Value: id}} }
+func byID(id any) bson.D { return bson.D{{Key: "_id", Value: id}} }
+
+func set(fields ...bson.E) bson.D { return bson.D{field("$set", bson.D(fields))} }
 
 func field(key string, value any) bson.E { return bson.E{Key: key, Value: value} }
 
@@ -209,19 +212,29 @@ func eventually(t testing.TB, limit time.Duration, what string, cond func() bool
 	}
 }
 
-// standstill is for how long nothing may happen where something has to: how slow the machine is does
-// not matter.
+// standstill is for how long nothing may happen where something has to: how slow the machine is
+// does not matter.
 const standstill = 10 * time.Minute
 
 // progress waits until a number is reached, as long as it grows.
 func progress(t testing.TB, what string, want int, now func() int) {
 	t.Helper()
 	for last := now(); last < want; last = now() {
-		eventually(t, standstill, fmt.Sprintf("%s: more than %d of %d", what, last, want), func() bool { return now() > last })
+		more := fmt.Sprintf("%s: more than %d of %d", what, last, want)
+		eventually(t, standstill, more, func() bool { return now() > last })
 	}
 }
 
 var wantErr, heldError = assert.Is, locktest.WantHeld
+
+// monitored keeps or counts what a client sends.
+type monitored interface{ monitor() *event.CommandMonitor }
+
+// client is a private client whose commands are kept or counted.
+func (w *world) client(t testing.TB, sent monitored) *mongo.Client {
+	t.Helper()
+	return privateClient(t, options.Client().ApplyURI(w.d.uri).SetMonitor(sent.monitor()))
+}
 
 // privateClient is a client of one test, such as one whose commands are counted.
 func privateClient(t testing.TB, opts *options.ClientOptions) *mongo.Client {

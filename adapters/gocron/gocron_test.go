@@ -61,9 +61,7 @@ func (w *world) schedule(i int, job gocron.JobDefinition,
 	}), gocron.WithName("report"))
 	assert.Must(w.t, err)
 	s.Start()
-	w.t.Cleanup(func() {
-		assert.NoErr(w.t, s.Shutdown())
-	})
+	w.t.Cleanup(func() { assert.NoErr(w.t, s.Shutdown()) })
 	return s
 }
 

@@ -42,8 +42,8 @@ type Config struct {
 
 // ErrSameName is matched by an error of Lock, besides singleton.ErrNotDue, when this Locker was
 // asked for the same slot before: two jobs of the process share the name, as those of one method
-// value or closure do unless gocron.WithName tells them apart, and only one of them would run. Or one
-// job is due more often than Config.Schedule or Gap lets it run.
+// value or closure do unless gocron.WithName tells them apart, and only one of them would run. Or
+// one job is due more often than Config.Schedule or Gap lets it run.
 var ErrSameName = errors.New("gocronlock: a job of this name has asked for the slot already; " +
 	"give each job a name of its own by gocron.WithName, and let none be due more often than Schedule or Gap says")
 

@@ -14,8 +14,9 @@ import (
 	"mongodlm/internal/metrics"
 )
 
-// A Meter counts the work that is done under locks: terms, rounds, rows. It is a [distlock.Observer]
-// that elections, loops, schedules and queues of the Manager tell. Safe for concurrent use.
+// A Meter counts the work that is done under locks: terms, rounds, rows. It is a
+// [distlock.Observer] that elections, loops, schedules and queues of the Manager tell. Safe for
+// concurrent use.
 type Meter struct {
 	counters   map[*metrics.Metric]metric.Float64Counter
 	gauges     map[*metrics.Metric]metric.Float64Gauge

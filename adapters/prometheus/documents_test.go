@@ -62,8 +62,8 @@ func documented(item []string) (name, kind, labels string) {
 	return item[1], kind, strings.ReplaceAll(item[2], ",", ", ")
 }
 
-// ofThePage begins the names of what "distlock ui" shows, which is compared with the document where it
-// is made.
+// ofThePage begins the names of what "distlock ui" shows, which is compared with the document where
+// it is made.
 const ofThePage = "distlock_store_"
 
 // docs/metrics.md lists all metrics, with their types and labels, and no others.
