@@ -44,7 +44,8 @@ func Example_claim() {
 	}
 	defer manager.Close(context.Background())
 
-	mails, err := claim.New[Mail](ctx, manager, client.Database("app").Collection("mails"), claim.Config{
+	coll := client.Database("app").Collection("mails")
+	mails, err := claim.New[Mail](ctx, manager, coll, claim.Config{
 		Sort: bson.D{{Key: "_id", Value: 1}}, MaxAttempts: 1,
 	})
 	if err != nil {

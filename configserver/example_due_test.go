@@ -45,7 +45,8 @@ func Example_dueRows() {
 	}
 	defer manager.Close(context.Background())
 
-	events, err := claim.New[Event](ctx, manager, client.Database("app").Collection("events"), claim.Config{
+	coll := client.Database("app").Collection("events")
+	events, err := claim.New[Event](ctx, manager, coll, claim.Config{
 		Filter: bson.D{{Key: "locked", Value: false}},
 		Due:    "execute_at", // not before the server's clock has passed it, and in that order
 	})
@@ -55,8 +56,9 @@ func Example_dueRows() {
 	}
 	defer events.Close(context.Background())
 	now := time.Now()
-	err = events.Add(ctx, Event{"soon", false, now.Add(200 * time.Millisecond)}, Event{"overdue", false, now.Add(-time.Hour)},
-		Event{"locked", true, now}, Event{"tomorrow", false, now.Add(24 * time.Hour)}, Event{"due", false, now})
+	err = events.Add(ctx, Event{"soon", false, now.Add(200 * time.Millisecond)},
+		Event{"overdue", false, now.Add(-time.Hour)}, Event{"locked", true, now},
+		Event{"tomorrow", false, now.Add(24 * time.Hour)}, Event{"due", false, now})
 	if err != nil {
 		log.Print(err)
 		return

@@ -54,9 +54,8 @@ func TestFront_Writes_OneAtATime_ReadsBeside(t *testing.T) {
 // the database whose documents it moves.
 func TestFront_Writes_OfTwoDatabases_PassBeside(t *testing.T) {
 	elsewhere := bson.D{{Key: "insert", Value: "locks"}, {Key: "$db", Value: "other"}}
-	rename := bson.D{
-		{Key: "renameCollection", Value: "Config.locks"}, {Key: "to", Value: "config.old"}, {Key: "$db", Value: "admin"},
-	}
+	rename := bson.D{{Key: "renameCollection", Value: "Config.locks"},
+		{Key: "to", Value: "config.old"}, {Key: "$db", Value: "admin"}}
 	play(t, 10, func(s *stage) {
 		a, b, c := s.connect(false), s.connect(false), s.connect(false)
 		a.send(insertOne, 0)

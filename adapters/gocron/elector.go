@@ -14,7 +14,9 @@ import (
 )
 
 // standby makes a lock whose waiting callers are no sign of a line that stands still.
-var standby = leading.Of[*distlock.DistributedLock, *distlock.TryGuard, *distlock.LockInfo]().Standby
+var standby = leading.Of[
+	*distlock.DistributedLock, *distlock.TryGuard, *distlock.LockInfo,
+]().Standby
 
 // ErrNotLeader is returned by IsLeader on all processes but one.
 var ErrNotLeader = errors.New("gocronlock: another process is the leader")

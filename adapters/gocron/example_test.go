@@ -18,7 +18,7 @@ import (
 // them.
 func ExampleNewLocker() {
 	server := memcatalog.New(memcatalog.Options{})
-	store := singleton.NewMemoryStore(nil) // in earnest: singleton.NewStore(client.Database("distlock"))
+	store := singleton.NewMemoryStore(nil) // or singleton.NewStore(client.Database("distlock"))
 	ran := make(chan string, 10)
 	for _, name := range []string{"one", "the other"} {
 		manager, err := distlock.New(context.Background(), distlock.Config{Catalog: server, Host: name})
@@ -26,7 +26,8 @@ func ExampleNewLocker() {
 			log.Fatal(err)
 		}
 		defer manager.Close(context.Background())
-		locker, err := gocronlock.NewLocker(gocronlock.Config{Manager: manager, Store: store, Gap: time.Hour})
+		config := gocronlock.Config{Manager: manager, Store: store, Gap: time.Hour}
+		locker, err := gocronlock.NewLocker(config)
 		if err != nil {
 			log.Fatal(err)
 		}

@@ -104,7 +104,9 @@ func TestLocker_Issue841_DurationJobOnStaggeredProcesses(t *testing.T) {
 		want   int
 	}{
 		{"lock for each run", func(w *world) gocron.Locker { return naive{w.manager()} }, 5 * 60},
-		{"slots", func(w *world) gocron.Locker { return w.locker(gocronlock.Config{Gap: 54 * time.Second}) }, 60},
+		{"slots", func(w *world) gocron.Locker {
+			return w.locker(gocronlock.Config{Gap: 54 * time.Second})
+		}, 60},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
@@ -135,11 +137,12 @@ func (s skewed) Now() time.Time { return s.Clock.Now().Add(s.by) }
 func TestLocker_Issue841_CronJobOnSkewedClocks(t *testing.T) {
 	const hourly = "0 * * * *"
 	schedule := assert.Value(cron.ParseStandard(hourly))(t)
+	const tenth = 100 * time.Millisecond
 	for name, skews := range map[string][]time.Duration{
-		"seconds":    {0, 7 * time.Second, -7 * time.Second, 300 * time.Millisecond, -300 * time.Millisecond},
+		"seconds":    {0, 7 * time.Second, -7 * time.Second, 3 * tenth, -3 * tenth},
 		"minutes":    {0, 20 * time.Minute, -25 * time.Minute},
 		"hours":      {0, time.Hour, -time.Hour, 90 * time.Minute},
-		"one ahead":  {500 * time.Millisecond},
+		"one ahead":  {5 * tenth},
 		"none right": {time.Minute, 2 * time.Minute, -time.Minute},
 	} {
 		for _, naively := range []bool{true, false} {
@@ -225,9 +228,8 @@ func TestElector_OneLeader_OthersFollow(t *testing.T) {
 				t.Fatalf("%d runs on the processes %v, %d leaders; want 10, one, 1", n, by, leaders)
 			}
 			for _, m := range managers {
-				if s := m.Stats(); s.OldestWait != 0 {
-					t.Errorf("a follower has waited for %v; that is no sign of a line that stands still", s.OldestWait)
-				}
+				assert.Equal(t, m.Stats().OldestWait, 0, // it is no sign of a line that stands still
+					"a follower has waited for %v, want %v")
 			}
 			assert.Must(t, electors[by[0]].Close(t.Context()))
 			synctest.Wait()
@@ -265,14 +267,16 @@ func TestCron_IsASchedule(t *testing.T) {
 		var wg sync.WaitGroup
 		var slots []string
 		for range 3 {
-			m := w.Start(func(cfg *distlock.Config) { cfg.Ping, cfg.Takeover = 10*time.Minute, 2*time.Hour }).Manager
+			m := w.Start(func(cfg *distlock.Config) {
+				cfg.Ping, cfg.Takeover = 10*time.Minute, 2*time.Hour
+			}).Manager
 			wg.Go(func() {
-				err := singleton.RunSlots(ctx, m, singleton.Slots{Name: "report", Store: w.store, Schedule: schedule, Zone: zone,
+				assert.NoErr(t, singleton.RunSlots(ctx, m, singleton.Slots{
+					Name: "report", Store: w.store, Schedule: schedule, Zone: zone,
 					Do: func(_ context.Context, s singleton.Slot) error {
 						slots = append(slots, s.Time.Format("Mon 15:04 -0700"))
 						return nil
-					}})
-				assert.NoErr(t, err)
+					}}))
 			})
 		}
 		time.Sleep(4 * 24 * time.Hour) // from a Saturday to Tuesday night
@@ -292,8 +296,7 @@ func (panicking) Next(time.Time) time.Time { panic("boom") }
 // It tries to break: a schedule that panics keeps no lock, and a nil context is an error.
 func TestLocker_SchedulePanics_LockIsReleased(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		l, err := gocronlock.NewLocker(gocronlock.Config{Manager: w.manager(), Store: w.store, Schedule: panicking{}})
-		assert.Must(t, err)
+		l := w.locker(gocronlock.Config{Schedule: panicking{}})
 		func() {
 			defer func() {
 				if recover() == nil {

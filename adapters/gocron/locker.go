@@ -1,6 +1,7 @@
 package gocronlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,7 +46,8 @@ type Config struct {
 // value or closure do unless gocron.WithName tells them apart, and only one of them would run. Or
 // one job is due more often than Config.Schedule or Gap lets it run.
 var ErrSameName = errors.New("gocronlock: a job of this name has asked for the slot already; " +
-	"give each job a name of its own by gocron.WithName, and let none be due more often than Schedule or Gap says")
+	"give each job a name of its own by gocron.WithName, and let none be due more often than " +
+	"Schedule or Gap says")
 
 // A Locker is a gocron.Locker: for gocron.WithDistributedLocker, if Schedule or Gap holds for all
 // jobs, or one for each job with gocron.WithDistributedJobLocker. Safe for concurrent use.
@@ -71,11 +73,7 @@ func NewLocker(c Config) (*Locker, error) {
 		return nil, fmt.Errorf("%w: Gap (%v), Early (%v) or Wait (%v) is negative", ErrConfig, c.Gap,
 			c.Early, c.Wait)
 	}
-	for field, def := range map[*time.Duration]time.Duration{&c.Early: time.Second, &c.Wait: time.Second} {
-		if *field == 0 {
-			*field = def
-		}
-	}
+	c.Early, c.Wait = cmp.Or(c.Early, time.Second), cmp.Or(c.Wait, time.Second)
 	if c.Zone == nil {
 		c.Zone = time.UTC
 	}
@@ -94,8 +92,8 @@ func (l *Locker) Lock(ctx context.Context, job string) (_ gocron.Lock, err error
 	// The context of gocron ends with the scheduler, and the job's end is to be recorded after that.
 	base, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-	guard, err := l.c.Manager.Lock(job).Lock(base, distlock.WaitAtMost(l.c.Wait), distlock.Label("gocron"),
-		distlock.Why("runs the job"))
+	guard, err := l.c.Manager.Lock(job).Lock(base, distlock.WaitAtMost(l.c.Wait),
+		distlock.Label("gocron"), distlock.Why("runs the job"))
 	stop()
 	if err != nil {
 		cancel(nil)
@@ -109,10 +107,11 @@ func (l *Locker) Lock(ctx context.Context, job string) (_ gocron.Lock, err error
 		}
 	}()
 	var latest time.Time // slot that was begun
-	slot, err = singleton.BeginSlot(ctx, l.c.Manager, guard, l.c.Store, func(last, now time.Time) (time.Time, error) {
+	choose := func(last, now time.Time) (time.Time, error) {
 		latest = last
 		return l.choose(last, now)
-	})
+	}
+	slot, err = singleton.BeginSlot(ctx, l.c.Manager, guard, l.c.Store, choose)
 	if err == nil {
 		latest = slot.Time
 	}

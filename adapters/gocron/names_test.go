@@ -32,10 +32,10 @@ func TestLocker_TwoJobsOfOneName_IsAnError(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
 				var log assert.Log
 				m := w.Start(func(c *distlock.Config) { c.Logger = zerolog.New(&log) }).Manager
-				l, err := gocronlock.NewLocker(gocronlock.Config{Manager: m, Store: w.store, Schedule: singleton.Every(time.Minute)})
-				assert.Must(t, err)
-				s, err := gocron.NewScheduler(gocron.WithLocation(time.UTC), gocron.WithDistributedLocker(l))
-				assert.Must(t, err)
+				l := assert.Value(gocronlock.NewLocker(gocronlock.Config{Manager: m, Store: w.store,
+					Schedule: singleton.Every(time.Minute)}))(t)
+				s := assert.Value(gocron.NewScheduler(gocron.WithLocation(time.UTC),
+					gocron.WithDistributedLocker(l)))(t)
 				defer func() { _ = s.Shutdown() }()
 				var mu sync.Mutex
 				runs, same := map[string]int{}, 0
@@ -56,7 +56,8 @@ func TestLocker_TwoJobsOfOneName_IsAnError(t *testing.T) {
 					if named {
 						opts = append(opts, gocron.WithName(of))
 					}
-					assert.Value(s.NewJob(gocron.CronJob("* * * * *", false), gocron.NewTask(one.run), opts...))(t)
+					minutely, task := gocron.CronJob("* * * * *", false), gocron.NewTask(one.run)
+					assert.Value(s.NewJob(minutely, task, opts...))(t)
 				}
 				s.Start()
 				time.Sleep(10*time.Minute + time.Second)

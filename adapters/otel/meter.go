@@ -38,7 +38,8 @@ func NewMeter(provider metric.MeterProvider) (*Meter, error) {
 		provider = otel.GetMeterProvider()
 	}
 	from := provider.Meter(scope)
-	m := &Meter{counters: map[*metrics.Metric]metric.Float64Counter{}, gauges: map[*metrics.Metric]metric.Float64Gauge{},
+	m := &Meter{counters: map[*metrics.Metric]metric.Float64Counter{},
+		gauges:     map[*metrics.Metric]metric.Float64Gauge{},
 		histograms: map[*metrics.Metric]metric.Float64Histogram{}}
 	var asked []metric.Observable
 	observables := map[*metrics.Metric]metric.Float64Observable{}

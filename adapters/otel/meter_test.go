@@ -55,7 +55,8 @@ func (c counter) Add(_ context.Context, v float64, with ...metric.AddOption) {
 	c.p.note("counter", c.name, v, metric.NewAddConfig(with).Attributes())
 }
 
-func (p *provider) Float64Counter(name string, with ...metric.Float64CounterOption) (metric.Float64Counter, error) {
+func (p *provider) Float64Counter(name string, with ...metric.Float64CounterOption) (
+	metric.Float64Counter, error) {
 	p.made(name, metric.NewFloat64CounterConfig(with...).Unit())
 	return counter{p: p, name: name}, nil
 }
@@ -70,7 +71,8 @@ func (g gauge) Record(_ context.Context, v float64, with ...metric.RecordOption)
 	g.p.note("gauge", g.name, v, metric.NewRecordConfig(with).Attributes())
 }
 
-func (p *provider) Float64Gauge(name string, with ...metric.Float64GaugeOption) (metric.Float64Gauge, error) {
+func (p *provider) Float64Gauge(name string, with ...metric.Float64GaugeOption) (
+	metric.Float64Gauge, error) {
 	p.made(name, metric.NewFloat64GaugeConfig(with...).Unit())
 	return gauge{p: p, name: name}, nil
 }
@@ -85,7 +87,8 @@ func (h histogram) Record(_ context.Context, v float64, with ...metric.RecordOpt
 	h.p.note("histogram", h.name, v, metric.NewRecordConfig(with).Attributes())
 }
 
-func (p *provider) Float64Histogram(name string, with ...metric.Float64HistogramOption) (metric.Float64Histogram, error) {
+func (p *provider) Float64Histogram(name string, with ...metric.Float64HistogramOption) (
+	metric.Float64Histogram, error) {
 	p.made(name, metric.NewFloat64HistogramConfig(with...).Unit())
 	return histogram{p: p, name: name}, nil
 }
@@ -95,13 +98,15 @@ type observable struct {
 	name string
 }
 
-func (p *provider) Float64ObservableGauge(name string, with ...metric.Float64ObservableGaugeOption) (
-	metric.Float64ObservableGauge, error) {
+func (p *provider) Float64ObservableGauge(
+	name string, with ...metric.Float64ObservableGaugeOption,
+) (metric.Float64ObservableGauge, error) {
 	p.made(name, metric.NewFloat64ObservableGaugeConfig(with...).Unit())
 	return observable{name: name}, nil
 }
 
-func (p *provider) RegisterCallback(f metric.Callback, _ ...metric.Observable) (metric.Registration, error) {
+func (p *provider) RegisterCallback(f metric.Callback, _ ...metric.Observable) (
+	metric.Registration, error) {
 	p.callback = f
 	return noop.Registration{}, nil
 }
@@ -122,17 +127,20 @@ func TestMeter_EveryMetric_IsMeasured(t *testing.T) {
 	p := &provider{units: map[string]string{}}
 	m := assert.Value(otel.NewMeter(p))(t)
 	var want []string
+	kinds := map[metrics.Kind]string{metrics.Counter: "counter", metrics.Gauge: "gauge",
+		metrics.Histogram: "histogram"}
 	for _, one := range metrics.All {
 		s := metrics.Sample{Metric: one, Labels: one.Labels, Value: 1.5}
-		name, unit := one.Name, "1"
-		if strings.HasSuffix(name, "_seconds") {
+		unit := "1"
+		name, seconds := strings.CutSuffix(strings.TrimSuffix(one.Name, "_total"), "_seconds")
+		if seconds {
 			unit = "s"
 		}
-		name = strings.ReplaceAll(strings.TrimSuffix(strings.TrimSuffix(name, "_total"), "_seconds"), "_", ".")
+		name = strings.ReplaceAll(name, "_", ".")
 		if p.units[name] != unit {
 			t.Errorf("%s is measured in %q, want %q", name, p.units[name], unit)
 		}
-		kind := map[metrics.Kind]string{metrics.Counter: "counter", metrics.Gauge: "gauge", metrics.Histogram: "histogram"}[one.Kind]
+		kind := kinds[one.Kind]
 		if one.Asked {
 			kind = "asked"
 			m.Asks(func(context.Context) []metrics.Sample { return []metrics.Sample{s} })

@@ -49,7 +49,8 @@ func (w *traced) start() *distlock.Manager {
 
 // take returns the spans of one name that have ended.
 func (w *traced) take(name string) []sdk.ReadOnlySpan {
-	return slices.DeleteFunc(w.recorder.Ended(), func(s sdk.ReadOnlySpan) bool { return s.Name() != name })
+	other := func(s sdk.ReadOnlySpan) bool { return s.Name() != name }
+	return slices.DeleteFunc(w.recorder.Ended(), other)
 }
 
 // only returns the one span of that name.
@@ -118,14 +119,16 @@ func TestTracer_WaitAndRelease_AreSpansOfTheCaller(t *testing.T) {
 func TestTracer_Refused_IsAnErrorOnlyIfOneIs(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *traced) {
 		tracer := otel.New(otel.Options{Provider: w.provider})
-		tracer.Observe(distlock.Event{Kind: distlock.EventRefused, At: time.Now(), Err: &distlock.HeldError{Name: "a"}})
+		tracer.Observe(distlock.Event{Kind: distlock.EventRefused, At: time.Now(),
+			Err: &distlock.HeldError{Name: "a"}})
 		if s := w.only("distlock acquire"); s.Status().Code != codes.Unset ||
 			attr(s.Attributes(), "distlock.cause") != "held" {
 			t.Errorf("a held lock: %v, %v", s.Status(), s.Attributes())
 		}
 		w.recorder.Reset()
 		err := errors.Join(errors.New("acquire"), distlock.ErrNoHeartbeat)
-		tracer.Observe(distlock.Event{Kind: distlock.EventGaveUp, At: time.Now(), Waited: time.Second, Err: err})
+		tracer.Observe(distlock.Event{Kind: distlock.EventGaveUp, At: time.Now(), Waited: time.Second,
+			Err: err})
 		s := w.only("distlock acquire")
 		if s.Status().Code != codes.Error || s.Status().Description != "no heartbeat" ||
 			len(s.Events()) != 1 || lasted(s) != time.Second {
@@ -139,8 +142,9 @@ func TestTracer_Refused_IsAnErrorOnlyIfOneIs(t *testing.T) {
 func TestTracer_Takeover_IsASpanWithItsEvidence(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *traced) {
 		tracer := otel.New(otel.Options{Provider: w.provider})
-		tracer.Observe(distlock.Event{Kind: distlock.EventTakenOver, At: time.Now(), Waited: time.Minute, Name: "a",
-			Previous: "host\xff:1", Rule: "watch", Evidence: "rule watch: ping unchanged"})
+		tracer.Observe(distlock.Event{Kind: distlock.EventTakenOver, At: time.Now(),
+			Waited: time.Minute, Name: "a", Previous: "host\xff:1", Rule: "watch",
+			Evidence: "rule watch: ping unchanged"})
 		acquire, takeover := w.only("distlock acquire"), w.only("distlock takeover")
 		if takeover.Parent().SpanID() != acquire.SpanContext().SpanID() || lasted(takeover) != 0 {
 			t.Errorf("the takeover is a child of %v and lasted %v", takeover.Parent(), lasted(takeover))
@@ -162,9 +166,10 @@ func TestDocument_ListsSpansAndAttributes(t *testing.T) {
 		text := assert.Value(os.ReadFile("../../docs/metrics.md"))(t)
 		tracer := otel.New(otel.Options{Provider: w.provider})
 		for kind := range distlock.EventProcessOver + 1 {
-			tracer.Observe(distlock.Event{Kind: kind, At: time.Now(), Waited: 1, Held: 1, Name: "a", Why: "b",
-				Mode: "shared", Session: bson.NewObjectID(), Fence: 1, Previous: "c", Rule: "watch", Evidence: "d"})
-			if strings.HasPrefix(kind.String(), "EventKind") { // none is between those of locks and of processes
+			tracer.Observe(distlock.Event{Kind: kind, At: time.Now(), Waited: 1, Held: 1, Name: "a",
+				Why: "b", Mode: "shared", Session: bson.NewObjectID(), Fence: 1, Previous: "c",
+				Rule: "watch", Evidence: "d"})
+			if strings.HasPrefix(kind.String(), "EventKind") { // between locks and processes is none
 				w.recorder.Reset()
 			}
 			for _, s := range w.recorder.Ended() {
@@ -186,7 +191,8 @@ func TestTracer_EveryKind_EndsItsSpans(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *traced) {
 		tracer := otel.New(otel.Options{Provider: w.provider})
 		for first, last := range map[distlock.EventKind]distlock.EventKind{
-			distlock.EventAcquired: distlock.EventEvicted, distlock.EventCondemned: distlock.EventProcessOver,
+			distlock.EventAcquired:  distlock.EventEvicted,
+			distlock.EventCondemned: distlock.EventProcessOver,
 		} {
 			for kind := first; kind <= last; kind++ {
 				w.recorder.Reset()

@@ -68,18 +68,22 @@ var (
 // have.
 func New(o Options) (*Collector, error) {
 	if len(o.Names) > maxNames {
-		return nil, fmt.Errorf("prometheus: Names has %d names of locks, at most %d are allowed: each is a set "+
-			"of series of its own", len(o.Names), maxNames)
+		return nil, fmt.Errorf("prometheus: Names has %d names of locks, at most %d are allowed: each "+
+			"is a set of series of its own", len(o.Names), maxNames)
 	}
 	c := &Collector{names: map[string]bool{}, work: newWork()}
 	for _, name := range o.Names {
 		if !utf8.ValidString(name) {
-			return nil, fmt.Errorf("prometheus: Names has %q, which is not valid UTF-8: no lock has that name", name)
+			return nil, fmt.Errorf(
+				"prometheus: Names has %q, which is not valid UTF-8: no lock has that name", name)
 		}
 		c.names[name] = true
 	}
+	options := func(d description) prom.CounterOpts {
+		return prom.CounterOpts{Name: d.name, Help: d.help}
+	}
 	count := func(d description, labels ...string) *prom.CounterVec {
-		return prom.NewCounterVec(prom.CounterOpts{Name: d.name, Help: d.help}, c.labels(labels))
+		return prom.NewCounterVec(options(d), c.labels(labels))
 	}
 	spread := func(d description, labels ...string) *prom.HistogramVec {
 		return prom.NewHistogramVec(
@@ -94,12 +98,9 @@ func New(o Options) (*Collector, error) {
 	c.releases = count(releases, "cause")
 	c.waits = spread(waits, "outcome")
 	c.holds = spread(holds)
-	c.evictions = prom.NewCounterVec(prom.CounterOpts{Name: evictions.name, Help: evictions.help},
-		[]string{"party", "rule"})
-	c.condemnations = prom.NewCounterVec(prom.CounterOpts{Name: condemnations.name, Help: condemnations.help},
-		[]string{"rule"})
-	c.breaks = prom.NewCounter(prom.CounterOpts{Name: breaks.name, Help: breaks.help})
-	c.dropped = prom.NewCounter(prom.CounterOpts{Name: dropped.name, Help: dropped.help})
+	c.evictions = prom.NewCounterVec(options(evictions), []string{"party", "rule"})
+	c.condemnations = prom.NewCounterVec(options(condemnations), []string{"rule"})
+	c.breaks, c.dropped = prom.NewCounter(options(breaks)), prom.NewCounter(options(dropped))
 	c.pings, c.releasing = short(pingTimes), short(releaseTimes)
 	c.begin(o.Names)
 	return c, nil
@@ -192,8 +193,8 @@ func (c *Collector) Observe(e distlock.Event) {
 // counted are the metrics that events make.
 func (c *Collector) counted() []prom.Collector {
 	return append(c.work.told(),
-		c.acquisitions, c.takeovers, c.losses, c.releases, c.evictions, c.condemnations, c.breaks, c.dropped,
-		c.waits, c.holds, c.pings, c.releasing,
+		c.acquisitions, c.takeovers, c.losses, c.releases, c.evictions, c.condemnations, c.breaks,
+		c.dropped, c.waits, c.holds, c.pings, c.releasing,
 	)
 }
 

@@ -109,9 +109,9 @@ func TestAlerts_OfABadHalfHour_AreRaised(t *testing.T) {
 	if err != nil {
 		t.Skip("promtool is not to be had: the alerts are not tried out")
 	}
-	if out, err := exec.CommandContext(t.Context(), tool, "test", "rules", "alerts_test.yaml").CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
+	try := exec.CommandContext(t.Context(), tool, "test", "rules", "alerts_test.yaml")
+	out, err := try.CombinedOutput()
+	assert.NoErr(t, err, string(out))
 }
 
 // What the dashboard and the alerts ask for is there, with the labels that they select and group
@@ -212,7 +212,8 @@ func alerts(t *testing.T) (all []string) {
 	assert.Must(t, file.Decode(&rules))
 	for _, g := range rules.Groups {
 		for _, r := range g.Rules {
-			if r.Labels["severity"] == "" || r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
+			if r.Labels["severity"] == "" || r.Annotations["summary"] == "" ||
+				r.Annotations["description"] == "" {
 				t.Errorf("alert %s is incomplete: %+v", r.Alert, r)
 			}
 			if !strings.Contains(document(t), "\n- `"+r.Alert+"`: ") {

@@ -18,7 +18,8 @@ type description struct{ name, help string }
 // What events make.
 var (
 	acquisitions = description{"distlock_acquisitions_total",
-		"Calls that acquire, by outcome (acquired, granted in line, taken_over, refused, gave_up) and cause."}
+		"Calls that acquire, by outcome (acquired, granted in line, taken_over, refused, gave_up) " +
+			"and cause."}
 	takeovers = description{"distlock_takeovers_total",
 		"Locks acquired from a dead holder, by takeover rule."}
 	losses = description{"distlock_losses_total",
@@ -66,7 +67,8 @@ var readings = []reading{
 		func(s distlock.Stats, _ distlock.Config) float64 { return float64(s.Waiting) }),
 	gauge("distlock_oldest_wait_seconds", "For how long the longest of them has waited.",
 		func(s distlock.Stats, _ distlock.Config) float64 { return s.OldestWait.Seconds() }),
-	gauge("distlock_unreleased_locks", "Sessions that the background is yet to take out of their locks.",
+	gauge("distlock_unreleased_locks",
+		"Sessions that the background is yet to take out of their locks.",
 		func(s distlock.Stats, _ distlock.Config) float64 { return float64(s.Unreleased) }),
 	gauge("distlock_ping_age_seconds", "Time since the last acknowledged ping was sent.",
 		func(s distlock.Stats, _ distlock.Config) float64 { return s.PingAge.Seconds() }),
@@ -80,10 +82,12 @@ var readings = []reading{
 		func(s distlock.Stats, _ distlock.Config) float64 { return s.Skew.Seconds() }),
 	gauge("distlock_ping_interval_seconds", "Time between two pings, as configured.", setting(
 		func(c distlock.Config) time.Duration { return c.Ping })),
-	gauge("distlock_takeover_time_seconds", "Silence after which a holder may be overtaken, as configured.",
-		setting(func(c distlock.Config) time.Duration { return c.Takeover })),
-	gauge("distlock_max_clock_skew_seconds", "Skew that the shorter takeover rule bears, as configured.",
-		setting(func(c distlock.Config) time.Duration { return c.MaxClockSkew })),
+	gauge("distlock_takeover_time_seconds",
+		"Silence after which a holder may be overtaken, as configured.", setting(
+			func(c distlock.Config) time.Duration { return c.Takeover })),
+	gauge("distlock_max_clock_skew_seconds",
+		"Skew that the shorter takeover rule bears, as configured.", setting(
+			func(c distlock.Config) time.Duration { return c.MaxClockSkew })),
 	counter("distlock_pings_total", "Pings that were acknowledged.",
 		func(s distlock.Stats) int64 { return s.Pings }),
 	counter("distlock_ping_failures_total", "Pings that were not acknowledged.",
@@ -120,7 +124,8 @@ func read(s distlock.Stats, cfg distlock.Config) []prom.Metric {
 		all = append(all, prom.MustNewConstMetric(r.desc, r.kind, r.of(s, cfg)))
 	}
 	for _, kind := range slices.Sorted(maps.Keys(s.Commands)) {
-		all = append(all, prom.MustNewConstMetric(commandsDesc, prom.CounterValue, float64(s.Commands[kind]), kind))
+		n := float64(s.Commands[kind])
+		all = append(all, prom.MustNewConstMetric(commandsDesc, prom.CounterValue, n, kind))
 	}
 	for _, by := range []string{"stream", "polling"} {
 		is := 0.0

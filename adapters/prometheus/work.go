@@ -21,7 +21,8 @@ type work struct {
 
 func newWork() *work {
 	w := &work{map[*metrics.Metric]*prom.CounterVec{}, map[*metrics.Metric]*prom.GaugeVec{},
-		map[*metrics.Metric]*prom.HistogramVec{}, map[*metrics.Metric]*prom.Desc{}, metrics.Asked{}, metrics.Names{}}
+		map[*metrics.Metric]*prom.HistogramVec{}, map[*metrics.Metric]*prom.Desc{},
+		metrics.Asked{}, metrics.Names{}}
 	for _, m := range metrics.All {
 		switch {
 		case m.Asked:
@@ -82,7 +83,8 @@ func (w *work) told() (all []prom.Collector) {
 // ask asks the rest.
 func (w *work) ask() (all []prom.Metric) {
 	for _, s := range w.asked.All(context.Background(), &w.names) {
-		all = append(all, prom.MustNewConstMetric(w.descs[s.Metric], prom.GaugeValue, s.Value, s.Labels...))
+		desc := w.descs[s.Metric]
+		all = append(all, prom.MustNewConstMetric(desc, prom.GaugeValue, s.Value, s.Labels...))
 	}
 	return all
 }

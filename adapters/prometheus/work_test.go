@@ -28,8 +28,9 @@ func TestCollector_Work_IsShown(t *testing.T) {
 			})
 		}()
 		go func() {
-			ended <- singleton.Run(ctx, m, singleton.Loop{Name: "report", Store: singleton.NewMemoryStore(nil),
-				Every: time.Minute, Do: func(context.Context, *distlock.TryGuard) error {
+			ended <- singleton.Run(ctx, m, singleton.Loop{Name: "report",
+				Store: singleton.NewMemoryStore(nil), Every: time.Minute,
+				Do: func(context.Context, *distlock.TryGuard) error {
 					time.Sleep(2 * time.Second)
 					return nil
 				}})

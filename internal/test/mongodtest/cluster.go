@@ -33,10 +33,12 @@ func StartCluster(ctx context.Context, p Program, shards int) (_ *Cluster, err e
 	}()
 	errs := make([]error, shards+1)
 	var started sync.WaitGroup
+	shard := Options{ReplicaSet: 1, ShardServer: true}
+	config := Options{ReplicaSet: 1, ConfigServer: true}
 	for i := range shards {
-		started.Go(func() { c.Shards[i], errs[i] = Start(ctx, p, Options{ReplicaSet: 1, ShardServer: true}) })
+		started.Go(func() { c.Shards[i], errs[i] = Start(ctx, p, shard) })
 	}
-	started.Go(func() { c.config, errs[shards] = Start(ctx, p, Options{ReplicaSet: 1, ConfigServer: true}) })
+	started.Go(func() { c.config, errs[shards] = Start(ctx, p, config) })
 	started.Wait()
 	if err := errors.Join(errs...); err != nil {
 		return c, err

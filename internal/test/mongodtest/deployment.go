@@ -113,8 +113,8 @@ func (d *Deployment) args(addr, folder string, opts Options) []string {
 		args = append(args, "--keyFile", d.keyFile())
 	}
 	if opts.TLS != nil {
-		args = append(args, "--tlsMode", "preferTLS", "--tlsCAFile", opts.TLS.Authority, "--tlsCertificateKeyFile",
-			opts.TLS.Server)
+		args = append(args, "--tlsMode", "preferTLS", "--tlsCAFile", opts.TLS.Authority,
+			"--tlsCertificateKeyFile", opts.TLS.Server)
 	}
 	return args
 }

@@ -72,5 +72,6 @@ func find(ctx context.Context, name, variable string) (Program, error) {
 		return Program{}, fmt.Errorf("%s %s is too old: %d.%d is needed", name, match[1],
 			leastMajor, leastMinor)
 	}
-	return Program{Path: path, Version: string(match[1]), TLS: bytes.Contains(bytes.ToLower(text), []byte("openssl"))}, nil
+	tls := bytes.Contains(bytes.ToLower(text), []byte("openssl"))
+	return Program{Path: path, Version: string(match[1]), TLS: tls}, nil
 }
