@@ -11,6 +11,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/internal/clock"
+	"mongodlm/internal/test/effort"
 	"mongodlm/internal/waitqueue"
 	"mongodlm/pinger"
 )
@@ -52,3 +53,5 @@ func TestQueue_StandsWhileTheLoopEnds_NoDataRace(t *testing.T) {
 		loops.Wait()
 	})
 }
+
+func TestMain(m *testing.M) { effort.Main(m) }
