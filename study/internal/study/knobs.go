@@ -5,10 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"testing"
 	"time"
-
-	"mongodlm/internal/test/virtual"
 )
 
 // A Knob is something of a case that can be set otherwise than the case has it.
@@ -22,11 +19,12 @@ type Knob struct {
 	who  string
 }
 
-// A dial is a knob before it is known of which process. The zero of form is a length of time.
+// A dial is a knob before it is known of which process. What it does it does without a process where
+// it is the same for all.
 type dial struct {
 	name, says, form string
 	least, most      time.Duration
-	do               func(*Stage, *Actor, turn) // without an Actor where it is the same for all
+	do               func(*world, *process, turn)
 }
 
 // The forms of values.
@@ -36,6 +34,7 @@ const (
 	instantForm = "TIME since 12:00, such as 5m"
 	delayForm   = "COMMAND[#N]:LENGTH, such as take-over:2s or ping#3:10m, or none"
 	commandForm = "COMMAND[#N], such as grab or release#2, or none"
+	wordForm    = "a word"
 )
 
 const (
@@ -46,70 +45,66 @@ const (
 // dialsOf are the knobs that each process has, dialsAll those of all.
 var (
 	dialsOf = []dial{
-		{"clock", "its clock is ahead by", lengthForm, -widest, widest, func(_ *Stage, a *Actor, t turn) { a.Ahead(t.d) }},
-		{"step", "its clock steps by", stretchForm, -widest, widest, func(_ *Stage, a *Actor, t turn) { a.ClockSteps(t.at, t.d) }},
-		{"pause", "it stands still for", stretchForm, 0, longest, lasts(func(_ *Stage, a *Actor, t turn) { a.Pauses(t.at, t.d) })},
-		{"cut", "it is cut off from the server for", stretchForm, 0, longest,
-			lasts(func(_ *Stage, a *Actor, t turn) { a.CutOff(t.at, t.d) })},
-		{"dies", "it dies at", instantForm, 1, longest, func(_ *Stage, a *Actor, t turn) { a.Dies(t.at) }},
-		{"late", "a command is under way for", delayForm, 0, longest, strikes},
-		{"lost", "the reply never comes of", commandForm, 0, 0, strikes},
-		{"tries", "it looks so often, where that is left to the caller (before 2.4)", lengthForm, 100 * ms, longest,
-			func(_ *Stage, a *Actor, t turn) { a.Tries(t.d) }},
+		{"clock", "its clock is ahead by", lengthForm, -widest, widest,
+			func(_ *world, p *process, t turn) { p.Clock.Step(t.d) }},
+		{"step", "its clock steps by", stretchForm, -widest, widest, (*world).clockSteps},
+		{"pause", "it stands still for", stretchForm, 0, longest, (*world).pauses},
+		{"cut", "it is cut off from the server for", stretchForm, 0, longest, (*world).cutOff},
+		{"dies", "it dies at", instantForm, 1, longest, (*world).dies},
+		{"late", "a command is under way for", delayForm, 0, longest, (*world).strikes},
+		{"lost", "the reply never comes of", commandForm, 0, 0, (*world).strikes},
+		{"tries", "it looks so often, where that is left to the caller (before 2.4)", lengthForm,
+			100 * ms, longest, func(_ *world, p *process, t turn) { p.pace = t.d }},
 	}
 	dialsAll = []dial{
-		{"takeover", "a holder counts as dead after", lengthForm, 2 * m, longest, func(st *Stage, _ *Actor, t turn) { st.w.takeover = t.d }},
+		{"takeover", "a holder counts as dead after", lengthForm, 2 * m, longest,
+			func(w *world, _ *process, t turn) { w.takeover = t.d }},
 		{"latency", "a command, or its answer, is under way for", lengthForm, 1 * ms, 2 * s,
-			func(st *Stage, _ *Actor, t turn) { st.w.way = t.d }},
+			func(w *world, _ *process, t turn) { w.way = t.d }},
 		{"server.clock", "the server's clock steps by", stretchForm, -widest, widest,
-			func(st *Stage, _ *Actor, t turn) { st.ServerClock(t.at, t.d) }},
-		{"outage", "too few servers are there for", stretchForm, 0, longest,
-			lasts(func(st *Stage, _ *Actor, t turn) { st.Outage(t.at, t.d) })},
-		{"election", "another server is primary (from 3.2), whose clock is ahead by", stretchForm, -widest, widest,
-			func(st *Stage, _ *Actor, t turn) {
-				if st.w.generation.replicaSet {
-					st.Election(t.at, t.d)
-				} else {
-					st.w.missed = append(st.w.missed, "election, since its config servers elect nobody")
-				}
-			}},
+			(*world).serverSteps},
+		{"outage", "too few servers are there for", stretchForm, 0, longest, (*world).outages},
+		{"election", "another server is primary (from 3.2), whose clock is ahead by", stretchForm,
+			-widest, widest, (*world).elects},
 	}
-	dialMirror = dial{"mirror.clock", "another config server's clock is ahead by", lengthForm, -widest, widest,
-		func(st *Stage, _ *Actor, t turn) {
-			mirrors := slices.Clone(st.w.mirrors)
-			mirrors[len(mirrors)-1] = t.d
-			st.Mirrors(mirrors...)
-		}}
+	dialMirror = dial{"mirror.clock", "another config server's clock is ahead by", lengthForm,
+		-widest, widest, (*world).mirrored}
 )
-
-// lasts does nothing that lasts no time.
-func lasts(do func(*Stage, *Actor, turn)) func(*Stage, *Actor, turn) {
-	return func(st *Stage, a *Actor, t turn) {
-		if t.d > 0 {
-			do(st, a, t)
-		}
-	}
-}
-
-// strikes strikes a command, unless none is named.
-func strikes(_ *Stage, a *Actor, t turn) {
-	if t.kind != "" {
-		a.Strikes(t.what, t.kind, t.nth, no, t.d)
-	}
-}
 
 // A turn is a knob that was set, or what the case itself sets.
 type turn struct {
-	who, knob string        // the process, and the name of the dial
+	who, knob string // the process, and the name of the dial
+	dial      dial
 	d, at     time.Duration // at -1: when the case has it
+	decides   bool          // d is until a contender has decided
 	kind      Kind
 	nth       int
 	what      accident
-	do        func(*Stage, *Actor, turn)
+	word      string
 }
 
 // when is the instant of what a case does not have, if none was named.
 const when = 2*m + 10*s
+
+// ownTurn reads what a case sets, of a process or of all.
+func ownTurn(who, text string) (t turn, err error) {
+	name, value, _ := strings.Cut(text, "=")
+	dials := slices.Concat(dialsOf, dialsAll, acts, []dial{dialMirror})
+	i := slices.IndexFunc(dials, func(l dial) bool { return l.name == name })
+	if i < 0 {
+		return turn{}, fmt.Errorf("there is no such thing")
+	}
+	at, decides := strings.CutPrefix(value, "decision@")
+	if decides {
+		value = "0s@" + at
+	}
+	t, err = dials[i].read(value)
+	if t.what == late {
+		t.knob = "late"
+	}
+	t.who, t.decides = who, decides
+	return t, err
+}
 
 // name is that of the knob.
 func (t turn) name() string {
@@ -121,7 +116,7 @@ func (t turn) name() string {
 
 // text writes a value as it is read.
 func (t turn) text(form string) string {
-	command := strings.ReplaceAll(string(t.kind), " ", "-")
+	command := t.kind.word()
 	if t.nth > 0 {
 		command += "#" + strconv.Itoa(t.nth)
 	}
@@ -151,15 +146,31 @@ func short(d time.Duration) string {
 }
 
 // kinds of commands that may be named: any.
-var kindNames = []Kind{Ping, Read, Insert, Grab, Finalize, Sight, Take, Release, Reread, Clean, Clock, Write, Ask}
+var allKinds = []Kind{Ping, Read, Insert, Grab, Finalize, Sight, Take, Release, Reread, Clean, Clock,
+	Write, Ask}
+
+// word is how a kind is written in a setting.
+func (k Kind) word() string { return strings.ReplaceAll(string(k), " ", "-") }
+
+// kindNames are the words of all kinds.
+func kindNames() (names []string) {
+	for _, k := range allKinds {
+		names = append(names, k.word())
+	}
+	return names
+}
 
 // read reads a value.
 func (l dial) read(text string) (t turn, err error) {
-	t = turn{knob: l.name, at: -1, what: delayed, do: l.do}
+	t = turn{knob: l.name, dial: l, at: -1, what: accidentsOf[l.name]}
 	bad := func(why string) (turn, error) {
 		return turn{}, fmt.Errorf("%.40q %s: it is written as %s", text, why, l.form)
 	}
 	rest := strings.TrimSpace(text)
+	if l.form == wordForm {
+		t.word = rest
+		return t, nil
+	}
 	if l.form == delayForm || l.form == commandForm {
 		if rest == "none" {
 			return t, nil
@@ -167,12 +178,8 @@ func (l dial) read(text string) (t turn, err error) {
 		command, length, long := strings.Cut(rest, ":")
 		name, number, counted := strings.Cut(command, "#")
 		t.kind = Kind(strings.ReplaceAll(name, "-", " "))
-		if !slices.Contains(kindNames, t.kind) {
-			var names []string
-			for _, k := range kindNames {
-				names = append(names, strings.ReplaceAll(string(k), " ", "-"))
-			}
-			return bad("names no command (" + strings.Join(names, ", ") + ")")
+		if !slices.Contains(allKinds, t.kind) {
+			return bad("names no command (" + strings.Join(kindNames(), ", ") + ")")
 		}
 		t.nth = 1
 		if counted {
@@ -180,10 +187,9 @@ func (l dial) read(text string) (t turn, err error) {
 				return bad("counts from 1")
 			}
 		}
-		if rest = length; l.form == commandForm {
-			if t.what = replyLost; long {
-				return bad("has a LENGTH")
-			}
+		if rest = length; l.form == commandForm && long {
+			return bad("has a LENGTH")
+		} else if l.form == commandForm {
 			return t, nil
 		}
 	}
@@ -210,21 +216,14 @@ func (l dial) read(text string) (t turn, err error) {
 
 // Knobs returns what can be set of the case: what it sets itself comes first.
 func (c Case) Knobs() (knobs []Knob) {
-	var own map[string]turn
-	var names []string
-	mirrored := false
-	virtual.Play(new(testing.T), noon, func(in *virtual.World) {
-		w := newWorld(in, Case{}, Generations()[len(Generations())-1])
-		c.Play(&Stage{w: w})
-		own, mirrored = w.own, len(w.mirrors) > 0
-		for _, p := range w.processes {
-			names = append(names, p.name)
-		}
-	})
+	own := c.sets()
 	add := func(who string, dials ...dial) {
 		for _, l := range dials {
 			k := Knob{Name: turn{who: who, knob: l.name}.name(), Says: l.says, Form: l.form, dial: l, who: who}
 			if t, has := own[k.Name]; has {
+				if t.decides {
+					t.d = Generations()[len(Generations())-1].decides()
+				}
 				k.Is = t.text(l.form)
 			}
 			for i, t := range c.turns {
@@ -235,11 +234,12 @@ func (c Case) Knobs() (knobs []Knob) {
 			knobs = append(knobs, k)
 		}
 	}
-	for _, name := range names {
+	for _, name := range c.names() {
 		add(name, dialsOf...)
 	}
 	add("", dialsAll...)
-	if mirrored {
+	_, apart := own["apart"]
+	if _, mirrored := own[dialMirror.name]; mirrored || apart {
 		add("", dialMirror)
 	}
 	return knobs
@@ -296,36 +296,4 @@ func listed(knobs []Knob) string {
 		names = append(names, k.Name)
 	}
 	return strings.Join(names, ", ")
-}
-
-// has notes that the case sets a knob, and reports whether it was set otherwise.
-func (w *world) has(t turn) bool {
-	if w.turning {
-		return false
-	}
-	if _, known := w.own[t.name()]; !known {
-		w.own[t.name()] = t
-	}
-	return slices.ContainsFunc(w.turns, func(o turn) bool { return o.name() == t.name() })
-}
-
-// turn does what was set.
-func (st *Stage) turn() {
-	w := st.w
-	w.turning = true
-	for _, t := range w.turns {
-		if own, has := w.own[t.name()]; t.at < 0 && has {
-			t.at = own.at
-		} else if t.at < 0 {
-			t.at = when
-		}
-		if own := w.own[t.name()]; t.knob == "late" && own.what == late && own.kind == t.kind {
-			t.what = late
-		}
-		var of *Actor
-		if i := slices.IndexFunc(w.processes, func(p *process) bool { return p.name == t.who }); i >= 0 {
-			of = &Actor{w.processes[i]}
-		}
-		t.do(st, of, t)
-	}
 }

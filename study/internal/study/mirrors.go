@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
@@ -16,25 +15,6 @@ import (
 
 // errNotSame is UpdateNotTheSame: it has matched on some of the servers only.
 var errNotSame = errors.New("the servers disagree")
-
-// Apart keeps the lock on three mirrored servers, each of which may hear of a write at another time.
-func (s *Stage) Apart() {
-	s.w.mirrors, s.w.copies = make([]time.Duration, 2), make([]document, 2)
-}
-
-// Empties takes the lock document away from the last of the mirrored servers.
-func (s *Stage) Empties(at time.Duration) {
-	s.w.At(at, -1, func() {
-		s.w.copies[len(s.w.copies)-1] = nil
-		s.w.record.mark(nil, "operator", "the last server is replaced by an empty one")
-	})
-}
-
-// StrikesOn lets the nth command of a kind be under way for d to one of the mirrored servers: 0 is the
-// first.
-func (a *Actor) StrikesOn(server int, kind Kind, nth int, d time.Duration) {
-	a.p.w.stops = append(a.p.w.stops, &stop{p: a.p, kind: kind, nth: nth, server: server, what: delayed, d: d})
-}
 
 // everywhere updates the lock on all mirrored servers, and waits for the answers of all.
 func (p line) everywhere(kind Kind, match, set bson.D) (int, error) {
@@ -180,87 +160,4 @@ func (g *gen20) loses(ts bson.ObjectID) {
 	if !g.release.since(3, 0, 0) {
 		g.later(g.at(809, 974), ts)
 	}
-}
-
-// replicated says why what is played with Apart cannot happen on a replica set.
-func replicated() map[string]string {
-	return not("its config servers are a replica set: a write is one command, to the primary",
-		map[string]string{"3.2": catalog32 + "202", Ours: ""})
-}
-
-// apart are the cases of mirrored config servers that do not agree.
-func apart() []Case {
-	return []Case{{
-		Name: "split-win", Title: "Two win on three mirrored servers", Hole: "H17", Length: 30 * m,
-		Story: "C's release is slow to two of three servers; A grabs the lock on the first, and B, whose clock is a minute ahead, on the others.",
-		Wrong: "1.8 asks who has the largest ts and writes over all three: when A asked it was A's, and when B asked it was B's.",
-		Rule:  "2.0 first protects each server's document with its own ts, so B's grab matches nowhere; since 3.2, and in ours, there is one document.",
-		Where: "distlock/acquire.go try",
-		Not:   replicated(),
-		Play: func(st *Stage) {
-			a, b, c := st.Process("A"), st.Process("B").Ahead(1*m), st.Process("C")
-			st.Apart()
-			c.Wants(1*s, no, 2*m)
-			a.Wants(126*s, no, 10*m)
-			b.Wants(123*s, no, 10*m)
-			for server := range 3 {
-				b.StrikesOn(server, Grab, 1, 23*s)
-				if server > 0 {
-					c.StrikesOn(server, Release, 1, 20*s)
-					a.StrikesOn(server, Finalize, 1, 30*s)
-				}
-			}
-		},
-	}, {
-		Name: "loser-leaves-debris", Title: "Who loses on three servers leaves the lock held on one", Hole: "H19", Length: 30 * m,
-		Story: "C's release is slow to two of three servers; A, whose clock is three minutes behind, grabs the lock on the first only, and loses.",
-		Wrong: "A's ts is the smallest, since a slow clock made it (H20); 1.8 leaves A's grab on the server from which all read, and A lives and pings.",
-		Rule:  "2.0 queues a release of it; 3.0 does not, and forces it after 15 minutes, as what is only being prepared (SERVER-21315).",
-		Where: "distlock/acquire.go try",
-		Not:   replicated(),
-		Play: func(st *Stage) {
-			a, b, c := st.Process("A").Ahead(-3*m), st.Process("B"), st.Process("C")
-			st.Apart()
-			c.Wants(1*s, no, 2*m)
-			a.Wants(126*s, no, 2*m)
-			b.Wants(3*m, 25*m, 1*m)
-			c.StrikesOn(1, Release, 1, 20*s)
-			c.StrikesOn(2, Release, 1, 20*s)
-		},
-	}, {
-		Name: "server-lacks-lock", Title: "One of three servers lacks the lock document", Hole: "G2-10", Length: 30 * m,
-		Story: "The third mirrored server is replaced by an empty one; then B wants the lock, which nobody has.",
-		Wrong: "The servers disagree about every grab and every force, and no tournament can be won: nobody gets the lock until a person comes (SERVER-12676).",
-		Rule:  "A member of a replica set gets its documents from the others; ours makes the document with the first grab.",
-		Where: "distlock/acquire.go try",
-		Not:   replicated(),
-		Play: func(st *Stage) {
-			a, b := st.Process("A"), st.Process("B")
-			st.Apart()
-			a.Wants(1*s, no, 1*m)
-			st.Empties(2 * m)
-			b.Wants(3*m, 25*m, 1*m)
-		},
-	}, {
-		Name: "loser-frees-winner", Title: "A loser's late release frees what the winner counts on", Hole: "G2-12", Length: 30 * m,
-		Story: "A, B and C each grab the lock on one of three servers; C wins, and stands still for a minute before its second step; A asks again.",
-		Wrong: "B has put its own ts on the first server and lost; its next ping frees that, A gets in there and wins all three, and C's second step writes over A's (SERVER-13585).",
-		Rule:  "3.0 leaves what a loser wrote as it is; since 3.2, and in ours, there is one document.",
-		Where: "distlock/acquire.go try",
-		Not: merged(not("its losers release nothing", map[string]string{"1.6": file16 + "199", "1.8": file18 + "301"}),
-			replicated()),
-		Play: func(st *Stage) {
-			a, b, c := st.Process("A"), st.Process("B"), st.Process("C")
-			st.Apart()
-			a.Wants(1*s, no, 1*m)
-			for _, actor := range []*Actor{a, b, c} {
-				actor.Wants(123*s, map[*Actor]time.Duration{a: 10 * m}[actor], 10*m)
-			}
-			a.StrikesOn(1, Grab, 2, 1*s)
-			a.StrikesOn(2, Grab, 2, 1*s)
-			b.StrikesOn(1, Grab, 1, 1*s)
-			c.StrikesOn(2, Grab, 1, 1*s)
-			c.Strikes(pauseAfter, Reread, 5, no, 1*m)
-		},
-	}}
 }

@@ -34,8 +34,5 @@ func (c Case) not(g Generation) string {
 	if g.other && !slices.Contains(othersCases, c.Name) {
 		return "of others only these are played: " + strings.Join(othersCases, ", ")
 	}
-	if g.Name == Ours {
-		return strings.Replace(c.Not[Ours], "()", "("+c.Where+")", 1)
-	}
 	return c.Not[g.column]
 }

@@ -55,13 +55,12 @@ type process struct {
 }
 
 // A role is what a process is besides.
-type role uint8
+type role string
 
 const (
-	plain        role = iota
-	configServer      // a member of the config servers, of 3.4 and later
-	shard             // a shard's primary, of 5.0 and later
-	old               // a process of release 1.8, whatever the others are
+	configServer role = "config-server" // a member of the config servers, of 3.4 and later
+	shard        role = "shard"         // a shard's primary, of 5.0 and later
+	old          role = "old"           // a process of release 1.8, whatever the others are
 )
 
 // now is the wall clock of the process.

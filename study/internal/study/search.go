@@ -11,24 +11,6 @@ import (
 	"time"
 )
 
-// Quiet is the case in which nothing goes wrong: three processes want the lock, one after the other.
-// The search puts its accidents into it, and it is played as any other.
-func Quiet() Case {
-	return Case{
-		Name: "quiet", Title: "Nothing goes wrong", Hole: "none", Length: 60 * m,
-		Story: "A takes the lock twice for nine minutes, B once for seven, C for three.",
-		Wrong: "Nothing: it is the ground for what is set.",
-		Rule:  "study search puts its accidents here.",
-		Where: "takeover/decide.go Decide",
-		Play: func(st *Stage) {
-			a, b, c := st.Process("A"), st.Process("B"), st.Process("C")
-			a.Wants(1*s, 20*m, 9*m).Times(2)
-			b.Wants(2*m, 50*m, 7*m)
-			c.Wants(15*m, 40*m, 3*m)
-		},
-	}
-}
-
 // A Search puts random accidents into the case quiet until a generation breaks. No more than one clock
 // is wrong at a time, since no lock promises more. What it does hangs on Seed only.
 type Search struct {
@@ -135,8 +117,8 @@ func accidentOf(r *rand.Rand, g Generation) (text string, clock bool) {
 	sign := []string{"", "-"}[r.IntN(2)]
 	command := func() string {
 		kinds := []Kind{Ping, Ping, Read, Insert, Grab, Finalize, Sight, Take, Release, Reread, Clock, Write, Ask}
-		kind := strings.ReplaceAll(string(kinds[r.IntN(len(kinds))]), " ", "-")
-		return fmt.Sprintf("%s#%d", kind, 1+int(math.Pow(80, r.Float64())))
+		kind := kinds[r.IntN(len(kinds))]
+		return fmt.Sprintf("%s#%d", kind.word(), 1+int(math.Pow(80, r.Float64())))
 	}
 	switch r.IntN(12) {
 	case 0, 1:

@@ -3,6 +3,7 @@ package study
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -95,10 +96,7 @@ func (p Play) last(fits func(Mark) bool) *Mark {
 // or was dead.
 func (p Play) ends() (found []Version) {
 	before := Version{}
-	for _, v := range p.Versions {
-		if v.Collection != locks || v.ID != lockName {
-			continue
-		}
+	for v := range p.ofLock() {
 		who := before.holder()
 		if who != "" && v.By != p.lane(who) && (who != v.holder() || before.value("ts") != v.value("ts")) {
 			found = append(found, v)
@@ -106,6 +104,17 @@ func (p Play) ends() (found []Version) {
 		before = v
 	}
 	return found
+}
+
+// ofLock are the versions of the lock document.
+func (p Play) ofLock() iter.Seq[Version] {
+	return func(yield func(Version) bool) {
+		for _, v := range p.Versions {
+			if v.Collection == locks && v.ID == lockName && !yield(v) {
+				return
+			}
+		}
+	}
 }
 
 // lane is the place of a process by its letter, -1 if there is none.

@@ -1,98 +1,208 @@
 package study
 
 import (
-	"context"
+	"strconv"
 	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// A Stage is where a case says who takes part and what happens. All times are since the start of
-// the play, by true time.
-type Stage struct{ w *world }
+// Here is what cases and knobs let happen. All times are since the start of the play, by true time.
 
-// Process lets a process take part from the start. Its name is a letter.
-func (s *Stage) Process(name string) *Actor {
-	p := &process{Process: s.w.NewProcess(len(s.w.processes), 1), w: s.w, name: name, host: strings.ToLower(name),
-		counts: map[Kind]int{}, over: make(chan struct{})}
-	p.ctx, p.end = context.WithCancel(context.Background())
-	s.w.processes = append(s.w.processes, p)
-	a := &Actor{p}
-	a.made()
-	return a
+// acts are what a case may set besides the knobs.
+var acts = []dial{
+	{"wants", "", stretchForm, 0, longest, (*world).wants},
+	{"waits", "", lengthForm, 0, longest, ofJob(func(j *job, t turn) { j.patience = t.d })},
+	{"times", "", wordForm, 0, 0, ofJob(func(j *job, t turn) { j.times, _ = strconv.Atoi(t.word) })},
+	{"asks", "", wordForm, 0, 0, ofJob(func(j *job, _ turn) { j.asks = true })},
+	{"hangs", "", lengthForm, 0, longest, ofJob(func(j *job, t turn) { j.hangs = t.d })},
+	{"twice", "", lengthForm, 0, longest, ofJob(func(j *job, t turn) { j.twice = t.d })},
+	{"lease", "", lengthForm, 0, longest, ofJob(func(j *job, t turn) { j.lease = t.d })},
+	{"from", "", instantForm, 0, longest, func(_ *world, p *process, t turn) { p.starts = t.at }},
+	{"host", "", wordForm, 0, 0, func(_ *world, p *process, t turn) { p.host = strings.ToLower(t.word) }},
+	{"role", "", wordForm, 0, 0, func(_ *world, p *process, t turn) { p.role = role(t.word) }},
+	{"elsewhere", "", wordForm, 0, 0, func(_ *world, p *process, _ turn) { p.abroad = true }},
+	{"stands", "", instantForm, 0, longest, (*world).clockStands},
+	{"closes", "", instantForm, 0, longest, (*world).closes},
+	{"refused", "", commandForm, 0, 0, (*world).strikes},
+	{"forsaken", "", delayForm, 0, longest, (*world).strikes},
+	{"stills", "", delayForm, 0, longest, (*world).strikes},
+	{"late.1", "", delayForm, 0, longest, (*world).strikes},
+	{"late.2", "", delayForm, 0, longest, (*world).strikes},
+	{"late.3", "", delayForm, 0, longest, (*world).strikes},
+	{"throws", "", delayForm, 0, longest, (*world).strikesFrom},
+	{"fails", "", delayForm, 0, longest, (*world).strikesFrom},
+	{"apart", "", wordForm, 0, 0, func(w *world, _ *process, _ turn) {
+		w.mirrors, w.copies = make([]time.Duration, 2), make([]document, 2)
+	}},
+	{"empties", "", instantForm, 0, longest, (*world).empties},
+	{"frees", "", instantForm, 0, longest, func(w *world, _ *process, t turn) { w.operator(t.at, free) }},
+	{"restores", "", instantForm, 0, longest, func(w *world, _ *process, t turn) {
+		const id = "gone:27017:1262304000:1"
+		w.operator(t.at, bson.D{
+			{Key: "state", Value: w.generation.held}, {Key: "who", Value: id + ":conn1"},
+			{Key: "process", Value: id}, {Key: "when", Value: date(noon.Add(-48 * h))},
+			{Key: "why", Value: "of the backup"}, {Key: "ts", Value: bson.ObjectID{1}},
+		})
+	}},
 }
 
-// ServerClock steps the server's clock.
-func (s *Stage) ServerClock(at, by time.Duration) {
-	if s.w.has(turn{knob: "server.clock", at: at, d: by}) {
-		return
-	}
-	s.w.At(at, -1, func() {
-		s.w.StepServer(by)
-		s.w.record.mark(nil, "clock step", "the server's clock steps by "+signed(by))
+// wants lets a process want the lock from an instant on, try once, and work for so long.
+func (w *world) wants(p *process, t turn) { p.jobs = append(p.jobs, &job{at: t.at, work: t.d}) }
+
+// ofJob sets something of the last job.
+func ofJob(set func(*job, turn)) func(*world, *process, turn) {
+	return func(_ *world, p *process, t turn) { set(p.jobs[len(p.jobs)-1], t) }
+}
+
+// clockStands stops the wall clock of a process for ever.
+func (w *world) clockStands(p *process, t turn) {
+	w.At(t.at, -1, func() {
+		p.stands = true
+		p.Clock.Stand()
+		w.record.mark(p, "clock step", "its clock stands still")
 	})
 }
 
-// Mirrors gives the config server two mirrors, whose clocks are so far ahead. A replica set has none.
-func (s *Stage) Mirrors(ahead ...time.Duration) {
-	s.w.has(turn{knob: "mirror.clock", d: ahead[len(ahead)-1]})
-	s.w.mirrors = ahead
+// clockSteps steps the wall clock of a process.
+func (w *world) clockSteps(p *process, t turn) {
+	w.At(t.at, -1, func() {
+		p.Clock.Step(t.d)
+		w.record.mark(p, "clock step", "its clock steps by "+signed(t.d))
+	})
 }
 
-// Election makes another server primary, whose clock differs by that much from the last one's.
-func (s *Stage) Election(at, by time.Duration) {
-	if !s.w.has(turn{knob: "election", at: at, d: by}) {
-		s.elect(at, by)
+// serverSteps steps the server's clock.
+func (w *world) serverSteps(_ *process, t turn) {
+	w.At(t.at, -1, func() {
+		w.StepServer(t.d)
+		w.record.mark(nil, "clock step", "the server's clock steps by "+signed(t.d))
+	})
+}
+
+// mirrored gives the config server two mirrors, the clock of one of which is so far ahead. A replica
+// set has none.
+func (w *world) mirrored(_ *process, t turn) { w.mirrors = []time.Duration{0, t.d} }
+
+// dies ends a process.
+func (w *world) dies(p *process, t turn) { w.At(t.at, -1, p.die) }
+
+// closes ends a process in order: its lock manager is closed first.
+func (w *world) closes(p *process, t turn) {
+	w.At(t.at, -1, func() {
+		w.record.mark(p, "death", "shuts down")
+		p.Go(func() {
+			p.locks.close()
+			w.After(w.way, p.die)
+		})
+	})
+}
+
+// pauses stops a process for a while, as SIGSTOP does, a VM that is moved, or swapping.
+func (w *world) pauses(p *process, t turn) {
+	if t.d > 0 {
+		w.At(t.at, -1, func() { p.pause(t.d) })
 	}
 }
 
-func (s *Stage) elect(at, by time.Duration) {
-	s.w.At(at, -1, func() {
-		s.w.Elect(by)
+// cutOff lets none of the commands of a process reach the server for a while.
+func (w *world) cutOff(p *process, t turn) {
+	if t.d == 0 {
+		return
+	}
+	w.At(t.at, -1, func() {
+		p.cut++
+		w.record.mark(p, "trouble", "is cut off from the server")
+		w.record.span(p, "cut", w.Now(), w.Now()+t.d)
+	})
+	w.At(t.at+t.d, -1, func() {
+		if p.cut--; p.cut == 0 {
+			w.record.mark(p, "resume", "reaches the server again")
+		}
+	})
+}
+
+// outages takes so many config servers away for a while that nothing can be written. Mirrored ones
+// are read all the same. A replica set has no primary then, and elects one in the end, which gives
+// it a new election id whoever it is.
+func (w *world) outages(_ *process, t turn) {
+	if t.d == 0 {
+		return
+	}
+	text := "a mirrored server is away: nobody can write"
+	if w.generation.replicaSet {
+		text = "too few members: there is no primary"
+	}
+	w.At(t.at, -1, func() {
+		w.outage++
+		w.record.mark(nil, "trouble", text+" for "+Span(t.d))
+	})
+	w.At(t.at+t.d, -1, func() {
+		if w.outage--; w.outage == 0 {
+			w.record.mark(nil, "trouble", "all servers are back")
+		}
+	})
+	if w.generation.replicaSet {
+		w.elects(nil, turn{at: t.at + t.d})
+	}
+}
+
+// elects makes another server primary, whose clock differs by that much from the last one's.
+func (w *world) elects(_ *process, t turn) {
+	if !w.generation.replicaSet {
+		w.missed = append(w.missed, "election, since its config servers elect nobody")
+		return
+	}
+	w.At(t.at, -1, func() {
+		w.Elect(t.d)
 		text := "another server is primary"
-		if by != 0 {
-			text += ", its clock differs by " + signed(by)
+		if t.d != 0 {
+			text += ", its clock differs by " + signed(t.d)
 		}
-		s.w.record.mark(nil, "election", text)
+		w.record.mark(nil, "election", text)
 	})
 }
 
-// Outage takes so many config servers away for d that nothing can be written. Mirrored ones are read
-// all the same. A replica set has no primary then, and elects one in the end, which gives it a new
-// election id whoever it is.
-func (s *Stage) Outage(at, d time.Duration) {
-	if s.w.has(turn{knob: "outage", at: at, d: d}) {
+// empties takes the lock document away from the last of the mirrored servers.
+func (w *world) empties(_ *process, t turn) {
+	w.At(t.at, -1, func() {
+		w.copies[len(w.copies)-1] = nil
+		w.record.mark(nil, "operator", "the last server is replaced by an empty one")
+	})
+}
+
+// operator sets fields of the lock document by hand.
+func (w *world) operator(at time.Duration, set bson.D) {
+	w.At(at, -1, func() {
+		w.record.mark(nil, "operator", "an operator sets "+says(set))
+		w.change(locks, byID(lockName), set, true)
+		w.record.changes(nil, "")
+	})
+}
+
+// accidentsOf are what the dials let happen to a command.
+var accidentsOf = map[string]accident{"late": delayed, "late.1": delayed, "late.2": delayed,
+	"late.3": delayed, "lost": replyLost, "refused": refused, "fails": refused, "throws": throws,
+	"stills": pauseAfter, "forsaken": late}
+
+// strikes lets something happen to the nth command of a kind, unless none is named; of one to a
+// mirrored server by its number.
+func (w *world) strikes(p *process, t turn) {
+	if t.kind == "" {
 		return
 	}
-	text := map[bool]string{false: "a mirrored server is away: nobody can write",
-		true: "too few members: there is no primary"}[s.w.generation.replicaSet]
-	s.w.At(at, -1, func() {
-		s.w.outage++
-		s.w.record.mark(nil, "trouble", text+" for "+Span(d))
-	})
-	s.w.At(at+d, -1, func() {
-		if s.w.outage--; s.w.outage > 0 {
-			return
-		}
-		s.w.record.mark(nil, "trouble", "all servers are back")
-	})
-	if s.w.generation.replicaSet {
-		s.elect(at+d, 0)
+	stop := &stop{p: p, kind: t.kind, nth: t.nth, what: t.what, d: t.d}
+	if _, server, some := strings.Cut(t.dial.name, "."); some {
+		stop.server = int(server[0] - '1')
 	}
+	w.stops = append(w.stops, stop)
 }
 
-// Operator sets fields of the lock document by hand.
-func (s *Stage) Operator(at time.Duration, set bson.D) {
-	s.w.At(at, -1, func() {
-		s.w.record.mark(nil, "operator", "an operator sets "+says(set))
-		s.w.change(locks, byID(lockName), set, true)
-		s.w.record.changes(nil, "")
-	})
+// strikesFrom lets something happen to the first command of a kind from an instant on.
+func (w *world) strikesFrom(p *process, t turn) {
+	w.stops = append(w.stops, &stop{p: p, kind: t.kind, at: t.d, what: t.what})
 }
-
-// Held is the state of a held lock in the generation that is played.
-func (s *Stage) Held() int32 { return s.w.generation.held }
 
 func signed(d time.Duration) string {
 	if d < 0 {
@@ -100,150 +210,3 @@ func signed(d time.Duration) string {
 	}
 	return "+" + Span(d)
 }
-
-// An Actor is a process of a case.
-type Actor struct{ p *process }
-
-// Ahead sets how far its clock is ahead.
-func (a *Actor) Ahead(d time.Duration) *Actor {
-	if !a.has("clock", turn{d: d}) {
-		a.p.Clock.Step(d)
-		a.made()
-	}
-	return a
-}
-
-// has notes that the case sets a knob of the process, and reports whether it was set otherwise.
-func (a *Actor) has(knob string, t turn) bool {
-	t.who, t.knob = a.p.name, knob
-	return a.p.w.has(t)
-}
-
-// From lets the process start later.
-func (a *Actor) From(at time.Duration) *Actor { a.p.starts = at; return a }
-
-// Tries lets it try so often, by commands that make a lock object each, where that is left to the
-// caller: before 2.4.
-func (a *Actor) Tries(every time.Duration) *Actor {
-	if !a.has("tries", turn{d: every}) {
-		a.p.pace = every
-	}
-	return a
-}
-
-// Elsewhere lets it lock in another cluster as well.
-func (a *Actor) Elsewhere() *Actor { a.p.abroad = true; return a }
-
-// SameHost puts it on the host of another process, started in the same second.
-func (a *Actor) SameHost(as *Actor) *Actor { a.p.host = as.p.host; a.made(); return a }
-
-// made makes its lock manager again: its id depends on where it runs.
-func (a *Actor) made() {
-	g := a.p.w.generation
-	if a.p.role == old {
-		g = Generations()[1]
-	}
-	a.p.locks = g.make(a.p, g.release)
-}
-
-// As says what it is besides.
-func (a *Actor) As(r role) *Actor { a.p.role = r; a.made(); return a }
-
-// Wants lets it want the lock from an instant on, wait for so long (0: one try), and work for so
-// long.
-func (a *Actor) Wants(at, patience, work time.Duration) *Job {
-	j := &job{at: at, patience: patience, work: work}
-	a.p.jobs = append(a.p.jobs, j)
-	return &Job{j}
-}
-
-// Dies ends the process.
-func (a *Actor) Dies(at time.Duration) {
-	if !a.has("dies", turn{at: at}) {
-		a.p.w.At(at, -1, a.p.die)
-	}
-}
-
-// Pauses stops the process for d, as SIGSTOP does, a VM that is moved, or swapping.
-func (a *Actor) Pauses(at, d time.Duration) {
-	if !a.has("pause", turn{at: at, d: d}) {
-		a.p.w.At(at, -1, func() { a.p.pause(d) })
-	}
-}
-
-// CutOff lets none of its commands reach the server for d.
-func (a *Actor) CutOff(at, d time.Duration) {
-	if a.has("cut", turn{at: at, d: d}) {
-		return
-	}
-	w := a.p.w
-	w.At(at, -1, func() {
-		a.p.cut++
-		w.record.mark(a.p, "trouble", "is cut off from the server")
-		w.record.span(a.p, "cut", w.Now(), w.Now()+d)
-	})
-	w.At(at+d, -1, func() {
-		if a.p.cut--; a.p.cut > 0 {
-			return
-		}
-		w.record.mark(a.p, "resume", "reaches the server again")
-	})
-}
-
-// ClockSteps steps its wall clock.
-func (a *Actor) ClockSteps(at, by time.Duration) {
-	if a.has("step", turn{at: at, d: by}) {
-		return
-	}
-	a.p.w.At(at, -1, func() {
-		a.p.Clock.Step(by)
-		a.p.w.record.mark(a.p, "clock step", "its clock steps by "+signed(by))
-	})
-}
-
-// ClockStands stops its wall clock for ever.
-func (a *Actor) ClockStands(at time.Duration) {
-	a.p.w.At(at, -1, func() {
-		a.p.stands = true
-		a.p.Clock.Stand()
-		a.p.w.record.mark(a.p, "clock step", "its clock stands still")
-	})
-}
-
-// ShutsDown ends the process in order: its lock manager is closed first.
-func (a *Actor) ShutsDown(at time.Duration) {
-	a.p.w.At(at, -1, func() {
-		a.p.w.record.mark(a.p, "death", "shuts down")
-		a.p.Go(func() {
-			a.p.locks.close()
-			a.p.w.After(a.p.w.way, a.p.die)
-		})
-	})
-}
-
-// Strikes lets something happen to its nth command of a kind, or with 0 to the first from at on.
-func (a *Actor) Strikes(what accident, kind Kind, nth int, at, d time.Duration) {
-	knob := map[accident]string{delayed: "late", late: "late", replyLost: "lost"}[what]
-	if knob != "" && a.has(knob, turn{kind: kind, nth: nth, d: d, what: what}) {
-		return
-	}
-	a.p.w.stops = append(a.p.w.stops, &stop{p: a.p, kind: kind, nth: nth, at: at, what: what, d: d})
-}
-
-// A Job is what a process wants the lock for.
-type Job struct{ j *job }
-
-// Times lets it do that so often, each time at once when the last one is over.
-func (j *Job) Times(n int) *Job { j.j.times = n; return j }
-
-// Hangs lets the thread that holds the lock hang for ever after so much work.
-func (j *Job) Hangs(after time.Duration) *Job { j.j.hangs = after; return j }
-
-// Asks lets the holder ask the server before each write.
-func (j *Job) Asks() *Job { j.j.asks = true; return j }
-
-// ReleasesTwice lets it release once more, so long after its release.
-func (j *Job) ReleasesTwice(after time.Duration) *Job { j.j.twice = after; return j }
-
-// Leased gives the lock a life of its own, where a generation has such a thing.
-func (j *Job) Leased(d time.Duration) *Job { j.j.lease = d; return j }

@@ -166,36 +166,3 @@ func (sw Sweep) address(generation string, far time.Duration) string {
 	}
 	return "/?" + query.Encode()
 }
-
-// sweep draws what was found: a bar for each generation.
-func (w *page) sweep(sw Sweep, all []Swept) {
-	const tall = 26
-	x := func(far time.Duration) float64 {
-		return drawLeft + float64(far)/float64(sw.Most)*(drawWidth-drawLeft-6)
-	}
-	w.add("<figure>\n<figcaption>%s</figcaption>\n<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"%s\">", esc(sw.Title), drawWidth,
-		len(all)*tall+24, esc(sw.Title))
-	for i, found := range all {
-		top := i * tall
-		w.add(`<text x="2" y="%d">%s</text>`, top+15, esc(found.Generation))
-		until := sw.Most
-		if found.Broken {
-			until = found.From
-		}
-		if found.Not == "" {
-			w.add(`<a href="%s">`, esc(sw.address(found.Generation, until)))
-			w.add(`<rect class="named" x="%d" y="%d" width="%.1f" height="%d"/>`, drawLeft, top+3, x(until)-drawLeft, barTall)
-			w.add(`<rect class="two" x="%.1f" y="%d" width="%.1f" height="%d"><title>%s</title></rect></a>`, x(until), top+3,
-				x(sw.Most)-x(until), barTall, esc(found.Said(sw)))
-		}
-	}
-	for i := range n(5) {
-		far := sw.Most * i / 4
-		w.add(`<text class="hour" x="%.0f" y="%d">%s</text>`, x(far)-8*float64(i/4), len(all)*tall+16, short(far))
-	}
-	w.add("</svg>\n<ul>\n")
-	for _, found := range all {
-		w.add("<li><b>%s</b> %s</li>\n", esc(found.Generation), esc(found.Said(sw)))
-	}
-	w.add("</ul>\n</figure>\n")
-}

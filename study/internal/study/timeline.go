@@ -126,7 +126,7 @@ func (p Play) State(process int, at time.Duration) string {
 	for _, m := range p.Marks {
 		if m.Process == process && m.At <= at {
 			born = born || m.Kind == "start"
-			died = died || m.Kind == "death" && m.Text == "dies"
+			died = died || m.dies()
 		}
 	}
 	if !born || died {
@@ -146,3 +146,6 @@ func (p Play) State(process int, at time.Duration) string {
 	}
 	return ""
 }
+
+// dies reports whether a mark is a death, and not the order to shut down.
+func (m Mark) dies() bool { return m.Kind == "death" && m.Text == "dies" }

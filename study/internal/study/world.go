@@ -23,10 +23,7 @@ type world struct {
 	outage     int             // how many outages are under way: too few config servers are there
 	way        time.Duration   // of a command to the server, and of its answer back
 	takeover   time.Duration   // of all generations; 0: as each has it
-	turns      []turn          // knobs that were set
-	own        map[string]turn // and what the case sets
-	turning    bool            // what was set is being done
-	missed     []string        // and what of it cannot be
+	missed     []string        // knobs that were set, and what they say cannot be
 	processes  []*process
 	beside     any           // the servers of a lock of others
 	holder     func() string // and whom they name
@@ -38,8 +35,7 @@ type world struct {
 }
 
 func newWorld(in *virtual.World, c Case, g Generation) *world {
-	w := &world{World: in, generation: g, parsed: map[string]document{}, way: usualWay, turns: c.turns,
-		own: map[string]turn{}}
+	w := &world{World: in, generation: g, parsed: map[string]document{}, way: usualWay}
 	w.record = &record{w: w, versions: map[string][]byte{}, words: map[string]string{}, unseen: c.unseen}
 	w.judge = &judge{w: w, named: map[string]int{}}
 	return w
@@ -53,9 +49,7 @@ func play(c Case, g Generation) (p Play) {
 	}
 	virtual.Play(new(testing.T), noon, func(in *virtual.World) {
 		w := newWorld(in, c, g)
-		st := &Stage{w: w}
-		c.Play(st)
-		st.turn()
+		w.stage(c)
 		for _, proc := range w.processes {
 			w.At(proc.starts, -1, proc.begin)
 		}
