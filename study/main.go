@@ -8,9 +8,9 @@
 //	go run ./study search [flags]
 //
 // "sources" prints the lines of the server's source that make each play come out as it does.
-// Without a CASE it plays all cases and shows what came of them; with one it shows what decided it, a
-// lane for each process; "others" plays those that Redlock, an etcd lease and a ZooKeeper node play,
-// by them. A part of a name, or the number of a hole, finds the cases that have it.
+// Without a CASE it plays all cases and shows what came of them; with one it shows what decided it,
+// a lane for each process; "others" plays those that Redlock, an etcd lease and a ZooKeeper node
+// play, by them. A part of a name, or the number of a hole, finds the cases that have it.
 // "sweep" turns one knob until two hold the lock, "search" tries accidents at random.
 // docs/study.md is a course, docs/semantics.md explains the holes.
 //
@@ -92,7 +92,8 @@ func parse(args []string, errOut io.Writer) (*call, error) {
 	f := c.flags()
 	for {
 		if err := f.Parse(args); errors.Is(err, flag.ErrHelp) {
-			fmt.Fprintln(errOut, "go run ./study [CASE] [flags] plays how each generation of mongos' lock fails")
+			fmt.Fprintln(errOut, "go run ./study [CASE] [flags] plays how each generation of "+
+				"mongos' lock fails")
 			f.SetOutput(errOut)
 			f.PrintDefaults()
 			return nil, err
@@ -112,16 +113,18 @@ func parse(args []string, errOut io.Writer) (*call, error) {
 func (c *call) flags() *flag.FlagSet {
 	f := flag.NewFlagSet("study", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
-	f.Func("generation", "play only this `NAME`: 1.6, 1.8, 2.0, 2.6, 3.2, ours, or a release such as 2.4.14", c.generation)
-	f.Func("set", "play the case with a knob set: `KNOB=VALUE`, such as B.clock=+20m or pause=14m; more than once", c.set)
+	f.Func("generation", "play only this `NAME`: 1.6, 1.8, 2.0, 2.6, 3.2, ours, or a release "+
+		"such as 2.4.14", c.generation)
+	f.Func("set", "play the case with a knob set: `KNOB=VALUE`, such as B.clock=+20m or pause=14m; "+
+		"more than once", c.set)
 	f.StringVar(&c.html, "html", "", "write a page about all cases to this `FILE`, and nothing else")
-	f.StringVar(&c.http, "http", "", "serve a page at this `ADDRESS`, such as :8080, on which the knobs of a case are turned; "+
-		"without a host at this machine only")
+	f.StringVar(&c.http, "http", "", "serve a page at this `ADDRESS`, such as :8080, on which the "+
+		"knobs of a case are turned; without a host at this machine only")
 	f.Uint64Var(&c.seed, "seed", 1, "what the accidents of a search hang on")
 	f.IntVar(&c.plays, "plays", 1000, "after so many plays a search of a generation ends")
 	f.DurationVar(&c.last, "for", 0, "it ends after this time instead")
-	f.BoolVar(&c.json, "json", false, "print what came of it as JSON; of one case all that happened: times in ms since "+
-		"12:00, processes counted from 0, and -1 for the server")
+	f.BoolVar(&c.json, "json", false, "print what came of it as JSON; of one case all that "+
+		"happened: times in ms since 12:00, processes counted from 0, and -1 for the server")
 	f.Func("from", "show what happened from a `TIME` on: 12:18 or 12:18:30", c.view.from.set)
 	f.Func("until", "show what happened until a `TIME`", c.view.until.set)
 	f.BoolVar(&c.view.all, "all", false, "show every ping and every poll, too")
@@ -138,7 +141,8 @@ func (c *call) fits(f *flag.FlagSet) error {
 		more = more || !ofSearch && set.Name != "generation" && set.Name != "wide"
 	})
 	switch {
-	case c.html+c.http != "" && (f.NFlag() > 1 || c.verb != "" || c.sources || len(c.cases) < len(study.Cases())):
+	case c.html+c.http != "" &&
+		(f.NFlag() > 1 || c.verb != "" || c.sources || len(c.cases) < len(study.Cases())):
 		return errors.New("--html and --http are for all cases by all generations: nothing beside it")
 	case c.verb != "" && more:
 		return fmt.Errorf("%s takes --generation only, and search --seed, --plays and --for", c.verb)
@@ -223,7 +227,8 @@ func (c *call) serve(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("--http: %w", err)
 	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(cmp.Or(host, "127.0.0.1"), port))
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp",
+		net.JoinHostPort(cmp.Or(host, "127.0.0.1"), port))
 	if err != nil {
 		return fmt.Errorf("--http: %w", err)
 	}

@@ -40,8 +40,8 @@ func TestRun_OnePlay_AsJSON(t *testing.T) {
 	t.Parallel()
 	out, _ := called(t, 0, []string{"--generation", "1.8", "two-force", "--json"})
 	var one study.Report
-	if err := json.Unmarshal([]byte(out), &one); err != nil || len(one.Plays) != 1 || one.Plays[0].Two == 0 ||
-		len(one.Plays[0].Marks) == 0 || len(one.Plays[0].Versions) == 0 {
+	if err := json.Unmarshal([]byte(out), &one); err != nil || len(one.Plays) != 1 ||
+		one.Plays[0].Two == 0 || len(one.Plays[0].Marks) == 0 || len(one.Plays[0].Versions) == 0 {
 		t.Errorf("%v: %.300s", err, out)
 	}
 }
@@ -53,7 +53,8 @@ func TestRun_WrongCalls_AreRefused(t *testing.T) {
 	called(t, 2, []string{"clock-ahaed"}, "clock-ahead", "most like it")
 	called(t, 2, []string{"pause", "more"}, "unexpected argument")
 	for _, name := range []string{"7.0", "2", "2.4.14b", "2.4.14.3", "2.4.", "-1.8"} {
-		called(t, 2, []string{"pause", "--generation", name}, "1.6, 1.8, 2.0, 2.6, 3.2, ours", "such as 2.4.14")
+		called(t, 2, []string{"pause", "--generation", name}, "1.6, 1.8, 2.0, 2.6, 3.2, ours",
+			"such as 2.4.14")
 	}
 	called(t, 2, []string{"pause", "--seed", "4"}, "--seed, --plays and --for are for search")
 	called(t, 2, []string{"sweep", "--plays", "4"}, "are for search")
@@ -69,11 +70,12 @@ func TestRun_WrongCalls_AreRefused(t *testing.T) {
 	}
 }
 
-// It tries to break: a hole and a part of a name find their cases; one is shown in lanes, several as a
-// table.
+// It tries to break: a hole and a part of a name find their cases; one is shown in lanes, several
+// as a table.
 func TestRun_FindsCases(t *testing.T) {
 	t.Parallel()
-	called(t, 0, []string{"clock", "--generation", "1.6"}, "clock-ahead", "server-clock-steps", "config-clocks-apart")
+	called(t, 0, []string{"clock", "--generation", "1.6"}, "clock-ahead", "server-clock-steps",
+		"config-clocks-apart")
 	called(t, 0, []string{"h1", "--generation", "1.8"}, "two-force (H1)", "has the lock")
 	called(t, 0, []string{"H12", "--generation", "1.8"}, "before-first-ping", "restored-backup")
 	if out, _ := called(t, 0, []string{"H1", "--generation", "1.8"}); strings.Contains(out, "H10") {
@@ -85,19 +87,21 @@ func TestRun_FindsCases(t *testing.T) {
 // the timeline says so. What cannot be set is refused with what can.
 func TestRun_SetsKnobs(t *testing.T) {
 	t.Parallel()
-	called(t, 0, []string{"--set", "pause=14m", "pause", "--set", "generation=1.8"}, "Set otherwise: A.pause=14m",
-		"1.8 (mongos", "one holder")
-	called(t, 0, []string{"pause", "--generation", "1.8", "--set", "A.pause=1m", "--set", "A.late=finalize:1m"},
-		"did not happen: finalize slow of A")
-	called(t, 0, []string{"pause", "--generation", "1.8", "--set", "election=5m"}, "did not happen: election")
-	called(t, 2, []string{"pause", "--set", "B.paws=1m"}, "--set", `no knob "B.paws"`, "A.clock, A.step", "takeover")
+	called(t, 0, []string{"--set", "pause=14m", "pause", "--set", "generation=1.8"},
+		"Set otherwise: A.pause=14m", "1.8 (mongos", "one holder")
+	called(t, 0, []string{"pause", "--generation", "1.8", "--set", "A.pause=1m", "--set",
+		"A.late=finalize:1m"}, "did not happen: finalize slow of A")
+	called(t, 0, []string{"pause", "--generation", "1.8", "--set", "election=5m"},
+		"did not happen: election")
+	called(t, 2, []string{"pause", "--set", "B.paws=1m"}, "--set", `no knob "B.paws"`,
+		"A.clock, A.step", "takeover")
 	called(t, 2, []string{"pause", "--set", "pause=soon"}, "A.pause", "no length of time", "14m@2m10s")
 	called(t, 2, []string{"--set", "pause=1m"}, "of one case")
 	called(t, 2, []string{"pause", "--set", "generation=7"}, "2.6, 3.2, ours")
 }
 
-// It tries to break: --http without a host serves this machine only, until Ctrl-C; nothing stands beside
-// it, and an address that is none is refused.
+// It tries to break: --http without a host serves this machine only, until Ctrl-C; nothing stands
+// beside it, and an address that is none is refused.
 func TestRun_ServesTheKnobs(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -128,23 +132,26 @@ func TestRun_TheCaseOfTheCourse(t *testing.T) {
 	lines := strings.Split(strings.TrimSpace(block), "\n")
 	for _, line := range lines[1:] {
 		generation, outcome, _ := strings.Cut(line, ": ")
-		called(t, 0, append(strings.Fields("pause --generation "+generation+" --set"), strings.Fields(lines[0])...),
-			"== "+generation+" (", "): "+outcome)
+		called(t, 0, append(strings.Fields("pause --generation "+generation+" --set"),
+			strings.Fields(lines[0])...), "== "+generation+" (", "): "+outcome)
 	}
 	if len(lines) != 3 {
 		t.Errorf("%q", lines)
 	}
 }
 
-// It tries to break: a sweep is drawn with its constants, a search says how much it tried and prints a
-// call that can be kept; wrong calls of both are refused with what there is.
+// It tries to break: a sweep is drawn with its constants, a search says how much it tried and
+// prints a call that can be kept; wrong calls of both are refused with what there is.
 func TestRun_SweepsAndSearches(t *testing.T) {
 	t.Parallel()
-	called(t, 0, []string{"sweep", "skew", "--generation", "2.0"}, "mirror.clock", "----------##", "from 31s on: LOCK_TIMEOUT")
+	called(t, 0, []string{"sweep", "skew", "--generation", "2.0"}, "mirror.clock", "----------##",
+		"from 31s on: LOCK_TIMEOUT")
 	called(t, 0, []string{"search", "--generation", "1.6"}, "1.6, seed 1: ", "simulated: ",
 		"reduced: go run ./study quiet --generation 1.6 --set ")
-	called(t, 0, []string{"search", "--generation", "ours", "--plays", "2"}, "2 plays, ", "simulated: none breaks it")
-	called(t, 0, []string{"search", "--generation", "2.6", "--for", "1ns"}, "0 plays", "none breaks it")
+	called(t, 0, []string{"search", "--generation", "ours", "--plays", "2"}, "2 plays, ",
+		"simulated: none breaks it")
+	called(t, 0, []string{"search", "--generation", "2.6", "--for", "1ns"}, "0 plays",
+		"none breaks it")
 	called(t, 2, []string{"sweep", "paws"}, `no sweep "paws"`, "pause, clock, clock-behind")
 	called(t, 2, []string{"search", "more"}, "unexpected argument")
 	called(t, 2, []string{"sweep", "pause", "--json"}, "--generation only")
@@ -152,15 +159,16 @@ func TestRun_SweepsAndSearches(t *testing.T) {
 	called(t, 0, []string{"others", "--generation", "etcd"}, "cut-off", "one holder")
 }
 
-// It tries to break: by default what decides is shown, and no poll that found nothing new; --all shows
-// that, too; --from and --until leave out what is not asked for.
+// It tries to break: by default what decides is shown, and no poll that found nothing new; --all
+// shows that, too; --from and --until leave out what is not asked for.
 func TestRun_ShowsWhatDecides(t *testing.T) {
 	t.Parallel()
 	args := []string{"two-force", "--generation", "2.6"}
 	short, _ := called(t, 0, args, "take over", "forces", "state 2", "has the lock", "dies")
 	all, _ := called(t, 0, append(args, "--all"), "read (find locks)", "ping (update")
 	some, _ := called(t, 0, append(args, "--from", "12:19", "--until", "12:21:30"), "take over")
-	if strings.Contains(short, "ping (update") || strings.Contains(short, "read (find") || len(short)*2 > len(all) {
+	if strings.Contains(short, "ping (update") || strings.Contains(short, "read (find") ||
+		len(short)*2 > len(all) {
 		t.Errorf("%d bytes, and with --all %d:\n%s", len(short), len(all), short)
 	}
 	if strings.Contains(some, "dies") || strings.Contains(some, "\n12:35") {
@@ -168,7 +176,8 @@ func TestRun_ShowsWhatDecides(t *testing.T) {
 	}
 	called(t, 2, append(args, "--from", "noon"), "12:05", "-from")
 	called(t, 2, []string{"--from", "12:05"}, "of one case")
-	called(t, 0, []string{"sources", "two-force", "--generation", "1.8"}, "C take over: r1.8.5 client/distlock.cpp:235")
+	called(t, 0, []string{"sources", "two-force", "--generation", "1.8"},
+		"C take over: r1.8.5 client/distlock.cpp:235")
 }
 
 // It tries to break: Ctrl-C ends the playing of all cases, which takes long, and leaves the page as
@@ -211,7 +220,8 @@ func TestPrint_FitsTheTerminal_LeavesNothingOut(t *testing.T) {
 				t.Errorf("%d columns: %q", width, line)
 			}
 		}
-		for _, text := range []string{"cut-off", "1.6", "1.8", "2.0", "2.6", "3.2", "OURS", "TWO for", "holder"} {
+		for _, text := range []string{"cut-off", "1.6", "1.8", "2.0", "2.6", "3.2", "OURS", "TWO for",
+			"holder"} {
 			if !strings.Contains(tableOut.String(), text) {
 				t.Errorf("%d columns: no %q:\n%s", width, text, &tableOut)
 			}

@@ -159,7 +159,8 @@ func (i *instant) set(text string) error {
 // rows are those of a play that are shown.
 func (v view) rows(p study.Play) []study.Row {
 	return slices.DeleteFunc(p.Rows(), func(r study.Row) bool {
-		return r.Quiet && !v.all || r.At < time.Duration(v.from) || v.until != 0 && r.At > time.Duration(v.until)
+		return r.Quiet && !v.all || r.At < time.Duration(v.from) || v.until != 0 &&
+			r.At > time.Duration(v.until)
 	})
 }
 
@@ -174,8 +175,8 @@ func timelines(w io.Writer, c study.Case, plays []study.Play, limit int, v view)
 		say("Set otherwise: %s", strings.Join(c.Set, ", "))
 	}
 	say("")
-	say("Signs: # takes itself for the holder, ! so do two, ~ stands still, | runs. The time is true time; the " +
-		"clock of a process may be wrong.")
+	say("Signs: # takes itself for the holder, ! so do two, ~ stands still, | runs. The time is " +
+		"true time; the clock of a process may be wrong.")
 	for _, p := range plays {
 		say("")
 		say("== %s (%s): %s", p.Generation, p.Title, strings.Join(p.Outcome.Parts(), ", "))

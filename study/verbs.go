@@ -61,8 +61,8 @@ func (c *call) searchAll(ctx context.Context, out io.Writer) error {
 		if err != nil && found.Plays == 0 {
 			return err
 		}
-		fmt.Fprintf(out, "%s, seed %d: %d plays, %d accidents, %s simulated: ", g.Name, c.seed, found.Plays, found.Accidents,
-			study.Span(found.Simulated))
+		fmt.Fprintf(out, "%s, seed %d: %d plays, %d accidents, %s simulated: ", g.Name, c.seed,
+			found.Plays, found.Accidents, study.Span(found.Simulated))
 		if found.Set == nil {
 			fmt.Fprintln(out, "none breaks it")
 			if err != nil {
@@ -74,7 +74,8 @@ func (c *call) searchAll(ctx context.Context, out io.Writer) error {
 			fmt.Fprintf(out, "two for %s, one of whom stood still, ", study.Span(o.TwoTrusted))
 		}
 		fmt.Fprintf(out, "%s\n  drawn:   %s\n  reduced: go run ./study quiet --generation %s --set %s\n",
-			strings.Join(found.Outcome.Parts(), ", "), strings.Join(found.Drawn, " "), g.Name, strings.Join(found.Set, " --set "))
+			strings.Join(found.Outcome.Parts(), ", "), strings.Join(found.Drawn, " "), g.Name,
+			strings.Join(found.Set, " --set "))
 	}
 	return nil
 }

@@ -27,7 +27,8 @@ const sightIntervals = 2
 func (e Evidence) Sighting(by string, p Policy) (s Sight, ok bool) {
 	j := judgement{first: e, last: e, now: e, p: p, takeover: takeoverTime(e, p)}
 	switch {
-	case p.Validate() != nil || p.Rule != Witnesses, !e.Held || e.Malformed != "" || e.Condemned != "" || e.Lease,
+	case p.Validate() != nil || p.Rule != Witnesses, !e.Held || e.Malformed != "" ||
+		e.Condemned != "" || e.Lease,
 		!j.witnessed() || e.Foreign(), j.silence() < upTo(j.takeover, j.interval(), 2),
 		apart(e.Server, e.Wall) > j.tolerance():
 		return Sight{}, false
@@ -51,7 +52,8 @@ func (j *judgement) sighted() (d time.Duration, ok bool) {
 		apart(s.Server, s.Local) > j.tolerance() {
 		return 0, false
 	}
-	byServer, byContenders := j.now.Server.Sub(s.Server), minus(j.now.Wall.Sub(s.Local), roundTrip(j.now))
+	byServer, byContenders := j.now.Server.Sub(s.Server), minus(j.now.Wall.Sub(s.Local),
+		roundTrip(j.now))
 	return min(byServer, byContenders), true
 }
 
@@ -63,7 +65,7 @@ func (j *judgement) sightedLongEnough(watch time.Duration) (need time.Duration, 
 		return watch, ""
 	}
 	enough := upTo(j.takeover, j.interval(), sightIntervals)
-	words = fmt.Sprintf("; %s saw the same ping %s ago, %s are enough", printable(j.now.Sight.By, idLimit),
-		figure(max(seen, 0)), figure(enough))
+	words = fmt.Sprintf("; %s saw the same ping %s ago, %s are enough",
+		printable(j.now.Sight.By, idLimit), figure(max(seen, 0)), figure(enough))
 	return max(0, min(watch, minus(enough, seen))), words
 }

@@ -29,8 +29,8 @@ const (
 
 // variants switch one rule off, or add a fault, with the expected verdicts, and how many states
 // were searched: of a violated one until the search stopped. Without defines T is 4 ticks, H, for
-// which a holder trusts its lock, is 3, and time ends at tick 10. A look that is W old shows the end
-// of the tick W before.
+// which a holder trusts its lock, is 3, and time ends at tick 10. A look that is W old shows the
+// end of the tick W before.
 var variants = []struct {
 	name, defines string
 	verdict       verdict

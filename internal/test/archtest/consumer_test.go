@@ -57,8 +57,8 @@ func consumer(t *testing.T, module string) string {
 	for name, text := range map[string]string{
 		"main.go": consumerMain,
 		"go.sum":  string(sums),
-		"go.mod": fmt.Sprintf("module consumer\n\ngo 1.26.0\n\nrequire %s v0.0.0\n\nreplace %[1]s => %s\n",
-			module, filepath.ToSlash(checkout)),
+		"go.mod": fmt.Sprintf("module consumer\n\ngo 1.26.0\n\nrequire %s v0.0.0\n\nreplace "+
+			"%[1]s => %s\n", module, filepath.ToSlash(checkout)),
 	} {
 		assert.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}

@@ -172,9 +172,10 @@ var (
 	command   = regexp.MustCompile(`^(?:\w+=\S+ )*(?:go|distlock|docker|spin) `)
 	word      = regexp.MustCompile(`\w+`)
 	event     = regexp.MustCompile(`(?m)^\| (?:info|warn|error|debug|trace) \| ([^|]*) \|`)
-	events    = regexp.MustCompile("(?s)\n## Events\n.*?\nCauses of `lost`:\n") // of operations.md, a list
-	item      = regexp.MustCompile("(?m)^- ((?:`[^`]+`(?:,\\s+)?)+)(?: \\((?:info|error)\\))?: ")
-	phrase    = regexp.MustCompile(`^[a-z]+[:;,]?( [a-z]+[:;,]?)+$`)
+	// of operations.md, a list
+	events = regexp.MustCompile("(?s)\n## Events\n.*?\nCauses of `lost`:\n")
+	item   = regexp.MustCompile("(?m)^- ((?:`[^`]+`(?:,\\s+)?)+)(?: \\((?:info|error)\\))?: ")
+	phrase = regexp.MustCompile(`^[a-z]+[:;,]?( [a-z]+[:;,]?)+$`)
 )
 
 // missing returns what of a name in backticks does not exist; "" when all does.
@@ -222,7 +223,8 @@ func (h *house) missingSymbol(name string) string {
 	}
 	if command.MatchString(name) || strings.HasPrefix(name, "-") {
 		for _, m := range flagName.FindAllStringSubmatch(name, -1) {
-			ours := strings.HasPrefix(name, "-") || strings.Contains(m[0], "--") || strings.Contains(m[1], ".")
+			ours := strings.HasPrefix(name, "-") || strings.Contains(m[0], "--") ||
+				strings.Contains(m[1], ".")
 			if ours && !strings.Contains(h.text, `"`+m[1]+`"`) {
 				return "no such flag: " + m[1]
 			}
@@ -237,8 +239,8 @@ func (h *house) missingSymbol(name string) string {
 	}
 	if m := dotted.FindStringSubmatch(name); m != nil {
 		pkg, all := h.declared[m[1]], h.declared[""]
-		return unless(pkg != nil && pkg[m[2]] || all[m[1]+"."+m[2]] || variable(all, m[1], m[2]) || h.files[name],
-			"no such member of a package or type")
+		return unless(pkg != nil && pkg[m[2]] || all[m[1]+"."+m[2]] || variable(all, m[1], m[2]) ||
+			h.files[name], "no such member of a package or type")
 	}
 	if m := called.FindStringSubmatch(name); m != nil {
 		all := h.declared[""]
@@ -280,7 +282,8 @@ func (h *house) missingTest(pkg, test string, begins bool, sub string) string {
 		return "no such test"
 	}
 	plain := strings.ReplaceAll(sub, "_", " ")
-	if sub != "" && !strings.Contains(h.text, `"`+sub+`"`) && !strings.Contains(h.text, `"`+plain+`"`) {
+	if sub != "" && !strings.Contains(h.text, `"`+sub+`"`) &&
+		!strings.Contains(h.text, `"`+plain+`"`) {
 		return "no such subtest"
 	}
 	return ""
@@ -290,12 +293,13 @@ func (h *house) missingTest(pkg, test string, begins bool, sub string) string {
 // tests are not.
 func documents(t *testing.T) (names []string) {
 	t.Helper()
-	err := filepath.WalkDir(filepath.Join(root, "docs"), func(name string, d fs.DirEntry, err error) error {
-		if err == nil && strings.HasSuffix(name, ".md") {
-			names = append(names, name)
-		}
-		return err
-	})
+	err := filepath.WalkDir(filepath.Join(root, "docs"),
+		func(name string, d fs.DirEntry, err error) error {
+			if err == nil && strings.HasSuffix(name, ".md") {
+				names = append(names, name)
+			}
+			return err
+		})
 	if err != nil || len(names) == 0 {
 		t.Fatalf("documents: %q, %v", names, err)
 	}

@@ -25,7 +25,8 @@ const root = "../../.."
 // listed are the packages of the workspace and all that they need, by their paths: whether each is
 // documented, and what it imports. go list is asked once; it takes half a second.
 var listed = sync.OnceValues(func() (map[string]listing, error) {
-	cmd := exec.Command("go", "list", "-deps", "-f", `{{.ImportPath}} {{ne .Doc ""}} {{join .Imports " "}}`, "work")
+	cmd := exec.Command("go", "list", "-deps", "-f",
+		`{{.ImportPath}} {{ne .Doc ""}} {{join .Imports " "}}`, "work")
 	cmd.Dir = root
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -94,12 +95,15 @@ func TestImports_PointOneWay(t *testing.T) {
 		"catalog/mongocatalog": {"catalog", "catalog/transition"},
 		"catalog/memcatalog":   {"catalog", "catalog/transition", "internal/clock"},
 		"pinger":               {"catalog", "catalog/transition", "internal/clock"},
-		"internal/contend":     {"catalog", "catalog/transition", "takeover", "internal/clock"},                   // no queue, no guards
-		"internal/waitqueue":   {"catalog", "catalog/transition", "pinger", "internal/clock", "internal/contend"}, // no managers
-		"internal/leading":     {},
-		"internal/metrics":     {"internal/clock"},
-		"distlock": {"catalog", "catalog/transition", "catalog/mongocatalog", "pinger", "takeover", "internal/clock",
-			"internal/contend", "internal/leading", "internal/metrics", "internal/waitqueue"},
+		// no queue, no guards
+		"internal/contend": {"catalog", "catalog/transition", "takeover", "internal/clock"},
+		"internal/waitqueue": {"catalog", "catalog/transition", "pinger", "internal/clock",
+			"internal/contend"}, // no managers
+		"internal/leading": {},
+		"internal/metrics": {"internal/clock"},
+		"distlock": {"catalog", "catalog/transition", "catalog/mongocatalog", "pinger",
+			"takeover", "internal/clock", "internal/contend", "internal/leading", "internal/metrics",
+			"internal/waitqueue"},
 		"distlock/history":     {"catalog", "catalog/mongocatalog", "distlock", "internal/clock"},
 		"election":             {"catalog", "distlock", "internal/clock", "internal/leading", "internal/metrics"},
 		"internal/rows":        {"catalog", "internal/clock"}, // no locks

@@ -116,7 +116,8 @@ func (c *Catalog) Total() int {
 // do passes a call through the hook; of a listing, its first row. A hook may run it late in another
 // goroutine: what a server has been sent it carries out whether or not the caller's context has
 // ended meanwhile.
-func (c *Catalog) do(ctx context.Context, call catalog.Call, run func(context.Context) error) error {
+func (c *Catalog) do(ctx context.Context, call catalog.Call,
+	run func(context.Context) error) error {
 	if call.Row > 0 {
 		return run(ctx)
 	}
@@ -142,11 +143,15 @@ func (c *Catalog) pass(ctx context.Context, call Call, run func(context.Context)
 }
 
 var ops = map[catalog.Op]Op{
-	catalog.OpRead: Read, catalog.OpSnapshots: Look, catalog.OpHeldOrFree: HeldOrFree, catalog.OpList: List,
-	catalog.OpListWaited: Waiting, catalog.OpWaitedUnder: WaitedUnder, catalog.OpGrantStream: GrantStream,
-	catalog.OpNextGrants: Notice, catalog.OpEnterTransaction: EnterTransaction, catalog.OpTransact: Transact,
-	catalog.OpPing: Ping, catalog.OpHeld: Held, catalog.OpHeldSummary: HeldSummary,
-	catalog.OpHello: Hello, catalog.OpPrune: Prune, catalog.OpPruneLocks: PruneLocks, catalog.OpPrepare: Prepare,
+	catalog.OpRead: Read, catalog.OpSnapshots: Look, catalog.OpHeldOrFree: HeldOrFree,
+	catalog.OpList:       List,
+	catalog.OpListWaited: Waiting, catalog.OpWaitedUnder: WaitedUnder,
+	catalog.OpGrantStream: GrantStream,
+	catalog.OpNextGrants:  Notice, catalog.OpEnterTransaction: EnterTransaction,
+	catalog.OpTransact: Transact,
+	catalog.OpPing:     Ping, catalog.OpHeld: Held, catalog.OpHeldSummary: HeldSummary,
+	catalog.OpHello: Hello, catalog.OpPrune: Prune, catalog.OpPruneLocks: PruneLocks,
+	catalog.OpPrepare: Prepare,
 }
 
 // OpOf returns what a call is.

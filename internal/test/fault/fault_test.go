@@ -23,7 +23,8 @@ func TestWrap_StoreWithoutHistory_HasNone(t *testing.T) {
 		t.Error("it has the methods of a history that nobody keeps")
 	}
 	kept := fault.WrapKept(mem)
-	if _, err := kept.PrepareHistory(t.Context(), 0); err != nil || kept.Count(fault.PrepareHistory) != 1 {
+	if _, err := kept.PrepareHistory(t.Context(), 0); err != nil ||
+		kept.Count(fault.PrepareHistory) != 1 {
 		t.Errorf("prepare: %v, counted %d times", err, kept.Count(fault.PrepareHistory))
 	}
 }

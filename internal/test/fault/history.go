@@ -29,7 +29,8 @@ type kept struct {
 }
 
 // through passes an operation through the hook of the other operations.
-func through[T any](ctx context.Context, k kept, call Call, do func(context.Context) (T, error)) (T, error) {
+func through[T any](ctx context.Context, k kept, call Call, do func(context.Context) (T, error)) (T,
+	error) {
 	hook := func(ctx context.Context, _ catalog.Call, do func(context.Context) error) error {
 		return k.c.pass(ctx, call, do)
 	}
@@ -55,18 +56,20 @@ func (k kept) PruneHistory(ctx context.Context, before time.Time, most int) (int
 }
 
 // ReadHistory reads all of it before the first entry is told.
-func (k kept) ReadHistory(ctx context.Context, q catalog.HistoryQuery) iter.Seq2[catalog.HistoryEntry, error] {
+func (k kept) ReadHistory(ctx context.Context,
+	q catalog.HistoryQuery) iter.Seq2[catalog.HistoryEntry, error] {
 	type row struct {
 		entry catalog.HistoryEntry
 		err   error
 	}
 	return func(yield func(catalog.HistoryEntry, error) bool) {
-		all, err := through(ctx, k, Call{ReadHistory, q.Name}, func(ctx context.Context) (all []row, _ error) {
-			for entry, err := range k.inner.ReadHistory(ctx, q) {
-				all = append(all, row{entry, err})
-			}
-			return all, nil
-		})
+		all, err := through(ctx, k, Call{ReadHistory, q.Name},
+			func(ctx context.Context) (all []row, _ error) {
+				for entry, err := range k.inner.ReadHistory(ctx, q) {
+					all = append(all, row{entry, err})
+				}
+				return all, nil
+			})
 		if err != nil {
 			yield(catalog.HistoryEntry{}, err)
 			return

@@ -2,10 +2,10 @@
 // each with the schedule of package simulation that notices it and the oracle that fires there.
 //
 // A mistake is what a hand could have written: a file, a text that stands in it exactly once, and
-// the text in its place. A test lays changed files over the real ones, with go test -overlay, so the
-// code that is shipped knows nothing of it: one program has many mistakes in it, and makes one in each
-// run. What a store does wrong, or a server, is made by the store of the simulation, which stands under
-// the same code.
+// the text in its place. A test lays changed files over the real ones, with go test -overlay, so
+// the code that is shipped knows nothing of it: one program has many mistakes in it, and makes one
+// in each run. What a store does wrong, or a server, is made by the store of the simulation, which
+// stands under the same code.
 package mutant
 
 import (

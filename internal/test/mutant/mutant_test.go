@@ -22,8 +22,10 @@ import (
 const root = "../../.."
 
 var (
-	every = flag.Int("mutant.every", 18/effort.Share(3), "of the mistakes that are changes of a text try every n-th, 1 for all")
-	only  = flag.String("mutant.only", "", "the mistake with which this program was built, or of its store")
+	every = flag.Int("mutant.every", 18/effort.Share(3),
+		"of the mistakes that are changes of a text try every n-th, 1 for all")
+	only = flag.String("mutant.only", "", "the mistake with which this program was built, or "+
+		"of its store")
 	layer = flag.Bool("mutant.layers", false,
 		"tell also how many schedules each layer needs to notice a mistake; takes minutes")
 )
@@ -59,7 +61,8 @@ func stands(t *testing.T, m mutant.Mistake) {
 	assert.Must(t, err)
 	for _, file := range files {
 		text := assert.Value(os.ReadFile(file))(t)
-		if strings.Contains(string(text), "\nfunc "+m.Test+"(t *testing.T)") && m.Schedule == "" && m.File != "" {
+		if strings.Contains(string(text), "\nfunc "+m.Test+"(t *testing.T)") && m.Schedule == "" &&
+			m.File != "" {
 			return
 		}
 	}
@@ -156,8 +159,8 @@ func noticed(t *testing.T, m mutant.Mistake) {
 	}
 }
 
-// builtWith compiles this program with mistakes in it, or, where they name a test of another package,
-// that package's tests.
+// builtWith compiles this program with mistakes in it, or, where they name a test of another
+// package, that package's tests.
 func builtWith(t *testing.T, mistakes []mutant.Mistake) (binary string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -175,7 +178,8 @@ func builtWith(t *testing.T, mistakes []mutant.Mistake) (binary string) {
 	if mistakes[0].Test != "" {
 		what = "mongodlm/" + mistakes[0].Package
 	}
-	run(t, exec.CommandContext(t.Context(), "go", "test", "-c", "-overlay", overlay, "-ldflags=-s -w", "-o", binary, what))
+	run(t, exec.CommandContext(t.Context(), "go", "test", "-c", "-overlay", overlay, "-ldflags=-s -w",
+		"-o", binary, what))
 	return binary
 }
 
@@ -214,7 +218,8 @@ func fails(t *testing.T, m mutant.Mistake, test *exec.Cmd) {
 		t.Fatal(err)
 	}
 	said := regexp.MustCompile(`(?m)^\s+\w+\.go:\d+: .*$`).FindString(string(out))
-	if err == nil || !strings.Contains(string(out), "--- FAIL: "+m.Test) || !strings.Contains(said, m.Rule) {
+	if err == nil || !strings.Contains(string(out), "--- FAIL: "+m.Test) ||
+		!strings.Contains(said, m.Rule) {
 		t.Fatalf("%q: want %q by %s, it ended with %v:\n%s", m.Name, m.Rule, m.Test, err, out)
 	}
 	t.Logf("noticed %s: %s", m.Test, strings.TrimSpace(said))

@@ -42,7 +42,8 @@ func placeOf(t *testing.T, m mutant.Mistake) (p place) {
 		if !ok || f.Body == nil {
 			continue
 		}
-		if from, to := offset(f.Body.Lbrace)+1, offset(f.Body.Rbrace); from <= p.at && p.at+len(m.Old) <= to {
+		from, to := offset(f.Body.Lbrace)+1, offset(f.Body.Rbrace)
+		if from <= p.at && p.at+len(m.Old) <= to {
 			p.body, p.from, p.to, p.hasResults = f.Body, from, to, f.Type.Results != nil
 		}
 	}

@@ -49,7 +49,8 @@ type guild struct {
 
 // kinds of what is built on the lock.
 var kinds = map[string]func(*guild, *simulation.User){
-	"election": (*guild).stand, "loop": (*guild).loop, "slots": slotted(false), "reruns": slotted(true),
+	"election": (*guild).stand, "loop": (*guild).loop, "slots": slotted(false),
+	"reruns": slotted(true),
 }
 
 // look judges after every event: of all that runs at most one may believe in its lock.
@@ -164,8 +165,8 @@ func (g *guild) stand(u *simulation.User) {
 
 func (g *guild) loop(u *simulation.User) {
 	g.again(u, func(ctx context.Context) {
-		_ = singleton.Run(ctx, u.Manager(), singleton.Loop{Name: "loop", Store: records{g.store, u}, Every: 10 * time.Second,
-			Turn: 5, Do: func(ctx context.Context, guard *distlock.TryGuard) error {
+		_ = singleton.Run(ctx, u.Manager(), singleton.Loop{Name: "loop", Store: records{g.store, u},
+			Every: 10 * time.Second, Turn: 5, Do: func(ctx context.Context, guard *distlock.TryGuard) error {
 				w := g.begin(u, guard.Fence(), guard.Err)
 				defer g.end(w)
 				return g.work(ctx, u, g.chance(guard.Fence()), func() {})
@@ -176,9 +177,9 @@ func (g *guild) loop(u *simulation.User) {
 func slotted(rerun bool) func(*guild, *simulation.User) {
 	return func(g *guild, u *simulation.User) {
 		g.again(u, func(ctx context.Context) {
-			_ = singleton.RunSlots(ctx, u.Manager(), singleton.Slots{Name: "slots", Store: records{g.store, u},
-				Schedule: singleton.Every(30 * time.Second), Missed: singleton.RunAll, MostMissed: 10_000, Rerun: rerun,
-				Do: func(ctx context.Context, s singleton.Slot) error {
+			_ = singleton.RunSlots(ctx, u.Manager(), singleton.Slots{Name: "slots", Store: records{g.store,
+				u}, Schedule: singleton.Every(30 * time.Second), Missed: singleton.RunAll, MostMissed: 10_000,
+				Rerun: rerun, Do: func(ctx context.Context, s singleton.Slot) error {
 					w := g.begin(u, s.Guard.Fence(), s.Guard.Err)
 					defer g.end(w)
 					g.mark(s, rerun)
@@ -220,14 +221,17 @@ func (s records) Settings(ctx context.Context, names ...string) (map[string]bson
 }
 
 func (s records) Change(ctx context.Context, c singleton.Change) (bson.Raw, error) {
-	return sent(ctx, s.u, "records: change", true, func() (bson.Raw, error) { return s.Store.Change(background, c) })
+	return sent(ctx, s.u, "records: change", true,
+		func() (bson.Raw, error) { return s.Store.Change(background, c) })
 }
 
 var background = context.Background()
 
-func sent[T any](ctx context.Context, u *simulation.User, op fault.Op, writes bool, do func() (T, error)) (T, error) {
+func sent[T any](ctx context.Context, u *simulation.User, op fault.Op, writes bool,
+	do func() (T, error)) (T, error) {
 	var none, got T
-	if err := u.Command(ctx, op, writes, func() (err error) { got, err = do(); return err }); err != nil {
+	if err := u.Command(ctx, op, writes,
+		func() (err error) { got, err = do(); return err }); err != nil {
 		return none, err
 	}
 	return got, nil
@@ -243,7 +247,8 @@ func walkAbove(kind string, seed uint64) (simulation.Schedule, *guild) {
 	if kind == "election" && r.IntN(3) == 0 {
 		g.lease = 10*time.Second + time.Duration(r.Int64N(int64(s.Timing.Takeover)))
 	}
-	s.Processes = slices.DeleteFunc(s.Processes, func(p simulation.Process) bool { return p.Every > 0 })
+	s.Processes = slices.DeleteFunc(s.Processes,
+		func(p simulation.Process) bool { return p.Every > 0 })
 	for i := range s.Processes {
 		s.Processes[i].Users = []func(*simulation.User){func(u *simulation.User) { kinds[kind](g, u) }}
 	}
@@ -287,11 +292,12 @@ func TestWalk_OfWhatIsBuiltOnTheLock_FindsNothing(t *testing.T) {
 				t.Logf("%s\n%v %v", strings.Join(r.Timeline, "\n"), s.Faults, r.Violations)
 			}
 			n, begun, start := 0, 0, time.Now()
-			for seed := *fromSeed; *seedFlag == 0 && (n < walked()/2 || time.Since(start) < *timeFlag); seed++ {
+			for seed := *fromSeed; *seedFlag == 0 &&
+				(n < walked()/2 || time.Since(start) < *timeFlag); seed++ {
 				s, g := walkAbove(kind, seed)
 				if r := simulation.Run(t, s); r.Failed() {
-					t.Errorf("%s: %v\nreplay: go test ./internal/test/simulation -run Walk_OfWhat -v -simulation.seed=%d", s.Name,
-						r.Violations, seed)
+					t.Errorf("%s: %v\nreplay: go test ./internal/test/simulation -run Walk_OfWhat -v "+
+						"-simulation.seed=%d", s.Name, r.Violations, seed)
 				}
 				n++
 				begun += g.sum["begun"]

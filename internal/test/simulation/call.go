@@ -161,7 +161,8 @@ func (c *call) carry() error {
 	w.done.Calls++
 	p := c.p
 	former := c.request.Process != "" && c.request.Process != p.id()
-	if c.ts != (bson.ObjectID{}) && (p.over() || former || c.blocked && (p.closing != nil || p.ctx.Err() != nil)) {
+	if c.ts != (bson.ObjectID{}) &&
+		(p.over() || former || c.blocked && (p.closing != nil || p.ctx.Err() != nil)) {
 		w.judge.posthumous[c.ts] = true
 	}
 	before := w.judge.before(c)

@@ -48,7 +48,8 @@ func TestClose_PingUnderWay_LeavesNoPing(t *testing.T) {
 func TestClose_EnteredLate_LeavesTheLine(t *testing.T) {
 	t.Parallel()
 	s := simulation.Schedule{
-		Timing: simulation.Small(), Length: 8800 * time.Millisecond, Quiet: 100 * time.Millisecond, Trace: true,
+		Timing: simulation.Small(), Length: 8800 * time.Millisecond, Quiet: 100 * time.Millisecond,
+		Trace: true,
 		Processes: []simulation.Process{
 			{Users: []func(*simulation.User){func(u *simulation.User) { u.Try("a"); u.Sleep(time.Hour) }}},
 			{Users: []func(*simulation.User){func(u *simulation.User) {
@@ -72,7 +73,8 @@ func TestClose_EnteredLate_LeavesTheLine(t *testing.T) {
 func TestClose_EnteredTwice_LeavesTheLine(t *testing.T) {
 	t.Parallel()
 	s := simulation.Schedule{
-		Timing: simulation.Small(), Length: 10800 * time.Millisecond, Quiet: 100 * time.Millisecond, Trace: true,
+		Timing: simulation.Small(), Length: 10800 * time.Millisecond, Quiet: 100 * time.Millisecond,
+		Trace: true,
 		Processes: []simulation.Process{
 			{Users: []func(*simulation.User){
 				func(u *simulation.User) {

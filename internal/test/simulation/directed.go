@@ -97,8 +97,8 @@ func outlived(how Kind) Schedule {
 	return s
 }
 
-// twoContenders: A dies; B and C both see that its lock may be taken, and C's overtake arrives after
-// B's.
+// twoContenders: A dies; B and C both see that its lock may be taken, and C's overtake arrives
+// after B's.
 func twoContenders() Schedule {
 	next := from(5*sec, holdFor("a", minute))
 	s := scene(holdFor("a", minute), next, next)
@@ -222,7 +222,8 @@ func restored(how Kind) Schedule {
 		u.Release(other)
 		u.Release(h)
 	}, from(12*sec, holdFor("a", minute)), from(12*sec, holdFor("b", minute)))
-	s.Processes[1] = Process{Users: s.Processes[1].Users, Start: 10500 * time.Millisecond, Twin: true, Snapshot: true}
+	s.Processes[1] = Process{Users: s.Processes[1].Users, Start: 10500 * time.Millisecond, Twin: true,
+		Snapshot: true}
 	slow := func(op fault.Op, at time.Duration) Fault {
 		return Fault{Kind: DelayRequest, Process: 0, Op: op, At: at, For: 4 * sec}
 	}

@@ -30,7 +30,8 @@ func cron(how Kind) Schedule {
 	switch how {
 	case StepServer:
 		s.Faults = []Fault{
-			{Kind: Cut, Process: 0, At: 20 * sec, For: 25 * sec}, {Kind: StepServer, At: 50 * sec, For: 2 * minute},
+			{Kind: Cut, Process: 0, At: 20 * sec, For: 25 * sec},
+			{Kind: StepServer, At: 50 * sec, For: 2 * minute},
 			{Kind: Cut, Process: 0, At: 50 * sec, For: 25 * sec},
 		}
 	case Cut:

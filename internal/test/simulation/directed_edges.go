@@ -29,7 +29,8 @@ func Edges() []Schedule {
 		named("circle over a lost guard", circleOverLost()),
 		named("circle of one", circleOfOne(How{Wait: time.Hour})),
 		named("circle of one, as it says", circleOfOne(How{Wait: time.Hour, Says: true})),
-		named("context ends in line while the server hangs", hangsInLine(How{Wait: 8 * sec, Context: true})),
+		named("context ends in line while the server hangs",
+			hangsInLine(How{Wait: 8 * sec, Context: true})),
 		named("WaitAtMost ends in line while the server hangs", hangsInLine(How{Wait: 8 * sec})),
 		named("a ping applied late", pingLate(20*sec, minute)),
 		named("a ping applied hours later", pingLate(20*sec, 2*time.Hour)),
@@ -220,7 +221,8 @@ func twice() Schedule {
 	s.Faults = []Fault{{Kind: Crash, Process: 1, At: 30 * sec}}
 	for p := range 3 {
 		for i, op := range []fault.Op{
-			fault.Enter, fault.Ping, fault.Release, fault.Evict, fault.Condemn, fault.SeedFence, fault.GrantNext,
+			fault.Enter, fault.Ping, fault.Release, fault.Evict, fault.Condemn, fault.SeedFence,
+			fault.GrantNext,
 		} {
 			s.Faults = append(s.Faults,
 				Fault{Kind: Duplicate, Process: p, Op: op, Nth: 1, For: time.Duration(7+9*i+3*p) * sec})
@@ -337,7 +339,8 @@ func foreignPause(orderly bool) Schedule {
 	}))
 	s.Timing.Foreign = 2 * minute
 	s.Length = 8 * minute
-	s.Foreign = []Foreign{manager(Spell{To: 20 * sec, Orderly: orderly}, Spell{From: 110 * sec, To: time.Hour})}
+	s.Foreign = []Foreign{manager(Spell{To: 20 * sec, Orderly: orderly},
+		Spell{From: 110 * sec, To: time.Hour})}
 	return s
 }
 

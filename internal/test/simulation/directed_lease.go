@@ -41,7 +41,8 @@ func hangs40(how How) Schedule {
 
 // renewing: A renews for three minutes, and dies.
 func renewing() Schedule {
-	s := scene(leased(func(u *User, h *Held) { u.renewFor(h, 20*sec, 3*minute) }), after(How{Wait: time.Hour}))
+	s := scene(leased(func(u *User, h *Held) { u.renewFor(h, 20*sec, 3*minute) }),
+		after(How{Wait: time.Hour}))
 	s.Length = 6 * minute
 	s.Faults = []Fault{{Kind: Crash, Process: 0, At: 3 * minute}}
 	return s
@@ -107,7 +108,8 @@ func amongVisitors(how How) Schedule {
 
 // leasePaused: A stops in the middle of its renewals for longer than its lease, and goes on.
 func leasePaused() Schedule {
-	s := scene(leased(func(u *User, h *Held) { u.renewFor(h, 15*sec, 3*minute) }), after(How{Wait: time.Hour}))
+	s := scene(leased(func(u *User, h *Held) { u.renewFor(h, 15*sec, 3*minute) }),
+		after(How{Wait: time.Hour}))
 	s.Faults = []Fault{{Kind: Pause, Process: 0, At: 40 * sec, For: 50 * sec}}
 	return s
 }

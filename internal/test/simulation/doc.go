@@ -52,11 +52,12 @@
 //
 // # What is built on the lock
 //
-// Elections, loops and schedules walk in this package, rows in package claim: their stores' commands
-// meet the same faults, see [User.Command], and their processes are killed by what they work on. Their
-// oracles, after every event: never do two terms, rounds, slots or handlers of a row believe in their
-// lock; in the end everything that can be done is done, each row was marked done once, and none is dead
-// that was not begun as often as it may be. Where a claim draws lots a seed has other timelines.
+// Elections, loops and schedules walk in this package, rows in package claim: their stores'
+// commands meet the same faults, see [User.Command], and their processes are killed by what they
+// work on. Their oracles, after every event: never do two terms, rounds, slots or handlers of a row
+// believe in their lock; in the end everything that can be done is done, each row was marked done
+// once, and none is dead that was not begun as often as it may be. Where a claim draws lots a seed
+// has other timelines.
 //
 // # What is not shown
 //

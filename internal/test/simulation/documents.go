@@ -67,8 +67,10 @@ func (o *oracle) applied(c *call, before state, err error) {
 // pingChanged judges a change of a ping document: a condemned one stays as it is, only the picture
 // that was watched is condemned, no foreign process is, and numbers rise.
 func (o *oracle) pingChanged(c *call, raw, after bson.Raw) {
-	if _, foreign := o.foreign[c.subject]; foreign && (c.op == fault.Condemn || c.op == fault.Witness) {
-		o.violated("I3", "%s wrote into the ping of foreign %s, which knows nothing of that", c.who(), c.subject)
+	if _, foreign := o.foreign[c.subject]; foreign &&
+		(c.op == fault.Condemn || c.op == fault.Witness) {
+		o.violated("I3", "%s wrote into the ping of foreign %s, which knows nothing of that", c.who(),
+			c.subject)
 	}
 	if raw == nil {
 		// A late one may come after Close has removed the document.
@@ -96,7 +98,8 @@ func (o *oracle) pingChanged(c *call, raw, after bson.Raw) {
 func (o *oracle) renamed(p *process, old string) {
 	twins := slices.ContainsFunc(o.w.s.Processes, func(p Process) bool { return p.Twin })
 	raw := o.w.Server.Document(catalog.PingsCollection, old)
-	if ping, bad := catalog.ParsePing(raw); !twins && raw != nil && bad == nil && ping.Condemned == nil {
+	if ping, bad := catalog.ParsePing(raw); !twins && raw != nil && bad == nil &&
+		ping.Condemned == nil {
 		o.violated("identity", "%s has given up %s without a reason", p, old)
 	}
 }

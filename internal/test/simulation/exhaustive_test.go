@@ -74,7 +74,8 @@ func TestOrders_OfEqualInstants_FindNothing(t *testing.T) {
 		t.Skip("left out by -short: the orders of equal instants are many")
 	}
 	if effort.Race {
-		t.Skip("left out with the race detector: the same code as in the schedules, in other orders of virtual time")
+		t.Skip("left out with the race detector: the same code as in the schedules, in other orders " +
+			"of virtual time")
 	}
 	n, start := 0, time.Now()
 	for _, scene := range simulation.Scenes() {

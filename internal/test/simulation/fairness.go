@@ -35,7 +35,8 @@ func (t turn) mover() (in, out bson.ObjectID) {
 }
 
 func exceptFor(list []catalog.Participant, ts bson.ObjectID) []catalog.Participant {
-	return slices.DeleteFunc(slices.Clone(list), func(p catalog.Participant) bool { return p.TS == ts })
+	return slices.DeleteFunc(slices.Clone(list),
+		func(p catalog.Participant) bool { return p.TS == ts })
 }
 
 func has(list []catalog.Participant, ts bson.ObjectID) bool {
@@ -105,7 +106,8 @@ func (o *oracle) moved(t turn, in, out bson.ObjectID) {
 			o.violated("I3", "%s put another session than its own into %q", c.who(), c.subject)
 		}
 	}
-	if (c.op == fault.Confirm || c.op == fault.SeedFence || c.op == fault.Renew) && !has(t.was.Holders(), c.ts) {
+	if (c.op == fault.Confirm || c.op == fault.SeedFence || c.op == fault.Renew) &&
+		!has(t.was.Holders(), c.ts) {
 		o.violated("I3", "%s changed the document of another session of %q", c.who(), c.subject)
 	}
 }
@@ -120,7 +122,8 @@ func (o *oracle) inOrder(t turn, granted []catalog.Participant, in, out bson.Obj
 	case !t.c.request.Since.IsZero() && t.c.request.Since.Before(o.w.ServerNow()):
 		// It stood there before, and was passed over: it comes before those who came later. When the
 		// server's clock has gone back behind that, nobody can tell any more.
-		place := slices.IndexFunc(line, func(p catalog.Participant) bool { return p.Since.After(t.c.request.Since) })
+		place := slices.IndexFunc(line,
+			func(p catalog.Participant) bool { return p.Since.After(t.c.request.Since) })
 		if place < 0 {
 			place = len(line)
 		}
@@ -130,8 +133,8 @@ func (o *oracle) inOrder(t turn, granted []catalog.Participant, in, out bson.Obj
 	}
 	same := func(a, b catalog.Participant) bool { return a.TS == b.TS }
 	if !slices.EqualFunc(slices.Concat(granted, t.now.Waiters), line, same) {
-		o.violated("order", "%s: of %q %d waited, then %d were granted it and %d wait, not in their order",
-			t.c.who(), t.c.subject, len(t.was.Waiters), len(granted), len(t.now.Waiters))
+		o.violated("order", "%s: of %q %d waited, then %d were granted it and %d wait, not "+
+			"in their order", t.c.who(), t.c.subject, len(t.was.Waiters), len(granted), len(t.now.Waiters))
 	}
 }
 

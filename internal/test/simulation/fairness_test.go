@@ -42,10 +42,11 @@ func TestLines_FindNothing(t *testing.T) {
 				}
 			}
 			if s.Instant != 0 && !testing.Short() && !effort.Race {
-				simulation.Orders(s, s.Instant, *deviations, func(s simulation.Schedule) (simulation.Result, bool) {
-					n++
-					return play(s), true
-				})
+				simulation.Orders(s, s.Instant, *deviations,
+					func(s simulation.Schedule) (simulation.Result, bool) {
+						n++
+						return play(s), true
+					})
 			}
 		}
 	}
@@ -73,7 +74,8 @@ func TestEdges_FindNothing(t *testing.T) {
 	}
 }
 
-var play = flag.String("simulation.named", "", "play the schedule of that name, and print its timeline")
+var play = flag.String("simulation.named", "",
+	"play the schedule of that name, and print its timeline")
 
 // The schedule of one name, when one is given.
 func TestNamed_FindsNothing(t *testing.T) {

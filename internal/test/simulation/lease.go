@@ -107,7 +107,8 @@ func (o *oracle) hung(ts bson.ObjectID) time.Duration {
 
 // byLease returns the looks at a lock with the renewals of one holder in place of its pings, from
 // the first that shows its lease on.
-func byLease(looks []seen, from catalog.Holder, ping time.Duration) (shown []seen, life time.Duration) {
+func byLease(looks []seen, from catalog.Holder, ping time.Duration) (shown []seen,
+	life time.Duration) {
 	for _, l := range looks {
 		if l.name != from.Name {
 			continue

@@ -127,11 +127,13 @@ func (t slowThing) needsContender() bool {
 }
 
 func compareSlow(a, b slowThing) int {
-	return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.what, b.what), slices.Compare(a.ts[:], b.ts[:]))
+	return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.what, b.what),
+		slices.Compare(a.ts[:], b.ts[:]))
 }
 
 // expect says what should happen to a lock, and within which time.
-func (o *oracle) expect(name string, open []*Held, contenders []*process) map[slowThing]time.Duration {
+func (o *oracle) expect(name string, open []*Held,
+	contenders []*process) map[slowThing]time.Duration {
 	t := o.w.s.Timing
 	found := map[slowThing]time.Duration{}
 	if o.w.Server.Busy(name) { // a transaction holds it, of a dead process for at most its life
@@ -206,7 +208,8 @@ func (o *oracle) inTheWay(l catalog.Lock, dead catalog.Participant, contenders [
 }
 
 // expectInLine says what should happen to those who wait in a line.
-func (o *oracle) expectInLine(l catalog.Lock, found map[slowThing]time.Duration, tick time.Duration) {
+func (o *oracle) expectInLine(l catalog.Lock, found map[slowThing]time.Duration,
+	tick time.Duration) {
 	alive := -1 // the last that waits and lives
 	for i, p := range l.Waiters {
 		if o.underWay(p.TS) != nil {
@@ -230,7 +233,8 @@ func (o *oracle) expectInLine(l catalog.Lock, found map[slowThing]time.Duration,
 				// stands there for as long as nobody releases.
 				t := o.w.s.Timing
 				held := max(0, o.w.ServerNow().Sub(l.When))
-				found[slowThing{l.Name, deadWaits, p.TS}] = min(limit, held+scaled(6*t.Ping+t.PollMax+2*t.Limit+o.slack()))
+				found[slowThing{l.Name, deadWaits, p.TS}] = min(limit,
+					held+scaled(6*t.Ping+t.PollMax+2*t.Limit+o.slack()))
 			}
 		}
 	}

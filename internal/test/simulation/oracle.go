@@ -115,8 +115,9 @@ func newOracle(w *world) *oracle {
 		looks: map[*process][]seen{}, foreign: map[string]time.Duration{}, strays: map[string]bool{},
 		troubled: map[*process]time.Duration{}, slow: map[slowThing]*waitingFor{},
 		outside: map[outsider]*outside{},
-		left:    map[bson.ObjectID]time.Duration{}, forgiven: map[bson.ObjectID]bool{}, posthumous: map[bson.ObjectID]bool{},
-		attempts: map[*process]map[string]*attempt{}, leases: map[tenant]*lease{},
+		left:    map[bson.ObjectID]time.Duration{}, forgiven: map[bson.ObjectID]bool{},
+		posthumous: map[bson.ObjectID]bool{},
+		attempts:   map[*process]map[string]*attempt{}, leases: map[tenant]*lease{},
 		tenures: map[bson.ObjectID]*tenure{},
 	}
 }

@@ -31,9 +31,11 @@ func (o *port) store() *store { return o.p.w.store }
 
 // asEvents are the commands that are events, and whether one writes.
 var asEvents = map[fault.Op]bool{
-	fault.Acquire: true, fault.Enter: true, fault.Release: true, fault.Evict: true, fault.GrantNext: true,
-	fault.Confirm: true, fault.SeedFence: true, fault.Renew: true, fault.Overtake: true, fault.Break: true,
-	fault.Ping: true, fault.Condemn: true, fault.Witness: true, fault.PutNote: true,
+	fault.Acquire: true, fault.Enter: true, fault.Release: true, fault.Evict: true,
+	fault.GrantNext: true,
+	fault.Confirm:   true, fault.SeedFence: true, fault.Renew: true, fault.Overtake: true,
+	fault.Break: true,
+	fault.Ping:  true, fault.Condemn: true, fault.Witness: true, fault.PutNote: true,
 	fault.RemovePing: true, fault.Prune: true, fault.Prepare: true,
 	fault.Look: false, fault.Held: false, fault.HeldOrFree: false, fault.HeldSummary: false,
 	fault.Read: false, fault.Hello: false, fault.WaitedUnder: false, fault.Waiting: false,
@@ -89,7 +91,8 @@ func (o *port) write(op fault.Op, subject string, ts bson.ObjectID) *call {
 }
 
 // Apply implements [catalog.Locks].
-func (o *port) Apply(ctx context.Context, t catalog.Transition) (catalog.Lock, []catalog.Grant, error) {
+func (o *port) Apply(ctx context.Context, t catalog.Transition) (catalog.Lock, []catalog.Grant,
+	error) {
 	switch as := t.(type) {
 	case transition.Enter:
 		if l, ok := o.wake(as.Request); ok {
@@ -150,7 +153,8 @@ func (o *port) HeldSummary(ctx context.Context, process string) (catalog.HeldSum
 }
 
 // HeldOrFree implements [catalog.Queues].
-func (o *port) HeldOrFree(ctx context.Context, process string, names, lines []string) ([]catalog.Lock, error) {
+func (o *port) HeldOrFree(ctx context.Context, process string, names,
+	lines []string) ([]catalog.Lock, error) {
 	return o.Catalog.HeldOrFree(ctx, o.p.alias(process), names, lines)
 }
 

@@ -58,7 +58,8 @@ type process struct {
 
 func newProcess(w *world, i int) *process {
 	spec := w.s.Processes[i]
-	p := &process{Process: w.NewProcess(i, cmp.Or(spec.Rate, 1)), w: w, life: 1, spec: spec, opCalls: map[fault.Op]int{}}
+	p := &process{Process: w.NewProcess(i, cmp.Or(spec.Rate, 1)), w: w, life: 1, spec: spec,
+		opCalls: map[fault.Op]int{}}
 	if before := w.slots[i]; before != nil {
 		p.life = before.life + 1
 	}

@@ -54,7 +54,8 @@ func (o *oracle) returnInTime() {
 		return cmp.Or(x.a.p.Index-y.a.p.Index, cmp.Compare(x.a.name, y.a.name))
 	})
 	for _, l := range late {
-		o.violated("prompt", "a call for %q of %s goes on %v after its time was up", l.a.name, l.a.p, l.by)
+		o.violated("prompt", "a call for %q of %s goes on %v after its time was up", l.a.name, l.a.p,
+			l.by)
 	}
 	for _, p := range o.w.lives {
 		if p.closing != nil && !p.closing.seen && !p.Dead && p.Paused == 0 {

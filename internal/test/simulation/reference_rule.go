@@ -66,7 +66,8 @@ func about(looks []seen, from catalog.Holder) []seen {
 	var shown []seen
 	for _, l := range looks {
 		parties := partiesOf(*l.Lock)
-		i := slices.IndexFunc(parties, func(p catalog.Participant) bool { return p.Process == from.Process })
+		i := slices.IndexFunc(parties,
+			func(p catalog.Participant) bool { return p.Process == from.Process })
 		if i < 0 {
 			continue
 		}
@@ -157,8 +158,8 @@ func allows(looks []seen, own time.Duration, t Timing) string {
 	if without == "" {
 		return ""
 	}
-	return fmt.Sprintf("no rule allows it: the watch rule wants the same picture for %v, its looks show "+
-		"it for %v; the witnesses do not do, since %s", need, watched, without)
+	return fmt.Sprintf("no rule allows it: the watch rule wants the same picture for %v, its looks "+
+		"show it for %v; the witnesses do not do, since %s", need, watched, without)
 }
 
 func sequenced(l seen) bool { return l.Ping != nil && l.Ping.HasSeq }

@@ -49,7 +49,8 @@ func (o *oracle) hadTurns(t turn, granted int) {
 			o.outside[who] = stay
 		}
 		if stay.turns += granted; stay.turns > outsideTurns {
-			o.violated("I7", "%s waits outside of the line of %q while others had %d turns", p, who.name, stay.turns)
+			o.violated("I7", "%s waits outside of the line of %q while others had %d turns", p, who.name,
+				stay.turns)
 			stay.turns = 0
 		}
 	}

@@ -63,7 +63,8 @@ func Run(t *testing.T, s Schedule) Result {
 func play(in *virtual.World, s Schedule) Result {
 	w := &world{World: in, s: s}
 	w.Choose = w.choose
-	w.store = &store{Catalog: w.Server, Calls: catalogtest.On(w.Server), w: w, parsed: map[string]parsed{}}
+	w.store = &store{Catalog: w.Server, Calls: catalogtest.On(w.Server), w: w,
+		parsed: map[string]parsed{}}
 	w.judge = newOracle(w)
 	w.log.w = w
 	for i := range s.Processes {

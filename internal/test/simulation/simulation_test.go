@@ -36,7 +36,8 @@ func report(t *testing.T, s simulation.Schedule, r simulation.Result) {
 	r = simulation.Run(t, short)
 	replay := "the schedule is named"
 	if s.Seed != 0 {
-		replay = fmt.Sprintf("replay: go test ./internal/test/simulation -run Walk -v -simulation.seed=%d", s.Seed)
+		replay = fmt.Sprintf("replay: go test ./internal/test/simulation -run Walk -v "+
+			"-simulation.seed=%d", s.Seed)
 	}
 	t.Errorf("%s: %v\n%s\nfaults: %v, choices: %v\ntimeline:\n%s", s.Name, r.Violations, replay,
 		short.Faults, short.Choices, strings.Join(tail(r.Timeline, 400), "\n"))

@@ -193,7 +193,8 @@ func (s *store) attend(names []string, old *picture) (map[string]catalog.Snapsho
 }
 
 // heldOrFree returns the locks named that a process holds, or nobody, or whose lines are asked for.
-func (s *store) heldOrFree(process string, names, lines []string, old *picture) (locks []catalog.Lock) {
+func (s *store) heldOrFree(process string, names, lines []string,
+	old *picture) (locks []catalog.Lock) {
 	for _, name := range names {
 		l, ok := s.lockAsOf(name, old)
 		if ok && (!l.Held || len(l.GrantsOf(process)) > 0 || slices.Contains(lines, name)) {
@@ -204,7 +205,9 @@ func (s *store) heldOrFree(process string, names, lines []string, old *picture) 
 }
 
 // partiesOf returns the holders of a lock, then its waiters.
-func partiesOf(l catalog.Lock) []catalog.Participant { return slices.Concat(l.Holders(), l.Waiters) }
+func partiesOf(l catalog.Lock) []catalog.Participant {
+	return slices.Concat(l.Holders(), l.Waiters)
+}
 
 // placeOf returns the place of a session in the line, -1 when it does not wait.
 func placeOf(l catalog.Lock, ts bson.ObjectID) int {

@@ -29,7 +29,8 @@ const (
 func (s *store) makes(m StoreMistake) bool { return s.w.s.StoreMistake == m }
 
 // Apply carries a transition out, with the mistakes of the store.
-func (s *store) Apply(ctx context.Context, t catalog.Transition) (l catalog.Lock, grants []catalog.Grant, err error) {
+func (s *store) Apply(ctx context.Context, t catalog.Transition) (l catalog.Lock,
+	grants []catalog.Grant, err error) {
 	switch t := t.(type) {
 	case transition.Enter:
 		l, err = s.Enter(ctx, t.Request, t.How)
@@ -94,7 +95,8 @@ func (s *store) misread(name string) error {
 	}
 	var doc bson.D
 	raw := s.Document(catalog.LocksCollection, name)
-	if _, missing := raw.LookupErr("state"); raw == nil || missing == nil || bson.Unmarshal(raw, &doc) != nil {
+	if _, missing := raw.LookupErr("state"); raw == nil || missing == nil ||
+		bson.Unmarshal(raw, &doc) != nil {
 		return nil
 	}
 	return s.Put(catalog.LocksCollection, append(doc, bson.E{Key: "state", Value: int32(0)}))

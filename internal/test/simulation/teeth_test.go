@@ -42,7 +42,8 @@ func TestShrink_LeavesWhatMatters(t *testing.T) {
 	for noise.Call = 1; noise.Call <= 9; noise.Call++ {
 		s.Faults = append(s.Faults, noise)
 	}
-	short := simulation.Shrink(s, func(s simulation.Schedule) bool { return simulation.Run(t, s).Failed() })
+	short := simulation.Shrink(s,
+		func(s simulation.Schedule) bool { return simulation.Run(t, s).Failed() })
 	if len(short.Faults) != 1 || short.Faults[0] != matters {
 		t.Errorf("shrunk to %v, want only %v", short.Faults, matters)
 	}

@@ -58,7 +58,8 @@ func (l *timeline) told(format string, args ...any) {
 }
 
 func (l *timeline) line(format string, args ...any) string {
-	return l.plain(fmt.Sprintf("%12s  ", l.w.Now().Round(time.Microsecond)) + fmt.Sprintf(format, args...))
+	return l.plain(fmt.Sprintf("%12s  ", l.w.Now().Round(time.Microsecond)) +
+		fmt.Sprintf(format, args...))
 }
 
 // flush puts in order what users have told.

@@ -56,7 +56,8 @@ func insideOf(ctx context.Context) *inside {
 
 // Transact implements [catalog.Transactions], with the write of the lock document as a store has
 // it.
-func (o *port) Transact(ctx context.Context, s catalog.Session, run func(context.Context) error) error {
+func (o *port) Transact(ctx context.Context, s catalog.Session,
+	run func(context.Context) error) error {
 	ran := false
 	return o.transaction(ctx, func(ctx context.Context) error {
 		in, first := insideOf(ctx), ran
@@ -170,8 +171,8 @@ func (o *oracle) commits(c *call) {
 			o.violated("I5", "a transaction of %s commits under %q, which it does not hold", c.p, h.name)
 		}
 		if last := o.accepted[h.name]; h.how.mode() == catalog.Exclusive && h.guard.Fence() < last {
-			o.violated("I5", "a transaction of %s commits under %q with fence %d after fence %d", c.p, h.name,
-				h.guard.Fence(), last)
+			o.violated("I5", "a transaction of %s commits under %q with fence %d after fence %d", c.p,
+				h.name, h.guard.Fence(), last)
 		}
 		o.accepted[h.name] = max(o.accepted[h.name], h.guard.Fence())
 	}
@@ -196,7 +197,8 @@ func (o *oracle) passed(p *process, name string, fence int64) {
 		o.handed[name] = handed
 	}
 	if fence <= handed[0] {
-		o.violated("I2", "a transaction of %s holds %q with fence %d after fence %d", p, name, fence, handed[0])
+		o.violated("I2", "a transaction of %s holds %q with fence %d after fence %d", p, name, fence,
+			handed[0])
 	}
 	handed[0], handed[1] = max(handed[0], fence), max(handed[1], fence)
 	o.accepted[name] = max(o.accepted[name], fence)
@@ -213,7 +215,8 @@ func (u *User) InTransaction(h *Held, d, limit time.Duration, nested bool) {
 			in.held = h
 		}
 		if runs++; runs > 2 && u.p.struck == struck {
-			u.p.w.judge.say(news{p: u.p, wrong: fmt.Sprintf("work under %s runs for the %d. time", h.name, runs)})
+			u.p.w.judge.say(
+				news{p: u.p, wrong: fmt.Sprintf("work under %s runs for the %d. time", h.name, runs)})
 		}
 		if h.how.Lease > 0 {
 			if err := h.guard.Renew(ctx); err != nil {
@@ -224,7 +227,8 @@ func (u *User) InTransaction(h *Held, d, limit time.Duration, nested bool) {
 			since, struck := u.p.w.Now(), u.p.struck
 			err := h.guard.InTransaction(ctx, func(context.Context) error { return nil })
 			if err == nil || u.p.w.Now() > since && u.p.struck == struck {
-				u.p.w.judge.say(news{p: u.p, wrong: "a transaction under " + h.name + " waits for the one around it"})
+				u.p.w.judge.say(news{p: u.p, wrong: "a transaction under " + h.name +
+					" waits for the one around it"})
 			}
 		}
 		clock.Sleep(u.p.Clock, d, ctx.Done())

@@ -85,7 +85,8 @@ func (o *oracle) nothingWrong(n news) {
 		return
 	}
 	for _, is := range []error{
-		distlock.ErrHeld, distlock.ErrPermitMismatch, distlock.ErrDeadlock, context.Canceled, distlock.ErrClosed,
+		distlock.ErrHeld, distlock.ErrPermitMismatch, distlock.ErrDeadlock, context.Canceled,
+		distlock.ErrClosed,
 	} {
 		if errors.Is(n.err, is) {
 			return
@@ -221,7 +222,8 @@ func (o *oracle) imprison(a *attempt, waits map[bson.ObjectID]*prisoner,
 
 // isStuck reports whether a waiter waits for somebody who is stuck: for one of those before it, or,
 // for a permit, for all its holders.
-func (w *prisoner) isStuck(waits map[bson.ObjectID]*prisoner, holders map[bson.ObjectID][]*prisoner) bool {
+func (w *prisoner) isStuck(waits map[bson.ObjectID]*prisoner,
+	holders map[bson.ObjectID][]*prisoner) bool {
 	free := 0
 	for _, h := range w.lock.Holders() {
 		caught := slices.ContainsFunc(holders[h.TS], func(p *prisoner) bool { return p.stuck })

@@ -29,7 +29,8 @@ func (w *world) snapshotOf(id string) *snapshot {
 		s.seq = p.Seq
 	}
 	for _, raw := range w.Server.Documents(catalog.LocksCollection) {
-		if l, bad := catalog.ParseLock(raw); bad == nil && l.Held && l.Process == id && len(l.Sharers) == 0 {
+		if l, bad := catalog.ParseLock(raw); bad == nil && l.Held && l.Process == id &&
+			len(l.Sharers) == 0 {
 			s.locks[l.Name] = l
 		}
 	}

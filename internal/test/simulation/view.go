@@ -42,7 +42,8 @@ func shown[T any](ctx context.Context, answer T, err error, show func(T) string)
 }
 
 // Apply implements [catalog.Locks].
-func (v view) Apply(ctx context.Context, t catalog.Transition) (catalog.Lock, []catalog.Grant, error) {
+func (v view) Apply(ctx context.Context, t catalog.Transition) (catalog.Lock, []catalog.Grant,
+	error) {
 	l, grants, err := v.store.Apply(ctx, t)
 	_, _ = shown(ctx, l, err, func(l catalog.Lock) string {
 		switch t := t.(type) {
@@ -63,7 +64,9 @@ func (v view) Apply(ctx context.Context, t catalog.Transition) (catalog.Lock, []
 
 func showLock(l catalog.Lock) string { return fmt.Sprintf("held, fence %d", l.Fence) }
 
-func showLines(looks map[string]catalog.Snapshot) string { return fmt.Sprintf("%d lines", len(looks)) }
+func showLines(looks map[string]catalog.Snapshot) string {
+	return fmt.Sprintf("%d lines", len(looks))
+}
 
 func showGrants(grants []catalog.Grant) string {
 	if len(grants) == 0 {
@@ -98,7 +101,8 @@ func (v view) List(ctx context.Context, waited bool) iter.Seq2[catalog.Snapshot,
 		for h, err := range v.store.List(ctx, true) {
 			rows = append(rows, row{h, err})
 		}
-		_, _ = shown(ctx, rows, nil, func(rows []row) string { return fmt.Sprintf("%d lines", len(rows)) })
+		_, _ = shown(ctx, rows, nil,
+			func(rows []row) string { return fmt.Sprintf("%d lines", len(rows)) })
 		for _, r := range rows {
 			if !yield(r.Snapshot, r.err) {
 				return
@@ -158,17 +162,19 @@ func (v view) WaitedUnder(ctx context.Context, processes []string, held []bson.O
 }
 
 // HeldOrFree implements [catalog.Queues].
-func (v view) HeldOrFree(ctx context.Context, process string, names, lines []string) ([]catalog.Lock, error) {
-	return shown(ctx, v.store.heldOrFree(process, names, lines, pictureOf(ctx)), nil, func(locks []catalog.Lock) string {
-		var grants []catalog.Grant
-		free := 0
-		for _, l := range locks {
-			if grants = append(grants, l.GrantsOf(process)...); !l.Held {
-				free++
+func (v view) HeldOrFree(ctx context.Context, process string, names,
+	lines []string) ([]catalog.Lock, error) {
+	return shown(ctx, v.store.heldOrFree(process, names, lines, pictureOf(ctx)), nil,
+		func(locks []catalog.Lock) string {
+			var grants []catalog.Grant
+			free := 0
+			for _, l := range locks {
+				if grants = append(grants, l.GrantsOf(process)...); !l.Held {
+					free++
+				}
 			}
-		}
-		return fmt.Sprintf("%s, %d free", showGrants(grants), free)
-	})
+			return fmt.Sprintf("%s, %d free", showGrants(grants), free)
+		})
 }
 
 // GrantStream implements [catalog.Queues].

@@ -206,7 +206,8 @@ type kinds struct {
 // always are the kinds of every walk; a kind that stands twice is twice as likely.
 var always = []Kind{
 	DelayRequest, DelayRequest, DelayReply, DelayReply, Refuse, Drop, LoseReply, LoseReply,
-	ApplyLate, ApplyLate, ApplyLate, Duplicate, Duplicate, StaleRead, CrashBefore, CrashAfter, PauseBefore, PauseAfter,
+	ApplyLate, ApplyLate, ApplyLate, Duplicate, Duplicate, StaleRead, CrashBefore, CrashAfter,
+	PauseBefore, PauseAfter,
 	Crash, Pause, Pause, Cut, Cut, Deaf, Hang, OldPrimary, Elect, Sever, EndContexts, EndContexts,
 	Close,
 }
@@ -263,10 +264,12 @@ func wandering(r *rand.Rand, s Schedule, names []string) Foreign {
 
 // ops are the commands at which a fault is of most interest.
 var ops = []fault.Op{
-	fault.Acquire, fault.Look, fault.Condemn, fault.Witness, fault.Overtake, fault.Release, fault.Ping, fault.Held,
+	fault.Acquire, fault.Look, fault.Condemn, fault.Witness, fault.Overtake, fault.Release, fault.Ping,
+	fault.Held,
 	fault.Confirm, fault.SeedFence, fault.Hello, opWrite, fault.Read, fault.Enter, fault.Enter,
 	fault.Evict, fault.GrantNext, fault.Look, fault.Look, fault.HeldOrFree, fault.Waiting,
-	fault.Renew, fault.Renew, fault.GrantStream, fault.Notice, fault.Notice, fault.EnterTransaction, opTouch, opCommit,
+	fault.Renew, fault.Renew, fault.GrantStream, fault.Notice, fault.Notice, fault.EnterTransaction,
+	opTouch, opCommit,
 }
 
 // fault makes one fault, with a restart for one that kills.

@@ -48,14 +48,15 @@ func TestPage_InABrowser_ShowsTheDocumentsOfAnInstant(t *testing.T) {
 	}
 	text := assert.Value(os.ReadFile(filepath.Join(root, "docs", "study.html")))(t)
 	page := filepath.Join(t.TempDir(), "study.html")
-	assert.Must(t, os.WriteFile(page, []byte(strings.Replace(string(text), "</body>", hand+"</body>", 1)),
-		0o600))
+	assert.Must(t,
+		os.WriteFile(page, []byte(strings.Replace(string(text), "</body>", hand+"</body>", 1)), 0o600))
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	open := func(fragment string) string {
-		dom, err := exec.CommandContext(ctx, browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic",
-			"--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync",
-			"--user-data-dir="+t.TempDir(), "--dump-dom", "file://"+page+"#"+fragment).Output()
+		dom, err := exec.CommandContext(ctx, browser, "--headless", "--no-sandbox",
+			"--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+			"--disable-component-update", "--disable-sync", "--user-data-dir="+t.TempDir(), "--dump-dom",
+			"file://"+page+"#"+fragment).Output()
 		if err != nil {
 			t.Fatalf("%s: %v", browser, err)
 		}
@@ -70,17 +71,20 @@ func TestPage_InABrowser_ShowsTheDocumentsOfAnInstant(t *testing.T) {
 	if len(documents) != 12 || !strings.Contains(section, `aria-valuetext="12:18:31"`) {
 		t.Fatalf("%d documents:\n%.2000s", len(documents), section)
 	}
-	if left := regexp.MustCompile(`data-names="(-?\d+),(-?\d+)"`).FindStringSubmatch(dom); len(left) != 3 || left[1] != left[2] {
+	left := regexp.MustCompile(`data-names="(-?\d+),(-?\d+)"`).FindStringSubmatch(dom)
+	if len(left) != 3 || left[1] != left[2] {
 		t.Errorf("the names scroll away with the drawing: %q", left)
 	}
-	for _, want := range []string{`data-next="12:18:33 `, `data-moved="12:20:00&lt;path class=&quot;cursor&quot;`} {
+	for _, want := range []string{`data-next="12:18:33 `,
+		`data-moved="12:20:00&lt;path class=&quot;cursor&quot;`} {
 		if !strings.Contains(dom, want) {
 			t.Errorf("no %s", want)
 		}
 	}
-	// At that instant 1.6 has given A's lock to B and then to C, 1.8 to B, 2.0 to 3.2 still watch, and in
-	// ours B has it.
-	for i, holder := range []string{"process: c:", "process: b:", "process: a:", "process: a:", "process: a:", "process: b:"} {
+	// At that instant 1.6 has given A's lock to B and then to C, 1.8 to B, 2.0 to 3.2 still watch, and
+	// in ours B has it.
+	for i, holder := range []string{"process: c:", "process: b:", "process: a:", "process: a:",
+		"process: a:", "process: b:"} {
 		if lock, ping := documents[2*i][1], documents[2*i+1][1]; !strings.Contains(lock, holder) ||
 			!strings.Contains(ping, "_id: "+strings.TrimPrefix(holder, "process: ")) {
 			t.Errorf("%d: %s\n%s", i, lock, ping)

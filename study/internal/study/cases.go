@@ -113,8 +113,8 @@ func (c *Case) reads(key, value string, nots map[string]string) {
 // Cases returns all cases, in the order of the course.
 func Cases() []Case { return slices.Clone(written()[:len(written())-1]) }
 
-// Quiet is the case in which nothing goes wrong: three processes want the lock, one after the other.
-// The search puts its accidents into it, and it is played as any other.
+// Quiet is the case in which nothing goes wrong: three processes want the lock, one after the
+// other. The search puts its accidents into it, and it is played as any other.
 func Quiet() Case { return written()[len(written())-1] }
 
 // names are the letters of the processes.

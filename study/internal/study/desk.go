@@ -17,8 +17,9 @@ var deskStyle string
 //go:embed desk.js
 var deskScript string
 
-// Desk serves a page on which a reader turns the knobs of a case and sees the play again. The address
-// has all settings: case, generation (more than one, none: all), and the knobs by their names.
+// Desk serves a page on which a reader turns the knobs of a case and sees the play again. The
+// address has all settings: case, generation (more than one, none: all), and the knobs by their
+// names.
 func Desk() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(out http.ResponseWriter, r *http.Request) {

@@ -3,8 +3,8 @@
 // command study shows, and nothing of it can be imported by users of the lock.
 //
 // The old generations are gen18.go, gen20.go and gen32.go: a file each, in our own words, over the
-// documents of a store in memory. Each step names the line of the server's source that it follows, by
-// release (the tags of its repository), file and line. Ours is the package distlock itself.
+// documents of a store in memory. Each step names the line of the server's source that it follows,
+// by release (the tags of its repository), file and line. Ours is the package distlock itself.
 //
 // # Time
 //
@@ -28,12 +28,12 @@
 //
 // # Others
 //
-// Redlock, an etcd lease and a ZooKeeper node (redlock.go, etcd.go, zookeeper.go) are models of what is
-// published of them, as far as OthersCases need them: no member of theirs fails, and a watch is a
-// question a second.
+// Redlock, an etcd lease and a ZooKeeper node (redlock.go, etcd.go, zookeeper.go) are models of
+// what is published of them, as far as OthersCases need them: no member of theirs fails, and a
+// watch is a question a second.
 //
 // # What is not played
 //
-// What changes no holder: docs/semantics.md names these holes. A lost reply is told at once, as by a
-// broken connection, and not after a time limit.
+// What changes no holder: docs/semantics.md names these holes. A lost reply is told at once, as by
+// a broken connection, and not after a time limit.
 package study

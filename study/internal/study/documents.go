@@ -29,7 +29,10 @@ func (d document) value(field string) any {
 
 func (d document) text(field string) string { s, _ := d.value(field).(string); return s }
 
-func (d document) id(field string) bson.ObjectID { id, _ := d.value(field).(bson.ObjectID); return id }
+func (d document) id(field string) bson.ObjectID {
+	id, _ := d.value(field).(bson.ObjectID)
+	return id
+}
 
 // state is 0 for a lock without one.
 func (d document) state() int32 { n, _ := d.value("state").(int32); return n }
@@ -127,15 +130,16 @@ func says(d bson.D) string {
 
 // find returns the documents that match.
 func (p line) find(kind Kind, collection string, match bson.D) (found []document, err error) {
-	err = p.send(p.source, kind, "find "+collection, func() string { return says(match) }, func() error {
-		found = p.w.read(collection, match)
-		return nil
-	}, func() string {
-		if len(found) == 0 {
-			return "none"
-		}
-		return p.w.record.brief(found[0])
-	})
+	err = p.send(p.source, kind, "find "+collection, func() string { return says(match) },
+		func() error {
+			found = p.w.read(collection, match)
+			return nil
+		}, func() string {
+			if len(found) == 0 {
+				return "none"
+			}
+			return p.w.record.brief(found[0])
+		})
 	return found, err
 }
 
@@ -158,7 +162,8 @@ func first(found []document, err error) (document, error) {
 
 // update sets fields of the documents that match and returns how many there were. An upsert makes
 // the document when there is none.
-func (p line) update(kind Kind, collection string, match, set bson.D, upsert bool) (n int, err error) {
+func (p line) update(kind Kind, collection string, match, set bson.D, upsert bool) (n int,
+	err error) {
 	if collection == locks && len(p.w.copies) > 0 {
 		return p.everywhere(kind, match, set)
 	}
@@ -187,23 +192,24 @@ func (w *world) change(collection string, match, set bson.D, upsert bool) (chang
 
 // insert adds a document; it fails when there is one of that _id.
 func (p line) insert(kind Kind, collection string, d document) error {
-	return p.send(p.source, kind, "insert "+collection, func() string { return says(bson.D(d)) }, func() error {
-		if len(p.w.read(collection, bson.D{d[0]})) > 0 {
-			return errDuplicate
-		}
-		p.w.put(collection, d)
-		for i := range p.w.copies {
-			p.w.copies[i] = d
-		}
-		return nil
-	}, nil)
+	return p.send(p.source, kind, "insert "+collection, func() string { return says(bson.D(d)) },
+		func() error {
+			if len(p.w.read(collection, bson.D{d[0]})) > 0 {
+				return errDuplicate
+			}
+			p.w.put(collection, d)
+			for i := range p.w.copies {
+				p.w.copies[i] = d
+			}
+			return nil
+		}, nil)
 }
 
 // findAndModify changes the first document that matches one of the queries, and returns what it has
 // become; nil when none does. With upsert the first query makes the document; errDuplicate when
 // there is one that does not match.
-func (p line) findAndModify(kind Kind, collection string, queries []bson.D, set bson.D, upsert bool) (
-	d document, err error) {
+func (p line) findAndModify(kind Kind, collection string, queries []bson.D, set bson.D,
+	upsert bool) (d document, err error) {
 	text := func() string {
 		var asked []string
 		for _, q := range queries {
@@ -253,14 +259,16 @@ func (p line) ping(id string) error {
 	return err
 }
 
-// prune deletes pings of four days ago, by its own clock, of processes that none of these locks names.
+// prune deletes pings of four days ago, by its own clock, of processes that none of these locks
+// names.
 func (p line) prune(locks []document) error {
 	before := date(p.now().Add(-4 * 24 * time.Hour))
-	return p.remove(Clean, pings, "{_id: not named by a lock, ping: before "+before.Time().UTC().Format(time.DateOnly)+"}",
-		func(d document) bool {
-			named := slices.ContainsFunc(locks, func(l document) bool { return l.text("process") == d.text("_id") })
-			return !named && d.ping() < before
-		})
+	return p.remove(Clean, pings, "{_id: not named by a lock, ping: before "+
+		before.Time().UTC().Format(time.DateOnly)+"}", func(d document) bool {
+		named := slices.ContainsFunc(locks,
+			func(l document) bool { return l.text("process") == d.text("_id") })
+		return !named && d.ping() < before
+	})
 }
 
 // serverStatus asks for the clock of the first server or of a mirror, and for the server's term.

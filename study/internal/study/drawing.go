@@ -50,8 +50,8 @@ func (w *drawing) bar(class string, from, until time.Duration, y, tall int, what
 }
 
 // classes are those of the bars, by their kinds.
-var classes = map[string]string{"waits": "wait", "holds": "hold", "hangs": "hang", "paused": "still",
-	"cut": "cut", "two": "two"}
+var classes = map[string]string{"waits": "wait", "holds": "hold", "hangs": "hang",
+	"paused": "still", "cut": "cut", "two": "two"}
 
 // Drawing draws a play: a lane for each process, one for the lock document, and below the time.
 func (p Play) Drawing() string {
@@ -83,8 +83,8 @@ func (p Play) Drawing() string {
 	return w.String()
 }
 
-// names writes whose the lanes are, over what else is drawn: they stay where a drawing is wider than
-// the screen.
+// names writes whose the lanes are, over what else is drawn: they stay where a drawing is wider
+// than the screen.
 func (w *drawing) names(p Play) {
 	w.add(`<g class="names"><rect width="%d" height="%d"/>`, drawLeft-6,
 		(len(p.Processes)+1)*laneTall-8)
@@ -239,7 +239,8 @@ func (w *drawing) axis(top int) {
 	var ticks strings.Builder
 	for at := time.Duration(0); at+tick/2 <= w.length; at += tick {
 		fmt.Fprintf(&ticks, "M%.0f %dv4", w.x(at), top+6)
-		w.add(`<text class="hour" x="%.0f" y="%d">%s</text>`, w.x(at), top+22, noon.Add(at).Format("15:04"))
+		w.add(`<text class="hour" x="%.0f" y="%d">%s</text>`, w.x(at), top+22,
+			noon.Add(at).Format("15:04"))
 	}
 	w.add(`<path class="axis" d="%s"/>`, ticks.String())
 }

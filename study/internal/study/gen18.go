@@ -10,9 +10,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// gen18 is the lock of mongos 1.5.5 to 1.8 (2010-2011), one per process. Lines such as :185 are those
-// of r1.8.5 client/distlock.cpp, and those of another release name it; docs/semantics.md tells of
-// the holes (H1 and so on).
+// gen18 is the lock of mongos 1.5.5 to 1.8 (2010-2011), one per process. Lines such as :185 are
+// those of r1.8.5 client/distlock.cpp, and those of another release name it; docs/semantics.md
+// tells of the holes (H1 and so on).
 //
 // Not played: the assertion of r1.6.0:113 that a thread does not lock twice.
 type gen18 struct {
@@ -28,7 +28,8 @@ const (
 )
 
 func newGen18(p *process, r release) manager {
-	return &gen18{p: p, release: r, id: fmt.Sprintf("%s:%d:1804289383", p.host, p.now().Add(-p.w.Now()).Unix())}
+	return &gen18{p: p, release: r,
+		id: fmt.Sprintf("%s:%d:1804289383", p.host, p.now().Add(-p.w.Now()).Unix())}
 }
 
 // at is a step, by its line in r1.8.5 and in r1.6.5, where that has it.
@@ -72,7 +73,8 @@ func (g *gen18) ping() error {
 
 // lock calls lock_try as the balancer does (poll18), until patience is over.
 func (g *gen18) lock(name string, patience time.Duration) (tenure, error) {
-	return again(g.p, patience, cmp.Or(g.p.pace, poll18), func() (tenure, error) { return g.tryLock(name) })
+	return again(g.p, patience, cmp.Or(g.p.pace, poll18),
+		func() (tenure, error) { return g.tryLock(name) })
 }
 
 // tryLock is lock_try, :171-310.
@@ -136,7 +138,8 @@ func (g *gen18) force(d document) error {
 	if t := g.p.w.takeover; t > 0 {
 		limit = uint64(t / time.Minute)
 	}
-	minutes := uint64(now-ping.ping()) / 60000 // r1.6.5:138: unsigned, so a ping in the future is ancient
+	// r1.6.5:138: unsigned, so a ping in the future is ancient
+	minutes := uint64(now-ping.ping()) / 60000
 	if minutes <= limit {
 		g.at(227, 141).note("%d min since the ping <= %d", minutes, limit)
 		return errHeld

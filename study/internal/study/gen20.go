@@ -13,18 +13,20 @@ import (
 )
 
 // gen20 is the lock of mongos 1.9 to 3.0 (2011-2015), one per process, with what all locks of the
-// process share since 2.0.1. Lines such as :607 are those of r2.0.9 client/distlock.cpp, and those of
-// another release name it: r2.4.14 src/mongo/client/distlock.cpp, r2.6.12 src/mongo/s/distlock.cpp.
+// process share since 2.0.1. Lines such as :607 are those of r2.0.9 client/distlock.cpp, and those
+// of another release name it: r2.4.14 src/mongo/client/distlock.cpp, r2.6.12
+// src/mongo/s/distlock.cpp.
 //
 // Not played: re-entry, which nothing used.
 type gen20 struct {
 	p       *process
 	release release
-	id      string        // with the port
-	pings   bool          // the thread runs
-	mutex   chan struct{} // of the pinger, :67: it guards pings and queue, also while servers are asked (G2-7)
-	queue   []bson.ObjectID
-	seen    map[string]seen20 // LastPings, :315: by lock name
+	id      string // with the port
+	pings   bool   // the thread runs
+	// of the pinger, :67: it guards pings and queue, also while servers are asked (G2-7)
+	mutex chan struct{}
+	queue []bson.ObjectID
+	seen  map[string]seen20 // LastPings, :315: by lock name
 }
 
 // seen20 is what a contender remembers of a lock that was held.
@@ -51,7 +53,8 @@ func newGen20(p *process, r release) manager {
 		id: fmt.Sprintf("%s:27017:%d:%d", p.host, p.now().Add(-p.w.Now()).Unix(), 424238335+p.Index)}
 }
 
-// timeout is the takeover time, an argument of the constructor, and skew what goes by it (:302-304).
+// timeout is the takeover time, an argument of the constructor, and skew what goes by it
+// (:302-304).
 func (g *gen20) timeout() time.Duration { return cmp.Or(g.p.w.takeover, timeout20) }
 func (g *gen20) skew() time.Duration    { return g.timeout() / 30 }
 
@@ -99,21 +102,22 @@ func (g *gen20) begin() error {
 	return nil
 }
 
-// elsewhere is what the ping thread of another cluster does with the queue, which is that of the process:
-// it sends the release there, and drops it whatever has matched, :156-168 (G2-6).
+// elsewhere is what the ping thread of another cluster does with the queue, which is that of the
+// process: it sends the release there, and drops it whatever has matched, :156-168 (G2-6).
 func (g *gen20) elsewhere() {
 	for g.p.sleep(g.skew() / 2); ; g.p.sleep(g.skew()) {
 		done := g.alone()
 		if len(g.queue) > 0 {
 			g.queue = nil
-			g.at(168, 211).note(forgets + " the release: the ping thread of another cluster has sent it there")
+			g.at(168, 211).note(forgets + " the release: the ping thread of another cluster has " +
+				"sent it there")
 		}
 		done()
 	}
 }
 
-// checkSkew compares the clocks of the config servers, in three rounds, :382-451, also where there is
-// one. At is the step that they stop.
+// checkSkew compares the clocks of the config servers, in three rounds, :382-451, also where there
+// is one. At is the step that they stop.
 func (g *gen20) checkSkew(at line) error {
 	skews := make([]time.Duration, 1+len(g.p.w.mirrors))
 	for range 3 {
@@ -274,10 +278,12 @@ func (g *gen20) force(d document, seen map[string]seen20) error {
 	}
 	now, was := seen20{d.text("process"), ping.ping(), remote, d.id("ts")}, seen[name]
 	// :548: of a lock that is being prepared the ping does not count (G2-9).
-	changed := was.ts != now.ts || d.state() == held && (was.process != now.process || was.ping != now.ping)
+	changed := was.ts != now.ts || d.state() == held &&
+		(was.process != now.process || was.ping != now.ping)
 	if changed || was.remote.IsZero() {
 		seen[name] = now
-		g.at(553, 694).note(watches+"%s, at %s by the server", value(now.ping), now.remote.UTC().Format(hours))
+		g.at(553, 694).note(watches+"%s, at %s by the server", value(now.ping),
+			now.remote.UTC().Format(hours))
 		return errHeld
 	}
 	elapsed := max(0, remote.Sub(was.remote)) // :560: a clock that went back counts 0
@@ -289,8 +295,8 @@ func (g *gen20) force(d document, seen map[string]seen20) error {
 	if err := g.checkSkew(g.at(603, 746)); err != nil {
 		return err // 14023
 	}
-	n, err := g.at(607, 750).update(Take, locks, bson.D{{Key: "_id", Value: name}, {Key: "state", Value: d.state()},
-		{Key: "ts", Value: now.ts}}, free, false)
+	n, err := g.at(607, 750).update(Take, locks, bson.D{{Key: "_id", Value: name},
+		{Key: "state", Value: d.state()}, {Key: "ts", Value: now.ts}}, free, false)
 	if errors.Is(err, errNotSame) {
 		return nil // :622: one document that was forced is enough
 	}
@@ -357,9 +363,10 @@ func (h *held20) release() error {
 		if err == nil && n > 0 || errors.Is(err, errNotSame) { // :933: "messily"
 			return nil
 		}
-		if try > 0 && errors.Is(err, errUnreachable) && !h.g.release.since(2, 6, 0) && len(h.g.p.w.mirrors) == 0 {
-			// :900 and r2.4.14:1031: with one config server the new connection is made outside of the try, and
-			// its exception leaves unlock; r2.6.12:1072 makes it inside. That to three throws nothing
+		if try > 0 && errors.Is(err, errUnreachable) && !h.g.release.since(2, 6, 0) &&
+			len(h.g.p.w.mirrors) == 0 {
+			// :900 and r2.4.14:1031: with one config server the new connection is made outside of the try,
+			// and its exception leaves unlock; r2.6.12:1072 makes it inside. That to three throws nothing
 			// (r2.0.9 client/syncclusterconnection.cpp:55).
 			return err
 		}

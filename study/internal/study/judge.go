@@ -69,7 +69,8 @@ func (j *judge) wants(p *process) func() {
 }
 
 func (j *judge) granted(p *process, h tenure) *tenureRecord {
-	t := &tenureRecord{p: p, h: h, n: j.named[h.session()], From: j.w.Now(), Fence: h.fence(), open: true}
+	t := &tenureRecord{p: p, h: h, n: j.named[h.session()], From: j.w.Now(), Fence: h.fence(),
+		open: true}
 	j.tenures = append(j.tenures, t)
 	j.w.record.mark(p, "holds", "has the lock"+t.fenced())
 	return t
@@ -380,7 +381,8 @@ func (j *judge) holders(at time.Duration) (trusted int, running []*tenureRecord,
 			continue
 		}
 		trusted++
-		if slices.ContainsFunc(j.still, func(p pause) bool { return p.p == t.p && p.from <= at && at < p.until }) {
+		if slices.ContainsFunc(j.still,
+			func(p pause) bool { return p.p == t.p && p.from <= at && at < p.until }) {
 			continue
 		}
 		running = append(running, t)

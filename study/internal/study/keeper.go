@@ -7,8 +7,8 @@ import (
 )
 
 // A keeper is a server that keeps keys as long as the session that made them is heard of: what etcd
-// calls a lease with keys, and ZooKeeper a session with ephemeral nodes. The oldest key has the lock.
-// It counts time by a clock that does not step.
+// calls a lease with keys, and ZooKeeper a session with ephemeral nodes. The oldest key has the
+// lock. It counts time by a clock that does not step.
 type keeper struct {
 	w        *world
 	rule     keeping
@@ -19,11 +19,12 @@ type keeper struct {
 
 // keeping are the figures of a keeper and its clients.
 type keeping struct {
-	life   time.Duration // of a session that is not heard of
-	round  time.Duration // between two looks for sessions that have ended
-	beat   time.Duration // of a client's signs of life
-	retry  time.Duration // after one that failed
-	itself time.Duration // how often the client looks itself whether its session may have ended; 0: never
+	life  time.Duration // of a session that is not heard of
+	round time.Duration // between two looks for sessions that have ended
+	beat  time.Duration // of a client's signs of life
+	retry time.Duration // after one that failed
+	// how often the client looks itself whether its session may have ended; 0: never
+	itself time.Duration
 }
 
 type key struct {
@@ -140,7 +141,8 @@ func (c *client) beats(s *session) {
 		if c.p.sleep(pause); s.closed {
 			return
 		}
-		if pause = c.k.rule.retry; c.call(Ping, "sign of life", s, func() string { return "alive" }) == nil {
+		if pause = c.k.rule.retry; c.call(Ping, "sign of life",
+			s, func() string { return "alive" }) == nil {
 			pause, s.until = c.k.rule.beat, c.now()+c.k.rule.life // from when the answer came
 		}
 	}
@@ -154,7 +156,8 @@ func (c *client) looks(s *session) {
 	}
 }
 
-// lock makes a key and waits until no older one is there. That is a watch; here it asks every second.
+// lock makes a key and waits until no older one is there. That is a watch; here it asks every
+// second.
 func (c *client) lock(_ string, patience time.Duration) (tenure, error) {
 	end := c.p.w.Now() + patience
 	s, err := c.open()

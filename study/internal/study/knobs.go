@@ -19,8 +19,8 @@ type Knob struct {
 	who  string
 }
 
-// A dial is a knob before it is known of which process. What it does it does without a process where
-// it is the same for all.
+// A dial is a knob before it is known of which process. What it does it does without a process
+// where it is the same for all.
 type dial struct {
 	name, says, form string
 	least, most      time.Duration
@@ -146,8 +146,8 @@ func short(d time.Duration) string {
 }
 
 // kinds of commands that may be named: any.
-var allKinds = []Kind{Ping, Read, Insert, Grab, Finalize, Sight, Take, Release, Reread, Clean, Clock,
-	Write, Ask}
+var allKinds = []Kind{Ping, Read, Insert, Grab, Finalize, Sight, Take, Release, Reread, Clean,
+	Clock, Write, Ask}
 
 // word is how a kind is written in a setting.
 func (k Kind) word() string { return strings.ReplaceAll(string(k), " ", "-") }
@@ -219,7 +219,8 @@ func (c Case) Knobs() (knobs []Knob) {
 	own := c.sets()
 	add := func(who string, dials ...dial) {
 		for _, l := range dials {
-			k := Knob{Name: turn{who: who, knob: l.name}.name(), Says: l.says, Form: l.form, dial: l, who: who}
+			k := Knob{Name: turn{who: who, knob: l.name}.name(), Says: l.says, Form: l.form, dial: l,
+				who: who}
 			if t, has := own[k.Name]; has {
 				if t.decides {
 					t.d = Generations()[len(Generations())-1].decides()

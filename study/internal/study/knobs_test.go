@@ -20,8 +20,8 @@ func set(t *testing.T, name, generation string, settings ...string) study.Play {
 	return plays[0]
 }
 
-// It tries to break each knob: what it says happens, and what the case has of it does not. What comes
-// out is the other way round than without it.
+// It tries to break each knob: what it says happens, and what the case has of it does not. What
+// comes out is the other way round than without it.
 func TestKnobs_TurnOutcomes(t *testing.T) {
 	t.Parallel()
 	for _, one := range []struct{ play, settings, want string }{
@@ -41,7 +41,8 @@ func TestKnobs_TurnOutcomes(t *testing.T) {
 		{"server-clock-steps 3.2", "server.clock=1m@10m10s election=19m@10m10s", "-"},
 		{"outage-20m 1.8", "outage=5m", "-"},
 		{"shard-steps-up 3.2", "C.lost=release", "two"}, // it is sent again: catalog:326
-		{"dead-holder 2.0", "B.late=clock:20m", "late"}, // one config server is asked, too: r2.0.9:390-406
+		// one config server is asked, too: r2.0.9:390-406
+		{"dead-holder 2.0", "B.late=clock:20m", "late"},
 	} {
 		name, generation, _ := strings.Cut(one.play, " ")
 		if effort.Race && generation != "1.8" {
@@ -59,9 +60,11 @@ func TestKnobs_TurnOutcomes(t *testing.T) {
 		t.Errorf("a lock object has forgotten what another one watched: nobody for %v", p.Outcome.Idle)
 	}
 	if p := set(t, "dead-holder", "3.2", "A.late=grab:10m"); p.Outcome.Idle > time.Minute {
-		t.Errorf("A has tried again after the time limit (r3.2.22 shard_registry.cpp:153): nobody for %v", p.Outcome.Idle)
+		t.Errorf("A has tried again after the time limit (r3.2.22 shard_registry.cpp:153): nobody for %v",
+			p.Outcome.Idle)
 	}
-	if p := set(t, "dead-holder", "1.8", "latency=2s", "B.tries=10m"); p.Outcome.Idle < 17*time.Minute {
+	if p := set(t, "dead-holder", "1.8", "latency=2s",
+		"B.tries=10m"); p.Outcome.Idle < 17*time.Minute {
 		t.Errorf("B looks every ten minutes, and has waited for %v only", p.Outcome.Idle)
 	}
 }

@@ -47,18 +47,19 @@ type Generation struct {
 // Generations returns the lock managers in the order of their years; the last one is this module's.
 func Generations() []Generation {
 	all := []Generation{
-		{Name: "1.6", Title: "mongos 1.5.5 to 1.7.5", Source: "r1.6.5 client/distlock.cpp", release: release{1, 6, 5}, from: release{1, 5, 5},
-			make: newGen18, held: 1},
-		{Name: "1.8", Title: "mongos 1.7.6 to 1.8", Source: "r1.8.5 client/distlock.cpp", release: release{1, 8, 5}, from: release{1, 7, 6},
-			make: newGen18, held: 1},
-		{Name: "2.0", Title: "mongos 1.9 to 2.4", Source: "r2.0.9 client/distlock.cpp", release: release{2, 0, 9}, from: release{1, 9, 0},
-			make: newGen20, held: held},
-		{Name: "2.6", Title: "mongos 2.6 and 3.0", Source: "r2.6.12 src/mongo/s/distlock.cpp", release: release{2, 6, 12}, from: release{2, 5, 0},
-			make: newGen20, held: held},
+		{Name: "1.6", Title: "mongos 1.5.5 to 1.7.5", Source: "r1.6.5 client/distlock.cpp",
+			release: release{1, 6, 5}, from: release{1, 5, 5}, make: newGen18, held: 1},
+		{Name: "1.8", Title: "mongos 1.7.6 to 1.8", Source: "r1.8.5 client/distlock.cpp",
+			release: release{1, 8, 5}, from: release{1, 7, 6}, make: newGen18, held: 1},
+		{Name: "2.0", Title: "mongos 1.9 to 2.4", Source: "r2.0.9 client/distlock.cpp",
+			release: release{2, 0, 9}, from: release{1, 9, 0}, make: newGen20, held: held},
+		{Name: "2.6", Title: "mongos 2.6 and 3.0", Source: "r2.6.12 src/mongo/s/distlock.cpp",
+			release: release{2, 6, 12}, from: release{2, 5, 0}, make: newGen20, held: held},
 		{Name: "3.2", Title: "MongoDB 3.2 to 6.0", release: release{3, 2, 22}, from: release{3, 2, 0},
 			Source: "r3.2.22 src/mongo/s/catalog/replset/replset_dist_lock_manager.cpp",
 			make:   newGen32, held: held, replicaSet: true},
-		{Name: Ours, Title: "this module", Source: "package distlock", make: newOurs, held: 1, replicaSet: true},
+		{Name: Ours, Title: "this module", Source: "package distlock", make: newOurs, held: 1,
+			replicaSet: true},
 	}
 	for i := range all {
 		all[i].column = all[i].Name
@@ -66,8 +67,8 @@ func Generations() []Generation {
 	return all
 }
 
-// decides is how long after the holder stood still, ten seconds behind a ping, a contender has decided
-// to take the lock, polls included, and two seconds more.
+// decides is how long after the holder stood still, ten seconds behind a ping, a contender has
+// decided to take the lock, polls included, and two seconds more.
 func (g Generation) decides() time.Duration {
 	switch {
 	case g.Name == Ours:
@@ -111,8 +112,8 @@ type tenure interface {
 	release() error
 }
 
-// bare is what the old generations have in common: no fence (G2-11), and nothing that tells the holder
-// of its loss (H8).
+// bare is what the old generations have in common: no fence (G2-11), and nothing that tells the
+// holder of its loss (H8).
 type bare struct {
 	id string
 	ts bson.ObjectID
@@ -126,7 +127,8 @@ func (b bare) check() error    { return nil }
 
 // again calls try, with pauses, as long as patience is not over (r2.4.14
 // src/mongo/client/distlock.cpp:1139).
-func again(p *process, patience, pause time.Duration, try func() (tenure, error)) (h tenure, err error) {
+func again(p *process, patience, pause time.Duration, try func() (tenure, error)) (h tenure,
+	err error) {
 	for end := p.w.Now() + patience; ; {
 		h, err = try()
 		left := end - p.w.Now()
@@ -234,8 +236,9 @@ func brief(err error) string {
 	if lost := (*distlock.LostError)(nil); errors.As(err, &lost) && lost.Cause != nil {
 		text = lost.Cause.Error()
 	}
-	for _, known := range []error{errHeld, errLost, errNothing, errSkewed, errSlow, errNotSame, errInterrupted, errUnreachable, errNoReply, distlock.ErrHeld,
-		distlock.ErrOutcomeUnknown, distlock.ErrUnavailable} {
+	for _, known := range []error{errHeld, errLost, errNothing, errSkewed, errSlow, errNotSame,
+		errInterrupted, errUnreachable, errNoReply, distlock.ErrHeld, distlock.ErrOutcomeUnknown,
+		distlock.ErrUnavailable} {
 		if errors.Is(err, known) {
 			return strings.TrimPrefix(known.Error(), "distlock: ")
 		}

@@ -9,8 +9,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// This file is what three mirrored config servers do with a write: the client sends it to each, each
-// carries it out by itself, and the client compares what they answer (r1.8.5
+// This file is what three mirrored config servers do with a write: the client sends it to each,
+// each carries it out by itself, and the client compares what they answer (r1.8.5
 // client/syncclusterconnection.cpp:275-318, r2.0.9 :286-329). Reads ask the first (H21).
 
 // errNotSame is UpdateNotTheSame: it has matched on some of the servers only.
@@ -71,22 +71,23 @@ func (p line) changeOn(server int, match, set bson.D) int {
 
 // findOn reads the lock on one of the servers.
 func (p line) findOn(server int) (d document, err error) {
-	err = p.send(p.source, Reread, fmt.Sprintf("find locks on server %d", server+1), none, func() error {
-		if server > 0 {
-			d = p.w.copies[server-1]
-		} else if found := p.w.read(locks, byID(lockName)); len(found) > 0 {
-			d = found[0]
-		}
-		return nil
-	}, func() string { return p.w.record.brief(d) })
+	err = p.send(p.source, Reread, fmt.Sprintf("find locks on server %d", server+1), none,
+		func() error {
+			if server > 0 {
+				d = p.w.copies[server-1]
+			} else if found := p.w.read(locks, byID(lockName)); len(found) > 0 {
+				d = found[0]
+			}
+			return nil
+		}, func() string { return p.w.record.brief(d) })
 	return d, err
 }
 
 // larger reports whether an ObjectID is larger than another: by the clocks of their makers (H20).
 func larger(a, b bson.ObjectID) bool { return bytes.Compare(a[:], b[:]) > 0 }
 
-// tournament is what follows when the servers disagree about a grab, :279-303: the largest ts wins, and
-// the losers leave behind what they wrote (H19).
+// tournament is what follows when the servers disagree about a grab, :279-303: the largest ts wins,
+// and the losers leave behind what they wrote (H19).
 func (g *gen18) tournament(name string, ts bson.ObjectID, set bson.D) (tenure, error) {
 	var largest bson.ObjectID
 	for i := range 1 + len(g.p.w.copies) {
@@ -114,8 +115,8 @@ func (g *gen18) tournament(name string, ts bson.ObjectID, set bson.D) (tenure, e
 // errInterrupted: a server has no lock document, or it was freed meanwhile.
 var errInterrupted = errors.New("the tournament is interrupted")
 
-// tournament is what follows when the servers disagree about a grab, :736-813: it protects the lock on
-// each server with its own ts, and the largest wins.
+// tournament is what follows when the servers disagree about a grab, :736-813: it protects the lock
+// on each server with its own ts, and the largest wins.
 func (g *gen20) tournament(name string, ts bson.ObjectID) error {
 	var largest bson.ObjectID
 	for i := range 1 + len(g.p.w.copies) {
@@ -126,11 +127,12 @@ func (g *gen20) tournament(name string, ts bson.ObjectID) error {
 				return errInterrupted
 			}
 			own := bson.D{{Key: "ts", Value: ts}, {Key: "state", Value: prepared}}
-			if err = g.at(768, 920).updateOn(i, Finalize, bson.D{{Key: "_id", Value: name}, {Key: "ts", Value: d.id("ts")}},
-				own); err == nil {
+			if err = g.at(768, 920).updateOn(i, Finalize,
+				bson.D{{Key: "_id", Value: name}, {Key: "ts", Value: d.id("ts")}}, own); err == nil {
 				d, err = g.at(770, 922).findOn(i)
 			}
-			if err == nil && (d.state() <= 0 || d.state() != prepared && !g.release.since(2, 1, 0)) { // r2.0.9:773 asserts 1
+			// r2.0.9:773 asserts 1
+			if err == nil && (d.state() <= 0 || d.state() != prepared && !g.release.since(2, 1, 0)) {
 				g.at(773, 928).note(breaksOff+": on server %d the state is %d by now", i+1, d.state())
 				if g.release.since(2, 5, 0) {
 					g.loses(ts)

@@ -9,7 +9,8 @@ import (
 func Others() []Generation {
 	all := []Generation{
 		{Name: "redlock", Title: "Redlock, five servers", make: newRedlock,
-			Source: "https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/, The Redlock Algorithm"},
+			Source: "https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/, The " +
+				"Redlock Algorithm"},
 		{Name: "etcd", Title: "an etcd lease", make: newEtcd,
 			Source: "https://etcd.io/docs/v3.5/learning/why/, Notes on the usage of lock and lease"},
 		{Name: "zookeeper", Title: "a ZooKeeper ephemeral node", make: newZookeeper,
@@ -22,11 +23,13 @@ func Others() []Generation {
 }
 
 // othersCases are the cases that the locks of others play.
-var othersCases = []string{"pause", "write-on-its-way", "cut-off", "clock-steps-back", "server-clock-steps"}
+var othersCases = []string{"pause", "write-on-its-way", "cut-off", "clock-steps-back",
+	"server-clock-steps"}
 
 // OthersCases returns the cases that the locks of others play.
 func OthersCases() []Case {
-	return slices.DeleteFunc(Cases(), func(c Case) bool { return !slices.Contains(othersCases, c.Name) })
+	return slices.DeleteFunc(Cases(),
+		func(c Case) bool { return !slices.Contains(othersCases, c.Name) })
 }
 
 // not says why a generation cannot play a case; empty: it can.

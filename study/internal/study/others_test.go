@@ -7,8 +7,8 @@ import (
 	"mongodlm/study/internal/study"
 )
 
-// othersShapes is how the locks of others fail: Redlock, etcd, ZooKeeper. A write on its way is refused
-// by who has a fence; who is cut off and not told works on.
+// othersShapes is how the locks of others fail: Redlock, etcd, ZooKeeper. A write on its way is
+// refused by who has a fence; who is cut off and not told works on.
 var othersShapes = map[string]string{
 	"pause":              "- - -",
 	"write-on-its-way":   "stale - -",
@@ -30,7 +30,8 @@ func TestOthers_FailAsTheirSourcesSay(t *testing.T) {
 		var got []string
 		for _, p := range plays[i*len(others) : (i+1)*len(others)] {
 			got = append(got, shape(p.Outcome))
-			if p.Outcome.Idle > 0 && p.Outcome.None || p.Outcome.TwoTrusted > 0 && p.Generation != "zookeeper" && p.Outcome.Two > 0 {
+			if p.Outcome.Idle > 0 && p.Outcome.None || p.Outcome.TwoTrusted > 0 &&
+				p.Generation != "zookeeper" && p.Outcome.Two > 0 {
 				t.Errorf("%s by %s: %v", c.Name, p.Generation, p.Outcome.Parts())
 			}
 		}
@@ -38,7 +39,8 @@ func TestOthers_FailAsTheirSourcesSay(t *testing.T) {
 			t.Errorf("%s: %s, want %s", c.Name, s, othersShapes[c.Name])
 		}
 	}
-	for _, name := range []string{"write-on-its-way etcd", "write-on-its-way zookeeper", "cut-off zookeeper"} {
+	for _, name := range []string{"write-on-its-way etcd", "write-on-its-way zookeeper",
+		"cut-off zookeeper"} {
 		of, generation, _ := strings.Cut(name, " ")
 		if p := set(t, of, generation); p.Outcome.Fenced == 0 {
 			t.Errorf("%s: no fence has refused anything: %v", name, p.Outcome.Parts())

@@ -30,8 +30,9 @@ func newOurs(p *process, _ release) manager { return &ours{p: p} }
 // kinds says what the operations of ours are for.
 var kinds = map[fault.Op]Kind{
 	fault.Acquire: Grab, fault.Enter: Grab, fault.Confirm: Grab, fault.SeedFence: Grab,
-	fault.Renew: Ping, fault.Ping: Ping, fault.RemovePing: Clean, fault.Prune: Clean, fault.Prepare: Clean,
-	fault.Look: Read, fault.Read: Read, fault.Held: Clock, fault.HeldSummary: Clock,
+	fault.Renew: Ping, fault.Ping: Ping, fault.RemovePing: Clean, fault.Prune: Clean,
+	fault.Prepare: Clean,
+	fault.Look:    Read, fault.Read: Read, fault.Held: Clock, fault.HeldSummary: Clock,
 	fault.Hello: Clock, fault.HeldOrFree: Ask, fault.Waiting: Ask,
 	fault.Condemn: Take, fault.Witness: Sight, fault.Overtake: Take, fault.Evict: Take,
 	fault.Release: Release, fault.GrantNext: Grab, fault.Break: Release,
@@ -39,8 +40,9 @@ var kinds = map[fault.Op]Kind{
 
 // words are what the operations of ours are called where their names say little.
 var words = map[fault.Op]string{
-	fault.HeldOrFree: "ask for grants", fault.Witness: "leave a sight", fault.Evict: "take over", fault.Enter: "stand in line",
-	fault.Held: "list own locks", fault.GrantNext: "grant to the next", fault.Hello: "server's clock",
+	fault.HeldOrFree: "ask for grants", fault.Witness: "leave a sight", fault.Evict: "take over",
+	fault.Enter: "stand in line",
+	fault.Held:  "list own locks", fault.GrantNext: "grant to the next", fault.Hello: "server's clock",
 }
 
 // through lets every operation of the package travel as a command of the process.
@@ -55,8 +57,9 @@ func (o *ours) through(ctx context.Context, call fault.Call, apply func() error)
 	if !known {
 		return apply()
 	}
-	c := &command{p: o.p, kind: kind, op: cmp.Or(words[call.Op], string(call.Op)), text: func() string { return call.Subject },
-		limit: 5 * time.Second, apply: apply, answer: func() string { return o.p.w.record.state(kind) }}
+	c := &command{p: o.p, kind: kind, op: cmp.Or(words[call.Op], string(call.Op)),
+		text: func() string { return call.Subject }, limit: 5 * time.Second, apply: apply,
+		answer: func() string { return o.p.w.record.state(kind) }}
 	c.submit()
 	switch err := c.wait(ctx); {
 	case errors.Is(err, errUnreachable):
@@ -77,7 +80,8 @@ func (o *ours) through(ctx context.Context, call fault.Call, apply func() error)
 func (o *ours) start() bool {
 	store := fault.Wrap(o.p.w.Server)
 	store.Set(o.through)
-	cfg := distlock.Config{Host: o.p.host, Logger: zerolog.Nop(), Takeover: o.p.w.takeover, Catalog: store}
+	cfg := distlock.Config{Host: o.p.host, Logger: zerolog.Nop(), Takeover: o.p.w.takeover,
+		Catalog: store}
 	for {
 		m, err := distlock.New(clock.With(o.p.ctx, o.p.Clock), cfg)
 		if err == nil {

@@ -41,8 +41,8 @@ func framed(title, style, script, body string) string {
 			strconv.Itoa(drawLeft), "ALL", strconv.Itoa(drawWidth)).Replace(script), body})
 }
 
-// Page writes all plays, and those of others if there are any, as one HTML page. Its links lead from
-// the folder docs of the sources.
+// Page writes all plays, and those of others if there are any, as one HTML page. Its links lead
+// from the folder docs of the sources.
 func Page(cases []Case, generations []Generation, plays, others []Play) string {
 	data := struct{ All, Others *board }{
 		All: boardOf("all", "All cases by generations", cases, generations, plays)}
@@ -108,7 +108,8 @@ func (c shown) Data() string {
 	return string(text)
 }
 
-// Worth is the instant that is worth looking at first: when there were two holders, else the middle.
+// Worth is the instant that is worth looking at first: when there were two holders, else the
+// middle.
 func (c shown) Worth() time.Duration {
 	for _, p := range c.Plays {
 		if p.Outcome.Two > 0 {

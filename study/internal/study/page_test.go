@@ -13,7 +13,8 @@ func drawn(t *testing.T, name, generation string) string {
 	t.Helper()
 	c, _, _ := study.FindCase(name)
 	g, _, _ := study.FindGeneration(generation)
-	page := study.Page([]study.Case{c}, []study.Generation{g}, []study.Play{set(t, name, generation)}, nil)
+	page := study.Page([]study.Case{c}, []study.Generation{g}, []study.Play{set(t, name, generation)},
+		nil)
 	return page[strings.Index(page, "<figure"):]
 }
 

@@ -5,11 +5,12 @@ import (
 	"time"
 )
 
-// redlock is Redlock, one per process: https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/,
-// section The Redlock Algorithm, of which the steps are numbered here, and for who works longer the
-// section Making the algorithm more reliable: Extending the lock. That the servers' keys expire by
-// their wall clocks says https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html,
-// section Breaking Redlock with bad timings. A server clock that steps is that of one of the five.
+// redlock is Redlock, one per process:
+// https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/, section The Redlock
+// Algorithm, of which the steps are numbered here, and for who works longer the section Making the
+// algorithm more reliable: Extending the lock. That the servers' keys expire by their wall clocks
+// says https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html, section Breaking
+// Redlock with bad timings. A server clock that steps is that of one of the five.
 //
 // Not played: what becomes of a key when its server restarts.
 type redlock struct {

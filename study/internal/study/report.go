@@ -73,8 +73,8 @@ type VersionReport struct {
 
 // ReportOf makes a report of the plays of one case.
 func ReportOf(c Case, plays []Play, details bool) Report {
-	r := Report{Case: c.Name, Title: c.Title, Hole: c.Hole, Story: c.Story, Wrong: c.Wrong, Rule: c.Rule, Set: c.Set,
-		Length: milliseconds(c.Length)}
+	r := Report{Case: c.Name, Title: c.Title, Hole: c.Hole, Story: c.Story, Wrong: c.Wrong,
+		Rule: c.Rule, Set: c.Set, Length: milliseconds(c.Length)}
 	for _, p := range plays {
 		r.Plays = append(r.Plays, p.report(c, details))
 	}
@@ -105,8 +105,8 @@ func (p Play) report(c Case, details bool) PlayReport {
 		r.Bars = append(r.Bars, BarReport{b.Process, b.Kind, milliseconds(b.From), milliseconds(b.Until)})
 	}
 	for _, m := range p.Marks {
-		r.Marks = append(r.Marks, MarkReport{milliseconds(m.At), m.Process, m.Kind, m.Text, m.Sent, m.Answer, m.Count,
-			milliseconds(m.Until)})
+		r.Marks = append(r.Marks, MarkReport{milliseconds(m.At), m.Process, m.Kind, m.Text, m.Sent,
+			m.Answer, m.Count, milliseconds(m.Until)})
 	}
 	for _, v := range p.Versions {
 		r.Versions = append(r.Versions, VersionReport{milliseconds(v.At), v.Collection, v.ID, v.Fields})

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// A Search puts random accidents into the case quiet until a generation breaks. No more than one clock
-// is wrong at a time, since no lock promises more. What it does hangs on Seed only.
+// A Search puts random accidents into the case quiet until a generation breaks. No more than one
+// clock is wrong at a time, since no lock promises more. What it does hangs on Seed only.
 type Search struct {
 	Seed  uint64
 	Plays int // that it tries at most
@@ -29,8 +29,8 @@ type Finding struct {
 	Outcome    Outcome       // of them
 }
 
-// breaks reports whether a generation failed: two held the lock for longer than a question takes, or a
-// stale write went in. Of ours no instant is forgiven, not even that of one who stands still.
+// breaks reports whether a generation failed: two held the lock for longer than a question takes,
+// or a stale write went in. Of ours no instant is forgiven, not even that of one who stands still.
 func breaks(g Generation, o Outcome) bool {
 	if g.Name == Ours {
 		return o.TwoTrusted > 0 || o.Stale > 0
@@ -78,7 +78,8 @@ func several(ctx context.Context, g Generation, schedules ...[]string) ([]Play, 
 	return Run(ctx, cases, []Generation{g})
 }
 
-// draw draws the i-th schedule of a seed: two to six accidents, in the beginning every second time one.
+// draw draws the i-th schedule of a seed: two to six accidents, in the beginning every second time
+// one.
 func draw(seed uint64, i int, g Generation) (settings []string) {
 	r := rand.New(rand.NewPCG(seed, uint64(i)))
 	count := 2 + r.IntN(5)
@@ -116,7 +117,8 @@ func accidentOf(r *rand.Rand, g Generation) (text string, clock bool) {
 	}
 	sign := []string{"", "-"}[r.IntN(2)]
 	command := func() string {
-		kinds := []Kind{Ping, Ping, Read, Insert, Grab, Finalize, Sight, Take, Release, Reread, Clock, Write, Ask}
+		kinds := []Kind{Ping, Ping, Read, Insert, Grab, Finalize, Sight, Take, Release, Reread, Clock,
+			Write, Ask}
 		kind := kinds[r.IntN(len(kinds))]
 		return fmt.Sprintf("%s#%d", kind.word(), 1+int(math.Pow(80, r.Float64())))
 	}

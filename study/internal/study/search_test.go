@@ -18,7 +18,8 @@ func TestSearch_BreaksOldGenerations_AndNotOurs(t *testing.T) {
 	if err != nil || len(found.Set) != 1 || len(found.Drawn) < 2 || found.Simulated == 0 {
 		t.Fatalf("%+v, %v", found, err)
 	}
-	if p := set(t, "quiet", "1.6", found.Set...); !reflect.DeepEqual(p.Outcome, found.Outcome) || !p.Outcome.Bad() {
+	if p := set(t, "quiet", "1.6", found.Set...); !reflect.DeepEqual(p.Outcome, found.Outcome) ||
+		!p.Outcome.Bad() {
 		t.Errorf("%v comes out as %v", found.Set, p.Outcome.Parts())
 	}
 	if again, _ := search.Run(t.Context(), g); !reflect.DeepEqual(again, found) {
@@ -28,7 +29,8 @@ func TestSearch_BreaksOldGenerations_AndNotOurs(t *testing.T) {
 		t.Errorf("nothing goes wrong: %v", p.Outcome.Parts())
 	}
 	g, _, _ = study.FindGeneration(study.Ours)
-	if found, err := (study.Search{Seed: 2, Plays: 2}).Run(t.Context(), g); err != nil || found.Set != nil || found.Plays != 2 {
+	if found, err := (study.Search{Seed: 2, Plays: 2}).Run(t.Context(), g); err != nil ||
+		found.Set != nil || found.Plays != 2 {
 		t.Errorf("ours: %+v, %v", found, err)
 	}
 }

@@ -20,14 +20,14 @@ type line struct {
 type Reason struct {
 	At   time.Duration
 	Text string // who did what; empty for what was not played
-	// Source is the line of the server's source, by release, file and number; for ours the file and the
-	// function.
+	// Source is the line of the server's source, by release, file and number; for ours the file and
+	// the function.
 	Source string
 }
 
 // Reasons returns the steps that made a play come out as it did, in the order of time: what an
-// accident struck, the decision and the command that ended a holder's lock or a dead one's, and where
-// there is none of these, or somebody gave up, the last decision; else who got the lock.
+// accident struck, the decision and the command that ended a holder's lock or a dead one's, and
+// where there is none of these, or somebody gave up, the last decision; else who got the lock.
 func (p Play) Reasons(c Case) []Reason {
 	switch {
 	case p.Outcome.Not != "":
@@ -59,7 +59,8 @@ func (p Play) Reasons(c Case) []Reason {
 			continue
 		}
 		add(p.last(func(m Mark) bool { return m.Kind == decided && m.Process == v.By && m.At <= v.At }))
-		add(p.last(func(m Mark) bool { return m.Process == v.By && m.Source == v.Source && m.At <= v.At }))
+		add(
+			p.last(func(m Mark) bool { return m.Process == v.By && m.Source == v.Source && m.At <= v.At }))
 	}
 	if p.Outcome.GaveUp || len(ends) == 0 {
 		add(p.last(func(m Mark) bool { return m.Kind == decided }))
@@ -85,20 +86,22 @@ func (m Mark) words() string {
 func (p Play) last(fits func(Mark) bool) *Mark {
 	var found *Mark
 	for i, m := range p.Marks {
-		if m.Source != "" && fits(m) && (found == nil || max(m.At, m.Until) >= max(found.At, found.Until)) {
+		if m.Source != "" && fits(m) &&
+			(found == nil || max(m.At, m.Until) >= max(found.At, found.Until)) {
 			found = &p.Marks[i]
 		}
 	}
 	return found
 }
 
-// ends are the versions of the lock document that ended a lock whose holder took itself for one still,
-// or was dead.
+// ends are the versions of the lock document that ended a lock whose holder took itself for one
+// still, or was dead.
 func (p Play) ends() (found []Version) {
 	before := Version{}
 	for v := range p.ofLock() {
 		who := before.holder()
-		if who != "" && v.By != p.lane(who) && (who != v.holder() || before.value("ts") != v.value("ts")) {
+		if who != "" && v.By != p.lane(who) &&
+			(who != v.holder() || before.value("ts") != v.value("ts")) {
 			found = append(found, v)
 		}
 		before = v

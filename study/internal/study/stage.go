@@ -20,7 +20,8 @@ var acts = []dial{
 	{"twice", "", lengthForm, 0, longest, ofJob(func(j *job, t turn) { j.twice = t.d })},
 	{"lease", "", lengthForm, 0, longest, ofJob(func(j *job, t turn) { j.lease = t.d })},
 	{"from", "", instantForm, 0, longest, func(_ *world, p *process, t turn) { p.starts = t.at }},
-	{"host", "", wordForm, 0, 0, func(_ *world, p *process, t turn) { p.host = strings.ToLower(t.word) }},
+	{"host", "", wordForm, 0, 0,
+		func(_ *world, p *process, t turn) { p.host = strings.ToLower(t.word) }},
 	{"role", "", wordForm, 0, 0, func(_ *world, p *process, t turn) { p.role = role(t.word) }},
 	{"elsewhere", "", wordForm, 0, 0, func(_ *world, p *process, _ turn) { p.abroad = true }},
 	{"stands", "", instantForm, 0, longest, (*world).clockStands},
@@ -37,7 +38,8 @@ var acts = []dial{
 		w.mirrors, w.copies = make([]time.Duration, 2), make([]document, 2)
 	}},
 	{"empties", "", instantForm, 0, longest, (*world).empties},
-	{"frees", "", instantForm, 0, longest, func(w *world, _ *process, t turn) { w.operator(t.at, free) }},
+	{"frees", "", instantForm, 0, longest,
+		func(w *world, _ *process, t turn) { w.operator(t.at, free) }},
 	{"restores", "", instantForm, 0, longest, func(w *world, _ *process, t turn) {
 		const id = "gone:27017:1262304000:1"
 		w.operator(t.at, bson.D{
@@ -81,8 +83,8 @@ func (w *world) serverSteps(_ *process, t turn) {
 	})
 }
 
-// mirrored gives the config server two mirrors, the clock of one of which is so far ahead. A replica
-// set has none.
+// mirrored gives the config server two mirrors, the clock of one of which is so far ahead. A
+// replica set has none.
 func (w *world) mirrored(_ *process, t turn) { w.mirrors = []time.Duration{0, t.d} }
 
 // dies ends a process.

@@ -49,8 +49,8 @@ func FindCase(name string) (c Case, nearest []string, ok bool) {
 	return Case{}, Nearest(name, names), false
 }
 
-// FindCases returns the case of a name, those of a hole, or those with a part of their name; without
-// any the names that are most like it.
+// FindCases returns the case of a name, those of a hole, or those with a part of their name;
+// without any the names that are most like it.
 func FindCases(name string) (found []Case, nearest []string) {
 	one, nearest, ok := FindCase(name)
 	if ok {
@@ -72,8 +72,8 @@ func FindCases(name string) (found []Case, nearest []string) {
 	return found, nearest
 }
 
-// FindGeneration returns the generation of a name or of a release, such as 2.4 or r2.4.14; all names
-// are near.
+// FindGeneration returns the generation of a name or of a release, such as 2.4 or r2.4.14; all
+// names are near.
 func FindGeneration(name string) (g Generation, names []string, ok bool) {
 	var r release
 	text := strings.TrimPrefix(name, "r")
@@ -85,7 +85,8 @@ func FindGeneration(name string) (g Generation, names []string, ok bool) {
 			return one, nil, true
 		}
 		names = append(names, one.Name)
-		if from := one.from; whole && from != (release{}) && r.since(from[0], from[1], from[2]) && !r.since(6, 1, 0) {
+		if from := one.from; whole && from != (release{}) && r.since(from[0], from[1], from[2]) &&
+			!r.since(6, 1, 0) {
 			g, ok = one, true
 			g.Name, g.release = name, r
 		}
@@ -99,7 +100,8 @@ func FindGeneration(name string) (g Generation, names []string, ok bool) {
 // Nearest returns up to three names that differ from a name by the fewest letters.
 func Nearest(name string, names []string) []string {
 	sorted := slices.Clone(names)
-	slices.SortStableFunc(sorted, func(a, b string) int { return distance(name, a) - distance(name, b) })
+	slices.SortStableFunc(sorted,
+		func(a, b string) int { return distance(name, a) - distance(name, b) })
 	return sorted[:min(3, len(sorted))]
 }
 

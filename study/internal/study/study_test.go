@@ -74,7 +74,8 @@ func TestCases_EveryAccidentHappens(t *testing.T) {
 
 // shapes is how the generations fail in each case, as the notes on their sources say that they
 // must: "two" holders, "stuck" until the contender gave up, "late" when it took longer than a
-// takeover, a "stale" write, "starved"; "-" is none of it, and "no" is what cannot be played. Figures are not written down.
+// takeover, a "stale" write, "starved"; "-" is none of it, and "no" is what cannot be played.
+// Figures are not written down.
 var shapes = map[string]string{
 	"clock-ahead":            "two two - - - -",
 	"clock-behind":           "two stuck - - - -",
@@ -211,14 +212,15 @@ func TestFigures_OfTheNotes(t *testing.T) {
 }
 
 // It tries to break that a play is the same every time, whatever Go's scheduler does: every figure,
-// every event and every document. Every fourth case is played again; that the page in docs comes out
-// as it did in another program says the same of all.
+// every event and every document. Every fourth case is played again; that the page in docs comes
+// out as it did in another program says the same of all.
 func TestRun_Again_IsTheSame(t *testing.T) {
 	t.Parallel()
 	cases := some(4)
 	again, _ := study.Run(t.Context(), cases, study.Generations())
 	outcomes(func(_ study.Case, p study.Play) {
-		i := slices.IndexFunc(again, func(a study.Play) bool { return a.Case == p.Case && a.Generation == p.Generation })
+		i := slices.IndexFunc(again,
+			func(a study.Play) bool { return a.Case == p.Case && a.Generation == p.Generation })
 		if i >= 0 && !reflect.DeepEqual(again[i], p) {
 			t.Errorf("%s by %s came out in two ways: %v, %v", p.Case, p.Generation, p.Outcome,
 				again[i].Outcome)
@@ -250,8 +252,8 @@ func TestCases_NameHoleAndFunction(t *testing.T) {
 	}
 }
 
-// It tries to break a hole of docs/semantics.md that nobody sees: each is played by a case, or named there
-// among those that no play shows.
+// It tries to break a hole of docs/semantics.md that nobody sees: each is played by a case, or
+// named there among those that no play shows.
 func TestHoles_ArePlayedOrSaidNotToBe(t *testing.T) {
 	t.Parallel()
 	semantics := assert.Value(os.ReadFile(filepath.Join(root, "docs", "semantics.md")))(t)
@@ -259,7 +261,8 @@ func TestHoles_ArePlayedOrSaidNotToBe(t *testing.T) {
 	unplayed := regexp.MustCompile(`(?s)\w+ are not played\..*?\n\n`).FindString(holes)
 	rows := regexp.MustCompile(`(?m)^\| ([HG][\d-]+) .*$`).FindAllStringSubmatch(holes, -1)
 	for _, row := range rows {
-		playing := slices.ContainsFunc(study.Cases(), func(c study.Case) bool { return strings.Contains(row[0], "`"+c.Name+"`") })
+		playing := slices.ContainsFunc(study.Cases(),
+			func(c study.Case) bool { return strings.Contains(row[0], "`"+c.Name+"`") })
 		if named := regexp.MustCompile(`\b` + row[1] + `\b`).MatchString(unplayed); playing == named {
 			t.Errorf("played %t, said not to be %t: %s", playing, named, row[0])
 		}
@@ -273,7 +276,8 @@ func TestHoles_ArePlayedOrSaidNotToBe(t *testing.T) {
 func TestGenerations_NameTheirSources(t *testing.T) {
 	t.Parallel()
 	function := regexp.MustCompile(`(?ms)((?:^//[^\n]*\n)*)^func [^\n]*\{\n(.*?)^\}`)
-	line := regexp.MustCompile(`(//|\(|, |of |r\d\.\d+\.\d+|catalog|\.cpp):(\d+|%d)|(at|catalog)\(\d+|file\d\d \+ strconv`)
+	line := regexp.MustCompile(
+		`(//|\(|, |of |r\d\.\d+\.\d+|catalog|\.cpp):(\d+|%d)|(at|catalog)\(\d+|file\d\d \+ strconv`)
 	for _, file := range []string{"gen18.go", "gen20.go", "gen32.go"} {
 		text := assert.Value(os.ReadFile(file))(t)
 		found := function.FindAllStringSubmatch(string(text), -1)
@@ -281,29 +285,34 @@ func TestGenerations_NameTheirSources(t *testing.T) {
 			t.Errorf("%s: %d functions", file, len(found))
 		}
 		for _, m := range found {
-			if strings.Count(m[2], "\n") > 3 && !line.MatchString(strings.ReplaceAll(m[1]+m[2], "// :", "//:")) {
+			if strings.Count(m[2], "\n") > 3 &&
+				!line.MatchString(strings.ReplaceAll(m[1]+m[2], "// :", "//:")) {
 				t.Errorf("%s: this names no line of the source:\n%s", file, m[0])
 			}
 		}
 	}
 }
 
-// It tries to break the table from each cell to the source: a cell without a line, one that names none,
-// and the lines of some that were looked up by hand.
+// It tries to break the table from each cell to the source: a cell without a line, one that names
+// none, and the lines of some that were looked up by hand.
 func TestReasons_EveryCellHasItsSource(t *testing.T) {
 	t.Parallel()
 	line := map[string]*regexp.Regexp{study.Ours: regexp.MustCompile(`^\w+/[\w/]+\.go \w+$`)}
-	for generation, release := range map[string]string{"1.6": `r1\.6\.5`, "1.8": `r1\.8\.5`, "2.0": `r2\.0\.9`, "2.6": `r2\.6\.12`,
-		"3.2": `(r3\.2\.22|r3\.4\.18|14e04b0a)`} {
-		line[generation] = regexp.MustCompile(`^` + release + ` (src/mongo/)?(client|s|db)/[\w/]+\.cpp:[1-9]\d*$`)
+	for generation, release := range map[string]string{"1.6": `r1\.6\.5`, "1.8": `r1\.8\.5`,
+		"2.0": `r2\.0\.9`, "2.6": `r2\.6\.12`, "3.2": `(r3\.2\.22|r3\.4\.18|14e04b0a)`} {
+		line[generation] = regexp.MustCompile(`^` + release +
+			` (src/mongo/)?(client|s|db)/[\w/]+\.cpp:[1-9]\d*$`)
 	}
 	want := map[string]string{
-		"clock-ahead 1.6": "r1.6.5 client/distlock.cpp:148", "clock-behind 1.8": "r1.8.5 client/distlock.cpp:212",
-		"release-by-id 1.8": "r1.8.5 client/distlock.cpp:319", "two-force 2.0": "r2.0.9 client/distlock.cpp:607",
+		"clock-ahead 1.6":   "r1.6.5 client/distlock.cpp:148",
+		"clock-behind 1.8":  "r1.8.5 client/distlock.cpp:212",
+		"release-by-id 1.8": "r1.8.5 client/distlock.cpp:319",
+		"two-force 2.0":     "r2.0.9 client/distlock.cpp:607",
 		"finalize-late 2.6": "r2.6.12 src/mongo/s/distlock.cpp:1004", "step-up 3.2": "state_impl.cpp:839",
 		"shared-session 3.2": session, "operator-frees 3.2": "replset_dist_lock_manager.cpp:436",
-		"config-clocks-apart 2.0": "r2.0.9 client/distlock.cpp:236", "before-first-ping 1.8": "client/distlock.cpp:206",
-		"late-grab 3.2": "dist_lock_catalog_impl.cpp:196", "release-fails 1.8": "client/distlock.cpp:227",
+		"config-clocks-apart 2.0": "r2.0.9 client/distlock.cpp:236",
+		"before-first-ping 1.8":   "client/distlock.cpp:206",
+		"late-grab 3.2":           "dist_lock_catalog_impl.cpp:196", "release-fails 1.8": "client/distlock.cpp:227",
 		"election-clock 2.6": "client/syncclusterconnection.cpp:420", "pause ours": "distlock/guard.go Err",
 		"server-lacks-lock 1.8": "r1.8.5 client/distlock.cpp:297", "server-lacks-lock 2.6": "r2.6.12 src/mongo/s/distlock.cpp:912", "shard-steps-up 3.2": "14e04b0a src/mongo/db/s/dist_lock_manager_replset.cpp:220",
 		"clock-check-hangs 2.0": "r2.0.9 client/distlock.cpp:365", "two-of-one-process 2.0": "r2.0.9 client/distlock.cpp:696",

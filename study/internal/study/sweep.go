@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// A Sweep turns one knob of a case further and further, and finds from where on a generation breaks.
+// A Sweep turns one knob of a case further and further, and finds from where on a generation
+// breaks.
 type Sweep struct {
 	Name, Title string
 	Case        string
@@ -19,7 +20,8 @@ type Sweep struct {
 	Most        time.Duration
 	breaks      func(Outcome) bool
 	Breaks      string // in a word
-	// Edges are where generations break by the constants of their sources; who is not named never does.
+	// Edges are where generations break by the constants of their sources; who is not named never
+	// does.
 	Edges map[string]Edge
 }
 
@@ -47,25 +49,33 @@ func Sweeps() []Sweep {
 		s.Most, s.breaks, s.Breaks = two.Most, two.breaks, two.Breaks
 		return s
 	}
-	apart := of(Sweep{Name: "skew", Title: "how far one config server's clock is ahead", Case: "config-clocks-apart",
-		Knob: "mirror.clock", form: "%s", Edges: map[string]Edge{"2.0": {30 * s, skew}, "2.6": {30 * s, skew}}})
-	apart.Most, apart.breaks, apart.Breaks = 2*m, func(o Outcome) bool { return o.None }, "nobody gets the lock"
+	apart := of(Sweep{Name: "skew", Title: "how far one config server's clock is ahead",
+		Case: "config-clocks-apart", Knob: "mirror.clock", form: "%s",
+		Edges: map[string]Edge{"2.0": {30 * s, skew}, "2.6": {30 * s, skew}}})
+	apart.Most, apart.breaks, apart.Breaks = 2*m, func(o Outcome) bool { return o.None },
+		"nobody gets the lock"
 	return []Sweep{
-		of(Sweep{Name: "pause", Title: "for how long the holder stands still, after a ping", Case: "pause",
-			Set: []string{"B.tries=1s"}, Knob: "A.pause", form: "%s@4m500ms", Edges: map[string]Edge{
-				"1.6": {11 * m, minutes10}, "1.8": {16 * m, minutes15}, "2.0": {15 * m, timeout}, "2.6": {15 * m, timeout},
+		of(Sweep{Name: "pause", Title: "for how long the holder stands still, after a ping",
+			Case: "pause", Set: []string{"B.tries=1s"}, Knob: "A.pause", form: "%s@4m500ms",
+			Edges: map[string]Edge{
+				"1.6": {11 * m, minutes10}, "1.8": {16 * m, minutes15}, "2.0": {15 * m, timeout},
+				"2.6": {15 * m, timeout},
 				"3.2": {15 * m, kept}}}),
-		of(Sweep{Name: "clock", Title: "how far the contender's clock is ahead", Case: "clock-ahead", Set: []string{"B.tries=1s"},
-			Knob: "B.clock", form: "%s", Edges: map[string]Edge{
+		of(Sweep{Name: "clock", Title: "how far the contender's clock is ahead", Case: "clock-ahead",
+			Set: []string{"B.tries=1s"}, Knob: "B.clock", form: "%s", Edges: map[string]Edge{
 				"1.6": {10*m + 30*s, minutes10 + ping}, "1.8": {15*m + 30*s, minutes15 + ping}}}),
-		of(Sweep{Name: "clock-behind", Title: "how far the contender's clock is behind", Case: "clock-ahead",
-			Set: []string{"B.tries=1s"}, Knob: "B.clock", form: "-%s", Edges: map[string]Edge{
-				"1.6": {0, "the subtraction has no sign (r1.6.5 client/distlock.cpp:138): any ping of the future is ancient"}}}),
-		of(Sweep{Name: "server-clock", Title: "how far the server's clock steps ahead between two pings", Case: "server-clock-steps",
-			Knob: "server.clock", form: "%s@10m10s", Edges: map[string]Edge{
-				"2.0": {14*m + 30*s, timeout + ping}, "2.6": {14*m + 30*s, timeout + ping}, "3.2": {14*m + 30*s, kept + ping}}}),
-		of(Sweep{Name: "delay", Title: "how late one ping of the holder is (from 2.0.1 on it is given up after 30s)", Case: "clock-ahead",
-			Set: []string{"B.clock=0s", "B.tries=1s"}, Knob: "A.late", form: "ping#7:%s", Edges: map[string]Edge{
+		of(Sweep{Name: "clock-behind", Title: "how far the contender's clock is behind",
+			Case: "clock-ahead", Set: []string{"B.tries=1s"}, Knob: "B.clock", form: "-%s",
+			Edges: map[string]Edge{
+				"1.6": {0, "the subtraction has no sign (r1.6.5 client/distlock.cpp:138): any ping of the " +
+					"future is ancient"}}}),
+		of(Sweep{Name: "server-clock", Title: "how far the server's clock steps ahead between two pings",
+			Case: "server-clock-steps", Knob: "server.clock", form: "%s@10m10s", Edges: map[string]Edge{
+				"2.0": {14*m + 30*s, timeout + ping}, "2.6": {14*m + 30*s, timeout + ping},
+				"3.2": {14*m + 30*s, kept + ping}}}),
+		of(Sweep{Name: "delay", Title: "how late one ping of the holder is (from 2.0.1 on it is given " +
+			"up after 30s)", Case: "clock-ahead", Set: []string{"B.clock=0s", "B.tries=1s"}, Knob: "A.late",
+			form: "ping#7:%s", Edges: map[string]Edge{
 				"1.6": {10*m + 30*s, minutes10 + ping}, "1.8": {15*m + 30*s, minutes15 + ping}}}),
 		apart,
 	}
@@ -110,7 +120,8 @@ func (found Swept) Said(sw Sweep) string {
 	return fmt.Sprintf("%s from %s on", sw.Breaks, short(found.From))
 }
 
-// At plays the case of the sweep with its knob turned so far, and reports whether the generation breaks.
+// At plays the case of the sweep with its knob turned so far, and reports whether the generation
+// breaks.
 func (sw Sweep) At(g Generation, far time.Duration) (broken bool, not string, err error) {
 	c, _, _ := FindCase(sw.Case)
 	if c, err = c.With(sw.Settings(far)...); err != nil {
@@ -121,8 +132,8 @@ func (sw Sweep) At(g Generation, far time.Duration) (broken bool, not string, er
 	return sw.breaks(o), o.Not, nil
 }
 
-// Run finds where a generation breaks: it turns the knob in eight steps, and then halves the step in
-// which it broke first.
+// Run finds where a generation breaks: it turns the knob in eight steps, and then halves the step
+// in which it broke first.
 func (sw Sweep) Run(ctx context.Context, g Generation) (found Swept, err error) {
 	found.Generation = g.Name
 	at := func(far time.Duration) bool {

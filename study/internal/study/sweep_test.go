@@ -10,9 +10,10 @@ import (
 	"mongodlm/study/internal/study"
 )
 
-// It tries to break that the boundaries agree with the constants of the sources: two seconds below one
-// nothing breaks, two seconds above it does; a look, of which there is one a second, and the commands
-// before a decision are not known better. What has no boundary does not break at the end of the sweep.
+// It tries to break that the boundaries agree with the constants of the sources: two seconds below
+// one nothing breaks, two seconds above it does; a look, of which there is one a second, and the
+// commands before a decision are not known better. What has no boundary does not break at the end
+// of the sweep.
 func TestSweeps_BreakAtTheConstantsOfTheSources(t *testing.T) {
 	t.Parallel()
 	const slack = 2 * time.Second
@@ -25,7 +26,8 @@ func TestSweeps_BreakAtTheConstantsOfTheSources(t *testing.T) {
 			at := func(far time.Duration, want bool) {
 				broken, not, err := sw.At(g, far)
 				if err != nil || broken != want || not != "" && breaks {
-					t.Errorf("%s by %s, turned by %v: breaks %v, want %v by %s, %v", sw.Name, g.Name, far, broken, want, edge.Why, err)
+					t.Errorf("%s by %s, turned by %v: breaks %v, want %v by %s, %v", sw.Name, g.Name, far, broken,
+						want, edge.Why, err)
 				}
 			}
 			if !breaks {
@@ -39,8 +41,8 @@ func TestSweeps_BreakAtTheConstantsOfTheSources(t *testing.T) {
 	}
 }
 
-// It tries to break a sweep: it finds the boundary to the second, and draws it with a link to the play
-// at it.
+// It tries to break a sweep: it finds the boundary to the second, and draws it with a link to the
+// play at it.
 func TestSweep_FindsTheBoundary(t *testing.T) {
 	t.Parallel()
 	sw, _, _ := study.FindSweep("skew")
@@ -50,8 +52,8 @@ func TestSweep_FindsTheBoundary(t *testing.T) {
 		t.Errorf("%+v, %v", found, err)
 	}
 	page := asked(t, "/sweep?of=skew", http.StatusOK)
-	for _, want := range []string{`class="two"`, "from 31s on: LOCK_TIMEOUT", "not possible here", "never, up to 2m",
-		"mirror.clock=31s"} {
+	for _, want := range []string{`class="two"`, "from 31s on: LOCK_TIMEOUT", "not possible here",
+		"never, up to 2m", "mirror.clock=31s"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("no %s in %.3000s", want, page[strings.Index(page, "<main"):])
 		}

@@ -54,9 +54,11 @@ func (p Play) Rows() []Row {
 		case v.Collection == locks:
 			rows = append(rows, Row{At: v.At, Process: -1, Text: text, Document: true})
 		case len(v.Fields) == 0:
-			rows = append(rows, Row{At: v.At, Process: -1, Text: "ping of " + owner(v.ID) + " is gone", Document: true})
+			rows = append(rows, Row{At: v.At, Process: -1, Text: "ping of " + owner(v.ID) + " is gone",
+				Document: true})
 		case !first && strings.Contains(text, "condemned"):
-			rows = append(rows, Row{At: v.At, Process: -1, Text: "ping of " + owner(v.ID) + ": condemned", Document: true})
+			rows = append(rows, Row{At: v.At, Process: -1, Text: "ping of " + owner(v.ID) + ": condemned",
+				Document: true})
 		}
 	}
 	slices.SortStableFunc(rows, func(a, b Row) int { return cmp.Compare(a.At, b.At) })
@@ -78,9 +80,10 @@ func (m Mark) housekeeping() bool {
 // quiet reports whether a mark decides nothing: a ping or a poll that went well.
 func (m Mark) quiet() bool {
 	bad := strings.Contains(m.Answer, "[") || strings.Contains(m.Answer, "answered: ") ||
-		slices.Contains([]string{errUnreachable.Error(), errNoReply.Error(), "condemned", "no match"}, m.Answer)
-	return !bad && slices.Contains([]string{string(Ping), string(Read), string(Reread), string(Clean), string(Ask),
-		string(Sight), watched, inquired}, m.Kind)
+		slices.Contains([]string{errUnreachable.Error(), errNoReply.Error(), "condemned", "no match"},
+			m.Answer)
+	return !bad && slices.Contains([]string{string(Ping), string(Read), string(Reread), string(Clean),
+		string(Ask), string(Sight), watched, inquired}, m.Kind)
 }
 
 // changes says which fields of a document are others than before. What an acquisition writes for
@@ -95,8 +98,8 @@ func changes(before, now []Field) string {
 	}
 	var parts []string
 	for _, f := range now {
-		if slices.Contains([]string{"_id", "who", "why", "when", "rev", "grants", "takeoverMS", "evidence"}, f.Name) ||
-			was[f.Name] == f.Value {
+		if slices.Contains([]string{"_id", "who", "why", "when", "rev", "grants", "takeoverMS",
+			"evidence"}, f.Name) || was[f.Name] == f.Value {
 			continue
 		}
 		switch f.Name {
@@ -110,7 +113,8 @@ func changes(before, now []Field) string {
 			parts = append(parts, f.Name+" "+f.Value)
 		}
 	}
-	if _, there := was["waiters"]; there && !slices.ContainsFunc(now, func(f Field) bool { return f.Name == "waiters" }) {
+	if _, there := was["waiters"]; there &&
+		!slices.ContainsFunc(now, func(f Field) bool { return f.Name == "waiters" }) {
 		parts = append(parts, "waiters 0")
 	}
 	if len(parts) == 0 {

@@ -36,20 +36,21 @@ func inOrder(t *testing.T, lines []string, texts ...string) {
 	}
 }
 
-// It tries to break the order of cause and effect: a slow command is one row when it is sent and one
-// when it is answered, and what it did stands before the answer.
+// It tries to break the order of cause and effect: a slow command is one row when it is sent and
+// one when it is answered, and what it did stands before the answer.
 func TestRows_SlowCommand_EffectBeforeAnswer(t *testing.T) {
 	t.Parallel()
-	inOrder(t, rows(t, "two-force", "1.8"), "C take over (update locks): under way [slow]", "B has the lock",
-		"server state 0", "C take over (update locks): answered: n: 1", "C has the lock")
-	inOrder(t, rows(t, "two-force", "2.6"), "C take over (update locks): under way [slow]", "B has the lock",
-		"C take over (update locks): answered: n: 0")
+	inOrder(t, rows(t, "two-force", "1.8"), "C take over (update locks): under way [slow]",
+		"B has the lock", "server state 0", "C take over (update locks): answered: n: 1",
+		"C has the lock")
+	inOrder(t, rows(t, "two-force", "2.6"), "C take over (update locks): under way [slow]",
+		"B has the lock", "C take over (update locks): answered: n: 0")
 	inOrder(t, rows(t, "finalize-late", "3.2"), "A grab (findAndModify locks): under way", "server ts",
 		"B has the lock", "A grab (findAndModify locks): answered")
 }
 
-// It tries to break what a row says of a release: that a lock is free although nothing matched, that
-// a failed one is queued, that an insert is a read which leaves no document.
+// It tries to break what a row says of a release: that a lock is free although nothing matched,
+// that a failed one is queued, that an insert is a read which leaves no document.
 func TestRows_OfRelease_SayWhatItDid(t *testing.T) {
 	t.Parallel()
 	for name, texts := range map[string][]string{

@@ -36,7 +36,8 @@ type world struct {
 
 func newWorld(in *virtual.World, c Case, g Generation) *world {
 	w := &world{World: in, generation: g, parsed: map[string]document{}, way: usualWay}
-	w.record = &record{w: w, versions: map[string][]byte{}, words: map[string]string{}, unseen: c.unseen}
+	w.record = &record{w: w, versions: map[string][]byte{}, words: map[string]string{},
+		unseen: c.unseen}
 	w.judge = &judge{w: w, named: map[string]int{}}
 	return w
 }
@@ -45,7 +46,8 @@ func newWorld(in *virtual.World, c Case, g Generation) *world {
 // time; the zero value of its T serves outside of a test as well.
 func play(c Case, g Generation) (p Play) {
 	if why := c.not(g); why != "" {
-		return Play{Case: c.Name, Generation: g.Name, Title: g.Title, Length: c.Length, Outcome: Outcome{Not: why}}
+		return Play{Case: c.Name, Generation: g.Name, Title: g.Title, Length: c.Length,
+			Outcome: Outcome{Not: why}}
 	}
 	virtual.Play(new(testing.T), noon, func(in *virtual.World) {
 		w := newWorld(in, c, g)

@@ -2,13 +2,14 @@ package study
 
 import "time"
 
-// newZookeeper is the lock of https://zookeeper.apache.org/doc/current/recipes.html, section Locks: a
-// sequential ephemeral node per attempt, and the lowest number has the lock. Its zxid is the fence, as
-// https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html proposes, section Making
-// the lock safe with fencing. Only the server ends a session, and a client that is cut off is told when
-// it reaches the server again (https://zookeeper.apache.org/doc/current/zookeeperProgrammers.html,
-// section ZooKeeper Sessions). The recipe does not ask the holder to stop when it is disconnected;
-// who does so is safer than what is played here.
+// newZookeeper is the lock of https://zookeeper.apache.org/doc/current/recipes.html, section Locks:
+// a sequential ephemeral node per attempt, and the lowest number has the lock. Its zxid is the
+// fence, as https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html proposes,
+// section Making the lock safe with fencing. Only the server ends a session, and a client that is
+// cut off is told when it reaches the server again
+// (https://zookeeper.apache.org/doc/current/zookeeperProgrammers.html, section ZooKeeper Sessions).
+// The recipe does not ask the holder to stop when it is disconnected; who does so is safer than
+// what is played here.
 //
 // Not played: the members of the ensemble.
 func newZookeeper(p *process, _ release) manager {

@@ -15,15 +15,16 @@ type Message struct {
 	changed                 bool // a document
 }
 
-// decides reports whether a message may have decided a play: it changed a document, was slow, or its
-// answer never came.
+// decides reports whether a message may have decided a play: it changed a document, was slow, or
+// its answer never came.
 func (m Message) decides() bool {
 	slow := m.Answered == 0 || m.Answered-m.Sent > long
-	return Kind(m.Kind).writes() && m.Kind != string(Ping) && m.Kind != string(Clean) && (m.changed || slow)
+	return Kind(m.Kind).writes() && m.Kind != string(Ping) && m.Kind != string(Clean) &&
+		(m.changed || slow)
 }
 
-// The decisive seconds of a play: so much before and after its moment, so much of it with all that decides
-// nothing, and so many messages at most.
+// The decisive seconds of a play: so much before and after its moment, so much of it with all that
+// decides nothing, and so many messages at most.
 const (
 	zoomBefore = 30 * time.Second
 	zoomAfter  = 4 * time.Second
@@ -31,8 +32,8 @@ const (
 	zoomMost   = 14
 )
 
-// moment is when a play was decided: when there were two holders, a lock was ended by another hand, or an
-// accident struck; else at the last decision, or when the last holder got the lock.
+// moment is when a play was decided: when there were two holders, a lock was ended by another hand,
+// or an accident struck; else at the last decision, or when the last holder got the lock.
 func (p Play) moment() (at time.Duration) {
 	if p.Outcome.Two > 0 {
 		return p.Outcome.TwoFrom
@@ -59,11 +60,13 @@ func (p Play) moment() (at time.Duration) {
 	return at
 }
 
-// decisive returns the messages that were under way around the moment of a play, the nearest ones where
-// there are many.
+// decisive returns the messages that were under way around the moment of a play, the nearest ones
+// where there are many.
 func (p Play) decisive(all []*Message) (near []Message) {
 	at := p.moment()
-	off := func(m Message) time.Duration { return max(m.Sent-at, at-max(m.Sent, m.Arrived, m.Answered), 0) }
+	off := func(m Message) time.Duration {
+		return max(m.Sent-at, at-max(m.Sent, m.Arrived, m.Answered), 0)
+	}
 	for _, m := range all {
 		within := m.Sent <= at+zoomAfter && max(m.Sent, m.Arrived, m.Answered) >= at-zoomBefore
 		if within && (m.decides() || off(*m) <= zoomAll && m.Kind != string(Clean)) {
@@ -87,12 +90,12 @@ func (p Play) zoomed() (from, until time.Duration) {
 	return from, until
 }
 
-// messageData are the messages as the page draws them: process, kind, answer, server, and the milliseconds
-// at which each was sent, arrived, and was answered.
+// messageData are the messages as the page draws them: process, kind, answer, server, and the
+// milliseconds at which each was sent, arrived, and was answered.
 func (p Play) messageData() (data [][7]any) {
 	for _, m := range p.Messages {
-		data = append(data, [7]any{m.Process, m.Kind, m.Answer, m.Server, milliseconds(m.Sent), milliseconds(m.Arrived),
-			milliseconds(m.Answered)})
+		data = append(data, [7]any{m.Process, m.Kind, m.Answer, m.Server, milliseconds(m.Sent),
+			milliseconds(m.Arrived), milliseconds(m.Answered)})
 	}
 	return data
 }
