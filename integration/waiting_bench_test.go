@@ -286,18 +286,17 @@ func (w *world) countIdle(b *testing.B) {
 }
 
 // settledDown waits until the looks at newcomers are over and the pauses between questions have
-// grown: at most five commands are sent in four of the longest pauses.
+// grown: at most seven commands are sent in four of the longest pauses, which is four questions, two
+// answers of a stream that is asked each second, and a look.
 func (w *world) settledDown(t testing.TB, m *distlock.Manager, sent *counter) {
 	t.Helper()
-	last := sent.total()
 	eventually(t, time.Minute, "the waiters settle down", func() bool {
+		before := sent.total()
 		select {
 		case <-time.After(4 * m.Config().PollMax):
 		case <-t.Context().Done():
 		}
-		now := sent.total()
-		defer func() { last = now }()
-		return now-last <= 5
+		return sent.total()-before <= 7
 	})
 }
 
