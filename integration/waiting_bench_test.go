@@ -286,8 +286,8 @@ func (w *world) countIdle(b *testing.B) {
 }
 
 // settledDown waits until the looks at newcomers are over and the pauses between questions have
-// grown: at most seven commands are sent in four of the longest pauses, which is four questions, two
-// answers of a stream that is asked each second, and a look.
+// grown: at most seven commands are sent in four of the longest pauses, which is four questions,
+// two answers of a stream that is asked each second, and a look.
 func (w *world) settledDown(t testing.TB, m *distlock.Manager, sent *counter) {
 	t.Helper()
 	eventually(t, time.Minute, "the waiters settle down", func() bool {

@@ -26,7 +26,7 @@ type Evidence struct {
 	PingInterval time.Duration // holder's ping interval, 0 when unknown
 	PingTakeover time.Duration // holder's takeover time from the ping document, 0 when unknown
 	Condemned    string        // not empty: the holder is condemned; by whom and why
-	Sight        Sight         // what an earlier contender saw of this ping; the looker's own counts for nothing
+	Sight        Sight         // what an earlier contender saw of this ping; the looker's own is void
 
 	// Clocks of the look
 	Server     time.Time     // server's clock, zero when unknown

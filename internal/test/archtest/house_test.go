@@ -104,11 +104,14 @@ func TestImports_PointOneWay(t *testing.T) {
 		"distlock": {"catalog", "catalog/transition", "catalog/mongocatalog", "pinger",
 			"takeover", "internal/clock", "internal/contend", "internal/leading", "internal/metrics",
 			"internal/waitqueue"},
-		"distlock/history":     {"catalog", "catalog/mongocatalog", "distlock", "internal/clock"},
-		"election":             {"catalog", "distlock", "internal/clock", "internal/leading", "internal/metrics"},
-		"internal/rows":        {"catalog", "internal/clock"}, // no locks
-		"claim":                {"distlock", "internal/clock", "internal/leading", "internal/metrics", "internal/rows"},
-		"singleton":            {"catalog", "distlock", "internal/clock", "internal/leading", "internal/metrics"},
+		"distlock/history": {"catalog", "catalog/mongocatalog", "distlock", "internal/clock"},
+		"election": {"catalog", "distlock", "internal/clock", "internal/leading",
+			"internal/metrics"},
+		"internal/rows": {"catalog", "internal/clock"}, // no locks
+		"claim": {"distlock", "internal/clock", "internal/leading", "internal/metrics",
+			"internal/rows"},
+		"singleton": {"catalog", "distlock", "internal/clock", "internal/leading",
+			"internal/metrics"},
 		"adapters/gocron":      {"distlock", "internal/leading", "singleton"},
 		"adapters/prometheus":  {"catalog", "distlock", "internal/metrics"},
 		"adapters/otel":        {"distlock", "internal/metrics"},
@@ -134,8 +137,8 @@ func TestImports_PointOneWay(t *testing.T) {
 func TestShipped_ImportsNothingOfTheTests(t *testing.T) {
 	t.Parallel()
 	tests := regexp.MustCompile(`^(testing|mongodlm/(integration|study|internal/test))(/|$)`)
-	for pkg := range needs(t, "distlock", "election", "singleton", "claim", "catalog/memcatalog", "configserver",
-		"cmd/distlock", "cmd/balancer-demo") {
+	for pkg := range needs(t, "distlock", "election", "singleton", "claim", "catalog/memcatalog",
+		"configserver", "cmd/distlock", "cmd/balancer-demo") {
 		name, isOurs := strings.CutPrefix(pkg, ours)
 		if !isOurs {
 			continue
@@ -173,7 +176,8 @@ func TestDistlock_RoomsAreApart(t *testing.T) {
 // The core brings three direct dependencies to whoever imports it: the driver, zerolog and uuid.
 func TestCore_ThreeDirectDependencies(t *testing.T) {
 	t.Parallel()
-	ok := regexp.MustCompile(`^(go\.mongodb\.org/mongo-driver/v2|github\.com/rs/zerolog|github\.com/google/uuid)(/|$)`)
+	ok := regexp.MustCompile(`^(go\.mongodb\.org/mongo-driver/v2|` +
+		`github\.com/(rs/zerolog|google/uuid))(/|$)`)
 	for pkg := range needs(t, "distlock", "singleton") {
 		name, isOurs := strings.CutPrefix(pkg, ours)
 		if !isOurs {
@@ -242,8 +246,8 @@ func TestClock_ReadInOnePlace(t *testing.T) {
 // What waits has its chance from the clock: else a walk cannot be replayed from its seed.
 func TestClock_BringsTheChance(t *testing.T) {
 	t.Parallel()
-	for _, pkg := range []string{"pinger", "internal/contend", "internal/waitqueue", "internal/rows", "election",
-		"singleton", "claim"} {
+	for _, pkg := range []string{"pinger", "internal/contend", "internal/waitqueue", "internal/rows",
+		"election", "singleton", "claim"} {
 		for _, path := range importsOf(t, pkg) {
 			if strings.HasPrefix(path, "math/rand") {
 				t.Errorf("%s imports %s", pkg, path)
@@ -317,7 +321,8 @@ func TestReadme_ExampleIsTheTest(t *testing.T) {
 	}
 	before, _, _ := bytes.Cut(readme, []byte("\n```"))
 	if n := bytes.Count(before, []byte("\n")) + 2; n > firstCode {
-		t.Errorf("README.md shows its first code in line %d, after line %d nobody looks for it", n, firstCode)
+		t.Errorf("README.md shows its first code in line %d, after line %d nobody looks for it", n,
+			firstCode)
 	}
 }
 

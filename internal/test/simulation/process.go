@@ -101,7 +101,9 @@ func (p *process) config() distlock.Config {
 		Catalog: p.port, Host: letter(p.Index), Logger: zerolog.Nop(),
 		Ping: t.Ping, Takeover: t.Takeover, Margin: t.Margin, Poll: t.Poll, PollMax: t.PollMax,
 		CommandTimeout: t.Limit,
-		Tuning:         distlock.Tuning{MaxWatchGap: t.MaxGap, ForeignTakeover: t.Foreign, TakeoverRule: t.Mode},
+		Tuning: distlock.Tuning{
+			MaxWatchGap: t.MaxGap, ForeignTakeover: t.Foreign, TakeoverRule: t.Mode,
+		},
 	}
 }
 

@@ -17,15 +17,18 @@ import (
 const hand = `<script>
 {
   const section = document.getElementById("two-force");
-  const shown = () => section.querySelector("output").textContent + " " + section.querySelector("pre").textContent;
+  const shown = () => section.querySelector("output").textContent + " " +
+    section.querySelector("pre").textContent;
   section.querySelectorAll("button")[1].click();
   document.body.dataset.next = shown();
   const other = document.getElementById("cut-off"), slider = other.querySelector("input");
   other.querySelector(".wide").style.width = "300px"; // as on a telephone
   slider.value = 1200000;
   slider.dispatchEvent(new Event("input"));
-  document.body.dataset.moved = other.querySelector("output").textContent + other.querySelector(".cursor").outerHTML;
-  document.body.dataset.names = [".names", ".wide"].map((name) => Math.round(other.querySelector(name).getBoundingClientRect().left));
+  document.body.dataset.moved = other.querySelector("output").textContent +
+    other.querySelector(".cursor").outerHTML;
+  document.body.dataset.names = [".names", ".wide"].map((name) =>
+    Math.round(other.querySelector(name).getBoundingClientRect().left));
   section.querySelectorAll("button")[0].click();
 }
 </script>`

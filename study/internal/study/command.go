@@ -70,7 +70,7 @@ type accident uint8
 const (
 	refused    accident = iota + 1 // no server can be reached
 	replyLost                      // it is carried out, the reply never comes
-	late                           // the process is told at once that there is no reply; it is carried out d later
+	late                           // told at once that there is no reply; it is carried out d later
 	delayed                        // it is under way for d
 	throws                         // the client library throws an exception that nobody catches
 	pauseAfter                     // the process stands still for d when it was carried out
@@ -157,7 +157,8 @@ func (c *command) leave() {
 	request, lost := w.way, false
 	var then func()
 	switch {
-	case c.kind != Write && p.cut > 0, w.outage > 0 && w.refuses(c.kind), s != nil && s.what == refused:
+	case c.kind != Write && p.cut > 0, w.outage > 0 && w.refuses(c.kind),
+		s != nil && s.what == refused:
 		w.After(2*w.way, func() { c.reply(errUnreachable) })
 		return
 	case s == nil:
@@ -181,8 +182,8 @@ func (c *command) leave() {
 }
 
 // refuses reports whether an outage reaches commands of a kind: of mirrored config servers one is
-// enough to read from (r2.0.9 client/syncclusterconnection.cpp:230, 294), a replica set is read from its
-// primary only (r3.2.22 s/catalog/replset/dist_lock_catalog_impl.cpp:64).
+// enough to read from (r2.0.9 client/syncclusterconnection.cpp:230, 294), a replica set is read
+// from its primary only (r3.2.22 s/catalog/replset/dist_lock_catalog_impl.cpp:64).
 func (w *world) refuses(k Kind) bool {
 	return k != Write && (w.generation.replicaSet || k.writes())
 }

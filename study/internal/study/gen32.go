@@ -38,11 +38,11 @@ const (
 	tries32      = 3                      // src/mongo/s/client/shard_registry.cpp:83
 	limit32      = 30 * time.Second       // of a command, :82 and :803 there
 	poll32       = 500 * time.Millisecond // src/mongo/s/catalog/dist_lock_manager.cpp:41
-	round32      = 10 * time.Second       // of the balancer after an error, src/mongo/s/balance.cpp:124
+	round32      = 10 * time.Second       // after an error, src/mongo/s/balance.cpp:124
 )
 
-// newGen32 makes its process id as r3.2.22 src/mongo/s/catalog/forwarding_catalog_manager.cpp:72; config
-// servers have one in common since r3.4.18 src/mongo/s/sharding_initialization.cpp:148.
+// newGen32 makes its process id as r3.2.22 src/mongo/s/catalog/forwarding_catalog_manager.cpp:72;
+// config servers have one in common since r3.4.18 src/mongo/s/sharding_initialization.cpp:148.
 func newGen32(p *process, _ release) manager {
 	p.limit = limit32
 	g := &gen32{p: p, seen: map[string]seen32{},
@@ -63,12 +63,15 @@ func (g *gen32) catalog(n int) line { return line{g.p, catalog32 + strconv.Itoa(
 
 const manager32 = "src/mongo/s/catalog/replset/replset_dist_lock_manager.cpp"
 
-// start is startUp, :83. A config server of 3.4 that becomes primary frees all locks of config servers
-// (G3-7), a shard of 5.0 all of its shard (G3-9), by unlockAll, catalog:309.
+// start is startUp, :83. A config server of 3.4 that becomes primary frees all locks of config
+// servers (G3-7), a shard of 5.0 all of its shard (G3-9), by unlockAll, catalog:309.
 func (g *gen32) start() bool {
 	if g.p.role == configServer || g.p.role == shard {
-		at := line{g.p, map[role]string{shard: file50 + "220",
-			configServer: "r3.4.18 src/mongo/db/repl/replication_coordinator_external_state_impl.cpp:839"}[g.p.role]}
+		source := "r3.4.18 src/mongo/db/repl/replication_coordinator_external_state_impl.cpp:839"
+		if g.p.role == shard {
+			source = file50 + "220"
+		}
+		at := line{g.p, source}
 		for g.tries(func() error {
 			_, err := at.update(Release, locks, bson.D{{Key: "process", Value: g.id}}, free, false)
 			return err
@@ -113,8 +116,8 @@ func (g *gen32) unlock(at line, ts bson.ObjectID) error {
 	})
 }
 
-// tries sends what may be sent again: releases and reads, shard_registry.cpp:632, 760, unless the time
-// limit was over, :153.
+// tries sends what may be sent again: releases and reads, shard_registry.cpp:632, 760, unless the
+// time limit was over, :153.
 func (g *gen32) tries(send func() error) (err error) {
 	for range tries32 {
 		if err = send(); err == nil || errors.Is(err, errLimit) {
@@ -155,7 +158,8 @@ func (g *gen32) lockOnce(name string, wait time.Duration) (tenure, error) {
 			return &held32{bare{g.id, ts}, g}, nil
 		}
 		if !errors.Is(err, errHeld) {
-			if retries < retries32 && !errors.Is(err, errLimit) && g.unlock(g.at(321), ts) == nil { // :313, G3-1
+			// :313, G3-1
+			if retries < retries32 && !errors.Is(err, errLimit) && g.unlock(g.at(321), ts) == nil {
 				retries++
 				continue
 			}
@@ -207,8 +211,9 @@ func (g *gen32) session() bson.ObjectID {
 }
 
 func (g *gen32) fields(ts bson.ObjectID) bson.D {
-	return bson.D{{Key: "ts", Value: ts}, {Key: "state", Value: held}, {Key: "who", Value: g.id + ":conn1"},
-		{Key: "process", Value: g.id}, {Key: "when", Value: date(g.p.now())}, {Key: "why", Value: "work"}}
+	return bson.D{{Key: "ts", Value: ts}, {Key: "state", Value: held},
+		{Key: "who", Value: g.id + ":conn1"}, {Key: "process", Value: g.id},
+		{Key: "when", Value: date(g.p.now())}, {Key: "why", Value: "work"}}
 }
 
 // grab is grabLock, catalog:182-231.
@@ -251,7 +256,8 @@ func (g *gen32) expired(d document) (bool, error) {
 	if some {
 		now.at = server.Add(-delay) // :223; the first look does without
 	}
-	if !some || was.ping != now.ping || was.ts != now.ts || was.election != now.election { // :209, :230-243
+	// :209, :230-243
+	if !some || was.ping != now.ping || was.ts != now.ts || was.election != now.election {
 		g.seen[name] = now
 		g.at(238).note(watches+"%s, at %s by the primary", value(now.ping), now.at.UTC().Format(hours))
 		return false, nil
@@ -265,7 +271,8 @@ func (g *gen32) expired(d document) (bool, error) {
 // close is shutDown, :89-109: the ping is removed, the queue is forgotten.
 func (g *gen32) close() {
 	g.closed = true
-	_ = g.at(104).remove(Clean, pings, "{_id: "+g.id+"}", func(d document) bool { return d.text("_id") == g.id })
+	_ = g.at(104).remove(Clean, pings, "{_id: "+g.id+"}",
+		func(d document) bool { return d.text("_id") == g.id })
 }
 
 // held32 is a lock that was got.

@@ -46,7 +46,7 @@ type Process struct {
 // A Bar is a stretch of time of a process.
 type Bar struct {
 	Process int
-	Kind    string // waits, holds, paused, cut, hangs, two: it ran and held the lock, and so did another
+	Kind    string // waits, holds, paused, cut, hangs, two: it ran and had the lock, as another did
 	From    time.Duration
 	Until   time.Duration
 }
@@ -144,7 +144,8 @@ func (r *record) write(t *tenureRecord, verdict string) {
 		"fenced": "its stale write is refused by the fence"}[verdict]
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.again(t.p.name+text, Mark{At: r.w.Now(), Process: t.p.Index, Kind: "write " + verdict, Text: text, Count: 1})
+	r.again(t.p.name+text,
+		Mark{At: r.w.Now(), Process: t.p.Index, Kind: "write " + verdict, Text: text, Count: 1})
 }
 
 // The kinds of what is noted on the way to a decision.
@@ -197,7 +198,8 @@ func (p line) decides(now, was time.Time, limit time.Duration, force bool) {
 		format = "%s - %s = %s unchanged, over %s: forces"
 	}
 	p.noted(format, func() string {
-		return fmt.Sprintf(format, now.UTC().Format(hours), was.UTC().Format(hours), Span(max(0, now.Sub(was))), Span(limit))
+		return fmt.Sprintf(format, now.UTC().Format(hours), was.UTC().Format(hours),
+			Span(max(0, now.Sub(was))), Span(limit))
 	})
 }
 
@@ -227,8 +229,9 @@ func (r *record) exchange(c *command, err error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	m := Mark{At: c.sent, Process: c.p.Index, Kind: string(c.kind), Text: c.op, Answer: answer + struck, Count: 1,
-		Changed: c.changed, Struck: c.struck != "", Source: c.source, sent: c.text}
+	m := Mark{At: c.sent, Process: c.p.Index, Kind: string(c.kind), Text: c.op,
+		Answer: answer + struck, Count: 1, Changed: c.changed, Struck: c.struck != "",
+		Source: c.source, sent: c.text}
 	if now := r.w.Now(); now-c.sent > long { // what happened meanwhile stands between
 		m.Answer, m.Changed = "under way"+struck, false
 		r.again(fmt.Sprint(now, c.p.name), m)
@@ -276,8 +279,8 @@ func said(err error) string {
 	return brief(err)
 }
 
-// changes notes which documents a process has changed, or nil, an operator, and reports whether there
-// were any.
+// changes notes which documents a process has changed, or nil, an operator, and reports whether
+// there were any.
 func (r *record) changes(by *process, source string) bool {
 	before := len(r.out.Versions)
 	for _, collection := range []string{locks, pings} {
@@ -320,8 +323,8 @@ func (r *record) version(by *process, source, collection, id string, raw bson.Ra
 	if r.unseen && !named {
 		return
 	}
-	v := Version{At: r.w.Now(), Collection: collection, ID: r.plain(id), By: r.index(by), Source: source,
-		Fields: []Field{}}
+	v := Version{At: r.w.Now(), Collection: collection, ID: r.plain(id), By: r.index(by),
+		Source: source, Fields: []Field{}}
 	var d document
 	if raw != nil {
 		d = r.w.parse(raw)

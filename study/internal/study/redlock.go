@@ -29,10 +29,10 @@ type redis struct {
 }
 
 const (
-	ttlRedlock    = 30 * time.Second                    // as in section Correct Implementation with a Single Instance
-	driftRedlock  = ttlRedlock/100 + 2*time.Millisecond // section Safety Arguments: less, since clocks drift
+	ttlRedlock    = 30 * time.Second                    // Correct Implementation with a Single Instance
+	driftRedlock  = ttlRedlock/100 + 2*time.Millisecond // Safety Arguments: clocks drift
 	limitRedlock  = 50 * time.Millisecond               // of one server, step 2
-	retryRedlock  = time.Second                         // section Retry on Failure: after a while
+	retryRedlock  = time.Second                         // Retry on Failure: after a while
 	extendRedlock = ttlRedlock / 3                      // long before the keys expire
 	quorumRedlock = len(redises{})/2 + 1                // step 3
 )
@@ -86,10 +86,12 @@ func (g *redlock) lock(_ string, patience time.Duration) (tenure, error) {
 func (g *redlock) each(kind Kind, op string, do func(i int) bool) (n int) {
 	for i := range g.servers {
 		done := false
-		err := g.p.send(g.p.w.generation.Source, kind, op, func() string { return fmt.Sprintf("to server %d", i+1) }, func() error {
-			done = do(i)
-			return nil
-		}, func() string { return fmt.Sprintf("server %d: %v", i+1, done) })
+		err := g.p.send(g.p.w.generation.Source, kind, op,
+			func() string { return fmt.Sprintf("to server %d", i+1) },
+			func() error {
+				done = do(i)
+				return nil
+			}, func() string { return fmt.Sprintf("server %d: %v", i+1, done) })
 		if err == nil && done {
 			n++
 		}

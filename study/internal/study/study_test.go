@@ -312,12 +312,17 @@ func TestReasons_EveryCellHasItsSource(t *testing.T) {
 		"shared-session 3.2": session, "operator-frees 3.2": "replset_dist_lock_manager.cpp:436",
 		"config-clocks-apart 2.0": "r2.0.9 client/distlock.cpp:236",
 		"before-first-ping 1.8":   "client/distlock.cpp:206",
-		"late-grab 3.2":           "dist_lock_catalog_impl.cpp:196", "release-fails 1.8": "client/distlock.cpp:227",
-		"election-clock 2.6": "client/syncclusterconnection.cpp:420", "pause ours": "distlock/guard.go Err",
-		"server-lacks-lock 1.8": "r1.8.5 client/distlock.cpp:297", "server-lacks-lock 2.6": "r2.6.12 src/mongo/s/distlock.cpp:912", "shard-steps-up 3.2": "14e04b0a src/mongo/db/s/dist_lock_manager_replset.cpp:220",
-		"clock-check-hangs 2.0": "r2.0.9 client/distlock.cpp:365", "two-of-one-process 2.0": "r2.0.9 client/distlock.cpp:696",
-		"release-elsewhere 2.0":  "r2.0.9 client/distlock.cpp:168",
-		"loser-frees-winner 2.6": "r2.6.12 src/mongo/s/distlock.cpp:204",
+		"late-grab 3.2":           "dist_lock_catalog_impl.cpp:196",
+		"release-fails 1.8":       "client/distlock.cpp:227",
+		"election-clock 2.6":      "client/syncclusterconnection.cpp:420",
+		"pause ours":              "distlock/guard.go Err",
+		"server-lacks-lock 1.8":   "r1.8.5 client/distlock.cpp:297",
+		"server-lacks-lock 2.6":   "r2.6.12 src/mongo/s/distlock.cpp:912",
+		"shard-steps-up 3.2":      "14e04b0a src/mongo/db/s/dist_lock_manager_replset.cpp:220",
+		"clock-check-hangs 2.0":   "r2.0.9 client/distlock.cpp:365",
+		"two-of-one-process 2.0":  "r2.0.9 client/distlock.cpp:696",
+		"release-elsewhere 2.0":   "r2.0.9 client/distlock.cpp:168",
+		"loser-frees-winner 2.6":  "r2.6.12 src/mongo/s/distlock.cpp:204",
 	}
 	outcomes(func(c study.Case, p study.Play) {
 		all, reasons := "", p.Reasons(c)
@@ -364,7 +369,8 @@ func TestCourse_SaysWhatComesOut(t *testing.T) {
 	t.Parallel()
 	course := assert.Value(os.ReadFile(filepath.Join(root, "docs", "study.md")))(t)
 	said, of, lines := map[string]string{}, "", 0
-	for _, m := range regexp.MustCompile(`(?m)^(?:\$ go run ./study (.*)|([\w.]+): (.*))$`).FindAllStringSubmatch(string(course), -1) {
+	line := regexp.MustCompile(`(?m)^(?:\$ go run ./study (.*)|([\w.]+): (.*))$`)
+	for _, m := range line.FindAllStringSubmatch(string(course), -1) {
 		if m[1] != "" {
 			of = m[1]
 			continue
@@ -404,9 +410,10 @@ func TestFindCase_Unknown_NamesTheNearest(t *testing.T) {
 // 2.0, and its holder can ask as in 2.6.
 func TestFindGeneration_OfARelease(t *testing.T) {
 	t.Parallel()
-	for name, title := range map[string]string{"1.5.5": "1.5.5", "r1.7.5": "1.5.5", "1.7.6": "1.7.6", "2.2": "1.9",
-		"2.4.14": "1.9", "3.0": "2.6", "3.4": "3.2", "4.4": "3.2", "6.0.21": "3.2"} {
-		if g, _, ok := study.FindGeneration(name); !ok || g.Name != name || !strings.Contains(g.Title, " "+title) {
+	for name, title := range map[string]string{"1.5.5": "1.5.5", "r1.7.5": "1.5.5", "1.7.6": "1.7.6",
+		"2.2": "1.9", "2.4.14": "1.9", "3.0": "2.6", "3.4": "3.2", "4.4": "3.2", "6.0.21": "3.2"} {
+		g, _, ok := study.FindGeneration(name)
+		if !ok || g.Name != name || !strings.Contains(g.Title, " "+title) {
 			t.Errorf("%s: %v, %+v", name, ok, g)
 		}
 	}

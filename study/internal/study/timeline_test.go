@@ -54,10 +54,11 @@ func TestRows_SlowCommand_EffectBeforeAnswer(t *testing.T) {
 func TestRows_OfRelease_SayWhatItDid(t *testing.T) {
 	t.Parallel()
 	for name, texts := range map[string][]string{
-		"1.8 dead-holder":     {"A insert (insert locks)", "server state 0", "A grab"},
-		"2.6 pause":           {"A release (update locks): n: 0", "A could not release: nothing matched"},
-		"3.2 pause":           {"A takes it for released: nothing changed"},
-		"2.6 release-fails":   {"A queues the release", "A release (update locks): n: 1", "server state 0"},
+		"1.8 dead-holder": {"A insert (insert locks)", "server state 0", "A grab"},
+		"2.6 pause":       {"A release (update locks): n: 0", "A could not release: nothing matched"},
+		"3.2 pause":       {"A takes it for released: nothing changed"},
+		"2.6 release-fails": {"A queues the release", "A release (update locks): n: 1",
+			"server state 0"},
 		"2.0 release-by-id":   {"A could not release: nothing matched"},
 		"1.8 release-by-id":   {"A has released"},
 		"ours release-by-id":  {"A could not release"},
@@ -68,12 +69,13 @@ func TestRows_OfRelease_SayWhatItDid(t *testing.T) {
 	}
 }
 
-// It tries to break the moment of resumes-in-time: the holder's ping stands between the decision and
-// the command, in every generation. The old ones take the lock all the same.
+// It tries to break the moment of resumes-in-time: the holder's ping stands between the decision
+// and the command, in every generation. The old ones take the lock all the same.
 func TestRows_ResumesInTime_PingsBetween(t *testing.T) {
 	t.Parallel()
 	for _, g := range study.Generations() {
-		takes, then := "B take over (update locks): under way", "B take over (update locks): answered: n: 1"
+		takes := "B take over (update locks): under way"
+		then := "B take over (update locks): answered: n: 1"
 		switch g.Name {
 		case "3.2":
 			takes, then = "B take over (findAndModify locks): under way", "B has the lock"
