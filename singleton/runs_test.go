@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -27,6 +28,11 @@ func TestRunNow_FromAnotherProcess_OneRoundSoon(t *testing.T) {
 			time.Sleep(time.Second)
 			return nil
 		})
+		seen := func() []time.Time {
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Clone(begun)
+		}
 		for range 3 {
 			w.start(0).loop(loop)
 		}
@@ -37,23 +43,18 @@ func TestRunNow_FromAnotherProcess_OneRoundSoon(t *testing.T) {
 			assert.Must(t, ask.RunNow(t.Context()))
 		}
 		time.Sleep(2 * time.Hour)
-		mu.Lock()
-		if len(begun) != 2 || begun[1].Sub(asked) > time.Minute {
-			t.Fatalf("begun at %v, asked at %v", begun, asked)
+		rounds := seen()
+		if len(rounds) != 2 || rounds[1].Sub(asked) > time.Minute {
+			t.Fatalf("begun at %v, asked at %v", rounds, asked)
 		}
-		second := begun[1]
-		mu.Unlock()
+		second := rounds[1]
 		time.Sleep(24*time.Hour - 2*time.Hour - time.Minute + second.Sub(asked))
-		mu.Lock()
-		if len(begun) != 2 {
-			t.Errorf("the next came %v after it", begun[2].Sub(second))
+		if rounds = seen(); len(rounds) != 2 {
+			t.Errorf("the next came %v after it", rounds[2].Sub(second))
 		}
-		mu.Unlock()
 		time.Sleep(2 * time.Minute)
-		mu.Lock()
-		defer mu.Unlock()
-		if len(begun) != 3 || begun[2].Sub(second) != 24*time.Hour {
-			t.Errorf("begun at %v", begun)
+		if rounds = seen(); len(rounds) != 3 || rounds[2].Sub(second) != 24*time.Hour {
+			t.Errorf("begun at %v", rounds)
 		}
 	})
 }

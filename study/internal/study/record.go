@@ -144,8 +144,8 @@ func (r *record) write(t *tenureRecord, verdict string) {
 		"fenced": "its stale write is refused by the fence"}[verdict]
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.again(t.p.name+text,
-		Mark{At: r.w.Now(), Process: t.p.Index, Kind: "write " + verdict, Text: text, Count: 1})
+	kind := "write " + verdict
+	r.again(t.p.name+text, Mark{At: r.w.Now(), Process: t.p.Index, Kind: kind, Text: text, Count: 1})
 }
 
 // The kinds of what is noted on the way to a decision.
@@ -198,8 +198,8 @@ func (p line) decides(now, was time.Time, limit time.Duration, force bool) {
 		format = "%s - %s = %s unchanged, over %s: forces"
 	}
 	p.noted(format, func() string {
-		return fmt.Sprintf(format, now.UTC().Format(hours), was.UTC().Format(hours),
-			Span(max(0, now.Sub(was))), Span(limit))
+		gap := Span(max(0, now.Sub(was)))
+		return fmt.Sprintf(format, now.UTC().Format(hours), was.UTC().Format(hours), gap, Span(limit))
 	})
 }
 
@@ -229,9 +229,8 @@ func (r *record) exchange(c *command, err error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	m := Mark{At: c.sent, Process: c.p.Index, Kind: string(c.kind), Text: c.op,
-		Answer: answer + struck, Count: 1, Changed: c.changed, Struck: c.struck != "",
-		Source: c.source, sent: c.text}
+	m := Mark{At: c.sent, Process: c.p.Index, Kind: string(c.kind), Text: c.op, Count: 1,
+		Answer: answer + struck, Changed: c.changed, Struck: c.struck != "", Source: c.source, sent: c.text}
 	if now := r.w.Now(); now-c.sent > long { // what happened meanwhile stands between
 		m.Answer, m.Changed = "under way"+struck, false
 		r.again(fmt.Sprint(now, c.p.name), m)
