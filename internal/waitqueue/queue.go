@@ -241,7 +241,7 @@ const (
 
 // A Waiter is who waits for a lock. A call of Lock is two of them, one after the other: a place in
 // a line of its process (Join, Turn, Leave), and a session that stands in the line of the document
-// (Enter, Stands, Granted, Exit).
+// (Enter, Stands, Granted, Leave).
 type Waiter struct {
 	Name   string
 	manner Manner

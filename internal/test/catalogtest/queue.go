@@ -39,6 +39,19 @@ func (b *bench) enter(r catalog.Request) catalog.Lock {
 	return l
 }
 
+// entered are n who entered the line of "balancer" one after the other, some of them as readers.
+func (b *bench) entered(n int, readers ...int) []catalog.Request {
+	b.Helper()
+	g := b.party("balancer", n)
+	for _, i := range readers {
+		g[i].Mode = catalog.Shared
+	}
+	for _, one := range g {
+		b.enter(one)
+	}
+	return g
+}
+
 // leave takes s out and checks whom that granted the lock.
 func (b *bench) leave(s catalog.Session, want ...catalog.Grant) {
 	b.Helper()

@@ -254,13 +254,7 @@ var sharedCases = []testCase{
 		}
 	}},
 	{"Writer_WaitsForReaders_AndReadersBehindItWait", func(b *bench) {
-		g := b.party("balancer", 5)
-		for _, i := range []int{0, 1, 3, 4} {
-			g[i].Mode = catalog.Shared
-		}
-		for _, one := range g {
-			b.enter(one)
-		}
+		g := b.entered(5, 0, 1, 3, 4)
 		l := b.look("balancer").Lock
 		if len(l.Sharers) != 2 || len(l.Waiters) != 3 || l.Waiters[1].Mode != catalog.Shared {
 			b.Fatalf("lock: %+v", l)
@@ -303,13 +297,7 @@ var sharedCases = []testCase{
 		}
 	}},
 	{"WaitingWriterGivesUp_ReadersBehindItHold", func(b *bench) {
-		g := b.party("balancer", 4)
-		for _, i := range []int{0, 2, 3} {
-			g[i].Mode = catalog.Shared
-		}
-		for _, one := range g {
-			b.enter(one)
-		}
+		g := b.entered(4, 0, 2, 3)
 		b.leave(g[1].Session, grant(g[2], planted+2), grant(g[3], planted+3))
 		b.wantDocument(b.document("locks", "balancer"), with(
 			sharedBy(catalog.Shared, g[0], planted+3, 5, sharing(g[0], planted+1),
@@ -317,13 +305,7 @@ var sharedCases = []testCase{
 			field("grants", line(g[2], planted+2)+line(g[3], planted+3))))
 	}},
 	{"Readers_EndAtTheNextWriter", func(b *bench) {
-		g := b.party("balancer", 5)
-		for _, i := range []int{1, 2, 4} {
-			g[i].Mode = catalog.Shared
-		}
-		for _, one := range g {
-			b.enter(one)
-		}
+		g := b.entered(5, 1, 2, 4)
 		b.leave(g[0].Session, grant(g[1], planted+2), grant(g[2], planted+3))
 		b.leave(g[2].Session)
 		b.leave(g[1].Session, grant(g[3], planted+4))
