@@ -330,7 +330,8 @@ func (w *world) toxic(t testing.TB, change func(*distlock.Config)) (*toxicLink, 
 // machine.
 const commandLimit = 3 * time.Second
 
-// strike lets a fault come at the next operation of that kind.
+// strike lets a fault come at the next operation of that kind. Replies are lost from its request on,
+// not before: the first other reply would break the connections, and the request were never sent.
 func (l *toxicLink) strike(op fault.Op, f toxicFault) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -346,7 +347,10 @@ func (l *toxicLink) before(_ context.Context, call fault.Call, apply func() erro
 		a.hit++
 	}
 	l.mu.Unlock()
-	if strikes {
+	switch {
+	case strikes && a.cause.state == deaf:
+		l.deafFrom(string(a.op))
+	case strikes:
 		l.set(a.cause.state)
 	}
 	return apply()
@@ -357,6 +361,7 @@ func (l *toxicLink) mend() {
 	l.mu.Lock()
 	l.armed = nil
 	l.mu.Unlock()
+	l.befall(nil)
 	l.set(passing)
 }
 

@@ -129,6 +129,16 @@ func (l *link) first(op string, m mishap) {
 	})
 }
 
+// deafFrom loses every reply from the first command of that kind on, which is carried out.
+func (l *link) deafFrom(op string) {
+	l.befall(func(got string) mishap { // called under mu
+		if got == op {
+			l.fault, l.state = nil, deaf
+		}
+		return delivered
+	})
+}
+
 // hit returns how many commands of a kind met with a mishap.
 func (l *link) hit(op string) int {
 	l.mu.Lock()
