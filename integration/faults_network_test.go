@@ -330,8 +330,8 @@ func (w *world) toxic(t testing.TB, change func(*distlock.Config)) (*toxicLink, 
 // machine.
 const commandLimit = 3 * time.Second
 
-// strike lets a fault come at the next operation of that kind. Replies are lost from its request on,
-// not before: the first other reply would break the connections, and the request were never sent.
+// strike lets a fault come at the next operation of that kind. Replies are lost from its request
+// on, not before: any other reply would break the connections, and the request would not be sent.
 func (l *toxicLink) strike(op fault.Op, f toxicFault) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
