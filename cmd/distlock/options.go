@@ -89,12 +89,17 @@ func of[T any, C interface {
 func root(s stdio) *cobra.Command {
 	top := &cobra.Command{
 		Use: "distlock", Long: rootText, SilenceErrors: true, SilenceUsage: true,
-		Args: cobra.ArbitraryArgs, FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true},
-		CompletionOptions:          cobra.CompletionOptions{DisableDefaultCmd: true},
+		Args: cobra.ArbitraryArgs, CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 		SuggestionsMinimumDistance: 2,
 	}
 	top.SetOut(s.out)
 	top.SetErr(s.errOut)
+	top.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		if before := c.Flags().Args(); c == top && len(before) > 0 {
+			return unknown(top, before[0])
+		}
+		return exit{exitUsage, fmt.Errorf("%w; name a command, distlock -h lists them", wrongFlag(err))}
+	})
 	build := top.Flags().Bool("version", false, "which build this is, as the command version")
 	top.RunE = func(c *cobra.Command, args []string) error {
 		if *build && len(args) == 0 {
@@ -156,8 +161,7 @@ func (t topic) command(s stdio) *cobra.Command {
 		Long: strings.TrimSpace(helpOf(t.name) + "\n" + t.exits), Args: cobra.ArbitraryArgs}
 	v.flags(c.Flags())
 	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
-		return told(t.codes.usage,
-			wrongFlag(err))
+		return told(t.codes.usage, wrongFlag(err))
 	})
 	c.ValidArgsFunction = func(c *cobra.Command, args []string, begun string) ([]string,
 		cobra.ShellCompDirective) {
@@ -169,8 +173,7 @@ func (t topic) command(s stdio) *cobra.Command {
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		given := callOf(c.Flags())
 		given.warn = func(text string) {
-			fmt.Fprintf(s.errOut, "distlock %s: warning: %s\n", t.name,
-				text)
+			fmt.Fprintf(s.errOut, "distlock %s: warning: %s\n", t.name, text)
 		}
 		if err := v.accept(given); err != nil {
 			return told(t.codes.usage, err)

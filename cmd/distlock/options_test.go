@@ -26,6 +26,8 @@ func TestRun_WrongCall_ExitsWithUsage(t *testing.T) {
 		{"nothing", "", "is this server fit"},
 		{"unknown command", "doktor", "there is no command"},
 		{"help of an unknown command", "help doktor", "did you mean doctor?"},
+		{"unknown flag and no command", "--bogus", "unknown flag: --bogus"},
+		{"unknown flag, and an argument of it", "--bogus x", "unknown flag: --bogus"},
 		{"unknown flag", "locks --uri mongodb://h --hold", "unknown flag: --hold"},
 		{"unknown flag of run", "run --hold", "unknown flag: --hold"},
 		{"one dash", "locks -uri=mongodb://h", "flags begin with --"},
