@@ -63,12 +63,11 @@ func TestChild(t *testing.T) {
 	var s childSettings
 	assert.Must(t, json.Unmarshal([]byte(text), &s))
 	client := privateClient(t, options.Client().ApplyURI(s.URI))
-	m, err := distlock.New(t.Context(), distlock.Config{
+	m := newManager(t, distlock.Config{
 		Client: client, PingClient: privateClient(t, options.Client().ApplyURI(s.URI)),
 		Database: s.Database, Host: s.Host, Ping: s.Ping, Takeover: s.Takeover, Margin: s.Takeover / 10,
 		Tuning: distlock.Tuning{MaxWatchGap: s.Takeover / 2},
 	})
-	assert.Must(t, err)
 	c := &child{m: m, db: client.Database(s.Database), in: json.NewDecoder(bufio.NewReader(os.Stdin))}
 	c.serve(t.Context())
 	if err := m.Close(context.WithoutCancel(t.Context())); err != nil {

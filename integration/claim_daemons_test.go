@@ -90,11 +90,7 @@ func TestDaemon(t *testing.T) {
 		Database: s.Database, Host: s.Host, Ping: s.Ping, Takeover: s.Takeover, Margin: s.Takeover / 10,
 		CommandTimeout: s.Takeover / 5, Tuning: distlock.Tuning{MaxWatchGap: s.Takeover / 2},
 	}
-	m, err := distlock.New(t.Context(), cfg)
-	for errors.Is(err, distlock.ErrUnavailable) { // a hundred at once are too many for some machines
-		m, err = distlock.New(t.Context(), cfg)
-	}
-	assert.Must(t, err)
+	m := newManager(t, cfg) // a hundred at once are too many for some machines
 	coll := client.Database(s.Database).Collection(s.Collection)
 	q, err := claim.New[errand](t.Context(), m, coll, errands)
 	for errors.Is(err, context.DeadlineExceeded) {

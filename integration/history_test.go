@@ -248,11 +248,7 @@ func (w *world) cast(t *testing.T, names string) *historyRun {
 		cfg.Ping, cfg.Takeover, cfg.Margin = historyTakeover/5, historyTakeover, historyTakeover/5
 		cfg.MaxWatchGap, cfg.CommandTimeout = historyTakeover*2/3, 2*time.Second
 		cfg.ReleaseTries = 1
-		eventually(t, 2*time.Minute, "the process starts on a slow machine", func() (ok bool) {
-			var err error
-			p.m, err = distlock.New(t.Context(), cfg)
-			return err == nil
-		})
+		p.m = newManager(t, cfg)
 		t.Cleanup(func() {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
 			defer cancel()

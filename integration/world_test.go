@@ -104,7 +104,19 @@ func (w *world) startUnclosed(t testing.TB, change func(*distlock.Config)) *dist
 	if change != nil {
 		change(&cfg)
 	}
-	return assert.Value(distlock.New(t.Context(), cfg))(t)
+	return newManager(t, cfg)
+}
+
+// newManager starts a process, for up to five minutes where a loaded machine answers too late.
+func newManager(t testing.TB, cfg distlock.Config) *distlock.Manager {
+	t.Helper()
+	m, err := distlock.New(t.Context(), cfg)
+	for start := time.Now(); errors.Is(err, distlock.ErrUnavailable) &&
+		time.Since(start) < 5*time.Minute; {
+		m, err = distlock.New(t.Context(), cfg)
+	}
+	assert.Must(t, err)
+	return m
 }
 
 // try is TryLock, and keeps the guard.
