@@ -62,7 +62,7 @@ func (s *Server) form(namespace, act, id string) *deadForm {
 func (s *Server) queueOf(r *http.Request) (namespace string, rows *mongo.Collection) {
 	namespace = r.URL.Query().Get("queue")
 	database, collection, ok := strings.Cut(namespace, ".")
-	s.poller.fresh(r.Context(), s.cfg.Interval)
+	s.poller.fresh()
 	now, _ := s.poller.now()
 	if !ok || collection == "" || now.at.IsZero() || s.cfg.Client == nil {
 		return namespace, nil

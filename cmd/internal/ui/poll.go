@@ -29,7 +29,8 @@ type poller struct {
 	redact   func(error) string
 	record   *record
 
-	round sync.Mutex // one round at a time; taken before mu
+	round sync.Mutex    // one round at a time, and guards rest; taken before mu
+	rest  time.Duration // monotonic time: until then there is no round
 
 	mu      sync.Mutex // guards the rest
 	lookers int
@@ -38,7 +39,7 @@ type poller struct {
 	loop    bool          // it runs
 	wg      sync.WaitGroup
 
-	life context.Context // that of the loop
+	life context.Context // that of the rounds
 	end  context.CancelFunc
 }
 
@@ -78,8 +79,7 @@ func (p *poller) look() (leave func()) {
 // run makes rounds until nobody looks.
 func (p *poller) run() {
 	for {
-		pause := p.fresh(p.life, p.interval)
-		if !clock.Sleep(p.clock, pause, p.life.Done()) {
+		if !clock.Sleep(p.clock, p.fresh(), p.life.Done()) {
 			return
 		}
 		p.mu.Lock()
@@ -99,19 +99,19 @@ func (p *poller) now() (*state, <-chan struct{}) {
 	return p.latest, p.changed
 }
 
-// fresh makes a round unless the latest one is younger than an interval. It returns the pause until
-// the next.
-func (p *poller) fresh(ctx context.Context, age time.Duration) time.Duration {
+// fresh makes a round unless the pause after the latest one is not over. It returns what is left of
+// the pause.
+func (p *poller) fresh() time.Duration {
 	p.round.Lock()
 	defer p.round.Unlock()
 	begun := p.clock.Now()
 	before, _ := p.now()
-	if young := begun.Wall.Sub(before.tried); !before.tried.IsZero() && young >= 0 && young < age {
-		return age - young
+	if left := p.rest - begun.Mono; before.seq > 0 && left > 0 {
+		return left
 	}
-	found, err := p.read(ctx)
-	if err != nil && ctx.Err() != nil {
-		return p.interval // whoever asked has gone
+	found, err := p.read(p.life) // also for others, when who asks has gone
+	if err != nil && p.life.Err() != nil {
+		return p.interval
 	}
 	ended := p.clock.Now()
 	problem := ""
@@ -131,5 +131,7 @@ func (p *poller) fresh(ctx context.Context, age time.Duration) time.Duration {
 	close(p.changed)
 	p.changed = make(chan struct{})
 	p.mu.Unlock()
-	return max(p.interval, (busyShare-1)*next.took)
+	pause := max(p.interval, (busyShare-1)*next.took)
+	p.rest = ended.Mono + pause
+	return pause
 }

@@ -160,3 +160,19 @@ func TestPoll_SlowServer_AtMostATenthOfItsTime(t *testing.T) {
 		}
 	})
 }
+
+// It tries to break: neither is one that is asked for pages without the script, however often.
+func TestPage_SlowServerAskedOften_AtMostATenthOfItsTime(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, w *world) {
+		w.store.Set(func(_ context.Context, _ fault.Call, apply func() error) error {
+			time.Sleep(500 * time.Millisecond)
+			return apply()
+		})
+		for begun := time.Now(); time.Since(begun) < 100*time.Second; time.Sleep(time.Second) {
+			w.get("/")
+		}
+		if n := w.store.Count(fault.List); n > 22 {
+			t.Errorf("%d commands of half a second in 100 seconds", n)
+		}
+	})
+}
