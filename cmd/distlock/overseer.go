@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -91,9 +92,11 @@ func (o *overseer) look() []prom.Metric {
 			gauge(storeOf, held[state], state)
 		}
 	}
-	for _, kind := range overseen {
-		if n, err := o.events(ctx, kind); err == nil {
-			gauge(storeEvents, n, kind)
+	if now, err := o.st.now(ctx); err == nil {
+		for _, kind := range overseen {
+			if n, err := o.events(ctx, cmp.Or(now, o.clock.Now().Wall), kind); err == nil {
+				gauge(storeEvents, n, kind)
+			}
 		}
 	}
 	o.asked, o.last = o.clock.Now().Mono, all
@@ -132,14 +135,7 @@ func stateOf(h distlock.LockInfo) string {
 }
 
 // events counts what happened lately. The index of the history by time serves it.
-func (o *overseer) events(ctx context.Context, kind string) (n int, err error) {
-	now, err := o.st.now(ctx)
-	if err != nil {
-		return 0, err
-	}
-	if now.IsZero() {
-		now = o.clock.Now().Wall
-	}
+func (o *overseer) events(ctx context.Context, now time.Time, kind string) (n int, err error) {
 	cursor, err := o.st.primary(o.st.database).Collection(catalog.HistoryCollection).Find(ctx,
 		bson.D{{Key: "at", Value: bson.D{{Key: "$gt",
 			Value: bson.NewDateTimeFromTime(now.Add(-overseeSpan))}}}, {Key: "kind", Value: kind}},
