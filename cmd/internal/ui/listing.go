@@ -35,7 +35,7 @@ type listing struct {
 	partial bool      // there is more than is kept
 	now     time.Time // the server's clock; zero when no row tells it
 	void    string    // said of a database that shows no locks
-	loops   reading[[]loopRow]
+	loops   reading[loopBook]
 
 	waiting sync.Once
 	graph   *waits

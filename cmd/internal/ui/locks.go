@@ -84,8 +84,8 @@ func (s *Server) showLocks(r *http.Request, now *listing) any {
 		}
 	}
 	l.Figures[len(l.Figures)-1].Word = "All names"
-	contentOf(now.loops, func(loops []loopRow) any {
-		failing := figureOf(r, "Failing loops", "", failed(loops), "bad")
+	contentOf(now.loops, func(loops loopBook) any {
+		failing := figureOf(r, "Failing loops", "", loops.failing, "bad")
 		failing.Href, failing.On = "/loops?show=failed", false
 		l.Figures = slices.Insert(l.Figures, len(l.Figures)-1, failing)
 		return nil

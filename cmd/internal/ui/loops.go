@@ -31,12 +31,10 @@ func (l loopRow) Newest() []singleton.PastRun {
 	return runs
 }
 
-// failed counts the loops that somebody should look at.
-func failed(rows []loopRow) (n int) {
-	for _, l := range rows {
-		count(&n, l.Failed())
-	}
-	return n
+// A loopBook is the loops and schedules of a database: so many, and the first ones.
+type loopBook struct {
+	rows                    []loopRow // those that fail first, then those that are stopped
+	total, failing, stopped int
 }
 
 // A loopList is the page of loops.
@@ -44,29 +42,23 @@ type loopList struct {
 	Figures []figure
 	Rows    []loopRow
 	Total   int
+	Listed  int // fewer than Total where not all are kept
 }
 
-// showLoops puts those that fail first.
-func showLoops(r *http.Request, rows []loopRow) any {
-	l := loopList{Total: len(rows)}
-	stopped := 0
+func showLoops(r *http.Request, all loopBook) any {
+	l := loopList{Total: all.total, Listed: len(all.rows)}
 	show := r.URL.Query().Get("show")
-	for _, row := range rows {
-		count(&stopped, row.Stopped != "")
+	for _, row := range all.rows {
 		if show != "failed" && show != "stopped" || show == "failed" && row.Failed() ||
 			show == "stopped" && row.Stopped != "" {
 			l.Rows = append(l.Rows, row)
 		}
 	}
 	l.Figures = []figure{
-		figureOf(r, "All", "", len(rows), ""),
-		figureOf(r, "Failing", "failed", failed(rows), "bad"),
-		figureOf(r, "Stopped", "stopped", stopped, "late"),
+		figureOf(r, "All", "", all.total, ""),
+		figureOf(r, "Failing", "failed", all.failing, "bad"),
+		figureOf(r, "Stopped", "stopped", all.stopped, "late"),
 	}
-	slices.SortStableFunc(l.Rows, func(a, b loopRow) int {
-		return cmp.Or(-cmp.Compare(boolean(a.Failed()), boolean(b.Failed())),
-			-cmp.Compare(a.Failures, b.Failures))
-	})
 	return l
 }
 
@@ -88,20 +80,20 @@ func roundTitle(r singleton.PastRun) string {
 	return text
 }
 
-func (s *Server) readLoops(ctx context.Context) ([]loopRow, error) {
+func (s *Server) readLoops(ctx context.Context) (found loopBook, err error) {
 	if s.cfg.Client == nil {
-		return nil, errNoClient
+		return found, errNoClient
 	}
 	store, err := singleton.NewStore(s.cfg.Client.Database(s.cfg.Database))
 	if err != nil {
-		return nil, err
+		return found, err
 	}
 	all, err := singleton.List(ctx, store)
 	if err != nil {
-		return nil, err
+		return found, err
 	}
-	var rows []loopRow
-	for _, status := range all[:min(len(all), maxLoops)] {
+	rows := make([]loopRow, 0, len(all))
+	for _, status := range all {
 		row := loopRow{Status: status}
 		switch {
 		case status.Settings.Stopped:
@@ -112,7 +104,15 @@ func (s *Server) readLoops(ctx context.Context) ([]loopRow, error) {
 		if bad := errors.Join(status.Err, status.SettingsErr); bad != nil {
 			row.Malformed = s.problem(bad)
 		}
+		count(&found.failing, row.Failed())
+		count(&found.stopped, row.Stopped != "")
 		rows = append(rows, row)
 	}
-	return rows, nil
+	slices.SortStableFunc(rows, func(a, b loopRow) int {
+		return cmp.Or(-cmp.Compare(boolean(a.Failed()), boolean(b.Failed())),
+			-cmp.Compare(a.Failures, b.Failures),
+			-cmp.Compare(boolean(a.Stopped != ""), boolean(b.Stopped != "")))
+	})
+	found.total, found.rows = len(rows), slices.Clone(rows[:min(len(rows), maxLoops)])
+	return found, nil
 }

@@ -36,7 +36,7 @@ const (
 )
 
 // errNoClient says why a page has nothing to show.
-var errNoClient = errors.New("this store has none: it is no MongoDB")
+var errNoClient = errors.New("this store is no MongoDB")
 
 // electionLabel marks those who stand in elections.
 const electionLabel = "election"
@@ -73,57 +73,63 @@ type queueRow struct {
 	due     string // of its Config
 }
 
-// readQueues counts the rows of every queue whose workers have left a lock:
+// A queueBook is the queues of a server: so many, and the rows of the first ones.
+type queueBook struct {
+	Rows  []queueRow
+	Total int
+}
+
+// readQueues counts the rows of the first queues whose workers have left a lock:
 // claim:DATABASE.COLLECTION:QUEUE:SLOT.
-func (s *Server) readQueues(ctx context.Context) ([]queueRow, error) {
+func (s *Server) readQueues(ctx context.Context) (found queueBook, err error) {
 	if s.cfg.Client == nil {
-		return nil, errNoClient
+		return found, errNoClient
 	}
 	now, _ := s.poller.now()
 	if now.at.IsZero() || now.problem != "" {
-		return nil, errors.New("the locks of the workers could not be read")
+		return found, errors.New("the locks of the workers could not be read")
 	}
-	var rows []queueRow
+	var rows []*queueRow
+	known := map[[2]string]*queueRow{}
 	for _, k := range now.value.locks {
 		parts := strings.Split(k.Name, ":")
 		if len(parts) < 4 || parts[0] != "claim" {
 			continue
 		}
-		namespace, queue := parts[1], strings.Join(parts[2:len(parts)-1], ":")
-		at := slices.IndexFunc(rows,
-			func(q queueRow) bool { return q.Namespace == namespace && q.Queue == queue })
-		if at < 0 {
-			if len(rows) == maxQueues {
-				break
-			}
-			at = len(rows)
-			rows = append(rows, queueRow{Namespace: namespace, Queue: queue})
+		key := [2]string{parts[1], strings.Join(parts[2:len(parts)-1], ":")}
+		row := known[key]
+		if row == nil {
+			row = &queueRow{Namespace: key[0], Queue: key[1]}
+			known[key] = row
+			rows = append(rows, row)
 		}
-		rows[at].due = cmp.Or(rows[at].due, claim.ConfigOf(k.Holders[0].Why).Due)
+		row.due = cmp.Or(row.due, claim.ConfigOf(k.Holders[0].Why).Due)
 		if last := parts[len(parts)-1]; k.Held() && last != "rescue" && last != "refused" {
-			rows[at].Workers++
+			row.Workers++
 		}
 	}
-	for i := range rows {
-		database, collection, ok := strings.Cut(rows[i].Namespace, ".")
-		if !ok {
-			continue
+	found.Total = len(rows)
+	for _, row := range rows[:min(len(rows), maxQueues)] {
+		database, collection, ok := strings.Cut(row.Namespace, ".")
+		if ok {
+			row.Counts, err = claim.Count(ctx, s.cfg.Client.Database(database).Collection(collection),
+				claim.Config{Due: row.due})
+		} else {
+			err = errors.New("the lock names no DATABASE.COLLECTION")
 		}
-		var err error
-		rows[i].Counts, err = claim.Count(ctx, s.cfg.Client.Database(database).Collection(collection),
-			claim.Config{Due: rows[i].due})
 		if err != nil {
-			rows[i].Problem = s.problem(err)
+			row.Problem = s.problem(err)
 		}
+		found.Rows = append(found.Rows, *row)
 	}
-	return rows, nil
+	return found, nil
 }
 
 // showQueues puts queues with dead rows first.
-func showQueues(_ *http.Request, rows []queueRow) any {
-	rows = slices.Clone(rows)
-	slices.SortStableFunc(rows, func(a, b queueRow) int { return cmp.Compare(b.Dead, a.Dead) })
-	return rows
+func showQueues(_ *http.Request, all queueBook) any {
+	all.Rows = slices.Clone(all.Rows)
+	slices.SortStableFunc(all.Rows, func(a, b queueRow) int { return cmp.Compare(b.Dead, a.Dead) })
+	return all
 }
 
 // A Member is one server, and its clock beside this machine's.
@@ -172,6 +178,17 @@ type hello struct {
 	Message   string    `bson:"msg"`
 }
 
+// hello asks the server that answers to writes.
+func (s *Server) hello(ctx context.Context) (h hello, err error) {
+	// hello is of 4.4.2
+	err = s.cfg.Client.Database("admin").RunCommand(ctx, bson.D{{Key: "isMaster", Value: 1}},
+		options.RunCmd().SetReadPreference(readpref.Primary())).Decode(&h)
+	if err == nil && h.LocalTime.IsZero() {
+		err = errors.New("the server does not tell its clock")
+	}
+	return h, err
+}
+
 // readMembers asks each member for its clock, or the server that answers to writes.
 func (s *Server) readMembers(ctx context.Context) ([]Member, error) {
 	if s.cfg.Client == nil {
@@ -183,10 +200,7 @@ func (s *Server) readMembers(ctx context.Context) ([]Member, error) {
 		}
 	}
 	sent := s.clock.Now()
-	var h hello
-	// hello is of 4.4.2
-	err := s.cfg.Client.Database("admin").RunCommand(ctx, bson.D{{Key: "isMaster", Value: 1}},
-		options.RunCmd().SetReadPreference(readpref.Primary())).Decode(&h)
+	h, err := s.hello(ctx)
 	if err != nil {
 		return nil, err
 	}

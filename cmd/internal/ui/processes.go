@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"time"
@@ -49,8 +50,16 @@ type processList struct {
 	Query   string
 	Figures []figure
 	Rows    []*process
-	Total   int
-	Problem string // why those that hold nothing are not shown
+	Total   int    // of those that were asked for; -1: not known
+	Note    string // what is not shown, and why
+	Empty   string // said where there is no row
+}
+
+// A census is the newest pings.
+type census struct {
+	pings []catalog.Ping
+	more  bool
+	now   time.Time // the server's clock
 }
 
 func (s *Server) showProcesses(r *http.Request, now *listing) any {
@@ -75,8 +84,8 @@ func (s *Server) showProcesses(r *http.Request, now *listing) any {
 			*in = append(*in, i)
 		}
 	})
-	s.addPings(r, now, known, &l)
-	l.figures(r)
+	whole := s.addPings(r, known, &l)
+	l.figures(r, whole)
 	show := r.URL.Query().Get("show")
 	l.Rows = slices.DeleteFunc(l.Rows, func(p *process) bool {
 		return !contains(p.Process, query) || show == "dead" && p.rank() != 0 || show == "gone" &&
@@ -85,66 +94,88 @@ func (s *Server) showProcesses(r *http.Request, now *listing) any {
 	slices.SortStableFunc(l.Rows, func(a, b *process) int {
 		return cmp.Or(cmp.Compare(a.rank(), b.rank()), cmp.Compare(b.PingAge, a.PingAge))
 	})
-	l.Total = len(l.Rows)
-	l.Rows = l.Rows[:min(len(l.Rows), maxProcesses)]
+	l.Total, l.Empty = len(l.Rows), "No process is like that."
+	if !whole && show != "dead" {
+		l.Total, l.Empty = -1, "No process that is known is like that."
+	}
+	if query == "" && show == "" {
+		l.Empty = "No process holds or waits."
+	}
+	if len(l.Rows) > maxProcesses {
+		l.Rows = l.Rows[:maxProcesses]
+		l.Note = fmt.Sprintf("The first %d are shown. %s", maxProcesses, l.Note)
+	}
 	return l
 }
 
-// figures count who is there.
-func (l *processList) figures(r *http.Request) {
+// figures count who is there, as far as it is known: the dead that hold locks are of the listing.
+func (l *processList) figures(r *http.Request, whole bool) {
 	var ranks [4]int
 	for _, p := range l.Rows {
 		ranks[p.rank()]++
 	}
+	all, gone := len(l.Rows), ranks[3]
+	if !whole {
+		all, gone = -1, -1
+	}
 	l.Figures = []figure{
-		figureOf(r, "All", "", len(l.Rows), ""),
+		figureOf(r, "All", "", all, ""),
 		figureOf(r, "Dead with locks", "dead", ranks[0], "bad"),
-		figureOf(r, "Dead with none", "gone", ranks[3], ""),
+		figureOf(r, "Dead with none", "gone", gone, ""),
 	}
 }
 
-// addPings adds those who ping and neither hold nor wait, and the clocks of all.
-func (s *Server) addPings(r *http.Request, now *listing, known map[string]*process,
-	l *processList) {
-	if s.cfg.Client == nil {
-		return
+// addPings adds those who ping and neither hold nor wait, and the clocks of all. It reports whether
+// these are all.
+func (s *Server) addPings(r *http.Request, known map[string]*process, l *processList) bool {
+	read := s.pings.get(r.Context())
+	if read.problem != "" {
+		l.Note = "Those that hold nothing are not shown: " + read.problem
+		return false
 	}
-	pings := s.pings.get(r.Context())
-	if l.Problem = pings.problem; l.Problem != "" {
-		return
-	}
-	for _, ping := range pings.value {
+	for _, ping := range read.value.pings {
 		p := known[ping.Process]
 		if p == nil {
 			p = &process{LockInfo: distlock.LockInfo{Process: ping.Process, Place: 1, HasPing: true,
-				PingAge: -1, PingEvery: ping.Interval, Takeover: ping.Takeover,
+				PingAge:   max(0, read.value.now.Sub(ping.At)),
+				PingEvery: ping.Interval, Takeover: ping.Takeover,
 				Condemned: ping.Condemned != nil, Foreign: !ping.HasSeq && ping.Condemned == nil}}
-			if !now.now.IsZero() {
-				p.PingAge = max(0, now.now.Sub(ping.At))
-			}
 			l.Rows = append(l.Rows, p)
 		}
 		if !ping.Local.IsZero() {
 			p.Clock = ping.Local.Sub(ping.At).Round(time.Millisecond).String()
 		}
 	}
+	if read.value.more {
+		l.Note = fmt.Sprintf("More than %d ping: of those that hold nothing only the newest are "+
+			"shown, and the dead may be missing.", maxProcesses)
+	}
+	return !read.value.more
 }
 
-// readPings reads the newest pings.
-func (s *Server) readPings(ctx context.Context) ([]catalog.Ping, error) {
+// readPings reads the newest pings, and the server's clock.
+func (s *Server) readPings(ctx context.Context) (found census, err error) {
+	if s.cfg.Client == nil {
+		return found, errNoClient
+	}
+	h, err := s.hello(ctx)
+	if err != nil {
+		return found, err
+	}
+	found.now = h.LocalTime
 	cursor, err := s.cfg.Client.Database(s.cfg.Database,
 		options.Database().SetReadPreference(readpref.Primary())).
 		Collection(catalog.PingsCollection).
 		Find(ctx, bson.D{},
-			options.Find().SetSort(bson.D{{Key: "ping", Value: -1}}).SetLimit(maxProcesses))
+			options.Find().SetSort(bson.D{{Key: "ping", Value: -1}}).SetLimit(maxProcesses+1))
 	if err != nil {
-		return nil, err
+		return found, err
 	}
-	var all []catalog.Ping
-	for cursor.Next(ctx) {
-		if ping, bad := catalog.ParsePing(cursor.Current); bad == nil {
-			all = append(all, ping)
+	for n := 1; cursor.Next(ctx); n++ {
+		found.more = n > maxProcesses
+		if ping, bad := catalog.ParsePing(cursor.Current); bad == nil && !found.more {
+			found.pings = append(found.pings, ping)
 		}
 	}
-	return all, errors.Join(cursor.Err(), cursor.Close(ctx))
+	return found, errors.Join(cursor.Err(), cursor.Close(ctx))
 }

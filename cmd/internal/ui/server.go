@@ -14,7 +14,6 @@ import (
 	"github.com/rs/zerolog"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	"mongodlm/catalog"
 	"mongodlm/distlock"
 	"mongodlm/distlock/history"
 	"mongodlm/internal/clock"
@@ -67,10 +66,10 @@ type Server struct {
 	cfg     Config
 	clock   clock.Clock
 	poller  *poller
-	loops   cell[[]loopRow]
-	queues  cell[[]queueRow]
+	loops   cell[loopBook]
+	queues  cell[queueBook]
 	members cell[[]Member]
-	pings   cell[[]catalog.Ping]
+	pings   cell[census]
 	void    cell[string]
 	pasts   pasts
 	palette palette
@@ -102,10 +101,10 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	s.poller = newPoller(ctx, cfg.Interval, func(ctx context.Context) (*listing, error) {
 		return s.read(ctx)
 	}, s.problem)
-	s.loops = cell[[]loopRow]{clock: s.clock, keep: keepLoops, read: s.readLoops, word: s.problem}
-	s.queues = cell[[]queueRow]{clock: s.clock, keep: keepQueues, read: s.readQueues, word: s.problem}
+	s.loops = cell[loopBook]{clock: s.clock, keep: keepLoops, read: s.readLoops, word: s.problem}
+	s.queues = cell[queueBook]{clock: s.clock, keep: keepQueues, read: s.readQueues, word: s.problem}
 	s.members = cell[[]Member]{clock: s.clock, keep: keepMembers, read: s.readMembers, word: s.problem}
-	s.pings = cell[[]catalog.Ping]{clock: s.clock, keep: keepPings, read: s.readPings, word: s.problem}
+	s.pings = cell[census]{clock: s.clock, keep: keepPings, read: s.readPings, word: s.problem}
 	s.void = cell[string]{clock: s.clock, keep: keepVoid, read: cfg.Void, word: s.problem}
 	all, err := templates.Clone()
 	if err != nil {

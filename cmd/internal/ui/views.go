@@ -87,9 +87,9 @@ func init() { // views and pages refer to each other
 		{"/processes", "Processes", "processes", "3", ofLocks((*Server).showProcesses)},
 		{"/elections", "Elections", "elections", "4", ofLocks((*Server).showElections)},
 		{"/loops", "Loops", "loops", "5",
-			ofCell(func(s *Server) *cell[[]loopRow] { return &s.loops }, showLoops)},
+			ofCell(func(s *Server) *cell[loopBook] { return &s.loops }, showLoops)},
 		{"/queues", "Queues", "queues", "6",
-			ofCell(func(s *Server) *cell[[]queueRow] { return &s.queues }, showQueues)},
+			ofCell(func(s *Server) *cell[queueBook] { return &s.queues }, showQueues)},
 		{"/server", "Server", "server", "7", (*Server).showServer},
 		{"/lock", "Lock", "lock", "", ofLocks((*Server).showLock)},
 	}
@@ -175,17 +175,22 @@ func processHref(id string) string { return "/processes?q=" + url.QueryEscape(id
 // A figure is a number that leads to what it counts.
 type figure struct {
 	Word, Href string
-	N          int
+	N          string
 	Class      string // "bad" or "late" where it is trouble
 	On         bool
 }
 
-// figureOf counts something; class is what it is when there is any.
+// figureOf counts something; class is what it is when there is any. A number below 0 is not known.
 func figureOf(r *http.Request, word, show string, n int, class string) figure {
-	if n == 0 {
+	if n <= 0 {
 		class = ""
 	}
-	return figure{word, with(r, "show", show, "page", ""), n, class, r.URL.Query().Get("show") == show}
+	text := "-"
+	if n >= 0 {
+		text = strconv.Itoa(n)
+	}
+	return figure{word, with(r, "show", show, "page", ""), text, class,
+		r.URL.Query().Get("show") == show}
 }
 
 func count(n *int, yes bool) {

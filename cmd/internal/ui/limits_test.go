@@ -1,0 +1,88 @@
+package ui_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/cmd/internal/ui"
+	"mongodlm/internal/test/assert"
+	"mongodlm/internal/test/bsontest"
+	"mongodlm/singleton"
+)
+
+// ping is that of a process which was heard of so long ago.
+func ping(id string, ago time.Duration) bson.D {
+	return bsontest.D("_id", id, "ping", bson.NewDateTimeFromTime(time.Now().Add(-ago)),
+		"seq", int64(1), "takeoverMS", takeoverTime.Milliseconds(), "pingMS", pingTime.Milliseconds())
+}
+
+// It tries to break: the dead that hold nothing are counted by the server's clock, also where no
+// lock tells it; without their pings, and of more than are read, there is no figure and no "none".
+func TestPage_Processes_CountsOnlyWhatIsKnown(t *testing.T) {
+	t.Parallel()
+	client := served(t)
+	pings := client.Database("test").Collection(catalog.PingsCollection)
+	page := func() string {
+		w := newWorld(t, func(c *ui.Config) { c.Client = client })
+		return main(w.get("/processes"))
+	}
+	insert := func(n int, host string, ago time.Duration) {
+		t.Helper()
+		var all []bson.D
+		for i := range n {
+			all = append(all, ping(fmt.Sprint(host, ":1:1:", i), ago))
+		}
+		assert.Value(pings.InsertMany(t.Context(), all))(t)
+	}
+	insert(3, "dead", 2*time.Hour)
+	want(t, page(), "Processes <span class=\"count\">3<", "All</span><strong>3<",
+		"Dead with none</span><strong>3<")
+	insert(497, "alive", 0)
+	want(t, page(), "All</span><strong>500<", "Dead with none</span><strong>3<")
+	insert(1, "another", 0)
+	unknown := []string{"<h1>Processes</h1>", "All</span><strong>-<", "Dead with locks</span><strong>0<",
+		"Dead with none</span><strong>-<"}
+	want(t, page(), append(unknown, "More than 500 ping")...)
+	assert.Must(t, client.Disconnect(context.Background()))
+	want(t, page(), append(unknown, "Those that hold nothing are not shown: ")...)
+	for _, of := range []string{"?show=gone", "?q=x"} {
+		w := newWorld(t, nil)
+		gone := main(w.get("/processes" + of))
+		want(t, gone, append(unknown, "this store is no MongoDB")...)
+		lack(t, gone, "No process is like that", "No process holds")
+	}
+}
+
+// It tries to break: of more loops and queues than are shown all are counted, the failing one comes
+// first, and a lock that only looks like one of a queue has no figures.
+func TestPage_MoreLoopsAndQueuesThanAreShown_AllAreCounted(t *testing.T) {
+	t.Parallel()
+	client := served(t)
+	var loops []bson.D
+	for i := range 502 {
+		loops = append(loops, bsontest.D("_id", fmt.Sprintf("loop-%03d", i), "kind", "loop",
+			"state", "done", "fence", int64(1), "rev", int64(1), "failures", int64(i/501),
+			"seen", bson.NewDateTimeFromTime(time.Now())))
+	}
+	records := client.Database("test").Collection(singleton.RecordsCollection)
+	assert.Value(records.InsertMany(t.Context(), loops))(t)
+	w := newWorld(t, func(c *ui.Config) { c.Client = client })
+	m := w.process()
+	w.hold(m, "claim:odd:x:1")
+	for i := range 26 {
+		w.hold(m, fmt.Sprintf("claim:test.rows:%02d:1", i))
+	}
+	want(t, w.get("/"), "Failing loops</span><strong>1<")
+	page := main(w.get("/loops"))
+	want(t, page, "schedules <span class=\"count\">502<", "All</span><strong>502<",
+		"Failing</span><strong>1<", "loop-501", "The first 500 are listed")
+	lack(t, main(w.get("/loops?show=stopped")), "No loop or schedule is like that")
+	page = main(w.get("/queues"))
+	want(t, page, "queues <span class=\"count\">27<", "The first 20 by name are counted",
+		"the lock names no DATABASE.COLLECTION")
+}
