@@ -102,7 +102,7 @@ func (c *Catalog) readTimed(ctx context.Context, o operation, committed bool) (
 		if r.err == nil {
 			s, r.err = c.Hello(ctx)
 		}
-		return nil, s.Time, r.err
+		return nil, c.seedTime(s), r.err
 	}
 	raw, _ = r.row().Lookup("lock").DocumentOK()
 	ms, _ := r.row().Lookup("now").DateTimeOK()

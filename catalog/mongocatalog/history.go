@@ -108,14 +108,17 @@ func (c *Catalog) PruneHistory(ctx context.Context, before time.Time, most int) 
 	}
 	o := onHistory("find the oldest of the history", "find")
 	var first bson.Raw // of those that stay because of the number
-	err = c.find(ctx, o, c.history, since(time.UnixMilli(0)), options.Find().SetSort(oldest).
+	dated := append(since(time.UnixMilli(0)),
+		bson.E{Key: "at.0", Value: bson.D{{Key: "$exists", Value: false}}}) // no array of dates
+	err = c.find(ctx, o, c.history, dated, options.Find().SetSort(oldest).
 		SetSkip(max(0, there-int64(most))).SetLimit(1).SetProjection(only("at")),
 		func(raw bson.Raw) { first = slices.Clone(raw) })
 	if err != nil || first == nil {
 		return 0, err
 	}
 	at, id := first.Lookup("at"), first.Lookup("_id")
-	if there <= int64(most) && !at.Time().Before(before) {
+	ms, ok := at.DateTimeOK()
+	if !ok || there <= int64(most) && !time.UnixMilli(ms).Before(before) {
 		return 0, nil
 	}
 	o = onHistory("prune the history", "remove")

@@ -3,6 +3,7 @@ package mongocatalog
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -152,13 +153,19 @@ func standsIn(l catalog.Lock, ts bson.ObjectID) bool {
 
 // raised raises the fence of a lock that r has just got, if that was counted up from nothing, so
 // that the successor of a document that somebody deletes has a larger one. doc is the document as r
-// left it.
+// left it. Whoever is not told the fence may hold the lock all the same: then the outcome is
+// unknown.
 func (c *Catalog) raised(
 	ctx context.Context, o operation, r catalog.Request, doc bson.Raw, l catalog.Lock,
-) (catalog.Lock, error) {
+) (_ catalog.Lock, err error) {
 	if _, holds := l.HeldBy(r.TS); !holds || l.Fence >= transition.Seeded {
 		return l, nil
 	}
+	defer func() {
+		if err != nil && !errors.Is(err, catalog.ErrUnknownOutcome) {
+			err = fmt.Errorf("%w: %w", catalog.ErrUnknownOutcome, err)
+		}
+	}()
 	raise := transition.SeedFence{Session: r.Session, AtLeast: l.When.UnixMilli()}
 	change, err := raise.Next(l, l.When)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -76,6 +77,53 @@ func TestCatalog_Enter_AlwaysRefused_GivesUp(t *testing.T) {
 		t.Errorf("want the end of the caller, got %v", err)
 	}
 	assert.Equal(t, readings.Load(), 3, "it ended at reading %d, want %d")
+}
+
+// Behind a mongos, which tells its own clock, a document that somebody deleted while a process stood
+// in its line comes back with a fence of the clock of the pings, and never with the first one.
+func TestCatalog_Enter_BehindAMongos_DocumentGone_FenceOfTheClock(t *testing.T) {
+	t.Parallel()
+	const router, shard = 5, 1_800_000_000_000 // what the fake server says to hello, and a ping
+	s := serve(t, func(command bson.Raw) bson.D {
+		switch {
+		case command.Lookup("aggregate").Type != 0:
+			return page()
+		case command.Lookup("findAndModify").StringValue() == catalog.PingsCollection:
+			return found(bson.D{e("_id", request().Process), e("ping", bson.DateTime(shard))})(nil)
+		}
+		return found(command.Lookup("update").Document())(nil)
+	})
+	s.hello = bson.D{e("msg", "isdbgrid")}
+	c := store(t, s, 0)
+	r := request()
+	r.Since = time.UnixMilli(1000)
+	for _, from := range []int64{router, shard} {
+		assert.Value(on(c).Enter(t.Context(), r, catalog.Queue))(t)
+		sent := s.sent()
+		update := sent[len(sent)-1].Lookup("update", "$set").Document()
+		fence, when := update.Lookup("fence").Int64(), update.Lookup("when").DateTime()
+		if fence < from || fence > from+time.Hour.Milliseconds() || when != fence {
+			t.Errorf("fence %d, when %d; want the time %d", fence, when, from)
+		}
+		assert.Value(c.Ping(t.Context(), catalog.Heartbeat{Process: r.Process}))(t)
+	}
+}
+
+// The fence of a document that others made is raised by a second command. If that fails, the lock is
+// held all the same.
+func TestCatalog_Enter_FenceNotRaised_IsUnknown(t *testing.T) {
+	t.Parallel()
+	var commands atomic.Int32
+	s := serve(t, func(command bson.Raw) bson.D {
+		if commands.Add(1) == 1 {
+			return found(held())(command)
+		}
+		return failure(10107, "not primary")(command)
+	})
+	_, err := on(store(t, s, 0)).Enter(t.Context(), request(), catalog.Try)
+	if !errors.Is(err, catalog.ErrUnknownOutcome) || commands.Load() != 2 {
+		t.Errorf("%d commands, %v", commands.Load(), err)
+	}
 }
 
 func TestCatalog_Enter_ForeignUniqueIndex_NamesIt(t *testing.T) { // F22

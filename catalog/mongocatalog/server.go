@@ -78,6 +78,21 @@ func (c *Catalog) ListingTime() time.Time {
 	return c.router.at()
 }
 
+// seedTime returns the clock from which the fences of a lock without a document start: the server's,
+// as s brings it. A mongos does not tell that of the documents. Behind it the latest ping may be
+// older than a document that was deleted a moment ago, and the clock of the mongos may be slow: the
+// later of the two counts.
+func (c *Catalog) seedTime(s catalog.Server) time.Time {
+	if s.Kind != catalog.Mongos {
+		return s.Time
+	}
+	pinged, now := c.pingTime.at(), c.router.at()
+	if pinged.After(now) {
+		return pinged
+	}
+	return now
+}
+
 // sayHello sends hello, or isMaster to a server that does not know it: MongoDB before 4.4.2.
 func (c *Catalog) sayHello(ctx context.Context, o operation) (bson.Raw, error) {
 	if !c.oldHello.Load() {

@@ -298,10 +298,7 @@ func (c *Catalog) fencing(ctx context.Context, o operation, l catalog.Lock) (tim
 	if err != nil {
 		return time.Time{}, o.wrap(err)
 	}
-	if s.Time.IsZero() {
-		return c.pingTime.at(), nil
-	}
-	return s.Time, nil
+	return c.seedTime(s), nil
 }
 
 // passage is the write of a session that holds the lock for its transaction only.

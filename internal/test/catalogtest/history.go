@@ -123,6 +123,13 @@ var historyCases = []testCase{
 		b.wantHistory(catalog.HistoryQuery{}, entries[5], entries[4], same)
 		b.prune(0, 3, 0)
 	}},
+	{"Prune_OldestIsAnArrayOfDates_Stays", func(b *bench) {
+		assert.Must(b, b.Insert(b.ctx, catalog.HistoryCollection, bson.D{
+			field("_id", "odd"), field("at", bson.A{noon}),
+		}))
+		b.append(happened("a", 1))
+		b.prune(-1, 100, 0)
+	}},
 	{"Append_MoreThanOneCommandTakes", func(b *bench) {
 		var entries []catalog.HistoryEntry
 		for n := range 1001 {

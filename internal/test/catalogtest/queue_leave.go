@@ -458,8 +458,9 @@ var passoverCases = []testCase{
 	{"Enter_WhoStoodBefore_FreeLock_HasIt", func(b *bench) {
 		r := request("balancer", alice)
 		r.Since = time.UnixMilli(1_000_000_000_000).UTC()
-		if l, err := On(b.Catalog).Enter(b.ctx, r, catalog.Queue); err != nil || l.TS != r.TS {
-			b.Errorf("%+v, %v", l, err)
+		l, err := On(b.Catalog).Enter(b.ctx, r, catalog.Queue)
+		if err != nil || l.TS != r.TS || !b.nearMillis(l.Fence) || !b.nearMillis(l.When.UnixMilli()) {
+			b.Errorf("%+v, %v: want a fence from the clock, although there was no document", l, err)
 		}
 	}},
 }
