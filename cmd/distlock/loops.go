@@ -46,13 +46,13 @@ type roundList struct {
 	Runs     []roundRow `json:"runs"`
 }
 
-// A roundRow is one round. Its texts are as stored, its times are by the server's clock and null
-// when there is none.
+// A roundRow is one round. Its texts are as stored, its times are by the server's clock; those that
+// there are none of are null, as is how long a round took that has not ended.
 type roundRow struct {
 	State   string     `json:"state"`
 	Begun   *time.Time `json:"begun"`
 	Ended   *time.Time `json:"ended"`
-	TookMS  float64    `json:"tookMS"`
+	TookMS  *float64   `json:"tookMS"`
 	Slot    *time.Time `json:"slot"`
 	Attempt int64      `json:"attempt"`
 	Fence   int64      `json:"fence"`
@@ -80,9 +80,12 @@ func (v *loops) rounds(ctx context.Context, st *store) (roundList, error) {
 	}
 	found.Kind = string(all[i].Kind)
 	for _, r := range slices.Backward(all[i].Runs) {
-		found.Runs = append(found.Runs, roundRow{string(r.State), moment(r.Begun), moment(r.Ended),
-			float64(r.Took) / float64(time.Millisecond), moment(r.Slot), r.Attempt, r.Fence, r.Process,
-			r.Error})
+		row := roundRow{string(r.State), moment(r.Begun), moment(r.Ended), nil, moment(r.Slot), r.Attempt,
+			r.Fence, r.Process, r.Error}
+		if row.Ended != nil {
+			row.TookMS = new(float64(r.Took) / float64(time.Millisecond))
+		}
+		found.Runs = append(found.Runs, row)
 	}
 	return found, nil
 }
@@ -100,8 +103,8 @@ func (d roundList) print(w io.Writer, how layout) {
 	}}
 	for _, r := range d.Runs {
 		took := "-"
-		if r.Ended != nil {
-			took = time.Duration(r.TookMS * float64(time.Millisecond)).Round(time.Millisecond).String()
+		if r.TookMS != nil {
+			took = time.Duration(*r.TookMS * float64(time.Millisecond)).Round(time.Millisecond).String()
 		}
 		t.rows = append(t.rows,
 			[]string{stamp(r.Begun), took, shown(r.State, 20), stamp(r.Slot), fmt.Sprint(r.Attempt),

@@ -22,8 +22,9 @@ type member struct {
 	Host  string `json:"host"`
 	State string `json:"state"` // primary, secondary, arbiter, other; empty when it does not answer
 	// AheadMS is how far its clock is from this machine's, half the round trip allowed for.
-	AheadMS     int64  `json:"aheadMS"`
-	RoundTripMS int64  `json:"roundTripMS"`
+	// Both are null of one that could not be asked.
+	AheadMS     *int64 `json:"aheadMS"`
+	RoundTripMS *int64 `json:"roundTripMS"`
 	Problem     string `json:"problem"` // why it could not be asked
 }
 
@@ -32,7 +33,7 @@ func (m member) String() string {
 		return fmt.Sprintf("%s does not answer: %s", shown(m.Host, 100), shown(m.Problem, 200))
 	}
 	return fmt.Sprintf("%s, %s, clock %s, round trip %d ms", shown(m.Host, 100), m.State,
-		signed(time.Duration(m.AheadMS)*time.Millisecond), m.RoundTripMS)
+		signed(duration(m.AheadMS)), *m.RoundTripMS)
 }
 
 // memberLimit bounds the questions to one member.
@@ -118,7 +119,8 @@ func (c *connection) ask(ctx context.Context, m *member) error {
 			m.State = state
 		}
 	}
-	m.AheadMS, m.RoundTripMS = at.Sub(sent.Wall.Add(trip/2)).Milliseconds(), trip.Milliseconds()
+	m.AheadMS = new(at.Sub(sent.Wall.Add(trip / 2)).Milliseconds())
+	m.RoundTripMS = milliseconds(trip)
 	return nil
 }
 
@@ -140,10 +142,10 @@ func (r *report) judgeMembers() {
 		case m.State == "arbiter":
 			continue
 		}
-		if first == nil || m.AheadMS < first.AheadMS {
+		if first == nil || *m.AheadMS < *first.AheadMS {
 			first = m
 		}
-		if last == nil || m.AheadMS > last.AheadMS {
+		if last == nil || *m.AheadMS > *last.AheadMS {
 			last = m
 		}
 	}
@@ -156,8 +158,8 @@ func (r *report) judgeMembers() {
 	if first == nil {
 		return
 	}
-	apart := time.Duration(last.AheadMS-first.AheadMS) * time.Millisecond
-	slack := time.Duration(last.RoundTripMS+first.RoundTripMS) * time.Millisecond / 2
+	apart := duration(last.AheadMS) - duration(first.AheadMS)
+	slack := (duration(last.RoundTripMS) + duration(first.RoundTripMS)) / 2
 	if apart-slack > allowed {
 		r.warn("the clocks of %s and %s differ by %v: an election between them would set the server's "+
 			"clock that far, and a dead holder is watched anew; run NTP on both", shown(last.Host, 100),

@@ -386,9 +386,9 @@ func (b *base) all() string {
 func TestReport_JudgeMembers(t *testing.T) {
 	t.Parallel()
 	ok := func(host string, ahead int64) member {
-		return member{Host: host, State: "secondary", AheadMS: ahead}
+		return member{Host: host, State: "secondary", AheadMS: &ahead}
 	}
-	arbiter := member{Host: "d", State: "arbiter", AheadMS: 1 << 40}
+	arbiter := member{Host: "d", State: "arbiter", AheadMS: new(int64(1 << 40))}
 	for name, c := range map[string]struct {
 		members []member
 		says    string // empty: nothing
@@ -408,5 +408,9 @@ func TestReport_JudgeMembers(t *testing.T) {
 			!strings.Contains(got, c.says) {
 			t.Errorf("%s: want %q, got %q", name, c.says, got)
 		}
+	}
+	text := assert.Value(json.Marshal(member{Host: "b", Problem: "refused"}))(t)
+	if !strings.Contains(string(text), `"aheadMS":null,"roundTripMS":null`) {
+		t.Errorf("a clock that was not asked: %s", text)
 	}
 }

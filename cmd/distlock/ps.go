@@ -50,8 +50,8 @@ type processRow struct {
 	// that ping; null when unknown.
 	PingAgeMS  *int64   `json:"pingAgeMS"`
 	AheadMS    *int64   `json:"clockAheadMS"`
-	TakeoverMS int64    `json:"takeoverMS"` // 0: not recorded
-	EveryMS    int64    `json:"pingEveryMS"`
+	TakeoverMS *int64   `json:"takeoverMS"` // null: not recorded
+	EveryMS    *int64   `json:"pingEveryMS"`
 	Holds      []string `json:"holds"` // names of locks
 	Waits      []string `json:"waits"`
 	Marks      []string `json:"marks"`
@@ -109,8 +109,8 @@ func parties(listed iter.Seq2[distlock.LockInfo, error], into map[string]*proces
 		if p == nil {
 			p = &processRow{
 				Process: one.Process, PingAgeMS: milliseconds(one.PingAge),
-				TakeoverMS: one.Takeover.Milliseconds(),
-				EveryMS:    one.PingEvery.Milliseconds(), Holds: []string{}, Waits: []string{},
+				TakeoverMS: milliseconds(cmp.Or(one.Takeover, -1)),
+				EveryMS:    milliseconds(cmp.Or(one.PingEvery, -1)), Holds: []string{}, Waits: []string{},
 				Marks: processMarks(one),
 			}
 			into[one.Process] = p
@@ -159,8 +159,8 @@ func (s *store) pings(ctx context.Context, into map[string]*processRow,
 				info.PingAge = max(0, now.Sub(ping.At))
 			}
 			p = &processRow{Process: ping.Process, PingAgeMS: milliseconds(info.PingAge), Marks: marks(info),
-				TakeoverMS: ping.Takeover.Milliseconds(), EveryMS: ping.Interval.Milliseconds(),
-				Holds: []string{}, Waits: []string{}}
+				TakeoverMS: milliseconds(cmp.Or(ping.Takeover, -1)),
+				EveryMS:    milliseconds(cmp.Or(ping.Interval, -1)), Holds: []string{}, Waits: []string{}}
 			into[ping.Process] = p
 		}
 		if !ping.Local.IsZero() {
@@ -192,15 +192,12 @@ func (c census) print(w io.Writer, how layout) {
 			{title: "WAITS FOR", idle: "-", least: 8},
 		}}
 		for _, p := range c.Processes {
-			of, clock := "-", "-"
-			if p.TakeoverMS > 0 {
-				of = age(time.Duration(p.TakeoverMS) * time.Millisecond)
-			}
+			clock := "-"
 			if p.AheadMS != nil {
 				clock = signed(time.Duration(*p.AheadMS) * time.Millisecond)
 			}
 			t.rows = append(t.rows, []string{
-				how.process(p.Process), age(duration(p.PingAgeMS)), of, clock,
+				how.process(p.Process), age(duration(p.PingAgeMS)), age(duration(p.TakeoverMS)), clock,
 				shown(strings.Join(p.Marks, ", "), 60), how.listed(p.Holds), how.listed(p.Waits),
 			})
 		}

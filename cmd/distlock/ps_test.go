@@ -43,7 +43,7 @@ func TestPs_EveryProcess_IsListedOnce(t *testing.T) {
 		t.Errorf("holds %q and waits for %q", alive.Holds, alive.Waits)
 	}
 	if idle.AheadMS == nil || *idle.AheadMS < 80_000 || *idle.AheadMS > 100_000 ||
-		idle.TakeoverMS != 60_000 {
+		duration(idle.TakeoverMS) != time.Minute || idle.EveryMS != nil || alive.TakeoverMS != nil {
 		t.Errorf("the idle one is %+v", idle)
 	}
 	if last := got.Processes[len(got.Processes)-1]; last.PingAgeMS != nil {

@@ -98,9 +98,8 @@ func (p *page) members(ctx context.Context, st *store) ([]ui.Member, error) {
 	all, err := p.askMembers(ctx, st)
 	shown := make([]ui.Member, len(all))
 	for i, m := range all {
-		shown[i] = ui.Member{Host: m.Host, Kind: m.State,
-			Ahead:     time.Duration(m.AheadMS) * time.Millisecond,
-			RoundTrip: time.Duration(m.RoundTripMS) * time.Millisecond, Problem: m.Problem}
+		shown[i] = ui.Member{Host: m.Host, Kind: m.State, Ahead: duration(m.AheadMS),
+			RoundTrip: duration(m.RoundTripMS), Problem: m.Problem}
 	}
 	return shown, err
 }
