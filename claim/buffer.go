@@ -77,6 +77,9 @@ func (b *buffer) put(got []*claimed, reserved int) {
 		b.alone = false
 		b.more.Broadcast()
 	}
+	if len(got) < reserved { // a feeder that found no room waits for what is left
+		signal(b.e.room)
+	}
 }
 
 // next waits for a row for a worker, which is busy then. Nil when none will come.

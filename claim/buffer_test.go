@@ -258,6 +258,55 @@ func TestRun_InFlightIsABatch_SlowRowStallsNobody(t *testing.T) {
 	})
 }
 
+// It tries to break: a worker stays idle while rows are ready, for as long as the handlers of the
+// others run: the feeder that looks for rows waits for the room of a claim that then brings nothing.
+func TestRun_AnotherFeederFindsNothing_IdleWorkerGetsTheNextRow(t *testing.T) {
+	for i := range 10 { // which feeder sends the second claim is not known
+		inBubbleSub(t, fmt.Sprint(i), func(t *testing.T, w *world) {
+			w.add(0, 2)
+			p := w.start(Config{Workers: 3})
+			p.gate.deaf = true
+			var sent atomic.Int32
+			p.gate.on(func(apply func() error) error {
+				if n := sent.Add(1); n > 1 { // another feeder has its turn
+					time.Sleep(time.Duration(min(n, 3)) * time.Second)
+				}
+				return apply()
+			}, "mark one")
+			p.run(t, func(ctx context.Context, row *Row[item]) error {
+				if row.Doc.ID < 2 {
+					<-ctx.Done()
+				}
+				return nil
+			})
+			time.Sleep(time.Minute)
+			w.add(2, 1)
+			w.settle(time.Minute, are(Counts{Claimed: 2, Done: 1}))
+		})
+	}
+}
+
+// It tries to break: Run found no room while a call of Claim had it, and sleeps for ever although
+// that call brought nothing.
+func TestRun_ClaimHadTheRoom_RunGoesOn(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(Config{})
+		p.gate.deaf = true
+		p.run(t, atOnce)
+		time.Sleep(10 * time.Second)
+		p.gate.on(func(apply func() error) error {
+			time.Sleep(3 * time.Second) // Run looks meanwhile
+			return apply()
+		}, "mark one")
+		if got := p.take(t, 1); len(got) > 0 {
+			t.Fatalf("%d rows", len(got))
+		}
+		p.gate.set(nil)
+		w.add(0, 1)
+		w.settle(time.Minute, allDone(1))
+	})
+}
+
 // It tries to break: a process claims rows that its own workers will not begin for long while
 // another one is idle.
 func TestRun_SlowRows_ProcessesShareThem(t *testing.T) {

@@ -169,7 +169,7 @@ var errAlone = errors.New("claim: the next row is one to be claimed alone")
 func (e *engine) claim(ctx context.Context, n int, as manner) (got []*claimed, err error) {
 	defer func() {
 		if len(got) < n {
-			e.unreserve(n - len(got))
+			e.vacate(n - len(got))
 		}
 	}()
 	s, err := e.session(ctx)
