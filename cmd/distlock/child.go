@@ -94,6 +94,9 @@ func (r *runner) under(ctx context.Context, guard *distlock.TryGuard, path strin
 			}
 		case <-renewal.C():
 			g.guardian.trust(guard.Deadline())
+			if s.in == os.Stdin { // the process is run's alone, and has no other children
+				bury(g.pgid, g.guardian.cmd.Process.Pid)
+			}
 			renewal.Reset(r.renewal())
 			continue
 		case <-unguarded:

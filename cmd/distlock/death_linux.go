@@ -3,7 +3,9 @@ package main
 import (
 	"os"
 	"runtime"
+	"slices"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,3 +23,17 @@ func dieWith(parent int) {
 // adoptOrphans makes what the command leaves behind a child of this process, which waits for it:
 // the init of a container may not, and what nobody waits for looks as if it were still at work.
 func adoptOrphans() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
+
+// bury waits for what was adopted and has ended. The children of the given numbers have others who
+// wait for them; as long as these have not, the rest is left to the next call.
+func bury(others ...int) {
+	for {
+		var info unix.Siginfo // in which the package gives the number no name
+		err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+		pid := int(*(*int32)(unsafe.Add(unsafe.Pointer(&info), 8+unsafe.Sizeof(uintptr(0)))))
+		if err != nil || pid == 0 || slices.Contains(others, pid) {
+			return
+		}
+		_, _ = syscall.Wait4(pid, nil, syscall.WNOHANG, nil)
+	}
+}

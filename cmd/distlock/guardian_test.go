@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -147,6 +148,24 @@ func TestRun_GuardianKilled_IsToldAndTheCommandDiesWithRun(t *testing.T) {
 		_, _ = fmt.Sscan(pid, &n)
 		return dead(n) || zombie(n)
 	})
+}
+
+// It tries to break: for as long as the command runs nothing is left as a zombie of run that ended
+// in its group or in another.
+func TestRun_Orphans_AreWaitedForWhileTheCommandRuns(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only on Linux run adopts orphans")
+	}
+	b := newBase(t)
+	p := process(t, nil, append(b.flags("run", "job", "--ping", "100ms"), "--", "sh", "-c",
+		`for i in 1 2 3; do (true & echo "ready $!"; setsid true & echo "ready $!"); done
+		exec sleep 120`)...)
+	for _, pid := range p.pids(6) {
+		n := assert.Value(strconv.Atoi(pid))(t)
+		eventually(t, "an orphan is waited for", func() bool { return dead(n) })
+	}
+	p.signal(syscall.SIGTERM)
+	p.wait().want(t, exitSignal+int(syscall.SIGTERM))
 }
 
 // A command that stops itself held its lock for ever.
