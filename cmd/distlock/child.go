@@ -252,7 +252,8 @@ func vanished(pgid int) bool { return errors.Is(syscall.Kill(-pgid, 0), syscall.
 
 // end ends what is left of the group: SIGTERM, and SIGKILL after grace. If the lock is or gets lost
 // meanwhile the SIGKILL comes no later than grace after the deadline, and at once when this
-// process itself was late to see it. It takes the terminal back.
+// process itself was late to see it. As long as the lock is trusted it waits, on Linux, until
+// nothing of the group works any more. It takes the terminal back.
 func (g *group) end(lost context.Context, grace time.Duration, guard *distlock.TryGuard) {
 	defer func() { g.tty.takeBack(g.pgid, g.status.Signaled()) }()
 	if g.gone() {
@@ -276,6 +277,11 @@ func (g *group) end(lost context.Context, grace time.Duration, guard *distlock.T
 		g.signal(syscall.SIGCONT) // who wants the terminal may stand still again before it obeys
 	}
 	<-g.ended // SIGKILL cannot be refused, and WaitDelay bounds the rest
+	// What SIGKILL ends may take its time, as long as a disk does not answer.
+	for g.killed && lost.Err() == nil && working(g.pgid) {
+		g.guardian.trust(guard.Deadline())
+		clock.Sleep(g.clock, groupPoll, nil)
+	}
 }
 
 // verdict says how it ended.

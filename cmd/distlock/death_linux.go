@@ -1,9 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 	"unsafe"
 
@@ -36,4 +40,16 @@ func bury(others ...int) {
 		}
 		_, _ = syscall.Wait4(pid, nil, syscall.WNOHANG, nil)
 	}
+}
+
+// working reports whether anything of a process group has not ended, as far as this process may
+// see it. What has ended may never be waited for, by a parent that has left the group.
+func working(pgid int) bool {
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	return slices.ContainsFunc(stats, func(path string) bool {
+		text, _ := os.ReadFile(path)                                          // it may have gone
+		of := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])) // proc_pid_stat(5) from 3
+		return len(of) > 17 && of[2] == strconv.Itoa(pgid) &&
+			(of[0] != "Z" || of[17] != "1") // of its threads the first may be the first to end
+	})
 }

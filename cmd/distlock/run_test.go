@@ -133,12 +133,17 @@ func TestRun_ServerGone_CommandEndsBeforeATakeover(t *testing.T) {
 
 func TestRun_CommandLeavesAProcess_ItIsEndedBeforeTheLockIsFree(t *testing.T) {
 	b := newBase(t)
-	r := b.run("--grace 100ms", "parent", "stubborn").want(t, 0, "left running")
-	pid := pidAfter(r.out, "parent of")
-	if pid == 0 {
-		t.Fatalf("no process in %q", r.out)
+	out, ended := start(t.Context(), t, b.under("--grace 1s", "parent", "stubborn")...)
+	left := 0
+	eventually(t, "a process is left", func() bool {
+		left = pidAfter(out.String(), "parent of")
+		return left > 0
+	})
+	next := b.run("--wait", "alive", fmt.Sprint(left)).want(t, 0)
+	if strings.Contains(next.out, "alive") {
+		t.Errorf("when the next holder began: %s", next.out)
 	}
-	eventually(t, "the process is dead", func() bool { return dead(pid) || zombie(pid) })
+	await(t, ended).want(t, 0, "left running")
 }
 
 // What obeys is not waited for longer than it takes, also where nobody waits for orphans, as in a
