@@ -221,7 +221,7 @@ func (v *bench) handOver(ctx context.Context, managers [2]*distlock.Manager) (fi
 	for i, m := range managers {
 		both.Go(func() {
 			defer cancel()
-			for clk.Now().Mono-begun < v.each {
+			for turns := 0; turns == 0 || clk.Now().Mono-begun < v.each; turns++ {
 				guard, err := m.Lock("turns").Lock(limited)
 				if err != nil {
 					if limited.Err() == nil || ctx.Err() != nil {

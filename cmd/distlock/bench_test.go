@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/configserver"
+	"mongodlm/distlock"
 	"mongodlm/internal/test/assert"
 )
 
@@ -34,6 +35,15 @@ func TestBench_MeasuresAndLeavesNothing(t *testing.T) {
 		if f.Count == 0 || f.MedianMS <= 0 || f.PerSecond <= 0 || f.LeastWrites <= 0 {
 			t.Errorf("figure %+v", f)
 		}
+	}
+	var pair [2]*distlock.Manager
+	for i := range pair {
+		pair[i] = assert.Value(distlock.New(t.Context(), distlock.Config{URI: server.URI()}))(t)
+		defer func() { assert.NoErr(t, pair[i].Close(context.Background())) }()
+	}
+	late := &bench{} // its time is over when it begins
+	if f := assert.Value(late.handOver(t.Context(), pair))(t); f.Count == 0 {
+		t.Errorf("figure %+v", f)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	out, done := start(ctx, t, "bench", "--uri", server.URI(), "--for", "10m")
