@@ -21,8 +21,9 @@ type terminal struct {
 	modes *term.State // as they were when the terminal was given away
 }
 
-// stopDelay is more than a process runs on after a signal that stops it.
-const stopDelay = 100 * time.Millisecond
+// stopLimit bounds the waiting for a stop, which does not come where no shell could continue the
+// process, and is longer than a busy machine takes for it.
+const stopLimit = 3 * time.Second
 
 // whenStopped lets yield give the terminal back while this process is stopped from the terminal, by
 // Ctrl-Z, until end is called. The stop is by SIGTTIN: package os/signal has taken away what
@@ -40,8 +41,16 @@ func whenStopped(clk clock.Clock, yield func(others func())) (end func()) {
 				return
 			}
 			yield(func() {
+				goesOn, limit := make(chan os.Signal, 1), clk.NewTimer(stopLimit)
+				signal.Notify(goesOn, syscall.SIGCONT)
+				defer signal.Stop(goesOn)
+				defer limit.Stop()
 				_ = syscall.Kill(os.Getpid(), syscall.SIGTTIN)
-				clock.Sleep(clk, stopDelay, nil) // the stop is in here
+				select { // the stop is in here
+				case <-goesOn:
+				case <-limit.C():
+				case <-over:
+				}
 			})
 		}
 	}()
