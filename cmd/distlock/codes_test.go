@@ -58,7 +58,7 @@ func TestRun_ServerGoneAtTheEnd_SaysThatTheLockMayBeHeld(t *testing.T) {
 			server := assert.Value(configserver.Start(t.Context(), configserver.Config{}))(t)
 			shut := func() { _ = server.Close(context.Background()) } // closing again does no harm
 			t.Cleanup(shut)
-			args := []string{"run", "job", "--uri", server.URI() + "&serverSelectionTimeoutMS=1500", "--"}
+			args := []string{"run", "job", "--uri", server.URI() + "&serverSelectionTimeoutMS=3000", "--"}
 			out, ended := start(t.Context(), t, append(args, self(t, c.helper)...)...)
 			pid := ready(t, out)
 			shut()

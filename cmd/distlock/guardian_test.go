@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"mongodlm/internal/test/assert"
 )
@@ -29,7 +30,8 @@ func process(t *testing.T, env []string, args ...string) *program {
 	words := self(t, append([]string{"distlock"}, args...)...)
 	p := &program{t: t, cmd: exec.Command(words[0], words[1:]...), ended: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), env...)
-	p.cmd.Stdout, p.cmd.Stderr, p.cmd.WaitDelay = &p.out, &p.out, pipeDelay
+	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
+	p.cmd.WaitDelay = time.Minute // its guardian speaks after it
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	assert.Must(t, p.cmd.Start())
 	t.Cleanup(func() {
@@ -79,7 +81,7 @@ func (p *program) pids(n int) []string {
 }
 
 // quick is short for a person, and long for a machine that is busy elsewhere.
-const quick = "--ping 300ms --takeover 8s --grace 500ms"
+const quick = "--ping 300ms --takeover 20s --grace 500ms"
 
 // The promise: nobody holds a lock while a command works that was started under it, also when run
 // is killed or stands still. The next holder itself looks who is alive.

@@ -80,10 +80,9 @@ func TestMetrics_UI_IsScraped(t *testing.T) {
 	b.held("job", 1) // by a process without a ping
 	ctx, interrupt := context.WithCancel(t.Context())
 	out, ended := start(ctx, t, b.flags("ui", "--listen", "127.0.0.1:0", "--metrics", "0")...)
-	text := scraped(t, out)
-	if !strings.Contains(text, `distlock_store_held_locks{holder="no_ping"} 1`) {
-		t.Errorf("it shows:\n%s", text)
-	}
+	eventually(t, "it shows the holder", func() bool {
+		return strings.Contains(scraped(t, out), `distlock_store_held_locks{holder="no_ping"} 1`)
+	})
 	interrupt()
 	r := await(t, ended).want(t, 0, "distlock ui: metrics are at")
 	if strings.Contains(r.errOut, "distlock run") {

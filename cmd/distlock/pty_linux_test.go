@@ -132,7 +132,8 @@ func TestRun_ControlZ_StopsNothing(t *testing.T) {
 // lock.
 func TestRun_Background_CommandThatReadsIsEnded(t *testing.T) {
 	b := newBase(t)
-	p, _ := session(t, `set -m; "$@" & wait $!; echo "code $?"`, b.under("", "read")...)
+	p, _ := session(t, `set -m; "$@" & wait $!; echo "code $?"`,
+		b.under("--grace 1m", "read")...)
 	p.wait().want(t, 0, "wants the terminal, which another job has", "code 143")
 	if l := b.lock("job"); l.Held {
 		t.Errorf("lock is %+v", l)

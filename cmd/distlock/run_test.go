@@ -102,7 +102,7 @@ func TestRun_LockHeld_Exits75AndNamesTheHolder(t *testing.T) {
 func TestRun_LockBroken_CommandIsTerminatedThenKilled(t *testing.T) {
 	b := newBase(t)
 	out, ended := start(t.Context(), t,
-		b.under("--ping 100ms --takeover 15s --grace 300ms", "stubborn")...)
+		b.under("--ping 100ms --takeover 15s --grace 5s", "stubborn")...)
 	pid := ready(t, out)
 	fence := fmt.Sprint(b.lock("job").Fence)
 	b.cli("break", "job", "--fence", fence, "--why", "stuck", "--yes").want(t, 0)
@@ -121,7 +121,7 @@ func TestRun_ServerGone_CommandEndsBeforeATakeover(t *testing.T) {
 	shut := func() { _ = server.Close(context.Background()) } // closing again does no harm
 	t.Cleanup(shut)
 	args := append([]string{"run", "job", "--uri", server.URI(), "--ping", "300ms",
-		"--takeover", "8s", "--grace", "0s", "--"}, self(t, "stubborn")...)
+		"--takeover", "20s", "--grace", "0s", "--"}, self(t, "stubborn")...)
 	out, ended := start(t.Context(), t, args...)
 	pid := ready(t, out)
 	shut()

@@ -25,7 +25,7 @@ func TestRun_ServerDied_SaysWhatItWaitsFor(t *testing.T) {
 	}
 	holds := begin(server.URI())
 	holds.pids(1)
-	waits := begin(server.URI()+"&serverSelectionTimeoutMS=2000", "--wait", "-v")
+	waits := begin(server.URI()+"&serverSelectionTimeoutMS=4000", "--wait", "-v")
 	says(t, waits.out.String, `waiting for "job": held by `)
 	shut()
 	holds.signal(syscall.SIGTERM)
