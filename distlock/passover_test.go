@@ -50,6 +50,29 @@ func TestLock_FirstWaiterDied_ReleaseGrantsToTheNext(t *testing.T) {
 	}
 }
 
+// The crowd of a dead process is passed over as a whole, a batch at each look: that another of its
+// sessions comes first does not restart the watch of its pings.
+func TestLock_CrowdDied_ReleaseGrantsToWhoLives(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b, c := w.start(nil), w.start(nil), w.start(nil)
+		g := a.mustTry("a")
+		for range 40 {
+			b.queue("a")
+		}
+		time.Sleep(time.Second)
+		mine := c.queue("a")
+		time.Sleep(5 * time.Minute)
+		b.kill()
+		time.Sleep(100 * time.Second)
+		w.release(g)
+		released := time.Now()
+		w.release(w.wantTurn(mine))
+		if took := time.Since(released); took > 6*time.Second {
+			t.Errorf("the dead had it for %v", took)
+		}
+	})
+}
+
 // A waiter that misses pings and lives loses its place, and stands in front again: nobody who came
 // later has the lock before it.
 func TestLock_WaiterMissesPings_KeepsItsTurn(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
 	"mongodlm/internal/clock"
@@ -101,6 +102,9 @@ func (j *Judge) Decide(name string, seen catalog.Snapshot, sent, received clock.
 			e.Wall, e.Sent, e.Received = received.Wall, sent.Mono, received.Mono
 			if e.Sight.By == j.Process.Process() {
 				e.Sight = takeover.Sight{} // the own watch tells more
+			}
+			if e.Subject().Lock == "" { // the next session of a crowd does not restart its watch
+				e.TS = bson.NilObjectID
 			}
 			one.Decision = j.seen.look(&e, j.Policy)
 			one.Evidence = e
