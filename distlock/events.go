@@ -151,7 +151,7 @@ func (b *background) Evicted(lock string, dead contend.Judged, evidence string) 
 //
 // Of one lock session the acquisition is told first, once; then a loss, if any; then the release,
 // or that the guard was dropped. A guard that was lost before the caller got it is told as a failed
-// acquisition. No events: of a call that was refused before anything was sent, of a release that is
+// acquisition. No events: of a call refused for its name, options or context, of a release that is
 // not the last one, of [TryGuard.Reenter] and [DistributedLock.LockInTransaction].
 type Observer interface {
 	Observe(e Event)

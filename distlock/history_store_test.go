@@ -179,6 +179,20 @@ func TestHistory_Options(t *testing.T) {
 	}
 }
 
+// It tries to break: a nil context ends in an error, not in a panic, and a Close without one did nothing.
+func TestHistory_NilContext_IsRefused(t *testing.T) {
+	t.Parallel()
+	var none context.Context
+	cfg := distlock.Config{Catalog: memcatalog.New(memcatalog.Options{})}
+	log := logOf(t, cfg, history.Options{})
+	wantErr(t, assert.Err(history.New(none, cfg, history.Options{})), distlock.ErrBadOption)
+	for _, err := range log.Read(none, history.Query{}) {
+		wantErr(t, err, distlock.ErrBadOption)
+	}
+	wantErr(t, log.Close(none), distlock.ErrBadOption)
+	assert.NoErr(t, log.Close(t.Context()))
+}
+
 // A Close that could not release one lock writes the rest of the history all the same; where
 // nothing can be written it says so.
 func TestHistory_CloseThatFails_WritesOrSaysSo(t *testing.T) {

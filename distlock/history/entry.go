@@ -73,7 +73,10 @@ func (l *Log) Read(ctx context.Context, q Query) iter.Seq2[Entry, error] {
 
 func (l *Log) asked(ctx context.Context, q Query) (catalog.HistoryQuery, error) {
 	asked := catalog.HistoryQuery{Name: q.Name, Limit: q.Limit}
-	if ctx.Err() != nil {
+	switch {
+	case ctx == nil:
+		return asked, errNoContext
+	case ctx.Err() != nil:
 		return asked, context.Cause(ctx)
 	}
 	if q.Since < 0 || q.Limit < 0 {

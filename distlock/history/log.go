@@ -75,6 +75,9 @@ type Log struct {
 	writing sync.WaitGroup
 }
 
+var errNoContext = fmt.Errorf("%w: the context is nil; pass context.Background()",
+	distlock.ErrBadOption)
+
 // New opens the store that cfg names; of its other fields it uses Database, CommandTimeout, Logger
 // and Host. No I/O.
 //
@@ -86,7 +89,7 @@ func New(ctx context.Context, cfg distlock.Config, o Options) (*Log, error) {
 		return nil, err
 	}
 	if ctx == nil {
-		return nil, fmt.Errorf("%w: the context is nil; pass context.Background()", distlock.ErrBadOption)
+		return nil, errNoContext
 	}
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("distlock: new history: %w", context.Cause(ctx))
@@ -272,6 +275,9 @@ func (l *Log) write(ctx context.Context) (err error) {
 // New made. Close the Manager first: what it tells afterwards is not written. Closing again returns
 // nil.
 func (l *Log) Close(ctx context.Context) error {
+	if ctx == nil {
+		return errNoContext
+	}
 	l.mu.Lock()
 	again := l.closed
 	l.closed = true
