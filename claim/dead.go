@@ -144,8 +144,8 @@ func (e *engine) tidyUp(ctx context.Context, slot rows.Slot, guard *distlock.Try
 }
 
 // diedByLease tells OnDead of a row whose lease ended at its last attempt.
-func (e *engine) diedByLease(ctx context.Context, row rows.Row) {
-	if e.cfg.OnDead == nil || row.Mark.Waiting || row.Mark.Attempts < int64(e.cfg.MaxAttempts) {
+func (e *engine) diedByLease(ctx context.Context, row rows.Row, most int64) {
+	if e.cfg.OnDead == nil || row.Mark.Waiting || row.Mark.Attempts < most {
 		return
 	}
 	found, err := e.store.Documents(ctx, []bson.RawValue{row.ID})

@@ -129,11 +129,12 @@ func (e *engine) watchLeases(ctx context.Context, seen leases) error {
 		if sent-last.since < row.Mark.Lease {
 			continue
 		}
-		n, err := e.store.Expire(ctx, e.wall(), row, int64(e.cfg.MaxAttempts))
+		most := e.most(row.Mark.Slot)
+		n, err := e.store.Expire(ctx, e.wall(), row, most)
 		if n > 0 {
 			e.log.Warn().Str("row", rows.Text(row.ID)).Dur("lease", row.Mark.Lease).
 				Msg("a lease ended, its row was rescued")
-			e.diedByLease(ctx, row)
+			e.diedByLease(ctx, row, most)
 		}
 		errs = append(errs, e.tidied(n, err))
 	}

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"mongodlm/internal/rows"
 	"mongodlm/internal/test/assert"
 )
@@ -70,6 +72,25 @@ func TestLease_RefusedAtItsEnd_IsSetAside(t *testing.T) {
 		}
 		w.rows.Refuse(nil)
 		w.settle(time.Hour, are(Counts{Ready: 1}))
+	})
+}
+
+// It tries to break: the rescuer of another queue counts the attempts of a row as its own, and ends
+// when the slot of one is no queue's.
+func TestLease_EndedBeforeAnotherQueue_ItsAttemptsAreItsOwn(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		rescuer := w.start(Config{Queue: "b", MaxAttempts: 1, OnDead: func(context.Context, Info) {
+			t.Error("a row is dead")
+		}})
+		rescuer.take(t, 1)
+		w.add(0, 2)
+		a := w.start(Config{Queue: "a", Lease: time.Minute})
+		a.gate.fail("expire")
+		a.take(t, 1)
+		c := rows.Claim{Slot: "balancer", Session: bson.NewObjectID(), Batch: bson.NewObjectID(),
+			Lease: time.Minute}
+		assert.Value(w.rows.MarkOne(t.Context(), c, nil))(t)
+		w.settle(time.Hour, are(Counts{Ready: 2}))
 	})
 }
 

@@ -196,7 +196,7 @@ func (e *engine) mayTry(slot rows.Slot) bool {
 // most is how many attempts the rows of a slot have. How many those of another queue have is not
 // known: the process that claims them will tell.
 func (e *engine) most(slot string) int64 {
-	if slot[:strings.LastIndexByte(slot, ':')] != e.prefix {
+	if at := strings.LastIndexByte(slot, ':'); at < 0 || slot[:at] != e.prefix {
 		return math.MaxInt64
 	}
 	return int64(e.cfg.MaxAttempts)
