@@ -3,6 +3,7 @@ package rows
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -198,7 +199,7 @@ func Text(id bson.RawValue) string {
 		text = fmt.Sprint(n)
 	}
 	if len(text) > longest {
-		text = text[:longest] + "..."
+		text = strings.ToValidUTF8(text[:longest], "") + "..."
 	}
 	return text
 }

@@ -3,6 +3,7 @@ package rows_test
 import (
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -33,5 +34,17 @@ func TestParse_MalformedFields_AreNamed(t *testing.T) {
 	raw, _ := bson.Marshal(bson.D{{Key: "_id", Value: 1}})
 	if row, bad := rows.Parse(raw, "claim"); bad != nil || row.Mark.State != rows.Ready {
 		t.Errorf("a row without the field: %+v, %v", row, bad)
+	}
+}
+
+// It tries to break: the name of a row is cut inside of a letter, and no server takes it.
+func TestText_Long_IsCutBetweenLetters(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{strings.Repeat("я", 150), "x" + strings.Repeat("я", 150)} {
+		raw, err := bson.Marshal(bson.D{{Key: "_id", Value: text}})
+		assert.Must(t, err)
+		if text := rows.Text(bson.Raw(raw).Lookup("_id")); !utf8.ValidString(text) {
+			t.Errorf("%q", text)
+		}
 	}
 }
