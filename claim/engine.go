@@ -315,7 +315,7 @@ func (e *engine) markBatch(ctx context.Context, c rows.Claim, n, wide int, as ma
 		return nil, &rows.RefusedError{} // there are others behind them
 	}
 	all = skip == base && len(found)+len(bad) < limit
-	if asked.short && len(found)+len(ask.Behind) > 0 {
+	if err == nil && asked.short && len(found)+len(ask.Behind) > 0 {
 		var full bool
 		found, full, err = e.free(ctx, found, ask.Behind)
 		if err == nil && len(found) == 0 && !all && !full {

@@ -54,6 +54,22 @@ func TestChains_MoreHeldKeysThanAreTold_OthersGoOn(t *testing.T) {
 	}
 }
 
+// It tries to break: a question that failed is taken for one that found nothing, since a further one
+// was answered.
+func TestChains_MoreHeldKeysThanAreTold_FailureIsTold(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		const keys = 100
+		cfg := w.chained(false)
+		cfg.InFlight, cfg.Batch = keys, keys
+		w.rows.HeldAtMost(50)
+		w.addKeys(0, keysOf(keys, 2, true)...)
+		w.start(cfg).take(t, keys)
+		p := w.start(cfg)
+		p.gate.fail("candidates")
+		wantErr(t, assert.Err(p.Claim(t.Context(), 1)), errCut)
+	})
+}
+
 // It tries to break: keys that are held are forgotten before all are learnt that come first, since
 // the server is slow, and the row behind them is never begun.
 func TestChains_ManyHeldKeys_SlowServer_OthersGoOn(t *testing.T) {
