@@ -308,7 +308,7 @@ func (g *gate) Transact(ctx context.Context, work func(context.Context) error) e
 	if err := work(ctx); err != nil {
 		return err
 	}
-	_, err := g.Store.Finish(ctx, *g.inside)
+	_, err := pass(ctx, g, "commit", func() (int, error) { return g.Store.Finish(ctx, *g.inside) })
 	return err
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"mongodlm/distlock"
 	"mongodlm/internal/rows"
 	"mongodlm/internal/test/assert"
 )
@@ -70,6 +71,71 @@ func TestDoneWith_StateNotReadable_IsInDoubt(t *testing.T) {
 		}
 		p.gate.set(nil)
 		assert.NoErr(t, row.DoneWith(t.Context(), committed))
+	})
+}
+
+// It tries to break: work that was committed is told as lost when its outcome was in doubt, since
+// its document is gone by that. Work that was not committed is not told as done.
+func TestDoneWith_CommittedInDoubt_IsDone(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 2)
+		p := w.start(Config{InFlight: 5, DeleteDone: true})
+		p.gate.inside = &[]rows.Ending{}
+		list := append(p.take(t, 1), p.take(t, 1)...)
+		p.gate.on(func(apply func() error) error { _ = apply(); return errCut }, "commit")
+		committed := func(context.Context) error { return nil }
+		wantErr(t, list[0].DoneWith(t.Context(), committed), errCut)
+		p.gate.set(nil)
+		assert.NoErr(t, list[0].DoneWith(t.Context(), committed))
+		failed := func(context.Context) error { return errBroken }
+		wantErr(t, list[1].DoneWith(t.Context(), failed), errBroken)
+		assert.Must(t, list[1].Done(t.Context())) // as another hand would remove it
+		list[1].c.stage.Store(open)
+		wantErr(t, list[1].DoneWith(t.Context(), committed), ErrLost)
+	})
+}
+
+// It tries to break: claims cannot be ended, and nobody is told, or Run goes on although the server
+// will never let it. What goes away by itself is told once.
+func TestRun_ClaimsCannotBeEnded_IsTold(t *testing.T) {
+	denied := &distlock.PrivilegeError{Namespace: "db.rows", Action: "remove"}
+	for name, failure := range map[string]error{"for a while": errCut, "for ever": denied} {
+		inBubbleSub(t, name, func(t *testing.T, w *world) {
+			w.add(0, 1)
+			p := w.start(Config{DeleteDone: true})
+			p.gate.on(func(func() error) error { return failure }, "finish")
+			ctx, stop := context.WithTimeout(t.Context(), time.Hour)
+			defer stop()
+			begun := time.Now()
+			err := p.Run(ctx, atOnce)
+			if failure == denied {
+				wantErr(t, err, denied)
+			} else if assert.NoErr(t, err); time.Since(begun) < time.Hour {
+				t.Error("Run did not go on")
+			}
+			if n := w.logs.with("ending claims failed", failure.Error()); n != 1 {
+				t.Errorf("%d lines tell of it, want one: %v", n, w.logs)
+			}
+		})
+	}
+}
+
+// It tries to break: a row that failed by itself is dead with a false cause when MaxAttempts is
+// less than it was.
+func TestRun_MaxAttemptsLowered_LastErrorStays(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 1)
+		before := w.start(Config{Backoff: time.Second})
+		for range 5 {
+			w.settle(time.Hour, are(Counts{Ready: 1}))
+			assert.Must(t, before.take(t, 1)[0].Fail(t.Context(), errBroken))
+		}
+		w.start(Config{MaxAttempts: 3}).run(t, func(context.Context, *Row[item]) error {
+			t.Error("it was begun")
+			return nil
+		})
+		w.settle(time.Hour, are(Counts{Dead: 1}))
+		assert.Equal(t, w.row(0).Mark.Error, errBroken.Error(), "its last error is %q, want %q")
 	})
 }
 

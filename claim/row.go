@@ -135,7 +135,10 @@ func (e *engine) doneWith(ctx context.Context, c *claimed,
 		if err != nil {
 			return err
 		}
-		return work(ctx)
+		if err = work(ctx); err == nil {
+			c.tries++ // it is to be committed, and whether it was may remain unknown
+		}
+		return err
 	})
 	switch {
 	case err == nil:
@@ -150,16 +153,11 @@ func (e *engine) doneWith(ctx context.Context, c *claimed,
 			break
 		}
 		e.finished(c)
-		var now *rows.Row
-		if len(found) > 0 {
-			now = &found[0]
-		}
-		if err = lost(c, now); now != nil && now.Mark.State == rows.Done && now.Mark.Batch == end.Batch {
-			err = nil // an earlier run of the transaction was committed after all
-		}
-		e.unmarked([]outcome{{c, end}}, found, []error{err})
-		e.stats.ended(end, err)
-		return err
+		ends, errs := []outcome{{c, end}}, []error{nil}
+		judge([]rows.Ending{end}, ends, found, 0, errs) // an earlier run may have been committed
+		e.unmarked(ends, found, errs)
+		e.stats.ended(end, errs[0])
+		return errs[0]
 	}
 	return fmt.Errorf("claim: row %s: %w", rows.Text(c.row.ID), err)
 }

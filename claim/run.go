@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"runtime/debug"
@@ -214,8 +215,12 @@ func (r *run) handled(c *claimed) (o outcome, took time.Duration) {
 	if r.ctx.Err() != nil || guard.Err() != nil || r.e.leaseErr(c) != nil || c.lostMark() != nil {
 		return back, 0
 	}
-	if c.row.Mark.Attempts > int64(r.e.cfg.MaxAttempts) { // it was rescued by another queue
-		return r.e.failure(c, errors.New(rows.GivenUp)), 0
+	if m := c.row.Mark; m.Attempts > int64(r.e.cfg.MaxAttempts) {
+		why := cmp.Or(m.Error, noReason) // MaxAttempts was lowered
+		if m.Rescued {                   // by another queue
+			why = rows.GivenUp
+		}
+		return r.e.failure(c, errors.New(why)), 0
 	}
 	err := r.e.beginLate(ctx, c)
 	if err == nil {
@@ -301,7 +306,7 @@ func (r *run) alone(n int) bool {
 func (r *run) end(ends []outcome) {
 	e := r.e
 	ctx := context.WithoutCancel(r.hard)
-	pause := 100 * time.Millisecond
+	pause, told := 100*time.Millisecond, false
 	for {
 		if r.hard.Err() != nil && r.failed.Load() >= mostFailed {
 			e.log.Warn().Int("rows", len(ends)).Msg("the end of claims is left to the background")
@@ -311,6 +316,7 @@ func (r *run) end(ends []outcome) {
 			return
 		}
 		var again []outcome
+		var failed error
 		for i, err := range e.finish(ctx, ends) {
 			o := ends[i]
 			switch {
@@ -326,11 +332,18 @@ func (r *run) end(ends []outcome) {
 			case errors.Is(err, errRefused):
 				e.owe(o)
 			default:
-				again = append(again, o)
+				again, failed = append(again, o), err
 			}
 		}
 		if len(again) == 0 {
 			return
+		}
+		if !told {
+			e.log.Warn().Err(failed).Int("rows", len(again)).Msg("ending claims failed")
+		}
+		told = true
+		if hopeless(failed) {
+			r.stop(failed)
 		}
 		if r.hard.Err() != nil {
 			r.failed.Add(1)
