@@ -259,7 +259,7 @@ func TestRun_InFlightIsABatch_SlowRowStallsNobody(t *testing.T) {
 }
 
 // It tries to break: a worker stays idle while rows are ready, for as long as the handlers of the
-// others run: the feeder that looks for rows waits for the room of a claim that brings nothing then.
+// others run: the feeder that looks for rows waits for the room of a claim that brings nothing.
 func TestRun_AnotherFeederFindsNothing_IdleWorkerGetsTheNextRow(t *testing.T) {
 	for i := range 10 { // which feeder sends the second claim is not known
 		inBubbleSub(t, fmt.Sprint(i), func(t *testing.T, w *world) {

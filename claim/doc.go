@@ -46,7 +46,7 @@
 //	batch      new for every claim
 //	fence      int64, one more with every claim of this row
 //	attempts   int64, how often it was begun; a claim counts until it is given back
-//	waiting    true until it is known that the row was begun: a rescue gives its attempt back
+//	waiting    true while a rescue gives its attempt back, see Attempts
 //	holds      with Config.Key: its name, while the row holds its key
 //	rescued    true once its process died, or its lease ended: it is claimed alone from then on
 //	cancelled  true when [Queue.Cancel] came while it was claimed: it is dead when that claim ends

@@ -54,8 +54,8 @@ func TestChains_MoreHeldKeysThanAreTold_OthersGoOn(t *testing.T) {
 	}
 }
 
-// It tries to break: a question that failed is taken for one that found nothing, since a further one
-// was answered.
+// It tries to break: a question that failed is taken for one that found nothing, since a further
+// one was answered.
 func TestChains_MoreHeldKeysThanAreTold_FailureIsTold(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		const keys = 100

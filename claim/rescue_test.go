@@ -84,25 +84,33 @@ func TestRescue_SlotThatIsNoQueues_IsNotTried(t *testing.T) {
 	})
 }
 
-// With one attempt a row is begun twice at most: once more when its process has died.
+// With one attempt a row is begun twice at most: once more when its process has died, whether it
+// was renewed or not.
 func TestRescue_OneAttempt_BegunOnceMore(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.add(0, 1)
-		var begun atomic.Int32
-		for range 4 {
-			p := w.start(Config{MaxAttempts: 1})
-			p.run(t, func(ctx context.Context, _ *Row[item]) error {
-				begun.Add(1)
-				p.cut()
-				<-ctx.Done()
-				return errCut
-			})
-			time.Sleep(3 * takeoverTime)
-		}
-		if c := w.counts(); begun.Load() != 2 || c != (Counts{Dead: 1}) {
-			t.Errorf("begun %d times, %+v", begun.Load(), c)
-		}
-	})
+	for name, cfg := range map[string]Config{
+		"not renewed": {MaxAttempts: 1}, "renewed": {MaxAttempts: 1, Lease: time.Hour},
+	} {
+		inBubbleSub(t, name, func(t *testing.T, w *world) {
+			w.add(0, 1)
+			var begun atomic.Int32
+			for range 4 {
+				p := w.start(cfg)
+				p.run(t, func(ctx context.Context, row *Row[item]) error {
+					begun.Add(1)
+					if cfg.Lease > 0 {
+						assert.NoErr(t, row.Renew(ctx))
+					}
+					p.cut()
+					<-ctx.Done()
+					return errCut
+				})
+				time.Sleep(3 * takeoverTime)
+			}
+			if c := w.counts(); begun.Load() != 2 || c != (Counts{Dead: 1}) {
+				t.Errorf("begun %d times, %+v", begun.Load(), c)
+			}
+		})
+	}
 }
 
 // It tries to break: queues of one collection with two fields have one rescuer, which sees the rows

@@ -408,8 +408,11 @@ func (m *Mongo) GiveBack(ctx context.Context, session bson.ObjectID, batches []b
 
 // Renew is documented in [Store].
 func (m *Mongo) Renew(ctx context.Context, row Row) (int, error) {
-	n, err := m.one(ctx, m.claimedBy(row.Mark.Session, row.Mark.Batch, row.ID),
-		bson.D{e("$inc", bson.D{m.e("beat", int64(1))}), m.unset("waiting")})
+	update := bson.D{e("$inc", bson.D{m.e("beat", int64(1))})}
+	if row.Mark.Rescued {
+		update = append(update, m.unset("waiting"))
+	}
+	n, err := m.one(ctx, m.claimedBy(row.Mark.Session, row.Mark.Batch, row.ID), update)
 	return n, m.failed("update", err)
 }
 

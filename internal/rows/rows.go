@@ -35,7 +35,7 @@ type Mark struct {
 	Error     string
 	Lease     time.Duration // zero: none
 	Beat      int64         // renewals of this claim
-	Waiting   bool          // not known to be begun until it is renewed: a rescue does not count
+	Waiting   bool          // a rescue does not count; a second one does if it was renewed
 	Rescued   bool          // once, at least
 	Cancelled bool          // while it was claimed: whoever has the claim, or the next, ends it dead
 	Holds     string        // the field whose value it holds against others that have it; empty: none
@@ -54,7 +54,7 @@ type Claim struct {
 	Batch     bson.ObjectID
 	At        time.Time // for people
 	Lease     time.Duration
-	Waiting   bool // until it is renewed, see [Mark]
+	Waiting   bool // see [Mark]
 }
 
 // A Slot is the lock whose holder has claimed rows: its name, and the database that it is in.
@@ -133,8 +133,8 @@ type Store interface {
 	Batches(ctx context.Context, slot Slot, session bson.ObjectID) ([]bson.ObjectID, error)
 	// GiveBack makes rows ready that a session has claimed in these batches; nil: in any.
 	GiveBack(ctx context.Context, session bson.ObjectID, batches []bson.ObjectID) (int, error)
-	// Renew raises the counter of a claim's lease and returns how many rows it has. The row waits no
-	// more.
+	// Renew raises the counter of a claim's lease and returns how many rows it has. A row that was
+	// rescued before waits no more.
 	Renew(ctx context.Context, row Row) (int, error)
 	// Leased returns the rows that are claimed with a lease, without the document of the user.
 	Leased(ctx context.Context) ([]Row, error)

@@ -312,7 +312,7 @@ func (m *Memory) Renew(_ context.Context, row rows.Row) (int, error) {
 		return 0, nil
 	}
 	r.Mark.Beat++
-	r.Mark.Waiting = false
+	r.Mark.Waiting = r.Mark.Waiting && !row.Mark.Rescued
 	return 1, nil
 }
 
