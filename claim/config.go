@@ -18,7 +18,8 @@ import (
 // Config says which rows a queue has and how they are worked on. Zero fields mean their defaults.
 type Config struct {
 	// Queue names the queue among those of one collection. All processes of a queue give the same
-	// name, filter and order. At most 200 bytes. Default "queue".
+	// name, filter and order. At most 200 bytes; in the names of its locks one that has a slash or a
+	// colon is quoted. Default "queue".
 	Queue string
 	// Filter says which documents are rows. It must not name the field of this package. Default: all.
 	Filter bson.D
@@ -140,11 +141,18 @@ func (c Config) withDefaults() Config {
 }
 
 // name is what the locks of a queue are named after: two fields of a collection are two queues.
+// What has a slash or a colon, which part a name, is quoted.
 func (c Config) name() string {
-	if c.Field == defaultField {
-		return c.Queue
+	part := func(text string) string {
+		if strings.ContainsAny(text, "/:") {
+			return strconv.Quote(text)
+		}
+		return text
 	}
-	return c.Queue + "/" + c.Field
+	if c.Field == defaultField {
+		return part(c.Queue)
+	}
+	return part(c.Queue) + "/" + part(c.Field)
 }
 
 // problems lists every contradiction of a Config with its defaults.

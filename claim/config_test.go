@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/internal/test/assert"
 )
 
 func d(key string, value any) bson.D { return bson.D{{Key: key, Value: value}} }
@@ -87,4 +89,28 @@ func TestConfigOf_Reasons(t *testing.T) {
 	if got := ConfigOf(`reports, due by "at"`); got.Due != "" {
 		t.Errorf("another reason says %q", got.Due)
 	}
+}
+
+// It tries to break: two queues have locks of one name, and so one rescuer, which sees the rows of
+// one of them. Names without a slash or a colon are taken as they are.
+func TestConfig_LocksOfTwoQueues_HaveTwoNames(t *testing.T) {
+	t.Parallel()
+	queues := map[string]bool{}
+	for _, of := range []struct {
+		collection string
+		cfg        Config
+	}{
+		{"db.x", Config{Queue: "a/b"}}, {"db.x", Config{Queue: "a", Field: "b"}},
+		{"db.x", Config{Queue: "a", Field: "b/c"}}, {"db.x", Config{Queue: "a/b", Field: "c"}},
+		{"db.x", Config{Queue: "y:q"}}, {"db.x:y", Config{Queue: "q"}},
+		{"db.x", Config{Field: "y:q"}}, {"db.x:queue/y", Config{Queue: "q"}},
+	} {
+		name := of.collection + ":" + of.cfg.withDefaults().name()
+		if queues[name] {
+			t.Errorf("two queues are both %s", name)
+		}
+		queues[name] = true
+	}
+	plain := Config{Queue: `my "mail"`, Field: "job"}
+	assert.Equal(t, plain.name(), `my "mail"/job`, "named %s, want %s")
 }

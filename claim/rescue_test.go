@@ -116,27 +116,31 @@ func TestRescue_OneAttempt_BegunOnceMore(t *testing.T) {
 // It tries to break: queues of one collection with two fields have one rescuer, which sees the rows
 // of one of them.
 func TestRescue_TwoFieldsOfOneCollection_EachHasItsRescuer(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		other := *w // the same documents, by the other field
-		other.rows = memrows.New()
-		w.add(0, 1)
-		other.add(0, 1)
-		work := atOnce
-		w.start(Config{}).run(t, work)
-		w.settle(time.Minute, allDone(1))
-		dying := other.start(Config{Field: "thumbnail"})
-		dying.take(t, 1)
-		dying.cut()
-		other.start(Config{Field: "thumbnail"}).run(t, work)
-		other.settle(2*time.Hour, allDone(1))
-	})
+	for name, queues := range map[string][2]Config{
+		"one name":         {{}, {Field: "thumbnail"}},
+		"names look alike": {{Queue: "a/b"}, {Queue: "a", Field: "b"}},
+	} {
+		inBubbleSub(t, name, func(t *testing.T, w *world) {
+			other := *w // the same documents, by the other field
+			other.rows = memrows.New()
+			w.add(0, 1)
+			other.add(0, 1)
+			w.start(queues[0]).run(t, atOnce)
+			w.settle(time.Minute, allDone(1))
+			dying := other.start(queues[1])
+			dying.take(t, 1)
+			dying.cut()
+			other.start(queues[1]).run(t, atOnce)
+			other.settle(2*time.Hour, allDone(1))
+		})
+	}
 }
 
 // It tries to break: a queue counts the attempts of another one whose name begins as its own.
 func TestRescue_NameOfAnotherQueueBeginsAlike_ItsAttemptsAreItsOwn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
-		dying := w.start(Config{Queue: "a:b"})
+		dying := w.start(Config{Queue: "ab"})
 		dying.take(t, 1)
 		dying.cut()
 		rescuer := w.start(Config{Queue: "a", MaxAttempts: 1})
