@@ -124,7 +124,8 @@
 // go on, and so do rows without the field, which are in none.
 //
 // All processes of a queue give the same Key. Rows that a process without it claims hold no key:
-// end those processes first. Queues of one collection with the same Key and Field share its chains.
+// end those processes first. Queues of one collection with the same Key and Field share its chains,
+// but a row of one that is ready again, rescued or given back, may lose its key to one of another.
 //
 // A handler must not change the key of its row: the row is in the other chain from then on, and the
 // server refuses the change with a duplicate key error where that is held.
