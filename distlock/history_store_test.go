@@ -179,7 +179,7 @@ func TestHistory_Options(t *testing.T) {
 	}
 }
 
-// It tries to break: a nil context ends in an error, not in a panic, and a Close without one did nothing.
+// A nil context ends in an error, not in a panic, and a Close that had none did nothing.
 func TestHistory_NilContext_IsRefused(t *testing.T) {
 	t.Parallel()
 	var none context.Context

@@ -68,7 +68,7 @@ func TestCatalog_AppendHistory_Outcomes(t *testing.T) {
 			if c.reply == nil {
 				within = time.Second
 			}
-			err := store(t, server, within).AppendHistory(t.Context(), []catalog.HistoryEntry{
+			err := connected(t, server, within).AppendHistory(t.Context(), []catalog.HistoryEntry{
 				{ID: bson.NewObjectID(), At: time.UnixMilli(5), Kind: "lost"},
 				{ID: bson.NewObjectID(), At: time.UnixMilli(6), Kind: "lost"},
 			})

@@ -1,13 +1,13 @@
 package mongocatalog_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"maps"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -59,9 +59,21 @@ func failure(code int32, text string) func(bson.Raw) bson.D {
 	}
 }
 
+// store is one whose commands a loaded machine may take a minute to answer, without a limit.
 func store(t *testing.T, s *fakeServer, limit time.Duration) *mongocatalog.Catalog {
 	t.Helper()
-	return assert.Value(mongocatalog.New(s.client(t), mongocatalog.Options{CommandTimeout: limit}))(t)
+	opts := mongocatalog.Options{CommandTimeout: cmp.Or(limit, time.Minute)}
+	return assert.Value(mongocatalog.New(s.client(t), opts))(t)
+}
+
+// connected is a store that is connected: to connect takes no time of what it is asked next.
+func connected(t *testing.T, s *fakeServer, limit time.Duration) *mongocatalog.Catalog {
+	t.Helper()
+	c := store(t, s, limit)
+	for _, err := c.Hello(t.Context()); err != nil; {
+		_, err = c.Hello(t.Context())
+	}
+	return c
 }
 
 func TestNew_Options(t *testing.T) {
@@ -119,7 +131,7 @@ func TestCommands_AreAsRecorded(t *testing.T) {
 func TestCatalog_Acquire_IsOneCommandWhateverTheURISays(t *testing.T) { // E9, E10
 	t.Parallel()
 	s := serve(t, found(held()))
-	c := store(t, s, 3*time.Second)
+	c := connected(t, s, 3*time.Second)
 	l, err := on(c).Acquire(t.Context(), request())
 	if err != nil || l.Fence != 7 || !l.Held {
 		t.Fatalf("%+v, %v", l, err)
@@ -209,10 +221,7 @@ func TestCatalog_Writes_NoReply_UnknownAtTheLimit(t *testing.T) { // D7
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := serve(t, writing(hang))
-			c := store(t, s, time.Second)
-			for _, err := c.Hello(t.Context()); err != nil; { // to connect takes no time of the write
-				_, err = c.Hello(t.Context())
-			}
+			c := connected(t, s, time.Second)
 			op := catalogtest.Writes(c, request())[name]
 			assert.Is(t, op(t.Context()), catalog.ErrUnknownOutcome)
 		})
@@ -310,10 +319,7 @@ func TestCatalog_EndedContext_SendsNothing(t *testing.T) { // G8, I13
 
 func TestCatalog_NoServer_IsUnavailableAndKeepsSecrets(t *testing.T) { // G11, E4
 	t.Parallel()
-	listener := assert.Value(net.Listen("tcp", "127.0.0.1:0"))(t)
-	address := listener.Addr().String()
-	assert.Must(t, listener.Close())
-	client := dial(t, "mongodb://root:s3cret@"+address+"/?serverSelectionTimeoutMS=200")
+	client := dial(t, "mongodb://root:s3cret@127.0.0.1:1/?serverSelectionTimeoutMS=200")
 	c, err := mongocatalog.New(client, mongocatalog.Options{CommandTimeout: time.Second})
 	assert.Must(t, err)
 	_, err = on(c).Acquire(t.Context(), request())

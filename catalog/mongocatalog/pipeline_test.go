@@ -363,7 +363,7 @@ func TestAcquisition_AnyDocument_TakesWhatIsUnderstoodAndFree(t *testing.T) {
 			taken++
 		}
 	})
-	if taken == 0 {
+	if taken == 0 && !testing.Short() && !effort.Race { // else of three documents none may be free
 		t.Error("nothing was ever taken: the test proves nothing")
 	}
 }

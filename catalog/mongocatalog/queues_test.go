@@ -20,7 +20,8 @@ import (
 // ownStore keeps its locks in a database of its own, where there are change streams.
 func ownStore(t *testing.T, s *fakeServer) *mongocatalog.Catalog {
 	t.Helper()
-	return assert.Value(mongocatalog.New(s.client(t), mongocatalog.Options{Database: "distlock"}))(t)
+	return assert.Value(mongocatalog.New(s.client(t),
+		mongocatalog.Options{Database: "distlock", CommandTimeout: time.Minute}))(t)
 }
 
 const firstUpsert = `E11000 duplicate key error collection: config.locks index: _id_ dup key: ` +

@@ -132,10 +132,15 @@ func TestTransact_CommitOutcome(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			store, _ := transacting(t, script{"commitTransaction": c.commits})
+			store, server := transacting(t, script{"commitTransaction": c.commits})
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			if name == "broken again and again" {
-				ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+			if answer := server.answer; name == "broken again and again" {
+				server.answer = func(command bson.Raw) bson.D { // a second from the first commit on
+					if kindOf(command) == "commitTransaction" {
+						time.AfterFunc(time.Second, cancel)
+					}
+					return answer(command)
+				}
 			}
 			defer cancel()
 			runs := 0
