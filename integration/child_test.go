@@ -210,7 +210,7 @@ type relative struct {
 func (w *world) bear(t testing.TB, change func(*childSettings)) *relative {
 	t.Helper()
 	s := childSettings{URI: w.d.uri, Database: w.db.Name(), Host: w.prefix + "child",
-		Ping: 300 * time.Millisecond, Takeover: 4 * time.Second}
+		Ping: paced(300 * time.Millisecond), Takeover: paced(4 * time.Second)}
 	if change != nil {
 		change(&s)
 	}

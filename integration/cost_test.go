@@ -25,8 +25,8 @@ func TestCommands_OfAcquiringAndReleasing(t *testing.T) {
 	forEach(t, func(t *testing.T, w *world) {
 		name := w.name("balancer")
 		var sent counter
-		m := w.counted(t, &sent, nil)
-		other := w.start(t, nil)
+		m := w.counted(t, &sent, slow) // no look at the silent between the two counted tries
+		other := w.start(t, slow)
 		assert.Must(t, w.mustTry(t, m, name).Release()) // the first fence is raised
 		sent.reset()
 		guard := w.mustTry(t, m, name)

@@ -193,7 +193,7 @@ func (w *world) onWire(t testing.TB, line *link, change func(*distlock.Config)) 
 	return w.start(t, func(cfg *distlock.Config) {
 		cfg.Client, cfg.PingClient = nil, nil
 		cfg.ClientOptions = options.Client().ApplyURI(line.uri())
-		cfg.CommandTimeout, cfg.Takeover = commandLimit, 40*time.Second
+		cfg.CommandTimeout, cfg.Takeover = 10*time.Second, time.Minute // no fault here waits for it
 		if change != nil {
 			change(cfg)
 		}

@@ -117,12 +117,10 @@ func TestLock_ForeignManagerReleases_FirstInLineHasIt(t *testing.T) {
 		if err != nil || r.MatchedCount != 1 {
 			t.Fatalf("releasing it: %v", err)
 		}
-		begun := time.Now()
+		pings := a.Stats().Pings
 		g := wantTurn(t, first)
-		took := time.Since(begun)
-		t.Logf("found after %v", took)
-		if most := 2*a.Config().Ping + 5*time.Second; took > most {
-			t.Errorf("found after %v, want an interval of %v", took, a.Config().Ping)
+		if took := a.Stats().Pings - pings; took > 3 { // two, and one under way
+			t.Errorf("found after %d pings, want an interval", took)
 		}
 		if g.Fence() <= last.Fence() {
 			t.Errorf("fence %d after %d", g.Fence(), last.Fence())
