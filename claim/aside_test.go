@@ -113,6 +113,30 @@ func TestRun_ManyMalformed_OthersAreDone(t *testing.T) {
 	})
 }
 
+// It tries to break: rows that the server claims and nobody can read, as with a number of attempts
+// that is a Decimal128, are an error in place of the next row, now and when they are given back.
+func TestClaim_MalformedWhenClaimed_TheNextIsGiven(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 3)
+		p, odd := w.start(Config{}), 0
+		p.gate.on(func(apply func() error) error {
+			if err := apply(); err != nil || odd == 2 {
+				return err
+			}
+			odd++
+			return &rows.Malformed{ID: w.row(odd - 1).ID, Field: "claim.attempts", Problem: "is a decimal"}
+		}, "mark one")
+		got := p.take(t, 1)
+		if len(got) != 1 || got[0].Doc.ID != 2 {
+			t.Fatalf("got %d rows, want the third one", len(got))
+		}
+		assert.NoErr(t, got[0].Done(t.Context()))
+		w.settle(time.Minute, are(Counts{Ready: 2, Done: 1}))
+		assert.Equal(t, len(p.take(t, 1)), 0, "%d rows that are left alone were given, want %d")
+		assert.Equal(t, w.logs.with("not understood", "claim.attempts"), 2, "%d lines, want %d")
+	})
+}
+
 // It tries to break: a completion that the server refuses keeps those of all other rows from being
 // sent. It is sent again when the server takes it, and the handler does not run again.
 func TestRun_RefusedCompletion_OthersGoOn(t *testing.T) {

@@ -212,10 +212,15 @@ func (e *engine) mark(ctx context.Context, c rows.Claim, n int, as manner) ([]ro
 	one, wide := n == 1 && !e.inBatches && e.beyond == 0, 1
 	e.mu.Unlock()
 	var refused *rows.RefusedError
+	var bad *rows.Malformed
 	for tries := 0; one && refused == nil && tries < fewRaces; tries++ {
 		found, err := e.markOne(ctx, c)
 		if found != nil {
 			return []rows.Row{*found}, err
+		}
+		if errors.As(err, &bad) { // it is claimed: the next Tend gives it back
+			e.exclude([]rows.Malformed{*bad})
+			continue
 		}
 		if !e.isBehind(err) && !errors.As(err, &refused) {
 			return nil, err

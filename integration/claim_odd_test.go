@@ -40,6 +40,10 @@ func TestClaim_MalformedRows_AreLeftAlone(t *testing.T) {
 				bson.D{field("_id", -2), inState("claimed")},
 			}
 			assert.Value(coll.InsertMany(t.Context(), odd))(t)
+			if w.d.name != "embedded" { // which knows no such number
+				insert(t, coll, bson.D{field("_id", -1), // a claim changes it, and cannot read it
+					field("claim", bson.D{field("attempts", bson.NewDecimal128(0x3040<<48, 1))})})
+			}
 			q := w.claims(t, w.patient(t), coll, claim.Config{Batch: batch, Sort: bson.D{field("_id", 1)},
 				Poll: 50 * time.Millisecond})
 			assert.Must(t, q.Add(t.Context(), jobs(15)...))

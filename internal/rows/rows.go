@@ -102,8 +102,8 @@ type Store interface {
 	Mark(ctx context.Context, ids []bson.RawValue, c Claim) error
 	// Marked returns those of the rows that the claim has got.
 	Marked(ctx context.Context, ids []bson.RawValue, c Claim) ([]Row, error)
-	// MarkOne claims the first ready row. It returns nil when there is none, and a *HeldError when
-	// another row holds the key of the first one.
+	// MarkOne claims the first ready row. It returns nil when there is none, a *HeldError when another
+	// row holds the key of the first one, and a *Malformed when it is claimed and not understood.
 	MarkOne(ctx context.Context, c Claim, ask *Ask) (*Row, error)
 	// Held returns the keys that rows hold which are claimed or retrying, 10,000 at most, and not
 	// null: what it leaves out a *HeldError tells. Of these keys, if there are any, fewer than 10,000.
