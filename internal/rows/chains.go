@@ -272,12 +272,21 @@ func (m *Mongo) inOrder(ctx context.Context, filter bson.D, opts *options.FindOp
 
 func (m *Mongo) order() bson.D { return append(bson.D{m.e("state", 1)}, m.sort...) }
 
-// healed sends a command that names an index, and once more when that is gone: with its collection,
-// as a rule.
+// healed sends a command that names an index, and again when that is gone, with its collection as a
+// rule, or is being built: until the server has it.
 func (m *Mongo) healed(ctx context.Context, send func() error) error {
+	refused := func(err error) bool {
+		return has(err, codeBadValue) && strings.Contains(err.Error(), "hint")
+	}
 	err := send()
-	if has(err, codeBadValue) && strings.Contains(err.Error(), "hint") {
+	if refused(err) {
 		if err := m.Prepare(ctx); err != nil {
+			return err
+		}
+		err = send()
+	}
+	for refused(err) {
+		if err := pause(ctx); err != nil {
 			return err
 		}
 		err = send()

@@ -33,6 +33,7 @@ const (
 	codeNamespaceNotFound = 26
 	codeCommandNotFound   = 59
 	codeNoTransactions    = 263
+	codeAPIStrict         = 323
 )
 
 func has(err error, codes ...int) bool {
@@ -161,7 +162,10 @@ func (m *Mongo) lacking(ctx context.Context) ([]index, error) {
 		return missing, nil
 	}
 	info, err := m.rows.Database().RunCommand(ctx, d("buildInfo", 1)).Raw()
-	if err == nil && info.Lookup("ferretdbVersion").Type != 0 {
+	switch {
+	case has(err, codeAPIStrict): // of MongoDB 5.0 or newer, to a client bound to API version 1
+		err = nil
+	case err == nil && info.Lookup("ferretdbVersion").Type != 0:
 		missing = missing[:last]
 	}
 	return missing, m.failed("buildInfo", err)
