@@ -31,7 +31,7 @@ func (e *engine) renew(ctx context.Context, c *claimed) error {
 	if err := usable(ctx); err != nil {
 		return err
 	}
-	if c.stage.Load() == over {
+	if c.stage.Load() != open { // in DoneWith it would wait for the transaction that it is called in
 		return ErrFinished
 	}
 	if err := e.leaseErr(c); err != nil {

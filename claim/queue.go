@@ -17,7 +17,8 @@ import (
 )
 
 // A Queue is the rows of one collection, for one process. T is what their documents decode into;
-// what it does not name stays in the document. Safe for concurrent use.
+// what it does not name stays in the document. Safe for concurrent use. Add and Insert belong to a
+// transaction that their context carries; every other call is carried out when it returns.
 type Queue[T any] struct{ e *engine }
 
 // Counts are the rows of a queue by state. One whose field cannot be understood may count as ready,

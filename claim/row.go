@@ -82,7 +82,8 @@ func (r *Row[T]) GiveBack(ctx context.Context) error {
 // DoneWith marks the row done in one transaction with what work does with the context that it is
 // given: both happen or neither does. So a handler adds rows, by Queue.Add, or writes its results,
 // exactly once. work may run several times; what it does through other clients does not belong to
-// the transaction.
+// the transaction. Meanwhile Renew of the row returns ErrFinished, and work must not cancel the
+// row: that waits for the transaction.
 //
 // Errors: as above, and nothing of work has happened then; work's; ErrNoTransactions where there
 // are none, on a standalone and on the embedded server, before work is called.

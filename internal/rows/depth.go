@@ -40,6 +40,7 @@ func (m *Mongo) parts(c *Counts, now time.Time) []part {
 
 // Count is documented in [Store].
 func (m *Mongo) Count(ctx context.Context) (c Counts, err error) {
+	ctx = alone(ctx)
 	var now time.Time
 	if m.due != "" {
 		if now, err = m.Now(ctx); err != nil {
@@ -56,6 +57,7 @@ func (m *Mongo) Count(ctx context.Context) (c Counts, err error) {
 
 // Depth is documented in [Store].
 func (m *Mongo) Depth(ctx context.Context, now time.Time, most int64) (Depth, error) {
+	ctx = alone(ctx)
 	var depth Depth
 	for _, one := range m.parts(&depth.Counts, now) {
 		reply, err := m.rows.Database().RunCommand(ctx, bson.D{e("count", m.rows.Name()),

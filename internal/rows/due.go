@@ -102,6 +102,7 @@ func (m *Mongo) Now(ctx context.Context) (time.Time, error) {
 // hello asks for what the server says of itself; one that does not know hello is asked as before
 // MongoDB 4.4.2.
 func (m *Mongo) hello(ctx context.Context) (bson.Raw, error) {
+	ctx = alone(ctx)
 	db := m.rows.Database()
 	if !m.oldHello.Load() {
 		reply, err := db.RunCommand(ctx, d("hello", 1)).Raw()

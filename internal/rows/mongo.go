@@ -46,6 +46,16 @@ func NewMongo(coll *mongo.Collection, field string, filter, sort bson.D) *Mongo 
 	return &Mongo{rows: coll.Clone(safe), field: field, filter: filter, sort: sort}
 }
 
+// alone is a context whose commands are no part of a transaction of the caller's: what is claimed,
+// renewed or ended is so when the call returns.
+func alone(ctx context.Context) context.Context { return mongo.NewSessionContext(ctx, nil) }
+
+// transacts reports whether commands of a context are part of a transaction.
+func transacts(ctx context.Context) bool {
+	session := mongo.SessionFromContext(ctx)
+	return session != nil && session.TransactionRunning()
+}
+
 func e(key string, value any) bson.E { return bson.E{Key: key, Value: value} }
 
 func d(key string, value any) bson.D { return bson.D{e(key, value)} }
@@ -170,6 +180,7 @@ func (m *Mongo) find(ctx context.Context, filter bson.D, opts *options.FindOptio
 // docs are the documents of a query.
 func (m *Mongo) docs(ctx context.Context, filter bson.D, opts *options.FindOptionsBuilder) (
 	[]bson.Raw, error) {
+	ctx = alone(ctx)
 	return read(m.rows.Find(ctx, filter, opts))(ctx)
 }
 
@@ -223,6 +234,7 @@ func (m *Mongo) MarkOne(ctx context.Context, c Claim, ask *Ask) (*Row, error) {
 	if len(m.sort) > 0 {
 		opts.SetSort(m.sort)
 	}
+	ctx = alone(ctx)
 	var doc bson.Raw
 	err := m.healed(ctx, func() (err error) {
 		if index := m.ordered.Load(); index != nil {
@@ -291,6 +303,7 @@ func (m *Mongo) ending(end Ending) bson.D {
 
 // Finish is documented in [Store].
 func (m *Mongo) Finish(ctx context.Context, endings []Ending) (int, error) {
+	ctx = alone(ctx)
 	if len(endings) == 1 {
 		return m.FinishIn(ctx, endings[0])
 	}
@@ -320,21 +333,27 @@ func (m *Mongo) Finish(ctx context.Context, endings []Ending) (int, error) {
 
 // FinishIn is documented in [Store].
 func (m *Mongo) FinishIn(ctx context.Context, end Ending) (int, error) {
-	filter := m.before(end, end.ID)
-	if end.Delete {
-		n, err := m.one(ctx, filter, nil)
-		return n, m.failed("remove", err)
+	var update bson.D
+	if !end.Delete {
+		update = m.ending(end)
 	}
-	return m.only(ctx, end.ID, filter, m.ending(end))
+	return m.only(ctx, end.ID, m.before(end, end.ID), update)
 }
 
-// only changes one row.
+// only changes one row, or removes it.
 func (m *Mongo) only(ctx context.Context, id bson.RawValue, filter, update bson.D) (int, error) {
+	action := "update"
+	if update == nil {
+		action = "remove"
+	}
 	n, err := m.one(ctx, filter, update)
-	if refuses(err) {
+	switch {
+	case transacts(ctx) && has(err, codeIllegal, codeNoTransactions):
+		return 0, fmt.Errorf("%w: %w", ErrNoTransactions, catalog.Shown(err))
+	case refuses(err):
 		err = &RefusedError{[]Refused{{id, catalog.Shown(err)}}}
 	}
-	return n, m.failed("update", err)
+	return n, m.failed(action, err)
 }
 
 // Current is documented in [Store].
@@ -390,10 +409,13 @@ func (m *Mongo) Batches(ctx context.Context, slot Slot, session bson.ObjectID) (
 
 // distinct groups, since the embedded server takes no distinct with a limit of time.
 func (m *Mongo) distinct(ctx context.Context, expression any, filter bson.D) ([]bson.Raw, error) {
-	groups, err := read(m.rows.Aggregate(ctx, bson.A{
-		d("$match", filter), d("$group", d("_id", expression)),
-	}))(ctx)
-	return groups, m.failed("find", err)
+	return m.aggregate(ctx, d("$match", filter), d("$group", d("_id", expression)))
+}
+
+func (m *Mongo) aggregate(ctx context.Context, stages ...bson.D) ([]bson.Raw, error) {
+	ctx = alone(ctx)
+	found, err := read(m.rows.Aggregate(ctx, stages))(ctx)
+	return found, m.failed("find", err)
 }
 
 // GiveBack is documented in [Store].
@@ -412,7 +434,7 @@ func (m *Mongo) Renew(ctx context.Context, row Row) (int, error) {
 	if row.Mark.Rescued {
 		update = append(update, m.unset("waiting"))
 	}
-	n, err := m.one(ctx, m.claimedBy(row.Mark.Session, row.Mark.Batch, row.ID), update)
+	n, err := m.one(alone(ctx), m.claimedBy(row.Mark.Session, row.Mark.Batch, row.ID), update)
 	return n, m.failed("update", err)
 }
 
@@ -438,7 +460,7 @@ func (m *Mongo) Expire(ctx context.Context, now time.Time, row Row, most int64) 
 	case row.Mark.Attempts >= most:
 		update = m.leaving(Dead, append(failed, m.e("error", Expired), m.e("deadAt", now)), 0)
 	}
-	return m.only(ctx, row.ID, filter, update)
+	return m.only(alone(ctx), row.ID, filter, update)
 }
 
 // Slots is documented in [Store].

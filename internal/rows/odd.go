@@ -38,15 +38,14 @@ func (m *Mongo) listed(ctx context.Context) (bad []Malformed, err error) {
 	for _, one := range m.noArray() {
 		any = append(any, d(one.Key, d("$type", "array")))
 	}
-	docs, err := read(m.rows.Aggregate(ctx, bson.A{
+	docs, err := m.aggregate(ctx,
 		d("$match", m.mine(m.isReady())), d("$limit", oddKeys),
 		d("$match", d("$or", any)), d("$limit", oddAtOnce),
-		d("$project", bson.D{e("_id", 1), e(m.chain.path[0], 1)}),
-	}))(ctx)
+		d("$project", bson.D{e("_id", 1), e(m.chain.path[0], 1)}))
 	for _, doc := range docs {
 		bad = append(bad, Malformed{doc.Lookup("_id"), m.chain.list(doc), ManyKeys})
 	}
-	return bad, m.failed("find", err)
+	return bad, err
 }
 
 // ManyKeys is what is wrong with a row that would be in several chains.

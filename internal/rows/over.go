@@ -44,7 +44,7 @@ func stamp(state State) string {
 // cannot be understood comes with a *Malformed. One command for many rows.
 func (m *Mongo) List(ctx context.Context, state State) iter.Seq2[Row, error] {
 	return func(yield func(Row, error) bool) {
-		is := m.is(state)
+		ctx, is := alone(ctx), m.is(state)
 		if state == Ready {
 			is = m.isReady()
 		}
@@ -113,6 +113,7 @@ const Cancelled = "cancelled"
 
 // Cancel is documented in [Store].
 func (m *Mongo) Cancel(ctx context.Context, now time.Time, id bson.RawValue) (State, error) {
+	ctx = alone(ctx)
 	dead := m.leaving(Dead, bson.D{m.e("error", Cancelled), m.e("deadAt", now)}, 0, "notBefore")
 	marked := d("$set", bson.D{m.e("cancelled", true)})
 	const rounds = 3 // its worker may end its claim between two commands

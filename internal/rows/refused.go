@@ -78,7 +78,7 @@ func (m *Mongo) carryOut(ctx context.Context, changes ...change) (int, error) {
 	result, err := m.bulk(ctx, changes)
 	switch {
 	case refuses(err):
-		return m.alone(ctx, changes)
+		return m.oneByOne(ctx, changes)
 	case err != nil:
 		return 0, m.failed("update, remove", err)
 	}
@@ -92,8 +92,8 @@ const (
 	mostLots  = 100
 )
 
-// alone sends every row of the changes alone. Its count may leave out what was changed before.
-func (m *Mongo) alone(ctx context.Context, changes []change) (n int, err error) {
+// oneByOne sends every row of the changes alone. Its count may leave out what was changed before.
+func (m *Mongo) oneByOne(ctx context.Context, changes []change) (n int, err error) {
 	var refused RefusedError
 	for _, c := range changes {
 		without := bson.A{} // they match still
@@ -156,7 +156,7 @@ func (m *Mongo) bulk(ctx context.Context, changes []change) (*mongo.BulkWriteRes
 		}
 		models[i] = mongo.NewUpdateManyModel().SetFilter(c.filter).SetUpdate(c.update)
 	}
-	return m.rows.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(false))
+	return m.rows.BulkWrite(alone(ctx), models, options.BulkWrite().SetOrdered(false))
 }
 
 // one changes one row, or removes it.

@@ -21,7 +21,7 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// ErrNoTransactions is returned by Transact where there are no transactions.
+// ErrNoTransactions is returned by Transact, or by FinishIn in it, where there are no transactions.
 var ErrNoTransactions = catalog.ErrNoTransactions
 
 // Codes of the server.
@@ -55,6 +55,7 @@ func (m *Mongo) failed(actions string, err error) error {
 
 // Transact is documented in [Store].
 func (m *Mongo) Transact(ctx context.Context, work func(context.Context) error) error {
+	ctx = alone(ctx)
 	if err := m.canTransact(ctx); err != nil {
 		return err
 	}
@@ -74,9 +75,6 @@ func (m *Mongo) Transact(ctx context.Context, work func(context.Context) error) 
 		if err := m.prepareUnique(ctx); err != nil {
 			return err
 		}
-	}
-	if has(err, codeIllegal, codeNoTransactions) {
-		return fmt.Errorf("%w: %w", ErrNoTransactions, catalog.Shown(err))
 	}
 	return err
 }
@@ -143,6 +141,7 @@ func (m *Mongo) ofClaimed() index {
 
 // lacking returns the indexes that are missing. One command, and another for that of claimed rows.
 func (m *Mongo) lacking(ctx context.Context) ([]index, error) {
+	ctx = alone(ctx)
 	found, err := m.indexes(ctx)
 	if err != nil {
 		return nil, err
@@ -215,6 +214,7 @@ func (m *Mongo) Missing(ctx context.Context) ([]string, error) {
 
 // Prepare is documented in [Store].
 func (m *Mongo) Prepare(ctx context.Context) error {
+	ctx = alone(ctx)
 	missing, err := m.lacking(ctx)
 	if err != nil {
 		return err

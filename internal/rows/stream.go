@@ -83,6 +83,7 @@ func (m *Mongo) told() bson.A {
 
 // Watch is documented in [Store].
 func (m *Mongo) Watch(ctx context.Context, tell func(Event)) error {
+	ctx = alone(ctx)
 	stream, err := m.rows.Watch(ctx, m.told())
 	if has(err, codesNoStream...) {
 		return fmt.Errorf("%w: %w", ErrNoStream, err)

@@ -40,7 +40,7 @@ func (m *Mongo) InsertUnique(ctx context.Context, key string, doc any) (bool, er
 		return inserted, m.failed("insert, update", err)
 	}
 	// Somebody was faster, or it is another index of the user's.
-	if mongo.SessionFromContext(ctx) != nil {
+	if transacts(ctx) {
 		return false, fmt.Errorf("%w: %w", errAgain, m.failed("insert, update", err))
 	}
 	inserted, err = insert()
@@ -82,7 +82,7 @@ func (m *Mongo) prepareUnique(ctx context.Context) error {
 	if m.unique.Load() {
 		return nil
 	}
-	if mongo.SessionFromContext(ctx) != nil {
+	if transacts(ctx) {
 		return errAgain
 	}
 	keys := bson.D{m.e("unique", 1)}
