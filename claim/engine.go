@@ -207,18 +207,18 @@ func (e *engine) claim(ctx context.Context, n int, as manner) (got []*claimed, e
 	return got, err
 }
 
-func (e *engine) mark(ctx context.Context, c rows.Claim, n int, as manner) ([]rows.Row, error) {
+func (e *engine) mark(ctx context.Context, c rows.Claim, n int, as manner) (
+	got []rows.Row, err error) {
 	e.mu.Lock()
 	one, wide := n == 1 && !e.inBatches && e.beyond == 0, 1
 	e.mu.Unlock()
 	var refused *rows.RefusedError
-	var bad *rows.Malformed
 	for tries := 0; one && refused == nil && tries < fewRaces; tries++ {
 		found, err := e.markOne(ctx, c)
 		if found != nil {
 			return []rows.Row{*found}, err
 		}
-		if errors.As(err, &bad) { // it is claimed: the next Tend gives it back
+		if bad := (*rows.Malformed)(nil); errors.As(err, &bad) { // it is claimed: the next Tend gives it back
 			e.exclude([]rows.Malformed{*bad})
 			continue
 		}
@@ -230,9 +230,7 @@ func (e *engine) mark(ctx context.Context, c rows.Claim, n int, as manner) ([]ro
 		}
 	}
 	one = refused != nil
-	var err error
 	for tries := 0; tries < mostBatch; tries++ {
-		var got []rows.Row
 		if got, err = e.markBatch(ctx, c, n, wide, as); errors.Is(err, errRace) {
 			tries, err = tries+mostBatch/mostRaces, nil
 			continue

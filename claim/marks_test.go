@@ -2,6 +2,7 @@ package claim
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -13,8 +14,8 @@ import (
 // given the row again and again, beside itself. Its context ends at the next Tend, it is alone in
 // its process, and the row is set aside.
 func TestRun_HandlerReplacesItsDocument_IsCancelledAndAlone(t *testing.T) {
-	for name, waits := range map[string]bool{"and goes on": true, "and returns": false} {
-		inBubbleSub(t, name, func(t *testing.T, w *world) {
+	for _, waits := range []bool{true, false} {
+		inBubbleSub(t, fmt.Sprintf("goes on %v", waits), func(t *testing.T, w *world) {
 			w.add(0, 3)
 			p := w.start(Config{Workers: 4})
 			var mu sync.Mutex // guards running and runs
