@@ -111,8 +111,10 @@ func (w *world) startUnclosed(t testing.TB, change func(*distlock.Config)) *dist
 func newManager(t testing.TB, cfg distlock.Config) *distlock.Manager {
 	t.Helper()
 	m, err := distlock.New(t.Context(), cfg)
-	for start := time.Now(); errors.Is(err, distlock.ErrUnavailable) &&
-		time.Since(start) < 5*time.Minute; {
+	late := func() bool {
+		return errors.Is(err, distlock.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
+	}
+	for start := time.Now(); late() && time.Since(start) < 5*time.Minute; {
 		m, err = distlock.New(t.Context(), cfg)
 	}
 	assert.Must(t, err)

@@ -105,7 +105,8 @@ func TestCatalog_CallerGivesUp_NothingLingersForLong(t *testing.T) {
 	for range 2 { // nothing lingers with a server that did not answer before
 		begun := time.Now()
 		_, err := on(c).Acquire(ctx, request())
-		if took := time.Since(begun); !errors.Is(err, catalog.ErrUnknownOutcome) || took > 20*time.Second {
+		took := time.Since(begun)
+		if !errors.Is(err, catalog.ErrUnknownOutcome) || took > 20*time.Second {
 			t.Errorf("%v after %v", err, took)
 		}
 		ctx, cancel = context.WithCancel(t.Context())

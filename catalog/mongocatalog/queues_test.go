@@ -80,8 +80,8 @@ func TestCatalog_Enter_AlwaysRefused_GivesUp(t *testing.T) {
 	assert.Equal(t, readings.Load(), 3, "it ended at reading %d, want %d")
 }
 
-// Behind a mongos, which tells its own clock, a document that somebody deleted while a process stood
-// in its line comes back with a fence of the clock of the pings, and never with the first one.
+// Behind a mongos, which tells its own clock, a document that somebody deleted while a process
+// stood in its line comes back with a fence of that clock, or of the pings', never with the first.
 func TestCatalog_Enter_BehindAMongos_DocumentGone_FenceOfTheClock(t *testing.T) {
 	t.Parallel()
 	const router, shard = 5, 1_800_000_000_000 // what the fake server says to hello, and a ping
@@ -110,8 +110,8 @@ func TestCatalog_Enter_BehindAMongos_DocumentGone_FenceOfTheClock(t *testing.T) 
 	}
 }
 
-// The fence of a document that others made is raised by a second command. If that fails, the lock is
-// held all the same.
+// The fence of a document that others made is raised by a second command. If that fails, the lock
+// is held all the same.
 func TestCatalog_Enter_FenceNotRaised_IsUnknown(t *testing.T) {
 	t.Parallel()
 	var commands atomic.Int32

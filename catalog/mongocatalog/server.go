@@ -78,10 +78,10 @@ func (c *Catalog) ListingTime() time.Time {
 	return c.router.at()
 }
 
-// seedTime returns the clock from which the fences of a lock without a document start: the server's,
-// as s brings it. A mongos does not tell that of the documents. Behind it the latest ping may be
-// older than a document that was deleted a moment ago, and the clock of the mongos may be slow: the
-// later of the two counts.
+// seedTime returns the clock from which the fences of a lock without a document start: the
+// server's, as s brings it. A mongos does not tell that of the documents. Behind it the latest ping
+// may be older than a document that was deleted a moment ago, and the clock of the mongos may be
+// slow: the later of the two counts.
 func (c *Catalog) seedTime(s catalog.Server) time.Time {
 	if s.Kind != catalog.Mongos {
 		return s.Time

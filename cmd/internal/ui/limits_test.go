@@ -45,7 +45,8 @@ func TestPage_Processes_CountsOnlyWhatIsKnown(t *testing.T) {
 	insert(497, "alive", 0)
 	want(t, page(), "All</span><strong>500<", "Dead with none</span><strong>3<")
 	insert(1, "another", 0)
-	unknown := []string{"<h1>Processes</h1>", "All</span><strong>-<", "Dead with locks</span><strong>0<",
+	unknown := []string{"<h1>Processes</h1>", "All</span><strong>-<",
+		"Dead with locks</span><strong>0<",
 		"Dead with none</span><strong>-<"}
 	want(t, page(), append(unknown, "More than 500 ping")...)
 	assert.Must(t, client.Disconnect(context.Background()))
