@@ -218,7 +218,7 @@ func (e *engine) mark(ctx context.Context, c rows.Claim, n int, as manner) (
 		if found != nil {
 			return []rows.Row{*found}, err
 		}
-		if bad := (*rows.Malformed)(nil); errors.As(err, &bad) { // it is claimed: the next Tend gives it back
+		if bad := (*rows.Malformed)(nil); errors.As(err, &bad) { // a Tend gives it back
 			e.exclude([]rows.Malformed{*bad})
 			continue
 		}
