@@ -2,6 +2,7 @@ package claim
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -300,6 +301,9 @@ func (g *gate) FinishIn(ctx context.Context, end rows.Ending) (int, error) {
 	})
 }
 
+// errAborted is of a commit that was certainly not carried out: the transaction is run again.
+var errAborted = errors.New("aborted on purpose")
+
 func (g *gate) Transact(ctx context.Context, work func(context.Context) error) error {
 	if g.inside == nil {
 		return g.Store.Transact(ctx, work)
@@ -309,6 +313,9 @@ func (g *gate) Transact(ctx context.Context, work func(context.Context) error) e
 		return err
 	}
 	_, err := pass(ctx, g, "commit", func() (int, error) { return g.Store.Finish(ctx, *g.inside) })
+	if errors.Is(err, errAborted) { // as the driver does
+		return g.Transact(ctx, work)
+	}
 	return err
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -78,10 +79,10 @@ func TestDoneWith_StateNotReadable_IsInDoubt(t *testing.T) {
 // its document is gone by that. Work that was not committed is not told as done.
 func TestDoneWith_CommittedInDoubt_IsDone(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		w.add(0, 2)
+		w.add(0, 3)
 		p := w.start(Config{InFlight: 5, DeleteDone: true})
 		p.gate.inside = &[]rows.Ending{}
-		list := append(p.take(t, 1), p.take(t, 1)...)
+		list := slices.Concat(p.take(t, 1), p.take(t, 1), p.take(t, 1))
 		p.gate.on(func(apply func() error) error { _ = apply(); return errCut }, "commit")
 		committed := func(context.Context) error { return nil }
 		wantErr(t, list[0].DoneWith(t.Context(), committed), errCut)
@@ -92,6 +93,12 @@ func TestDoneWith_CommittedInDoubt_IsDone(t *testing.T) {
 		assert.Must(t, list[1].Done(t.Context())) // as another hand would remove it
 		list[1].c.stage.Store(open)
 		wantErr(t, list[1].DoneWith(t.Context(), committed), ErrLost)
+		p.gate.on(func(apply func() error) error {
+			p.gate.set(nil)
+			_ = apply() // as another hand would, too
+			return errAborted
+		}, "commit")
+		wantErr(t, list[2].DoneWith(t.Context(), committed), ErrLost)
 	})
 }
 

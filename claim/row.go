@@ -127,8 +127,9 @@ func (e *engine) doneWith(ctx context.Context, c *claimed,
 	defer context.AfterFunc(c.s.guard.Context(), func() { stop(context.Cause(c.s.guard.Context())) })()
 	end := rows.Ending{ID: c.row.ID, Session: c.row.Mark.Session, Batch: c.row.Mark.Batch,
 		To: rows.Done, Delete: e.cfg.DeleteDone, At: e.wall()}
-	gone := false
+	gone, worked := false, false // in the latest run
 	err := e.store.Transact(ctx, func(ctx context.Context) error {
+		worked = false
 		n, err := e.store.FinishIn(ctx, end) // first, so that another's write to the row is a conflict
 		if gone = err == nil && n == 0; gone {
 			return ErrLost
@@ -136,9 +137,8 @@ func (e *engine) doneWith(ctx context.Context, c *claimed,
 		if err != nil {
 			return err
 		}
-		if err = work(ctx); err == nil {
-			c.tries++ // it is to be committed, and whether it was may remain unknown
-		}
+		err = work(ctx)
+		worked = err == nil
 		return err
 	})
 	switch {
@@ -159,6 +159,9 @@ func (e *engine) doneWith(ctx context.Context, c *claimed,
 		e.unmarked(ends, found, errs)
 		e.stats.ended(end, errs[0])
 		return errs[0]
+	}
+	if worked { // whether it was committed may be unknown; a run before the latest one was not
+		c.tries++
 	}
 	return fmt.Errorf("claim: row %s: %w", rows.Text(c.row.ID), err)
 }
