@@ -133,8 +133,7 @@ type Request struct {
 	Why      string
 	Takeover time.Duration // written as takeoverMS
 	Mode     Mode
-	Limit    int32           // in mode Permit the number of permits, at least 1
-	Holds    []bson.ObjectID // the sessions that the caller holds, written into a waiter's entry
+	Limit    int32 // in mode Permit the number of permits, at least 1
 	// Since is when it first stood in the line, if it stood there before and lost its place: it
 	// enters before those who came later. Zero for a newcomer.
 	Since time.Time

@@ -37,8 +37,8 @@
 //	rev         int64, one more with every write of this module
 //	leases      array of {ts, ms, n, at, local}: session, life, number of the last renewal, the
 //	            server's and the holder's clock at it
-//	waiters     array, first come first, of {ts, process, who, why, takeoverMS, mode, since, limit,
-//	            holds}; absent when there is none; at most MaxWaiters
+//	waiters     array, first come first, of {ts, process, who, why, takeoverMS, mode, since, limit};
+//	            absent when there is none; at most MaxWaiters
 //	mode        "shared" or "permit"; absent for an exclusive holder
 //	limit       int32, the permits there are, while the lock is used so
 //	sharers     array of all holders of a shared lock or of permits, {ts, process, who, why,
@@ -56,7 +56,4 @@
 //	condemned   {by, at, evidence}, written by a contender before it takes over
 //	sight       {seq, at, local, by}, written once, by the first contender that sees the process
 //	            silent; the next ping removes it
-//	outside     {number, waiters}, written each second while a caller holds something and waits
-//	            outside of a full line or for a lock of a transaction: the 64 that wait longest, with
-//	            at most 1,000 sessions that they hold. No takeover looks at it.
 package catalog

@@ -82,8 +82,6 @@ type Ping struct {
 	Condemned *Condemnation
 	// Sight is what a contender left who saw the process silent; its By is empty when nobody has.
 	Sight Sight
-	// Note says who waits outside of the lock documents; nil when nobody does.
-	Note *Note
 }
 
 // ParseLock understands a document of locks. It is the one reading of a document: what is malformed
@@ -189,7 +187,6 @@ func ParsePing(raw bson.Raw) (Ping, *MalformedError) {
 	if seen, ok := doc.lookup("sight").DocumentOK(); ok {
 		p.Sight = parseSight(fieldsOf(seen))
 	}
-	p.Note = parseNote(id, doc.lookup(noteKey))
 	return p, nil
 }
 

@@ -6,8 +6,6 @@ import (
 	"iter"
 	"sync"
 	"time"
-
-	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
 // An Op names an operation of a store.
@@ -30,7 +28,6 @@ const (
 	OpHello            Op = "hello"
 	OpTransact         Op = "transact"
 	OpSnapshots        Op = "snapshots"
-	OpWaitedUnder      Op = "waited under"
 	OpHeldOrFree       Op = "held or free"
 	OpGrantStream      Op = "grant stream"
 	OpNextGrants       Op = "next grants"
@@ -227,14 +224,6 @@ func (i *intercepted) Transact(
 
 func (i *intercepted) Snapshots(ctx context.Context, names []string) (Looks, error) {
 	return Through(ctx, i.hook, of(OpSnapshots, names...), with(i.inner.Snapshots, names))
-}
-
-func (i *intercepted) WaitedUnder(ctx context.Context, processes []string, held []bson.ObjectID) (
-	Looks, error,
-) {
-	return Through(ctx, i.hook, of(OpWaitedUnder), func(ctx context.Context) (Looks, error) {
-		return i.inner.WaitedUnder(ctx, processes, held)
-	})
 }
 
 func (i *intercepted) HeldOrFree(ctx context.Context, process string, names, lines []string) (

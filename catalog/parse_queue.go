@@ -188,14 +188,6 @@ func (p *Participant) complete(in fields) {
 	if fence, problem := integral(in.lookup("fence")); problem == "" {
 		p.Fence = fence
 	}
-	if holds, ok := in.lookup("holds").ArrayOK(); ok {
-		values, _ := holds.Values() // damaged: nothing is known
-		for _, v := range values {
-			if ts, ok := v.ObjectIDOK(); ok {
-				p.Holds = append(p.Holds, ts)
-			}
-		}
-	}
 }
 
 // GrantLine is one line of the field grants: session, fence and process. The field is a text, not

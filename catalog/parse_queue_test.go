@@ -31,7 +31,7 @@ func TestParseLock_Waiter_FieldsAreUnderstood(t *testing.T) {
 	t.Parallel()
 	whole := catalog.Participant{
 		TS: ts2, Process: "q", Who: "q:1", Why: "because", Mode: catalog.Permit, Limit: 3,
-		Takeover: time.Minute, Since: time.UnixMilli(5).UTC(), Holds: []bson.ObjectID{ts},
+		Takeover: time.Minute, Since: time.UnixMilli(5).UTC(),
 	}
 	exclusive := func(p *catalog.Participant) { p.Mode, p.Limit = catalog.Exclusive, 0 }
 	shared := func(p *catalog.Participant) { p.Mode, p.Limit = catalog.Shared, 0 }
@@ -52,9 +52,6 @@ func TestParseLock_Waiter_FieldsAreUnderstood(t *testing.T) {
 		{"TakeoverText", "takeoverMS", "x", func(p *catalog.Participant) { p.Takeover = 0 }},
 		{"TakeoverNegative", "takeoverMS", -1, func(p *catalog.Participant) { p.Takeover = 0 }},
 		{"SinceText", "since", "x", func(p *catalog.Participant) { p.Since = time.Time{} }},
-		{"HoldsMissing", "holds", missing{}, func(p *catalog.Participant) { p.Holds = nil }},
-		{"HoldsText", "holds", "x", func(p *catalog.Participant) { p.Holds = nil }},
-		{"HoldsMixed", "holds", bson.A{1, ts, "x"}, func(*catalog.Participant) {}},
 		{"FenceText", "fence", "x", func(*catalog.Participant) {}},
 		{"Fence", "fence", int64(9), func(p *catalog.Participant) { p.Fence = 9 }},
 		{"When", "when", bson.DateTime(9), func(*catalog.Participant) {}},

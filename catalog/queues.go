@@ -52,8 +52,6 @@ type Participant struct {
 	Since time.Time
 	// Fence is that of a holder, zero for a waiter.
 	Fence int64
-	// Holds are the sessions that the caller of a waiter holds while it waits.
-	Holds []bson.ObjectID
 }
 
 // Queues is what contenders that wait in line need. The line stands in the lock document, first
@@ -63,11 +61,6 @@ type Queues interface {
 	// in one command where the server can. Locks without a document are left out. A document that
 	// cannot be understood is no error: it is in the result.
 	Snapshots(ctx context.Context, names []string) (Looks, error)
-
-	// WaitedUnder reads, as Snapshots does, the locks for which one of the processes waits whose
-	// caller holds one of the sessions meanwhile, and may read others for which one of the
-	// processes waits. So those who search for deadlocks go from a holder to what it waits for.
-	WaitedUnder(ctx context.Context, processes []string, held []bson.ObjectID) (Looks, error)
 
 	// HeldOrFree reads those of the named locks that process holds, or nobody, and of those whose
 	// lines are asked for, too, all that there are; not what cannot be understood. It is the question

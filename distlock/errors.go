@@ -51,16 +51,16 @@ type PrivilegeError = catalog.PrivilegeError
 // number of permits, or without [Permits].
 type PermitMismatchError = catalog.PermitMismatchError
 
-// A DeadlockError says that waiting for Name would never end, because who is in the way waits,
-// directly or by others, for what this caller holds. The one that most wait for gets it; others go
-// on when it gives up.
-type DeadlockError struct {
-	Name  string
-	Chain []string // the circle in words, one step each, from this waiter back to itself
-}
+// A DeadlockError reports a caller that waits for a lock that it holds itself. Why is the reason with
+// which it holds the lock. Deadlocks between callers are not detected.
+type DeadlockError struct{ Name, Why string }
 
 func (e *DeadlockError) Error() string {
-	return acquirePrefix(e.Name) + "deadlock: " + strings.Join(e.Chain, "; ")
+	text := acquirePrefix(e.Name) + "deadlock: the caller holds the lock itself"
+	if e.Why != "" {
+		text += " (" + quoted(e.Why) + ")"
+	}
+	return text + "; TryGuard.Reenter acquires it once more"
 }
 
 func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock }

@@ -10,7 +10,6 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/internal/contend"
-	"mongodlm/internal/waitqueue"
 )
 
 // fenceField is the field in which a fenced document keeps the highest fence that wrote it.
@@ -186,7 +185,6 @@ func (l *DistributedLock) LockInTransaction(ctx context.Context, opts ...Option)
 	ctx, done := c.calling(ctx)
 	defer done()
 	c.pause = c.m.cfg.Poll
-	defer c.leaveLocalLine()
 	for {
 		err := c.enterTransaction(ctx)
 		if err == nil {
@@ -203,9 +201,6 @@ func (l *DistributedLock) LockInTransaction(ctx context.Context, opts ...Option)
 			return err
 		}
 		c.last = err
-		if c.place == nil {
-			c.place = c.m.queue.Join(c.name, c.party(ctx), waitqueue.Aside)
-		}
 		if err := c.sleep(ctx); err != nil {
 			return err
 		}

@@ -373,43 +373,16 @@ func goroutine() (n int64) {
 	return n
 }
 
-// maxHolds bounds how many sessions a waiter's entry names. An entry of so many has some 18 KB, and
-// a full line of such entries a ninth of what a document may have.
-const maxHolds = 1000
-
-// owned returns what the caller of Lock holds while it waits: the guards that it names, see
-// [Holding], else those under whose contexts it lives. Nothing is presumed. What was released is
-// left out; what was lost is not, since the lock stays in the way until it is released or taken
-// over.
-func owned(ctx context.Context, o acquireOptions) []*holding {
-	var own []*holding
-	add := func(h *holding) {
-		if !h.givenBack() && !slices.Contains(own, h) {
-			own = append(own, h)
+// owned returns the guards under whose contexts the caller of Lock waits. A released guard is left
+// out; a lost one is not, since the lock stays in the way until it is released or taken over.
+func owned(ctx context.Context) (own []*holding) {
+	under, _ := ctx.Value(lineageKey{}).(*lineage)
+	for ; under != nil; under = under.above {
+		if !under.h.givenBack() && !slices.Contains(own, under.h) {
+			own = append(own, under.h)
 		}
-	}
-	if o.says {
-		for _, g := range o.holding {
-			add(g.h)
-		}
-		return own
-	}
-	line, _ := ctx.Value(lineageKey{}).(*lineage)
-	for ; line != nil; line = line.above {
-		add(line.h)
 	}
 	return own
-}
-
-// holds are the sessions that the caller holds while it waits, or others until it has ended, as far
-// as a waiter's entry names them.
-func (m *Manager) holds(ctx context.Context, o acquireOptions) (named []bson.ObjectID) {
-	own := owned(ctx, o)
-	for _, h := range own {
-		named = append(named, h.session.TS)
-	}
-	named = append(named, o.outer...)
-	return named[:min(len(named), maxHolds)]
 }
 
 // standsInOwnWay returns the plainest deadlock, which needs no search: the caller wants what it
@@ -419,7 +392,7 @@ func (m *Manager) standsInOwnWay(ctx context.Context, name string, o acquireOpti
 		return nil // it does not wait
 	}
 	permits := 0
-	for _, h := range owned(ctx, o) {
+	for _, h := range owned(ctx) {
 		switch {
 		case h.m != m || h.session.Name != name || h.limit != o.limit || h.err() != nil:
 			// Of another store perhaps; with another limit the server says what is wrong; what was
@@ -432,12 +405,7 @@ func (m *Manager) standsInOwnWay(ctx context.Context, name string, o acquireOpti
 		case o.mode == catalog.Shared && h.mode == catalog.Shared:
 			continue
 		}
-		why := ""
-		if h.why != "" {
-			why = " (" + quoted(h.why) + ")"
-		}
-		return &DeadlockError{Name: name, Chain: []string{fmt.Sprintf("the caller waits for %s, which "+
-			"it holds itself%s; TryGuard.Reenter acquires once more what one holds", quoted(name), why)}}
+		return &DeadlockError{Name: name, Why: h.why}
 	}
 	return nil
 }

@@ -115,21 +115,20 @@ func (i *Inspector) begin(ctx context.Context) (context.Context, func(), error) 
 // A LockInfo is one who holds a lock, or waits for it. Texts are as stored: escape them before
 // showing them. Times and ages are by the server's clock.
 type LockInfo struct {
-	Name     string          // of the lock
-	Place    int             // 1 for the next in line, and so on; 0 for a holder
-	Held     bool            // false for a waiter, and for the last holder of a lock that is free
-	Mode     string          // "exclusive", "shared" or "permit"
-	Limit    int             // the permits that there are, or are asked for; 0 but in mode permit
-	Process  string          // the process id
-	Who      string          // process id, label and random part
-	Why      string          // the reason it gave
-	Since    time.Time       // when it got the lock, or came to wait; zero when unknown
-	Age      time.Duration   // how long ago that was; negative when unknown
-	Session  bson.ObjectID   // the lock session, the field ts
-	Fence    int64           // 0 for a waiter
-	Waiters  int             // how many wait for the lock
-	Holds    []bson.ObjectID // sessions that the caller of a waiter holds meanwhile, see [Holding]
-	Takeover time.Duration   // in the process's ping or in the lock, the longer; zero if unknown
+	Name     string        // of the lock
+	Place    int           // 1 for the next in line, and so on; 0 for a holder
+	Held     bool          // false for a waiter, and for the last holder of a lock that is free
+	Mode     string        // "exclusive", "shared" or "permit"
+	Limit    int           // the permits that there are, or are asked for; 0 but in mode permit
+	Process  string        // the process id
+	Who      string        // process id, label and random part
+	Why      string        // the reason it gave
+	Since    time.Time     // when it got the lock, or came to wait; zero when unknown
+	Age      time.Duration // how long ago that was; negative when unknown
+	Session  bson.ObjectID // the lock session, the field ts
+	Fence    int64         // 0 for a waiter
+	Waiters  int           // how many wait for the lock
+	Takeover time.Duration // in the process's ping or in the lock, the longer; zero if unknown
 
 	HasPing   bool            // the process has a ping document that can be understood
 	BadPing   *MalformedError // what is wrong with the one it has
@@ -256,7 +255,7 @@ func (i *Inspector) row(seen catalog.Snapshot, p catalog.Participant) LockInfo {
 	row := LockInfo{
 		Name: seen.Lock.Name, Mode: modeWord(p.Mode), Limit: int(p.Limit), Process: p.Process, Who: p.Who,
 		Why: p.Why, Since: p.Since, Age: since(p.Since), Session: p.TS, Fence: p.Fence,
-		Waiters: len(seen.Lock.Waiters), Holds: p.Holds, Takeover: p.Takeover,
+		Waiters: len(seen.Lock.Waiters), Takeover: p.Takeover,
 		BadPing: pulse.Err, PingAge: -1, LeaseAge: -1,
 		Foreign: contend.TraceOf(p, pulse).Foreign(), Self: p.Process != "" && p.Process == i.process(),
 	}

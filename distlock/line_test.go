@@ -195,19 +195,6 @@ func TestWaitAtMost_AsksForSomethingElse_HasAPlaceOfItsOwn(t *testing.T) {
 			w.release(g)
 		})
 	}
-	runInBubble(t, "it holds something", func(t *testing.T, w *world) {
-		a, b := w.start(nil), w.start(nil)
-		g, mine := a.mustTry("a"), b.mustTry("b")
-		b.briefly(time.Second, distlock.Holding(mine))
-		synctest.Wait()
-		assert.Equal(t, len(w.lock("a").Waiters), 0,
-			"%d stand in the line: what is held there stands for a wait, want %d")
-		b.briefly(time.Second)
-		b.briefly(time.Second, distlock.Holding(mine))
-		assert.Equal(t, b.store.Count(fault.Enter), 3, "entered %d times, want each for itself (%d)")
-		w.release(mine)
-		w.release(g)
-	})
 }
 
 // It tries to break: a place that is kept is given back by Close, at once.

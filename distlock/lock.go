@@ -60,10 +60,10 @@ func (l *DistributedLock) TryLock(ctx context.Context, opts ...Option) (*TryGuar
 // What may pass, as no answer, is logged once and waited out. A malformed document, no privilege or
 // another number of permits ends the wait.
 //
-// Errors: those of TryLock; *DeadlockError, at once when the caller holds the lock itself, after
-// one to five seconds when the circle goes through others. What the caller holds, up to 1,000
-// locks, its context tells if it is a guard's, or [Holding]. When ctx ends the error matches its
-// cause and the last reason to wait.
+// Errors: those of TryLock; [ErrDeadlock], without a command, when the caller holds the lock
+// itself, which is known if ctx derives from the guard's context. Other deadlocks are not detected:
+// [WaitAtMost] bounds a wait. When ctx ends the error matches its cause and the last reason to
+// wait.
 //
 // Round trips: one to take the lock or a place in the line, two to give up; three and four on the
 // embedded server. Releasing a shared lock or a permit costs two if this process has not entered
@@ -183,9 +183,6 @@ func (m *Manager) LockAll(ctx context.Context, names []string, opts ...Option) (
 				return nil, err
 			}
 			opts = append(slices.Clip(opts), WaitAtMost(left))
-		}
-		if o.says {
-			opts = append(slices.Clip(opts), Holding(slices.Concat(o.holding, all.guards)...))
 		}
 		g, err := m.Lock(name).Lock(ctx, opts...)
 		if err != nil {

@@ -145,7 +145,6 @@ func newManager(ctx context.Context, cfg settings, s store) (*Manager, error) {
 	m.queue = waitqueue.New(waitqueue.Config{
 		Store: m.locks, Judge: m.judge, Process: m.pinger, Clock: cfg.Clock, Log: m.log,
 		Ping: cfg.Ping, Poll: cfg.Poll, PollMax: cfg.PollMax, MaxWatchGap: cfg.MaxWatchGap,
-		Owns: m.owned.Owns, Skew: skew,
 		Closed: m.closed, Go: m.loops.Go,
 	})
 	m.watch = &watch{m: m, names: map[string]*watched{}, wake: make(chan struct{}, 1)}

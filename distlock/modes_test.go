@@ -307,7 +307,6 @@ func TestOptions_OfModes_BadOnesAreRefused(t *testing.T) {
 			"negative":             {distlock.Permits(-1)},
 			"too many":             {distlock.Permits(1_000_001)},
 			"permits, then shared": {distlock.Permits(2), distlock.Shared()},
-			"nil guard":            {distlock.Holding(nil)},
 		} {
 			_, err := p.try("a", opts...)
 			if !errors.Is(err, distlock.ErrBadOption) {

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
-
 	"mongodlm/catalog"
 	"mongodlm/internal/waitqueue"
 )
@@ -31,9 +29,6 @@ type acquireOptions struct {
 	mode    catalog.Mode
 	limit   int32
 	limits  int // as asked for, to be checked
-	holding []*TryGuard
-	says    bool            // the caller says what it holds
-	outer   []bson.ObjectID // held by others until the caller has ended, see HoldingSessions
 	life    time.Duration
 	leased  bool
 	began   time.Duration // monotonic time of the call
@@ -58,8 +53,7 @@ func Label(label string) Option { return optionFunc(func(o *acquireOptions) { o.
 // it.
 //
 // A loop of short waits costs what a long wait does, and has its turn: the place in line is kept
-// for 10 ms for the next call of the process with the same arguments, unless the caller holds other
-// locks. What a short wait saw of a silent holder it leaves to the next, as TryLock does.
+// for 10 ms for the next call of the process with the same arguments. What a short wait saw of a silent holder it leaves to the next, as TryLock does.
 func WaitAtMost(d time.Duration) Option {
 	return optionFunc(func(o *acquireOptions) { o.wait, o.bounded = d, true })
 }
@@ -77,21 +71,6 @@ func Shared() Option {
 // Permits, gets a *PermitMismatchError.
 func Permits(n int) Option {
 	return optionFunc(func(o *acquireOptions) { o.mode, o.limits = catalog.Permit, n })
-}
-
-// Holding says which guards the caller of [DistributedLock.Lock] holds while it waits, for the
-// search for deadlocks; without arguments: none. Without it, the guards from which the context
-// given to Lock derives count.
-func Holding(guards ...*TryGuard) Option {
-	return optionFunc(func(o *acquireOptions) { o.holding, o.says = guards, true })
-}
-
-// HoldingSessions says which lock sessions other processes hold until the caller of
-// [DistributedLock.Lock] has ended, for the search for deadlocks, beside its own guards: a program
-// that is started under a lock is told [TryGuard.Session] of it, as by "distlock run". One that
-// holds nothing counts for nothing. Who names what it does not hold up is the one that gives up.
-func HoldingSessions(sessions ...bson.ObjectID) Option {
-	return optionFunc(func(o *acquireOptions) { o.outer = sessions })
 }
 
 func newAcquireOptions(opts []Option) (acquireOptions, error) {
@@ -127,11 +106,6 @@ func newAcquireOptions(opts []Option) (acquireOptions, error) {
 	if o.leased && (o.life < time.Millisecond || o.life > catalog.MaxTakeover) {
 		return o, fmt.Errorf("%w: Lease is %v; it must be 1ms to %v",
 			ErrBadOption, o.life, catalog.MaxTakeover)
-	}
-	for _, g := range o.holding {
-		if g == nil {
-			return o, fmt.Errorf("%w: Holding was given a nil guard; leave it out", ErrBadOption)
-		}
 	}
 	return o, nil
 }

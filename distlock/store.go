@@ -145,7 +145,6 @@ const (
 	toEvict
 	toOvertake
 	toPing
-	toNote
 	toRemovePing
 	toReap
 	toHello
@@ -169,7 +168,7 @@ var commandKinds = [kindsOfCommands]struct {
 	toAsk: {"ask", false}, toLook: {"look", false}, toOpenStream: {"stream", false},
 	toGrant: {"grant", true}, toCondemn: {"condemn", true}, toWitness: {"witness", true},
 	toEvict: {"evict", true}, toOvertake: {"overtake", true},
-	toPing: {"ping", true}, toNote: {"note", true}, toRemovePing: {"remove_ping", true},
+	toPing: {"ping", true}, toRemovePing: {"remove_ping", true},
 	toReap: {"reap", false}, toHello: {"hello", false},
 	toPrune: {"prune", true}, toPrepare: {"prepare", true}, toTransact: {"transact", true},
 	toList: {"list", false}, toBreakLock: {"break", true}, toRequestYield: {"yield", true},
@@ -179,7 +178,7 @@ var commandKinds = [kindsOfCommands]struct {
 // kindsOfOps are the kinds of the operations that are no transition and no change of a ping.
 var kindsOfOps = map[catalog.Op]command{
 	catalog.OpRead: toLook, catalog.OpSnapshots: toLook, catalog.OpHeldOrFree: toAsk,
-	catalog.OpList: toList, catalog.OpListWaited: toList, catalog.OpWaitedUnder: toList,
+	catalog.OpList: toList, catalog.OpListWaited: toList,
 	catalog.OpGrantStream: toOpenStream, catalog.OpEnterTransaction: toAcquire,
 	catalog.OpTransact: toTransact, catalog.OpHello: toHello,
 	catalog.OpPing: toPing, catalog.OpHeld: toReap, catalog.OpHeldSummary: toReap,
@@ -193,8 +192,6 @@ func kindOf(c catalog.Call) (kind command, ok bool) {
 		return toCondemn, true
 	case transition.Witness:
 		return toWitness, true
-	case transition.PutNote:
-		return toNote, true
 	case transition.RemovePing:
 		return toRemovePing, true
 	}

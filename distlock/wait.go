@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
-
 	"mongodlm/catalog"
 	"mongodlm/catalog/transition"
 	"mongodlm/internal/clock"
@@ -70,20 +68,18 @@ func (c *call) wait(ctx context.Context) (g *TryGuard, err error) {
 // queueOnce is one stay in the line, from entering it to a guard or an error.
 func (c *call) queueOnce(ctx context.Context) (g *TryGuard, err error) {
 	if c.place == nil {
-		c.place = c.m.queue.Join(c.name, c.party(ctx), c.o.manner)
+		c.place = c.m.queue.Join(c.name, c.party(), c.o.manner)
 	}
 	if !clock.Over(c.place.Turn) {
 		if _, err := c.idle(ctx, -1, c.place.Turn, nil); err != nil {
 			return nil, err
 		}
 	}
-	holds := c.m.holds(ctx, c.o)
-	since, stands := c.goOn(holds)
+	since, stands := c.goOn()
 	if !stands {
 		if err := c.begin(catalog.Queue); err != nil {
 			return nil, err
 		}
-		c.request.Holds = holds
 		c.request.Since, c.stood = c.stood, time.Time{}
 		c.waiter = c.m.queue.Enter(c.request, c.o.manner, c.timeLeft(ctx))
 		if c.waiter.LastTurn > 0 {
@@ -126,11 +122,11 @@ func (c *call) end() {
 }
 
 // party is the caller as it would stand in a line.
-func (c *call) party(ctx context.Context) catalog.Participant {
+func (c *call) party() catalog.Participant {
 	process := c.m.pinger.Process()
 	return catalog.Participant{
 		Process: process, Who: process + ":" + c.o.label, Why: c.o.why,
-		Mode: c.o.mode, Limit: c.o.limit, Holds: c.m.holds(ctx, c.o),
+		Mode: c.o.mode, Limit: c.o.limit,
 	}
 }
 
@@ -283,17 +279,11 @@ func (c *call) idle(
 	if term != nil {
 		over = term.Done()
 	}
-	var told <-chan waitqueue.Fate
-	if c.place != nil {
-		told = c.place.Fate
-	}
 	select {
 	case <-up:
 		return false, nil
 	case <-wake:
 		return true, nil
-	case fate := <-told:
-		return false, c.fateOf(fate)
 	case <-ctx.Done():
 		return false, c.stopped(context.Cause(ctx))
 	case <-c.m.closed:
@@ -315,7 +305,7 @@ func (c *call) await(ctx context.Context, since time.Time) (*TryGuard, error) {
 			return c.granted(ctx, <-c.waiter.Granted)
 		}
 		c.last = c.held()
-		if c.kept = errors.Is(context.Cause(ctx), errTimeUp) && len(c.request.Holds) == 0; c.kept {
+		if c.kept = errors.Is(context.Cause(ctx), errTimeUp); c.kept {
 			c.m.kept.keep(c, since)
 		} else {
 			c.undo()
@@ -362,8 +352,6 @@ func (c *call) held() *HeldError {
 // fateOf is the error of one who must not wait any longer.
 func (c *call) fateOf(f waitqueue.Fate) error {
 	switch {
-	case f.Circle != nil:
-		return &DeadlockError{Name: c.name, Chain: f.Circle}
 	case f.Removed:
 		e := c.held()
 		e.Reason = "its place in the line was removed"
@@ -440,7 +428,7 @@ type keptPlace struct {
 }
 
 // suits reports whether a caller of a lock could stand there: what the document says of it would be
-// the same. It holds nothing else, and neither did the one before it.
+// the same.
 func (k *keptPlace) suits(c *call) bool {
 	return k.name == c.name && k.o.mode == c.o.mode && k.o.limit == c.o.limit && k.o.why == c.o.why &&
 		k.o.label == c.o.label && k.o.manner == c.o.manner && k.term.Err() == nil
@@ -487,8 +475,8 @@ func (p *keptPlaces) keep(c *call, since time.Time) {
 
 // goOn takes over the session of a caller of this process that has just given up, if there is one
 // for this call, and returns since when it stands in the line.
-func (c *call) goOn(holds []bson.ObjectID) (since time.Time, ok bool) {
-	k := c.m.kept.take(func(k *keptPlace) bool { return len(holds) == 0 && k.suits(c) })
+func (c *call) goOn() (since time.Time, ok bool) {
+	k := c.m.kept.take(func(k *keptPlace) bool { return k.suits(c) })
 	if k == nil {
 		return since, false
 	}

@@ -341,7 +341,7 @@ func (p *player) acquire(ctx context.Context, name string) (*distlock.TryGuard, 
 		return p.m.Lock(name).TryLock(ctx)
 	}
 	most := time.Duration(rand.Int64N(int64(2 * historyTakeover)))
-	return p.m.Lock(name).Lock(ctx, distlock.WaitAtMost(most), distlock.Holding())
+	return p.m.Lock(name).Lock(ctx, distlock.WaitAtMost(most))
 }
 
 // turn acquires a lock, and holds it for a moment, or until it is lost if it clings.

@@ -38,35 +38,6 @@ func (c *Catalog) Snapshots(ctx context.Context, names []string) (catalog.Looks,
 	return looks, nil
 }
 
-// WaitedUnder is documented in [catalog.Queues]. All is of one instant, and of the locks for which
-// the processes wait only those are read that are asked for.
-func (c *Catalog) WaitedUnder(ctx context.Context, processes []string, held []bson.ObjectID) (
-	catalog.Looks, error,
-) {
-	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("waited under: %w", err)
-	}
-	asked := make(map[bson.ObjectID]bool, len(held))
-	for _, ts := range held {
-		asked[ts] = true
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	looks := catalog.Looks{}
-	for _, process := range processes {
-		of := c.standing.of[process]
-		if of == nil {
-			continue
-		}
-		for s, holds := range of.waits {
-			if slices.ContainsFunc(holds, func(ts bson.ObjectID) bool { return asked[ts] }) {
-				looks[s.Name] = c.lookAt(c.locks[stringKey(s.Name)])
-			}
-		}
-	}
-	return looks, nil
-}
-
 // HeldOrFree is documented in [catalog.Queues].
 func (c *Catalog) HeldOrFree(ctx context.Context, process string, names, lines []string) (
 	locks []catalog.Lock, err error,

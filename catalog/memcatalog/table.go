@@ -72,9 +72,9 @@ type standings struct {
 
 // A standing is all that one process has.
 type standing struct {
-	holds  map[catalog.Session]int64           // with their fences
-	fences int64                               // their sum, wrapping around
-	waits  map[catalog.Session][]bson.ObjectID // what they hold meanwhile
+	holds  map[catalog.Session]int64 // with their fences
+	fences int64                     // their sum, wrapping around
+	waits  map[catalog.Session]bool
 }
 
 func newStandings() standings {
@@ -93,7 +93,7 @@ func (s standings) remember(key string, l catalog.Lock) {
 		}
 	}
 	for _, p := range l.Waiters {
-		s.standing(p.Process).waits[catalog.Session{Name: l.Name, TS: p.TS}] = p.Holds
+		s.standing(p.Process).waits[catalog.Session{Name: l.Name, TS: p.TS}] = true
 	}
 }
 
@@ -101,7 +101,7 @@ func (s standings) remember(key string, l catalog.Lock) {
 func (s standings) standing(process string) *standing {
 	of := s.of[process]
 	if of == nil && process != "" {
-		of = &standing{holds: map[catalog.Session]int64{}, waits: map[catalog.Session][]bson.ObjectID{}}
+		of = &standing{holds: map[catalog.Session]int64{}, waits: map[catalog.Session]bool{}}
 		s.of[process] = of
 	}
 	return of

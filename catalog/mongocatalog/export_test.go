@@ -74,7 +74,7 @@ func ping(c catalog.PingChange, now time.Time) bson.D {
 // Turns are the commands of the queue, as they are sent.
 func Turns(r catalog.Request, dead catalog.Holder) map[string]bson.D {
 	permit := r
-	permit.Mode, permit.Limit, permit.Holds = catalog.Permit, 3, []bson.ObjectID{dead.TS}
+	permit.Mode, permit.Limit = catalog.Permit, 3
 	change := catalog.Change{
 		Set: bson.D{{Key: "limit", Value: int32(3)}}, Unset: []string{"mode", "waiters"},
 	}

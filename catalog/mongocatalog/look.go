@@ -26,26 +26,6 @@ func (c *Catalog) Snapshots(ctx context.Context, names []string) (catalog.Looks,
 	return c.looks(ctx, reading("look at "+fewOf(names)), among("_id", names))
 }
 
-// WaitedUnder is documented in [catalog.Queues]. Its commands are those of Snapshots. An index
-// serves it: of the locks for which one of the processes waits, those are left out whose waiters
-// hold something else.
-func (c *Catalog) WaitedUnder(ctx context.Context, processes []string, held []bson.ObjectID) (
-	catalog.Looks, error,
-) {
-	if len(processes) == 0 || len(held) == 0 {
-		return catalog.Looks{}, ctx.Err()
-	}
-	o := reading("read what holders wait for")
-	s, err := c.known(ctx)
-	switch {
-	case err != nil:
-		return nil, o.wrap(err)
-	case s.Kind == catalog.FerretDB || len(held) > mostHeld: // it looks into no array of an array
-		return c.looks(ctx, o, awaitedByAny(processes))
-	}
-	return c.looks(ctx, o, awaitedUnder(processes, held))
-}
-
 // looks reads the locks that a filter matches, the pings of their processes, and the server's
 // clock.
 func (c *Catalog) looks(ctx context.Context, o operation, filter bson.D) (catalog.Looks, error) {
@@ -157,7 +137,7 @@ func (c *Catalog) observe(
 	return r.err
 }
 
-// HeldOrFree is documented in [catalog.Queues]. One command; who, why, since, takeover and holds of
+// HeldOrFree is documented in [catalog.Queues]. One command; who, why, since and takeover of
 // waiters are left out.
 func (c *Catalog) HeldOrFree(ctx context.Context, process string, names, lines []string) (
 	locks []catalog.Lock, err error,

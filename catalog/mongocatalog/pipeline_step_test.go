@@ -152,7 +152,6 @@ func enter(n byte, mode catalog.Mode, limit int32, how catalog.EnterMode) step {
 func dollars(n byte) step {
 	s := enter(n, catalog.Exclusive, 0, catalog.Queue)
 	s.request.Process, s.request.Who, s.request.Why = "$process", "$$NOW", "$why.x"
-	s.request.Holds = []bson.ObjectID{id(n)}
 	return s
 }
 

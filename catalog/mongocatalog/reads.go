@@ -115,7 +115,6 @@ func heldOrFree(process string, names, lines []string) bson.D {
 var withoutWords = bson.D{
 	{Key: "waiters.who", Value: int32(0)}, {Key: "waiters.why", Value: int32(0)},
 	{Key: "waiters.since", Value: int32(0)}, {Key: "waiters.takeoverMS", Value: int32(0)},
-	{Key: "waiters.holds", Value: int32(0)},
 }
 
 // heldByAny and awaitedByAny are the filters for the locks that one of the processes holds, or
@@ -128,13 +127,3 @@ func heldByAny(processes []string) bson.D {
 }
 
 func awaitedByAny(processes []string) bson.D { return among("waiters.process", processes) }
-
-// mostHeld is how many sessions a filter names at most: a command has at most 16 MiB.
-const mostHeld = 100_000
-
-// awaitedUnder is the filter for the locks for which one of the processes waits, and somebody whose
-// caller holds one of the sessions.
-func awaitedUnder(processes []string, held []bson.ObjectID) bson.D {
-	return append(awaitedByAny(processes),
-		bson.E{Key: "waiters.holds", Value: bson.D{{Key: "$in", Value: held}}})
-}

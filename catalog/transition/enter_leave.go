@@ -41,7 +41,7 @@ func (t Enter) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 	}
 	entry := catalog.Participant{
 		TS: g.TS, Process: g.Process, Who: g.Who, Why: g.Why, Mode: g.Mode, Limit: g.Limit,
-		Takeover: g.Takeover, Since: now, Holds: g.Holds,
+		Takeover: g.Takeover, Since: now,
 	}
 	place := len(s.waiters)
 	if !g.Since.Before(now) { // a clock went back
@@ -193,7 +193,7 @@ func (s *state) grant(now time.Time, evidence string) {
 	holders := slices.Clone(s.holders)
 	for _, p := range s.waiters[:n] {
 		s.fence++
-		p.Fence, p.Since, p.Holds = s.fence, now, nil
+		p.Fence, p.Since = s.fence, now
 		holders = append(holders, p)
 		s.grants = append(s.grants, catalog.Grant{
 			Session: catalog.Session{Name: s.name, TS: p.TS}, Process: p.Process, Fence: p.Fence,
@@ -309,9 +309,6 @@ func party(p catalog.Participant, holder bool) bson.D {
 	if p.Limit > 0 {
 		d = append(d, bson.E{Key: "limit", Value: p.Limit})
 	}
-	if len(p.Holds) > 0 {
-		d = append(d, bson.E{Key: "holds", Value: p.Holds})
-	}
 	return d
 }
 
@@ -319,7 +316,7 @@ func party(p catalog.Participant, holder bool) bson.D {
 func Entry(r catalog.Request, since time.Time) bson.D {
 	return party(catalog.Participant{
 		TS: r.TS, Process: r.Process, Who: r.Who, Why: r.Why, Mode: r.Mode, Limit: r.Limit,
-		Takeover: r.Takeover, Since: since, Holds: r.Holds,
+		Takeover: r.Takeover, Since: since,
 	}, false)
 }
 

@@ -75,22 +75,6 @@ func watched(u *catalog.PingUpdate, p catalog.Ping) error {
 	return nil
 }
 
-// PutNote writes a note into the ping document of a process, or removes the old one when nobody
-// waits outside. It changes nothing else there: it is no ping, and renews nothing. Errors:
-// ErrNoMatch when the process has no ping document or is condemned.
-type PutNote struct {
-	Process string
-	Note    catalog.Note
-}
-
-// Of implements [catalog.PingChange].
-func (c PutNote) Of() (verb, process string) {
-	return "note who waits outside, in the ping of", c.Process
-}
-
-// Update implements [catalog.PingChange].
-func (c PutNote) Update() (catalog.PingUpdate, error) { return c.Note.Update(), nil }
-
 // RemovePing deletes the ping document of a process that ends in an orderly way. It is no error
 // when there is none. A condemned document stays.
 type RemovePing struct{ Process string }

@@ -385,7 +385,6 @@ func TestEntry_IsWhatEnterWrites(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"x2", "s2", "p2/3"} {
 		g := entrant(t, text)
-		g.Holds = []bson.ObjectID{session(7)}
 		before := map[byte]string{'x': "x1 |", 's': "x1 |", 'p': "p1/3 p8/3 p9/3 |"}[text[0]]
 		c, _, err := entering(parse(t, document(t, before)), g, catalog.Queue, noon)
 		assert.Must(t, err)

@@ -135,8 +135,7 @@ func (r *runner) start(guard *distlock.TryGuard, path string, s stdio) (*group, 
 	defer func() { _ = speak.Close() }() // without the word what was started ends
 	cmd := again(append([]string{starterWord, strconv.Itoa(os.Getpid()), path}, r.command...)...)
 	cmd.Env = append(withoutSecrets(os.Environ()),
-		envName+"="+r.name, fmt.Sprintf("%s=%d", envFence, guard.Fence()),
-		envHeld+"="+bequeathed(inherited(), guard.Session()))
+		envName+"="+r.name, fmt.Sprintf("%s=%d", envFence, guard.Fence()))
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = s.in, s.out, s.errOut
 	cmd.ExtraFiles = []*os.File{word}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -25,7 +25,6 @@ const (
 	exitLost        = 111
 	exitMayBeHeld   = 112
 	exitLimit       = 113
-	exitDeadlock    = 114
 	exitUnavailable = 115
 	exitNotRun      = 116
 	exitNotRunnable = 126
@@ -47,7 +46,6 @@ const runExitText = `Exit codes of run itself:
   112  the command ended with 0, but the lock could not be released: it may be held until the
        takeover time has passed
   113  the lock is in use in another mode, or with another number of permits
-  114  waiting for the lock would be a deadlock
   115  the server cannot be reached, the command was not run
   116  the command was not run for another reason, which is told
   126  the command cannot be executed; 127: there is none of that name
@@ -77,7 +75,6 @@ func codeOf(err error) int {
 		is   error
 		code int
 	}{
-		{distlock.ErrDeadlock, exitDeadlock},
 		{distlock.ErrPermitMismatch, exitLimit},
 		{distlock.ErrHeld, exitHeld},
 		{distlock.ErrLockLost, exitLost},

@@ -19,8 +19,7 @@ func TestCodeOf_EveryErrorOfAcquiring_HasItsOwn(t *testing.T) {
 	t.Parallel()
 	held := &distlock.HeldError{Name: "a"}
 	for want, errs := range map[int][]error{
-		exitHeld:     {held},
-		exitDeadlock: {&distlock.DeadlockError{Name: "a"}, errors.Join(held, distlock.ErrDeadlock)},
+		exitHeld: {held},
 		exitLimit: {&distlock.PermitMismatchError{Name: "a"},
 			errors.Join(held, distlock.ErrPermitMismatch)},
 		exitLost:        {&distlock.LostError{Name: "a", Cause: errors.New("x")}},

@@ -20,7 +20,6 @@ import (
 const (
 	envName  = "DISTLOCK_NAME"
 	envFence = "DISTLOCK_FENCE"
-	envHeld  = "DISTLOCK_HELD" // see inherited
 )
 
 // maxPermits is the most that distlock.Permits takes.
@@ -240,9 +239,7 @@ func (r *runner) mayBeHeld(err error) error {
 
 // options are those of the acquisition.
 func (r *runner) options() []distlock.Option {
-	opts := []distlock.Option{
-		distlock.Why(r.why), distlock.Label("distlock run"), distlock.HoldingSessions(inherited()...),
-	}
+	opts := []distlock.Option{distlock.Why(r.why), distlock.Label("distlock run")}
 	if !r.wait.forever {
 		opts = append(opts, distlock.WaitAtMost(r.wait.limit))
 	}
@@ -274,15 +271,12 @@ func (r *runner) acquire(ctx context.Context, m *distlock.Manager, s stdio) (
 // refused maps the errors of acquiring to exit codes.
 func (r *runner) refused(ctx context.Context, err error) error {
 	var by interrupted
-	var circle *distlock.DeadlockError
 	var limit *distlock.PermitMismatchError
 	var held *distlock.HeldError
 	code := codeOf(err)
 	switch {
 	case errors.As(context.Cause(ctx), &by):
 		return exit{exitSignal + int(by.signal), by}
-	case errors.As(err, &circle):
-		err = deadlock(circle)
 	case errors.As(err, &limit):
 		err = limit
 	case code == exitHeld && errors.As(err, &held):
@@ -322,15 +316,6 @@ func (r *runner) inTheWayOf(h *distlock.HeldError) error {
 	}
 	if others > 0 {
 		text += fmt.Sprintf("; in line: %d", others)
-	}
-	return errors.New(text)
-}
-
-// deadlock words a circle with one step a line.
-func deadlock(d *distlock.DeadlockError) error {
-	text := fmt.Sprintf("lock %q: waiting for it would be a deadlock", shown(d.Name, 200))
-	for _, step := range d.Chain {
-		text += "\n  " + shown(step, 1000)
 	}
 	return errors.New(text)
 }

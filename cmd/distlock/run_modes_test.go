@@ -56,20 +56,6 @@ func (b *base) signalled(out *screen, ended <-chan result) {
 	await(b.t, ended).want(b.t, 7, "got terminated")
 }
 
-func TestRunner_Refused_DeadlockIsWordedStepByStep(t *testing.T) {
-	t.Parallel()
-	err := (&runner{}).refused(t.Context(), &distlock.DeadlockError{
-		Name:  "b",
-		Chain: []string{`p waits for "b", where q holds it`, `q waits for "a", where p holds it`},
-	})
-	want := "lock \"b\": waiting for it would be a deadlock\n" +
-		"  p waits for \"b\", where q holds it\n" +
-		"  q waits for \"a\", where p holds it"
-	if e, ok := err.(exit); !ok || e.code != exitDeadlock || e.Error() != want {
-		t.Errorf("want exit %d and\n%s\ngot %#v\n%v", exitDeadlock, want, err, err)
-	}
-}
-
 // It tries to break: who was too short of time to learn who holds the lock is told that, and not
 // that nobody does.
 func TestRunner_Refused_HolderUnknown_IsSaid(t *testing.T) {

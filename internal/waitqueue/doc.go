@@ -2,7 +2,6 @@
 // documents, and before them, where a line is full, in lines of their own inside the process. One
 // loop looks after all of them, however many there are: it hears of grants by one change stream, or
 // asks for them; it looks at who stands before them and lets a [contend.Judge] take the dead out.
-// Beside it a search looks for deadlocks, as long as a caller that holds something waits.
 //
 // It knows nothing of guards and of managers: it sees its process through the interface [Process].
 package waitqueue

@@ -30,8 +30,6 @@ import (
 //   - one read each ping interval, and a sixth of it after somebody came, or half of a short time
 //     to wait, see Stands, shows who stands before them and how their pings are. It starts and
 //     goes on with the watch of holders and waiters, and finds a grant that was not told.
-//
-// Deadlocks are looked for beside it, see search.
 type loop struct {
 	q *Queue
 

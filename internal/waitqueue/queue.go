@@ -2,7 +2,6 @@ package waitqueue
 
 import (
 	"context"
-	"iter"
 	"maps"
 	"slices"
 	"sync"
@@ -31,11 +30,6 @@ type Config struct {
 	PollMax     time.Duration // the longest
 	MaxWatchGap time.Duration // between two looks that are one observation
 
-	// Owns reports whether this process has acquired a session, nil that it has every one that is
-	// asked for; Skew is by how much the server's clock is ahead, nil that it is not.
-	Owns func(ts bson.ObjectID) bool
-	Skew func() time.Duration
-
 	// Closed is closed when nobody is to wait any more. Go starts a goroutine that ends soon after it.
 	Closed <-chan struct{}
 	Go     func(func())
@@ -46,10 +40,6 @@ type Store interface {
 	Snapshots(ctx context.Context, names []string) (map[string]catalog.Snapshot, error)
 	HeldOrFree(ctx context.Context, process string, names, lines []string) ([]catalog.Lock, error)
 	Apply(ctx context.Context, t catalog.Transition) (catalog.Lock, []catalog.Grant, error)
-	WaitedUnder(ctx context.Context, processes []string, held []bson.ObjectID) (
-		map[string]catalog.Snapshot, error)
-	ApplyPing(ctx context.Context, c catalog.PingChange) error
-	List(ctx context.Context, waited bool) iter.Seq2[catalog.Snapshot, error]
 	GrantStream(ctx context.Context, process string) (catalog.GrantStream, error)
 }
 
@@ -79,29 +69,21 @@ type Queue struct {
 	stream  *following                // of the loop that began last
 	turns   map[string]time.Duration  // how long one took, by lock name
 	wake    chan struct{}
-	seeks   bool          // the search for deadlocks is at work
-	rouse   chan struct{} // wakes it
 
-	looks, questions, steps, lags, searches, notes, cuts *Episode // of failures, for the log
+	looks, questions, steps, lags *Episode // of failures, for the log
 }
 
 // New makes a queue in which nobody waits. It starts no goroutine.
 func New(cfg Config) *Queue {
-	if cfg.Skew == nil {
-		cfg.Skew = func() time.Duration { return 0 }
-	}
 	failing := func(what string) *Episode { return &Episode{Log: cfg.Log, What: what} }
 	return &Queue{
 		Config: cfg, lines: map[string][]*LocalLine{}, inside: map[bson.ObjectID]*Waiter{},
 		had: map[string]aTurn{}, turns: map[string]time.Duration{},
-		wake: make(chan struct{}, 1), rouse: make(chan struct{}, 1),
+		wake:      make(chan struct{}, 1),
 		looks:     failing("look at the locks that are waited for"),
 		questions: failing("question for grants"),
 		steps:     failing("step for a line"),
 		lags:      failing("hearing of grants in time by the stream"),
-		searches:  failing("search for deadlocks"),
-		notes:     failing("note of who waits outside of the lines"),
-		cuts:      failing("note of all who wait outside of the lines"),
 	}
 }
 
@@ -230,13 +212,11 @@ func (q *Queue) Oldest() time.Duration {
 // A Manner is how one waits.
 type Manner int
 
-// The manners. Who stands by wants the lock only when its holder is gone, and does not count in
-// Oldest. One aside of all waits for a lock and stands in no line: those who search for deadlocks
-// see it.
+// The manners. A waiter that stands by wants the lock only when its holder is gone, and does not
+// count in Oldest.
 const (
 	InLine Manner = iota
 	Standby
-	Aside
 )
 
 // A Waiter is who waits for a lock. A call of Lock is two of them, one after the other: a place in
@@ -247,8 +227,8 @@ type Waiter struct {
 	manner Manner
 	party  catalog.Participant // as in the document; the session of a place is only known here
 
-	// Granted has room for one: a session is granted once. So has Fate: why it must not wait any
-	// longer; a place is told of a deadlock alone.
+	// Granted has room for one: a session is granted once. So has Fate, which a session alone has:
+	// why it must not wait any longer.
 	Granted chan catalog.Grant
 	Fate    chan Fate
 	// Turn is closed when a place is the first of its Line; a session has neither.
@@ -260,8 +240,6 @@ type Waiter struct {
 	// ago.
 	LastTurn int64
 	atMost   time.Duration // how long a session may wait, 0 where nothing bounds that
-
-	search schedule // the search for deadlocks alone has it
 
 	told   bool // of its grant; the queue's mu guards it, and stands
 	stands bool // it stands in the line of the document: the loop looks after it
@@ -279,11 +257,10 @@ type Waiter struct {
 	seen   time.Duration // since when it is known to be so many, monotonic
 }
 
-// A Fate is why a waiter must not wait any longer: one of three.
+// A Fate is why a waiter must not wait any longer: one of two.
 type Fate struct {
-	Err     error    // with which a new call would be refused as well
-	Circle  []string // a deadlock, in words, that it has to break
-	Removed bool     // its place is gone: it may enter again
+	Err     error // with which a new call would be refused as well
+	Removed bool  // its place is gone: it may enter again
 }
 
 // A LocalLine is those of a process who ask for one lock with one limit and have yet to enter its
@@ -294,33 +271,26 @@ type LocalLine struct {
 	Shut atomic.Bool   // there was no room at the last answer: look before the next entering
 
 	limit  int32
-	single bool // of one who stands in no line
 	places []*Waiter
 }
 
-// Join takes the last place of a line, or one aside of all. as is who asks: its mode, its limit,
-// and what it holds meanwhile.
+// Join takes the last place of a line. as is the caller: its mode and its limit.
 func (q *Queue) Join(name string, as catalog.Participant, manner Manner) *Waiter {
-	aside := manner == Aside
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	i := slices.IndexFunc(q.lines[name], func(l *LocalLine) bool {
-		return !aside && !l.single && l.limit == as.Limit
+		return l.limit == as.Limit
 	})
 	if i < 0 {
 		i = len(q.lines[name])
 		q.lines[name] = append(q.lines[name],
-			&LocalLine{limit: as.Limit, single: aside, Room: make(chan struct{}, 1)})
+			&LocalLine{limit: as.Limit, Room: make(chan struct{}, 1)})
 	}
 	l := q.lines[name][i]
 	now := q.Clock.Now()
-	if len(as.Holds) > 0 { // else nobody asks for these
-		as.TS, as.Since = bson.NewObjectID(), catalog.NotedSince(now.Wall.Add(q.Skew()))
-		q.seek()
-	}
 	w := &Waiter{
 		Name: name, manner: manner, party: as, Line: l, since: now.Mono,
-		Turn: make(chan struct{}), Fate: make(chan Fate, 1),
+		Turn: make(chan struct{}),
 	}
 	l.places = append(l.places, w)
 	if len(l.places) == 1 {
@@ -373,7 +343,7 @@ func (q *Queue) Opened(name string) {
 func (q *Queue) Enter(r catalog.Request, manner Manner, atMost time.Duration) *Waiter {
 	w := &Waiter{
 		Name: r.Name, manner: manner, atMost: atMost,
-		party:   catalog.Participant{TS: r.TS, Process: r.Process, Limit: r.Limit, Holds: r.Holds},
+		party:   catalog.Participant{TS: r.TS, Process: r.Process, Limit: r.Limit},
 		Granted: make(chan catalog.Grant, 1), Fate: make(chan Fate, 1),
 	}
 	q.mu.Lock()
@@ -406,9 +376,6 @@ func (q *Queue) Stands(w *Waiter, lock catalog.Lock) {
 	select {
 	case q.wake <- struct{}{}: // look at the list again
 	default: // it will
-	}
-	if len(w.party.Holds) > 0 {
-		q.seek()
 	}
 }
 

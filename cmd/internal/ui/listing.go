@@ -3,7 +3,6 @@ package ui
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"mongodlm/catalog"
@@ -36,15 +35,6 @@ type listing struct {
 	now     time.Time // the server's clock; zero when no row tells it
 	void    string    // said of a database that shows no locks
 	loops   reading[loopBook]
-
-	waiting sync.Once
-	graph   *waits
-}
-
-// waits is who waits for whom, found once for all browsers.
-func (l *listing) waits() *waits {
-	l.waiting.Do(func() { l.graph = whoWaits(l) })
-	return l.graph
 }
 
 // keepVoid is how long it is known that a database has no locks.

@@ -18,7 +18,6 @@ type lockPage struct {
 	Holders    []holder
 	Problem    string // why it is not known whether there is one
 	AllowBreak bool
-	Graph      *graph
 	Timeline   timeline
 	Events     []eventRow
 	More       bool
@@ -81,7 +80,6 @@ func (s *Server) showLock(r *http.Request, now *listing) any {
 		s.palette.ofLock(p.Lock)
 		p.Holders = holdersOf(p.Lock)
 	}
-	p.Graph = now.waits().draw(p.Name)
 	events, source, whole := s.events(r.Context(), p.Name)
 	p.Source, p.Quiet = source, whole && len(events) == 0
 	few := &listing{}

@@ -149,22 +149,6 @@ func (w *world) wait(ctx context.Context, m *distlock.Manager, name string,
 	})
 }
 
-// circle writes two locks whose holders wait for each other's.
-func (w *world) circle(one, other string) {
-	w.t.Helper()
-	type caller struct{ held, waits bson.ObjectID }
-	first, second := caller{bson.NewObjectID(), bson.NewObjectID()}, caller{bson.NewObjectID(),
-		bson.NewObjectID()}
-	put := func(name string, holder, waiter caller, process, waits string) {
-		err := w.mem.Put(catalog.LocksCollection, bsontest.D("_id", name, "state", int32(1),
-			"ts", holder.held, "process", process, "fence", int64(1), "waiters", bson.A{bsontest.D(
-				"ts", waiter.waits, "process", waits, "holds", bson.A{waiter.held})}))
-		assert.Must(w.t, err)
-	}
-	put(one, first, second, "host:1:1:a", "host:2:1:b")
-	put(other, second, first, "host:2:1:b", "host:1:1:a")
-}
-
 // request asks the page for something.
 func (w *world) request(method, target string,
 	change func(*http.Request)) *httptest.ResponseRecorder {

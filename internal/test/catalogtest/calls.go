@@ -100,10 +100,6 @@ func (c Calls) Witness(ctx context.Context, watched catalog.Ping, s catalog.Sigh
 	return c.ApplyPing(ctx, transition.Witness{Watched: watched, Sight: s})
 }
 
-func (c Calls) PutNote(ctx context.Context, process string, n catalog.Note) error {
-	return c.ApplyPing(ctx, transition.PutNote{Process: process, Note: n})
-}
-
 func (c Calls) RemovePing(ctx context.Context, process string) error {
 	return c.ApplyPing(ctx, transition.RemovePing{Process: process})
 }

@@ -119,9 +119,6 @@ func (m *machine) kind(t *rapid.T, r catalog.Request) catalog.Request {
 	if r.Mode = rapid.SampledFrom(modes).Draw(t, "mode"); r.Mode == catalog.Permit {
 		r.Limit = rapid.SampledFrom([]int32{1, 2, 2}).Draw(t, "limit")
 	}
-	if rapid.IntRange(0, 3).Draw(t, "holds others") == 0 {
-		r.Holds = []bson.ObjectID{historicalTS, r.TS}
-	}
 	return r
 }
 

@@ -3,7 +3,6 @@ package catalogtest
 import (
 	"errors"
 	"math"
-	"reflect"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -28,53 +27,6 @@ func pinged(b catalog.Heartbeat) bson.D {
 func tsOf(n byte) bson.ObjectID { return bson.ObjectID{11: n} }
 
 var pingCases = []testCase{
-	{"Note_StandsBesideThePingUntilItIsRemoved", func(b *bench) {
-		first := b.ping(alice)
-		note := catalog.Note{Number: 7, Outsiders: []catalog.Outsider{
-			{Lock: "$a.b", Participant: catalog.Participant{
-				TS: tsOf(1), Process: alice, Who: "who", Why: "$why", Mode: catalog.Permit, Limit: 3,
-				Since: time.UnixMilli(5).UTC(), Holds: []bson.ObjectID{tsOf(2), tsOf(3)},
-			}},
-			{Lock: "b", Participant: catalog.Participant{
-				TS: tsOf(4), Process: alice, Since: time.UnixMilli(6).UTC(), Holds: []bson.ObjectID{tsOf(5)},
-			}},
-		}}
-		assert.Must(b, On(b.Catalog).PutNote(b.ctx, alice, note))
-		ping := func() catalog.Ping {
-			p, bad := catalog.ParsePing(b.document("lockpings", alice))
-			if bad != nil {
-				b.Fatal(bad)
-			}
-			return p
-		}
-		if got := ping().Note; got == nil || !reflect.DeepEqual(*got, note) {
-			b.Errorf("note\nwant %+v\ngot  %+v", note, got)
-		}
-		if got := ping(); got.Seq != first.Seq || !got.At.Equal(first.At) {
-			b.Errorf("a note has pinged: %+v, then %+v", first, got)
-		}
-		if next := b.ping(alice); next.Seq <= first.Seq || ping().Note == nil {
-			b.Errorf("a ping beside a note: %+v", ping())
-		}
-		assert.NoErr(b, On(b.Catalog).PutNote(b.ctx, alice, catalog.Note{Number: 8}), "a note of nobody")
-		if note := ping().Note; note != nil {
-			b.Errorf("a note of nobody: %+v", note)
-		}
-	}},
-	{"Note_OfNoLivingProcess_MatchesNothing", func(b *bench) {
-		note := catalog.Note{Number: 1, Outsiders: []catalog.Outsider{
-			{Lock: "a", Participant: catalog.Participant{TS: tsOf(1), Holds: []bson.ObjectID{tsOf(2)}}},
-		}}
-		b.wantErr(On(b.Catalog).PutNote(b.ctx, alice, note), catalog.ErrNoMatch)
-		if doc := b.document("lockpings", alice); doc != nil {
-			b.Errorf("it has made a ping: %v", doc)
-		}
-		p := b.ping(alice)
-		assert.Must(b, On(b.Catalog).Condemn(b.ctx, alice, &p, catalog.Condemnation{By: bob}))
-		b.wantUntouched("lockpings", alice, func() {
-			b.wantErr(On(b.Catalog).PutNote(b.ctx, alice, note), catalog.ErrNoMatch)
-		})
-	}},
 	{"First_WritesTheWholeDocument", func(b *bench) {
 		p := assert.Value(b.Catalog.Ping(b.ctx, beat(alice, 1)))(b)
 		b.wantDocument(b.document("lockpings", alice), pinged(beat(alice, 1)))

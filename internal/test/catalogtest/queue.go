@@ -90,9 +90,6 @@ func waiting(r catalog.Request) bson.D {
 	if r.Mode == catalog.Permit {
 		d = append(d, field("limit", r.Limit))
 	}
-	if len(r.Holds) > 0 {
-		d = append(d, field("holds", r.Holds))
-	}
 	return d
 }
 
@@ -186,7 +183,7 @@ var enterCases = []testCase{
 	}},
 	{"Enter_Held_StandsAtTheEnd", func(b *bench) {
 		g := b.party("balancer", 3)
-		g[1].Takeover, g[2].Holds = takeover/3, []bson.ObjectID{historicalTS, bson.NewObjectID()}
+		g[1].Takeover = takeover / 3
 		b.enter(g[0])
 		l := b.enter(g[1])
 		if p, ok := l.WaitedBy(g[1].TS); !ok || p.Process != g[1].Process || !b.near(p.Since) ||
@@ -194,7 +191,7 @@ var enterCases = []testCase{
 			b.Errorf("lock: %+v", l)
 		}
 		l = b.enter(g[2])
-		if len(l.Waiters) != 2 || !slices.Equal(l.Waiters[1].Holds, g[2].Holds) {
+		if len(l.Waiters) != 2 {
 			b.Errorf("lock: %+v", l)
 		}
 		b.wantDocument(b.document("locks", "balancer"),

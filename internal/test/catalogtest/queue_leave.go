@@ -32,7 +32,7 @@ var leaveCases = []testCase{
 	}},
 	{"Leave_OneWaits_ItHolds", func(b *bench) {
 		g := b.party("balancer", 2)
-		g[1].Takeover, g[1].Who, g[1].Holds = takeover/3, "another who", []bson.ObjectID{historicalTS}
+		g[1].Takeover, g[1].Who = takeover/3, "another who"
 		b.enter(g[0])
 		b.enter(g[1])
 		b.leave(g[0].Session, grant(g[1], planted+2))

@@ -86,42 +86,6 @@ func (b *bench) rows() (rows []catalog.Snapshot, malformed []string) {
 }
 
 var queueReadCases = []testCase{
-	{"WaitedUnder_ReadsWhatHoldersWaitFor", func(b *bench) {
-		b.ping(process(0))
-		enter := func(name, process string, holds ...bson.ObjectID) {
-			r := request(name, process)
-			r.Holds = holds
-			assert.Value(On(b.Catalog).Enter(b.ctx, r, catalog.Queue))(b)
-		}
-		for _, name := range []string{"$one.x", "several", "plain", "another's", "something else"} {
-			enter(name, process(0))
-		}
-		enter("$one.x", process(1), tsOf(1))
-		enter("several", process(3))
-		enter("several", process(1), tsOf(3), tsOf(2))
-		enter("plain", process(1))
-		enter("another's", process(2), tsOf(1))
-		enter("something else", process(1), tsOf(4))
-		held := []bson.ObjectID{tsOf(1), tsOf(2)}
-		rows, err := b.Catalog.WaitedUnder(b.ctx, []string{process(1), process(4)}, held)
-		assert.Must(b, err)
-		for _, name := range []string{"plain", "something else"} { // it may read those too
-			delete(rows, name)
-		}
-		names := slices.Sorted(maps.Keys(rows))
-		if want := []string{"$one.x", "several"}; !slices.Equal(want, names) {
-			b.Fatalf("names\nwant %q\ngot  %q", want, names)
-		}
-		row := rows["several"]
-		if row.Lock == nil || len(row.Lock.Waiters) != 2 ||
-			row.Pings[process(0)].Ping == nil || row.ServerTime.IsZero() {
-			b.Errorf("row %+v", row)
-		}
-		rows, err = b.Catalog.WaitedUnder(b.ctx, []string{process(1)}, nil)
-		if err != nil || len(rows) > 0 {
-			b.Errorf("of nobody: %v, %v", rows, err)
-		}
-	}},
 	{"Attend_SeveralNames_AreLookedAtOnce", func(b *bench) {
 		b.ping(process(0))
 		b.ping(process(2))

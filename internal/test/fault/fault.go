@@ -30,7 +30,6 @@ const (
 	Release     Op = "release"
 	Read        Op = "read"
 	Ping        Op = "ping"
-	PutNote     Op = "put note"
 	RemovePing  Op = "remove ping"
 	Held        Op = "held"
 	HeldSummary Op = "held summary"
@@ -50,7 +49,6 @@ const (
 	GrantNext        Op = "grant next"
 	HeldOrFree       Op = "held or free"
 	Waiting          Op = "waiting"
-	WaitedUnder      Op = "waited under"
 	GrantStream      Op = "notices" // the opening of a stream
 	Notice           Op = "notice"  // each Next of one
 	EnterTransaction Op = "enter transaction"
@@ -144,8 +142,8 @@ func (c *Catalog) pass(ctx context.Context, call Call, run func(context.Context)
 
 var ops = map[catalog.Op]Op{
 	catalog.OpRead: Read, catalog.OpSnapshots: Look, catalog.OpHeldOrFree: HeldOrFree,
-	catalog.OpList:       List,
-	catalog.OpListWaited: Waiting, catalog.OpWaitedUnder: WaitedUnder,
+	catalog.OpList:        List,
+	catalog.OpListWaited:  Waiting,
 	catalog.OpGrantStream: GrantStream,
 	catalog.OpNextGrants:  Notice, catalog.OpEnterTransaction: EnterTransaction,
 	catalog.OpTransact: Transact,
@@ -161,8 +159,6 @@ func OpOf(call catalog.Call) Op {
 		return Condemn
 	case transition.Witness:
 		return Witness
-	case transition.PutNote:
-		return PutNote
 	case transition.RemovePing:
 		return RemovePing
 	}

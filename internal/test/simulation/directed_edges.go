@@ -28,7 +28,7 @@ func Edges() []Schedule {
 		named("a permit that comes back", permitComesBack()),
 		named("circle over a lost guard", circleOverLost()),
 		named("circle of one", circleOfOne(How{Wait: time.Hour})),
-		named("circle of one, as it says", circleOfOne(How{Wait: time.Hour, Says: true})),
+		named("circle of one, as it says", circleOfOne(How{Wait: time.Hour})),
 		named("context ends in line while the server hangs",
 			hangsInLine(How{Wait: 8 * sec, Context: true})),
 		named("WaitAtMost ends in line while the server hangs", hangsInLine(How{Wait: 8 * sec})),
@@ -175,7 +175,7 @@ func circleOverLost() Schedule {
 		return func(u *User) {
 			h := u.Acquire(first, How{Wait: time.Hour})
 			if h != nil && u.Until(at) {
-				u.Release(u.Acquire(second, How{Wait: time.Hour, Under: h, Says: true}))
+				u.Release(u.Acquire(second, How{Wait: time.Hour, Under: h}))
 			}
 			u.Release(h)
 		}

@@ -1,8 +1,6 @@
 package simulation
 
 import (
-	"maps"
-	"slices"
 	"time"
 
 	"mongodlm/internal/test/fault"
@@ -48,11 +46,6 @@ func Lines() []Schedule {
 		named("permits", permits()),
 		named("holder of a permit dies", deadPermit()),
 		named("circle of two", circle(How{Wait: time.Hour})),
-		named("circle of two, as they say", circle(How{Wait: time.Hour, Says: true})),
-	}
-	many := deadlocks()
-	for _, name := range slices.Sorted(maps.Keys(many)) {
-		lines = append(lines, named(name, many[name]))
 	}
 	return lines
 }

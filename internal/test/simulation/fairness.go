@@ -75,7 +75,6 @@ func (o *oracle) turned(t turn) {
 		fence = p.Fence
 	}
 	o.together(c, t.now.Holders())
-	o.notePrisoners()
 	for _, p := range partiesOf(t.was) {
 		taken := c.op == fault.Overtake || c.op == fault.Evict
 		if taken && p.TS == out && !has(partiesOf(t.now), out) {

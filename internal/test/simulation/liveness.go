@@ -65,7 +65,6 @@ func (o *oracle) slowThings(open []*Held) {
 		}
 	}
 	o.slow = found
-	o.circles()
 	for _, thing := range slices.SortedFunc(maps.Keys(found), compareSlow) {
 		w := found[thing]
 		since := max(w.since, o.troubles)
@@ -112,7 +111,6 @@ const (
 	deadTried  = "held by the dead and tried for by jobs"
 	hungHeld   = "held by a lease that ran out, and waited for"
 	unreadable = "not to be understood and waited for"
-	inCircle   = "waited for in a circle"
 )
 
 func (t slowThing) rule() string {
@@ -257,29 +255,6 @@ func (o *oracle) eviction(p catalog.Participant) time.Duration {
 		need = t.Foreign + max(0, sign-o.troubles)
 	}
 	return scaled(need + t.MaxGap + 3*t.PollMax + 2*t.Ping + 2*t.Limit + o.slack())
-}
-
-// circles judges that those who wait for one another are told within five seconds, however many
-// they are, so that nobody is stuck any more; and with as much as commands may take that are under
-// way when trouble ends.
-func (o *oracle) circles() {
-	limit := scaled(5 * time.Second)
-	if o.troubles > 0 {
-		limit += scaled(3*o.w.s.Timing.Limit + o.slack())
-	}
-	o.mu.Lock()
-	var caught *attempt
-	for p, attempts := range o.attempts {
-		for _, a := range attempts {
-			if !p.over() && a.caught > 0 && o.w.Now()-max(a.caught, o.troubles) > limit {
-				caught = a
-			}
-		}
-	}
-	o.mu.Unlock()
-	if caught != nil {
-		o.violated("I7", "%q is %s for more than %v without any trouble", caught.name, inCircle, limit)
-	}
 }
 
 // knows says what is wrong with a holder: that its process does not know of it, that its waiter is

@@ -35,10 +35,10 @@ var asEvents = map[fault.Op]bool{
 	fault.GrantNext: true,
 	fault.Confirm:   true, fault.SeedFence: true, fault.Renew: true, fault.Overtake: true,
 	fault.Break: true,
-	fault.Ping:  true, fault.Condemn: true, fault.Witness: true, fault.PutNote: true,
+	fault.Ping:  true, fault.Condemn: true, fault.Witness: true,
 	fault.RemovePing: true, fault.Prune: true, fault.Prepare: true,
 	fault.Look: false, fault.Held: false, fault.HeldOrFree: false, fault.HeldSummary: false,
-	fault.Read: false, fault.Hello: false, fault.WaitedUnder: false, fault.Waiting: false,
+	fault.Read: false, fault.Hello: false, fault.Waiting: false,
 	fault.GrantStream: false,
 }
 
@@ -118,9 +118,6 @@ func (o *port) ApplyPing(ctx context.Context, t catalog.PingChange) error {
 	switch as := t.(type) {
 	case transition.Witness:
 		as.Sight.By = o.p.alias(as.Sight.By)
-		t = as
-	case transition.PutNote:
-		as.Process = o.p.alias(as.Process)
 		t = as
 	case transition.RemovePing:
 		as.Process = o.p.alias(as.Process)

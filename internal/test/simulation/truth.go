@@ -27,9 +27,9 @@ func (o *oracle) toldTruth(n news) {
 	var circle *distlock.DeadlockError
 	switch {
 	case errors.As(n.err, &circle):
-		if !a.stuck && !o.holdsItself(a, circle.Name) {
-			o.violated("truth", "%s is told of a deadlock over %q, and there was none: %v", n.p,
-				circle.Name, circle.Chain)
+		if !o.holdsItself(a, circle.Name) {
+			o.violated("truth", "%s is told of a deadlock over %q, which it does not hold", n.p,
+				circle.Name)
 		}
 	case errors.As(n.err, &limit):
 		used := func(l catalog.Lock) bool {
@@ -145,107 +145,4 @@ func (o *oracle) lostForNothing(h *Held, why error) {
 	}
 	o.violated("lost", "%s has lost %q although its pings are answered and nobody took it: %v", h.p,
 		h.name, why)
-}
-
-// notePrisoners marks the attempts that wait in a circle: nobody in it can go on unless somebody
-// gives up what it holds. All that wait are taken for stuck, then whoever waits for one that is not
-// is unmarked, until nothing changes.
-func (o *oracle) notePrisoners() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	now := o.w.Now()
-	var waiting []*attempt
-	any, caught := false, false
-	for p, attempts := range o.attempts {
-		for _, a := range attempts {
-			if p.Dead || !a.waits {
-				continue
-			}
-			any, caught = any || len(a.holds) > 0 || a.several, caught || a.caught > 0
-			waiting = append(waiting, a)
-		}
-	}
-	if !any && !caught { // most of the time: nobody who waits has anything, so there is no circle
-		return
-	}
-	waits, holders := map[bson.ObjectID]*prisoner{}, map[bson.ObjectID][]*prisoner{}
-	for _, a := range waiting {
-		o.imprison(a, waits, holders)
-	}
-	for changed := any; changed; {
-		changed = false
-		for _, w := range waits {
-			if w.stuck && !w.isStuck(waits, holders) {
-				w.stuck, changed = false, true
-			}
-		}
-	}
-	for _, w := range waits {
-		switch {
-		case !any || !w.stuck:
-			w.a.caught = 0
-		case w.a.caught == 0:
-			w.a.stuck, w.a.caught = true, max(now, 1)
-		}
-	}
-}
-
-// A prisoner is an attempt that stands in a line.
-type prisoner struct {
-	a     *attempt
-	me    catalog.Participant
-	lock  catalog.Lock
-	stuck bool
-}
-
-// imprison notes where an attempt waits and what its caller holds meanwhile.
-func (o *oracle) imprison(a *attempt, waits map[bson.ObjectID]*prisoner,
-	holders map[bson.ObjectID][]*prisoner) {
-	l, ok := o.w.store.lockAsOf(a.name, nil)
-	if !ok {
-		return
-	}
-	for _, ts := range a.sessions {
-		me, stands := l.WaitedBy(ts)
-		if !stands {
-			continue
-		}
-		w := &prisoner{a: a, me: me, lock: l, stuck: true}
-		waits[ts] = w
-		for _, held := range slices.Concat(a.holds, a.sessions) {
-			if held != ts {
-				holders[held] = append(holders[held], w)
-			}
-		}
-	}
-}
-
-// isStuck reports whether a waiter waits for somebody who is stuck: for one of those before it, or,
-// for a permit, for all its holders.
-func (w *prisoner) isStuck(waits map[bson.ObjectID]*prisoner,
-	holders map[bson.ObjectID][]*prisoner) bool {
-	free := 0
-	for _, h := range w.lock.Holders() {
-		caught := slices.ContainsFunc(holders[h.TS], func(p *prisoner) bool { return p.stuck })
-		excludes := w.me.Mode != h.Mode || h.Mode == catalog.Exclusive
-		switch {
-		case caught && excludes:
-			return true
-		case !caught:
-			free++
-		}
-	}
-	if w.me.Mode == catalog.Permit && w.lock.Held && free == 0 &&
-		len(w.lock.Holders()) >= int(w.me.Limit) {
-		return true
-	}
-	for _, p := range w.lock.Waiters {
-		if p.TS == w.me.TS {
-			break
-		}
-		if before := waits[p.TS]; before != nil && before.stuck {
-			return true
-		}
-	}
-	return false
 }

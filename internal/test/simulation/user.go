@@ -32,11 +32,9 @@ type attempt struct {
 	stood    bool // it has stood in a line
 	since    time.Duration
 	sessions []bson.ObjectID
-	holds    []bson.ObjectID // what its caller says to hold, by its context or Holding
+	holds    []bson.ObjectID // what its caller holds, by its context
 	struck   int             // faults that had struck the process when it began
 
-	stuck  bool          // it was in a circle of those who wait for one another
-	caught time.Duration // since when it is; 0 when it is not
 	limit  time.Duration // of the process's clock: when its time is up; 0 without WaitAtMost
 	ended  time.Duration // when its context ended; 0 while it has not
 	cancel func()        // ends its context
@@ -85,11 +83,9 @@ type How struct {
 	Lease time.Duration
 	// Permits acquires one of so many permits.
 	Permits int
-	// Under is what the caller holds meanwhile: by its context, or by what it says.
+	// Under is what the caller holds meanwhile, by its context.
 	Under *Held
-	// Says lets the caller say Holding, and not pass the context on.
-	Says bool
-	// Silent lets the caller neither say what it holds nor pass a context on.
+	// Silent lets the caller pass no context on.
 	Silent bool
 }
 
@@ -146,9 +142,6 @@ func (u *User) options(how How) []distlock.Option {
 	if how.Wait > 0 && !how.Context {
 		opts = append(opts, distlock.WaitAtMost(how.Wait))
 	}
-	if how.Under != nil && how.Says {
-		opts = append(opts, distlock.Holding(how.Under.guard))
-	}
 	return opts
 }
 
@@ -156,7 +149,7 @@ func (u *User) options(how How) []distlock.Option {
 // when its time is up, and when a fault ends it.
 func (u *User) context(how How, a *attempt) (context.Context, func()) {
 	above := u.p.ctx
-	if how.Under != nil && !how.Says && !how.Silent {
+	if how.Under != nil && !how.Silent {
 		above = how.Under.guard.Context()
 	}
 	ctx, cancel := context.WithCancel(above)

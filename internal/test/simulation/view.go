@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
-
 	"mongodlm/catalog"
 	"mongodlm/catalog/transition"
 )
@@ -151,14 +149,6 @@ func (v view) Snapshots(ctx context.Context, names []string) (map[string]catalog
 		}
 		return strings.Join(told, "; ")
 	})
-}
-
-// WaitedUnder implements [catalog.Queues].
-func (v view) WaitedUnder(ctx context.Context, processes []string, held []bson.ObjectID) (
-	map[string]catalog.Snapshot, error,
-) {
-	looks, err := v.store.WaitedUnder(ctx, processes, held)
-	return shown(ctx, looks, err, showLines)
 }
 
 // HeldOrFree implements [catalog.Queues].

@@ -76,8 +76,7 @@ func (u *User) unusual(name string, names []string, how How) {
 		}
 		under := u.how(names[u.Chance.IntN(len(names))])
 		under.Under = h
-		under.Says = u.Chance.IntN(3) == 0
-		under.Silent = !under.Says && u.Chance.IntN(4) == 0
+		under.Silent = u.Chance.IntN(2) == 0
 		other := names[u.Chance.IntN(len(names))]
 		under.Permits, under.Shared = limitOf(u, other), u.shares(other)
 		u.Release(u.Acquire(other, under))
