@@ -70,10 +70,6 @@ type Pings interface {
 	// names. Documents that cannot be understood are left out.
 	Held(ctx context.Context, process string) ([]HeldSession, error)
 
-	// HeldSummary counts the holders of Held and sums their fences, and lists the waiters, in one
-	// answer whose size does not depend on the number of holders.
-	HeldSummary(ctx context.Context, process string) (HeldSummary, error)
-
 	// Prune deletes ping documents older than before (by the server's clock) whose process
 	// neither holds a lock nor waits for one, and returns how many. mongos kept those of the last
 	// holders of free locks too, for ever.
@@ -189,7 +185,6 @@ func (h Holder) Watched(l Lock) bool {
 // A HeldSession is one session with which the store says that a process stands in a lock document.
 type HeldSession struct {
 	Session
-	Fence int64 // zero for a waiter
 	// Waits is set for a waiter: the session has a place in the line, and does not hold the lock.
 	Waits bool
 }
@@ -203,32 +198,6 @@ func (s HeldSession) Compare(as HeldSession) int {
 		return 0
 	}
 	return cmp.Or(s.Session.Compare(as.Session), later(s)-later(as))
-}
-
-// A HeldSummary is a short summary of the locks of one process.
-type HeldSummary struct {
-	Count    int64     // of the sessions that hold
-	FenceSum int64     // of their fences; wraps around on overflow
-	Places   []Session // the sessions that wait, in the order of names
-}
-
-// SummaryOf returns what sums sessions up, which are in the order of names.
-func SummaryOf(sessions []HeldSession) HeldSummary {
-	var t HeldSummary
-	for _, s := range sessions {
-		if s.Waits {
-			t.Places = append(t.Places, s.Session)
-			continue
-		}
-		t.Count++
-		t.FenceSum += s.Fence
-	}
-	return t
-}
-
-// SameHolders reports whether two summaries agree on the sessions that hold.
-func (t HeldSummary) SameHolders(as HeldSummary) bool {
-	return t.Count == as.Count && t.FenceSum == as.FenceSum
 }
 
 // A Heartbeat is what a ping writes, and asks for.

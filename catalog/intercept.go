@@ -21,7 +21,6 @@ const (
 	OpPing             Op = "ping"
 	OpApplyPing        Op = "apply ping"
 	OpHeld             Op = "held"
-	OpHeldSummary      Op = "held summary"
 	OpPrune            Op = "prune"
 	OpPruneLocks       Op = "prune locks"
 	OpPrepare          Op = "prepare"
@@ -186,10 +185,6 @@ func (i *intercepted) ApplyPing(ctx context.Context, t PingChange) error {
 
 func (i *intercepted) Held(ctx context.Context, process string) ([]HeldSession, error) {
 	return Through(ctx, i.hook, of(OpHeld, process), with(i.inner.Held, process))
-}
-
-func (i *intercepted) HeldSummary(ctx context.Context, process string) (HeldSummary, error) {
-	return Through(ctx, i.hook, of(OpHeldSummary, process), with(i.inner.HeldSummary, process))
 }
 
 func (i *intercepted) Prune(ctx context.Context, before time.Time) (int, error) {

@@ -258,11 +258,8 @@ func (l Lock) SessionsOf(process string) []HeldSession {
 	add := func(parties []Participant, waits bool) {
 		for _, p := range parties {
 			if p.Process == process {
-				s := HeldSession{Session: Session{Name: l.Name, TS: p.TS}, Waits: waits}
-				if !waits {
-					s.Fence = p.Fence
-				}
-				sessions = append(sessions, s)
+				s := Session{Name: l.Name, TS: p.TS}
+				sessions = append(sessions, HeldSession{Session: s, Waits: waits})
 			}
 		}
 	}

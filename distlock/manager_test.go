@@ -18,7 +18,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// J4: 10,000 held locks cost one ping an interval, one summary, and no goroutine.
+// J4: 10,000 held locks cost one ping an interval, one read, and no goroutine.
 func TestManager_10000Locks_OnePingNoGoroutine(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left out by -short: ten thousand locks take long")
@@ -40,7 +40,7 @@ func TestManager_10000Locks_OnePingNoGoroutine(t *testing.T) {
 		if pings < 9 || pings > 12 {
 			t.Errorf("%d pings in ten intervals", pings)
 		}
-		if total > 3*pings+1 { // ping, summary, hello
+		if total > 3*pings+1 { // ping, read, hello
 			t.Errorf("%d commands for %d pings", total, pings)
 		}
 	})

@@ -196,13 +196,13 @@ func (t *ownedSessions) Owns(ts bson.ObjectID) bool {
 }
 
 // Guarded returns the sessions of the guards that are trusted under term.
-func (t *ownedSessions) Guarded(term *pinger.Term) []catalog.HeldSession {
+func (t *ownedSessions) Guarded(term *pinger.Term) []catalog.Session {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	sessions := make([]catalog.HeldSession, 0, len(t.holds))
+	sessions := make([]catalog.Session, 0, len(t.holds))
 	for _, h := range t.holds {
 		if h.term == term && h.ended.Load() == nil {
-			sessions = append(sessions, catalog.HeldSession{Session: h.session, Fence: h.fence})
+			sessions = append(sessions, h.session)
 		}
 	}
 	return sessions

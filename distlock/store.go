@@ -181,7 +181,7 @@ var kindsOfOps = map[catalog.Op]command{
 	catalog.OpList: toList, catalog.OpListWaited: toList,
 	catalog.OpGrantStream: toOpenStream, catalog.OpEnterTransaction: toAcquire,
 	catalog.OpTransact: toTransact, catalog.OpHello: toHello,
-	catalog.OpPing: toPing, catalog.OpHeld: toReap, catalog.OpHeldSummary: toReap,
+	catalog.OpPing: toPing, catalog.OpHeld: toReap,
 	catalog.OpPrune: toPrune, catalog.OpPruneLocks: toPrune, catalog.OpPrepare: toPrepare,
 }
 

@@ -250,7 +250,6 @@ func (w *world) operations(t *testing.T, c *mongocatalog.Catalog) []operation {
 	fresh := grant("new", me)
 	return []operation{
 		{"Held", func(ctx context.Context) error { return assert.Err(c.Held(ctx, me)) }},
-		{"HeldSummary", func(ctx context.Context) error { return assert.Err(c.HeldSummary(ctx, me)) }},
 		{"Waiting", func(ctx context.Context) error {
 			for _, err := range c.List(ctx, true) {
 				if err != nil {

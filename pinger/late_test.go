@@ -29,8 +29,8 @@ func TestReleaseLater_RepeatsUntilAnswered(t *testing.T) {
 		b.owner.attempts = map[bson.ObjectID]bool{s.TS: true} // keep the reaper out of it
 		b.owner.mu.Unlock()
 		b.store.Set(fault.Refusing(fault.Release))
-		b.p.ReleaseLater(s.Session)
-		b.p.ReleaseLater(s.Session)
+		b.p.ReleaseLater(s)
+		b.p.ReleaseLater(s)
 		b.p.ReleaseLater(catalog.Session{Name: "never held", TS: bson.NewObjectID()})
 		time.Sleep(3 * interval)
 		synctest.Wait()
@@ -65,7 +65,7 @@ func TestReleaseLater_TwoClusters_EachServesItsOwn(t *testing.T) {
 			b.owner.mu.Unlock()
 		}
 		one.store.Set(fault.Refusing(fault.Release))
-		one.p.ReleaseLater(s.Session)
+		one.p.ReleaseLater(s)
 		time.Sleep(3 * interval)
 		synctest.Wait()
 		if n, held := other.store.Count(fault.Release), len(one.p.Late()); n != 0 || held != 1 {

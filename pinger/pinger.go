@@ -30,7 +30,7 @@ type Owner interface {
 	// not but not yet released, or an attempt that is under way names the session.
 	Owns(ts bson.ObjectID) bool
 	// Guarded returns the sessions of the guards that are trusted under t now.
-	Guarded(t *Term) []catalog.HeldSession
+	Guarded(t *Term) []catalog.Session
 	// Vanished is called for a session that Guarded returned before the store was asked and that
 	// the store's answer does not show. The answer may have been stale: ask again before
 	// ending anything.

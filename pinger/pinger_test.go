@@ -37,7 +37,7 @@ const (
 type owner struct {
 	mu       sync.Mutex // guards the fields
 	terms    []*pinger.Term
-	guarded  []catalog.HeldSession
+	guarded  []catalog.Session
 	attempts map[bson.ObjectID]bool
 	vanished []catalog.Session
 	store    catalog.Catalog
@@ -61,10 +61,10 @@ func (o *owner) Owns(ts bson.ObjectID) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.attempts[ts] ||
-		slices.ContainsFunc(o.guarded, func(s catalog.HeldSession) bool { return s.TS == ts })
+		slices.ContainsFunc(o.guarded, func(s catalog.Session) bool { return s.TS == ts })
 }
 
-func (o *owner) Guarded(*pinger.Term) []catalog.HeldSession {
+func (o *owner) Guarded(*pinger.Term) []catalog.Session {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.Clone(o.guarded)

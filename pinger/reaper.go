@@ -1,7 +1,6 @@
 package pinger
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -10,10 +9,6 @@ import (
 
 	"mongodlm/catalog"
 )
-
-// tallyAbove is the number of guards from which the reaper compares a count and a sum of fences,
-// and reads the list of holders only when they differ.
-const tallyAbove = 64
 
 // A chore is the work that follows an acknowledged ping of a term.
 type chore struct {
@@ -101,7 +96,8 @@ func (p *LockPinger) prepare(ctx context.Context) error {
 // Reap compares the sessions with which this process stands in lock documents, as a holder or in a
 // line, with what the process owns. One that nobody owns is a ghost of a command that was lost and
 // carried out all the same: it is released by its session, or taken out of the line. A guard that
-// the store does not show is reported to the owner. One small read when both agree.
+// the store does not show is reported to the owner. One read, as large as the process has sessions:
+// measured with 10,000 held locks, 1.5 MB and 14 ms of the process's time for each ping.
 //
 // It must follow an acknowledged ping of t, so that a twin with the same process id never gets
 // here; and what it has seen counts only while t lasts, to the very release of a ghost: a read may
@@ -113,7 +109,7 @@ func (p *LockPinger) Reap(ctx context.Context, t *Term) error {
 	defer p.cfg.Owner.Swept()
 	before := p.cfg.Owner.Guarded(t)
 	listed, _ := p.queue.list()
-	stored, err := p.standing(ctx, t.Process(), before)
+	stored, err := p.cfg.Store.Held(ctx, t.Process())
 	if err != nil || t.Err() != nil {
 		return err
 	}
@@ -121,10 +117,7 @@ func (p *LockPinger) Reap(ctx context.Context, t *Term) error {
 	// sent: so a fresh acquisition can never be taken for a ghost. A guard that was there before
 	// the read, or an entry of the list, and is not any more was released meanwhile.
 	known := make(map[catalog.Session]bool, len(before)+len(listed))
-	for _, s := range before {
-		known[s.Session] = true
-	}
-	for _, s := range listed {
+	for _, s := range slices.Concat(before, listed) {
 		known[s] = true
 	}
 	seen := make(map[catalog.Session]bool, len(stored))
@@ -141,34 +134,12 @@ func (p *LockPinger) Reap(ctx context.Context, t *Term) error {
 		}
 	}
 	p.work()
-	gone := slices.DeleteFunc(before, func(s catalog.HeldSession) bool { return seen[s.Session] })
-	slices.SortFunc(gone, func(a, b catalog.HeldSession) int { return cmp.Compare(a.Name, b.Name) })
+	gone := slices.DeleteFunc(before, func(s catalog.Session) bool { return seen[s] })
+	slices.SortFunc(gone, catalog.Session.Compare)
 	for _, s := range gone {
-		p.cfg.Owner.Vanished(ctx, s.Session)
+		p.cfg.Owner.Vanished(ctx, s)
 	}
 	return nil
-}
-
-// standing returns the sessions with which the process stands in lock documents. Where it has many
-// guards and a count of the holders agrees with them, they are not read: then the answer is the
-// guards themselves and those who wait.
-func (p *LockPinger) standing(ctx context.Context, process string, guards []catalog.HeldSession) (
-	[]catalog.HeldSession, error,
-) {
-	if len(guards) > tallyAbove {
-		summary, err := p.cfg.Store.HeldSummary(ctx, process)
-		if err != nil {
-			return nil, err
-		}
-		if summary.SameHolders(catalog.SummaryOf(guards)) {
-			sessions := slices.Clone(guards)
-			for _, s := range summary.Places {
-				sessions = append(sessions, catalog.HeldSession{Session: s, Waits: true})
-			}
-			return sessions, nil
-		}
-	}
-	return p.cfg.Store.Held(ctx, process)
 }
 
 // Doubt notes that this process may come to stand in a lock although nobody knows of it: the

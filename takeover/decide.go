@@ -9,7 +9,6 @@ import (
 const (
 	ruleWatch     = "watch"
 	ruleWitnesses = "witnesses"
-	ruleAtOnce    = "at once"
 	ruleCondemned = "condemned"
 )
 
@@ -54,9 +53,6 @@ type judgement struct {
 
 func (j *judgement) decide() Decision {
 	before, cause := j.disturbance()
-	if !j.now.HasPing && j.p.RefuseWithoutPing {
-		return j.refuse(cause != "")
-	}
 	if cause != "" {
 		return j.restart(before, cause)
 	}
@@ -129,17 +125,6 @@ func (j *judgement) restart(before Evidence, cause string) Decision {
 	d.Reason = fmt.Sprintf("watch of %s begins anew: %s; takeover after %s unchanged",
 		holder(j.now), cause, figure(j.takeover))
 	return d
-}
-
-// refuse is mongos 1.8's answer to a holder without a ping document: nobody but a person decides.
-// 2.0 and later took the missing ping for a very old one.
-func (j *judgement) refuse(restart bool) Decision {
-	return Decision{
-		Verdict: NoPing, Restart: restart,
-		Reason: fmt.Sprintf("no ping document of %s, and the policy refuses to decide without one: "+
-			"make sure that the process is dead, then break lock %s by hand",
-			holder(j.now), quoted(j.now.Name)),
-	}
 }
 
 // watchedOut is the ground rule, mongos 2.0 to 6.0: seen unchanged for the takeover time. They

@@ -91,7 +91,7 @@ func TestDecide_PolicyNotValid(t *testing.T) {
 	check(t, []row{
 		{
 			name: "zero takeover time", first: look(0), now: look(night),
-			policy: takeover.Policy{Rule: takeover.TakeAtOnce}, verdict: takeover.Watch,
+			policy: takeover.Policy{Rule: takeover.WatchOnly}, verdict: takeover.Watch,
 			remaining: limit, says: "Takeover must be positive",
 		},
 		{
@@ -101,7 +101,7 @@ func TestDecide_PolicyNotValid(t *testing.T) {
 			verdict: takeover.Watch, remaining: limit,
 		},
 		{
-			name: "unknown mode", first: look(0), now: look(night), policy: policy(mode(3)),
+			name: "unknown mode", first: look(0), now: look(night), policy: policy(mode(2)),
 			verdict: takeover.Watch, remaining: limit, says: "Rule must be",
 		},
 	})
@@ -110,7 +110,6 @@ func TestDecide_PolicyNotValid(t *testing.T) {
 // F14: three generations, three answers.
 func TestDecide_NoPingDocument(t *testing.T) {
 	t.Parallel()
-	refuse := policy(func(p *takeover.Policy) { p.RefuseWithoutPing = true })
 	nameless := func(e *takeover.Evidence) { e.Process = "" }
 	long := func(e *takeover.Evidence) { e.Recorded = time.Hour }
 	unrecorded := func(e *takeover.Evidence) { e.Recorded = 0 }
@@ -119,10 +118,6 @@ func TestDecide_NoPingDocument(t *testing.T) {
 		{
 			name: "first look", first: look(night, noPing), verdict: takeover.Watch,
 			remaining: limit, says: "absence of a ping document of \"db1:4711:",
-		},
-		{
-			name: "first look, at once", first: look(night, noPing),
-			policy: policy(mode(takeover.TakeAtOnce)), verdict: takeover.Watch, remaining: limit,
 		},
 		{
 			name: "absent for all but a moment", first: look(0, noPing),
@@ -180,23 +175,6 @@ func TestDecide_NoPingDocument(t *testing.T) {
 			now: look(limit+trip, noPing, named("shard")), verdict: takeover.Watch,
 			remaining: limit, restart: true,
 		},
-		{
-			name: "refused", first: look(night, noPing), policy: refuse,
-			verdict: takeover.NoPing, says: `then break lock "balancer" by hand`,
-		},
-		{
-			name: "refused for ever", first: look(0, noPing), now: look(night, noPing),
-			policy: refuse, verdict: takeover.NoPing,
-		},
-		{
-			name: "refused when the document disappears", first: look(0),
-			now: look(limit+trip, noPing), policy: refuse, verdict: takeover.NoPing,
-			restart: true,
-		},
-		{
-			name: "not refused with a ping", first: look(0, noLocal), now: look(limit+trip, noLocal),
-			policy: refuse, verdict: takeover.Take, rule: "watch",
-		},
 	})
 }
 
@@ -220,8 +198,7 @@ func TestDecide_Reason_EscapesForeignText(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			refuse := policy(func(p *takeover.Policy) { p.RefuseWithoutPing = true })
-			got := takeover.Decide(look(0, nasty), now, refuse)
+			got := takeover.Decide(look(0, nasty), now, policy())
 			checkReason(t, got.Reason)
 			if len(got.Reason) > 2000 {
 				t.Errorf("reason has %d bytes", len(got.Reason))
@@ -274,12 +251,11 @@ func TestPolicy_Validate(t *testing.T) {
 	}{
 		{"defaults of mongos", policy(), nil},
 		{"watch only", policy(mode(takeover.WatchOnly)), nil},
-		{"at once", policy(mode(takeover.TakeAtOnce)), nil},
 		{"no skew allowed", policy(func(p *takeover.Policy) { p.MaxClockSkew = 0 }), nil},
 		{"zero", takeover.Policy{}, []string{
 			"Takeover", "ForeignTakeover", "PingInterval", "MaxGap", "MaxClockSkew",
 		}},
-		{"everything wrong", takeover.Policy{-1, -1, -1, -1, -1, -1, true}, []string{
+		{"everything wrong", takeover.Policy{-1, -1, -1, -1, -1, -1}, []string{
 			"Takeover", "ForeignTakeover", "PingInterval", "MaxGap", "MaxClockSkew", "Rule",
 		}},
 		{
@@ -291,7 +267,7 @@ func TestPolicy_Validate(t *testing.T) {
 			policy(func(p *takeover.Policy) { p.MaxClockSkew = limit }),
 			[]string{"MaxClockSkew must be at least 0 and less than Takeover (15m0s), not 15m0s"},
 		},
-		{"mode too large", policy(mode(3)), []string{"Rule"}},
+		{"mode too large", policy(mode(2)), []string{"Rule"}},
 		{"mode negative", policy(mode(-1)), []string{"Rule"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -318,11 +294,11 @@ func TestNames(t *testing.T) {
 	for v := takeover.Free; v <= takeover.Malformed+1; v++ {
 		seen[v.String()] = true
 	}
-	for m := takeover.Witnesses; m <= takeover.TakeAtOnce+1; m++ {
+	for m := takeover.Witnesses; m <= takeover.WatchOnly+1; m++ {
 		seen[m.String()] = true
 	}
 	// "watch only" and "watch" differ; so do all others.
-	if want := 12; len(seen) != want {
+	if want := 10; len(seen) != want {
 		t.Errorf("want %d different names, got %v", want, seen)
 	}
 }

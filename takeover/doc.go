@@ -22,7 +22,6 @@
 //	            contender left word of this very seq, its clock and the server's
 //	            agreed, and since then server's clock and contenders' clocks
 //	            have both counted 2 ping intervals of the holder               take
-//	at once:    as witnesses, without the three intervals; only on demand      take
 //	condemned:  a holder of ours was condemned by a contender who had watched  take
 //
 // The lease of a holder, [Evidence.Lease], is judged by the same rules: its renewals are the pings,
@@ -41,9 +40,9 @@
 //	                  |         Skewed  witnesses contradict ---------+
 //	                  |                                               |
 //	                  |                      unchanged long enough    v
-//	                  +------ condemned, or all agree at once ----> Take
+//	                  +------ condemned ---------------------------> Take
 //
-//	Free, NoPing and Malformed are answers to a single look, from any state.
+//	Free and Malformed are answers to a single look, from any state.
 //
 // A change in EITHER direction restarts: a seq that falls is as much a sign of somebody at work as
 // one that rises.
@@ -60,8 +59,7 @@
 //	server's clock went back      2.0 counted 0, 3.2 kept its record; here a restart
 //	clocks checked three times    2.0 to 3.0, among config servers; here server against contender
 //	                              and three ping intervals
-//	no ping document              1.8 refused for ever, 2.0 on took it for very old; here Watch or,
-//	                              by policy, NoPing
+//	no ping document              1.8 refused for ever, 2.0 on took it for very old; here Watch
 //	seq, condemned, local, pause  none; ours
 //	a foreign holder              watched as 2.0 to 6.0 watched each other, for their 15 minutes; its
 //	                              mark counts for nothing, see [Evidence.Foreign]

@@ -76,8 +76,6 @@ const (
 	Take
 	// Skewed: clocks contradict each other, so only watching may decide; keep looking.
 	Skewed
-	// NoPing: the holder has no ping document and the policy refuses to decide without one.
-	NoPing
 	// Malformed: the lock or the ping cannot be understood; nobody may take it over.
 	Malformed
 )
@@ -92,7 +90,7 @@ type Decision struct {
 	// Restart is true when the watch begins anew with this look: the caller forgets the first
 	// look and keeps this one.
 	Restart bool
-	// Rule names the rule that decided: "watch", "witnesses", "condemned", "at once" or "".
+	// Rule names the rule that decided: "watch", "witnesses", "condemned" or "".
 	Rule string
 }
 
@@ -104,9 +102,6 @@ const (
 	Witnesses Rule = iota
 	// WatchOnly: the ground rule alone, as mongos 2.x and 3.x had it.
 	WatchOnly
-	// TakeAtOnce: when all witnesses agree, take at the first look, as mongos 1.8 did on the
-	// word of one clock.
-	TakeAtOnce
 )
 
 // Policy is the contender's timing and choice of rules. The zero value is not valid; see
@@ -118,6 +113,4 @@ type Policy struct {
 	MaxClockSkew    time.Duration // how far server and contender may differ for the witnesses to count
 	MaxGap          time.Duration // a longer pause between two looks restarts the watch
 	Rule            Rule
-	// RefuseWithoutPing gives mongos 1.8's answer to a holder without a ping: never.
-	RefuseWithoutPing bool
 }

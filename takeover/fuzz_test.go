@@ -254,13 +254,11 @@ func FuzzDecide(f *testing.F) {
 		e := evidence(lock, ping)
 		e.Server, e.Wall = time.UnixMilli(server), time.UnixMilli(wall)
 		e.Sent, e.Received = time.Duration(sent), time.Duration(sent)+time.Duration(roundTrip)
-		for _, m := range []takeover.Rule{
-			takeover.Witnesses, takeover.WatchOnly, takeover.TakeAtOnce,
-		} {
+		for _, m := range []takeover.Rule{takeover.Witnesses, takeover.WatchOnly} {
 			p := policy(mode(m))
 			d := takeover.Decide(e, e, p)
 			wellFormed(t, e, p, d)
-			if d.Verdict == takeover.Take && m != takeover.TakeAtOnce && d.Rule != "condemned" &&
+			if d.Verdict == takeover.Take && d.Rule != "condemned" &&
 				(m != takeover.Witnesses || e.Sight.By == "") {
 				t.Errorf("taken at the first look: %+v", d)
 			}

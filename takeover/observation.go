@@ -45,10 +45,6 @@ func (o Observation) First() (first Evidence, ok bool) { return o.first, o.begun
 // the server's.
 func (o Observation) Unchanged() time.Duration { return watchedFor(o.first, o.last) }
 
-// Since returns when the watch began, on the contender's monotonic clock: the reply of the first
-// look. Zero when nothing is watched.
-func (o Observation) Since() time.Duration { return replied(o.first) }
-
 // remember returns now with what only the look before knew of the server.
 func remember(before, now Evidence) Evidence {
 	if now.Primary == "" {

@@ -8,7 +8,7 @@ import (
 
 // Validate reports every field that is out of range, all in one error of one line, or nil.
 // Takeover, ForeignTakeover, PingInterval and MaxGap must be positive, MaxClockSkew must be at
-// least zero and less than Takeover, Rule one of the three.
+// least zero and less than Takeover, Rule one of the two.
 func (p Policy) Validate() error {
 	var broken []string
 	positive := func(field string, d time.Duration) {
@@ -25,9 +25,9 @@ func (p Policy) Validate() error {
 			"MaxClockSkew must be at least 0 and less than Takeover (%v), not %v",
 			p.Takeover, p.MaxClockSkew))
 	}
-	if p.Rule < Witnesses || p.Rule > TakeAtOnce {
+	if p.Rule < Witnesses || p.Rule > WatchOnly {
 		broken = append(broken, fmt.Sprintf(
-			"Rule must be Witnesses, WatchOnly or TakeAtOnce, not %d", int(p.Rule)))
+			"Rule must be Witnesses or WatchOnly, not %d", int(p.Rule)))
 	}
 	if broken == nil {
 		return nil
@@ -52,8 +52,6 @@ func (r Rule) String() string {
 		return "witnesses"
 	case WatchOnly:
 		return "watch only"
-	case TakeAtOnce:
-		return "take at once"
 	default:
 		return fmt.Sprintf("rule %d", int(r))
 	}

@@ -81,12 +81,11 @@ func anySight(t *rapid.T) takeover.Sight {
 // anyPolicy draws a valid policy.
 func anyPolicy(t *rapid.T) takeover.Policy {
 	p := takeover.Policy{
-		Takeover:          anyLength.Draw(t, "takeover"),
-		ForeignTakeover:   anyLength.Draw(t, "foreign takeover"),
-		PingInterval:      anyLength.Draw(t, "own interval"),
-		MaxGap:            anyLength.Draw(t, "max gap"),
-		Rule:              takeover.Rule(rapid.IntRange(0, 2).Draw(t, "mode")),
-		RefuseWithoutPing: rapid.Bool().Draw(t, "refuse"),
+		Takeover:        anyLength.Draw(t, "takeover"),
+		ForeignTakeover: anyLength.Draw(t, "foreign takeover"),
+		PingInterval:    anyLength.Draw(t, "own interval"),
+		MaxGap:          anyLength.Draw(t, "max gap"),
+		Rule:            takeover.Rule(rapid.IntRange(0, 1).Draw(t, "mode")),
 	}
 	p.MaxClockSkew = time.Duration(rapid.Int64Range(0, int64(p.Takeover)-1).Draw(t, "skew"))
 	return p
@@ -253,7 +252,7 @@ func TestDecide_GapNeverBringsATakeoverNearer(t *testing.T) {
 		if with.Verdict == takeover.Take || with.Remaining < without.Remaining {
 			t.Fatalf("with the longer gap %+v\nwithout %+v", with, without)
 		}
-		if longer.LongestGap > p.MaxGap && !with.Restart && with.Verdict != takeover.NoPing {
+		if longer.LongestGap > p.MaxGap && !with.Restart {
 			t.Fatalf("gap of %v, %v allowed: %+v", longer.LongestGap, p.MaxGap, with)
 		}
 	})
@@ -283,7 +282,7 @@ func TestDecide_NeverTakesBeforeTheTakeoverTime(t *testing.T) {
 		if short && !agree && d.Verdict == takeover.Take {
 			t.Fatalf("taken too early: %+v", d)
 		}
-		if !short && d.Verdict != takeover.Take && d.Verdict != takeover.NoPing {
+		if !short && d.Verdict != takeover.Take {
 			t.Fatalf("not taken: %+v", d)
 		}
 	})

@@ -119,7 +119,7 @@ func check(t *testing.T, rows []row) {
 				Verdict: r.verdict, Rule: r.rule, Remaining: r.remaining, Restart: r.restart,
 				Reason: got.Reason,
 			}
-			assert.Equal(t, got, want, "\nwant %[2]+v\ngot  %[1]+v")
+			assert.Equal(t, got, want, "\nwant %+[2]v\ngot  %+[1]v")
 			if !strings.Contains(got.Reason, r.says) {
 				t.Errorf("reason:\nwant %q in it\ngot  %q", r.says, got.Reason)
 			}

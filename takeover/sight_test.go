@@ -89,7 +89,6 @@ func TestEvidence_Sighting(t *testing.T) {
 		"not yet silent":     {e: look(two - trip)},
 		"alive":              {e: look(time.Second)},
 		"silent, watch only": {e: look(night), rule: takeover.WatchOnly},
-		"silent, at once":    {e: look(night), rule: takeover.TakeAtOnce},
 		"foreign":            {e: look(night, foreign)},
 		"no ping":            {e: look(night, noPing)},
 		"condemned": {e: look(night, func(e *takeover.Evidence) {

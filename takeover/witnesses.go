@@ -57,7 +57,7 @@ func (j *judgement) witnessed() bool {
 // look, on the word of that one pair of clocks. Here three pairs must agree, server and contender
 // must show the same time, and the ping must have stood still for three of the holder's intervals
 // (the three skew checks of mongos 2.0 to 3.0), or for two since an earlier contender left a
-// [Sight] of it, unless the policy is [TakeAtOnce].
+// [Sight] of it.
 func (j *judgement) shorter() (d Decision, ok bool) {
 	if !j.witnessed() {
 		return Decision{}, false
@@ -82,9 +82,6 @@ func (j *judgement) shorter() (d Decision, ok bool) {
 func (j *judgement) agreed(a ages) Decision {
 	agree := fmt.Sprintf("all clocks say that the ping of %s is older than %s: %s",
 		holder(j.now), figure(j.takeover), a)
-	if j.p.Rule == TakeAtOnce {
-		return Decision{Verdict: Take, Rule: ruleAtOnce, Reason: agree}
-	}
 	need := upTo(j.takeover, j.interval(), 3)
 	agree += "; " + j.span(need)
 	if j.watched >= need {

@@ -46,22 +46,15 @@ func TestDecide_WitnessesRule(t *testing.T) {
 			verdict: takeover.Watch, remaining: limit - three,
 		},
 		{
-			name: "at once", first: look(night), policy: policy(mode(takeover.TakeAtOnce)),
-			verdict: takeover.Take, rule: "at once",
-		},
-		{
 			name: "ping just old enough", first: look(limit),
-			policy:  policy(mode(takeover.TakeAtOnce)),
-			verdict: takeover.Take, rule: "at once",
+			verdict: takeover.Watch, remaining: three,
 		},
 		{
 			name: "ping not quite old enough for the contender", first: look(limit - 1),
-			policy:  policy(mode(takeover.TakeAtOnce)),
 			verdict: takeover.Skewed, remaining: limit,
 		},
 		{
 			name: "ping not old enough for anybody", first: look(young - 1),
-			policy:  policy(mode(takeover.TakeAtOnce)),
 			verdict: takeover.Watch, remaining: limit,
 		},
 		{
@@ -103,19 +96,12 @@ func TestDecide_WitnessesRule(t *testing.T) {
 		},
 		{ // F17
 			name: "foreign holder is only watched", first: look(night, foreign),
-			policy: policy(mode(takeover.TakeAtOnce)), verdict: takeover.Watch, remaining: limit,
+			verdict: takeover.Watch, remaining: limit,
 		},
 		{
-			name:   "holder recorded a longer time than the ping is old",
-			first:  look(night, func(e *takeover.Evidence) { e.Recorded = 24 * time.Hour }),
-			policy: policy(mode(takeover.TakeAtOnce)),
-
+			name:    "holder recorded a longer time than the ping is old",
+			first:   look(night, func(e *takeover.Evidence) { e.Recorded = 24 * time.Hour }),
 			verdict: takeover.Watch, remaining: 24 * time.Hour,
-		},
-		{ // A13
-			name:   "server and contender stepped together: two faults, and at once believes them",
-			first:  look(time.Second, serverOff(20*time.Minute), wallOff(20*time.Minute)),
-			policy: policy(mode(takeover.TakeAtOnce)), verdict: takeover.Take, rule: "at once",
 		},
 		{ // A13
 			name:  "server and contender stepped together: three intervals to go",
@@ -138,15 +124,9 @@ func TestDecide_WitnessMissingOrLying(t *testing.T) {
 	t.Parallel()
 	const off = 20 * time.Minute
 	second := time.Second
-	// seen makes both a row for the default mode and one for at once, which must say the same.
 	var rows []row
 	seen := func(name string, v takeover.Verdict, says string, e takeover.Evidence) {
-		for _, m := range []takeover.Rule{takeover.Witnesses, takeover.TakeAtOnce} {
-			rows = append(rows, row{
-				name: name + ", " + m.String(), first: e, policy: policy(mode(m)),
-				verdict: v, remaining: limit, says: says,
-			})
-		}
+		rows = append(rows, row{name: name, first: e, verdict: v, remaining: limit, says: says})
 	}
 	seen("dead, server unknown", takeover.Watch, "", look(night, noServer))
 	seen("dead, local unknown", takeover.Watch, "", look(night, noLocal))

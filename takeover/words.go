@@ -27,8 +27,6 @@ func (v Verdict) String() string {
 		return "take"
 	case Skewed:
 		return "skewed"
-	case NoPing:
-		return "no ping"
 	case Malformed:
 		return "malformed"
 	default:

@@ -11,9 +11,7 @@
 // be no span to which they could be added any more. Pings make no spans. The commands that are sent
 // meanwhile are the driver's to trace.
 //
-// A [Meter] is an Observer, too, that measures what elections, loops, schedules and queues do.
-// [distlock.Observers] joins it with a Tracer.
-//
-// docs/metrics.md lists the spans and their attributes. It depends on the API of OpenTelemetry
-// only: what becomes of spans and measurements is the program's to say.
+// docs/metrics.md lists the spans and their attributes. The package depends on the API of
+// OpenTelemetry only: the program chooses the exporter of the spans. It has no metrics: those are
+// in adapters/prometheus, and [distlock.Observers] joins both.
 package otel

@@ -126,33 +126,14 @@ func (c *Catalog) Held(ctx context.Context, process string) ([]catalog.HeldSessi
 		return nil, nil
 	}
 	sessions := make([]catalog.HeldSession, 0, len(of.holds)+len(of.waits))
-	for s, fence := range of.holds {
-		sessions = append(sessions, catalog.HeldSession{Session: s, Fence: fence})
+	for s := range of.holds {
+		sessions = append(sessions, catalog.HeldSession{Session: s})
 	}
 	for s := range of.waits {
 		sessions = append(sessions, catalog.HeldSession{Session: s, Waits: true})
 	}
 	slices.SortFunc(sessions, catalog.HeldSession.Compare)
 	return sessions, nil
-}
-
-// HeldSummary is documented in [catalog.Pings]. Its cost is that of the places, not of the locks.
-func (c *Catalog) HeldSummary(ctx context.Context, process string) (catalog.HeldSummary, error) {
-	if err := ctx.Err(); err != nil {
-		return catalog.HeldSummary{}, failed("count the locks of", process, err)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	of := c.standing.of[process]
-	if of == nil {
-		return catalog.HeldSummary{}, nil
-	}
-	t := catalog.HeldSummary{Count: int64(len(of.holds)), FenceSum: of.fences}
-	for s := range of.waits {
-		t.Places = append(t.Places, s)
-	}
-	slices.SortFunc(t.Places, catalog.Session.Compare)
-	return t, nil
 }
 
 // Prune is documented in [catalog.Pings].

@@ -72,9 +72,8 @@ type standings struct {
 
 // A standing is all that one process has.
 type standing struct {
-	holds  map[catalog.Session]int64 // with their fences
-	fences int64                     // their sum, wrapping around
-	waits  map[catalog.Session]bool
+	holds map[catalog.Session]bool
+	waits map[catalog.Session]bool
 }
 
 func newStandings() standings {
@@ -88,8 +87,7 @@ func (s standings) remember(key string, l catalog.Lock) {
 	s.locks[key] = l
 	for _, p := range l.Holders() {
 		if of := s.standing(p.Process); p.Process != "" {
-			of.holds[catalog.Session{Name: l.Name, TS: p.TS}] = p.Fence
-			of.fences += p.Fence
+			of.holds[catalog.Session{Name: l.Name, TS: p.TS}] = true
 		}
 	}
 	for _, p := range l.Waiters {
@@ -101,7 +99,7 @@ func (s standings) remember(key string, l catalog.Lock) {
 func (s standings) standing(process string) *standing {
 	of := s.of[process]
 	if of == nil && process != "" {
-		of = &standing{holds: map[catalog.Session]int64{}, waits: map[catalog.Session]bool{}}
+		of = &standing{holds: map[catalog.Session]bool{}, waits: map[catalog.Session]bool{}}
 		s.of[process] = of
 	}
 	return of
@@ -115,7 +113,6 @@ func (s standings) forget(key string) {
 			if of == nil {
 				continue
 			}
-			of.fences -= of.holds[session]
 			delete(of.holds, session)
 			delete(of.waits, session)
 			if len(of.holds)+len(of.waits) == 0 {

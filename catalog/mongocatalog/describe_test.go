@@ -77,7 +77,7 @@ func TestDescribe_EveryDeployment(t *testing.T) {
 			want := base
 			c.want(&want)
 			assert.Equal(t, mongocatalog.Describe(c.build, raw(t, c.hello...), c.database), want,
-				"server\nwant %[2]+v\ngot  %[1]+v")
+				"server\nwant %+[2]v\ngot  %+[1]v")
 		})
 	}
 }

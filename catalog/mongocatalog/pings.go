@@ -128,49 +128,6 @@ func (c *Catalog) find(
 	return r.err
 }
 
-// HeldSummary is documented in [catalog.Pings]. One command.
-func (c *Catalog) HeldSummary(ctx context.Context, process string) (catalog.HeldSummary, error) {
-	o := reading("count the locks of", process)
-	s, err := c.known(ctx)
-	if err != nil {
-		return catalog.HeldSummary{}, o.wrap(err)
-	}
-	if s.Kind == catalog.FerretDB {
-		// FerretDB v1 sums to 0 where a group has two sums.
-		return c.count(ctx, process)
-	}
-	var t catalog.HeldSummary
-	exact := true
-	r := c.open(o, func(ctx context.Context) (*mongo.Cursor, error) {
-		return c.locks.Aggregate(ctx, heldSummary(process))
-	})
-	defer r.close(ctx)
-	for r.next(ctx) {
-		if place, ok := r.row().Lookup("_id").DocumentOK(); ok {
-			if name, ok := place.Lookup("name").StringValueOK(); ok {
-				s := catalog.Session{Name: name, TS: place.Lookup("ts").ObjectID()} // it was understood
-				t.Places = append(t.Places, s)
-			}
-			continue
-		}
-		t.Count, _ = r.row().Lookup("count").AsInt64OK()
-		fences := r.row().Lookup("fences")
-		t.FenceSum, _ = fences.AsInt64OK()
-		exact = fences.Type == bson.TypeInt32 || fences.Type == bson.TypeInt64
-	}
-	if r.err == nil && !exact {
-		return c.count(ctx, process) // The server went over to floating point; we wrap around.
-	}
-	slices.SortFunc(t.Places, catalog.Session.Compare)
-	return t, r.err
-}
-
-// count is HeldSummary by way of the whole list.
-func (c *Catalog) count(ctx context.Context, process string) (catalog.HeldSummary, error) {
-	sessions, err := c.Held(ctx, process)
-	return catalog.SummaryOf(sessions), err
-}
-
 // Prune is documented in [catalog.Pings]. Four commands for each thousand old pings. The age is
 // asked for again in the delete, so a process that pings meanwhile keeps its document.
 func (c *Catalog) Prune(ctx context.Context, before time.Time) (int, error) {

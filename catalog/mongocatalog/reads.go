@@ -19,43 +19,12 @@ func standing(process string) bson.D {
 	}}}
 }
 
-// ownParties keeps of sharers and waiters those of one process.
-func ownParties(field, process string) bson.D {
-	return where(array(field), call("$eq", "$$p.process", literal(process)))
-}
-
 // standingIn is what Held reads of a document: of the waiters, only those of the process travel.
 func standingIn(process string) bson.D {
+	own := call("$eq", "$$p.process", literal(process))
 	return append(only("state", "process", "ts", "fence", "mode", "limit", "sharers.ts",
 		"sharers.process", "sharers.fence"),
-		bson.E{Key: "waiters", Value: ownParties("$waiters", process)})
-}
-
-// heldSummary counts the sessions of a process that hold locks and sums their fences, in a row
-// without a place, and brings a row for each session that waits.
-func heldSummary(process string) bson.A {
-	alone := every(isHeld(), call("$eq", "$process", literal(process)))
-	fences := choose(isShared(),
-		each(ownParties("$sharers", process), "$$p.fence"),
-		choose(alone, bson.A{"$fence"}, bson.A{}))
-	rows := call("$concatArrays",
-		bson.A{bson.D{
-			{Key: "count", Value: call("$size", fences)},
-			{Key: "fences", Value: call("$sum", fences)},
-		}},
-		each(ownParties("$waiters", process), bson.D{
-			{Key: "place", Value: bson.D{{Key: "name", Value: "$_id"}, {Key: "ts", Value: "$$p.ts"}}},
-		}))
-	return bson.A{
-		matching(append(standing(process), whole())),
-		bson.D{{Key: "$project", Value: bson.D{{Key: "rows", Value: rows}}}},
-		bson.D{{Key: "$unwind", Value: "$rows"}},
-		bson.D{{Key: "$group", Value: bson.D{
-			{Key: "_id", Value: "$rows.place"},
-			{Key: "count", Value: call("$sum", "$rows.count")},
-			{Key: "fences", Value: call("$sum", "$rows.fences")},
-		}}},
-	}
+		bson.E{Key: "waiters", Value: where(array("$waiters"), own)})
 }
 
 // whole leaves out the documents that package catalog does not understand.

@@ -1,5 +1,5 @@
-// Package metrics says what is counted of the work that is done under locks, of terms, rounds and
-// rows, and in which words: each metric stands here once, for the adapters of all metric systems.
+// Package metrics defines the metrics of the work under locks: of terms, rounds and rows. Package
+// adapters/prometheus shows them.
 //
 // Elections, loops, schedules and queues tell the Observer of their Manager when it is an
 // [Observer] of this package, too, see [Of]. What they tell costs no command. Only what stands in a

@@ -114,7 +114,7 @@ func TestImports_PointOneWay(t *testing.T) {
 			"internal/metrics"},
 		"adapters/gocron":      {"distlock", "internal/leading", "singleton"},
 		"adapters/prometheus":  {"catalog", "distlock", "internal/metrics"},
-		"adapters/otel":        {"distlock", "internal/metrics"},
+		"adapters/otel":        {"distlock"},
 		"cmd/internal/words":   {"catalog", "distlock", "election"},
 		"cmd/internal/outlook": {"cmd/internal/words", "distlock", "takeover"},
 		"cmd/internal/ui": {"catalog", "claim", "cmd/internal/outlook", "cmd/internal/words", "distlock",

@@ -269,10 +269,9 @@ func Reads(c catalog.Catalog, r catalog.Request) Operations {
 		"Look": func(ctx context.Context) error {
 			return assert.Err(catalog.LookAt(ctx, c, r.Name))
 		},
-		"Read":        of(c.Read, r.Name),
-		"Held":        of(c.Held, r.Process),
-		"HeldSummary": of(c.HeldSummary, r.Process),
-		"Snapshots":   of(c.Snapshots, names),
+		"Read":      of(c.Read, r.Name),
+		"Held":      of(c.Held, r.Process),
+		"Snapshots": of(c.Snapshots, names),
 		"HeldOrFree": func(ctx context.Context) error {
 			return assert.Err(c.HeldOrFree(ctx, r.Process, names, nil))
 		},

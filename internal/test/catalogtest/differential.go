@@ -274,14 +274,9 @@ func (m *machine) observe(t *rapid.T) {
 		text := []string{verdict(err), m.lookText(look), m.lock(s.Catalog.Read(m.ctx, name))}
 		held, err := s.Catalog.Held(m.ctx, process)
 		for _, h := range held {
-			text = append(text, fmt.Sprint(h.Name, " ", m.masked(h.TS), " ", h.Fence, h.Waits))
+			text = append(text, fmt.Sprint(h.Name, " ", m.masked(h.TS), " ", h.Waits))
 		}
-		summary, summaryErr := s.Catalog.HeldSummary(m.ctx, process)
-		for _, s := range summary.Places {
-			text = append(text, fmt.Sprint("place ", s.Name, " ", m.masked(s.TS)))
-		}
-		sums := fmt.Sprint(summary.Count, summary.FenceSum)
-		text = append(text, verdict(err), sums, verdict(summaryErr))
+		text = append(text, verdict(err))
 		for row, err := range s.Catalog.List(m.ctx, false) {
 			if err == nil && strings.HasPrefix(row.Lock.Name, m.prefix) {
 				text = append(text, m.lock(*row.Lock, nil))

@@ -162,7 +162,7 @@ var holderCases = []testCase{
 		gone := request("d", alice)
 		b.acquire(gone)
 		assert.Must(b, b.release(gone.Session))
-		want := []catalog.HeldSession{{Session: h.Session, Fence: 1}, {Session: g.Session, Fence: 1}}
+		want := []catalog.HeldSession{{Session: h.Session}, {Session: g.Session}}
 		b.wantHeld(alice, want)
 		b.wantHeld("nobody", nil)
 	}},
@@ -171,7 +171,7 @@ var holderCases = []testCase{
 		next := request("a", bob)
 		assert.Value(On(b.Catalog).Overtake(b.ctx, next, l.Holder()))(b)
 		b.wantHeld(alice, nil)
-		b.wantHeld(bob, []catalog.HeldSession{{Session: next.Session, Fence: 2}})
+		b.wantHeld(bob, []catalog.HeldSession{{Session: next.Session}})
 		assert.Value(On(b.Catalog).Break(b.ctx, catalog.Session{Name: "a"}, 2, "test"))(b)
 		b.wantHeld(bob, nil)
 	}},
@@ -191,18 +191,7 @@ var holderCases = []testCase{
 		foreign[1].Value = 2.0
 		b.insert("locks", foreign)
 		s := catalog.Session{Name: "foreign", TS: foreign[3].Value.(bson.ObjectID)}
-		b.wantHeld(alice, []catalog.HeldSession{{Session: s}, {Session: g.Session, Fence: 1}})
-	}},
-	{"HeldSummary_WrapsAround", func(b *bench) {
-		const huge = int64(1) << 62
-		var want []catalog.HeldSession
-		for _, name := range []string{"a", "b", "c"} {
-			doc := append(held(name, alice), field("fence", huge))
-			b.insert("locks", doc)
-			s := catalog.Session{Name: name, TS: doc[3].Value.(bson.ObjectID)}
-			want = append(want, catalog.HeldSession{Session: s, Fence: huge})
-		}
-		b.wantHeld(alice, want)
+		b.wantHeld(alice, []catalog.HeldSession{{Session: s}, {Session: g.Session}})
 	}},
 	{"ErrorsNameOperationAndLock", func(b *bench) {
 		err := b.release(request("bal\"ancer", alice).Session)
@@ -214,7 +203,7 @@ var holderCases = []testCase{
 	}},
 }
 
-// wantHeld checks Held and HeldSummary of a process.
+// wantHeld checks Held of a process.
 func (b *bench) wantHeld(process string, want []catalog.HeldSession) {
 	b.Helper()
 	got := assert.Value(b.Catalog.Held(b.ctx, process))(b)
@@ -225,11 +214,6 @@ func (b *bench) wantHeld(process string, want []catalog.HeldSession) {
 		if got[i] != s {
 			b.Errorf("held by %s\nwant %+v\ngot  %+v", process, s, got[i])
 		}
-	}
-	summary := catalog.SummaryOf(want)
-	sum := assert.Value(b.Catalog.HeldSummary(b.ctx, process))(b)
-	if !reflect.DeepEqual(sum, summary) {
-		b.Errorf("summary of %s\nwant %+v\ngot  %+v", process, summary, sum)
 	}
 }
 

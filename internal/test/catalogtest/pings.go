@@ -38,7 +38,7 @@ var pingCases = []testCase{
 			Process: alice, Local: beat(alice, 1).Local, Seq: 1, HasSeq: true,
 			Takeover: takeover, Interval: 30 * time.Second,
 		}}
-		assert.Equal(b, p, want, "ping\nwant %[2]+v\ngot  %[1]+v")
+		assert.Equal(b, p, want, "ping\nwant %+[2]v\ngot  %+[1]v")
 	}},
 	{"Next_WritesItsNumberAndRenewsAll", func(b *bench) {
 		b.ping(alice)

@@ -308,7 +308,7 @@ var queueReadCases = []testCase{
 		}
 		assert.Equal(b, n, 2, "want 2 rows, got %d (%d)")
 	}},
-	{"Held_Sharers_EachWithItsFence", func(b *bench) {
+	{"Held_Sharers_OfOneProcess", func(b *bench) {
 		g := b.party("balancer", 4)
 		for i := range g {
 			g[i].Mode, g[i].Process = catalog.Shared, process(i%2)
@@ -317,7 +317,7 @@ var queueReadCases = []testCase{
 		next := request("balancer", process(0))
 		b.enter(next)
 		session := func(i int) catalog.HeldSession {
-			return catalog.HeldSession{Session: g[i].Session, Fence: planted + int64(i) + 1}
+			return catalog.HeldSession{Session: g[i].Session}
 		}
 		b.wantHeld(process(0), []catalog.HeldSession{session(0), session(2), waits(next)})
 		b.wantHeld(process(1), []catalog.HeldSession{session(1), session(3)})
@@ -330,7 +330,7 @@ var queueReadCases = []testCase{
 		b.wantHeld(process(1), []catalog.HeldSession{waits(g[1])})
 		b.leave(g[0].Session, grant(g[1], planted+2))
 		b.wantHeld(process(0), nil)
-		b.wantHeld(process(1), []catalog.HeldSession{{Session: g[1].Session, Fence: planted + 2}})
+		b.wantHeld(process(1), []catalog.HeldSession{{Session: g[1].Session}})
 	}},
 	{"Held_Places_OfHeldAndFreeLocks_OfOneProcess", func(b *bench) {
 		first, second := b.inLine("b", 4), b.inLine("a", 2)
@@ -344,7 +344,7 @@ var queueReadCases = []testCase{
 		b.leave(first[1].Session)
 		b.wantHeld(process(1), []catalog.HeldSession{waits(second[1]), waits(again)})
 		assert.Value(On(b.Catalog).GrantNext(b.ctx, "a"))(b)
-		got := catalog.HeldSession{Session: second[1].Session, Fence: planted + 2}
+		got := catalog.HeldSession{Session: second[1].Session}
 		b.wantHeld(process(1), []catalog.HeldSession{got, waits(again)})
 	}},
 	{"Prune_SparesWaitersAndSharers", func(b *bench) {

@@ -19,27 +19,26 @@ type Op string
 
 // The operations.
 const (
-	Acquire     Op = "acquire" // to enter by TryPlain
-	Confirm     Op = "confirm"
-	SeedFence   Op = "seed fence"
-	Renew       Op = "renew"
-	Look        Op = "look"
-	Condemn     Op = "condemn"
-	Witness     Op = "witness"
-	Overtake    Op = "overtake"
-	Release     Op = "release"
-	Read        Op = "read"
-	Ping        Op = "ping"
-	RemovePing  Op = "remove ping"
-	Held        Op = "held"
-	HeldSummary Op = "held summary"
-	Prune       Op = "prune"
-	PruneLocks  Op = "prune locks"
-	Prepare     Op = "prepare"
-	Hello       Op = "hello"
-	List        Op = "list"
-	Break       Op = "break"
-	Transact    Op = "transact"
+	Acquire    Op = "acquire" // to enter by TryPlain
+	Confirm    Op = "confirm"
+	SeedFence  Op = "seed fence"
+	Renew      Op = "renew"
+	Look       Op = "look"
+	Condemn    Op = "condemn"
+	Witness    Op = "witness"
+	Overtake   Op = "overtake"
+	Release    Op = "release"
+	Read       Op = "read"
+	Ping       Op = "ping"
+	RemovePing Op = "remove ping"
+	Held       Op = "held"
+	Prune      Op = "prune"
+	PruneLocks Op = "prune locks"
+	Prepare    Op = "prepare"
+	Hello      Op = "hello"
+	List       Op = "list"
+	Break      Op = "break"
+	Transact   Op = "transact"
 
 	PutFirst     Op = "put first"
 	RequestYield Op = "request yield"
@@ -147,7 +146,7 @@ var ops = map[catalog.Op]Op{
 	catalog.OpGrantStream: GrantStream,
 	catalog.OpNextGrants:  Notice, catalog.OpEnterTransaction: EnterTransaction,
 	catalog.OpTransact: Transact,
-	catalog.OpPing:     Ping, catalog.OpHeld: Held, catalog.OpHeldSummary: HeldSummary,
+	catalog.OpPing:     Ping, catalog.OpHeld: Held,
 	catalog.OpHello: Hello, catalog.OpPrune: Prune, catalog.OpPruneLocks: PruneLocks,
 	catalog.OpPrepare: Prepare,
 }

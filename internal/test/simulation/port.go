@@ -37,7 +37,7 @@ var asEvents = map[fault.Op]bool{
 	fault.Break: true,
 	fault.Ping:  true, fault.Condemn: true, fault.Witness: true,
 	fault.RemovePing: true, fault.Prune: true, fault.Prepare: true,
-	fault.Look: false, fault.Held: false, fault.HeldOrFree: false, fault.HeldSummary: false,
+	fault.Look: false, fault.Held: false, fault.HeldOrFree: false,
 	fault.Read: false, fault.Hello: false, fault.Waiting: false,
 	fault.GrantStream: false,
 }
@@ -142,11 +142,6 @@ func (o *port) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged, e
 // Held implements [catalog.Pings].
 func (o *port) Held(ctx context.Context, process string) ([]catalog.HeldSession, error) {
 	return o.Catalog.Held(ctx, o.p.alias(process))
-}
-
-// HeldSummary implements [catalog.Pings].
-func (o *port) HeldSummary(ctx context.Context, process string) (catalog.HeldSummary, error) {
-	return o.Catalog.HeldSummary(ctx, o.p.alias(process))
 }
 
 // HeldOrFree implements [catalog.Queues].

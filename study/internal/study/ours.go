@@ -32,7 +32,7 @@ var kinds = map[fault.Op]Kind{
 	fault.Acquire: Grab, fault.Enter: Grab, fault.Confirm: Grab, fault.SeedFence: Grab,
 	fault.Renew: Ping, fault.Ping: Ping, fault.RemovePing: Clean, fault.Prune: Clean,
 	fault.Prepare: Clean,
-	fault.Look:    Read, fault.Read: Read, fault.Held: Clock, fault.HeldSummary: Clock,
+	fault.Look:    Read, fault.Read: Read, fault.Held: Clock,
 	fault.Hello: Clock, fault.HeldOrFree: Ask, fault.Waiting: Ask,
 	fault.Condemn: Take, fault.Witness: Sight, fault.Overtake: Take, fault.Evict: Take,
 	fault.Release: Release, fault.GrantNext: Grab, fault.Break: Release,
