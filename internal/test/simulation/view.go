@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"iter"
 	"strings"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -135,12 +134,6 @@ func (v view) Hello(ctx context.Context) (catalog.Server, error) {
 // Snapshots implements [catalog.Queues].
 func (v view) Snapshots(ctx context.Context, names []string) (map[string]catalog.Snapshot, error) {
 	looks, err := v.store.attend(names, pictureOf(ctx))
-	if v.w.s.NoServerTime {
-		for name, l := range looks {
-			l.ServerTime = time.Time{}
-			looks[name] = l
-		}
-	}
 	if c := callOf(ctx); c != nil {
 		c.looks = looks
 	}
