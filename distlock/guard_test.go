@@ -44,6 +44,27 @@ func TestGuard_CutOff_LostAtTheDeadline(t *testing.T) {
 	})
 }
 
+// R4: a guard whose deadline passes while Verify waits for its reply stays lost, although the reply
+// shows its session and the pings are acknowledged again.
+func TestGuard_Verify_AnsweredAfterTheDeadline_IsLost(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		g := p.mustTry("a")
+		p.store.Set(fault.Refusing(fault.Ping))
+		time.Sleep(time.Until(g.Deadline()) - 2*time.Second)
+		p.store.Set(fault.On(fault.Read, func(apply func() error) error {
+			defer time.Sleep(2 * pingTime) // the reply is slow
+			return apply()
+		}))
+		pings := p.Stats().Pings
+		wantErr(t, g.Verify(t.Context()), distlock.ErrLockLost)
+		wantErr(t, g.Err(), distlock.ErrLockLost)
+		if p.Stats().Pings == pings {
+			t.Error("no ping was acknowledged meanwhile")
+		}
+	})
+}
+
 // K6, K5: the parent context ends: the guard's context ends, the lock is held until Release, and
 // Release works.
 func TestGuard_ParentContextEnds_StillHeldUntilRelease(t *testing.T) {

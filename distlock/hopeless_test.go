@@ -108,7 +108,7 @@ func TestLock_WaitingBecomesHopeless_IsTold(t *testing.T) {
 				w.wantWaiting(done)
 				c.spoil(w, a, b)
 				start := time.Now()
-				got := <-done
+				got := w.ended(done)
 				if took := time.Since(start); !c.want(got.err) || took > told {
 					t.Errorf("after %v: %v", took, got.err)
 				}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -106,6 +107,38 @@ func TestLock_StreamLags_GrantsAreAskedFor(t *testing.T) {
 			})
 		}
 	}
+}
+
+// It tries to break: a stream that was prompt reports one grant very late, where pings and reads of
+// the lock are rare. The waiter finds the grant by a question, within PollMax.
+func TestLock_PromptStreamIsLateOnce_GrantIsAskedFor(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		rare := func(c *distlock.Config) {
+			c.Ping, c.Takeover, c.Margin = 10*time.Minute, 2*time.Hour, 0
+			c.PollMax = 4 * time.Second
+		}
+		a, b := w.startOn(catalog.ReplicaSet, rare), w.startOn(catalog.ReplicaSet, rare)
+		var late atomic.Bool
+		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			err := apply()
+			if call.Op == fault.Notice && late.Load() {
+				time.Sleep(time.Hour)
+			}
+			return err
+		})
+		w.turns(a, b, time.Second, 20)
+		assert.Equal(t, b.Stats().Listening, "stream", "grants come by %q, want %q")
+		late.Store(true)
+		g := a.mustTry("a")
+		next := b.queue("a")
+		time.Sleep(10 * time.Second)
+		start := time.Now()
+		w.release(g)
+		w.release(w.wantTurn(next))
+		if took := time.Since(start); took > 5*time.Second {
+			t.Errorf("the grant was found after %v, want at most PollMax and a fifth", took)
+		}
+	})
 }
 
 // It tries to break: a stream that tells in time again is trusted again, also behind a mongos, and

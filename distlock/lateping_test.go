@@ -252,3 +252,25 @@ func TestReap_ReleasedDuringItsRead_IsNoGhost(t *testing.T) {
 		time.Sleep(2 * time.Second) // a reply may be on its way
 	})
 }
+
+// I6: an acquisition whose reply is on its way while the reaper reads is no ghost: its lock stays
+// held, and the guard is good.
+func TestReap_AcquisitionUnderWay_IsNoGhost(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		p.store.Set(fault.On(fault.Acquire, func(apply func() error) error {
+			defer time.Sleep(commandTimeout - time.Second) // the reply is slow
+			return apply()
+		}))
+		reads := p.store.Count(fault.Held)
+		for i := 0; p.store.Count(fault.Held) < reads+2; i++ {
+			if i > 100 {
+				t.Fatal("the reaper reads too rarely")
+			}
+			g := p.mustTry("a")
+			assert.NoErr(t, g.Verify(t.Context()), "after a slow reply")
+			w.release(g)
+		}
+		assert.Equal(t, p.Stats().Ghosts, 0, "%d ghosts, want %d")
+	})
+}

@@ -40,7 +40,7 @@ func TestLease_HungJob_LosesItsLockWhileItsProcessLives(t *testing.T) {
 		wantErr(t, context.Cause(g.Context()), distlock.ErrLeaseExpired)
 		wantErr(t, g.Err(), distlock.ErrLockLost)
 		wantErr(t, g.Renew(t.Context()), distlock.ErrLockLost)
-		got := <-waits
+		got := w.ended(waits)
 		if got.err != nil {
 			t.Fatal(got.err)
 		}

@@ -48,9 +48,22 @@ func (p *proc) queueCtx(ctx context.Context, name string, opts ...distlock.Optio
 	return done
 }
 
+// ended waits for the end of a call of Lock, two hours of virtual time at most.
+func (w *world) ended(done <-chan turn) turn {
+	w.t.Helper()
+	const limit = 2 * time.Hour
+	select {
+	case got := <-done:
+		return got
+	case <-time.After(limit):
+		w.t.Fatalf("it still waits after %v", limit)
+	}
+	return turn{}
+}
+
 func (w *world) wantTurn(done <-chan turn) *distlock.TryGuard {
 	w.t.Helper()
-	got := <-done
+	got := w.ended(done)
 	if got.err != nil {
 		w.t.Fatalf("Lock: %v", got.err)
 	}

@@ -118,7 +118,7 @@ func TestTryLock_GapInWatch_StartsAnew(t *testing.T) {
 	})
 }
 
-// A16, mutant 19: an election restarts the watch.
+// A16: an election restarts the watch.
 func TestTryLock_Election_RestartsTheWatch(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(func(c *distlock.Config) { c.TakeoverRule = 1 })

@@ -54,49 +54,9 @@ func wantCommands(t testing.TB, what string, sent *counter, want int) {
 	sent.reset()
 }
 
-// However many locks a process holds, it sends one write per interval. TestManager_10000Locks shows
-// it of the process; here a server is asked, whose commands do not grow with the collection.
-func TestHeartbeat_ThousandLocks_OnePingPerInterval(t *testing.T) {
-	inTurn(t, large, func(t *testing.T, w *world) {
-		var sent counter
-		m, guards := w.holdMany(t, 1000, &sent)
-		wantOnePingPerInterval(t, m, &sent)
-		for _, g := range guards {
-			assert.Must(t, g.Err())
-		}
-	})
-}
-
 // large are the deployments that have room for many documents: a command of the embedded server
 // costs the more the larger the collection is.
 var large = named("standalone", "replicaset", "configsvr", "mongos", "sharded")
-
-// wantOnePingPerInterval watches a process that holds locks and does nothing else.
-func wantOnePingPerInterval(t testing.TB, m *distlock.Manager, sent *counter) {
-	t.Helper()
-	const intervals = 4
-	begun, before := time.Now(), m.Stats().Pings
-	sent.reset()
-	eventually(t, 120*time.Second, "some pings", func() bool {
-		return m.Stats().Pings >= before+intervals
-	})
-	counts, pings := sent.all(), int(m.Stats().Pings-before)
-	writes, beats := sent.writes(), counts["findAndModify "+catalog.PingsCollection]
-	if beats < pings-1 || beats > pings+1 { // one may have been under way at either end
-		t.Errorf("%d pings cost %d ping commands: %v", pings, beats, counts)
-	}
-	if writes > beats+1 {
-		t.Errorf("%d writes for %d pings: %v", writes, pings, counts)
-	}
-	shortest := m.Config().Ping * 9 / 10 // give or take a tenth
-	if most := int(time.Since(begun)/shortest) + 1; pings > most {
-		t.Errorf("%d pings in %v, at most %d belong there", pings, time.Since(begun), most)
-	}
-	if reads := sent.total() - sent.writes(); reads > 20*(pings+1) {
-		t.Errorf("%d reads for %d pings: %v", reads, pings, counts)
-	}
-	t.Logf("%d pings: %v", pings, counts)
-}
 
 // holdMany starts a process that holds many locks, whose commands are counted. They are not
 // released one by one at the end: that would take as long again and is another promise.

@@ -24,8 +24,8 @@ var wired = named("embedded", "standalone", "replicaset")
 // nominally one ping and one command.
 const freeLimit = 40 * time.Second
 
-// D1, D6 to D9, I2, I6 to I8: the link goes bad at the very moment at which an operation is sent,
-// and stays bad until the operation has ended.
+// D1, D3, D4, D6 to D9, I2, I6 to I8: the link goes bad at the very moment at which an operation is
+// sent, and stays bad until the operation has ended.
 func TestFaults_BadLinkAtEachOperation(t *testing.T) {
 	t.Parallel()
 	operations := []struct {
@@ -163,115 +163,6 @@ func badLinkAtRelease(t *testing.T, w *world, f toxicFault) {
 	})
 }
 
-// D3, D4, D8, D14, I1 to I8: one message on an otherwise good wire meets with a mishap.
-func TestFaults_OneMessage(t *testing.T) {
-	t.Parallel()
-	names := map[mishap]string{replyLost: "reply lost", requestCut: "request cut", twice: "twice"}
-	for what, called := range names {
-		for op, run := range map[string]func(*testing.T, *world, *link, mishap){
-			"acquire": mishapAtAcquire, "overtake": mishapAtOvertake, "ping": mishapAtPing,
-			"release": mishapAtRelease,
-		} {
-			t.Run(called+" at "+op, func(t *testing.T) {
-				t.Parallel()
-				forThese(t, wired, func(t *testing.T, w *world) {
-					line := w.d.through(t)
-					w.besides(t, func() { run(t, w, line, what) })
-					if line.hit(op) == 0 {
-						t.Error("the mishap did not happen")
-					}
-					injected.add(w.d.name, called, op)
-				})
-			})
-		}
-	}
-}
-
-// onWire starts a process at the other end of a wire.
-func (w *world) onWire(t testing.TB, line *link, change func(*distlock.Config)) *distlock.Manager {
-	t.Helper()
-	return w.start(t, func(cfg *distlock.Config) {
-		cfg.Client, cfg.PingClient = nil, nil
-		cfg.ClientOptions = options.Client().ApplyURI(line.uri())
-		cfg.CommandTimeout, cfg.Takeover = 10*time.Second, time.Minute // no fault here waits for it
-		if change != nil {
-			change(cfg)
-		}
-	})
-}
-
-func mishapAtAcquire(t *testing.T, w *world, line *link, what mishap) {
-	name := w.name("balancer")
-	m := w.onWire(t, line, nil)
-	last := w.mustTry(t, m, name).Fence()
-	w.release(t, name)
-	line.first("acquire", what)
-	g, err := w.try(t, m, name)
-	if what == requestCut {
-		wantErr(t, err, distlock.ErrOutcomeUnknown)
-		w.wantFreed(t, name)
-		return
-	}
-	w.wantGuard(t, m, g, err)
-	if g.Fence() != last+1 {
-		t.Errorf("fence %d after %d, want one step", g.Fence(), last)
-	}
-}
-
-func mishapAtOvertake(t *testing.T, w *world, line *link, what mishap) {
-	d := w.plantCondemned(t)
-	m := w.onWire(t, line, nil)
-	line.first("overtake", what)
-	if what == requestCut {
-		w.untouched(t, d.name, func() {
-			wantErr(t, assert.Err(w.try(t, m, d.name)), distlock.ErrOutcomeUnknown)
-		})
-		return
-	}
-	g, err := w.try(t, m, d.name)
-	w.wantGuard(t, m, g, err)
-	if g.Fence() != 1<<40+1 || g.TakeoverEvidence() == "" {
-		t.Errorf("fence %d, taken over %q: want one step", g.Fence(), g.TakeoverEvidence())
-	}
-}
-
-func mishapAtPing(t *testing.T, w *world, line *link, what mishap) {
-	m := w.onWire(t, line, nil)
-	g := w.mustTry(t, m, w.name("balancer"))
-	before := m.Stats()
-	line.first("ping", what)
-	eventually(t, 30*time.Second, "the mishap and three good pings", func() bool {
-		return line.hit("ping") > 0 && m.Stats().Pings > before.Pings+3
-	})
-	now := m.Stats()
-	if failed := now.Failures != before.Failures; failed == (what == twice) || now.Processes != 0 {
-		t.Errorf("%+v: want the same session, and a failed ping unless it arrived twice", now)
-	}
-	assert.NoErr(t, errors.Join(g.Err(), g.Verify(t.Context())))
-}
-
-func mishapAtRelease(t *testing.T, w *world, line *link, what mishap) {
-	name := w.name("balancer")
-	m := w.onWire(t, line, func(cfg *distlock.Config) { cfg.ReleasePause = time.Second })
-	g := w.mustTry(t, m, name)
-	line.first("release", what)
-	released := make(chan error, 1)
-	go func() { released <- g.Release() }() // ends soon
-	if what == requestCut {
-		if err := <-released; err != nil || w.lock(t, name).Held {
-			t.Errorf("%v, held %v", err, w.lock(t, name).Held)
-		}
-		return
-	}
-	rival := w.wait(t, w.start(t, nil), name) // before the next try of the release
-	w.untouched(t, name, func() {
-		if err := <-released; err != nil {
-			t.Errorf("Release: %v, want nil: it was freed while the guard was trusted", err)
-		}
-	})
-	assert.NoErr(t, rival.Err())
-}
-
 // A toxic link leads a process to its server. A fault comes over the link at the very moment at
 // which the process sends an operation, and stays until it is mended.
 type toxicLink struct {
@@ -361,7 +252,7 @@ func (l *toxicLink) mend() {
 	l.mu.Lock()
 	l.armed = nil
 	l.mu.Unlock()
-	l.befall(nil)
+	l.deafFrom("")
 	l.set(passing)
 }
 

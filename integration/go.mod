@@ -7,7 +7,6 @@ require mongodlm v0.0.0
 require mongodlm/configserver v0.0.0
 
 require (
-	github.com/anishathalye/porcupine v1.3.1
 	github.com/rs/zerolog v1.35.1
 	go.mongodb.org/mongo-driver/v2 v2.9.3
 	go.uber.org/goleak v1.3.0

@@ -8,49 +8,9 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"mongodlm/catalog"
 	"mongodlm/distlock"
 	"mongodlm/internal/test/assert"
 )
-
-// C1, D2, B1: a holder that is cut off from its server learns of the loss before anybody may take
-// over; it is taken over when it has been silent for the takeover time; and its late release,
-// once the wire is whole again, leaves the new holder's document alone, byte for byte.
-func TestCutOffHolder_LosesFirst_IsTakenOver_AndItsLateReleaseTouchesNothing(t *testing.T) {
-	t.Parallel()
-	forEach(t, func(t *testing.T, w *world) {
-		name, wire := w.name("balancer"), w.d.through(t)
-		holder := w.start(t, func(cfg *distlock.Config) { throughWire(cfg, wire) })
-		contender := w.start(t, func(cfg *distlock.Config) { shortTakeover(cfg) })
-		t.Cleanup(func() { wire.set(passing) }) // the holder is closed after this
-		old := w.mustTry(t, holder, name)
-
-		wire.set(cut)
-		next := w.wait(t, contender, name)
-		if old.Context().Err() == nil {
-			t.Error("the lock has a new holder and the old one's context still lives")
-		}
-		wantErr(t, old.Err(), distlock.ErrLockLost)
-		wantErr(t, context.Cause(old.Context()), distlock.ErrLockLost)
-		if next.Fence() <= old.Fence() || next.TakeoverEvidence() == "" {
-			t.Errorf("fence %d after %d, evidence %q", next.Fence(), old.Fence(), next.TakeoverEvidence())
-		}
-		dead := w.document(t, catalog.PingsCollection, old.Process())
-		assert.Equal(t, dead.Lookup("condemned", "by").StringValue(), contender.Process(),
-			"condemned by %q, want %q")
-
-		wire.set(passing)
-		eventually(t, 30*time.Second, "the old holder finds out and takes a new id", func() bool {
-			return holder.Err() == nil && holder.Process() != old.Process()
-		})
-		w.untouched(t, name, func() { wantErr(t, old.Release(), distlock.ErrLockLost) })
-		assert.NoErr(t, next.Verify(t.Context()))
-		_, err := w.try(t, holder, name)
-		if h := heldError(t, err); h.Process != contender.Process() {
-			t.Errorf("held by %s, want %s", h.Process, contender.Process())
-		}
-	})
-}
 
 // shortTakeover is for processes of which one is dead or is to die: nobody alive is watched. The
 // margin is small, so that the others keep their heartbeat on a loaded machine.

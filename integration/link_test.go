@@ -18,8 +18,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// A link stands between a process and its server. It knows MongoDB's messages: it goes bad as a
-// whole, and it does what no proxy of bytes can do: lose the reply of exactly this command.
+// A link is a proxy between a process and its server. It reads MongoDB's messages, so that it can
+// lose the replies from one command on.
 type link struct {
 	listener net.Listener
 	target   string
@@ -29,9 +29,7 @@ type link struct {
 	state   linkState
 	changed chan struct{} // closed when the state changes
 	stalled int           // replies that were held back
-	fault   func(op string) mishap
-	hits    map[string]int // commands by what was done with them
-	lost    map[int32]bool // request ids whose replies are lost
+	deafAt  string        // the operation from whose first request on replies are lost
 	conns   map[net.Conn]bool
 }
 
@@ -50,26 +48,15 @@ const (
 
 const slowBy = 200 * time.Millisecond
 
-// A mishap is what becomes of one command.
-type mishap int
-
-const (
-	delivered  mishap = iota
-	replyLost         // carried out; the connection breaks instead of the reply
-	requestCut        // the connection breaks instead of the request
-	twice             // sent twice in the same bytes; the second reply is thrown away
-)
-
 // newLink listens until the end of the test.
 func newLink(t testing.TB, target string) *link {
 	t.Helper()
 	listener := assert.Value(net.Listen("tcp", "127.0.0.1:0"))(t)
 	l := &link{listener: listener, target: target, changed: make(chan struct{}),
-		hits: map[string]int{}, lost: map[int32]bool{}, conns: map[net.Conn]bool{}}
+		conns: map[net.Conn]bool{}}
 	l.loops.Go(l.serve) // ends with the listener
 	t.Cleanup(func() {
 		_ = listener.Close() // ends serve
-		l.befall(nil)
 		l.set(cut)
 		l.loops.Wait()
 	})
@@ -111,39 +98,12 @@ func (l *link) set(state linkState) {
 	}
 }
 
-// befall decides what becomes of each command from now on; nil delivers all.
-func (l *link) befall(fault func(op string) mishap) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.fault = fault
-}
-
-// first lets a mishap befall the first command of that kind, and no other.
-func (l *link) first(op string, m mishap) {
-	l.befall(func(got string) mishap { // called under mu
-		if got != op {
-			return delivered
-		}
-		l.fault = nil
-		return m
-	})
-}
-
-// deafFrom loses every reply from the first command of that kind on, which is carried out.
+// deafFrom loses every reply from the first command of that kind on, which is carried out. An empty
+// op ends that.
 func (l *link) deafFrom(op string) {
-	l.befall(func(got string) mishap { // called under mu
-		if got == op {
-			l.fault, l.state = nil, deaf
-		}
-		return delivered
-	})
-}
-
-// hit returns how many commands of a kind met with a mishap.
-func (l *link) hit(op string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.hits[op]
+	l.deafAt = op
 }
 
 // heldBack returns how many replies were held back.
@@ -188,41 +148,20 @@ func (l *link) requests(from io.Reader, to io.Writer) {
 		if err != nil || !l.pass(silent) {
 			return
 		}
-		times := 1
-		switch l.judge(m) {
-		case requestCut:
+		l.noteRequest(m)
+		if l.write(to, m) != nil {
 			return
-		case twice:
-			times = 2
-		}
-		for n := range times {
-			if n > 0 { // another request as far as the reply is concerned
-				id := int32(binary.LittleEndian.Uint32(m[4:])) ^ 1<<30
-				binary.LittleEndian.PutUint32(m[4:], uint32(id))
-			}
-			if l.write(to, m) != nil {
-				return
-			}
 		}
 	}
 }
 
-// judge says what becomes of a command.
-func (l *link) judge(m []byte) mishap {
-	op := operationOf(m)
+// noteRequest makes the link deaf if a request is the one that deafFrom names.
+func (l *link) noteRequest(m []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if op == "" || l.fault == nil {
-		return delivered
+	if l.deafAt != "" && operationOf(m) == l.deafAt {
+		l.deafAt, l.state = "", deaf
 	}
-	what := l.fault(op)
-	if what != delivered {
-		l.hits[op]++
-	}
-	if what == replyLost {
-		l.lost[int32(binary.LittleEndian.Uint32(m[4:]))] = true
-	}
-	return what
 }
 
 func (l *link) replies(from io.Reader, to io.Writer) {
@@ -230,17 +169,6 @@ func (l *link) replies(from io.Reader, to io.Writer) {
 		m, err := readMessage(from)
 		if err != nil || !l.pass(stalling, silent) || l.is(deaf) {
 			return
-		}
-		answers := int32(binary.LittleEndian.Uint32(m[8:]))
-		l.mu.Lock()
-		lost := l.lost[answers]
-		delete(l.lost, answers)
-		l.mu.Unlock()
-		if lost {
-			return
-		}
-		if answers >= 1<<30 { // the second reply of a doubled request
-			continue
 		}
 		if l.is(slowed) {
 			time.Sleep(slowBy)

@@ -8,7 +8,6 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/distlock"
 	"mongodlm/internal/test/assert"
-	"mongodlm/internal/test/mongodtest"
 )
 
 // counted starts a process whose commands are counted, but for its heartbeat.
@@ -83,48 +82,5 @@ func TestCommands_OfHandOver(t *testing.T) {
 		if a.Stats().Server.ChangeStreams && leaving["find "+catalog.LocksCollection] > most {
 			t.Errorf("it asked although it is told: %v", leaving)
 		}
-	})
-}
-
-// A thousand waiters of twenty locks in one process send as many commands in the same time as one
-// waiter does; where there are no change streams a hundred show the same, or forty.
-func TestCommands_ThousandIdleWaiters_AsManyAsOne(t *testing.T) {
-	if _, err := mongodtest.Find(t.Context()); err != nil {
-		t.Parallel() // a thousand waiters are too many beside heartbeats of other tests
-	}
-	forEach(t, func(t *testing.T, w *world) {
-		waiters, locks, times, span := 100, 20, slow, 12*time.Second // a ping interval and more
-		switch w.d.name {
-		case "replicaset":
-			waiters = 1000
-		case "embedded": // every command reads the collection; its pauses have soon grown
-			waiters, locks, span = 40, 10, 5*time.Second
-			times = func(cfg *distlock.Config) {
-				slow(cfg)
-				cfg.Ping, cfg.Poll, cfg.PollMax = 4*time.Second, 100*time.Millisecond, 100*time.Millisecond
-			}
-		}
-		holder := w.start(t, slow)
-		var one, many counter
-		lone, crowded := w.counted(t, &one, times), w.counted(t, &many, times)
-		leaveOne := w.crowd(t, holder, lone, 1, 1)
-		leaveMany := w.crowd(t, holder, crowded, waiters, locks)
-		w.settledDown(t, crowded, &many)
-		one.reset()
-		many.reset()
-		select {
-		case <-time.After(span):
-		case <-t.Context().Done():
-		}
-		few, lots := one.total(), many.total()
-		t.Logf("in %v: one waiter %v, %d waiters %v", span, one.all(), waiters, many.all())
-		if lots > few+few/5+4 {
-			t.Errorf("%d waiters sent %d commands, one sent %d", waiters, lots, few)
-		}
-		if few == 0 && lone.Stats().Server.ChangeStreams {
-			t.Error("nothing was counted")
-		}
-		leaveMany()
-		leaveOne()
 	})
 }

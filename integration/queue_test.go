@@ -80,55 +80,6 @@ func wantReleased(t testing.TB, guards ...*distlock.TryGuard) {
 	}
 }
 
-// A manager that knows nothing of lines takes a free lock, writes its six fields and leaves ours,
-// as measured of MongoDB's own. Ours queue behind it; its release leaves state 0 and our line, and
-// the first of the line has it within an interval, then the next.
-func TestLock_ForeignManagerReleases_FirstInLineHasIt(t *testing.T) {
-	t.Parallel()
-	forEach(t, func(t *testing.T, w *world) {
-		name := w.name("balancer")
-		a, b := w.start(t, calm), w.start(t, calm)
-		last := w.mustTry(t, a, name)
-		wantReleased(t, last)
-		locks, session := w.db.Collection(catalog.LocksCollection), bson.NewObjectID()
-		r, err := locks.UpdateOne(t.Context(), bson.D{field("_id", name), field("state", 0)},
-			set(
-				field("ts", session), field("state", int32(2)), field("who", "ConfigServer:conn2"),
-				field("process", "ConfigServer"), field("when", bson.NewDateTimeFromTime(w.now(t))),
-				field("why", "createDatabase"),
-			))
-		if err != nil || r.MatchedCount != 1 {
-			t.Fatalf("taking the free lock: %v", err)
-		}
-		_, err = w.try(t, a, name)
-		if h := heldError(t, err); h.Process != "ConfigServer" || h.Why != "createDatabase" {
-			t.Errorf("told %+v", h)
-		}
-		first, second := w.queue(t, a, name), w.queue(t, b, name)
-		raw := w.document(t, catalog.LocksCollection, name)
-		wantValues(t, raw, map[string]any{
-			"ts": session, "state": int32(2), "process": "ConfigServer", "who": "ConfigServer:conn2",
-		})
-		released := bson.D{field("ts", session)}
-		if w.d.name == "sharded" { // where a mongos refuses an update of one document that names no _id
-			released = append(released, field("_id", name))
-		}
-		r, err = locks.UpdateOne(t.Context(), released, set(field("state", int32(0))))
-		if err != nil || r.MatchedCount != 1 {
-			t.Fatalf("releasing it: %v", err)
-		}
-		pings := a.Stats().Pings
-		g := wantTurn(t, first)
-		if took := a.Stats().Pings - pings; took > 3 { // two, and one under way
-			t.Errorf("found after %d pings, want an interval", took)
-		}
-		if g.Fence() <= last.Fence() {
-			t.Errorf("fence %d after %d", g.Fence(), last.Fence())
-		}
-		wantTurns(t, g, second)
-	})
-}
-
 // MongoDB's own manager wants a lock for which ours stand in line: it has to wait until nobody of
 // ours wants it, and then has its turn. It polls, and a lock that is handed over is never free.
 func TestConfigServer_OwnLockManager_WaitsForOurLine(t *testing.T) {

@@ -23,7 +23,6 @@ func (w *world) choose(due []*virtual.Event) int {
 	if len(heads) > 1 {
 		n := len(w.options)
 		w.options = append(w.options, len(heads))
-		w.when = append(w.when, due[0].At)
 		switch {
 		case n < len(w.s.Choices):
 			pick = w.s.Choices[n] % len(heads)

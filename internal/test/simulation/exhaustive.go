@@ -7,54 +7,6 @@ import (
 	"time"
 )
 
-// Scenes are the small worlds that are explored exhaustively: two contenders that try, or a holder
-// and two who wait in line; one lock, clocks that tick together, so that many events fall on the
-// same instants. The times are coarse, so that a takeover takes few commands.
-func Scenes() []Schedule {
-	handover := scene(holdFor("a", 20*sec), from(5*sec, holdFor("a", 20*sec)))
-	handover.Name, handover.Length = "handover", 60*sec
-
-	death := scene(holdFor("a", minute), from(5*sec, holdFor("a", 20*sec)))
-	death.Name, death.Length = "death", 100*sec
-	death.Faults = []Fault{{Kind: Crash, Process: 0, At: 12 * sec}}
-
-	absence := scene(holdFor("a", 2*minute), from(5*sec, holdFor("a", minute)))
-	absence.Name, absence.Length = "absence", 130*sec
-	absence.Faults = []Fault{{Kind: Pause, Process: 0, At: 12 * sec, For: 80 * sec}}
-
-	cut := scene(holdFor("a", 2*minute), from(5*sec, holdFor("a", minute)))
-	cut.Name, cut.Length = "cut", 130*sec
-	cut.Faults = []Fault{{Kind: Cut, Process: 0, At: 12 * sec, For: 80 * sec}}
-
-	inLine := line(20 * sec)
-	inLine.Name, inLine.Length = "line", 75*sec
-	streams := inLine
-	streams.Name, streams.Streams = "line with streams", true
-
-	twins := scene(holdLost("a"), func(u *User) {
-		h, other := u.Try("a"), u.Try("b")
-		u.Sleep(40 * sec)
-		u.Release(other)
-		u.Release(h)
-	}, from(22*sec, holdFor("a", 20*sec)))
-	twins.Name, twins.Length = "twins after a snapshot", 80*sec
-	twins.Processes[1].Start, twins.Processes[1].Twin, twins.Processes[1].Snapshot = 20*sec, true, true
-
-	scenes := []Schedule{handover, death, absence, cut, inLine, streams, twins}
-	for i := range scenes {
-		scenes[i].Timing = Coarse()
-		scenes[i].Quiet = 45 * sec
-	}
-	return scenes
-}
-
-// Coarse is a timing of few commands.
-func Coarse() Timing {
-	t := Small()
-	t.Ping, t.Poll, t.PollMax = 15*time.Second, 5*time.Second, 7*time.Second
-	return t
-}
-
 // variants are the faults that every command meets, one at a time. The lengths are: within the
 // limit of a command, beyond it, beyond the deadline of a holder, beyond the takeover time.
 func variants() []Fault {
@@ -113,12 +65,12 @@ func Singles(base Schedule, calls []int) iter.Seq[Schedule] {
 	}
 }
 
-// Others are the orders of the events of equal instants that differ in one choice from the order
-// that a schedule has by itself; at an instant other than 0 only its events. r is its run.
-func Others(base Schedule, r Result, at time.Duration) iter.Seq[Schedule] {
+// others returns the orders of the events of equal instants that differ in one choice from the
+// order of a schedule. r is its run.
+func others(base Schedule, r Result) iter.Seq[Schedule] {
 	return func(yield func(Schedule) bool) {
 		for n := len(base.Choices); n < len(r.Options); n++ {
-			for other := 1; other < r.Options[n] && (at == 0 || r.When[n] == at); other++ {
+			for other := 1; other < r.Options[n]; other++ {
 				s := base
 				s.Choices = make([]int, n+1)
 				copy(s.Choices, base.Choices)
@@ -132,10 +84,8 @@ func Others(base Schedule, r Result, at time.Duration) iter.Seq[Schedule] {
 }
 
 // Orders plays every order of the events of equal instants that differs from the first one in at
-// most so many choices; at an instant other than 0 only of its events. run plays a schedule and
-// reports whether to go on.
-func Orders(base Schedule, at time.Duration, deviations int,
-	run func(Schedule) (Result, bool)) bool {
+// most so many choices. run plays a schedule and reports whether to continue.
+func Orders(base Schedule, deviations int, run func(Schedule) (Result, bool)) bool {
 	r, on := run(base)
 	if !on {
 		return false
@@ -143,8 +93,8 @@ func Orders(base Schedule, at time.Duration, deviations int,
 	if deviations == 0 {
 		return true
 	}
-	for s := range Others(base, r, at) {
-		if !Orders(s, at, deviations-1, run) {
+	for s := range others(base, r) {
+		if !Orders(s, deviations-1, run) {
 			return false
 		}
 	}

@@ -79,7 +79,7 @@ func TestOrders_OfEqualInstants_FindNothing(t *testing.T) {
 	}
 	n, start := 0, time.Now()
 	for _, scene := range simulation.Scenes() {
-		simulation.Orders(scene, 0, *deviations, func(s simulation.Schedule) (simulation.Result, bool) {
+		simulation.Orders(scene, *deviations, func(s simulation.Schedule) (simulation.Result, bool) {
 			n++
 			r := simulation.Run(t, s)
 			if r.Failed() {

@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -50,6 +51,10 @@ type strangerPing struct {
 	ts    bson.ObjectID
 	ping  bson.DateTime
 	since time.Time // by the server's clock
+}
+
+func without(doc bson.D, name string) bson.D {
+	return slices.DeleteFunc(slices.Clone(doc), func(e bson.E) bool { return e.Key == name })
 }
 
 // foreignPoll is how often a foreign manager tries to get a lock, in parts of our own pause.

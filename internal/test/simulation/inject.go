@@ -168,9 +168,6 @@ func (w *world) carryOut(c *call, k course) {
 	case k.refuse:
 		w.At(w.Now()+k.request, p.Index, func() { c.reply(fault.Refused(c.op)) })
 		return
-	case k.drop && w.store.makes(WriteConcernOne) && c.writes:
-		w.At(w.Now()+k.request, p.Index, func() { c.reply(w.store.rolledBack(c)) })
-		return
 	case k.drop:
 		w.At(w.Now()+k.request, p.Index, func() { c.reply(c.lost()) })
 		return

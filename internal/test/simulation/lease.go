@@ -1,8 +1,6 @@
 package simulation
 
 import (
-	"context"
-	"errors"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -24,13 +22,6 @@ func (u *User) renewFor(h *Held, every, d time.Duration) {
 		}
 		_ = u.Renew(h) // what it says is the guard's business
 	}
-}
-
-// renewInVain renews the lease of a lock in a transaction of which nothing remains.
-func (u *User) renewInVain(h *Held) {
-	_ = h.guard.InTransaction(u.p.ctx, func(ctx context.Context) error {
-		return errors.Join(h.guard.Renew(ctx), errors.New("the work failed"))
-	})
 }
 
 // A tenure is the lease of a guard as it is told a second time, by the renewals that its process
@@ -74,9 +65,6 @@ func (o *oracle) ranOut(p *process, ts bson.ObjectID) bool {
 
 // runOut judges that a lease which was not renewed is lost: no guard is trusted longer.
 func (o *oracle) runOut(open []*Held) {
-	if o.w.s.HarmOnly {
-		return
-	}
 	for _, h := range open {
 		t := o.tenures[h.session()]
 		if t == nil || h.lost || h.p.Dead || h.p.Paused > 0 || !t.over(h.p, t.late, h.p.Clock.Now()) {

@@ -91,12 +91,6 @@ func (p *process) String() string {
 // config is what the process is configured with.
 func (p *process) config() distlock.Config {
 	t := p.w.s.Timing
-	if p.spec.Takeover != 0 {
-		t.Takeover = p.spec.Takeover
-	}
-	if p.spec.Margin != 0 {
-		t.Margin = p.spec.Margin
-	}
 	return distlock.Config{
 		Catalog: p.port, Host: letter(p.Index), Logger: zerolog.Nop(),
 		Ping: t.Ping, Takeover: t.Takeover, Margin: t.Margin, Poll: t.Poll, PollMax: t.PollMax,

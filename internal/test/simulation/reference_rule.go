@@ -83,7 +83,7 @@ func about(looks []seen, from catalog.Holder) []seen {
 
 // byTheRule judges an overtake by the looks of its contender.
 func (o *oracle) byTheRule(c *call) {
-	if o.w.s.HarmOnly || c.from.Waits { // who is passed over loses nothing but a look
+	if c.from.Waits { // who is passed over loses nothing but a look
 		return
 	}
 	if why := reference(o.looks[c.p], c.from, c.p.config().Takeover, o.w.s.Timing); why != "" {

@@ -139,10 +139,6 @@ type Process struct {
 	Offset time.Duration
 	// Start is when it starts.
 	Start time.Duration
-	// Takeover replaces that of the Timing; the margin and the rest stay.
-	Takeover time.Duration
-	// Margin replaces that of the Timing.
-	Margin time.Duration
 	// Twin makes it ping under the process id of the process before it, as after the restore
 	// of a snapshot.
 	Twin bool
@@ -170,14 +166,8 @@ type Schedule struct {
 	Length time.Duration
 	// Quiet is how long it goes on undisturbed before all processes close.
 	Quiet time.Duration
-	// StoreMistake is what the store does wrong.
-	StoreMistake StoreMistake
 	// Streams lets streams of notices work; without them waiters ask.
 	Streams bool
-	// NoServerTime leaves the server's clock out of every look, as behind a mongos.
-	NoServerTime bool
-	// HarmOnly leaves out the oracle that tells the takeover rule again, so that only harm counts.
-	HarmOnly bool
 	// Foreign are lock managers of MongoDB's own beside the processes.
 	Foreign []Foreign
 	// World are things that happen outside of all processes, such as a foreign holder.
@@ -185,8 +175,6 @@ type Schedule struct {
 	// Choices settles which process is first where several have an event at one instant; 0 is
 	// the first. What it does not reach is settled by Seed.
 	Choices []int
-	// Instant is where the order of events matters most, if anywhere.
-	Instant time.Duration
 	// Trace keeps the timeline.
 	Trace bool
 }

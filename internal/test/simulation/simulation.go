@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"mongodlm/internal/test/catalogtest"
 	"mongodlm/internal/test/virtual"
 )
 
@@ -28,8 +27,7 @@ type world struct {
 	ended      bool // nobody starts any more
 	// underWay counts requests on their way to the store that are not later than their limit.
 	underWay int
-	options  []int // number of choices at every instant with several processes
-	when     []time.Duration
+	options  []int    // number of choices at every instant with several processes
 	always   []func() // rules of what is built on the lock
 }
 
@@ -43,10 +41,8 @@ type Result struct {
 	Stats
 	// CallsOf is the number of commands of the first process in each place.
 	CallsOf []int
-	// Options is the number of choices at every instant at which several processes had an event, and
-	// When those instants.
+	// Options is the number of choices at every instant at which several processes had an event.
 	Options []int
-	When    []time.Duration
 }
 
 // Failed reports whether an oracle fired.
@@ -63,8 +59,7 @@ func Run(t *testing.T, s Schedule) Result {
 func play(in *virtual.World, s Schedule) Result {
 	w := &world{World: in, s: s}
 	w.Choose = w.choose
-	w.store = &store{Catalog: w.Server, Calls: catalogtest.On(w.Server), w: w,
-		parsed: map[string]parsed{}}
+	w.store = &store{Catalog: w.Server, w: w, parsed: map[string]parsed{}}
 	w.judge = newOracle(w)
 	w.log.w = w
 	for i := range s.Processes {
@@ -86,7 +81,7 @@ func play(in *virtual.World, s Schedule) Result {
 	w.loop(func() bool { return w.over })
 	w.finish()
 	w.done.Timeline = w.log.lines
-	w.done.Options, w.done.When = w.options, w.when
+	w.done.Options = w.options
 	for _, p := range w.lives {
 		if p.life == 1 {
 			w.done.CallsOf = append(w.done.CallsOf, p.calls)

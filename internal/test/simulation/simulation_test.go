@@ -25,8 +25,13 @@ func TestMain(m *testing.M) {
 }
 
 // report fails the test with the shortest schedule that fails, its timeline and how to play it.
+// With -short it does not search for the shortest one.
 func report(t *testing.T, s simulation.Schedule, r simulation.Result) {
 	t.Helper()
+	if testing.Short() {
+		t.Errorf("%s: %v", s.Name, r.Violations)
+		return
+	}
 	rule := r.Violations[0].Rule
 	short := simulation.Shrink(s, func(s simulation.Schedule) bool {
 		r := simulation.Run(t, s)

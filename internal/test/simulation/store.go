@@ -9,14 +9,11 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/memcatalog"
-	"mongodlm/internal/test/catalogtest"
 )
 
-// A store is the one store of a world: the store in memory, the past of its documents, and the
-// mistakes that a store can make.
+// A store is the one store of a world: the store in memory, and the past of its documents.
 type store struct {
 	*memcatalog.Catalog
-	catalogtest.Calls
 	w      *world
 	parsed map[string]parsed    // locks by name, as they were read last
 	past   map[string][]version // of every document that was written, by collection and _id
@@ -111,7 +108,7 @@ func (s *store) look(name string, old *picture) (catalog.Snapshot, error) {
 			}
 		}
 	}
-	return s.lenient(name, look), nil
+	return look, nil
 }
 
 // held lists the sessions of a process, as they are or as an old picture shows them.
@@ -221,20 +218,6 @@ func (s *store) put(collection, id string, doc bson.D) error {
 	}
 	s.note(collection, id, s.Document(collection, id))
 	return nil
-}
-
-// restore makes a document what it was.
-func (s *store) restore(collection, id string, raw bson.Raw) error {
-	if raw == nil {
-		s.Remove(collection, id)
-		s.note(collection, id, nil)
-		return nil
-	}
-	var doc bson.D
-	if err := bson.Unmarshal(raw, &doc); err != nil {
-		return err
-	}
-	return s.put(collection, id, doc)
 }
 
 // removeFree deletes the lock documents that nobody holds.

@@ -4,29 +4,41 @@ import (
 	"testing"
 	"time"
 
-	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/simulation"
+	"mongodlm/takeover"
 )
 
-// A8: a holder whose clock runs at three quarters, exactly at the bound, is lost before anybody
-// takes over; one that runs 40 % slow is beyond the bound, and the overlap must be found.
+// scene returns the scene of that name.
+func scene(t *testing.T, name string) simulation.Schedule {
+	t.Helper()
+	for _, s := range simulation.Scenes() {
+		if s.Name == name {
+			return s
+		}
+	}
+	t.Fatalf("no scene is named %q", name)
+	return simulation.Schedule{}
+}
+
+// A8: a holder whose clock runs at three quarters, exactly at the bound, loses its guard before a
+// takeover; one that runs 40 % slow is beyond the bound, and the overlap must be found.
 func TestRates_WithinAndBeyondTheBound(t *testing.T) {
 	for rate, want := range map[float64]bool{0.75: false, 0.6: true} {
-		s := named(t, "holder cut off past the takeover time")
+		s := scene(t, "cut")
 		s.Processes[0].Rate = rate
 		r := simulation.Run(t, s)
 		if r.Failed() != want {
 			t.Errorf("holder's clock at %v: %v, want a violation: %v", rate, r.Violations, want)
 		}
 		if r.Takeovers == 0 {
-			t.Errorf("holder's clock at %v: nobody took over", rate)
+			t.Errorf("holder's clock at %v: no takeover", rate)
 		}
 	}
 }
 
 // A9: a contender whose clock runs 1.3 times too fast takes over no earlier than it may.
 func TestRates_FastContender(t *testing.T) {
-	s := named(t, "holder cut off past the takeover time")
+	s := scene(t, "cut")
 	s.Processes[1].Rate = 1.3
 	if r := simulation.Run(t, s); r.Failed() || r.Takeovers == 0 {
 		t.Errorf("%d takeovers, %v", r.Takeovers, r.Violations)
@@ -34,9 +46,9 @@ func TestRates_FastContender(t *testing.T) {
 }
 
 // Shrinking leaves the one fault that matters.
-func TestShrink_LeavesWhatMatters(t *testing.T) {
-	s := named(t, "holder paused past the takeover time")
-	s.StoreMistake = simulation.ReleaseByName
+func TestShrink_LeavesTheFaultThatMatters(t *testing.T) {
+	s := scene(t, "cut")
+	s.Processes[0].Rate = 0.6
 	matters := s.Faults[0]
 	noise := simulation.Fault{Kind: simulation.DelayReply, Process: 1, For: time.Second}
 	for noise.Call = 1; noise.Call <= 9; noise.Call++ {
@@ -49,14 +61,9 @@ func TestShrink_LeavesWhatMatters(t *testing.T) {
 	}
 }
 
-func named(t *testing.T, name string) simulation.Schedule {
-	t.Helper()
-	return assert.Value(simulation.Named(name))(t)
-}
-
 // A run that has found a violation ends, although jobs start right after it.
 func TestRun_EndsAtAViolation_WithJobs(t *testing.T) {
-	s := named(t, "holder cut off past the takeover time")
+	s := scene(t, "cut")
 	s.Processes[0].Rate = 0.6
 	late := s.Processes[1]
 	late.Start, late.Every = 70*time.Second+time.Millisecond, time.Millisecond
@@ -64,5 +71,24 @@ func TestRun_EndsAtAViolation_WithJobs(t *testing.T) {
 	s.Faults = append(s.Faults, simulation.Fault{Kind: simulation.Crash, Process: 3, At: time.Second})
 	if r := simulation.Run(t, s); !r.Failed() {
 		t.Errorf("violations: %v", r.Violations)
+	}
+}
+
+// I7: with a ping interval as long as the gap that breaks a watch, the reads of a waiter, one each
+// ping interval and a little late, still lead to a takeover from the dead.
+func TestQueue_PingAsLongAsTheGap_DeadAreTakenOver(t *testing.T) {
+	t.Parallel()
+	for n := 1; n <= 2; n++ {
+		s := scene(t, "queue")
+		s.Length = 8 * time.Minute
+		s.Timing.Mode = takeover.WatchOnly
+		s.Processes[2].Rate = 0.97
+		for p := range n {
+			s.Faults = append(s.Faults,
+				simulation.Fault{Kind: simulation.Crash, Process: 1 - p, At: 12 * time.Second})
+		}
+		if r := simulation.Run(t, s); r.Failed() {
+			t.Errorf("%d dead: %v", n, r.Violations)
+		}
 	}
 }

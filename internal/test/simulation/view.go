@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"iter"
 	"strings"
-	"time"
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/transition"
@@ -133,12 +132,6 @@ func (v view) Hello(ctx context.Context) (catalog.Server, error) {
 // Snapshots implements [catalog.Queues].
 func (v view) Snapshots(ctx context.Context, names []string) (map[string]catalog.Snapshot, error) {
 	looks, err := v.store.attend(names, pictureOf(ctx))
-	if v.w.s.NoServerTime {
-		for name, l := range looks {
-			l.ServerTime = time.Time{}
-			looks[name] = l
-		}
-	}
 	if c := callOf(ctx); c != nil {
 		c.looks = looks
 	}

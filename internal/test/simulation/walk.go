@@ -185,7 +185,7 @@ func Walk(seed uint64) Schedule {
 	}
 	if r.IntN(3) == 0 {
 		p := Process{Every: s.Timing.Takeover / time.Duration(1+r.IntN(8)), Job: names[0]}
-		p.Users = []func(*User){jobOf(names[0], s.Timing.Ping+time.Second)}
+		p.Users = []func(*User){lockFor(names[0], s.Timing.Ping+time.Second, 2*sec)}
 		if k.processClocks {
 			p.Offset = time.Duration(r.Int64N(int64(2*time.Hour))) - time.Hour
 		}

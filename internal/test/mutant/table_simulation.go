@@ -1,0 +1,45 @@
+package mutant
+
+import "slices"
+
+const (
+	walks   = "TestWalk_FindsNothing"
+	singles = "TestSingles_EveryCommand_FindsNothing"
+)
+
+// bySimulation names the mistakes that the random walks or the single faults of the simulation must
+// notice too, each with the oracle that reports it.
+var bySimulation = []struct{ test, name, rule string }{
+	{walks, "release by _id alone", "I3:"},
+	{walks, "trusted for takeover + ping", "I4:"},
+	{walks, "upserting ping", "I3:"},
+	{walks, "unknown taken for not held", "I6:"},
+	{walks, "unknown taken for held", "I2:"},
+	{walks, "expiry by timer only", "I4:"},
+	{walks, "release forgets the line", "I3:"},
+	{walks, "newcomer overtakes the line", "order:"},
+	{walks, "a waiter that gave up stays in line", "I6:"},
+	{walks, "waiter evicted by age alone", "rule:"},
+	{walks, "a transaction waits for the one around it", "truth:"},
+	{singles, "guard revived by a late reply", "lost:"},
+	{singles, "age of the ping by the contender's clock", "rule:"},
+	{singles, "no reap", "I8:"},
+	{singles, "reaper asks its table before the read", "I1:"},
+	{singles, "attempt noted after sending", "I1:"},
+	{walks, "watch goes on after an election", "rule:"},
+	{singles, "a late ping counts", "I3:"},
+	{singles, "Close gives nothing back when its context has ended", "I8:"},
+}
+
+// ofSimulation returns the mistakes of bySimulation.
+func ofSimulation() []Mistake {
+	var found []Mistake
+	for _, by := range bySimulation {
+		i := slices.IndexFunc(all, func(m Mistake) bool { return m.Name == by.name })
+		m := all[i]
+		m.Name += ", in the simulation"
+		m.Package, m.Test, m.Rule = "internal/test/simulation", by.test, by.rule
+		found = append(found, m)
+	}
+	return found
+}

@@ -1,0 +1,110 @@
+package simulation
+
+import "time"
+
+const (
+	sec    = time.Second
+	minute = time.Minute
+)
+
+// Scenes are the small worlds that are explored exhaustively: two contenders that try, or a holder
+// and two who wait in line; one lock, clocks that tick together, so that many events fall on the
+// same instants. The times are coarse, so that a takeover takes few commands.
+func Scenes() []Schedule {
+	handover := scene(holdFor("a", 20*sec), from(5*sec, holdFor("a", 20*sec)))
+	handover.Name, handover.Length = "handover", 60*sec
+
+	death := scene(holdFor("a", minute), from(5*sec, holdFor("a", 20*sec)))
+	death.Name, death.Length = "death", 100*sec
+	death.Faults = []Fault{{Kind: Crash, Process: 0, At: 12 * sec}}
+
+	absence := scene(holdFor("a", 2*minute), from(5*sec, holdFor("a", minute)))
+	absence.Name, absence.Length = "absence", 130*sec
+	absence.Faults = []Fault{{Kind: Pause, Process: 0, At: 12 * sec, For: 80 * sec}}
+
+	cut := scene(holdFor("a", 2*minute), from(5*sec, holdFor("a", minute)))
+	cut.Name, cut.Length = "cut", 130*sec
+	cut.Faults = []Fault{{Kind: Cut, Process: 0, At: 12 * sec, For: 80 * sec}}
+
+	queue := scene(waitFor("a", 20*sec), from(5*sec, waitFor("a", 20*sec)),
+		from(6*sec, waitFor("a", 20*sec)))
+	queue.Name, queue.Length = "queue", 75*sec
+	streams := queue
+	streams.Name, streams.Streams = "queue with streams", true
+
+	twins := scene(holdLost("a"), func(u *User) {
+		h, other := u.Try("a"), u.Try("b")
+		u.Sleep(40 * sec)
+		u.Release(other)
+		u.Release(h)
+	}, from(22*sec, holdFor("a", 20*sec)))
+	twins.Name, twins.Length = "twins after a snapshot", 80*sec
+	twins.Processes[1].Start, twins.Processes[1].Twin, twins.Processes[1].Snapshot = 20*sec, true, true
+
+	scenes := []Schedule{handover, death, absence, cut, queue, streams, twins}
+	for i := range scenes {
+		scenes[i].Timing = Coarse()
+		scenes[i].Quiet = 45 * sec
+	}
+	return scenes
+}
+
+// Coarse is a timing of few commands.
+func Coarse() Timing {
+	t := Small()
+	t.Ping, t.Poll, t.PollMax = 15*time.Second, 5*time.Second, 7*time.Second
+	return t
+}
+
+// scene is a schedule of seconds in which nothing is left to chance.
+func scene(users ...func(*User)) Schedule {
+	s := Schedule{Timing: Small(), Length: 3 * time.Minute, Quiet: time.Minute}
+	for _, u := range users {
+		s.Processes = append(s.Processes, Process{Users: []func(*User){u}})
+	}
+	return s
+}
+
+// holdFor acquires a lock, by tries without a place in the queue, and works under it for d.
+func holdFor(name string, d time.Duration) func(*User) {
+	return func(u *User) {
+		if h := u.Poll(name, time.Hour); h != nil {
+			u.Work(h, d)
+			u.Release(h)
+		}
+	}
+}
+
+// holdLost acquires a lock, holds it until it is lost and releases it.
+func holdLost(name string) func(*User) {
+	return func(u *User) {
+		h := u.Try(name)
+		for h != nil && h.guard.Err() == nil && u.Sleep(sec/10) {
+		}
+		u.Release(h)
+	}
+}
+
+// waitFor waits in the queue for a lock and works under it for d.
+func waitFor(name string, d time.Duration) func(*User) {
+	return lockFor(name, time.Hour, d)
+}
+
+// lockFor waits in the queue for a lock, wait at most, and works under it for d.
+func lockFor(name string, wait, d time.Duration) func(*User) {
+	return func(u *User) {
+		if h := u.Lock(name, wait); h != nil {
+			u.Work(h, d)
+			u.Release(h)
+		}
+	}
+}
+
+// from lets a user start at an instant.
+func from(at time.Duration, then func(*User)) func(*User) {
+	return func(u *User) {
+		if u.Until(at) {
+			then(u)
+		}
+	}
+}
