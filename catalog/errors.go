@@ -36,7 +36,7 @@ var (
 // A MalformedError names a document that no rule can be applied to, and the field that is wrong.
 // Such a document is never taken for free and never taken over.
 type MalformedError struct {
-	Collection string // "locks" or "lockpings"
+	Collection string // "locks", "lockpings" or "lockhistory"
 	ID         string // the _id, as extended JSON when it is no string
 	Field      string
 	Problem    string // what is wrong with the field and what was expected

@@ -90,7 +90,7 @@ func (w *world) add(first, n int) {
 type proc struct {
 	*Queue[item]
 	m    *distlock.Manager
-	lock *fault.Kept
+	lock *fault.Catalog
 	gate *gate
 }
 

@@ -264,7 +264,7 @@ type Event struct {
 	Why      string        // the reason that the holder, contender or operator gave
 	Label    string        // the option of the holder; "election" of a leader; "" without a guard
 	Mode     string        // "exclusive", "shared" or "permit"
-	Process  string        // the guard's process id, else the Manager's; "" of an Inspector of its own
+	Process  string        // the guard's, else the Manager's; host:number of an Inspector without one
 	Session  bson.ObjectID // the field ts
 	Fence    int64         // 0 where there is none
 	Waited   time.Duration // how long the call, the release or the ping took, by the monotonic clock

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -27,7 +28,7 @@ type Inspector struct {
 	clock   clock.Clock
 	events  *emitter
 	closed  <-chan struct{}
-	process func() string                                   // of the Manager; empty when there is none
+	process func() string                                   // of the Manager; else host and number
 	granted func([]catalog.Grant)                           // tells the Manager's waiters
 	broken  func(s catalog.Session, fence int64) []*holding // ends the Manager's guards of it
 	fit     func(context.Context) error                     // asked before a lock is broken
@@ -36,8 +37,8 @@ type Inspector struct {
 }
 
 // NewInspector opens the store that cfg names; of its other fields it uses Database,
-// AllowConfigThroughMongos, CommandTimeout, Logger and Observer. No I/O. Errors: *ConfigError; the
-// cause of a ctx that has ended.
+// AllowConfigThroughMongos, CommandTimeout, Logger, Observer and Host. No I/O. Errors: *ConfigError;
+// the cause of a ctx that has ended.
 func NewInspector(ctx context.Context, cfg Config) (*Inspector, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -52,12 +53,14 @@ func NewInspector(ctx context.Context, cfg Config) (*Inspector, error) {
 	}
 	in := settings{Config: cfg, Clock: clock.From(ctx)}
 	s = s.prompt(in.Clock)
+	host, _ := os.Hostname() // without a name only the number identifies it
+	process := fmt.Sprintf("%s:%d", cmp.Or(cfg.Host, host), os.Getpid())
 	closed := make(chan struct{})
 	var once sync.Once
 	return &Inspector{
 		store: s.locks, log: cfg.Logger, clock: in.Clock, closed: closed,
 		events:  newEmitter(cfg.Observer, in.Clock, cfg.Logger),
-		process: func() string { return "" },
+		process: func() string { return process },
 		granted: func([]catalog.Grant) {}, broken: func(catalog.Session, int64) []*holding { return nil },
 		open: func(ctx context.Context) (context.Context, func()) { return ctx, func() {} },
 		fit: func(ctx context.Context) error {

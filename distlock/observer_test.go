@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -19,6 +21,7 @@ import (
 	"mongodlm/distlock"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/effort"
+	"mongodlm/internal/test/fault"
 )
 
 // diary keeps the events of one process, but for pings that were acknowledged.
@@ -209,6 +212,85 @@ func TestObserver_LeaseAndBreak_TellTheirCauses(t *testing.T) {
 			t.Errorf("broken: %+v", e)
 		}
 	})
+}
+
+// It tries to break: the event of a break by an Inspector without a Manager names its host and its
+// process number.
+func TestObserver_BreakWithoutAManager_NamesTheHost(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g, d := w.start(nil).mustTry("a"), &diary{}
+		cfg := distlock.Config{Catalog: w.mem, Host: "alice@desk", Observer: d}
+		alone := assert.Value(distlock.NewInspector(t.Context(), cfg))(t)
+		assert.Value(alone.Break(t.Context(), "a", g.Fence(), "ticket 4711"))(t)
+		e := wantEvents(t, d, "broken")[0]
+		if want := fmt.Sprintf("alice@desk:%d", os.Getpid()); e.Process != want ||
+			e.Why != "ticket 4711" {
+			t.Errorf("%+v, want process %q", e, want)
+		}
+	})
+}
+
+// It tries to break: a dead waiter that the process behind it removes is an event with fence 0.
+func TestObserver_DeadWaiter_IsEvicted(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g, dead := w.start(nil).mustTry("a"), w.start(nil)
+		p, d := w.observed(nil)
+		for _, one := range []*proc{dead, p} {
+			go func() {
+				if next, err := one.Lock("a").Lock(t.Context()); err == nil {
+					_ = next.Release()
+				}
+			}()
+			time.Sleep(time.Second)
+		}
+		victim := dead.Process()
+		dead.kill()
+		time.Sleep(takeoverTime + 3*pingTime)
+		e := wantEvents(t, d, "evicted")[0]
+		if e.Previous != victim || e.Process != p.Process() || e.Fence != 0 || e.Rule == "" ||
+			e.Evidence == "" {
+			t.Errorf("%+v", e)
+		}
+		_ = g.Release()
+	})
+}
+
+// It tries to break: a release that succeeds later is an event of its own, of the same session.
+func TestObserver_ReleasedLate_IsAnEvent(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p, d := w.observed(nil)
+		g := p.mustTry("a")
+		p.store.Set(fault.Refusing(fault.Release))
+		wantErr(t, g.Release(), distlock.ErrReleaseFailed)
+		synctest.Wait() // the first of the late tries fails as well
+		p.store.Set(nil)
+		time.Sleep(2 * pingTime)
+		events := wantEvents(t, d, "acquired", "released unavailable", "released late")
+		if e := events[2]; e.Session != g.Session() || e.Fence != g.Fence() {
+			t.Errorf("%+v", e)
+		}
+	})
+}
+
+// It tries to break: a guard that the garbage collector finds is an event. Not in a bubble: the
+// garbage collector does not know virtual time.
+func TestObserver_Dropped_IsAnEvent(t *testing.T) {
+	t.Parallel()
+	d := &diary{}
+	m := assert.Value(distlock.New(t.Context(), distlock.Config{Observer: d,
+		Catalog: memcatalog.New(memcatalog.Options{}), Ping: 5 * time.Millisecond}))(t)
+	defer func() { _ = m.Close(context.Background()) }()
+	func() {
+		assert.Value(m.Lock("a").TryLock(t.Context(), distlock.Why("forgotten")))(t)
+	}()
+	for { // each collection is a chance; the test's own time limit bounds it
+		runtime.GC()
+		for _, e := range d.take() {
+			if e.Kind == distlock.EventDropped && e.Why == "forgotten" {
+				return
+			}
+		}
+	}
 }
 
 // An observer that panics, and a logger that does, break no lock, and keep no event from the

@@ -55,7 +55,7 @@ func goroutines() int {
 // proc is one process: its Manager and the way to its store, where faults are put.
 type proc struct {
 	*locktest.Proc
-	store *fault.Kept
+	store *fault.Catalog
 	w     *world
 
 	fellows []*proc // which are killed with it

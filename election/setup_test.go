@@ -48,7 +48,7 @@ func inBubbleSub(t *testing.T, name string, test func(t *testing.T, w *world)) {
 // proc is one process.
 type proc struct {
 	*distlock.Manager
-	store *fault.Kept
+	store *fault.Catalog
 	mem   *memcatalog.Catalog
 }
 

@@ -78,9 +78,7 @@ func (d *deployment) empty(ctx context.Context, db *mongo.Database) error {
 		return db.Drop(ctx) // cheap there, and so is a small collection
 	}
 	var errs []error
-	for _, c := range []string{
-		catalog.LocksCollection, catalog.PingsCollection, catalog.HistoryCollection,
-	} {
+	for _, c := range []string{catalog.LocksCollection, catalog.PingsCollection} {
 		errs = append(errs, assert.Err(db.Collection(c).DeleteMany(ctx, bson.D{})))
 	}
 	return errors.Join(errs...)

@@ -15,6 +15,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/distlock/history"
 	"mongodlm/internal/test/assert"
 )
 
@@ -274,6 +275,8 @@ func operationOf(m []byte) string {
 		return "confirm"
 	case "update " + catalog.LocksCollection:
 		return "release"
+	case "insert " + history.Collection:
+		return "record"
 	}
 	return ""
 }

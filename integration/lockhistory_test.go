@@ -2,125 +2,199 @@ package integration_test
 
 import (
 	"context"
-	"slices"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/event"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"mongodlm/catalog"
 	"mongodlm/distlock"
 	"mongodlm/distlock/history"
 	"mongodlm/internal/test/assert"
 )
 
-// ofHistory are the commands on the collection of the history.
-func ofHistory(sent *counter) []string {
-	var commands []string
-	for command, n := range sent.all() {
-		if strings.HasSuffix(command, " "+catalog.HistoryCollection) {
-			for range n {
-				commands = append(commands, strings.TrimSuffix(command, " "+catalog.HistoryCollection))
-			}
-		}
-	}
-	slices.Sort(commands)
-	return commands
-}
-
-// past is the history of a world, which is closed with the test.
-func (w *world) past(t testing.TB, cfg distlock.Config) *history.Log {
+// past makes a Log in the database of a world. The caller closes it.
+func (w *world) past(t testing.TB, client *mongo.Client, o history.Options) *history.Log {
 	t.Helper()
-	past := assert.Value(history.New(t.Context(), cfg, history.Options{}))(t)
-	t.Cleanup(func() { _ = past.Close(context.Background()) })
-	return past
+	return assert.Value(history.New(client, w.db.Name(), o))(t)
 }
 
-// Locks that are held for a moment cost the server nothing but their own commands, over several
-// pings. What is held for longer costs one batch, however much it is: the first one makes the
-// indexes and looks for too many, the next is one insert. Another process reads it.
-func TestHistory_Commands(t *testing.T) {
+// read returns the kinds and fences of entries, and the ids of the documents that are malformed.
+func (w *world) read(t testing.TB, q history.Query) (entries, malformed []string) {
+	t.Helper()
+	all, bad, err := history.Read(t.Context(), w.d.app, w.db.Name(), q)
+	assert.Must(t, err)
+	for _, e := range all {
+		entries = append(entries, fmt.Sprint(e.Kind, " ", e.Fence))
+	}
+	for _, e := range bad {
+		malformed = append(malformed, e.ID)
+	}
+	return entries, malformed
+}
+
+// happen observes n events, a minute apart, the last of them now; their fences are 1 to n.
+func happen(past *history.Log, name string, n int) {
+	now := time.Now()
+	for i := range n {
+		at := now.Add(-time.Duration(n-1-i) * time.Minute)
+		past.Observe(distlock.Event{Kind: distlock.EventAcquired, At: at, Name: name,
+			Fence: int64(i) + 1})
+	}
+}
+
+// It tries to break: what a Manager does is in the collection in the order of its events, whoever
+// reads it, and costs its locks no command; a document that Read cannot parse is left out and named.
+func TestHistory_OfAManager_IsRead(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
-		var sent counter
-		client := w.client(t, &sent)
-		m := w.start(t, func(cfg *distlock.Config) {
-			cfg.Client, cfg.PingClient = client, client
-			cfg.Observer = w.past(t, *cfg)
+		var ofLocks, ofHistory counter
+		locks := w.client(t, &ofLocks)
+		past := w.past(t, w.client(t, &ofHistory), history.Options{})
+		m := w.startUnclosed(t, func(cfg *distlock.Config) {
+			cfg.Client, cfg.PingClient, cfg.Observer = locks, locks, past
 		})
-		other := w.past(t, w.config())
-		pings := func(n int64) {
-			t.Helper()
-			before := m.Stats().Pings
-			eventually(t, time.Minute, "some pings", func() bool { return m.Stats().Pings >= before+n })
-		}
-		for range 20 {
-			g := w.mustTry(t, m, w.name("short"))
-			held := time.Now()
-			assert.Must(t, g.Release())
-			if time.Since(held) > 900*time.Millisecond {
-				t.Skip("this machine is too busy to hold a lock for less than a second")
+		name := w.name("job")
+		g := w.mustTry(t, m, name)
+		assert.Must(t, g.Release())
+		assert.Must(t, m.Close(t.Context()))
+		assert.Must(t, past.Close(t.Context()))
+		for command := range ofLocks.all() {
+			if strings.Contains(command, history.Collection) {
+				t.Errorf("the locks' client sent %s", command)
 			}
 		}
-		pings(2)
-		if commands := ofHistory(&sent); len(commands) > 0 {
-			t.Errorf("short locks cost %q", commands)
+		if n := ofHistory.all()["insert "+history.Collection]; n < 1 || n > 2 {
+			t.Errorf("%d inserts of two entries", n)
 		}
-
-		read := func(want ...string) {
-			t.Helper()
-			var kinds []string
-			about := history.Query{Name: w.name("long"), Since: time.Hour}
-			eventually(t, time.Minute, "the history", func() bool {
-				kinds = nil
-				for e, err := range other.Read(t.Context(), about) {
-					assert.Must(t, err)
-					kinds = append(kinds, e.Kind)
-				}
-				return len(kinds) >= len(want)
-			})
-			assert.Slices(t, kinds, want, "history %q, want %q")
+		for _, kind := range []any{7, bson.A{"lost"}} {
+			assert.Value(w.db.Collection(history.Collection).InsertOne(t.Context(), bson.D{
+				field("_id", bson.NewObjectID()), field("name", name), field("kind", kind),
+				field("at", bson.NewDateTimeFromTime(time.Now()))}))(t)
 		}
-		long := w.mustTry(t, m, w.name("long"))
-		read("acquired")
-		first := []string{"count", "createIndexes", "createIndexes", "find", "insert"}
-		eventually(t, time.Minute, "the end of the first batch", func() bool {
-			return len(ofHistory(&sent)) >= len(first)
-		})
-		pings(1)
-		assert.Slices(t, ofHistory(&sent), first, "the first batch is %q, want %v")
-		sent.reset()
-		_ = long.Release()
-		read("released", "acquired")
-		pings(1)
-		assert.Slices(t, ofHistory(&sent), []string{"insert"}, "the second batch is %q, want %v")
+		assert.Value(w.db.Collection(history.Collection).InsertOne(t.Context(), bson.D{
+			field("_id", bson.NewObjectID()), field("name", name), field("kind", "lost"),
+			field("at", "2026")}))(t)
+		want := []string{fmt.Sprint("released ", g.Fence()), fmt.Sprint("acquired ", g.Fence())}
+		got, malformed := w.read(t, history.Query{Name: name})
+		assert.Slices(t, got, want, "entries %q, want %q")
+		assert.Equal(t, len(malformed), 3, "%d malformed, want %d")
+		got, _ = w.read(t, history.Query{Name: w.name("other")})
+		assert.Equal(t, len(got), 0, "%d entries of another lock, want %d")
 	})
 }
 
-// A MongoDB deletes what is too old by itself.
+// It tries to break: entries come newest first; a limit and an age leave out the oldest.
+func TestHistory_Query_NewestFirst(t *testing.T) {
+	t.Parallel()
+	forEach(t, func(t *testing.T, w *world) {
+		past := w.past(t, w.d.app, history.Options{})
+		name := w.name("job")
+		happen(past, name, 5)
+		assert.Must(t, past.Close(t.Context()))
+		all := []string{"acquired 5", "acquired 4", "acquired 3", "acquired 2", "acquired 1"}
+		for _, c := range []struct {
+			q    history.Query
+			want int
+		}{
+			{history.Query{Name: name}, 5},
+			{history.Query{Name: name, Limit: 3}, 3},
+			{history.Query{Name: name, Since: time.Now().Add(-150 * time.Second)}, 3},
+			{history.Query{Name: name, Since: time.Now().Add(time.Hour)}, 0},
+		} {
+			got, _ := w.read(t, c.q)
+			assert.Slices(t, got, all[:c.want], "entries %q, want %q")
+		}
+	})
+}
+
+// It tries to break: the first entry creates a TTL index of Keep and an index by name; a server that
+// refuses the first has the newest 1,000 entries, and documents without a Date stay.
+func TestHistory_Collection_IsBounded(t *testing.T) {
+	t.Parallel()
+	forThese(t, named("embedded", "standalone"), func(t *testing.T, w *world) {
+		db := w.d.app.Database(w.db.Name() + "_bound") // the index of others is for thirty days
+		t.Cleanup(func() { assert.NoErr(t, db.Drop(context.WithoutCancel(t.Context()))) })
+		var indexes bson.Raw
+		monitor := &event.CommandMonitor{Started: func(_ context.Context, e *event.CommandStartedEvent) {
+			if e.CommandName == "createIndexes" {
+				indexes = e.Command
+			}
+		}}
+		client := privateClient(t, options.Client().ApplyURI(w.d.uri).SetMonitor(monitor))
+		assert.Value(db.Collection(history.Collection).InsertOne(t.Context(),
+			bson.D{field("_id", "odd"), field("at", 7)}))(t)
+		for range 2 {
+			past := assert.Value(history.New(client, db.Name(), history.Options{Keep: 48 * time.Hour}))(t)
+			happen(past, "job", 1030)
+			assert.Must(t, past.Close(t.Context()))
+		}
+		age, _ := indexes.Lookup("indexes", "0", "expireAfterSeconds").AsInt64OK()
+		if key := indexes.Lookup("indexes", "0", "key").String(); age != 48*3600 ||
+			!strings.Contains(key, `"at"`) {
+			t.Errorf("sent %v", indexes)
+		}
+		entries, malformed, err := history.Read(t.Context(), client, db.Name(), history.Query{})
+		assert.Must(t, err)
+		want := map[string]int{"embedded": 1000, "standalone": 2060}[w.d.name]
+		if len(entries) != want || len(malformed) != 1 || entries[0].Fence != 1030 {
+			t.Errorf("%d entries, want %d; %d malformed", len(entries), want, len(malformed))
+		}
+		if oldest := entries[len(entries)-1].Fence; w.d.name == "embedded" && oldest != 531 {
+			t.Errorf("the oldest of two times 500 entries is %d", oldest)
+		}
+	})
+}
+
+// It tries to break: the server removes what is older than Keep. A Log with another Keep leaves the
+// index, logs that once, and records.
 func TestHistory_TTL_OnAMongoDB(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone"), func(t *testing.T, w *world) {
 		db := w.d.app.Database(w.db.Name() + "_ttl") // the index of others is for thirty days
 		t.Cleanup(func() { assert.NoErr(t, db.Drop(context.WithoutCancel(t.Context()))) })
-		c := w.d.store(t, db.Name()).Catalog
-		assert.Value(c.PrepareHistory(t.Context(), time.Hour))(t)
-		now := time.Now().Truncate(time.Millisecond).UTC()
-		err := c.AppendHistory(t.Context(), []catalog.HistoryEntry{
-			{ID: bson.NewObjectID(), At: now.Add(-2 * time.Hour), Kind: "lost"},
-			{ID: bson.NewObjectID(), At: now, Kind: "broken"},
-		})
-		assert.Must(t, err)
+		var log assert.Log
+		for _, keep := range []time.Duration{time.Hour, 2 * time.Hour} {
+			past := assert.Value(history.New(w.d.app, db.Name(),
+				history.Options{Keep: keep, Logger: zerolog.New(&log)}))(t)
+			happen(past, "job", 90)
+			assert.Must(t, past.Close(t.Context()))
+		}
+		if text := log.String(); strings.Count(text, "\n") != 1 ||
+			!strings.Contains(text, "indexes of the history are not created") {
+			t.Errorf("logged %s", text)
+		}
 		often := bson.D{field("setParameter", 1), field("ttlMonitorSleepSecs", 1)} // else once a minute
 		assert.Must(t, w.d.app.Database("admin").RunCommand(t.Context(), often).Err())
-		eventually(t, 4*time.Minute, "the old one is deleted", func() bool {
-			var kinds []string
-			for e, err := range c.ReadHistory(t.Context(), catalog.HistoryQuery{}) {
-				assert.Must(t, err)
-				kinds = append(kinds, e.Kind)
-			}
-			return slices.Equal(kinds, []string{"broken"})
+		eventually(t, 4*time.Minute, "the old ones are removed", func() bool {
+			entries, _, err := history.Read(t.Context(), w.d.app, db.Name(), history.Query{})
+			assert.Must(t, err)
+			return len(entries) >= 100 && len(entries) <= 120
 		})
+	})
+}
+
+// It tries to break: entries whose reply was lost are inserted again, and are there once.
+func TestHistory_ReplyLost_EntriesAreThereOnce(t *testing.T) {
+	t.Parallel()
+	forThese(t, wired, func(t *testing.T, w *world) {
+		wire := w.d.through(t)
+		client := privateClient(t, options.Client().ApplyURI(wire.uri()).SetRetryWrites(false))
+		past := w.past(t, client, history.Options{})
+		wire.first("record", replyLost)
+		happen(past, w.name("job"), 3)
+		if err := past.Close(t.Context()); err == nil {
+			t.Error("closed although the reply was lost")
+		}
+		assert.Equal(t, wire.hit("record"), 1, "%d replies were lost, want %d")
+		assert.Must(t, past.Close(t.Context()))
+		got, _ := w.read(t, history.Query{Name: w.name("job")})
+		want := []string{"acquired 3", "acquired 2", "acquired 1"}
+		assert.Slices(t, got, want, "entries %q, want %q")
 	})
 }

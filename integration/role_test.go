@@ -59,10 +59,8 @@ func life(t *testing.T, uri string) []string {
 	cfg := userConfig(uri)
 	cfg.Takeover, cfg.CommandTimeout = 2*time.Minute, 20*time.Second // indexes are made slowly
 	cfg.Logger = zerolog.New(&written).Level(zerolog.WarnLevel)
-	past, err := history.New(t.Context(), cfg, history.Options{All: true})
-	if err != nil {
-		return []string{err.Error()}
-	}
+	client := privateClient(t, options.Client().ApplyURI(uri))
+	past := assert.Value(history.New(client, "distlock", history.Options{Logger: cfg.Logger}))(t)
 	cfg.Observer = past
 	m, err := distlock.New(t.Context(), cfg)
 	if err != nil {
@@ -91,21 +89,13 @@ func life(t *testing.T, uri string) []string {
 	for _, err := range inspector.Locks(t.Context()) {
 		say(err)
 	}
-	client := privateClient(t, options.Client().ApplyURI(uri))
 	store := assert.Value(mongocatalog.New(client, mongocatalog.Options{Database: "distlock"}))(t)
 	_, err = store.Prepare(t.Context())
 	say(err)
 	_, err = store.Prune(t.Context(), time.Now().Add(-time.Hour))
 	say(err)
-	_, err = store.PrepareHistory(t.Context(), 30*24*time.Hour) // as the Manager's
+	_, _, err = history.Read(t.Context(), client, "distlock", history.Query{})
 	say(err)
-	entry := catalog.HistoryEntry{ID: bson.NewObjectID(), At: time.Now(), Kind: "x"}
-	say(store.AppendHistory(t.Context(), []catalog.HistoryEntry{entry}))
-	_, err = store.PruneHistory(t.Context(), time.Now().Add(time.Hour), 1000)
-	say(err)
-	for _, err := range store.ReadHistory(t.Context(), catalog.HistoryQuery{}) {
-		say(err)
-	}
 	say(m.Close(context.WithoutCancel(t.Context())))
 	say(past.Close(context.WithoutCancel(t.Context())))
 	for line := range strings.Lines(written.String()) {
@@ -156,7 +146,7 @@ func TestRole_OnARealServer_IsEnoughAndTheLeast(t *testing.T) {
 	for i, p := range whole {
 		for _, action := range p.Actions {
 			if p.Collection != catalog.LocksCollection && p.Collection != catalog.PingsCollection &&
-				p.Collection != catalog.HistoryCollection {
+				p.Collection != history.Collection {
 				continue // listings of loops
 			}
 			t.Run(fmt.Sprintf("%s without %s", p.Collection, action), func(t *testing.T) {

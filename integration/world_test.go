@@ -19,6 +19,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
+	"mongodlm/distlock/history"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/locktest"
 )
@@ -68,8 +69,8 @@ func (w *world) clean(ctx context.Context) error {
 	_, locks := w.db.Collection(catalog.LocksCollection).DeleteMany(ctx, mine)
 	_, pings := w.db.Collection(catalog.PingsCollection).DeleteMany(ctx, mine)
 	mine[0].Key = "name"
-	_, history := w.db.Collection(catalog.HistoryCollection).DeleteMany(ctx, mine)
-	return errors.Join(locks, pings, history)
+	_, past := w.db.Collection(history.Collection).DeleteMany(ctx, mine)
+	return errors.Join(locks, pings, past)
 }
 
 // name makes a lock name or a process id that no other test uses.

@@ -86,7 +86,7 @@ func (p *process) runs(kind singleton.Kind, every time.Duration, do work) <-chan
 type process struct {
 	*distlock.Manager
 	w     *world
-	locks *fault.Kept
+	locks *fault.Catalog
 	store *way
 	clock clock.Clock
 	ended sync.WaitGroup

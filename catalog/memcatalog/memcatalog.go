@@ -43,8 +43,7 @@ type Catalog struct {
 	locks    table
 	pings    table
 	beats    map[string]catalog.PingState // what pings say that were looked at, by their keys
-	history  table
-	standing standings // who holds and waits in locks, by process
+	standing standings                    // who holds and waits in locks, by process
 	primary  string
 	streams  map[*stream]bool
 	locked   map[string]*Transaction // which transaction has written the document and not ended
@@ -70,7 +69,6 @@ func New(opts Options) *Catalog {
 		locks:    table{},
 		pings:    table{},
 		beats:    map[string]catalog.PingState{},
-		history:  table{},
 		standing: newStandings(),
 		primary:  opts.Primary,
 		streams:  map[*stream]bool{},
@@ -103,8 +101,6 @@ func (c *Catalog) Put(collection string, doc bson.D) error {
 		c.putLock(key, raw)
 	case catalog.PingsCollection:
 		c.putPing(key, raw)
-	case catalog.HistoryCollection:
-		c.history[key] = raw
 	default:
 		return fmt.Errorf("put into %q: no such collection", collection)
 	}
@@ -122,8 +118,6 @@ func (c *Catalog) Remove(collection, id string) {
 		delete(c.locks, stringKey(id))
 	case catalog.PingsCollection:
 		c.putPing(stringKey(id), nil)
-	case catalog.HistoryCollection:
-		delete(c.history, stringKey(id))
 	}
 }
 
@@ -171,8 +165,6 @@ func (c *Catalog) table(collection string) table {
 		return c.locks
 	case catalog.PingsCollection:
 		return c.pings
-	case catalog.HistoryCollection:
-		return c.history
 	default:
 		return nil
 	}

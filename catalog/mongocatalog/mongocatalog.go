@@ -61,10 +61,9 @@ type Catalog struct {
 	pingTime *PingTime
 	viewer   bool
 
-	db      *mongo.Database
-	locks   *mongo.Collection
-	pings   *mongo.Collection
-	history *mongo.Collection
+	db    *mongo.Database
+	locks *mongo.Collection
+	pings *mongo.Collection
 
 	build  atomic.Pointer[build]          // what buildInfo said, asked once
 	server atomic.Pointer[catalog.Server] // what the latest Hello said
@@ -109,7 +108,6 @@ func New(client *mongo.Client, opts Options) (*Catalog, error) {
 		db:       db,
 		locks:    db.Collection(catalog.LocksCollection),
 		pings:    db.Collection(catalog.PingsCollection),
-		history:  db.Collection(catalog.HistoryCollection),
 	}, nil
 }
 

@@ -52,7 +52,12 @@ func beBalancer(ctx context.Context, o opts, in io.Reader, out, errOut io.Writer
 	}
 	cfg := distlock.Config{URI: o.uri, Database: o.database, Ping: o.ping, Takeover: o.takeover,
 		Poll: o.poll(), PollMax: o.poll()}
-	past, err := history.New(ctx, cfg, history.Options{})
+	meta, err := openMetadata(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer meta.close()
+	past, err := history.New(meta.client, o.database, history.Options{})
 	if err != nil {
 		return err
 	}
@@ -62,11 +67,6 @@ func beBalancer(ctx context.Context, o opts, in io.Reader, out, errOut io.Writer
 		return err
 	}
 	collector.Watch(manager)
-	meta, err := openMetadata(ctx, o)
-	if err != nil {
-		return err
-	}
-	defer meta.close()
 	settings, err := singleton.NewStore(meta.client.Database(o.database))
 	if err != nil {
 		return err

@@ -40,9 +40,9 @@ func (d *demo) withPage(ctx context.Context, play func() (bool, error)) (bool, e
 	}
 	cfg := distlock.Config{Client: d.meta.client, Database: d.o.database,
 		AllowConfigThroughMongos: true}
-	past, err := history.New(ctx, cfg, history.Options{})
-	if err != nil {
-		return false, err
+	past := func(ctx context.Context, q history.Query) (
+		[]history.Entry, []*distlock.MalformedError, error) {
+		return history.Read(ctx, cfg.Client, cfg.Database, q)
 	}
 	inspector, err := distlock.NewInspector(ctx, cfg)
 	if err != nil {
@@ -53,8 +53,8 @@ func (d *demo) withPage(ctx context.Context, play func() (bool, error)) (bool, e
 	ready, ended := make(chan string, 1), make(chan error, 1)
 	go func() { // ends with ctx; both ways wait for it
 		ended <- ui.Run(ctx, d.o.access(), ui.Config{
-			Inspector: inspector, Past: past, Client: d.meta.client, Hosts: d.server, Database: d.o.database,
-			Interval: demoPing,
+			Inspector: inspector, Past: past, Client: d.meta.client, Hosts: d.server,
+			Database: d.o.database, Interval: demoPing,
 		}, func(url string) { ready <- url })
 	}()
 	var url string

@@ -67,7 +67,7 @@ func (v *bench) run(ctx context.Context, s stdio) error {
 	if err != nil {
 		return err
 	}
-	defer (&store{client: client}).close()
+	defer disconnect(client)
 	fmt.Fprintf(s.errOut, "distlock bench: writes into the new database %s on %s for about %v, "+
 		"locks and at most %d rows, and drops it\n", v.database, v.hosts(), 6*v.each, 2*benchRows)
 	figures, err := v.measure(ctx, client)

@@ -153,29 +153,38 @@ func (c *connection) open(ctx context.Context, pool uint64, log zerolog.Logger) 
 	if err != nil {
 		return nil, err
 	}
-	inspector, past, err := c.inspector(ctx, client, log, operator())
-	if err != nil {
+	s := &store{client: client, database: c.database}
+	if s.past, err = history.New(client, c.database, history.Options{Logger: log}); err != nil {
 		return nil, err
 	}
-	return &store{client, inspector, past, c.database}, nil
+	s.Inspector, err = s.inspector(ctx, log, operator())
+	return s, err
 }
 
-// inspector makes one that writes breaks into the history as done by who. No I/O.
-func (c *connection) inspector(ctx context.Context, client *mongo.Client, log zerolog.Logger,
-	who string) (*distlock.Inspector, *history.Log, error) {
-	access := distlock.Config{Client: client, Database: c.database, Logger: log, Host: who}
-	cfg, past, err := keepHistory(ctx, access)
-	if err != nil {
-		return nil, nil, err
-	}
-	inspector, err := distlock.NewInspector(ctx, cfg)
-	return inspector, past, err
+// inspector returns an Inspector that records in the history that who breaks a lock. No I/O.
+func (s *store) inspector(ctx context.Context, log zerolog.Logger, who string) (
+	*distlock.Inspector, error) {
+	return distlock.NewInspector(ctx, distlock.Config{Client: s.client, Database: s.database,
+		Logger: log, Host: who, Observer: recorder(s.past, s.database)})
+}
+
+// read returns entries of the history.
+func (s *store) read(ctx context.Context, q history.Query) (
+	[]history.Entry, []*distlock.MalformedError, error) {
+	return history.Read(ctx, s.client, s.database, q)
 }
 
 func (s *store) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
 	defer cancel()
-	_ = s.client.Disconnect(ctx) // nothing is left to lose
+	_ = s.past.Close(ctx) // the log has the error
+	disconnect(s.client)
+}
+
+func disconnect(client *mongo.Client) {
+	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
+	defer cancel()
+	_ = client.Disconnect(ctx) // nothing is left to lose
 }
 
 // noServer begins what explain says; what follows differs from try to try.

@@ -9,16 +9,17 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/distlock/history"
 )
 
 func TestLocks_Name_EverySortOfLock(t *testing.T) {
 	b := newBase(t)
 	fill(b)
 	fillShared(b)
-	b.happened(time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC), catalog.HistoryEntry{Kind: "taken over",
-		Session: catalog.Session{Name: "alive"}, Process: "alive:1:1:a", Previous: foreign,
-		Rule: "watch", Evidence: foreign, Waited: time.Minute}, catalog.HistoryEntry{Kind: "released",
-		Session: catalog.Session{Name: "other"}, Process: "alive:1:1:a"})
+	b.happened(time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC), history.Entry{Kind: "taken over",
+		Name: "alive", Process: "alive:1:1:a", Previous: foreign, Rule: "watch", Mode: "exclusive",
+		Evidence: foreign, WaitedMS: 60_000}, history.Entry{Kind: "released", Name: "other",
+		Process: "alive:1:1:a"})
 	for _, name := range []string{"alive", "condemned", "foreign", "no-ping", "silent", "free",
 		"bad-ping", "table", "pool"} {
 		golden(t, "show-"+name+".golden", b.cli("locks", name).want(t, 0).out)

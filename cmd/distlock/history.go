@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -16,6 +15,7 @@ import (
 	"mongodlm/cmd/internal/words"
 	"mongodlm/distlock"
 	"mongodlm/distlock/history"
+	"mongodlm/internal/clock"
 )
 
 // defaultHistory is how many entries are shown unless somebody says otherwise.
@@ -83,25 +83,29 @@ type pastRow struct {
 	Rule     string    `json:"rule"`
 	Evidence string    `json:"evidence"`
 	Cause    string    `json:"cause"`
-	WaitedMS int64     `json:"waitedMS"` // for the lock, of what begins to hold it
-	TookMS   int64     `json:"tookMS"`   // of any other: how long the release took
+	WaitedMS int64     `json:"waitedMS"` // of an acquisition
 	HeldMS   int64     `json:"heldMS"`
-	Missed   int64     `json:"missed"` // how many events before this were not written
 }
 
 func (v *past) collect(ctx context.Context, st *store) (chronicle, error) {
 	found := chronicle{Database: v.database, Events: []pastRow{}, Malformed: problemList{}}
-	q := history.Query{Name: v.name, Since: v.since, Limit: v.limit}
-	for e, err := range st.past.Read(ctx, q) {
-		var bad *distlock.MalformedError
-		switch {
-		case errors.As(err, &bad):
-			found.Malformed.add(bad)
-		case err != nil:
+	q := history.Query{Name: v.name, Limit: v.limit}
+	if v.since > 0 {
+		now, err := st.now(ctx)
+		if err != nil {
 			return found, err
-		default:
-			found.Events = append(found.Events, pastRowOf(e))
 		}
+		q.Since = cmp.Or(now, clock.System().Now().Wall).Add(-v.since)
+	}
+	entries, malformed, err := st.read(ctx, q)
+	if err != nil {
+		return found, err
+	}
+	for _, e := range entries {
+		found.Events = append(found.Events, pastRowOf(e))
+	}
+	for _, bad := range malformed {
+		found.Malformed.add(bad)
 	}
 	found.Limited = v.limit > 0 && len(found.Events)+len(found.Malformed) >= v.limit
 	if len(found.Events) == 0 {
@@ -119,18 +123,15 @@ func (v *past) nothing(ctx context.Context, st *store) string {
 	if v.since > 0 {
 		within = fmt.Sprintf(" in the last %v", v.since)
 	}
-	return st.nothing(ctx, fmt.Sprintf("no history%s%s in database %q: nothing notable happened, "+
-		"or the programs write none", of, within, v.database))
+	return st.nothing(ctx, fmt.Sprintf("no history%s%s in database %q: no event happened, or the "+
+		"programs record none", of, within, v.database))
 }
 
 func pastRowOf(e history.Entry) pastRow {
 	r := pastRow{
 		At: e.At, Event: e.Kind, Name: e.Name, Process: e.Process, Previous: e.Previous, Fence: e.Fence,
-		Mode: e.Mode, Leads: e.Leads, Why: e.Why, Rule: e.Rule, Evidence: e.Evidence, Cause: e.Cause,
-		WaitedMS: e.Waited.Milliseconds(), HeldMS: e.Held.Milliseconds(), Missed: e.Missed,
-	}
-	if e.Kind != words.Acquired && e.Kind != words.Granted && e.Kind != words.TakenOver {
-		r.WaitedMS, r.TookMS = 0, r.WaitedMS
+		Mode: e.Mode, Leads: e.Label == "election", Why: e.Why, Rule: e.Rule, Evidence: e.Evidence,
+		Cause: e.Cause, WaitedMS: e.WaitedMS, HeldMS: e.HeldMS,
 	}
 	if !e.Session.IsZero() {
 		r.Session = e.Session.Hex()
@@ -168,7 +169,7 @@ func (c chronicle) print(w io.Writer, how layout) {
 // name of the lock stands there where there are several.
 func (c chronicle) printLines(w io.Writer, how layout) {
 	several := slices.ContainsFunc(c.Events, func(e pastRow) bool {
-		return e.Missed == 0 && e.Name != c.Events[0].Name
+		return e.Name != c.Events[0].Name
 	})
 	day := ""
 	for _, e := range c.Events {
@@ -177,7 +178,7 @@ func (c chronicle) printLines(w io.Writer, how layout) {
 			fmt.Fprintln(w, day)
 		}
 		text := e.At.UTC().Format("15:04:05") + "  "
-		if several && e.Missed == 0 {
+		if several {
 			text += how.label(e.Name) + ": "
 		}
 		wrap(w, how, text+e.sentence(how), "          ")
@@ -191,28 +192,21 @@ func (r pastRow) sentence(how layout) string {
 	}
 	return words.Happening{Kind: r.Event,
 		Process: r.Process, Previous: r.Previous, Rule: r.Rule, Evidence: r.Evidence, Cause: r.Cause,
-		Why: r.Why, Fence: r.Fence, Missed: r.Missed, Held: time.Duration(r.HeldMS) * time.Millisecond,
-		Waited: time.Duration(r.WaitedMS) * time.Millisecond}.Sentence(how.process) + leads
+		Why: r.Why, Fence: r.Fence, Held: words.Span(r.HeldMS), Waited: words.Span(r.WaitedMS)}.Sentence(how.process) + leads
 }
 
 // columns are the cells of a row, fit for a terminal.
 func (r pastRow) columns(how layout) []string {
-	event, name, detail := r.Event, r.Name, cmp.Or(r.Cause, r.Evidence, r.Why)
-	switch {
-	case r.Missed > 0:
-		event, name = fmt.Sprintf("%d not written", r.Missed), "-"
-	case r.Leads:
+	event, detail := r.Event, cmp.Or(r.Cause, r.Evidence, r.Why)
+	if r.Leads {
 		event += " (leader)"
-	}
-	if name != "-" {
-		name = how.label(name)
 	}
 	from := "-"
 	if r.Previous != "" {
 		from = how.process(r.Previous)
 	}
 	return []string{
-		instant(r.At), shown(event, 40), name, how.process(r.Process), span(r.HeldMS), span(r.WaitedMS),
+		instant(r.At), shown(event, 40), how.label(r.Name), how.process(r.Process), span(r.HeldMS), span(r.WaitedMS),
 		from, how.text(detail, 400), fmt.Sprint(r.Fence), how.text(r.Why, 200), modeOf(r.Mode, 0),
 		shown(r.Session, 24),
 	}
@@ -223,17 +217,16 @@ func span(ms int64) string {
 	if ms == 0 {
 		return "-"
 	}
-	return age(time.Duration(ms) * time.Millisecond)
+	return age(words.Span(ms))
 }
 
-// keepHistory returns cfg with an Observer that writes the history, but in database config, which
-// belongs to a cluster. Close the Log after what is made of cfg.
-func keepHistory(ctx context.Context, cfg distlock.Config) (distlock.Config, *history.Log, error) {
-	log, err := history.New(ctx, cfg, history.Options{})
-	if err == nil && cfg.Database != "config" {
-		cfg.Observer = distlock.Observers(cfg.Observer, log)
+// recorder returns the Observer that records the events of a database; nil for database config,
+// which belongs to a cluster.
+func recorder(past *history.Log, database string) distlock.Observer {
+	if database == mongosDatabase {
+		return nil
 	}
-	return cfg, log, err
+	return past
 }
 
 // operator names who works at this command line, for the history of a break.

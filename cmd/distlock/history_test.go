@@ -13,49 +13,48 @@ import (
 	"github.com/rs/zerolog"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"mongodlm/catalog"
+	"mongodlm/distlock/history"
 	"mongodlm/internal/clock"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/bsontest"
 )
 
 // happened writes entries of a day, one a minute.
-func (b *base) happened(day time.Time, entries ...catalog.HistoryEntry) {
+func (b *base) happened(day time.Time, entries ...history.Entry) {
 	b.t.Helper()
 	for n, e := range entries {
 		e.ID, e.At = bson.NewObjectID(), day.Add(time.Duration(n)*time.Minute)
-		b.insert(catalog.HistoryCollection, e.Document())
+		b.insert(history.Collection, e)
 	}
 }
 
 // aNight is what may happen in one: of each kind one entry.
-func aNight() []catalog.HistoryEntry {
+func aNight() []history.Entry {
 	old, young := "alive:1:1:a", "host-b:27:1700000001:6fa459ea"
-	of := func(kind, name, process string, fence int64) catalog.HistoryEntry {
-		return catalog.HistoryEntry{Kind: kind, Process: process, Fence: fence,
-			Session: catalog.Session{Name: name, TS: bson.ObjectID{11: byte(fence)}}, Why: "nightly"}
+	of := func(kind, name, process string, fence int64) history.Entry {
+		return history.Entry{Kind: kind, Process: process, Fence: fence, Name: name,
+			Session: bson.ObjectID{11: byte(fence)}, Mode: "exclusive", Why: "nightly"}
 	}
-	with := func(e catalog.HistoryEntry, change func(*catalog.HistoryEntry)) catalog.HistoryEntry {
+	with := func(e history.Entry, change func(*history.Entry)) history.Entry {
 		change(&e)
 		return e
 	}
-	return []catalog.HistoryEntry{
+	return []history.Entry{
 		of("acquired", "reports", old, 41),
-		with(of("lost", "reports", old, 41), func(e *catalog.HistoryEntry) {
-			e.Cause, e.Held = "no ping was acknowledged in time", 11*time.Minute
+		with(of("lost", "reports", old, 41), func(e *history.Entry) {
+			e.Cause, e.HeldMS = "no ping was acknowledged in time", (11 * time.Minute).Milliseconds()
 		}),
-		with(of("taken over", "reports", young, 42), func(e *catalog.HistoryEntry) {
+		with(of("taken over", "reports", young, 42), func(e *history.Entry) {
 			e.Previous, e.Rule, e.Evidence = old, "watch", "rule watch: its ping stood still for 15m0s"
-			e.Waited = 12 * time.Minute
+			e.WaitedMS = (12 * time.Minute).Milliseconds()
 		}),
 		with(of("released", "reports", young, 42),
-			func(e *catalog.HistoryEntry) { e.Held = 75 * time.Second }),
+			func(e *history.Entry) { e.HeldMS = 75_000 }),
 		with(of("evicted", "reports", young, 0),
-			func(e *catalog.HistoryEntry) { e.Previous = "dead:9:1:x" }),
+			func(e *history.Entry) { e.Previous = "dead:9:1:x" }),
 		with(of("broken", "x y ", "alice@desk:71", 43),
-			func(e *catalog.HistoryEntry) { e.Previous, e.Why = old, foreign }),
-		with(of("acquired", "chief", old, 44), func(e *catalog.HistoryEntry) { e.Label = "election" }),
-		{Kind: "missed", Missed: 7},
+			func(e *history.Entry) { e.Previous, e.Why = old, foreign }),
+		with(of("acquired", "chief", old, 44), func(e *history.Entry) { e.Label = "election" }),
 	}
 }
 
@@ -82,8 +81,8 @@ func TestHistory_Shown(t *testing.T) {
 		e.Fence != 42 {
 		t.Errorf("taken over: %+v", e)
 	}
-	b.cli("history", "--limit", "3").want(t, 0, "the newest 3; --limit shows more", "7 not written",
-		"acquired (leader)", "broken")
+	b.cli("history", "--limit", "3").want(t, 0, "the newest 3; --limit shows more", "acquired (leader)",
+		"broken")
 }
 
 // An age is by the server's clock. Where there is nothing the answer says why that may be.
@@ -93,10 +92,8 @@ func TestHistory_SinceAndNothing(t *testing.T) {
 	fill(b)
 	b.cli("history").want(t, 0, "no history in database")
 	now := clock.System().Now().Wall
-	b.happened(now.Add(-3*time.Hour),
-		catalog.HistoryEntry{Kind: "lost", Session: catalog.Session{Name: "early"}})
-	b.happened(now.Add(-time.Hour),
-		catalog.HistoryEntry{Kind: "lost", Session: catalog.Session{Name: "late"}})
+	b.happened(now.Add(-3*time.Hour), history.Entry{Kind: "lost", Name: "early"})
+	b.happened(now.Add(-time.Hour), history.Entry{Kind: "lost", Name: "late"})
 	out := b.cli("history", "--since", "2h").want(t, 0, "late").out
 	if strings.Contains(out, "early") {
 		t.Error(out)
@@ -124,7 +121,7 @@ func TestHistory_Foreign_NarrowTerminal(t *testing.T) {
 		night[i].Name, night[i].Process = foreign, foreign
 	}
 	b.happened(time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC), night...)
-	b.insert(catalog.HistoryCollection, bsontest.D("_id", foreign, "kind", "lost"))
+	b.insert(history.Collection, bsontest.D("_id", foreign, "kind", "lost"))
 	out := b.cli("history").want(t, 0, "remedy: remove the document").out
 	whole, _, _ := strings.Cut(out, "\nmalformed") // a remedy is as long as it is
 	narrow(t, whole, 10_000)
@@ -163,17 +160,6 @@ func TestHistory_NarrowTerminal_SentencesAreWhole(t *testing.T) {
 	if strings.Contains(one.String(), "reports") || strings.Count(one.String(), "2026") != 1 ||
 		strings.Contains(one.String(), "..") {
 		t.Errorf("repeated or cut:\n%s", one.String())
-	}
-}
-
-// It tries to break: WAITED is how long somebody waited for the lock, and nothing else.
-func TestHistory_Waited_MeansOneThing(t *testing.T) {
-	b := newBase(t)
-	b.happened(time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC), catalog.HistoryEntry{Kind: "released",
-		Session: catalog.Session{Name: "job"}, Waited: 6 * time.Second})
-	found := assert.Value(collected(b))(t)
-	if e := found.Events[0]; e.WaitedMS != 0 || e.TookMS != 6000 {
-		t.Errorf("%+v", e)
 	}
 }
 

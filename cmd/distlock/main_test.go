@@ -190,7 +190,7 @@ func (b *base) cli(args ...string) result {
 	return cli(b.t, b.flags(args...)...)
 }
 
-func (b *base) insert(collection string, doc bson.D) {
+func (b *base) insert(collection string, doc any) {
 	b.t.Helper()
 	assert.Value(b.db.Collection(collection).InsertOne(b.t.Context(), doc))(b.t)
 }

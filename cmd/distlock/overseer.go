@@ -11,9 +11,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"mongodlm/catalog"
 	"mongodlm/cmd/internal/words"
 	"mongodlm/distlock"
+	"mongodlm/distlock/history"
 	"mongodlm/internal/clock"
 )
 
@@ -136,7 +136,7 @@ func stateOf(h distlock.LockInfo) string {
 
 // events counts what happened lately. The index of the history by time serves it.
 func (o *overseer) events(ctx context.Context, now time.Time, kind string) (n int, err error) {
-	cursor, err := o.st.primary(o.st.database).Collection(catalog.HistoryCollection).Find(ctx,
+	cursor, err := o.st.primary(o.st.database).Collection(history.Collection).Find(ctx,
 		bson.D{{Key: "at", Value: bson.D{{Key: "$gt",
 			Value: bson.NewDateTimeFromTime(now.Add(-overseeSpan))}}}, {Key: "kind", Value: kind}},
 		options.Find().SetLimit(overseeMost).SetProjection(bson.D{{Key: "_id", Value: 1}}))

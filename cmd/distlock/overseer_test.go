@@ -14,7 +14,7 @@ import (
 	"github.com/rs/zerolog"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"mongodlm/catalog"
+	"mongodlm/distlock/history"
 	"mongodlm/internal/clock"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/bsontest"
@@ -59,8 +59,8 @@ func TestOverseer_ShowsWhatTheDeadHold(t *testing.T) {
 	b.heldBy("condemned too", "condemned:1:1:a", 1)
 	b.heldBy("gone", "gone:1:1:a", 1)
 	for i, kind := range []string{"broken", "broken", "dropped", "lost"} {
-		b.insert(catalog.HistoryCollection, catalog.HistoryEntry{ID: bson.NewObjectID(), Kind: kind,
-			At: clock.System().Now().Wall.Add(-time.Duration(i) * 40 * time.Minute)}.Document())
+		b.insert(history.Collection, history.Entry{ID: bson.NewObjectID(), Kind: kind,
+			At: clock.System().Now().Wall.Add(-time.Duration(i) * 40 * time.Minute)})
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	st := assert.Value((&connection{uri: b.uri, database: b.name}).open(ctx, 0, zerolog.Nop()))(t)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -155,12 +156,13 @@ func managerOn(t *testing.T, b *base, client *mongo.Client) *distlock.Manager {
 	return m
 }
 
-func inspectorOn(t *testing.T, b *base, client *mongo.Client) (*distlock.Inspector, *history.Log) {
+// storeOn is the store of a command that uses client.
+func storeOn(t *testing.T, b *base, client *mongo.Client) *store {
 	t.Helper()
-	cfg, past, err := keepHistory(t.Context(), distlock.Config{Client: client, Database: b.name})
-	assert.Must(t, err)
-	inspector := assert.Value(distlock.NewInspector(t.Context(), cfg))(t)
-	return inspector, past
+	st := &store{client: client, database: b.name,
+		past: assert.Value(history.New(client, b.name, history.Options{}))(t)}
+	st.Inspector = assert.Value(st.inspector(t.Context(), zerolog.Nop(), "x"))(t)
+	return st
 }
 
 // useLocks is the life of a process: a lock that is free, one that is held, one to renew, indexes,
@@ -205,25 +207,19 @@ func useLines(t *testing.T, b *base, client *mongo.Client) {
 }
 
 func useHistory(t *testing.T, b *base, client *mongo.Client) {
-	store := assert.Value(mongocatalog.New(client, mongocatalog.Options{Database: b.name}))(t)
-	if _, err := store.PrepareHistory(t.Context(), time.Hour); err != nil {
-		t.Error(err)
-	}
-	entries := []catalog.HistoryEntry{{ID: bson.NewObjectID(), At: time.Now(), Kind: "x"}}
-	assert.NoErr(t, store.AppendHistory(t.Context(), entries))
-	for _, err := range store.ReadHistory(t.Context(), catalog.HistoryQuery{}) {
-		assert.NoErr(t, err)
-	}
-	if _, err := store.PruneHistory(t.Context(), time.Now().Add(time.Hour), 100); err != nil {
-		t.Error(err)
+	st := storeOn(t, b, client)
+	st.past.Observe(distlock.Event{Kind: distlock.EventBroken, At: time.Now(), Name: "x"})
+	assert.NoErr(t, st.past.Close(t.Context()))
+	entries, _, err := st.read(t.Context(), history.Query{})
+	if err != nil || len(entries) != 1 {
+		t.Errorf("%+v, %v", entries, err)
 	}
 }
 
 func useListings(t *testing.T, b *base, client *mongo.Client) {
 	fill(b)
 	fillShared(b)
-	inspector, past := inspectorOn(t, b, client)
-	st, at := &store{client, inspector, past, b.name}, connection{database: b.name}
+	st, at := storeOn(t, b, client), connection{database: b.name}
 	ctx, list := t.Context(), lister{connection: at}
 	assert.NoErr(t, assert.Err((&locks{lister: list}).collect(ctx, st)))
 	assert.NoErr(t, assert.Err((&processes{list}).collect(ctx, st)))
@@ -233,22 +229,20 @@ func useListings(t *testing.T, b *base, client *mongo.Client) {
 	if _, err := records.Settings(t.Context(), "x"); err != nil {
 		t.Error(err)
 	}
-	catalogue := assert.Value(mongocatalog.New(client, mongocatalog.Options{Database: b.name}))(t)
-	for _, err := range catalogue.ReadHistory(t.Context(), catalog.HistoryQuery{}) {
-		assert.NoErr(t, err)
-	}
+	assert.NoErr(t, assert.Err((&past{lister: list}).collect(ctx, st)))
 }
 
 func useBreaking(t *testing.T, b *base, client *mongo.Client) {
 	b.hold("job", 7)
-	inspector, _ := inspectorOn(t, b, client)
-	holders, _, err := inspector.Holder(t.Context(), "job")
+	st := storeOn(t, b, client)
+	holders, _, err := st.Holder(t.Context(), "job")
 	if err != nil || len(holders) != 1 {
 		t.Fatal(holders, err)
 	}
-	if _, err := inspector.Break(t.Context(), "job", 7, "x", holders[0].Session); err != nil {
+	if _, err := st.Break(t.Context(), "job", 7, "x", holders[0].Session); err != nil {
 		t.Error(err)
 	}
+	assert.NoErr(t, st.past.Close(t.Context()))
 }
 
 func usePruning(t *testing.T, b *base, client *mongo.Client) {
@@ -293,7 +287,7 @@ func useClaims(t *testing.T, b *base, client *mongo.Client) {
 // The names in the role are those of the collections that are really used.
 func TestRole_Collections_AreThoseOfThePackages(t *testing.T) {
 	t.Parallel()
-	known := []string{catalog.LocksCollection, catalog.PingsCollection, catalog.HistoryCollection,
+	known := []string{catalog.LocksCollection, catalog.PingsCollection, history.Collection,
 		singleton.SettingsCollection, singleton.RecordsCollection, "rows", ""}
 	for _, p := range role.Of("rows", role.Features()...) {
 		if !slices.Contains(known, p.Collection) {

@@ -10,10 +10,13 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"mongodlm/adapters/prometheus"
 	"mongodlm/catalog"
+	"mongodlm/catalog/mongocatalog"
 	"mongodlm/distlock"
+	"mongodlm/distlock/history"
 )
 
 // What the command finds in its environment.
@@ -159,16 +162,20 @@ func (r *runner) run(ctx context.Context, s stdio) error {
 		return err
 	}
 	defer closeMetrics()
-	cfg.Observer = collector
-	cfg, past, err := keepHistory(ctx, cfg)
-	if err != nil {
+	if cfg.Client, err = mongocatalog.Dial(options.Client(), r.uri, 0); err != nil {
 		return r.refused(ctx, err)
 	}
-	defer func() { // the Manager is closed by then; what cannot be written is logged
+	past, err := history.New(cfg.Client, r.database, history.Options{Logger: log})
+	if err != nil {
+		return err
+	}
+	defer func() { // after the Manager
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
 		defer cancel()
-		_ = past.Close(end)
+		_ = past.Close(end) // the log has the error
+		disconnect(cfg.Client)
 	}()
+	cfg.Observer = distlock.Observers(collector, recorder(past, r.database))
 	manager, err := distlock.New(ctx, cfg)
 	if err != nil {
 		return r.refused(ctx, err)

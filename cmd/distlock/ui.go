@@ -72,12 +72,12 @@ func (p *page) run(ctx context.Context, s stdio) error {
 		say("%s", caution)
 	}
 	return ui.Run(ctx, p.access, ui.Config{
-		Inspector: st.Inspector, Past: st.past, Client: st.client, Hosts: p.hosts(), Database: p.database,
+		Inspector: st.Inspector, Past: st.read, Client: st.client, Hosts: p.hosts(), Database: p.database,
 		Interval:   p.interval,
 		AllowBreak: p.allowBreak, Redact: func(text string) string { return redact(text, p.uri) },
 		Logger: log,
 		InspectorOf: func(who string) *distlock.Inspector {
-			if one, _, err := p.inspector(ctx, st.client, log, who+"@"+hostname()); err == nil {
+			if one, err := st.inspector(ctx, log, who+"@"+hostname()); err == nil {
 				return one
 			}
 			return st.Inspector // ctx has ended

@@ -85,7 +85,7 @@ func TestUI_BreakByAToken_HistoryTellsWhose(t *testing.T) {
 		t.Fatalf("no form:\n%s", page)
 	}
 	ask(http.MethodPost, url.Values{"ticket": ticket[1:], "why": {"it hangs"}})
-	b.cli("history", "job").want(t, 0, "broken", " alice@", "it hangs")
 	cancel()
 	await(t, ended).want(t, 0)
+	b.cli("history", "job").want(t, 0, "broken", " alice@", "it hangs")
 }

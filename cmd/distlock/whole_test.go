@@ -26,9 +26,8 @@ func TestListings_LongestNames_AreWholeInAPipe(t *testing.T) {
 		bsontest.D("_id", long), line); err != nil {
 		t.Fatal(err)
 	}
-	b.insert(catalog.HistoryCollection, catalog.HistoryEntry{ID: bson.NewObjectID(),
-		At: clock.System().Now().Wall, Kind: "lost", Session: catalog.Session{Name: long,
-			TS: bson.NewObjectID()}, Process: stranger, Cause: long}.Document())
+	b.insert(history.Collection, history.Entry{ID: bson.NewObjectID(), Name: long, Kind: "lost",
+		At: clock.System().Now().Wall, Session: bson.NewObjectID(), Process: stranger, Cause: long})
 	for _, args := range [][]string{{"locks"}, {"locks", "--wide"}, {"locks", long}, {"ps"},
 		{"ps", "--wide"}, {"history"}, {"history", "--wide", "--limit", "1"}} {
 		if out := b.cli(args...).want(t, 0).out; !strings.Contains(out, long) {

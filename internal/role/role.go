@@ -19,7 +19,7 @@ const (
 	Locks        Feature = "locks"        // try, hold, release and take over locks, of every mode
 	Lines        Feature = "lines"        // hear of grants by a change stream
 	Transactions Feature = "transactions" // write only while a lock is held
-	History      Feature = "history"      // write what happens, and read it
+	History      Feature = "history"      // record the events of locks, and read them
 	Listings     Feature = "listings"     // see who holds and who waits; what happened
 	Breaking     Feature = "breaking"     // free a lock by force
 	Pruning      Feature = "pruning"      // delete the documents of names that nobody uses
@@ -64,7 +64,7 @@ func needs(f Feature, rows string) []Privilege {
 	case Transactions:
 		return []Privilege{{locks, []string{"find", "insert", "update"}}}
 	case History:
-		return []Privilege{{history, []string{"find", "insert", "remove", "createIndex"}}}
+		return []Privilege{{history, []string{"find", "insert", "createIndex"}}}
 	case Listings:
 		find := []string{"find"}
 		return []Privilege{{locks, find}, {pings, find}, {history, find}, {records, find},

@@ -37,7 +37,7 @@ func eventRowOf(e event) eventRow {
 	switch e.Kind {
 	case takenOver:
 		row.Class = "late"
-	case lost, broken, leaseRanOut, dropped, evicted, missed:
+	case lost, broken, dropped, evicted:
 		row.Class = "bad"
 	case acquired, granted:
 		row.Class = "line"

@@ -15,6 +15,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/cmd/internal/ui"
 	"mongodlm/distlock"
+	"mongodlm/distlock/history"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/bsontest"
 	"mongodlm/internal/test/fault"
@@ -73,14 +74,13 @@ func TestPage_ForeignTexts_Escaped(t *testing.T) {
 func TestStream_ForeignTextsInOurFields_EndNoEvent(t *testing.T) {
 	const odd = "odd\r\rdata: <b>\u202e\x1b"
 	inBubble(t, nil, func(t *testing.T, w *world) {
-		now, ts := bson.NewDateTimeFromTime(time.Now()), bson.NewObjectID()
+		ts := bson.NewObjectID()
+		w.past.put(history.Entry{ID: ts, At: time.Now(), Kind: odd, Name: "job", Process: odd,
+			Previous: odd, Mode: odd})
 		for collection, doc := range map[string]bson.D{
 			catalog.LocksCollection: {{Key: "_id", Value: "job"}, {Key: "state", Value: int32(1)},
 				{Key: "ts", Value: ts}, {Key: "process", Value: odd}, {Key: "who", Value: odd},
 				{Key: "why", Value: odd}, {Key: "fence", Value: int64(1)}},
-			catalog.HistoryCollection: {{Key: "_id", Value: ts}, {Key: "at", Value: now},
-				{Key: "kind", Value: odd}, {Key: "name", Value: "job"}, {Key: "process", Value: odd},
-				{Key: "previous", Value: odd}, {Key: "mode", Value: odd}},
 		} {
 			assert.Must(t, w.mem.Put(collection, doc))
 		}
@@ -329,12 +329,7 @@ func TestPage_History_JoinsWhatWasWrittenAndSeen(t *testing.T) {
 		page = w.get("/lock?name=job")
 		want(t, page, "by hand", `<path class="mark broke" d="M-4`, ">lost<")
 		assert.Equal(t, strings.Count(page, ">broken<"), 1, "%d breaks are shown, want %d")
-		w.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Op == fault.ReadHistory {
-				return fault.Refused(call.Op)
-			}
-			return apply()
-		})
+		w.past.fail(distlock.ErrUnavailable)
 		time.Sleep(10 * time.Second)
 		want(t, w.get("/lock?name=job"), "The written history cannot be read", ">broken<")
 	})

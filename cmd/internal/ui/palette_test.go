@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/distlock/history"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/bsontest"
 )
@@ -27,11 +28,11 @@ func TestTimeline_NeighboursDifferInColor_NamesStandInTheBars(t *testing.T) {
 		begun := time.Now().Add(-turns * long).UTC()
 		for i := range turns {
 			holder := fmt.Sprintf("host:%d:1:x", i*7%37) // some come again, beside others
-			e := catalog.HistoryEntry{Process: holder, Fence: int64(i + 1), ID: bson.NewObjectID(),
-				Session: catalog.Session{Name: "job", TS: bson.NewObjectID()}}
+			e := history.Entry{Process: holder, Fence: int64(i + 1), Name: "job",
+				Session: bson.NewObjectID()}
 			for kind, at := range map[string]time.Duration{"acquired": 0, "released": long} {
-				e.Kind, e.At, e.ID = kind, begun.Add(time.Duration(i)*long+at), bson.NewObjectID()
-				assert.Must(t, w.mem.Put(catalog.HistoryCollection, e.Document()))
+				e.Kind, e.At = kind, begun.Add(time.Duration(i)*long+at)
+				w.past.put(e)
 			}
 		}
 		for range 2 { // it stays so

@@ -2,14 +2,12 @@ package ui
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"time"
 
 	"mongodlm/cmd/internal/words"
-	"mongodlm/distlock"
 	"mongodlm/distlock/history"
 )
 
@@ -61,27 +59,15 @@ func (s *Server) readPast(ctx context.Context, name string) (past, error) {
 	if name != "" {
 		q.Limit = maxPastOne
 	}
-	var found past
-	n := 0
-	for e, err := range s.cfg.Past.Read(ctx, q) {
-		n++
-		switch {
-		case errors.Is(err, distlock.ErrMalformed): // one that an operator wrote, or a later version
-		case err != nil:
-			return found, err
-		default:
-			if e.Kind != acquired && e.Kind != granted && e.Kind != takenOver {
-				e.Waited = 0 // it is how long the release took
-			}
-			found.events = append(found.events,
-				event{At: e.At, Lock: e.Name, Kind: e.Kind, Process: e.Process, Previous: e.Previous,
-					Session: e.Session, Fence: e.Fence, Why: e.Why, Rule: e.Rule, Evidence: e.Evidence,
-					Cause: e.Cause, Held: e.Held, Waited: e.Waited, Missed: e.Missed})
-		}
+	entries, malformed, err := s.cfg.Past(ctx, q) // malformed: of an operator or of a later version
+	found := past{cut: len(entries)+len(malformed) >= q.Limit}
+	for _, e := range slices.Backward(entries) {
+		found.events = append(found.events,
+			event{At: e.At, Lock: e.Name, Kind: e.Kind, Process: e.Process, Previous: e.Previous,
+				Session: e.Session, Fence: e.Fence, Why: e.Why, Rule: e.Rule, Evidence: e.Evidence,
+				Cause: e.Cause, Held: words.Span(e.HeldMS), Waited: words.Span(e.WaitedMS)})
 	}
-	found.cut = n >= q.Limit
-	slices.Reverse(found.events)
-	return found, nil
+	return found, err
 }
 
 // events returns what happened to a lock, to all if the name is empty, oldest first, and in words

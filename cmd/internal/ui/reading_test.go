@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"mongodlm/cmd/internal/ui"
+	"mongodlm/distlock"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 	"mongodlm/internal/test/mongodtest"
@@ -80,12 +81,7 @@ func TestPage_HistoryCannotBeRead_DoesNotSayThatNothingHappened(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		want(t, w.get("/lock?name=job"), "Nothing happened yet")
 		time.Sleep(time.Minute)
-		w.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Op == fault.ReadHistory {
-				return fault.Refused(call.Op)
-			}
-			return apply()
-		})
+		w.past.fail(distlock.ErrUnavailable)
 		page := w.get("/lock?name=job")
 		want(t, page, "The written history cannot be read")
 		lack(t, page, "Nothing happened yet")

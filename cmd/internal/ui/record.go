@@ -29,10 +29,8 @@ const (
 	granted      = words.Granted
 	releasedLate = words.ReleasedLate
 	lost         = words.Lost
-	leaseRanOut  = words.LeaseRanOut
 	dropped      = words.Dropped
 	evicted      = words.Evicted
-	missed       = words.Missed
 )
 
 // An event is something that happened to a lock.
@@ -50,7 +48,6 @@ type event struct {
 	Cause    string        // of a loss
 	Held     time.Duration // how long it was held, of what ends that; 0 when unknown
 	Waited   time.Duration // before it was acquired
-	Missed   int64         // of kind missed
 }
 
 // What an event does to a holding.
@@ -64,7 +61,7 @@ func (e event) what() string {
 	switch e.Kind {
 	case acquired, granted, takenOver:
 		return begins
-	case released, releasedLate, lost, leaseRanOut, dropped, broken, evicted:
+	case released, releasedLate, lost, dropped, broken, evicted:
 		return ends
 	}
 	return ""
@@ -74,7 +71,7 @@ func (e event) what() string {
 func (e event) Sentence() string {
 	return words.Happening{Kind: e.Kind, Process: e.Process,
 		Previous: e.Previous, Rule: e.Rule, Evidence: e.Evidence, Cause: e.Cause, Why: e.Why,
-		Fence: e.Fence, Missed: e.Missed, Held: e.Held, Waited: e.Waited}.Sentence(
+		Fence: e.Fence, Held: e.Held, Waited: e.Waited}.Sentence(
 		func(process string) string { return words.Shown(words.Short(process), 80) })
 }
 

@@ -29,8 +29,8 @@ const MinInterval = 100 * time.Millisecond
 type Config struct {
 	// Inspector reads the locks, and breaks them.
 	Inspector *distlock.Inspector
-	// Past is the written history; nil when there is none.
-	Past *history.Log
+	// Past reads the written history, as [history.Read] does; nil: there is none.
+	Past func(context.Context, history.Query) ([]history.Entry, []*distlock.MalformedError, error)
 	// Client is the way to what is not locks: loops, queues, members. Nil: the pages of these say that
 	// they cannot be shown.
 	Client *mongo.Client

@@ -224,7 +224,7 @@ func (h *holding) bar(w window, end time.Time) bar {
 		b.Begun = h.begun
 	}
 	switch h.ended {
-	case lost, broken, leaseRanOut, dropped, evicted:
+	case lost, broken, dropped, evicted:
 		b.Ended = h.ended
 	}
 	until := "now"

@@ -18,6 +18,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/cmd/internal/ui"
 	"mongodlm/configserver"
+	"mongodlm/distlock/history"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/bsontest"
 	"mongodlm/internal/test/fault"
@@ -40,9 +41,10 @@ func pod(n int) string {
 
 // An uglyBase is a database of a thousand locks, of which twenty are in trouble.
 type uglyBase struct {
-	rows map[string][]any // of a collection
-	now  time.Time
-	late map[int]time.Duration // how old the ping of a process is
+	rows   map[string][]any // of a collection
+	events []history.Entry
+	now    time.Time
+	late   map[int]time.Duration // how old the ping of a process is
 }
 
 func (u *uglyBase) put(collection string, doc bson.D) {
@@ -162,12 +164,11 @@ func (u *uglyBase) past() {
 		`1m3s, server's clock 1m3s)`, pod(20)) + longError
 	kinds := []string{"acquired", "lost", "taken over", "broken", "evicted", "released late"}
 	for i := range 40 {
-		e := catalog.HistoryEntry{ID: bson.NewObjectID(), Kind: kinds[i%6],
+		u.events = append(u.events, history.Entry{ID: bson.NewObjectID(), Kind: kinds[i%6],
 			At: u.now.Add(-time.Duration(i) * 4 * time.Second), Process: pod(i % 5), Previous: pod(20),
 			Fence: int64(100 - i), Why: longError, Rule: "watch", Evidence: evidence,
-			Cause: longError, Waited: time.Minute, Held: time.Hour}
-		e.Name, e.TS = []string{longName, "hot"}[i%2], bson.NewObjectID()
-		u.put(catalog.HistoryCollection, e.Document())
+			Cause: longError, WaitedMS: 60_000, HeldMS: 3_600_000,
+			Name: []string{longName, "hot"}[i%2], Session: bson.NewObjectID()})
 	}
 }
 
@@ -194,14 +195,16 @@ func ugly(t *testing.T) *world {
 				{Host: "10.0.0.1:27017", Kind: "secondary", Problem: longError}}, nil
 		}
 	})
-	for collection, rows := range uglyData(time.Now()).rows {
+	data := uglyData(time.Now())
+	w.past.put(data.events...)
+	for collection, rows := range data.rows {
 		switch collection {
-		case catalog.LocksCollection, catalog.PingsCollection, catalog.HistoryCollection:
+		case catalog.LocksCollection, catalog.PingsCollection:
 			for _, row := range rows {
 				assert.Must(t, w.mem.Put(collection, row.(bson.D)))
 			}
 		}
-		if collection == catalog.LocksCollection || collection == catalog.HistoryCollection {
+		if collection == catalog.LocksCollection {
 			continue
 		}
 		assert.Value(client.Database("test").Collection(collection).InsertMany(t.Context(), rows))(t)

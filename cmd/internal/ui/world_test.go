@@ -2,7 +2,6 @@ package ui_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -20,7 +19,6 @@ import (
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/cmd/internal/ui"
 	"mongodlm/distlock"
-	"mongodlm/distlock/history"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/bsontest"
 	"mongodlm/internal/test/effort"
@@ -54,11 +52,12 @@ const (
 type world struct {
 	t     *testing.T
 	mem   *memcatalog.Catalog
-	store *fault.Kept // the page's way to the store
-	own   *fault.Kept // the processes'
+	store *fault.Catalog // the page's way to the store
+	own   *fault.Catalog // the processes'
 	page  *ui.Server
 	kept  []*distlock.TryGuard
 
+	past      shelf
 	unwritten bool // processes write no history
 }
 
@@ -72,13 +71,11 @@ func inBubble(t *testing.T, change func(*ui.Config), test func(t *testing.T, w *
 func newWorld(t *testing.T, change func(*ui.Config)) *world {
 	t.Helper()
 	w := &world{t: t, mem: memcatalog.New(memcatalog.Options{})}
-	w.store, w.own = fault.WrapKept(w.mem), fault.WrapKept(w.mem)
-	access := distlock.Config{Catalog: w.store, Database: "test"}
-	past := w.past(access)
-	access.Observer = past
+	w.store, w.own = fault.Wrap(w.mem), fault.Wrap(w.mem)
+	access := distlock.Config{Catalog: w.store, Database: "test", Observer: &w.past}
 	inspector, err := distlock.NewInspector(t.Context(), access)
 	assert.Must(t, err)
-	cfg := ui.Config{Inspector: inspector, Past: past, Hosts: "memory", Database: "test",
+	cfg := ui.Config{Inspector: inspector, Past: w.past.read, Hosts: "memory", Database: "test",
 		Loopback: true}
 	if change != nil {
 		change(&cfg)
@@ -93,24 +90,16 @@ func newWorld(t *testing.T, change func(*ui.Config)) *world {
 	return w
 }
 
-// past is the history of the world's locks.
-func (w *world) past(cfg distlock.Config) *history.Log {
-	w.t.Helper()
-	return assert.Value(history.New(w.t.Context(), cfg, history.Options{}))(w.t)
-}
-
 // process starts a process, which ends with the test.
 func (w *world) process() *distlock.Manager {
 	w.t.Helper()
 	cfg := distlock.Config{Catalog: w.own, Host: "host", Database: "test", Ping: pingTime,
 		Takeover: takeoverTime}
-	past := w.past(cfg)
 	if !w.unwritten {
-		cfg.Observer = past
+		cfg.Observer = &w.past
 	}
 	m := assert.Value(distlock.New(w.t.Context(), cfg))(w.t)
-	w.t.Cleanup(
-		func() { _ = errors.Join(m.Close(context.Background()), past.Close(context.Background())) })
+	w.t.Cleanup(func() { _ = m.Close(context.Background()) })
 	return m
 }
 

@@ -1,7 +1,6 @@
 package words
 
 import (
-	"fmt"
 	"regexp"
 	"time"
 )
@@ -15,16 +14,14 @@ const (
 	Granted      = "granted"
 	ReleasedLate = "released late"
 	Lost         = "lost"
-	LeaseRanOut  = "lease ran out"
 	Dropped      = "dropped"
 	Evicted      = "evicted"
-	Missed       = "missed"
 )
 
 // A Happening is something that happened to a lock. Its texts are as stored.
 type Happening struct {
 	Kind, Process, Previous, Rule, Evidence, Cause, Why string
-	Fence, Missed                                       int64
+	Fence                                               int64
 	Held, Waited                                        time.Duration
 }
 
@@ -33,8 +30,6 @@ func (h Happening) Sentence(name func(process string) string) string {
 	who, other := name(h.Process), name(h.Previous)
 	told := ""
 	switch h.Kind {
-	case Missed:
-		return fmt.Sprintf("%d events before it were not written", h.Missed)
 	case Acquired:
 		return who + " acquired it" + after(h.Waited) + because(h.Why)
 	case Granted:
@@ -67,14 +62,18 @@ func (h Happening) Sentence(name func(process string) string) string {
 		return who + " released it late" + because(h.Cause)
 	case Lost:
 		told = " lost it"
-	case LeaseRanOut:
-		told = " lost it, its lease ran out"
 	case Dropped:
 		told = " dropped it without a release"
 	default:
 		told = ": " + Shown(h.Kind, 40)
 	}
 	return who + told + after(h.Held) + because(h.Cause)
+}
+
+// Span returns a number of milliseconds that a document of any origin has, within 0 and 100 years.
+func Span(ms int64) time.Duration {
+	const most = 100 * 365 * 24 * time.Hour
+	return time.Duration(min(max(0, ms), most.Milliseconds())) * time.Millisecond
 }
 
 func after(d time.Duration) string {

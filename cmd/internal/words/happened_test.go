@@ -47,7 +47,6 @@ func TestHappening_Sentence_SaysWhoWhomAndWhy(t *testing.T) {
 		"vm:13404 released it late": {Kind: words.ReleasedLate, Process: dead, Fence: 5},
 		"vm:13404 left its line late, or what it may have held unknowingly": {
 			Kind: words.ReleasedLate, Process: dead},
-		"7 events before it were not written": {Kind: words.Missed, Missed: 7},
 	} {
 		assert.Equal(t, h.Sentence(words.Short), want, "got  %q\nwant %q")
 	}

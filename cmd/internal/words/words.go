@@ -14,6 +14,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
+	"mongodlm/distlock/history"
 	"mongodlm/election"
 )
 
@@ -228,7 +229,7 @@ func Mode(mode string, limit int) string {
 // Remedy says what an operator can do about a malformed document.
 func Remedy(e *distlock.MalformedError) string {
 	switch {
-	case e.Field == "_id", e.Collection == catalog.HistoryCollection:
+	case e.Field == "_id", e.Collection == history.Collection:
 		return "remove the document"
 	case e.Collection == catalog.PingsCollection:
 		return "stop the process, then remove its ping document"

@@ -104,7 +104,7 @@ func TestImports_PointOneWay(t *testing.T) {
 		"distlock": {"catalog", "catalog/transition", "catalog/mongocatalog", "pinger",
 			"takeover", "internal/clock", "internal/contend", "internal/leading", "internal/metrics",
 			"internal/waitqueue"},
-		"distlock/history": {"catalog", "catalog/mongocatalog", "distlock", "internal/clock"},
+		"distlock/history": {"catalog", "distlock", "internal/clock"},
 		"election": {"catalog", "distlock", "internal/clock", "internal/leading",
 			"internal/metrics"},
 		"internal/rows": {"catalog", "internal/clock"}, // no locks
@@ -115,7 +115,7 @@ func TestImports_PointOneWay(t *testing.T) {
 		"adapters/gocron":      {"distlock", "internal/leading", "singleton"},
 		"adapters/prometheus":  {"catalog", "distlock", "internal/metrics"},
 		"adapters/otel":        {"distlock"},
-		"cmd/internal/words":   {"catalog", "distlock", "election"},
+		"cmd/internal/words":   {"catalog", "distlock", "distlock/history", "election"},
 		"cmd/internal/outlook": {"cmd/internal/words", "distlock", "takeover"},
 		"cmd/internal/ui": {"catalog", "claim", "cmd/internal/outlook", "cmd/internal/words", "distlock",
 			"distlock/history", "internal/clock", "singleton"},

@@ -214,9 +214,8 @@ func ofTwo[A, B, T any](
 }
 
 // everyOperation has all of them.
-func everyOperation(c Kept, r catalog.Request) Operations {
-	all := ofHistory(c)
-	maps.Copy(all, Writes(c, r))
+func everyOperation(c catalog.Catalog, r catalog.Request) Operations {
+	all := Writes(c, r)
 	maps.Copy(all, Reads(c, r))
 	maps.Copy(all, Operations{
 		"PutFirst": func(ctx context.Context) error { return On(c).PutFirst(ctx, r.Session, r.TS) },

@@ -18,15 +18,9 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// Kept is a store that keeps a history.
-type Kept interface {
-	catalog.Catalog
-	catalog.History
-}
-
 // A Store is an implementation under test, empty at first, with a hand that reaches around it.
 type Store struct {
-	Catalog Kept
+	Catalog catalog.Catalog
 	// Insert plants a document. It fails when there is one with that _id.
 	Insert func(ctx context.Context, collection string, doc bson.D) error
 	// Delete removes a document; it is no error when there is none.
@@ -36,7 +30,7 @@ type Store struct {
 }
 
 // OnServer is a store in a database of a server.
-func OnServer(c Kept, db *mongo.Database) Store {
+func OnServer(c catalog.Catalog, db *mongo.Database) Store {
 	byID := func(id string) bson.D { return bson.D{field("_id", id)} }
 	return Store{
 		Catalog: c,
@@ -103,7 +97,6 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 		{"Odd", oddCases},
 		{"Damaged", damagedCases},
 		{"GrantStream", noticesCases},
-		{"History", historyCases},
 	}
 	for _, g := range groups {
 		t.Run(g.name, func(t *testing.T) {

@@ -51,11 +51,6 @@ const (
 	GrantStream      Op = "notices" // the opening of a stream
 	Notice           Op = "notice"  // each Next of one
 	EnterTransaction Op = "enter transaction"
-
-	PrepareHistory Op = "prepare history"
-	AppendHistory  Op = "append history"
-	PruneHistory   Op = "prune history"
-	ReadHistory    Op = "read history"
 )
 
 // A Call is one operation about to happen.

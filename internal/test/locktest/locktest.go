@@ -54,7 +54,7 @@ func New(t *testing.T) *World { return &World{t, memcatalog.New(memcatalog.Optio
 // A Proc is a process: its Manager, and its own way to the server, where faults are put.
 type Proc struct {
 	*distlock.Manager
-	Store *fault.Kept
+	Store *fault.Catalog
 	Kept  []*distlock.TryGuard // a dropped guard would be released whenever the collector runs
 
 	w *World
@@ -70,7 +70,7 @@ func (w *World) Start(change func(*distlock.Config)) *Proc {
 // StartBy starts a process that lives by a clock of its own.
 func (w *World) StartBy(c clock.Clock, change func(*distlock.Config)) *Proc {
 	w.T.Helper()
-	p := &Proc{Store: fault.WrapKept(w.Mem), w: w}
+	p := &Proc{Store: fault.Wrap(w.Mem), w: w}
 	cfg := distlock.Config{Catalog: p.Store, Host: "host"}
 	if change != nil {
 		change(&cfg)

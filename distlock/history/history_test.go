@@ -1,0 +1,335 @@
+package history
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode/utf8"
+
+	"github.com/rs/zerolog"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"mongodlm/catalog/memcatalog"
+	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
+	"mongodlm/internal/test/effort"
+)
+
+func TestMain(m *testing.M) { effort.Main(m) }
+
+var errAway = errors.New("the server is away")
+
+// A bench is a Log whose server is a slice.
+type bench struct {
+	*Log
+	t    *testing.T
+	text assert.Log
+
+	mu      sync.Mutex // guards the fields below
+	refuse  func(context.Context) error
+	entries []Entry
+	inserts int
+}
+
+func inBubble(t *testing.T, test func(t *testing.T, b *bench)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := &bench{t: t}
+		var err error
+		b.Log, err = New(new(mongo.Client), "db", Options{Logger: zerolog.New(&b.text)})
+		assert.Must(t, err)
+		b.insert = b.receive
+		test(t, b)
+	})
+}
+
+// set lets inserts end with an error of refuse; nil lets them succeed.
+func (b *bench) set(refuse func(context.Context) error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.refuse = refuse
+}
+
+func (b *bench) receive(ctx context.Context, entries []Entry) error {
+	b.mu.Lock()
+	refuse := b.refuse
+	b.inserts++
+	b.mu.Unlock()
+	if refuse != nil {
+		if err := refuse(ctx); err != nil {
+			return err
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.entries = append(b.entries, entries...)
+	return nil
+}
+
+func away(context.Context) error { return errAway }
+
+func hang(ctx context.Context) error {
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+// happen observes n events, whose fences are 1 to n. It takes no time.
+func (b *bench) happen(n int) {
+	b.t.Helper()
+	begun := time.Now()
+	for i := range n {
+		b.Observe(distlock.Event{Kind: distlock.EventAcquired, At: begun, Name: "a", Fence: int64(i) + 1})
+	}
+	if took := time.Since(begun); took != 0 {
+		b.t.Errorf("Observe took %v", took)
+	}
+}
+
+// want checks that the entries with fences 1 to n are inserted, each once and in their order.
+func (b *bench) want(n int) {
+	b.t.Helper()
+	synctest.Wait()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.entries) != n {
+		b.t.Fatalf("%d entries are inserted, want %d", len(b.entries), n)
+	}
+	for i, e := range b.entries {
+		if e.Fence != int64(i)+1 || e.ID.IsZero() || e.Name != "a" || e.Kind != "acquired" {
+			b.t.Fatalf("entry %d is %+v", i, e)
+		}
+	}
+}
+
+func (b *bench) warnings() int { return strings.Count(b.text.String(), `"level":"warn"`) }
+
+// It tries to break: the events of a second are one insert, and a Log without events has neither a
+// goroutine nor commands.
+func TestLog_EventsOfASecond_OneInsert(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		time.Sleep(time.Hour)
+		b.happen(300)
+		b.want(0)
+		time.Sleep(gather)
+		b.want(300)
+		time.Sleep(time.Hour)
+		assert.Equal(b.t, b.inserts, 1, "%d inserts, want %d")
+		b.Observe(distlock.Event{Kind: distlock.EventRefused, Name: "a"})
+		b.Observe(distlock.Event{Kind: distlock.EventPing})
+		time.Sleep(gather)
+		b.want(300) // the bubble fails if a goroutine is left
+	})
+}
+
+// It tries to break: a server that fails, or does not reply, blocks no caller of Observe. The Log
+// keeps 2,000 entries, counts the others, and inserts what it kept when the server is back.
+func TestLog_ServerAway_BoundedCountedAndWrittenLater(t *testing.T) {
+	for name, refuse := range map[string]func(context.Context) error{
+		"fails": away,
+		"hangs": func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(ctx, timeout)
+			defer cancel()
+			return hang(ctx)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bench) {
+				b.set(refuse)
+				b.happen(buffer + 7)
+				time.Sleep(time.Minute)
+				b.want(0)
+				assert.Equal(t, b.Dropped(), 7, "%d dropped, want %d")
+				if b.inserts < 2 {
+					t.Errorf("%d inserts in a minute", b.inserts)
+				}
+				assert.Equal(t, b.warnings(), 1, "%d warnings, want %d")
+				b.set(nil)
+				time.Sleep(timeout + retry)
+				b.want(buffer)
+				b.set(away)
+				b.happen(1)
+				time.Sleep(time.Minute)
+				assert.Equal(t, b.warnings(), 2, "%d warnings of two episodes, want %d")
+				_ = b.Close(t.Context()) // it fails
+			})
+		})
+	}
+}
+
+// It tries to break: Close inserts what waits, without the pause before an insert or after a failure,
+// and drops what happens later.
+func TestLog_Close_InsertsTheRest(t *testing.T) {
+	for name, before := range map[string]func(context.Context) error{
+		"at work": nil, "after a failure": away, "while an insert hangs": hang,
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bench) {
+				b.set(before)
+				b.happen(5)
+				if before != nil {
+					time.Sleep(gather + time.Millisecond)
+				}
+				b.set(nil)
+				begun := time.Now()
+				assert.NoErr(t, b.Close(t.Context()))
+				assert.Equal(t, time.Since(begun), 0, "Close took %v, want %v")
+				b.want(5)
+				b.Observe(distlock.Event{Kind: distlock.EventLost, Name: "a"})
+				assert.Equal(t, b.Dropped(), 1, "%d dropped, want %d")
+				assert.NoErr(t, b.Close(t.Context()))
+				time.Sleep(time.Minute)
+				b.want(5)
+			})
+		})
+	}
+}
+
+// It tries to break: Close ends with its context, and after the first failure, with an error.
+func TestLog_Close_ServerAway_EndsWithAnError(t *testing.T) {
+	for name, refuse := range map[string]func(context.Context) error{"fails": away, "hangs": hang} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bench) {
+				b.set(refuse)
+				b.happen(5)
+				begun := time.Now()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				err := b.Close(ctx)
+				if want := map[string]error{"fails": errAway, "hangs": context.DeadlineExceeded}[name]; !errors.Is(
+					err, want) {
+					t.Errorf("%v, want %v", err, want)
+				}
+				if took := time.Since(begun); took > time.Second {
+					t.Errorf("Close took %v", took)
+				}
+			})
+		})
+	}
+}
+
+// It tries to break: an entry has what its event has; a release has no wait; a text of an error is
+// bounded and no character is cut.
+func TestLog_Observe_EntryOfAnEvent(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		lost := &distlock.LostError{Cause: errors.New("x" + strings.Repeat("é", 5000))}
+		at := time.Now().UTC()
+		b.Observe(distlock.Event{Kind: distlock.EventPing, At: at, Skew: time.Hour})
+		for _, kind := range []distlock.EventKind{distlock.EventTakenOver, distlock.EventReleased,
+			distlock.EventLost, distlock.EventDropped, distlock.EventBroken, distlock.EventEvicted} {
+			e := distlock.Event{Kind: kind, At: at, Name: "a", Process: "p", Previous: "q", Fence: 7,
+				Mode: "shared", Label: "election", Why: "w", Rule: "watch", Evidence: "e",
+				Waited: 2 * time.Second, Held: 3 * time.Second}
+			if kind == distlock.EventLost {
+				e.Err = lost
+			}
+			b.Observe(e)
+		}
+		assert.NoErr(t, b.Close(t.Context()))
+		var kinds []string
+		for _, e := range b.entries {
+			kinds = append(kinds, e.Kind)
+			want := Entry{ID: e.ID, At: at.Add(time.Hour), Kind: e.Kind, Name: "a", Process: "p",
+				Previous: "q", Fence: 7, Mode: "shared", Label: "election", Why: "w", Rule: "watch",
+				Evidence: "e", HeldMS: 3000}
+			switch e.Kind {
+			case "taken over":
+				want.WaitedMS = 2000
+			case "lost":
+				want.Cause = e.Cause
+				if len(e.Cause) < 1000 || len(e.Cause) > 1024 || !utf8.ValidString(e.Cause) {
+					t.Errorf("the cause has %d bytes", len(e.Cause))
+				}
+			}
+			assert.Equal(t, e, want, "got  %+v\nwant %+v")
+		}
+		want := []string{"taken over", "released", "lost", "dropped", "broken", "evicted"}
+		assert.Slices(t, kinds, want, "kinds %q, want %q")
+	})
+}
+
+// It tries to break: a Manager passes its events to a Log, by the server's clock, and a Log that
+// cannot write delays none of its calls.
+func TestLog_OfAManager_RecordsAndDelaysNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.set(away)
+		ahead := memcatalog.Options{Now: func() time.Time { return time.Now().Add(time.Hour) }}
+		m := assert.Value(distlock.New(t.Context(), distlock.Config{
+			Catalog: memcatalog.New(ahead), Observer: b.Log}))(t)
+		time.Sleep(2 * time.Minute) // some pings
+		begun := time.Now()
+		g := assert.Value(m.Lock("a").TryLock(t.Context(), distlock.Why("nightly")))(t)
+		time.Sleep(time.Minute)
+		assert.NoErr(t, g.Release())
+		assert.Equal(t, time.Since(begun), time.Minute, "it took %v, want %v")
+		b.set(nil)
+		assert.NoErr(t, m.Close(t.Context()))
+		assert.NoErr(t, b.Close(t.Context()))
+		if len(b.entries) != 2 {
+			t.Fatalf("%+v", b.entries)
+		}
+		for i, e := range b.entries {
+			skew := e.At.Sub(begun.Add(time.Duration(i) * time.Minute)).Round(time.Second)
+			if e.Kind != []string{"acquired", "released"}[i] || e.Why != "nightly" || e.Session != g.Session() ||
+				e.Process != m.Process() || e.Mode != "exclusive" || skew != time.Hour {
+				t.Errorf("%v ahead: %+v", skew, e)
+			}
+		}
+	})
+}
+
+// It tries to break: New refuses what it cannot use, and names it.
+func TestNew_BadOptions_AreRefused(t *testing.T) {
+	t.Parallel()
+	client := new(mongo.Client)
+	for name, c := range map[string]struct {
+		client   *mongo.Client
+		database string
+		keep     time.Duration
+		want     string
+	}{
+		"no client":   {nil, "db", 0, "client and database must be set"},
+		"no database": {client, "", 0, "client and database must be set"},
+		"too short":   {client, "db", time.Second, "Keep is 1s"},
+		"too long":    {client, "db", 87601 * time.Hour, "Keep is 87601h"},
+		"good":        {client, "db", time.Minute, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := New(c.client, c.database, Options{Keep: c.keep})
+			if (err == nil) != (c.want == "") || err != nil && (!errors.Is(err, distlock.ErrConfig) ||
+				!strings.Contains(err.Error(), c.want)) {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+// It tries to break: an Observer gets the events of several goroutines.
+func TestLog_ManyGoroutines_EveryEventOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		var all sync.WaitGroup
+		for n := range 20 {
+			all.Go(func() {
+				for i := range 50 {
+					b.Observe(distlock.Event{Kind: distlock.EventAcquired, Fence: int64(n*50 + i)})
+					time.Sleep(100 * time.Millisecond)
+				}
+			})
+		}
+		all.Wait()
+		assert.NoErr(t, b.Close(t.Context()))
+		slices.SortFunc(b.entries, func(x, y Entry) int { return int(x.Fence - y.Fence) })
+		for i, e := range b.entries {
+			if e.Fence != int64(i) {
+				t.Fatalf("entry %d has fence %d", i, e.Fence)
+			}
+		}
+		assert.Equal(t, len(b.entries), 1000, "%d entries, want %d")
+	})
+}
