@@ -1,44 +1,37 @@
-// Command study plays how each generation of mongos' lock fails, and this module's lock beside
-// them. It needs no server: the store is in memory, and time is virtual.
+// Command study plays how each generation of mongos' lock fails, and the lock of this module in the
+// same cases. It needs no server: the store is in memory, and time is virtual.
 //
 //	go run ./study [CASE] [flags]
-//	go run ./study others [flags]
 //	go run ./study sources [CASE] [flags]
 //	go run ./study sweep [SWEEP] [flags]
-//	go run ./study search [flags]
 //
-// "sources" prints the lines of the server's source that make each play come out as it does.
-// Without a CASE it plays all cases and shows what came of them; with one it shows what decided it,
-// a lane for each process; "others" plays those that Redlock, an etcd lease and a ZooKeeper node
-// play, by them. A part of a name, or the number of a hole, finds the cases that have it.
-// "sweep" turns one knob until two hold the lock, "search" tries accidents at random.
-// docs/study.md is a course, docs/semantics.md explains the holes.
+// Without a CASE it plays all cases and prints a table of the outcomes. With one it prints the
+// verdict for each generation, the line of the server's source that decides it, and the reason;
+// --timeline adds the course of events, a lane for each process. A part of a name, or the number of
+// a hole, finds the cases that have it. "sources" prints the table from each outcome to its line.
+// "sweep" turns one knob until a generation breaks. docs/study.md is a course, docs/semantics.md
+// explains the holes.
 //
-// "TWO for 10m" says for how long two processes that ran took themselves for the holder, "nobody
-// for 15m" for how long somebody wanted the lock and no holder worked; "stale written" counts the
-// writes of a holder that went in after one of a newer holder.
+// "TWO for 10m" is the time in which two running processes took themselves for the holder, "idle
+// for 15m" the longest time in which the lock was wanted and no holder worked; "stale written"
+// counts the writes of a holder that the resource accepted after one of a newer holder.
 //
 // The exit code is 0 when it is done, 1 when that failed, 2 after a wrong call.
 package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"net"
-	"net/http"
 	"os"
 	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"golang.org/x/term"
 
@@ -51,21 +44,16 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// A call is what was asked for.
+// A call is a command line.
 type call struct {
 	cases       []study.Case
 	one         bool // a case was named
 	generations []study.Generation
 	html        string // the file of the page
-	http        string // where the page with the knobs is served
-	verb        string // sweep or search, instead of a case
+	verb        string // sweep or sources
 	sweeps      []study.Sweep
-	seed        uint64
-	plays       int
-	last        time.Duration // of a search, instead of so many plays
-	settings    []string      // knobs
-	json, wide  bool
-	sources     bool // the table of the sources
+	settings    []string // knobs
+	wide        bool
 	view        view
 }
 
@@ -86,7 +74,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	return 0
 }
 
-// parse reads the arguments. Flags may stand before the case and behind it.
+// parse reads the arguments. Flags may precede and follow the case.
 func parse(args []string, errOut io.Writer) (*call, error) {
 	c := &call{cases: study.Cases(), generations: study.Generations()}
 	f := c.flags()
@@ -113,51 +101,49 @@ func parse(args []string, errOut io.Writer) (*call, error) {
 func (c *call) flags() *flag.FlagSet {
 	f := flag.NewFlagSet("study", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
-	f.Func("generation", "play only this `NAME`: 1.6, 1.8, 2.0, 2.6, 3.2, ours, or a release "+
-		"such as 2.4.14", c.generation)
+	f.Func("generation", "play only this `NAME`: 1.8, 2.0, 2.6, 3.2, ours, or a release such as "+
+		"1.6 or 2.4.14", c.generation)
 	f.Func("set", "play the case with a knob set: `KNOB=VALUE`, such as B.clock=+20m or pause=14m; "+
 		"more than once", c.set)
-	f.StringVar(&c.html, "html", "", "write a page about all cases to this `FILE`, and nothing else")
-	f.StringVar(&c.http, "http", "", "serve a page at this `ADDRESS`, such as :8080, on which the "+
-		"knobs of a case are turned; without a host at this machine only")
-	f.Uint64Var(&c.seed, "seed", 1, "what the accidents of a search hang on")
-	f.IntVar(&c.plays, "plays", 1000, "after so many plays a search of a generation ends")
-	f.DurationVar(&c.last, "for", 0, "it ends after this time instead")
-	f.BoolVar(&c.json, "json", false, "print what came of it as JSON; of one case all that "+
-		"happened: times in ms since 12:00, processes counted from 0, and -1 for the server")
-	f.Func("from", "show what happened from a `TIME` on: 12:18 or 12:18:30", c.view.from.set)
-	f.Func("until", "show what happened until a `TIME`", c.view.until.set)
-	f.BoolVar(&c.view.all, "all", false, "show every ping and every poll, too")
+	f.StringVar(&c.html, "html", "", "write the page of all cases to this `FILE`")
+	f.BoolVar(&c.view.show, "timeline", false, "print the course of events of one case")
+	f.Func("from", "the timeline from a `TIME` on: 12:18 or 12:18:30", c.view.from.set)
+	f.Func("until", "the timeline until a `TIME`", c.view.until.set)
+	f.BoolVar(&c.view.all, "all", false, "the timeline with every ping and every poll")
 	f.BoolVar(&c.wide, "wide", false, "do not fit the lines to the terminal")
 	return f
 }
 
-// fits refuses flags for which the rest of the call has no use, and sets the knobs.
+// fits refuses flags that the rest of the call cannot use, and sets the knobs.
 func (c *call) fits(f *flag.FlagSet) error {
-	more, search := false, false
+	more := false
 	f.Visit(func(set *flag.Flag) {
-		ofSearch := slices.Contains([]string{"seed", "plays", "for"}, set.Name)
-		search = search || ofSearch
-		more = more || !ofSearch && set.Name != "generation" && set.Name != "wide"
+		more = more || set.Name != "generation" && set.Name != "wide"
 	})
+	shown := c.view
+	shown.show = false
 	switch {
-	case c.html+c.http != "" &&
-		(f.NFlag() > 1 || c.verb != "" || c.sources || len(c.cases) < len(study.Cases())):
-		return errors.New("--html and --http are for all cases by all generations: nothing beside it")
-	case c.verb != "" && more:
-		return fmt.Errorf("%s takes --generation only, and search --seed, --plays and --for", c.verb)
-	case search && c.verb != "search":
-		return errors.New("--seed, --plays and --for are for search")
-	case c.plays < 1 || c.last < 0:
-		return errors.New("--plays is at least 1, and --for at least 1ns")
+	case c.html != "" && (f.NFlag() > 1 || c.verb != "" || len(c.cases) < len(study.Cases())):
+		return errors.New("--html is for all cases by all generations and takes no other flag")
+	case c.verb == "sweep" && more:
+		return errors.New("sweep takes --generation only")
 	case c.view.until != 0 && c.view.until < c.view.from:
 		return errors.New("--until is before --from")
 	case c.view != (view{}) && !c.one:
-		return errors.New("--from, --until and --all are for what happened in the play of one case")
+		return errors.New("--timeline, --from, --until and --all are for one case: name it")
 	case len(c.settings) > 0 && !c.one:
 		return errors.New("--set is for the play of one case: name it")
 	}
-	return c.turn()
+	c.view.show = c.view.show || shown != (view{})
+	if len(c.settings) == 0 {
+		return nil
+	}
+	one, err := c.cases[0].With(c.settings...)
+	if err != nil {
+		return fmt.Errorf("--set: %w", err)
+	}
+	c.cases = []study.Case{one}
+	return nil
 }
 
 // word reads an argument that is no flag.
@@ -169,21 +155,16 @@ func (c *call) word(name string) error {
 			return fmt.Errorf("there is no sweep %.60q; there are %s", name, strings.Join(names, ", "))
 		}
 		c.sweeps = []study.Sweep{sw}
-	case c.verb != "":
-		return fmt.Errorf("unexpected argument %.60q after %s", name, c.verb)
-	case name == "sweep", name == "search":
+	case c.verb == "sweep", len(c.cases) < len(study.Cases()):
+		return fmt.Errorf("unexpected argument %.60q", name)
+	case name == "sweep" && c.verb == "":
 		c.verb, c.sweeps = name, study.Sweeps()
-	case name == "sources" && !c.sources:
-		c.sources = true
-	case len(c.cases) < len(study.Cases()):
-		return fmt.Errorf("unexpected argument %.60q after the name of the case", name)
-	case name == "others":
-		c.cases, c.generations = study.OthersCases(), study.Others()
+	case name == "sources" && c.verb == "":
+		c.verb = name
 	default:
-		found, nearest := study.FindCases(name)
+		found, names := study.FindCases(name)
 		if len(found) == 0 {
-			return fmt.Errorf("there is no case %.60q; most like it are %s; without a name all are played",
-				name, strings.Join(nearest, ", "))
+			return fmt.Errorf("there is no case %.60q; there are %s", name, strings.Join(names, ", "))
 		}
 		c.cases, c.one = found, len(found) == 1
 	}
@@ -191,9 +172,9 @@ func (c *call) word(name string) error {
 }
 
 func (c *call) generation(name string) error {
-	g, names, ok := study.FindGeneration(name)
+	g, list, ok := study.FindGeneration(name)
 	if !ok {
-		return fmt.Errorf("there are %s, and releases such as 2.4.14", strings.Join(names, ", "))
+		return fmt.Errorf("there are %s", list)
 	}
 	c.generations = []study.Generation{g}
 	return nil
@@ -208,126 +189,70 @@ func (c *call) set(text string) error {
 	return nil
 }
 
-// turn sets the knobs of the case.
-func (c *call) turn() error {
-	if len(c.settings) == 0 {
-		return nil
-	}
-	one, err := c.cases[0].With(c.settings...)
-	if err != nil {
-		return fmt.Errorf("--set: %w", err)
-	}
-	c.cases = []study.Case{one}
-	return nil
-}
-
-// serve serves the page with the knobs until ctx ends.
-func (c *call) serve(ctx context.Context, out io.Writer) error {
-	host, port, err := net.SplitHostPort(c.http)
-	if err != nil {
-		return fmt.Errorf("--http: %w", err)
-	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp",
-		net.JoinHostPort(cmp.Or(host, "127.0.0.1"), port))
-	if err != nil {
-		return fmt.Errorf("--http: %w", err)
-	}
-	fmt.Fprintf(out, "http://%s/ (Ctrl-C ends it)\n", listener.Addr())
-	server := &http.Server{Handler: study.Desk(), ReadHeaderTimeout: 10 * time.Second}
-	end := context.AfterFunc(ctx, func() { _ = server.Close() })
-	defer end()
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("--http: %w", err)
-	}
-	return nil
-}
-
-// play plays what was asked for and prints it, or writes the page. A file that cannot be written is
-// noticed before anything is played.
+// play plays the cases and prints the result, or writes the page.
 func (c *call) play(ctx context.Context, out io.Writer) error {
-	if c.http != "" {
-		return c.serve(ctx, out)
-	}
-	switch c.verb {
-	case "sweep":
+	if c.verb == "sweep" {
 		return c.sweepAll(ctx, out)
-	case "search":
-		return c.searchAll(ctx, out)
-	}
-	var page *os.File
-	if c.html != "" {
-		var err error
-		if page, err = os.OpenFile(c.html, os.O_WRONLY|os.O_CREATE, 0o644); err != nil {
-			return fmt.Errorf("the page is not written: %w", err)
-		}
-		defer page.Close() // a second time after all was well
 	}
 	plays, err := study.Run(ctx, c.cases, c.generations)
 	if err != nil {
-		if info, known := os.Stat(c.html); known == nil && info.Mode().IsRegular() && info.Size() == 0 {
-			_ = os.Remove(c.html) // it was made for the page that does not come
-		}
 		return err
 	}
 	var b bytes.Buffer
-	columns := columns(out)
+	limit := columns(out)
 	if c.wide {
-		columns = 0
+		limit = 0
 	}
 	switch {
-	case page != nil:
-		others, err := study.Run(ctx, study.OthersCases(), study.Others())
-		if err != nil {
-			return err
+	case c.html != "":
+		page := study.Page(c.cases, c.generations, plays)
+		if err := os.WriteFile(c.html, []byte(page), 0o644); err != nil {
+			return fmt.Errorf("the page is not written: %w", err)
 		}
-		return c.write(page, out, study.Page(c.cases, c.generations, plays, others))
-	case c.json:
-		err = c.report(&b, plays)
-	case c.sources:
-		sources(&b, c.cases, plays, columns)
-	case c.one:
-		timelines(&b, c.cases[0], plays, columns, c.view)
+		fmt.Fprintf(&b, "%s: %d cases by %d generations\n", c.html, len(c.cases), len(c.generations))
+	case c.one || c.verb == "sources":
+		c.verdicts(&b, plays, limit)
 	default:
-		table(&b, c.cases, c.generations, plays, columns)
+		table(&b, c.cases, c.generations, plays, limit)
 	}
-	if err == nil {
-		_, err = out.Write(b.Bytes())
-	}
+	_, err = out.Write(b.Bytes())
 	return err
 }
 
-// write writes the page over what was in its file.
-func (c *call) write(file *os.File, out io.Writer, page string) error {
-	_, err := file.WriteString(page)
-	if info, known := file.Stat(); known == nil && info.Mode().IsRegular() && err == nil {
-		err = file.Truncate(int64(len(page))) // a longer one was there
+// sweepAll sweeps a knob through all generations and draws where they break.
+func (c *call) sweepAll(ctx context.Context, out io.Writer) error {
+	for i, sw := range c.sweeps {
+		if i > 0 {
+			fmt.Fprintln(out)
+		}
+		fmt.Fprintf(out, "%s: %s (case %s, %s)\n", sw.Name, sw.Title, sw.Case,
+			strings.Join(append(slices.Clone(sw.Set), sw.Knob), ", "))
+		const name, bar = 11, 40
+		fmt.Fprintf(out, "%*s%-*s%s\n", name, "", bar-len(study.Span(sw.Most)), "0", study.Span(sw.Most))
+		for _, g := range c.generations {
+			found, err := sw.Run(ctx, g)
+			if err != nil {
+				return err
+			}
+			n := bar
+			if found.Broken {
+				n = int(bar * found.From / sw.Most)
+			}
+			drawing := strings.Repeat("-", n) + strings.Repeat("#", bar-n)
+			if found.Not != "" {
+				drawing = strings.Repeat(" ", bar)
+			}
+			row(out, column{name - gap, "", g.Name}, column{bar, "", drawing},
+				column{max(columns(out)-name-bar-2*gap, 0), "", found.Describe(sw)})
+		}
 	}
-	if err = errors.Join(err, file.Close()); err != nil {
-		return fmt.Errorf("the page is not written: %w", err)
-	}
-	fmt.Fprintf(out, "%s: %d cases by %d generations\n", c.html, len(c.cases), len(c.generations))
 	return nil
-}
-
-// report prints the plays for a program to read.
-func (c *call) report(w io.Writer, plays []study.Play) error {
-	var all []study.Report
-	for i, one := range c.cases {
-		all = append(all, study.ReportOf(one, of(plays, i, len(c.generations)), c.one))
-	}
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	if c.one {
-		return enc.Encode(all[0])
-	}
-	return enc.Encode(all)
 }
 
 // of returns the plays of the i-th case by n generations.
 func of(plays []study.Play, i, n int) []study.Play { return plays[i*n : (i+1)*n] }
 
-// columns is the width of the terminal, or the COLUMNS of a program that shows this on one; 0: no
-// bound.
+// columns is the width of the terminal, or COLUMNS; 0: no bound.
 func columns(out io.Writer) int {
 	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {

@@ -81,7 +81,7 @@ func table(w io.Writer, cases []study.Case, generations []study.Generation, play
 	for i, c := range cases {
 		cells := []string{c.Name, c.Hole}
 		for _, p := range of(plays, i, len(generations)) {
-			cells = append(cells, strings.Join(p.Outcome.Parts(), ", "))
+			cells = append(cells, p.Cell())
 		}
 		rows = append(rows, cells)
 	}
@@ -120,27 +120,69 @@ func list(w io.Writer, rows [][]string, limit int) {
 	}
 }
 
-// sources prints what made each play come out as it did, and where that stands in the source.
-func sources(w io.Writer, cases []study.Case, plays []study.Play, limit int) {
-	n := len(plays) / len(cases)
-	for i, c := range cases {
-		row(w, column{limit, "", c.Name + " (" + c.Hole + ")"})
-		for _, p := range of(plays, i, n) {
-			row(w, column{limit, "  ", p.Generation + ": " + strings.Join(p.Outcome.Parts(), ", ")})
-			for _, r := range p.Reasons(c) {
-				row(w, column{limit, "    ", r.String()})
+// verdicts prints what came of each case, generation by generation: the outcome, when a holder
+// learnt of its loss, the reason, and the line of the source that decides.
+func (c *call) verdicts(w io.Writer, plays []study.Play, limit int) {
+	for i, one := range c.cases {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		say := func(lead, text string) { row(w, column{limit, lead, text}) }
+		say("", fmt.Sprintf("%s (%s): %s", one.Name, one.Hole, one.Title))
+		if c.one {
+			say("", one.Story)
+		}
+		if len(one.Set) > 0 {
+			say("", "Set differently: "+strings.Join(one.Set, ", "))
+		}
+		for j, p := range of(plays, i, len(c.generations)) {
+			say("", head(p)+": "+p.Outcome.String())
+			if p.Outcome.Not != "" {
+				say("  ", p.Outcome.Not)
+				continue
 			}
+			for _, accident := range p.Missed {
+				say("  ", "did not happen: "+accident)
+			}
+			for _, l := range p.Outcome.Losses {
+				say("  ", l.String())
+			}
+			if v, known := one.Verdict(c.generations[j]); known {
+				say("  ", v.Why)
+				say("  ", v.Source)
+			}
+		}
+	}
+	if !c.view.show {
+		return
+	}
+	row(w, column{limit, "", "\nSigns: # takes itself for the holder, ! so do two, ~ is frozen, | runs. " +
+		"The time is true time; the clock of a process may be wrong."})
+	for j, p := range plays {
+		if p.Outcome.Not == "" {
+			v, _ := c.cases[0].Verdict(c.generations[j])
+			fmt.Fprintf(w, "\n== %s\n", head(p))
+			lanes(w, p, limit, c.view.rows(p, v))
 		}
 	}
 }
 
-// signs say in front of each line of a lane what the process is.
+// head names the generation of a play, and the release if it is played in its place.
+func head(p study.Play) string {
+	if p.Generation == study.Ours {
+		return p.Generation
+	}
+	return p.Generation + " (" + p.Title + ")"
+}
+
+// signs show the state of a process at the begin of each line of its lane.
 var signs = map[string]string{"": "|", "holds": "#", "two": "!", "still": "~", "gone": " "}
 
-// A view is what is shown of a play.
+// A view is the part of a timeline that is printed.
 type view struct {
+	show        bool
 	from, until instant
-	all         bool // and not only what decides
+	all         bool // with pings and polls
 }
 
 // An instant is a time of day in a play; 0: not set.
@@ -156,66 +198,39 @@ func (i *instant) set(text string) error {
 	return errors.New("a time is written as 12:05 or 12:05:30")
 }
 
-// rows are those of a play that are shown.
-func (v view) rows(p study.Play) []study.Row {
-	return slices.DeleteFunc(p.Rows(), func(r study.Row) bool {
+// rows are those of a play that are printed.
+func (v view) rows(p study.Play, verdict study.Verdict) []study.Row {
+	return slices.DeleteFunc(p.Rows(verdict), func(r study.Row) bool {
 		return r.Quiet && !v.all || r.At < time.Duration(v.from) || v.until != 0 &&
 			r.At > time.Duration(v.until)
 	})
 }
 
-// timelines prints a case as each generation played it.
-func timelines(w io.Writer, c study.Case, plays []study.Play, limit int, v view) {
-	say := func(format string, args ...any) { row(w, column{limit, "", fmt.Sprintf(format, args...)}) }
-	say("%s (%s): %s", c.Name, c.Hole, c.Title)
-	for _, sentence := range []string{c.Story, c.Wrong, c.Rule} {
-		say("%s", sentence)
-	}
-	if len(c.Set) > 0 {
-		say("Set otherwise: %s", strings.Join(c.Set, ", "))
-	}
-	say("")
-	say("Signs: # takes itself for the holder, ! so do two, ~ stands still, | runs. The time is " +
-		"true time; the clock of a process may be wrong.")
-	for _, p := range plays {
-		say("")
-		say("== %s (%s): %s", p.Generation, p.Title, strings.Join(p.Outcome.Parts(), ", "))
-		if p.Outcome.Not != "" {
-			say("%s", p.Outcome.Not)
-			continue
-		}
-		for _, accident := range p.Missed {
-			say("did not happen: %s", accident)
-		}
-		for _, l := range p.Outcome.Losses {
-			say("%s", l.Said())
-		}
-		lanes(w, p, limit, v)
-	}
-}
-
 // lanes prints a play with a lane for each process and one for the lock document; in a terminal
 // that is too narrow for that, all in one lane.
-func lanes(w io.Writer, p study.Play, limit int, v view) {
+func lanes(w io.Writer, p study.Play, limit int, rows []study.Row) {
 	n, width := len(p.Processes), laneWidth
 	if limit > 0 {
 		width = min(laneWidth, (limit-timeWidth-gap)/(n+1)-gap)
 	}
 	if width < leastLane {
-		events(w, p, limit, v)
+		events(w, p, limit, rows)
 		return
 	}
 	heads := []column{{width: timeWidth}}
 	for i := range p.Processes {
-		heads = append(heads, column{width, "  ", head(p, i)})
+		heads = append(heads, column{width, "  ", lane(p, i)})
 	}
 	row(w, append(heads, column{width, "", "server, lock document"})...)
-	for _, r := range v.rows(p) {
+	for _, r := range rows {
 		columns := []column{{timeWidth, "", study.Time(r.At)}}
 		for i := range p.Processes {
 			columns = append(columns, column{width: width, lead: signs[p.State(i, r.At)] + " "})
 		}
 		columns = append(columns, column{width: width})
+		if r.Decides {
+			r.Text += " [decides]"
+		}
 		if lane := r.Process; lane >= 0 {
 			columns[1+lane].text = r.Text
 		} else {
@@ -225,8 +240,8 @@ func lanes(w io.Writer, p study.Play, limit int, v view) {
 	}
 }
 
-// head names a process and what is wrong with its clock.
-func head(p study.Play, i int) string {
+// lane names a process and the error of its clock.
+func lane(p study.Play, i int) string {
 	name := p.Processes[i].Name
 	if p.Processes[i].Clock != "" {
 		name += ", clock " + p.Processes[i].Clock
@@ -235,11 +250,11 @@ func head(p study.Play, i int) string {
 }
 
 // events prints a play as a list.
-func events(w io.Writer, p study.Play, limit int, v view) {
+func events(w io.Writer, p study.Play, limit int, rows []study.Row) {
 	for i := range p.Processes {
-		row(w, column{limit, "", head(p, i)})
+		row(w, column{limit, "", lane(p, i)})
 	}
-	for _, r := range v.rows(p) {
+	for _, r := range rows {
 		who := "server"
 		if r.Process >= 0 {
 			who = signs[p.State(r.Process, r.At)] + " " + p.Processes[r.Process].Name

@@ -13,29 +13,44 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// hand does what a reader does: presses "next change", and moves the slider of another case.
+// hand acts as a reader: it opens every case in every generation, plays to the step that waits for a
+// guess, guesses, and follows the link to the step that decides. It notes what is wrong.
 const hand = `<script>
 {
-  const section = document.getElementById("two-force");
-  const shown = () => section.querySelector("output").textContent + " " +
-    section.querySelector("pre").textContent;
-  section.querySelectorAll("button")[1].click();
-  document.body.dataset.next = shown();
-  const other = document.getElementById("cut-off"), slider = other.querySelector("input");
-  other.querySelector(".wide").style.width = "300px"; // as on a telephone
-  slider.value = 1200000;
-  slider.dispatchEvent(new Event("input"));
-  document.body.dataset.moved = other.querySelector("output").textContent +
-    other.querySelector(".cursor").outerHTML;
-  document.body.dataset.names = [".names", ".wide"].map((name) =>
-    Math.round(other.querySelector(name).getBoundingClientRect().left));
-  section.querySelectorAll("button")[0].click();
+  const bad = [], $ = (id) => document.getElementById(id);
+  const all = JSON.parse($("data").textContent);
+  let cells = 0;
+  for (const c of all.cases) for (const p of c.Plays) {
+    const name = c.Name + "/" + p.g;
+    follow("#" + name);
+    cells++;
+    const shown = () => $("verdict").textContent;
+    if (p.s === "no") { if (!shown().includes(p.w)) bad.push(name + ": no reason"); continue; }
+    if (shown().includes(p.w) || $("verdict").querySelector("b").textContent === p.o) bad.push(name + ": the verdict is not hidden");
+    $("slider").value = $("slider").max;
+    $("slider").dispatchEvent(new Event("input"));
+    if (!$("next").disabled) bad.push(name + ": the steps do not wait for a guess");
+    if ($("steps").querySelector(".decides")) bad.push(name + ": the deciding step is not hidden");
+    document.querySelector("#verdict [data-guess]").click();
+    if (!shown().includes(p.w) || !shown().includes(p.o) || !shown().includes(p.c)) bad.push(name + ": no verdict after the guess");
+    follow($("verdict").querySelector("a").getAttribute("href"));
+    if (!$("step").textContent.includes(p.w)) bad.push(name + ": no reason at the deciding step: " + $("step").textContent);
+    $("slider").value = $("slider").max;
+    $("slider").dispatchEvent(new Event("input"));
+    if (!$("next").disabled || !$("drawing").querySelector("svg")) bad.push(name + ": the slider does not reach the end");
+    if (document.documentElement.scrollWidth > innerWidth) bad.push(name + ": wider than the screen");
+  }
+  document.body.dataset.cells = cells;
+  document.body.dataset.bad = bad.join("; ");
+  location.hash = "two-force/1.8/23";
+  dispatchEvent(new HashChangeEvent("hashchange"));
 }
 </script>`
 
-// It tries to break the page in a real browser: its script runs, and shows the two documents at an
-// instant between two takeovers, in every generation; the buttons and the slider lead to others.
-func TestPage_InABrowser_ShowsTheDocumentsOfAnInstant(t *testing.T) {
+// It tries to break the page in a real browser, at the width of a telephone and of a desk: every
+// case plays, hides its verdict until the reader guesses, and shows the line that decides at its
+// step; a link opens a step, and an odd link opens the page.
+func TestPage_InABrowser_Plays(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left out by -short: starts a browser")
 	}
@@ -47,50 +62,34 @@ func TestPage_InABrowser_ShowsTheDocumentsOfAnInstant(t *testing.T) {
 		}
 	}
 	if browser == "" {
-		t.Skip("no browser is here: looked for chromium, chromium-browser and google-chrome")
+		t.Skip("there is no browser: chromium, chromium-browser and google-chrome are missing")
 	}
 	text := assert.Value(os.ReadFile(filepath.Join(root, "docs", "study.html")))(t)
 	page := filepath.Join(t.TempDir(), "study.html")
-	assert.Must(t,
-		os.WriteFile(page, []byte(strings.Replace(string(text), "</body>", hand+"</body>", 1)), 0o600))
+	assert.Must(t, os.WriteFile(page,
+		[]byte(strings.Replace(string(text), "</body>", hand+"</body>", 1)), 0o600))
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	open := func(fragment string) string {
+	for size, fragment := range map[string]string{"500,900": "%", "1280,900": "no-case/9.9/x"} {
 		dom, err := exec.CommandContext(ctx, browser, "--headless", "--no-sandbox",
 			"--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-			"--disable-component-update", "--disable-sync", "--user-data-dir="+t.TempDir(), "--dump-dom",
-			"file://"+page+"#"+fragment).Output()
+			"--disable-component-update", "--disable-sync", "--user-data-dir="+t.TempDir(),
+			"--window-size="+size, "--dump-dom", "file://"+page+"#"+fragment).Output()
 		if err != nil {
 			t.Fatalf("%s: %v", browser, err)
 		}
-		return string(dom)
-	}
-	if dom := open("%"); !strings.Contains(dom, `data-moved="12:20:00`) {
-		t.Error("an address with an odd fragment ends the script")
-	}
-	dom := open("two-force@12:18:31")
-	section := regexp.MustCompile(`(?s)<section id="two-force".*?</section>`).FindString(dom)
-	documents := regexp.MustCompile(`(?s)<pre[^>]*>(.*?)</pre>`).FindAllStringSubmatch(section, -1)
-	if len(documents) != 12 || !strings.Contains(section, `aria-valuetext="12:18:31"`) {
-		t.Fatalf("%d documents:\n%.2000s", len(documents), section)
-	}
-	left := regexp.MustCompile(`data-names="(-?\d+),(-?\d+)"`).FindStringSubmatch(dom)
-	if len(left) != 3 || left[1] != left[2] {
-		t.Errorf("the names scroll away with the drawing: %q", left)
-	}
-	for _, want := range []string{`data-next="12:18:33 `,
-		`data-moved="12:20:00&lt;path class=&quot;cursor&quot;`} {
-		if !strings.Contains(dom, want) {
-			t.Errorf("no %s", want)
+		for _, want := range []string{`data-cells="140"`, `data-bad=""`} {
+			if !strings.Contains(string(dom), want) {
+				t.Errorf("%s: no %s, but %s", size, want,
+					regexp.MustCompile(`data-(cells|bad)="[^"]{0,900}`).FindAllString(string(dom), -1))
+			}
 		}
-	}
-	// At that instant 1.6 has given A's lock to B and then to C, 1.8 to B, 2.0 to 3.2 still watch, and
-	// in ours B has it.
-	for i, holder := range []string{"process: c:", "process: b:", "process: a:", "process: a:",
-		"process: a:", "process: b:"} {
-		if lock, ping := documents[2*i][1], documents[2*i+1][1]; !strings.Contains(lock, holder) ||
-			!strings.Contains(ping, "_id: "+strings.TrimPrefix(holder, "process: ")) {
-			t.Errorf("%d: %s\n%s", i, lock, ping)
+		step := regexp.MustCompile(`(?s)<div id="step".*?</div>`).FindString(string(dom))
+		for _, want := range []string{"12:18:32", "{_id: balancer} set {state: 0}",
+			"r1.8.5 client/distlock.cpp:235"} {
+			if !strings.Contains(step, want) {
+				t.Errorf("%s: the step of the link has no %q: %s", size, want, step)
+			}
 		}
 	}
 }

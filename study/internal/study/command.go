@@ -47,21 +47,16 @@ type command struct {
 	struck  string // what went wrong with it
 	changed bool   // it has changed a document
 	source  string // the line of the source that sends it; empty in ours
-	message *Message
-	server  int // of three mirrored ones; 0 is the first
 }
 
 // A stop is something that happens to one command: the nth of its kind that a process sends.
 type stop struct {
 	p    *process
 	kind Kind
-	nth  int // 0: the first one from at on
-	at   time.Duration
+	nth  int
 	what accident
 	d    time.Duration
 	used bool
-
-	server int
 }
 
 // An accident is what may happen to a command.
@@ -72,13 +67,12 @@ const (
 	replyLost                      // it is carried out, the reply never comes
 	late                           // told at once that there is no reply; it is carried out d later
 	delayed                        // it is under way for d
-	throws                         // the client library throws an exception that nobody catches
 	pauseAfter                     // the process stands still for d when it was carried out
 )
 
 var accidentNames = map[accident]string{
 	refused: "refused", replyLost: "reply lost", late: "carried out late", delayed: "slow",
-	throws: "exception", pauseAfter: "then it stands still",
+	pauseAfter: "then it freezes",
 }
 
 // send sends a command and waits for its answer. The goroutine of a process that dies meanwhile
@@ -129,7 +123,13 @@ func (c *command) finish(err error) {
 
 // reply answers a command when its process runs.
 func (c *command) reply(err error) {
+	frozen := c.p.Frozen()
 	c.p.WhenRunning(func() {
+		if frozen && !c.p.Buried() && c.limit > 0 && c.p.w.Now()-c.sent >= c.limit && !c.replied {
+			if c.p.w.raced = true; c.p.w.limit { // the timer fired, and the answer is dropped
+				err = errLimit
+			}
+		}
 		if !c.replied {
 			c.p.w.record.exchange(c, err)
 			c.finish(err)
@@ -145,11 +145,7 @@ func (c *command) leave() {
 		c.finish(errUnreachable)
 		return
 	}
-	c.message = &Message{Process: p.Index, Server: c.server, Kind: string(c.kind), Sent: c.sent}
-	w.record.messages = append(w.record.messages, c.message)
-	if c.server == 0 {
-		p.counts[c.kind]++
-	}
+	p.counts[c.kind]++
 	s := w.stopOf(c)
 	if s != nil {
 		c.struck = accidentNames[s.what]
@@ -162,9 +158,6 @@ func (c *command) leave() {
 		w.After(2*w.way, func() { c.reply(errUnreachable) })
 		return
 	case s == nil:
-	case s.what == throws:
-		w.After(2*w.way, func() { c.reply(errThread) })
-		return
 	case s.what == replyLost:
 		lost = true
 	case s.what == late:
@@ -194,12 +187,10 @@ func (c *command) arrive(lost bool, then func()) {
 	if c.p.Buried() {
 		return
 	}
-	c.message.Arrived = w.Now()
 	err := c.apply()
 	if err == nil && c.kind.writes() {
 		c.changed = w.record.changes(c.p, c.source)
 	}
-	c.message.changed = c.changed || c.server > 0
 	if c.changed && c.kind == Release {
 		c.p.writes++
 	}
@@ -218,8 +209,7 @@ func (c *command) arrive(lost bool, then func()) {
 // stopOf returns what happens to a command, nil if nothing does.
 func (w *world) stopOf(c *command) *stop {
 	for _, s := range w.stops {
-		if s.p == c.p && s.kind == c.kind && s.server == c.server && !s.used && w.Now() >= s.at &&
-			(s.nth == 0 || s.nth == c.p.counts[c.kind]) {
+		if s.p == c.p && s.kind == c.kind && !s.used && s.nth == c.p.counts[c.kind] {
 			s.used = true
 			return s
 		}

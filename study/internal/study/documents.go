@@ -128,6 +128,13 @@ func says(d bson.D) string {
 	return "{" + strings.Join(parts, ", ") + "}"
 }
 
+// A line is a step of an old generation: the process that makes it, and the line of the server's
+// source that it follows.
+type line struct {
+	*process
+	source string
+}
+
 // find returns the documents that match.
 func (p line) find(kind Kind, collection string, match bson.D) (found []document, err error) {
 	err = p.send(p.source, kind, "find "+collection, func() string { return says(match) },
@@ -164,9 +171,6 @@ func first(found []document, err error) (document, error) {
 // the document when there is none.
 func (p line) update(kind Kind, collection string, match, set bson.D, upsert bool) (n int,
 	err error) {
-	if collection == locks && len(p.w.copies) > 0 {
-		return p.everywhere(kind, match, set)
-	}
 	err = p.send(p.source, kind, "update "+collection, func() string {
 		return says(match) + " set " + says(set)
 	}, func() error {
@@ -198,9 +202,6 @@ func (p line) insert(kind Kind, collection string, d document) error {
 				return errDuplicate
 			}
 			p.w.put(collection, d)
-			for i := range p.w.copies {
-				p.w.copies[i] = d
-			}
 			return nil
 		}, nil)
 }

@@ -2,7 +2,6 @@ package study
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -37,7 +36,7 @@ func (g *gen18) at(r185, r165 int) line {
 	if r165 > 0 && !g.release.since(1, 7, 6) {
 		return line{g.p, file16 + strconv.Itoa(r165)}
 	}
-	return line{g.p, file18 + strconv.Itoa(r185)}
+	return line{g.p, fileOf["1.8"] + ":" + strconv.Itoa(r185)}
 }
 
 // start begins the thread of the pings, and nobody waits for its first ping (:149-156, H12).
@@ -49,10 +48,7 @@ func (g *gen18) start() bool {
 // pings is _distLockPingThread, :62-128.
 func (g *gen18) pings() {
 	for {
-		if err := g.ping(); errors.Is(err, errThread) {
-			g.p.w.record.mark(g.p, "trouble", "its ping thread ends")
-			return // :137: logged, and never started again, since the address is known (:152, H16)
-		}
+		_ = g.ping()
 		g.p.sleep(ping18) // also after an error
 	}
 }
@@ -101,9 +97,6 @@ func (g *gen18) tryLock(name string) (tenure, error) {
 		{Key: "why", Value: "work"}, {Key: "ts", Value: ts},
 	}
 	n, err := g.at(263, 165).update(Grab, locks, match, set, false)
-	if errors.Is(err, errNotSame) {
-		return g.tournament(name, ts, set)
-	}
 	if err == nil {
 		_, err = g.at(266, 168).reread(name) // before it looks at n
 	}
@@ -149,8 +142,6 @@ func (g *gen18) force(d document) error {
 	_, err = g.at(235, 148).update(Take, locks, byID(d.text("_id")), free, false)
 	return err
 }
-
-func (g *gen18) close() {} // the thread ends with the process (:68), and its ping is left behind
 
 // held18 is a lock that was got. The object remembers nothing of it (:312, H23).
 type held18 struct {

@@ -21,7 +21,7 @@ import (
 type gen20 struct {
 	p       *process
 	release release
-	id      string // with the port
+	id      string // with the port; rand() is never seeded in mongos, so the last part is a constant
 	pings   bool   // the thread runs
 	// of the pinger, :67: it guards pings and queue, also while servers are asked (G2-7)
 	mutex chan struct{}
@@ -50,7 +50,7 @@ const (
 
 func newGen20(p *process, r release) manager {
 	return &gen20{p: p, release: r, seen: map[string]seen20{}, mutex: make(chan struct{}, 1),
-		id: fmt.Sprintf("%s:27017:%d:%d", p.host, p.now().Add(-p.w.Now()).Unix(), 424238335+p.Index)}
+		id: fmt.Sprintf("%s:%d:%d:1804289383", p.host, p.port, p.now().Add(-p.w.Now()).Unix())}
 }
 
 // timeout is the takeover time, an argument of the constructor, and skew what goes by it
@@ -61,9 +61,9 @@ func (g *gen20) skew() time.Duration    { return g.timeout() / 30 }
 // at is a step, by its line in r2.0.9 and in r2.6.12; by that alone where r2.0.9 has none (0).
 func (g *gen20) at(r209, r2612 int) line {
 	if r209 == 0 || g.release.since(2, 5, 0) {
-		return line{g.p, file26 + strconv.Itoa(r2612)}
+		return line{g.p, fileOf["2.6"] + ":" + strconv.Itoa(r2612)}
 	}
-	return line{g.p, file20 + strconv.Itoa(r209)}
+	return line{g.p, fileOf["2.0"] + ":" + strconv.Itoa(r209)}
 }
 
 // start begins the pings, as the first lock_try does (:470-473).
@@ -72,7 +72,8 @@ func (g *gen20) start() bool {
 	return true
 }
 
-// alone waits for the mutex of the pinger (:149, :224, :252), and returns what gives it back.
+// alone waits for the mutex of the pinger (:149, :224, :252), and returns the function that gives it
+// back.
 func (g *gen20) alone() (done func()) {
 	select {
 	case g.mutex <- struct{}{}:
@@ -85,7 +86,7 @@ func (g *gen20) alone() (done func()) {
 // begin is got, :221-248: no pings, and so no lock, as long as the servers' clocks differ.
 func (g *gen20) begin() error {
 	if g.pings && g.p.pace == 0 {
-		return nil // :470: the lock object knows its ping thread; a command makes an object of its own
+		return nil // :470: the lock object knows its ping thread; a command makes a new object
 	}
 	defer g.alone()() // :224
 	if g.pings {
@@ -96,24 +97,7 @@ func (g *gen20) begin() error {
 	}
 	g.pings = true
 	g.p.Go(g.pingLoop)
-	if g.p.abroad {
-		g.p.Go(g.elsewhere)
-	}
 	return nil
-}
-
-// elsewhere is what the ping thread of another cluster does with the queue, which is that of the
-// process: it sends the release there, and drops it whatever has matched, :156-168 (G2-6).
-func (g *gen20) elsewhere() {
-	for g.p.sleep(g.skew() / 2); ; g.p.sleep(g.skew()) {
-		done := g.alone()
-		if len(g.queue) > 0 {
-			g.queue = nil
-			g.at(168, 211).note(forgets + " the release: the ping thread of another cluster has " +
-				"sent it there")
-		}
-		done()
-	}
 }
 
 // checkSkew compares the clocks of the config servers, in three rounds, :382-451, also where there
@@ -139,10 +123,7 @@ func (g *gen20) checkSkew(at line) error {
 // pingLoop is _distLockPingThread, :70-202.
 func (g *gen20) pingLoop() {
 	for {
-		if err := g.ping(); errors.Is(err, errThread) {
-			g.p.w.record.mark(g.p, "trouble", "its ping thread ends")
-			return // :212: known to the registry, so never started again (:231)
-		}
+		_ = g.ping()
 		g.p.sleep(g.skew())
 	}
 }
@@ -167,7 +148,7 @@ func (g *gen20) ping() error {
 	defer g.alone()()      // :149
 	for len(g.queue) > 0 { // :156: the late unlocks
 		if _, err := g.at(161, 204).update(Release, locks, bson.D{{Key: "ts", Value: g.queue[0]}}, free,
-			false); err != nil && !errors.Is(err, errNotSame) { // :170
+			false); err != nil { // :170
 			return err
 		}
 		g.queue = g.queue[1:]
@@ -222,10 +203,7 @@ func (g *gen20) tryLock(name string, seen map[string]seen20) (tenure, error) {
 	case d.value("ts") != nil: // :689
 		match = append(match, bson.E{Key: "ts", Value: d.id("ts")})
 	}
-	if _, some := seen[name]; some && d == nil {
-		g.at(696, 842).note(forgets + " what another thread has watched")
-	}
-	delete(seen, name)
+	delete(seen, name) // :696
 	ts := g.p.w.objectID(g.p)
 	set := bson.D{ // :701
 		{Key: "state", Value: prepared}, {Key: "who", Value: g.id + ":conn1:719885386"},
@@ -233,11 +211,7 @@ func (g *gen20) tryLock(name string, seen map[string]seen20) (tenure, error) {
 		{Key: "why", Value: "work"}, {Key: "ts", Value: ts},
 	}
 	n, err := g.at(717, 868).update(Grab, locks, match, set, false)
-	if errors.Is(err, errNotSame) {
-		if n, err = 1, g.tournament(name, ts); err != nil {
-			return nil, err
-		}
-	} else if err == nil {
+	if err == nil {
 		_, err = g.at(722, 873).reread(name)
 	}
 	if err != nil {
@@ -297,9 +271,6 @@ func (g *gen20) force(d document, seen map[string]seen20) error {
 	}
 	n, err := g.at(607, 750).update(Take, locks, bson.D{{Key: "_id", Value: name},
 		{Key: "state", Value: d.state()}, {Key: "ts", Value: now.ts}}, free, false)
-	if errors.Is(err, errNotSame) {
-		return nil // :622: one document that was forced is enough
-	}
 	if err != nil {
 		return err // :629, 13660
 	}
@@ -322,8 +293,6 @@ func (g *gen20) remoteTime(server int, skew time.Duration) (time.Time, error) {
 	return at.Add(-delay / 2), err
 }
 
-func (g *gen20) close() {} // the thread ends with the process (:81), and its ping is left behind
-
 // held20 is a lock that was got.
 type held20 struct {
 	bare
@@ -337,7 +306,10 @@ func (h *held20) check() error {
 	if !h.g.release.since(2, 4, 2) {
 		return nil
 	}
-	at := h.g.at(0, 533)
+	at := h.g.at(0, 548)
+	if !h.g.release.since(2, 5, 0) {
+		at.source = "r2.4.14 src/mongo/client/distlock.cpp:530"
+	}
 	d, err := at.findOne(locks, h.name)
 	if err != nil {
 		return err
@@ -360,7 +332,7 @@ func (h *held20) release() error {
 		var n int
 		n, err = h.g.at(914, 1089).update(Release, locks,
 			bson.D{{Key: "_id", Value: h.name}, {Key: "ts", Value: h.got.id("ts")}}, free, false)
-		if err == nil && n > 0 || errors.Is(err, errNotSame) { // :933: "messily"
+		if err == nil && n > 0 {
 			return nil
 		}
 		if try > 0 && errors.Is(err, errUnreachable) && !h.g.release.since(2, 6, 0) &&

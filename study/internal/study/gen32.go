@@ -13,14 +13,15 @@ import (
 // gen32 is the lock of 3.2 to 6.0 on config servers that are a replica set (2015-2022), one per
 // process. Lines such as :230 are those of r3.2.22
 // src/mongo/s/catalog/replset/replset_dist_lock_manager.cpp, those with "catalog" of
-// dist_lock_catalog_impl.cpp beside it. Where the releases differ it is 3.2, unless the role of the
-// process says otherwise: config servers as in 3.4, shards as in 5.0.
+// dist_lock_catalog_impl.cpp in the same folder. The releases differ where the code asks for one:
+// r3.4.18 src/mongo/s/catalog/replset_dist_lock_manager.cpp has a session per call, which overtakes
+// itself (:377), and releases by name too (:338); 5.0 is file50.
 type gen32 struct {
-	p      *process
-	id     string
-	queue  []bson.ObjectID
-	seen   map[string]seen32
-	closed bool
+	p       *process
+	release release
+	id      string
+	queue   []bson.ObjectID
+	seen    map[string]seen32
 }
 
 // seen32 is what a contender remembers of a lock that was held, :213-219.
@@ -43,34 +44,37 @@ const (
 
 // newGen32 makes its process id as r3.2.22 src/mongo/s/catalog/forwarding_catalog_manager.cpp:72;
 // config servers have one in common since r3.4.18 src/mongo/s/sharding_initialization.cpp:148.
-func newGen32(p *process, _ release) manager {
+func newGen32(p *process, r release) manager {
 	p.limit = limit32
-	g := &gen32{p: p, seen: map[string]seen32{},
-		id: fmt.Sprintf("%s:27017:%d:-%d", p.host, p.now().Add(-p.w.Now()).Unix(), 1957747793+p.Index)}
-	switch p.role {
-	case configServer:
+	g := &gen32{p: p, release: r, seen: map[string]seen32{}, id: fmt.Sprintf("%s:%d:%d:-%d", p.host,
+		p.port, p.now().Add(-p.w.Now()).Unix(), 1957747793+p.Index)}
+	switch {
+	case p.role == configServer && r.since(5, 0, 0):
+		g.id = "config"
+	case p.role == configServer && r.since(3, 4, 0):
 		g.id = "ConfigServer"
-	case shard:
+	case p.role == shard && r.since(5, 0, 0):
 		g.id = "shard-" + p.host
 	}
 	return g
 }
 
 // at is a step, by its line; in "catalog" of dist_lock_catalog_impl.cpp.
-func (g *gen32) at(n int) line { return line{g.p, fmt.Sprintf("r3.2.22 %s:%d", manager32, n)} }
+func (g *gen32) at(n int) line { return line{g.p, fileOf["3.2"] + ":" + strconv.Itoa(n)} }
 
 func (g *gen32) catalog(n int) line { return line{g.p, catalog32 + strconv.Itoa(n)} }
 
-const manager32 = "src/mongo/s/catalog/replset/replset_dist_lock_manager.cpp"
-
-// start is startUp, :83. A config server of 3.4 that becomes primary frees all locks of config
-// servers (G3-7), a shard of 5.0 all of its shard (G3-9), by unlockAll, catalog:309.
+// start is startUp, :83. A config server of 3.4 to 4.4 that becomes primary frees all locks of
+// config servers (G3-7), a shard of 5.0 all of its shard (G3-9), by unlockAll, catalog:309.
 func (g *gen32) start() bool {
-	if g.p.role == configServer || g.p.role == shard {
-		source := "r3.4.18 src/mongo/db/repl/replication_coordinator_external_state_impl.cpp:839"
-		if g.p.role == shard {
-			source = file50 + "220"
-		}
+	source := ""
+	switch {
+	case g.p.role == configServer && g.release.since(3, 4, 0) && !g.release.since(5, 0, 0):
+		source = "r4.0.18 src/mongo/db/repl/replication_coordinator_external_state_impl.cpp:830"
+	case g.p.role == shard && g.release.since(5, 0, 0):
+		source = file50 + "220"
+	}
+	if source != "" {
 		at := line{g.p, source}
 		for g.tries(func() error {
 			_, err := at.update(Release, locks, bson.D{{Key: "process", Value: g.id}}, free, false)
@@ -85,15 +89,12 @@ func (g *gen32) start() bool {
 
 // task is doTask, :120-170: a ping by its own clock, then the queue of unlocks.
 func (g *gen32) task() {
-	for !g.closed {
+	for {
 		_, _ = g.at(130).findAndModify(Ping, pings, []bson.D{byID(g.id)},
 			bson.D{{Key: "ping", Value: date(g.p.now())}}, true) // a failure is logged
 		queue := g.queue
 		g.queue = nil
 		for _, ts := range queue {
-			if g.closed {
-				return // :161: the rest is forgotten (G3-10)
-			}
 			if g.unlock(g.at(150), ts) != nil {
 				g.later(g.at(155), ts)
 			}
@@ -111,7 +112,11 @@ func (g *gen32) later(at line, ts bson.ObjectID) {
 // unlock is the command of catalog:281-307, at a step. One that matches nothing is as good.
 func (g *gen32) unlock(at line, ts bson.ObjectID) error {
 	return g.tries(func() error {
-		_, err := at.findAndModify(Release, locks, []bson.D{{{Key: "ts", Value: ts}}}, free, false)
+		match := bson.D{{Key: "ts", Value: ts}}
+		if g.release.since(3, 4, 0) {
+			match = append(match, bson.E{Key: "_id", Value: g.p.w.lock})
+		}
+		_, err := at.findAndModify(Release, locks, []bson.D{match}, free, false)
 		return err
 	})
 }
@@ -150,9 +155,11 @@ func (g *gen32) lock(name string, patience time.Duration) (tenure, error) {
 
 // lockOnce is lock, :265-414.
 func (g *gen32) lockOnce(name string, wait time.Duration) (tenure, error) {
-	end, retries := g.p.w.Now()+wait, 0
+	end, retries, ts := g.p.w.Now()+wait, 0, g.session()
 	for {
-		ts := g.session() // :284
+		if !g.release.since(3, 4, 0) {
+			ts = g.session() // :284: per attempt
+		}
 		err := g.grab(name, ts)
 		if err == nil { // :304
 			return &held32{bare{g.id, ts}, g}, nil
@@ -175,9 +182,9 @@ func (g *gen32) lockOnce(name string, wait time.Duration) (tenure, error) {
 			if err != nil {
 				return nil, err
 			}
-			own := g.p.role == shard && found.id("ts") == ts
-			if own {
-				line{g.p, file50 + "98"}.note("its session is that of all shards, the holder's too: overtakes")
+			own := g.release.since(3, 4, 0) && found.id("ts") == ts
+			if own && g.release.since(5, 0, 0) {
+				line{g.p, file50 + "98"}.note("its session is that of all shards: overtakes")
 			}
 			if expired || own {
 				d, err := g.overtake(name, ts, found.id("ts"))
@@ -202,12 +209,16 @@ func (g *gen32) lockOnce(name string, wait time.Duration) (tenure, error) {
 // file50 is a commit of mongodb/mongo before 5.0.
 const file50 = "14e04b0a src/mongo/db/s/dist_lock_manager_replset.cpp:"
 
-// session is new for each attempt (:284); in 5.0 there is one for all shards (G3-11), file50:98.
+// session is new for each attempt (:284) or call; in 5.0 config servers have one and shards
+// another one (G3-11), file50:98.
 func (g *gen32) session() bson.ObjectID {
-	if g.p.role == shard {
-		return bson.ObjectID{2}
+	switch {
+	case !g.release.since(5, 0, 0):
+		return g.p.w.objectID(g.p)
+	case g.p.role == configServer:
+		return bson.ObjectID{1}
 	}
-	return g.p.w.objectID(g.p)
+	return bson.ObjectID{2}
 }
 
 func (g *gen32) fields(ts bson.ObjectID) bson.D {
@@ -259,20 +270,22 @@ func (g *gen32) expired(d document) (bool, error) {
 	// :209, :230-243
 	if !some || was.ping != now.ping || was.ts != now.ts || was.election != now.election {
 		g.seen[name] = now
-		g.at(238).note(watches+"%s, at %s by the primary", value(now.ping), now.at.UTC().Format(hours))
+		at := 213
+		switch {
+		case some && was.election != now.election:
+			at = 238
+		case some && was.ts != now.ts:
+			at = 234
+		case some:
+			at = 230
+		}
+		g.at(at).note(watches+"%s, at %s by the primary", value(now.ping), now.at.UTC().Format(hours))
 		return false, nil
 	}
 	elapsed := now.at.Sub(was.at)
 	limit := cmp.Or(g.p.w.takeover, expiration32)
 	g.at(253).decides(now.at, was.at, limit, elapsed >= limit)
 	return elapsed >= limit, nil
-}
-
-// close is shutDown, :89-109: the ping is removed, the queue is forgotten.
-func (g *gen32) close() {
-	g.closed = true
-	_ = g.at(104).remove(Clean, pings, "{_id: "+g.id+"}",
-		func(d document) bool { return d.text("_id") == g.id })
 }
 
 // held32 is a lock that was got.
@@ -283,6 +296,9 @@ type held32 struct {
 
 // check is checkStatus, :434: whether a document with its ts is there, held or not (G3-3).
 func (h *held32) check() error {
+	if h.g.release.since(5, 0, 0) {
+		return nil // it was removed
+	}
 	found, err := h.g.at(436).find(Read, locks, bson.D{{Key: "ts", Value: h.ts}})
 	switch {
 	case err != nil:

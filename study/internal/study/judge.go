@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"mongodlm/distlock"
@@ -30,14 +31,17 @@ type tenureRecord struct {
 	h    tenure
 	n    int // its place in the order in which the document named the holders: the larger, the newer
 	From time.Duration
-	// Until is when the holder stopped to take itself for one; the end of the play if it never did.
-	Until time.Duration
+	// Until is when the guard ended, by the clock of its holder or by its release; the end of the play
+	// if it never did. A frozen holder learns of that when it runs again.
+	Until  time.Duration
+	Learnt time.Duration
+	lapsed bool
 	// Works is until when it worked: it may hang before it stops to take itself for the holder.
 	Works time.Duration
 	// Gone is when the lock document ceased to name it while it took itself for the holder; 0: never.
 	Gone time.Duration
-	// Told says how it learnt of that, or that it cannot trust its lock; empty if it did not.
-	Told  string
+	// Cause is how it learnt of that, or that it cannot trust its lock; empty if it did not.
+	Cause string
 	Fence int64
 	open  bool
 }
@@ -85,9 +89,9 @@ func (t *tenureRecord) fenced() string {
 
 // learnt notes that a holder learnt that it must not trust its lock.
 func (j *judge) learnt(t *tenureRecord, err error) {
-	if t.Told == "" {
-		t.Told = brief(err)
-		j.w.record.mark(t.p, "learns", "learns that it may not trust its lock: "+t.Told)
+	if t.Cause == "" {
+		t.Cause, t.Learnt = brief(err), j.w.Now()
+		j.w.record.mark(t.p, "learns", "learns that it may not trust its lock: "+t.Cause)
 	}
 	j.shut(t)
 }
@@ -156,19 +160,18 @@ func (j *judge) wrote(t *tenureRecord) bool {
 // look is asked before every event: who has learnt by its own clock, and whom the document ceased
 // to name.
 func (j *judge) look() {
-	if of := j.w.holder; of != nil && of() != j.holder {
-		j.names(of())
-		j.w.record.names(j.holder)
-	}
 	for _, t := range j.tenures {
-		if !t.open {
+		if !t.open && !t.lapsed {
 			continue
 		}
 		if t.Gone == 0 && !j.w.names(t.h.session()) {
 			t.Gone = j.w.Now()
 		}
 		if err := t.h.trusted(); err != nil {
-			j.learnt(t, err)
+			j.shut(t)
+			if t.lapsed = t.p.Frozen() && !t.p.Dead; !t.lapsed {
+				j.learnt(t, err)
+			}
 		}
 	}
 }
@@ -213,19 +216,21 @@ func (j *judge) end() {
 
 // An Outcome is what came of a play, computed from who was told what at which instant.
 type Outcome struct {
-	// Not says why a generation cannot play the case; nothing else is known then.
+	// Not is why a generation cannot play the case; all other fields are zero then.
 	Not string
-	// None says that nobody was ever told that it has the lock.
+	// Other is the outcome where the time limit of a command is before the reply that it races.
+	Other *Outcome
+	// None is true if no process ever acquired the lock.
 	None bool
 	// Two is for how long two processes ran at a time that both took themselves for the holder.
 	Two time.Duration
-	// TwoTrusted is the same, and those count too that stood still.
+	// TwoTrusted is the same, and frozen processes count too.
 	TwoTrusted time.Duration
 	// TwoFrom is when that was so first.
 	TwoFrom time.Duration
 	// Idle is the longest time for which a living process wanted the lock and none worked under it.
 	Idle time.Duration
-	// GaveUp says that whoever wanted it did not get it in that time.
+	// GaveUp is true if the waiters did not get it in that time.
 	GaveUp bool
 	// Stale counts the writes of an older holder that went in after one of a newer holder.
 	Stale int
@@ -237,11 +242,11 @@ type Outcome struct {
 	Losses []Loss
 }
 
-// worthTelling is how long nobody must have worked: takeovers and polls take a while.
+// worthTelling is the least idle time that is printed: takeovers and polls take a while.
 const worthTelling = time.Minute
 
-// Parts says in a few words each what came of a play: how many held the lock, for how long nobody
-// did although it was wanted, what became of writes that came too late, and how often a waiter was
+// Parts describes the outcome of a play in a few words each: the holders, how long the lock was idle
+// although it was wanted, what became of writes that came too late, and how often a waiter was
 // passed over.
 func (o Outcome) Parts() []string {
 	if o.Not != "" {
@@ -258,7 +263,7 @@ func (o Outcome) Parts() []string {
 	case o.GaveUp:
 		parts = append(parts, "stuck for "+Span(o.Idle)+", given up")
 	case o.Idle >= worthTelling:
-		parts = append(parts, "nobody for "+Span(o.Idle))
+		parts = append(parts, "idle for "+Span(o.Idle))
 	}
 	if o.Stale > 0 {
 		parts = append(parts, fmt.Sprintf("%d stale written", o.Stale))
@@ -269,26 +274,53 @@ func (o Outcome) Parts() []string {
 	if o.Overtaken > 1 {
 		parts = append(parts, fmt.Sprintf("overtaken %d times", o.Overtaken))
 	}
+	if o.Other != nil {
+		parts = append(parts, "or, if the limit is first: "+strings.Join(o.Other.Parts(), ", "))
+	}
 	return parts
 }
 
-// Bad reports whether two held the lock, a write came too late and was not refused, or nobody ever
-// got it. Who wakes, and asks before it writes, is a holder for the time of a question, which alone
-// does no harm.
-func (o Outcome) Bad() bool {
-	const question = time.Second
-	return o.Two > question || o.Stale > 0 || o.GaveUp
+// String is Parts in one line.
+func (o Outcome) String() string { return strings.Join(o.Parts(), ", ") }
+
+// Shape is how a generation fails: two holders, stuck, a stale write, starved, or late, which is
+// longer than a takeover; "-" is none of these, and "no" is a case that cannot be played. A process
+// that wakes, and asks before it writes, is a holder for the time of a question, which is harmless.
+func (o Outcome) Shape() string {
+	const question, takeover, often = time.Second, 17 * time.Minute, 5
+	shape := "-"
+	switch {
+	case o.Not != "":
+		shape = "no"
+	case o.Two > question:
+		shape = "two"
+	case o.GaveUp:
+		shape = "stuck"
+	case o.Stale > 0:
+		shape = "stale"
+	case o.Overtaken > often:
+		shape = "starved"
+	case o.Idle > takeover:
+		shape = "late"
+	}
+	if o.Other != nil {
+		shape += "/" + o.Other.Shape()
+	}
+	return shape
 }
 
-// Said says when the holder learnt of it.
-func (l Loss) Said() string {
+// String describes when the holder learnt of its loss.
+func (l Loss) String() string {
 	switch {
 	case l.Learnt == 0:
 		return l.Process + " never learns"
-	case l.At > 0 && l.Learnt > l.At:
+	case l.At > 0 && l.Stopped > l.At:
 		return fmt.Sprintf("%s learns %s later", l.Process, Span(l.Learnt-l.At))
+	case l.Next > 0 && l.Learnt > l.Stopped:
+		return fmt.Sprintf("%s's guard ends %s before, and it learns on waking", l.Process,
+			Span(l.Next-l.Stopped))
 	case l.Next > 0:
-		return fmt.Sprintf("%s stops %s before", l.Process, Span(l.Next-l.Learnt))
+		return fmt.Sprintf("%s stops %s before", l.Process, Span(l.Next-l.Stopped))
 	}
 	return l.Process + " stops by itself"
 }
@@ -298,8 +330,9 @@ type Loss struct {
 	Process string
 	// At is when the lock document ceased to name it, 0 if that never was before it learnt.
 	At time.Duration
-	// Learnt is when it knew that it must not trust its lock; 0: it never did.
-	Learnt time.Duration
+	// Stopped is when its guard ended by its own clock or release, and Learnt when it knew that it must
+	// not trust its lock; 0: it never did.
+	Stopped, Learnt time.Duration
 	// Next is when the next holder was told that it has the lock; 0: there was none.
 	Next time.Duration
 }
@@ -358,11 +391,8 @@ func (j *judge) outcome() Outcome {
 	}
 	o.Overtaken = j.overtaken()
 	for _, t := range j.tenures {
-		if t.Gone > 0 || t.Told != "" {
-			l := Loss{Process: t.p.name, At: t.Gone}
-			if t.Told != "" {
-				l.Learnt = t.Until
-			}
+		if t.Gone > 0 || t.Cause != "" {
+			l := Loss{Process: t.p.name, At: t.Gone, Learnt: t.Learnt, Stopped: t.Until}
 			for _, next := range j.tenures {
 				if next.n > t.n && (l.Next == 0 || next.From < l.Next) {
 					l.Next = next.From

@@ -2,6 +2,7 @@ package study
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -33,33 +34,38 @@ func (r release) since(major, minor, patch int) bool {
 type Generation struct {
 	Name   string // as on the command line and in tables
 	Title  string // the releases that it stands for
-	Source string // where to read on: the last of them, which is played
-	column string // its name in tables; differs from Name when another of its releases is played
+	column string // its name in tables; differs from Name where a release was asked for
 	held   int32  // the state of a held lock
 	// replicaSet says that its config servers are one, and not mirrored.
 	replicaSet bool
-	other      bool // it is none of mongos, and not ours
 	release    release
-	from       release // its first
 	make       func(*process, release) manager
+}
+
+// number reads a release such as 2.4.14; its third number may be missing.
+func number(text string) (r release) {
+	_, _ = fmt.Sscanf(text+".0", "%d.%d.%d", &r[0], &r[1], &r[2])
+	return r
+}
+
+// String writes a release without a third number that is 0.
+func (r release) String() string {
+	if r[2] == 0 {
+		return fmt.Sprintf("%d.%d", r[0], r[1])
+	}
+	return fmt.Sprintf("%d.%d.%d", r[0], r[1], r[2])
 }
 
 // Generations returns the lock managers in the order of their years; the last one is this module's.
 func Generations() []Generation {
 	all := []Generation{
-		{Name: "1.6", Title: "mongos 1.5.5 to 1.7.5", Source: "r1.6.5 client/distlock.cpp",
-			release: release{1, 6, 5}, from: release{1, 5, 5}, make: newGen18, held: 1},
-		{Name: "1.8", Title: "mongos 1.7.6 to 1.8", Source: "r1.8.5 client/distlock.cpp",
-			release: release{1, 8, 5}, from: release{1, 7, 6}, make: newGen18, held: 1},
-		{Name: "2.0", Title: "mongos 1.9 to 2.4", Source: "r2.0.9 client/distlock.cpp",
-			release: release{2, 0, 9}, from: release{1, 9, 0}, make: newGen20, held: held},
-		{Name: "2.6", Title: "mongos 2.6 and 3.0", Source: "r2.6.12 src/mongo/s/distlock.cpp",
-			release: release{2, 6, 12}, from: release{2, 5, 0}, make: newGen20, held: held},
-		{Name: "3.2", Title: "MongoDB 3.2 to 6.0", release: release{3, 2, 22}, from: release{3, 2, 0},
-			Source: "r3.2.22 src/mongo/s/catalog/replset/replset_dist_lock_manager.cpp",
-			make:   newGen32, held: held, replicaSet: true},
-		{Name: Ours, Title: "this module", Source: "package distlock", make: newOurs, held: 1,
-			replicaSet: true},
+		{Name: "1.8", Title: "mongos 1.7.6 to 1.8", release: release{1, 8, 5}, make: newGen18, held: 1},
+		{Name: "2.0", Title: "mongos 1.9 to 2.4", release: release{2, 0, 9}, make: newGen20, held: held},
+		{Name: "2.6", Title: "mongos 2.6 and 3.0", release: release{2, 6, 12}, make: newGen20,
+			held: held},
+		{Name: "3.2", Title: "MongoDB 3.2 to 6.0", release: release{3, 2, 22}, make: newGen32,
+			held: held, replicaSet: true},
+		{Name: Ours, Title: "this module", make: newOurs, held: 1, replicaSet: true},
 	}
 	for i := range all {
 		all[i].column = all[i].Name
@@ -92,8 +98,6 @@ type manager interface {
 	start() bool
 	// lock acquires a lock, as its users do that have so much patience; 0 is one try.
 	lock(name string, patience time.Duration) (tenure, error)
-	// close ends it in order.
-	close()
 }
 
 // A tenure is a lock that a manager said it has got.
@@ -149,12 +153,8 @@ type job struct {
 	times    int           // how often it does all this
 	hangs    time.Duration // after so much work it hangs for ever
 	asks     bool          // it asks the server before each write, and not only before the last one
-	twice    time.Duration // so long after its release it releases once more
 	lease    time.Duration // life of the lock, where a generation has such a thing
 }
-
-// lockName is the lock of all cases.
-const lockName = "balancer"
 
 // step is how often whoever holds the lock writes to what it protects.
 const step = time.Minute
@@ -164,7 +164,7 @@ func (j *job) run(p *process) {
 	p.sleep(j.at - p.w.Now())
 	for range max(j.times, 1) {
 		done := p.w.judge.wants(p)
-		h, err := p.locks.lock(lockName, j.patience)
+		h, err := p.locks.lock(p.w.lock, j.patience)
 		p.sleep(0) // ends here if the process has died
 		if done(); err != nil {
 			p.w.record.mark(p, "refused", "does not get the lock: "+brief(err))
@@ -202,15 +202,11 @@ func (j *job) hold(p *process, h tenure) {
 	before := p.writes
 	switch err := h.release(); {
 	case err != nil:
-		w.record.mark(p, "not released", "could not release: "+brief(err))
+		w.record.mark(p, "not released", "cannot release: "+brief(err))
 	case p.writes == before:
-		w.record.mark(p, "released", "takes it for released: nothing changed")
+		w.record.mark(p, "released", "counts it as released: no document changed")
 	default:
 		w.record.mark(p, "released", "has released")
-	}
-	if j.twice > 0 {
-		p.sleep(j.twice)
-		_ = h.release() // what it says is of no interest
 	}
 }
 
@@ -236,8 +232,8 @@ func brief(err error) string {
 	if lost := (*distlock.LostError)(nil); errors.As(err, &lost) && lost.Cause != nil {
 		text = lost.Cause.Error()
 	}
-	for _, known := range []error{errHeld, errLost, errNothing, errSkewed, errSlow, errNotSame,
-		errInterrupted, errUnreachable, errNoReply, distlock.ErrHeld, distlock.ErrOutcomeUnknown,
+	for _, known := range []error{errHeld, errLost, errNothing, errSkewed, errSlow, errUnreachable,
+		errNoReply, distlock.ErrHeld, distlock.ErrOutcomeUnknown,
 		distlock.ErrUnavailable} {
 		if errors.Is(err, known) {
 			return strings.TrimPrefix(known.Error(), "distlock: ")

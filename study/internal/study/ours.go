@@ -41,7 +41,7 @@ var kinds = map[fault.Op]Kind{
 // words are what the operations of ours are called where their names say little.
 var words = map[fault.Op]string{
 	fault.HeldOrFree: "ask for grants", fault.Witness: "leave a sight", fault.Evict: "take over",
-	fault.Enter: "stand in line",
+	fault.Enter: "queue",
 	fault.Held:  "list own locks", fault.GrantNext: "grant to the next", fault.Hello: "server's clock",
 }
 
@@ -68,8 +68,6 @@ func (o *ours) through(ctx context.Context, call fault.Call, apply func() error)
 		return fault.Lost(call.Op)
 	case errors.Is(err, errNoReply):
 		return fault.Refused(call.Op)
-	case errors.Is(err, errThread):
-		panic(errThread)
 	default:
 		return err
 	}
@@ -133,8 +131,6 @@ func (o *ours) guard(g *distlock.TryGuard, err error) (tenure, error) {
 	}
 	return &heldOurs{o, g, o.leased}, nil
 }
-
-func (o *ours) close() { _ = o.m.Close(o.p.ctx) } // what stays held is seen in the documents
 
 // heldOurs is a guard.
 type heldOurs struct {

@@ -3,132 +3,145 @@ package study
 import (
 	_ "embed"
 	"encoding/json"
-	"html"
-	"strconv"
+	"slices"
 	"strings"
-	"text/template"
 	"time"
 )
 
-//go:embed page.css
-var pageStyle string
-
-//go:embed page.js
-var pageScript string
-
-//go:embed page.tmpl
+//go:embed page.html
 var pageTemplate string
 
-// templates are those of page.tmpl. What comes from outside, and any text, goes through esc.
-var templates = template.Must(template.New("").Funcs(template.FuncMap{
-	"esc": html.EscapeString, "join": strings.Join,
-	"areas": func() [][2]string { return areas }, "glyphs": func() [][3]string { return glyphs },
-}).Parse(pageTemplate))
+// A pool gives each text a number, since most texts occur many times.
+type pool struct {
+	texts  []string
+	number map[string]int
+}
 
-// filled is a template with data.
-func filled(name string, data any) string {
-	var b strings.Builder
-	if err := templates.ExecuteTemplate(&b, name, data); err != nil {
-		panic("study: " + err.Error())
+func (p *pool) of(text string) int {
+	n, known := p.number[text]
+	if !known {
+		n = len(p.texts)
+		p.number[text] = n
+		p.texts = append(p.texts, text)
 	}
-	return b.String()
+	return n
 }
 
-// framed is a whole page that needs nothing beside it.
-func framed(title, style, script, body string) string {
-	return filled("frame", struct{ Title, Style, Script, Body string }{title, style,
-		strings.NewReplacer("WIDTH", strconv.Itoa(drawWidth-drawLeft-6), "LEFT",
-			strconv.Itoa(drawLeft), "ALL", strconv.Itoa(drawWidth)).Replace(script), body})
+// pageCase is a case in the data of the page.
+type pageCase struct {
+	Name, Title, Hole, Story string
+	Length                   int64
+	Plays                    []pagePlay
 }
 
-// Page writes all plays, and those of others if there are any, as one HTML page. Its links lead
-// from the folder docs of the sources.
-func Page(cases []Case, generations []Generation, plays, others []Play) string {
-	data := struct{ All, Others *board }{
-		All: boardOf("all", "All cases by generations", cases, generations, plays)}
-	if len(others) > 0 {
-		data.Others = boardOf("others", "Cases by the locks of others", OthersCases(), Others(), others)
-	}
-	return framed("How mongos' locks fail", pageStyle, pageScript, filled("study", data))
+// pagePlay is a play in the data of the page. Numbers of texts are those of the pool; times are
+// milliseconds.
+type pagePlay struct {
+	Generation string     `json:"g"`
+	Title      string     `json:"t"`
+	Outcome    string     `json:"o"`
+	Shape      string     `json:"s"`
+	Why        string     `json:"w"`
+	Source     string     `json:"c"`
+	Losses     []string   `json:"l,omitempty"`
+	Processes  []string   `json:"p,omitempty"`
+	Clocks     []string   `json:"k,omitempty"`
+	Bars       [][4]int64 `json:"b,omitempty"` // process, kind, from, until
+	Pings      [][]int64  `json:"i,omitempty"` // of each process: from, every, count, from, ...
+	// Steps are time, process, text, source, command, kind, and 1 for the one that decides.
+	Steps [][7]int64 `json:"r,omitempty"`
+	// Lock are the versions of the lock document: the time, then the numbers of its fields.
+	Lock [][]int64 `json:"d,omitempty"`
 }
 
-// A board is a table of cases by generations.
-type board struct {
-	ID, Label   string
-	Generations []Generation
-	Rows        []shown
-}
-
-func boardOf(id, label string, cases []Case, of []Generation, plays []Play) *board {
-	b := &board{ID: id, Label: label, Generations: of}
+// Page writes all plays as one HTML page, which plays them in the browser.
+func Page(cases []Case, generations []Generation, plays []Play) string {
+	texts := &pool{number: map[string]int{}}
+	var all []pageCase
 	for i, c := range cases {
-		b.Rows = append(b.Rows, shown{c, plays[i*len(of) : (i+1)*len(of)]})
+		one := pageCase{Name: c.Name, Title: c.Title, Hole: c.Hole, Story: c.Story,
+			Length: milliseconds(c.Length)}
+		for j, g := range generations {
+			one.Plays = append(one.Plays, plays[i*len(generations)+j].page(c, g, texts))
+		}
+		all = append(all, one)
 	}
-	return b
-}
-
-// shown is a case with its plays, as a page shows it.
-type shown struct {
-	Case
-	Plays []Play
-}
-
-// Verdict is the class of a play.
-func (p Play) Verdict() string {
-	switch o := p.Outcome; {
-	case o.Not != "":
-		return "none"
-	case o.Bad():
-		return "bad"
-	case o.Two > 0, o.Idle > 17*time.Minute, o.Overtaken > 1:
-		return "slow"
-	}
-	return "good"
-}
-
-// Came says in a few words what came of a play.
-func (p Play) Came() string { return strings.Join(p.Outcome.Parts(), ", ") }
-
-// Zoom is from when to when its decisive seconds are.
-func (p Play) Zoom() string {
-	from, until := p.zoomed()
-	return Time(from) + " to " + Time(until)
-}
-
-// Data is what the script of the page knows of the documents of each play.
-func (c shown) Data() string {
-	data := make([]documentData, len(c.Plays))
-	for i, p := range c.Plays {
-		data[i] = p.documentData()
-	}
-	text, err := json.Marshal(data) // escapes what could end the script
+	data, err := json.Marshal(map[string]any{"cases": all, "texts": texts.texts, "bars": barKinds})
 	if err != nil {
 		panic("study: " + err.Error())
 	}
-	return string(text)
+	return strings.Replace(pageTemplate, "DATA", string(data), 1) // Marshal escapes <, > and &
 }
 
-// Worth is the instant that is worth looking at first: when there were two holders, else the
-// middle.
-func (c shown) Worth() time.Duration {
-	for _, p := range c.Plays {
-		if p.Outcome.Two > 0 {
-			return (p.Outcome.TwoFrom + time.Minute).Round(time.Second)
+// barKinds are the kinds of bars in the order in which they are drawn.
+var barKinds = []string{"waits", "holds", "hangs", "paused", "cut", "two"}
+
+func (p Play) page(c Case, g Generation, texts *pool) pagePlay {
+	v, _ := c.Verdict(g)
+	one := pagePlay{Generation: g.Name, Title: p.Title, Outcome: p.Outcome.String(), Shape: v.Shape,
+		Why: v.Why, Source: v.Source}
+	if p.Outcome.Not != "" {
+		return one
+	}
+	for _, l := range p.Outcome.Losses {
+		one.Losses = append(one.Losses, l.String())
+	}
+	for _, q := range p.Processes {
+		one.Processes, one.Clocks = append(one.Processes, q.Name), append(one.Clocks, q.Clock)
+	}
+	for _, b := range p.Bars {
+		one.Bars = append(one.Bars, [4]int64{int64(b.Process), int64(slices.Index(barKinds, b.Kind)),
+			milliseconds(b.From), milliseconds(min(b.Until, p.Length))})
+	}
+	for _, r := range p.Rows(v) {
+		if r.Quiet {
+			continue
 		}
+		decides := int64(0)
+		if r.Decides {
+			decides = 1
+		}
+		one.Steps = append(one.Steps, [7]int64{milliseconds(r.At), int64(r.Process),
+			int64(texts.of(r.Text)), int64(texts.of(r.Source)), int64(texts.of(r.Sent)),
+			int64(texts.of(r.Kind)), decides})
 	}
-	return c.Length / 2
+	one.Lock, one.Pings = p.lockVersions(texts), p.pingRuns()
+	return one
 }
 
-// Anchor is the row of a hole in semantics.md, else its rules.
-func (c Case) Anchor() string {
-	if strings.ContainsAny(c.Hole[:1], "HG") {
-		return strings.ToLower(c.Hole)
+// lockVersions are the versions of the lock document.
+func (p Play) lockVersions(texts *pool) (all [][]int64) {
+	for v := range p.ofLock() {
+		version := []int64{milliseconds(v.At)}
+		for _, f := range v.Fields {
+			version = append(version, int64(texts.of(f.Name+": "+f.Value)))
+		}
+		all = append(all, version)
 	}
-	return "the-rules"
+	return all
 }
 
-// File and Function are where ours does what stops it.
-func (c Case) File() string { return strings.Fields(c.Where)[0] }
+// pingRuns are the times of the acknowledged pings of each process; those at even distances are one
+// run.
+func (p Play) pingRuns() [][]int64 {
+	runs := make([][]int64, len(p.Processes))
+	last := make([]int64, len(p.Processes))
+	for _, v := range p.Versions {
+		if v.Collection != pings || v.By < 0 || len(v.Fields) == 0 {
+			continue
+		}
+		run, at := runs[v.By], milliseconds(v.At)
+		n := len(run)
+		every := (at - last[v.By] + 50) / 100 * 100
+		switch {
+		case n > 0 && run[n-1] == 1, n > 0 && run[n-2] == every:
+			run[n-2], run[n-1] = every, run[n-1]+1
+		default:
+			run = append(run, at, 0, 1)
+		}
+		runs[v.By], last[v.By] = run, at
+	}
+	return runs
+}
 
-// Function is that in File.
-func (c Case) Function() string { return strings.Fields(c.Where)[1] }
+func milliseconds(d time.Duration) int64 { return d.Milliseconds() }

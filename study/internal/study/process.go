@@ -20,8 +20,6 @@ var (
 	errNoReply = errors.New("the reply never came")
 	// errLimit: nor can anybody when the time for an answer is over.
 	errLimit = fmt.Errorf("%w in time", errNoReply)
-	// errThread is an exception of no standard kind: it ends the thread.
-	errThread = errors.New("an exception that nobody catches")
 )
 
 // A process is one that takes part: a clock, a way to the server, and a lock manager of the
@@ -34,14 +32,14 @@ type process struct {
 	starts time.Duration
 	role   role
 	host   string
+	port   int
 	jobs   []*job
 	limit  time.Duration // for which it waits for an answer; 0: for ever, as before 3.2
 	beat   time.Duration // and for the answer to a ping, where that differs
 	pace   time.Duration // of its tries, where the lock itself has none; 0: as the balancer
-	abroad bool          // it locks in another cluster as well
 	locks  manager
 
-	stands bool // its wall clock stands still
+	stands bool // its wall clock is frozen
 	cut    int  // how many stretches are under way in which it is cut off
 	counts map[Kind]int
 	writes int // versions of lock documents that its releases have made
@@ -60,7 +58,6 @@ type role string
 const (
 	configServer role = "config-server" // a member of the config servers, of 3.4 and later
 	shard        role = "shard"         // a shard's primary, of 5.0 and later
-	old          role = "old"           // a process of release 1.8, whatever the others are
 )
 
 // now is the wall clock of the process.
@@ -102,7 +99,7 @@ func (p *process) pause(d time.Duration) {
 	if p.Dead {
 		return
 	}
-	p.w.record.mark(p, "stop", "stands still")
+	p.w.record.mark(p, "stop", "is frozen")
 	p.w.record.span(p, "paused", p.w.Now(), p.w.Now()+d)
 	p.w.judge.pauses(p, d)
 	p.Pause(d, false, func() {

@@ -20,10 +20,10 @@ import (
 type Play struct {
 	Case       string
 	Generation string
-	Title      string // of the generation
+	Title      string // of the generation, or of the release that is played in its place
 	Length     time.Duration
 	Outcome    Outcome
-	Missed     []string // the accidents of the case that never happened
+	Missed     []string // the accidents of the case that did not happen
 	Record
 }
 
@@ -34,13 +34,12 @@ type Record struct {
 	Marks     []Mark
 	Writes    []Written
 	Versions  []Version
-	Messages  []Message // of the decisive seconds
 }
 
 // A Process took part.
 type Process struct {
 	Name  string `json:"name"`
-	Clock string `json:"clock"` // what is wrong with its clock; empty when nothing is
+	Clock string `json:"clock"` // the error of its clock; empty without one
 }
 
 // A Bar is a stretch of time of a process.
@@ -57,7 +56,7 @@ type Mark struct {
 	Process int // -1: the server, or an operator
 	Kind    string
 	Text    string // of a command its name
-	Sent    string // of a command what was sent
+	Sent    string // of a command that writes documents: its match and its change
 	Answer  string
 	Changed bool   // it has changed a document
 	Struck  bool   // an accident of the case has struck it
@@ -89,8 +88,7 @@ type record struct {
 	w        *world
 	versions map[string][]byte
 	words    map[string]string // what stands for an ObjectID
-	messages []*Message
-	unseen   bool // only the outcome is wanted
+	unseen   bool              // only the outcome is wanted
 
 	mu   sync.Mutex // guards what follows
 	out  Record
@@ -148,13 +146,11 @@ func (r *record) write(t *tenureRecord, verdict string) {
 	r.again(t.p.name+text, Mark{At: r.w.Now(), Process: t.p.Index, Kind: kind, Text: text, Count: 1})
 }
 
-// The kinds of what is noted on the way to a decision.
+// The kinds of notes on the way to a decision.
 const (
-	decided   = "decides"
-	inquired  = "asks"
-	watched   = "watches" // nothing yet
-	forgets   = "forgets"
-	breaksOff = "breaks off"
+	decided  = "decides"
+	inquired = "asks"
+	watched  = "watches"
 )
 
 // watches begins what is noted with every ping that a contender sees.
@@ -177,15 +173,13 @@ func (p line) noted(format string, text func() string) {
 	if strings.HasPrefix(format, watches) {
 		m.Kind = watched
 	}
-	for _, kind := range []string{inquired, forgets, breaksOff} {
-		if strings.HasPrefix(format, kind) {
-			m.Kind = kind
-		}
+	if strings.HasPrefix(format, inquired) {
+		m.Kind = inquired
 	}
-	if _, counted := r.same[p.name+format]; !counted {
+	if _, counted := r.same[p.name+p.source+format]; !counted {
 		m.Text = r.plain(text())
 	}
-	r.again(p.name+format, m)
+	r.again(p.name+p.source+format, m)
 }
 
 // hours is how a clock is shown in a decision.
@@ -219,7 +213,6 @@ func (r *record) exchange(c *command, err error) {
 	case c.answer != nil:
 		answer = c.answer()
 	}
-	c.message.Answered, c.message.Answer = r.w.Now(), answer
 	if c.kind == Write {
 		return
 	}
@@ -230,9 +223,12 @@ func (r *record) exchange(c *command, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	m := Mark{At: c.sent, Process: c.p.Index, Kind: string(c.kind), Text: c.op, Count: 1,
-		Answer: answer + struck, Changed: c.changed, Struck: c.struck != "", Source: c.source, sent: c.text}
+		Answer: answer + struck, Changed: c.changed, Struck: c.struck != "", Source: c.source}
+	if c.kind.writes() && c.kind != Ping {
+		m.sent = c.text
+	}
 	if now := r.w.Now(); now-c.sent > long { // what happened meanwhile stands between
-		m.Answer, m.Changed = "under way"+struck, false
+		m.Answer, m.Changed = "sent"+struck, false
 		r.again(fmt.Sprint(now, c.p.name), m)
 		m.At, m.Answer, m.Changed = now, "answered: "+answer, c.changed
 	}
@@ -303,22 +299,11 @@ func (r *record) changes(by *process, source string) bool {
 	return len(r.out.Versions) > before
 }
 
-// names notes whom the servers of a lock of others name, as if it stood in a document.
-func (r *record) names(holder string) {
-	r.same = nil
-	fields := []Field{{"_id", lockName}, {"state", "0"}}
-	if holder != "" {
-		fields = []Field{{"_id", lockName}, {"state", "1"}, {"process", holder}}
-	}
-	r.out.Versions = append(r.out.Versions,
-		Version{At: r.w.Now(), Collection: locks, ID: lockName, By: -1, Fields: fields})
-}
-
 func (r *record) version(by *process, source, collection, id string, raw bson.Raw) {
 	if collection == locks {
 		r.same = nil
 	}
-	named := collection == locks && id == lockName
+	named := collection == locks && id == r.w.lock
 	if r.unseen && !named {
 		return
 	}
@@ -390,7 +375,7 @@ func (r *record) state(kind Kind) string {
 	if kind == Ping || kind == Clean || kind == Clock {
 		return "done"
 	}
-	for _, d := range r.w.read(locks, byID(lockName)) {
+	for _, d := range r.w.read(locks, byID(r.w.lock)) {
 		return r.brief(d)
 	}
 	return "none"

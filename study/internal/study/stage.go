@@ -17,37 +17,18 @@ var acts = []dial{
 	{"times", "", wordForm, 0, 0, ofJob(func(j *job, t turn) { j.times, _ = strconv.Atoi(t.word) })},
 	{"asks", "", wordForm, 0, 0, ofJob(func(j *job, _ turn) { j.asks = true })},
 	{"hangs", "", lengthForm, 0, longest, ofJob(func(j *job, t turn) { j.hangs = t.d })},
-	{"twice", "", lengthForm, 0, longest, ofJob(func(j *job, t turn) { j.twice = t.d })},
 	{"lease", "", lengthForm, 0, longest, ofJob(func(j *job, t turn) { j.lease = t.d })},
 	{"from", "", instantForm, 0, longest, func(_ *world, p *process, t turn) { p.starts = t.at }},
 	{"host", "", wordForm, 0, 0,
-		func(_ *world, p *process, t turn) { p.host = strings.ToLower(t.word) }},
+		func(_ *world, p *process, t turn) { p.host, p.port = strings.ToLower(t.word), p.port+1 }},
 	{"role", "", wordForm, 0, 0, func(_ *world, p *process, t turn) { p.role = role(t.word) }},
-	{"elsewhere", "", wordForm, 0, 0, func(_ *world, p *process, _ turn) { p.abroad = true }},
 	{"stands", "", instantForm, 0, longest, (*world).clockStands},
-	{"closes", "", instantForm, 0, longest, (*world).closes},
 	{"refused", "", commandForm, 0, 0, (*world).strikes},
 	{"forsaken", "", delayForm, 0, longest, (*world).strikes},
 	{"stills", "", delayForm, 0, longest, (*world).strikes},
-	{"late.1", "", delayForm, 0, longest, (*world).strikes},
-	{"late.2", "", delayForm, 0, longest, (*world).strikes},
-	{"late.3", "", delayForm, 0, longest, (*world).strikes},
-	{"throws", "", delayForm, 0, longest, (*world).strikesFrom},
-	{"fails", "", delayForm, 0, longest, (*world).strikesFrom},
-	{"apart", "", wordForm, 0, 0, func(w *world, _ *process, _ turn) {
-		w.mirrors, w.copies = make([]time.Duration, 2), make([]document, 2)
-	}},
-	{"empties", "", instantForm, 0, longest, (*world).empties},
 	{"frees", "", instantForm, 0, longest,
 		func(w *world, _ *process, t turn) { w.operator(t.at, free) }},
-	{"restores", "", instantForm, 0, longest, func(w *world, _ *process, t turn) {
-		const id = "gone:27017:1262304000:1"
-		w.operator(t.at, bson.D{
-			{Key: "state", Value: w.generation.held}, {Key: "who", Value: id + ":conn1"},
-			{Key: "process", Value: id}, {Key: "when", Value: date(noon.Add(-48 * h))},
-			{Key: "why", Value: "of the backup"}, {Key: "ts", Value: bson.ObjectID{1}},
-		})
-	}},
+	{"drops", "", instantForm, 0, longest, (*world).drops},
 }
 
 // wants lets a process want the lock from an instant on, try once, and work for so long.
@@ -63,7 +44,7 @@ func (w *world) clockStands(p *process, t turn) {
 	w.At(t.at, -1, func() {
 		p.stands = true
 		p.Clock.Stand()
-		w.record.mark(p, "clock step", "its clock stands still")
+		w.record.mark(p, "clock step", "its clock is frozen")
 	})
 }
 
@@ -89,17 +70,6 @@ func (w *world) mirrored(_ *process, t turn) { w.mirrors = []time.Duration{0, t.
 
 // dies ends a process.
 func (w *world) dies(p *process, t turn) { w.At(t.at, -1, p.die) }
-
-// closes ends a process in order: its lock manager is closed first.
-func (w *world) closes(p *process, t turn) {
-	w.At(t.at, -1, func() {
-		w.record.mark(p, "death", "shuts down")
-		p.Go(func() {
-			p.locks.close()
-			w.After(w.way, p.die)
-		})
-	})
-}
 
 // pauses stops a process for a while, as SIGSTOP does, a VM that is moved, or swapping.
 func (w *world) pauses(p *process, t turn) {
@@ -166,11 +136,16 @@ func (w *world) elects(_ *process, t turn) {
 	})
 }
 
-// empties takes the lock document away from the last of the mirrored servers.
-func (w *world) empties(_ *process, t turn) {
+// drops removes both collections, as setFeatureCompatibilityVersion of 7.0.
+func (w *world) drops(_ *process, t turn) {
 	w.At(t.at, -1, func() {
-		w.copies[len(w.copies)-1] = nil
-		w.record.mark(nil, "operator", "the last server is replaced by an empty one")
+		w.record.mark(nil, "operator", "the upgrade drops both collections")
+		for _, collection := range []string{locks, pings} {
+			for _, d := range w.read(collection, nil) {
+				w.Server.Remove(collection, d.text("_id"))
+			}
+		}
+		w.record.changes(nil, "")
 	})
 }
 
@@ -178,32 +153,20 @@ func (w *world) empties(_ *process, t turn) {
 func (w *world) operator(at time.Duration, set bson.D) {
 	w.At(at, -1, func() {
 		w.record.mark(nil, "operator", "an operator sets "+says(set))
-		w.change(locks, byID(lockName), set, true)
+		w.change(locks, byID(w.lock), set, true)
 		w.record.changes(nil, "")
 	})
 }
 
-// accidentsOf are what the dials let happen to a command.
-var accidentsOf = map[string]accident{"late": delayed, "late.1": delayed, "late.2": delayed,
-	"late.3": delayed, "lost": replyLost, "refused": refused, "fails": refused, "throws": throws,
+// accidentsOf are the accidents of a command, by the dials.
+var accidentsOf = map[string]accident{"late": delayed, "lost": replyLost, "refused": refused,
 	"stills": pauseAfter, "forsaken": late}
 
-// strikes lets something happen to the nth command of a kind, unless none is named; of one to a
-// mirrored server by its number.
+// strikes lets an accident happen to the nth command of a kind.
 func (w *world) strikes(p *process, t turn) {
-	if t.kind == "" {
-		return
+	if t.kind != "" {
+		w.stops = append(w.stops, &stop{p: p, kind: t.kind, nth: t.nth, what: t.what, d: t.d})
 	}
-	stop := &stop{p: p, kind: t.kind, nth: t.nth, what: t.what, d: t.d}
-	if _, server, some := strings.Cut(t.dial.name, "."); some {
-		stop.server = int(server[0] - '1')
-	}
-	w.stops = append(w.stops, stop)
-}
-
-// strikesFrom lets something happen to the first command of a kind from an instant on.
-func (w *world) strikesFrom(p *process, t turn) {
-	w.stops = append(w.stops, &stop{p: p, kind: t.kind, at: t.d, what: t.what})
 }
 
 func signed(d time.Duration) string {

@@ -17,7 +17,7 @@ func Run(ctx context.Context, cases []Case, generations []Generation) ([]Play, e
 	next := make(chan int)
 	var workers sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
-		workers.Go(func() { // ends when there is no more to play
+		workers.Go(func() { // ends when all is played
 			for i := range next {
 				plays[i] = play(cases[i/len(generations)], generations[i%len(generations)])
 			}
@@ -36,93 +36,69 @@ func Run(ctx context.Context, cases []Case, generations []Generation) ([]Play, e
 	return plays, err
 }
 
-// FindCase returns the case of a name; without one the names that are most like it.
-func FindCase(name string) (c Case, nearest []string, ok bool) {
+// FindCases returns the case of a name, those of a hole, or those with a part of their name; without
+// any, the names of all.
+func FindCases(name string) (found []Case, names []string) {
 	all := append(Cases(), Quiet())
-	if i := slices.IndexFunc(all, func(c Case) bool { return c.Name == name }); i >= 0 {
-		return all[i], nil, true
-	}
-	var names []string
-	for _, c := range all {
-		names = append(names, c.Name)
-	}
-	return Case{}, Nearest(name, names), false
-}
-
-// FindCases returns the case of a name, those of a hole, or those with a part of their name;
-// without any the names that are most like it.
-func FindCases(name string) (found []Case, nearest []string) {
-	one, nearest, ok := FindCase(name)
-	if ok {
-		return []Case{one}, nil
-	}
 	for _, has := range []func(c Case) bool{
-		func(c Case) bool { return strings.EqualFold(c.Hole, name) },
+		func(c Case) bool { return c.Name == name },
+		func(c Case) bool { return slices.Contains(strings.Fields(c.Hole), strings.ToUpper(name)) },
 		func(c Case) bool { return name != "" && strings.Contains(c.Name, strings.ToLower(name)) },
 	} {
-		for _, c := range Cases() {
+		for _, c := range all {
 			if has(c) {
 				found = append(found, c)
 			}
 		}
 		if len(found) > 0 {
-			break
+			return found, nil
 		}
 	}
-	return found, nearest
+	for _, c := range all {
+		names = append(names, c.Name)
+	}
+	return nil, names
 }
 
-// FindGeneration returns the generation of a name or of a release, such as 2.4 or r2.4.14; all
-// names are near.
-func FindGeneration(name string) (g Generation, names []string, ok bool) {
-	var r release
+// series are the releases that existed, by their first two numbers: from which third number to
+// which, and the column that plays them.
+var series = []struct {
+	name        string
+	first, last int
+	column      string
+}{
+	{"1.5", 5, 8, "1.8"}, {"1.6", 0, 5, "1.8"}, {"1.7", 0, 6, "1.8"}, {"1.8", 0, 5, "1.8"},
+	{"1.9", 0, 2, "2.0"}, {"2.0", 0, 9, "2.0"}, {"2.1", 0, 2, "2.0"}, {"2.2", 0, 7, "2.0"},
+	{"2.3", 0, 2, "2.0"}, {"2.4", 0, 14, "2.0"}, {"2.5", 0, 5, "2.6"}, {"2.6", 0, 12, "2.6"},
+	{"3.0", 0, 15, "2.6"}, {"3.2", 0, 22, "3.2"}, {"3.4", 0, 24, "3.2"}, {"3.6", 0, 23, "3.2"},
+	{"4.0", 0, 28, "3.2"}, {"4.2", 0, 25, "3.2"}, {"4.4", 0, 29, "3.2"}, {"5.0", 0, 31, "3.2"},
+	{"6.0", 0, 27, "3.2"},
+}
+
+// FindGeneration returns the generation of a column, or of a release such as 2.4 or r2.4.14; for
+// any other name it returns the list of what there is.
+func FindGeneration(name string) (g Generation, list string, ok bool) {
+	all := Generations()
+	var names []string
+	for _, g := range all {
+		if g.Name == name {
+			return g, "", true
+		}
+		names = append(names, g.Name)
+	}
 	text := strings.TrimPrefix(name, "r")
-	_, _ = fmt.Sscanf(text+".99", "%d.%d.%d", &r[0], &r[1], &r[2])
-	short := fmt.Sprintf("%d.%d", r[0], r[1])
-	whole := text == short || text == fmt.Sprintf("%s.%d", short, r[2])
-	for _, one := range slices.Concat(Generations(), Others()) {
-		if one.Name == name {
-			return one, nil, true
-		}
-		names = append(names, one.Name)
-		if from := one.from; whole && from != (release{}) && r.since(from[0], from[1], from[2]) &&
-			!r.since(6, 1, 0) {
-			g, ok = one, true
-			g.Name, g.release = name, r
-		}
-	}
-	if ok {
-		return g, nil, true
-	}
-	return Generation{}, names, false
-}
-
-// Nearest returns up to three names that differ from a name by the fewest letters.
-func Nearest(name string, names []string) []string {
-	sorted := slices.Clone(names)
-	slices.SortStableFunc(sorted,
-		func(a, b string) int { return distance(name, a) - distance(name, b) })
-	return sorted[:min(3, len(sorted))]
-}
-
-// distance is how many letters must be put in, taken out or changed; what one name has in front of
-// the other's end counts little.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		left := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := left
-			if a[i] != b[j] {
-				change++
+	for _, of := range series {
+		for patch := of.first; patch <= of.last; patch++ {
+			whole := fmt.Sprintf("%s.%d", of.name, patch)
+			if text != whole && (text != of.name || patch < of.last) {
+				continue
 			}
-			left = row[j+1]
-			row[j+1] = min(change, row[j]+1, row[j+1]+1)
+			i := slices.IndexFunc(all, func(g Generation) bool { return g.Name == of.column })
+			g := all[i]
+			g.Name, g.Title, g.release = name, "release "+whole, number(whole)
+			return g, "", true
 		}
+		names = append(names, fmt.Sprintf("%s.%d to .%d", of.name, of.first, of.last))
 	}
-	return row[len(b)]
+	return Generation{}, strings.Join(names, ", "), false
 }

@@ -3,7 +3,6 @@ package study
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -14,14 +13,13 @@ import (
 type Sweep struct {
 	Name, Title string
 	Case        string
-	Set         []string // knobs that stand otherwise all the time
+	Set         []string // knobs that it sets differently from the case
 	Knob        string
 	form        string // of its value, with the length as %s
 	Most        time.Duration
 	breaks      func(Outcome) bool
 	Breaks      string // in a word
-	// Edges are where generations break by the constants of their sources; who is not named never
-	// does.
+	// Edges are where generations break by the constants of their sources; the rest never does.
 	Edges map[string]Edge
 }
 
@@ -67,8 +65,8 @@ func Sweeps() []Sweep {
 		of(Sweep{Name: "clock-behind", Title: "how far the contender's clock is behind",
 			Case: "clock-ahead", Set: []string{"B.tries=1s"}, Knob: "B.clock", form: "-%s",
 			Edges: map[string]Edge{
-				"1.6": {0, "the subtraction has no sign (r1.6.5 client/distlock.cpp:138): any ping of the " +
-					"future is ancient"}}}),
+				"1.6": {0, "the subtraction has no sign (r1.6.5 client/distlock.cpp:138), so any ping of " +
+					"the future is ancient"}}}),
 		of(Sweep{Name: "server-clock", Title: "how far the server's clock steps ahead between two pings",
 			Case: "server-clock-steps", Knob: "server.clock", form: "%s@10m10s", Edges: map[string]Edge{
 				"2.0": {14*m + 30*s, timeout + ping}, "2.6": {14*m + 30*s, timeout + ping},
@@ -104,26 +102,31 @@ type Swept struct {
 	Not        string        // why it cannot be played
 	Broken     bool          // it breaks somewhere
 	From       time.Duration // the first that breaks, to the second
-	Plays      int
 }
 
-// Said says it in words.
-func (found Swept) Said(sw Sweep) string {
+// Describe is the finding in words, with the command that plays it.
+func (found Swept) Describe(sw Sweep) string {
+	command := ""
+	if found.Broken {
+		command = fmt.Sprintf(". go run ./study %s --generation %s --set %s", sw.Case, found.Generation,
+			strings.Join(sw.Settings(found.From), " --set "))
+	}
 	switch why := sw.Edges[found.Generation].Why; {
 	case found.Not != "":
 		return "not possible here: " + found.Not
 	case !found.Broken:
 		return "never, up to " + short(sw.Most)
 	case why != "":
-		return fmt.Sprintf("%s from %s on: %s", sw.Breaks, short(found.From), why)
+		return fmt.Sprintf("%s from %s on: %s%s", sw.Breaks, short(found.From), why, command)
 	}
-	return fmt.Sprintf("%s from %s on", sw.Breaks, short(found.From))
+	return fmt.Sprintf("%s from %s on%s", sw.Breaks, short(found.From), command)
 }
 
 // At plays the case of the sweep with its knob turned so far, and reports whether the generation
 // breaks.
 func (sw Sweep) At(g Generation, far time.Duration) (broken bool, not string, err error) {
-	c, _, _ := FindCase(sw.Case)
+	found, _ := FindCases(sw.Case)
+	c := found[0]
 	if c, err = c.With(sw.Settings(far)...); err != nil {
 		return false, "", err
 	}
@@ -145,13 +148,12 @@ func (sw Sweep) Run(ctx context.Context, g Generation) (found Swept, err error) 
 		}
 		var broken bool
 		broken, found.Not, err = sw.At(g, far)
-		found.Plays++
 		return broken || found.Not != ""
 	}
 	const steps = 8
 	good, bad := time.Duration(-1), sw.Most
-	for i := range n(steps + 1) {
-		if bad = sw.Most * i / steps; at(bad) {
+	for i := range steps + 1 {
+		if bad = sw.Most * time.Duration(i) / steps; at(bad) {
 			found.Broken = found.Not == ""
 			break
 		}
@@ -166,14 +168,4 @@ func (sw Sweep) Run(ctx context.Context, g Generation) (found Swept, err error) 
 	}
 	found.From = bad
 	return found, err
-}
-
-// address is that of the page on which the knob is turned so far.
-func (sw Sweep) address(generation string, far time.Duration) string {
-	query := url.Values{"case": {sw.Case}, "generation": {generation}}
-	for _, setting := range sw.Settings(far) {
-		name, value, _ := strings.Cut(setting, "=")
-		query.Set(name, value)
-	}
-	return "/?" + query.Encode()
 }

@@ -3,6 +3,7 @@ package study
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -17,17 +18,25 @@ type Row struct {
 	Document bool
 	// Quiet is true for what decides nothing: pings and polls that went well.
 	Quiet bool
+	// Source is the line of the server's source that the step follows, Sent the command of a write.
+	Source, Sent string
+	// Kind is that of the mark; empty for a document.
+	Kind string
+	// Decides is true for the one step that the verdict names.
+	Decides bool
 }
 
 // Time writes an instant of a play as true time of day.
 func Time(at time.Duration) string { return noon.Add(at).Format("15:04:05.0") }
 
-// Rows returns what happened in the order of time: what the processes sent and were answered, and
-// what the lock document became. Pings and polls of one kind are one row.
-func (p Play) Rows() []Row {
+// Rows returns the events in the order of time: the commands of the processes with their answers, and
+// the versions of the lock document. Pings and polls of one kind are one row. The verdict
+// names the step that decides; it may be empty.
+func (p Play) Rows(v Verdict) []Row {
 	var rows []Row
-	for _, m := range p.Marks {
-		if m.housekeeping() {
+	decides := p.deciding(v)
+	for i, m := range p.Marks {
+		if m.housekeeping() && i != decides {
 			continue
 		}
 		text := m.Text
@@ -40,7 +49,8 @@ func (p Play) Rows() []Row {
 		if m.Count > 1 {
 			text += fmt.Sprintf(" (%d times, to %s)", m.Count, noon.Add(m.Until).Format(time.TimeOnly))
 		}
-		rows = append(rows, Row{At: m.At, Process: m.Process, Text: text, Quiet: m.quiet()})
+		rows = append(rows, Row{At: m.At, Process: m.Process, Text: text, Quiet: m.quiet() &&
+			i != decides, Source: m.Source, Sent: m.Sent, Kind: m.Kind, Decides: i == decides})
 	}
 	before := map[string][]Field{}
 	for _, v := range p.Versions {
@@ -49,12 +59,10 @@ func (p Play) Rows() []Row {
 		first := before[key] == nil
 		before[key] = v.Fields
 		switch {
-		case v.Collection == locks && v.ID != lockName:
-			rows = append(rows, Row{At: v.At, Process: -1, Text: v.ID + ": " + text, Document: true})
 		case v.Collection == locks:
 			rows = append(rows, Row{At: v.At, Process: -1, Text: text, Document: true})
 		case len(v.Fields) == 0:
-			rows = append(rows, Row{At: v.At, Process: -1, Text: "ping of " + owner(v.ID) + " is gone",
+			rows = append(rows, Row{At: v.At, Process: -1, Text: "ping of " + owner(v.ID) + " is removed",
 				Document: true})
 		case !first && strings.Contains(text, "condemned"):
 			rows = append(rows, Row{At: v.At, Process: -1, Text: "ping of " + owner(v.ID) + ": condemned",
@@ -63,6 +71,39 @@ func (p Play) Rows() []Row {
 	}
 	slices.SortStableFunc(rows, func(a, b Row) int { return cmp.Compare(a.At, b.At) })
 	return rows
+}
+
+// deciding is the place of the mark that decides the play: of those that the verdict names the last
+// one before two hold the lock, else the last one that an accident struck or that changed a
+// document, else the last one; in ours the last acquisition or loss; -1 if there is none.
+func (p Play) deciding(v Verdict) int {
+	found, most := -1, -1
+	for i, m := range p.Marks {
+		of := m.Source == v.Source
+		if p.Generation == Ours {
+			of = m.Kind == "learns" || m.Kind == "holds"
+		}
+		weight := 0
+		switch {
+		case v.Source == "" || !of || v.Who != "" && m.Process != p.lane(v.Who):
+			continue
+		case p.Outcome.Two > 0 && m.At <= p.Outcome.TwoFrom:
+			weight = 3
+		case m.Struck:
+			weight = 2
+		case m.Changed || strings.Contains(m.Text, "forces"):
+			weight = 1
+		}
+		if weight >= most {
+			found, most = i, weight
+		}
+	}
+	return found
+}
+
+// lane is the place of a process by its letter, -1 if there is none.
+func (p Play) lane(letter string) int {
+	return slices.IndexFunc(p.Processes, func(q Process) bool { return q.Name == letter })
 }
 
 // lockCollection begins the names of both collections.
@@ -90,7 +131,7 @@ func (m Mark) quiet() bool {
 // people to read is left out.
 func changes(before, now []Field) string {
 	if len(now) == 0 {
-		return "document is gone"
+		return "document is removed"
 	}
 	was := map[string]string{}
 	for _, f := range before {
@@ -153,3 +194,23 @@ func (p Play) State(process int, at time.Duration) string {
 
 // dies reports whether a mark is a death, and not the order to shut down.
 func (m Mark) dies() bool { return m.Kind == "death" && m.Text == "dies" }
+
+// ofLock are the versions of the lock document.
+func (p Play) ofLock() iter.Seq[Version] {
+	return func(yield func(Version) bool) {
+		for _, v := range p.Versions {
+			if v.Collection == locks && !yield(v) {
+				return
+			}
+		}
+	}
+}
+
+// Cell is the outcome as a table has it: with the release if one is played in place of the column.
+func (p Play) Cell() string {
+	if release, of := strings.CutPrefix(p.Title, "release "); of && p.Outcome.Not == "" &&
+		p.Generation == "3.2" {
+		return release + ": " + p.Outcome.String()
+	}
+	return p.Outcome.String()
+}

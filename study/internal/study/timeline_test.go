@@ -11,7 +11,7 @@ import (
 func rows(t *testing.T, name, generation string) (lines []string) {
 	t.Helper()
 	p := set(t, name, generation)
-	for _, r := range p.Rows() {
+	for _, r := range p.Rows(study.Verdict{}) {
 		who := "server"
 		if r.Process >= 0 {
 			who = p.Processes[r.Process].Name
@@ -40,12 +40,12 @@ func inOrder(t *testing.T, lines []string, texts ...string) {
 // one when it is answered, and what it did stands before the answer.
 func TestRows_SlowCommand_EffectBeforeAnswer(t *testing.T) {
 	t.Parallel()
-	inOrder(t, rows(t, "two-force", "1.8"), "C take over (update locks): under way [slow]",
+	inOrder(t, rows(t, "two-force", "1.8"), "C take over (update locks): sent [slow]",
 		"B has the lock", "server state 0", "C take over (update locks): answered: n: 1",
 		"C has the lock")
-	inOrder(t, rows(t, "two-force", "2.6"), "C take over (update locks): under way [slow]",
+	inOrder(t, rows(t, "two-force", "2.6"), "C take over (update locks): sent [slow]",
 		"B has the lock", "C take over (update locks): answered: n: 0")
-	inOrder(t, rows(t, "finalize-late", "3.2"), "A grab (findAndModify locks): under way", "server ts",
+	inOrder(t, rows(t, "finalize-late", "3.2"), "A grab (findAndModify locks): sent", "server ts",
 		"B has the lock", "A grab (findAndModify locks): answered")
 }
 
@@ -55,13 +55,13 @@ func TestRows_OfRelease_SayWhatItDid(t *testing.T) {
 	t.Parallel()
 	for name, texts := range map[string][]string{
 		"1.8 dead-holder": {"A insert (insert locks)", "server state 0", "A grab"},
-		"2.6 pause":       {"A release (update locks): n: 0", "A could not release: nothing matched"},
-		"3.2 pause":       {"A takes it for released: nothing changed"},
+		"2.6 pause":       {"A release (update locks): n: 0", "A cannot release: nothing matched"},
+		"3.2 pause":       {"A counts it as released"},
 		"2.6 release-fails": {"A queues the release", "A release (update locks): n: 1",
 			"server state 0"},
-		"2.0 release-by-id":   {"A could not release: nothing matched"},
+		"2.0 release-by-id":   {"A cannot release: nothing matched"},
 		"1.8 release-by-id":   {"A has released"},
-		"ours release-by-id":  {"A could not release"},
+		"ours release-by-id":  {"A cannot release"},
 		"3.2 grab-reply-lost": {"A release (findAndModify locks): state 0", "server state 0"},
 	} {
 		release, of, _ := strings.Cut(name, " ")
@@ -74,13 +74,13 @@ func TestRows_OfRelease_SayWhatItDid(t *testing.T) {
 func TestRows_ResumesInTime_PingsBetween(t *testing.T) {
 	t.Parallel()
 	for _, g := range study.Generations() {
-		takes := "B take over (update locks): under way"
+		takes := "B take over (update locks): sent"
 		then := "B take over (update locks): answered: n: 1"
 		switch g.Name {
 		case "3.2":
-			takes, then = "B take over (findAndModify locks): under way", "B has the lock"
+			takes, then = "B take over (findAndModify locks): sent", "B has the lock"
 		case study.Ours:
-			takes, then = "B condemn: under way", "B condemn: answered: no match"
+			takes, then = "B condemn: sent", "B condemn: answered: no match"
 		}
 		inOrder(t, rows(t, "resumes-in-time", g.Name), takes, "A runs again", "A ping", then)
 	}

@@ -1,7 +1,9 @@
 package study
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -19,14 +21,14 @@ type world struct {
 	*virtual.World
 	generation Generation
 	mirrors    []time.Duration // how far the clocks of the other config servers are ahead
-	copies     []document      // the lock on each of those; none where they always agree
-	outage     int             // how many outages are under way: too few config servers are there
+	lock       string          // its name
+	outage     int             // how many outages there are now: too few config servers are up
 	way        time.Duration   // of a command to the server, and of its answer back
+	limit      bool            // the time limit of a command is before its reply, where they race
+	raced      bool            // a reply has raced its time limit
 	takeover   time.Duration   // of all generations; 0: as each has it
-	missed     []string        // knobs that were set, and what they say cannot be
+	missed     []string        // knobs that were set, and cannot happen
 	processes  []*process
-	beside     any           // the servers of a lock of others
-	holder     func() string // and whom they name
 	stops      []*stop
 	parsed     map[string]document
 	ids        uint64 // object ids that the play made
@@ -35,7 +37,8 @@ type world struct {
 }
 
 func newWorld(in *virtual.World, c Case, g Generation) *world {
-	w := &world{World: in, generation: g, parsed: map[string]document{}, way: usualWay}
+	w := &world{World: in, generation: g, parsed: map[string]document{}, way: usualWay,
+		limit: c.limit, lock: cmp.Or(c.lock, "balancer")}
 	w.record = &record{w: w, versions: map[string][]byte{}, words: map[string]string{},
 		unseen: c.unseen}
 	w.judge = &judge{w: w, named: map[string]int{}}
@@ -45,10 +48,15 @@ func newWorld(in *virtual.World, c Case, g Generation) *world {
 // play plays a case and returns what became of it. The package testing is where Go has virtual
 // time; the zero value of its T serves outside of a test as well.
 func play(c Case, g Generation) (p Play) {
-	if why := c.not(g); why != "" {
-		return Play{Case: c.Name, Generation: g.Name, Title: g.Title, Length: c.Length,
-			Outcome: Outcome{Not: why}}
+	g = c.as(g)
+	p = Play{Case: c.Name, Generation: g.Name, Title: g.Title, Length: c.Length}
+	if c.of != (release{}) && g.column == "3.2" {
+		p.Title = "release " + g.release.String()
 	}
+	if p.Outcome.Not = c.not(g); p.Outcome.Not != "" {
+		return p
+	}
+	raced := false
 	virtual.Play(new(testing.T), noon, func(in *virtual.World) {
 		w := newWorld(in, c, g)
 		w.stage(c)
@@ -59,18 +67,24 @@ func play(c Case, g Generation) (p Play) {
 			w.Step(c.Length, w.judge.look)
 		}
 		w.judge.end()
-		p = Play{Case: c.Name, Generation: g.Name, Title: g.Title, Length: c.Length,
-			Outcome: w.judge.outcome(), Record: w.record.result(), Missed: w.missed}
+		p.Outcome, p.Record, p.Missed = w.judge.outcome(), w.record.result(), w.missed
+		raced = w.raced
 		for _, s := range w.stops {
 			if !s.used {
 				p.Missed = append(p.Missed, fmt.Sprintf("%s %s of %s", s.kind, accidentNames[s.what], s.p.name))
 			}
 		}
-		p.Messages = p.decisive(w.record.messages)
 		for _, proc := range w.processes {
 			proc.bury()
 		}
 		w.Drain(func(limit time.Duration) { w.Step(limit, w.judge.look) })
 	})
+	if raced && !c.limit {
+		c.limit = true
+		other := play(c, g).Outcome
+		if !slices.Equal(other.Parts(), p.Outcome.Parts()) {
+			p.Outcome.Other = &other
+		}
+	}
 	return p
 }
