@@ -71,6 +71,10 @@ func TestStats_Outcomes_CountedOnce(t *testing.T) {
 		q := onStore[item](clock.With(t.Context(), clock.System()), m.Manager, w.rows, "db.rows",
 			Config{Workers: 6}.withDefaults())
 		p := &proc{q, m.Manager, m.Store, nil}
+		second := &metricstest.Kept{}
+		m2 := w.StartBy(clock.System(), func(c *distlock.Config) { c.Observer = second })
+		q2 := onStore[item](clock.With(t.Context(), clock.System()), m2.Manager, w.rows, "db.rows",
+			Config{}.withDefaults())
 		p.run(t, func(ctx context.Context, r *Row[item]) error {
 			switch r.Doc.ID {
 			case 0:
@@ -99,6 +103,11 @@ func TestStats_Outcomes_CountedOnce(t *testing.T) {
 		if n, ok := k.Of(metrics.Rows, "dead", "db.rows:queue"); !ok || n != 1 {
 			t.Errorf("%v rows are dead (%v)", n, ok)
 		}
-		assert.NoErr(t, p.Close(t.Context()))
+		(&proc{q2, m2.Manager, m2.Store, nil}).run(t, finish)
+		time.Sleep(time.Second)
+		if n := second.Ask(t.Context()); n != 1 {
+			t.Errorf("%d values of a second process, want its oldest claim: two processes answer", n)
+		}
+		assert.NoErr(t, errors.Join(p.Close(t.Context()), q2.Close(t.Context())))
 	})
 }

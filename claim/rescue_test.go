@@ -107,3 +107,22 @@ func TestDue_WrongClocks_NoRowIsEarly(t *testing.T) {
 		w.settle(195*time.Second, allDone(20))
 	})
 }
+
+// It tries to break: the slot is lost before the reply to a claim arrives, and a handler begins.
+func TestRun_SlotLostBeforeTheReply_NoHandlerBegins(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 1)
+		p := w.start(Config{})
+		p.gate.on(func(apply func() error) error {
+			p.lock.Set(refused)
+			time.Sleep(locktest.TakeoverTime)
+			return apply()
+		}, "claim")
+		p.run(t, func(_ context.Context, row *Row[item]) error {
+			t.Errorf("row %d is handled although the slot was lost before the process claimed it", row.Doc.ID)
+			return nil
+		})
+		time.Sleep(locktest.TakeoverTime + time.Minute)
+		w.want(Counts{Claimed: 1})
+	})
+}

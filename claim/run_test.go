@@ -282,6 +282,33 @@ func TestClose_RunsOutOfTime_FinishesInTheBackground(t *testing.T) {
 	})
 }
 
+// It tries to break: Close leaves a row that the process claimed without a reply.
+func TestClose_LostReply_RowIsGivenBack(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 2)
+		p := w.start(Config{Workers: 2})
+		var closing atomic.Bool
+		var claims atomic.Int64
+		p.gate.set(func(_ context.Context, command string, apply func() error) error {
+			if command == "claimed" && claims.Load() > 0 && !closing.Load() {
+				return errCut
+			}
+			if command == "claim" && claims.Add(1) > 1 {
+				_ = apply()
+				return errCut
+			}
+			return apply()
+		})
+		stop := p.run(t, stay)
+		w.settle(time.Minute, are(Counts{Claimed: 2}))
+		time.Sleep(time.Minute)
+		closing.Store(true)
+		stop()
+		assert.NoErr(t, p.Close(t.Context()))
+		w.want(Counts{Ready: 2})
+	})
+}
+
 // It tries to break: Serve claims no row after the end of its context, lets handlers finish within the
 // grace, ends the others, and closes.
 func TestServe_AtItsEnd_HandlersFinish(t *testing.T) {

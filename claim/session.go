@@ -112,7 +112,7 @@ func (e *engine) session() (*session, error) {
 		return nil, err
 	}
 	s := &session{guard: guard, slot: e.slot(slot), pending: map[bson.ObjectID]struct{}{},
-		unsure: guard.Fence() > 1} // there may be rows of earlier holders of this slot
+		unsure: true} // there may be rows of earlier holders of this slot
 	e.log.Info().Str("slot", slot).Int64("fence", guard.Fence()).Msg("slot taken")
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -98,7 +98,8 @@ func TestClaims_RowsOfEachState_AreCounted(t *testing.T) {
 		"done", "done"} {
 		doc := bsontest.D("_id", i)
 		if state != "" {
-			doc = append(doc, bson.E{Key: "claim", Value: bsontest.D("state", state)})
+			doc = append(doc, bson.E{Key: "claim", Value: bsontest.D("state", state, "slot", "claim:x:0",
+				"session", bson.NewObjectID(), "notBefore", bson.DateTime(0))})
 		}
 		b.insert("jobs", doc)
 	}

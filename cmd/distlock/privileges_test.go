@@ -292,6 +292,7 @@ func useClaims(t *testing.T, b *base, client *mongo.Client) {
 	c, err := q.Admin().Count(t.Context())
 	assert.NoErr(t, err)
 	assert.Equal(t, c.Done, 1, "%d rows are done, want %d")
+	assert.Value(q.Admin().Purge(t.Context(), claim.StateDone, 0))(t)
 	assert.NoErr(t, errors.Join(q.Admin().Pause(t.Context()), q.Admin().Resume(t.Context())))
 	assert.NoErr(t, m.Close(t.Context()))
 }

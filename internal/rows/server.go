@@ -122,7 +122,7 @@ type index struct {
 	only   bson.D // of a partial index
 	unique bool
 	sparse bool
-	spared bool // a server without partial indexes can do without: it reads everything anyway
+	spared bool // FerretDB v1 does without: it has no partial indexes, and reads everything anyway
 }
 
 // name is the name that drivers and the shell give to an index.
@@ -164,13 +164,22 @@ func (m *Mongo) lacking(ctx context.Context) ([]index, error) {
 		there[name] = spec
 	}
 	m.collated.Store(there["_id_"].Lookup("collation").Type != 0)
-	return slices.DeleteFunc(m.needed(), func(i index) bool {
+	missing := slices.DeleteFunc(m.needed(), func(i index) bool {
 		spec, is := there[i.name()]
 		unique, _ := spec.Lookup("unique").BooleanOK()
 		partial := spec.Lookup("partialFilterExpression").Type != 0
 		return is && (!i.unique || unique && partial)
-	}), nil
+	})
+	if slices.ContainsFunc(missing, isSpared) {
+		info, err := m.rows.Database().RunCommand(Alone(ctx), d("buildInfo", 1)).Raw()
+		if err == nil && info.Lookup("ferretdbVersion").Type != 0 {
+			missing = slices.DeleteFunc(missing, isSpared)
+		}
+	}
+	return missing, nil
 }
+
+func isSpared(i index) bool { return i.spared }
 
 // command is the command of the shell that creates an index.
 func (m *Mongo) command(i index) string {
@@ -217,7 +226,7 @@ func (m *Mongo) create(ctx context.Context, i index) error {
 	}
 	_, err := m.rows.Indexes().CreateOne(ctx, mongo.IndexModel{Keys: i.keys, Options: opts})
 	switch {
-	case err == nil || i.spared && refuses(err) || has(err, codeOtherName) && !i.unique:
+	case err == nil || has(err, codeOtherName) && !i.unique:
 		return nil
 	case i.only != nil && i.unique && refuses(err):
 		return &KeyError{m.chain.key, catalog.Shown(err)}
