@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"mongodlm/distlock"
 	"mongodlm/internal/rows"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/locktest"
@@ -124,5 +125,29 @@ func TestRun_SlotLostBeforeTheReply_NoHandlerBegins(t *testing.T) {
 		})
 		time.Sleep(locktest.TakeoverTime + time.Minute)
 		w.want(Counts{Claimed: 1})
+	})
+}
+
+// It tries to break: Close of the Manager releases the slot while a handler runs.
+func TestClose_OfTheManager_HandlerRuns_IsWaitedFor(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 1)
+		p := w.start(Config{})
+		go func() {
+			err := p.Run(t.Context(), func(context.Context, *Row[item]) error {
+				time.Sleep(30 * time.Second)
+				return nil
+			})
+			assert.Is(t, err, distlock.ErrClosed)
+		}()
+		w.settle(time.Minute, are(Counts{Claimed: 1}))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		began := time.Now()
+		assert.NoErr(t, p.m.Close(ctx))
+		if took := time.Since(began); took < 25*time.Second {
+			t.Errorf("Close returned after %v, before the handler", took)
+		}
+		w.want(Counts{Done: 1})
 	})
 }

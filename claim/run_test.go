@@ -381,7 +381,10 @@ func TestRun_SlotLost_HandlerEndsFirst(t *testing.T) {
 		p := w.start(Config{})
 		ended := make(chan time.Time, 1)
 		p.run(t, func(ctx context.Context, row *Row[item]) error {
-			<-ctx.Done()
+			select {
+			case <-ctx.Done():
+			case <-time.After(3 * locktest.TakeoverTime):
+			}
 			if row.Err() == nil {
 				t.Error("the row is believed to be its own")
 			}
@@ -486,7 +489,9 @@ func TestRun_Hopeless_Returns(t *testing.T) {
 		p.gate.on(func(func() error) error {
 			return &rows.QueryError{Err: errors.New("unknown operator")}
 		}, "claim")
-		wantErr(t, p.Run(t.Context(), finish), ErrConfig)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		wantErr(t, p.Run(ctx, finish), ErrConfig)
 		q := w.start(Config{})
 		assert.NoErr(t, q.m.Close(t.Context()))
 		wantErr(t, q.Run(t.Context(), finish), distlock.ErrClosed)

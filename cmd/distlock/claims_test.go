@@ -21,7 +21,7 @@ func TestClaims_DeadRows_ShownRetriedDiscarded(t *testing.T) {
 	dead := bsontest.D("state", "dead", "attempts", int64(2), "fence", int64(2), "deadAt", at,
 		"error", "no \x1b[31mroute", "errors", bson.A{
 			bsontest.D("attempt", int64(1), "at", at, "process", "host:1:2:ab", "error", "busy"),
-			bsontest.D("at", at, "error", "died")})
+			bsontest.D("attempt", int64(2), "at", at, "error", "died")})
 	oid := bson.NewObjectID()
 	ids := []any{"mail 1", 7, oid, "7", "all", bsontest.D("a", int32(1)), 1.5}
 	for _, id := range ids {
