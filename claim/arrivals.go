@@ -2,382 +2,283 @@ package claim
 
 import (
 	"context"
-	"math"
-	"slices"
+	"strings"
 	"sync"
 	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/internal/clock"
 	"mongodlm/internal/rows"
 )
 
-// arrivals is what a process knows of the rows that are ready by the change stream, so that it asks
-// for rows when there are some, and of a hundred processes that hear of one row about one asks.
+// arrivals is what a process knows of ready rows and of due times by the change stream, so that it
+// claims when a row is ready. Every process receives every event. So each waits for a random part of
+// a spread, and claims unless the row was taken by then. A claim in vain doubles the spread, and one
+// that finds a row makes it a little smaller: about one claim in ten is in vain, however many
+// processes there are.
 type arrivals struct {
-	clock clock.Clock
-	poll  time.Duration
-	unit  time.Duration // of the pauses before a question
-	news  chan struct{} // one element when who waits has to look at the rest again
+	clock  clock.Clock
+	poll   time.Duration
+	server func() time.Time // nil: rows have no due times
+	news   chan struct{}    // one element when a waiting worker has to reconsider
 
-	mu      sync.Mutex       // guards the rest
-	open    bool             // a stream tells
-	streams int              // how often that has changed
-	events  int64            // that were told
-	ready   map[string]int64 // what was told and not seen claimed since, by the event that told it
-	missed  int64            // the last event that found no room there
-	blocked bool             // rows that are ready may wait for another one of their key
-	sure    bool             // ready has all rows that are ready: the last look saw no others
+	mu      sync.Mutex // guards the rest
+	open    bool       // there is a stream
+	streams int        // how often that has changed
+	events  int64
+	rows    map[string]arrival // rows that are ready or will be, by _id
+	sure    bool               // no other row is ready
+	blocked bool               // ready rows may wait for a key
+	planned bool               // rows has the due times until end
+	end     time.Time          // zero: all
+	reread  time.Duration      // when due times may be read again
 
-	turn   time.Duration // when this process asks for them, if no other has; by the monotonic clock
-	spread time.Duration // within which its turn comes
-	others bool          // there are processes that claim rows beside this one
-	first  string        // the row that came when nothing was ready, while it is alone
-	came   time.Duration // when it did
+	first string        // the row for which pause was drawn
+	pause time.Duration // of this process, after that row is ready
+	wide  time.Duration // the spread
 
-	lag    time.Duration            // from a question until the stream has told of what it claimed
-	mine   []unheard                // own claims of which the stream has not told, by age
-	asking int                      // questions without an answer
-	heard  map[string]time.Duration // when rows were claimed meanwhile, by somebody
-
-	rested time.Duration // when there was nothing to ask for
-	polls  float64       // from then until it looks whatever it was told
-	jitter float64       // of that
-
-	asked time.Time // due then was nothing else at the last look, by the server's clock
-	later laters
+	looked   time.Duration // when this process last found no row
+	jitter   float64
+	surprise bool    // the row of the last claim was not known
+	polls    float64 // from then until it polls
 }
 
-// An unheard is a row that was claimed by a question that was sent then.
-type unheard struct {
-	key  string
-	sent time.Duration
+// An arrival is a row that is ready, or will be.
+type arrival struct {
+	at    time.Duration // of the event
+	due   time.Time     // zero: it is ready
+	event int64
 }
 
 // Bounds of what a process knows, and of its pauses.
 const (
-	mostKnown    = 1000
-	leastSpread  = 4 * time.Millisecond   // beside others
-	mostSpread   = 10                     // Polls
-	spreadAtOnce = 20                     // parts of a Poll
-	fewPolls     = 10                     // between two looks of a process that is told
-	mostPolls    = 100                    // the same, when the looks find nothing
-	turns        = 10                     // lags until the first of many processes has its turn
-	leastLate    = 100 * time.Millisecond // a stream that tells sooner is in time whatever Poll is
+	mostKnown   = 1000
+	leastSpread = 4 * time.Millisecond
+	mostSpread  = 20       // Polls
+	wider       = 4.       // after a claim in vain
+	narrower    = 13. / 14 // after a claim that found a row
+	fewPolls    = 10.      // between two polls with a stream
+	mostPolls   = 300.     // the same, if they find no rows
 )
 
 func newArrivals(c clock.Clock, poll time.Duration) *arrivals {
-	return &arrivals{clock: c, poll: poll, news: make(chan struct{}, 1), ready: map[string]int64{},
-		heard: map[string]time.Duration{}, polls: fewPolls, unit: min(poll, time.Second),
-		spread: min(poll, time.Second) / spreadAtOnce, later: laters{at: map[string]later{}}}
+	return &arrivals{clock: c, poll: poll, news: make(chan struct{}, 1), rows: map[string]arrival{},
+		polls: fewPolls, wide: poll / 20, jitter: 1}
 }
 
 func (a *arrivals) now() time.Duration { return a.clock.Now().Mono }
 
-// hear takes in what the stream tells.
+// hear receives an event of the stream.
 func (a *arrivals) hear(event rows.Event) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.events++
+	key := rows.Key(event.ID)
 	switch event.Kind {
 	case rows.Opened:
-		a.begin(true)
+		a.restart(true)
 	case rows.Arrived:
-		a.arrived(rows.Key(event.ID), event.Due)
+		a.add(key, event.Due)
 	case rows.Taken:
-		a.taken(rows.Key(event.ID))
+		delete(a.rows, key)
 	case rows.Freed:
-		key := rows.Key(event.ID)
-		if a.forget(key); a.blocked {
-			a.arrived(key, time.Time{})
+		delete(a.rows, key)
+		if a.blocked {
+			a.add(key, time.Time{})
 		}
 	}
 }
 
-// forget says that a row is not ready any more.
-func (a *arrivals) forget(key string) {
-	delete(a.ready, key)
-	a.later.drop(key)
-}
-
-// ended says that the stream tells no more.
-func (a *arrivals) ended() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.begin(false)
-}
-
-// begin forgets what was told, when a stream begins or has ended.
-func (a *arrivals) begin(open bool) {
-	a.open, a.streams = open, a.streams+1
-	a.sure, a.turn, a.first, a.lag, a.mine = false, 0, "", 0, nil
-	clear(a.ready)
-	a.later.forget()
+// add adds a row. The caller holds mu.
+func (a *arrivals) add(key string, due time.Time) {
+	if was, is := a.rows[key]; is && due.IsZero() && a.server != nil {
+		due = was.due // ready again, and due as before
+	}
+	if !due.IsZero() && !a.end.IsZero() && due.After(a.end) {
+		return
+	}
+	if _, is := a.rows[key]; !is && len(a.rows) >= mostKnown {
+		a.sure, a.planned = false, false
+		return
+	}
+	a.rows[key] = arrival{a.now(), due, a.events}
 	signal(a.news)
 }
 
-// arrived takes in a row that is ready, or due later.
-func (a *arrivals) arrived(key string, due time.Time) {
-	quiet := a.quiet()
-	if a.later.told(key, due, a.events) {
-		if delete(a.ready, key); !a.later.first(key) {
-			return
+// ended notes the end of the stream.
+func (a *arrivals) ended() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.restart(false)
+}
+
+// restart forgets the events when a stream begins or ends. The caller holds mu.
+func (a *arrivals) restart(open bool) {
+	a.open, a.streams = open, a.streams+1
+	a.sure, a.planned, a.end, a.reread = false, false, time.Time{}, 0
+	clear(a.rows)
+	signal(a.news)
+}
+
+// wake makes a waiting worker reconsider.
+func (a *arrivals) wake() { signal(a.news) }
+
+// readyAt returns when a row is ready, by the monotonic clock.
+func (a *arrivals) readyAt(one arrival) time.Duration {
+	if one.due.IsZero() {
+		return one.at
+	}
+	return max(a.now()+min(one.due.Sub(a.server()), mostTime), one.at)
+}
+
+// next returns the row that is ready first, and when. The caller holds mu.
+func (a *arrivals) next() (key string, at time.Duration, is bool) {
+	for id, one := range a.rows {
+		if ready := a.readyAt(one); !is || ready < at || ready == at && id < key {
+			key, at, is = id, ready, true
 		}
-		if quiet {
-			a.draw()
-		}
-		signal(a.news)
-		return
 	}
-	if len(a.ready) == mostKnown {
-		a.missed, a.sure = a.events, false
-		return
-	}
-	a.ready[key] = a.events
-	a.first = ""
-	if quiet {
-		a.first, a.came = key, a.now()
-		a.draw()
-		signal(a.news)
-	}
+	return key, at, is
 }
 
-func (a *arrivals) taken(key string) {
-	a.forget(key)
-	if i := slices.IndexFunc(a.mine, func(one unheard) bool { return one.key == key }); i >= 0 {
-		a.lags(a.now() - a.mine[i].sent)
-		a.mine = a.mine[i+1:]
-		return
-	}
-	a.heard[key] = a.now()
-	a.judge()
+// knows reports whether every ready row is known: then this process waits for its turn.
+func (a *arrivals) knows() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.open && a.sure
 }
 
-// judge says of the rows that were claimed, and not by this process, that others claim rows.
-func (a *arrivals) judge() {
-	if a.asking > 0 {
-		return
-	}
-	for key, at := range a.heard {
-		a.others = true
-		a.learn(key, at)
-	}
-	clear(a.heard)
+// isWaited reports whether the end of a row may free the key of another, without an event.
+func (a *arrivals) isWaited() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.blocked && !a.open
 }
 
-// lags notes how late the stream tells.
-func (a *arrivals) lags(lag time.Duration) {
-	const weight = 4
-	if a.lag > 0 {
-		lag = a.lag + (lag-a.lag)/weight
-	}
-	if a.lag = max(lag, 1); a.lag > a.late() {
-		signal(a.news)
-	}
-}
-
-// late is how late a stream tells that is of no use: behind a mongos it may be ten seconds.
-func (a *arrivals) late() time.Duration { return max(a.poll, leastLate) }
-
-// told reports whether there is a stream that tells in time.
-func (a *arrivals) told() bool { return a.open && a.lag <= a.late() && a.now() <= a.believed() }
-
-// believed is until when the stream tells in time if it tells nothing else.
-func (a *arrivals) believed() time.Duration {
-	if len(a.mine) == 0 {
-		return math.MaxInt64
-	}
-	return a.mine[0].sent + a.late()
-}
-
-// quiet reports whether nothing is ready, as far as is known.
-func (a *arrivals) quiet() bool {
-	return a.told() && a.sure && len(a.ready) == 0 && !a.later.overdue()
-}
-
-// draw draws the turn of this process. A row that is still not claimed after half of a unit is
-// asked for within the other half.
-func (a *arrivals) draw() {
-	pause := upTo(a.clock, a.spread)
-	if half := a.unit / 2; pause > half {
-		pause = half + upTo(a.clock, half)
-	}
-	a.turn, a.later.planned = a.now()+pause, time.Time{}
-}
-
-// learn sets the spread by how long it took until a row was claimed that came alone. While a claim
-// is under way, and not heard of, others ask for nothing: with rows claimed after about ten times
-// as long, one question in ten is for nothing, however many processes there are.
-func (a *arrivals) learn(key string, at time.Duration) {
-	const lags, most = turns * 0.6, 4 // the times vary, and the average of their logarithms is small
-	if key != a.first || a.lag == 0 {
-		return
-	}
-	a.first = ""
-	ratio := lags * float64(a.lag) / float64(max(at-a.came, 1))
-	a.widen(math.Sqrt(math.Sqrt(min(max(ratio, 1./most), most))))
-}
-
-func (a *arrivals) widen(by float64) {
-	least := time.Duration(0)
-	if a.others {
-		least = leastSpread
-	}
-	a.spread = min(max(time.Duration(float64(a.spread)*by), least), mostSpread*a.unit)
-}
-
-// A question is what was known when the server was asked for rows.
+// A question is what was known when a claim was sent.
 type question struct {
 	streams int
 	events  int64
 	sent    time.Duration
-	due     time.Time // of the rows that were asked for
-	held    bool      // there were keys whose rows were left out
-	short   bool      // and there are more than were left out, or were a moment ago
-	vain    bool      // and some of which it is not known who holds them
+	due     time.Time
+	held    bool // rows with held keys were left out
 }
 
 func (a *arrivals) asks() question {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.asking++
 	return question{streams: a.streams, events: a.events, sent: a.now()}
 }
 
-// answered says what a question has brought, and whether there was nothing else: what was told
-// before it is not ready any more then, or no row of this queue, or, when keys were held, may wait
-// for another row of its key.
-func (a *arrivals) answered(q question, found []rows.Row, all bool) {
+// answered notes the answer to a claim: a row, or that none is ready. Rows that arrived before the
+// claim was sent are not ready then, or belong to another queue, or wait for a key.
+func (a *arrivals) answered(q question, c *claimed, empty bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	current := a.open && a.streams == q.streams
-	for _, row := range found {
-		key := rows.Key(row.ID)
-		a.forget(key)
-		a.learn(key, a.now())
-		if at, heard := a.heard[key]; heard && current {
-			a.lags(at - q.sent)
-		} else if current && len(a.mine) < mostKnown {
-			a.mine = append(a.mine, unheard{key, q.sent})
+	if c != nil {
+		key := rows.Key(c.row.ID)
+		one, is := a.rows[key]
+		if is && one.event <= q.events {
+			delete(a.rows, key)
 		}
-		delete(a.heard, key)
+		a.surprise = !is
 	}
-	a.asking--
-	a.judge()
-	if q.vain { // they may be free by now
-		a.sure, all = false, false
-	}
-	if !all {
+	if !empty {
 		return
 	}
-	a.blocked = q.held && (a.blocked || !a.sure || len(a.ready) > 0 || a.later.overdue())
-	for key, event := range a.ready {
-		if event <= q.events {
-			delete(a.ready, key)
-			if !q.held {
-				a.later.doubt(a.poll)
-			}
+	a.blocked = q.held
+	full := len(a.rows) >= mostKnown
+	for key, one := range a.rows {
+		if one.event <= q.events && !one.due.After(q.due) {
+			delete(a.rows, key)
 		}
 	}
-	a.later.passed(q)
-	a.asked = q.due
-	a.sure = current && a.missed <= q.events
-	a.rest()
-	if current && a.lag == 0 {
-		a.lag = max(2*(a.now()-q.sent), 1) // until it is measured
+	a.sure = current && !full
+	if !a.end.IsZero() && len(a.rows) == 0 {
+		a.planned = false
 	}
+	a.looked, a.jitter = a.now(), 0.8+0.4*clock.Chance(a.clock)
 }
 
-// rest puts the next look off.
-func (a *arrivals) rest() { a.rested, a.jitter = a.now(), 0.8+0.4*clock.Chance(a.clock) }
-
-// A reason is why a process asks for rows.
+// A reason is why a process claims.
 type reason int
 
 const (
-	working  reason = iota // it had rows just now, or could not ask
-	hinted                 // it made rows ready itself, or knows of none
-	told                   // it was told of rows
-	looking                // it was not told of any for long
-	unseeing               // it does not ask: it has to know what is due next
+	working reason = iota // it had a row just now
+	idle                  // it found none
+	hinted                // it made a row ready itself
+	heard                 // by an event, or a due time
+	polling
+	blind // it does not claim: it reads due times first
 )
 
-// learned sets the pauses by whether a question brought rows.
-func (a *arrivals) learned(why reason, rows bool) {
-	const wider, narrower, alone = 2, 13. / 14, 1. / 2
+// learned adapts the spread and the polls to what a claim found.
+func (a *arrivals) learned(why reason, found bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	switch {
-	case why == told && !rows:
-		a.others = true
-		a.widen(wider)
-	case why == told && a.others:
-		a.widen(narrower)
-	case why == told:
-		a.widen(alone)
-	case why == looking && rows: // the stream does not tell of all
+	switch by := narrower; {
+	case why == heard:
+		if !found {
+			by = wider
+		}
+		a.wide = min(max(time.Duration(float64(a.wide)*by), leastSpread), mostSpread*a.poll)
+	case why == polling && found && !a.surprise:
+	case why == polling && found: // by a change that is no event, as one that makes it match Filter
 		a.polls, a.sure = fewPolls, false
-	case why == looking && a.told():
+	case why == polling && a.open:
 		a.polls = min(2*a.polls, mostPolls)
 	}
-	if !rows {
-		a.rest()
-	}
 }
 
-// look returns when the process looks for rows whatever it was told. All processes together do so
-// about as often as one alone.
-func (a *arrivals) look() time.Duration {
+// turn returns when this process claims, and why. The caller holds mu.
+func (a *arrivals) turn() (at time.Duration, why reason) {
 	polls := 1.
-	if a.told() {
+	if a.open {
 		polls = a.polls
-		if a.others && a.lag > 0 {
-			processes := float64(a.spread) / float64(turns*a.lag)
-			polls = max(polls, min(processes*fewPolls, mostPolls))
+	}
+	at, why = a.looked+time.Duration(a.jitter*polls*float64(a.poll)), polling
+	if a.server != nil && !a.planned && (a.sure || !a.open) && a.reread < at {
+		at, why = a.reread, blind
+	}
+	key, ready, is := a.next()
+	if !is {
+		return at, why
+	}
+	if key != a.first {
+		a.first, a.pause = key, upTo(a.clock, a.wide)
+		if a.pause > a.poll { // a row waits for two Polls at most
+			a.pause = a.poll + upTo(a.clock, a.poll)
 		}
 	}
-	return a.rested + time.Duration(a.jitter*polls*float64(a.poll))
+	if ready += a.pause; ready < at {
+		return ready, heard
+	}
+	return at, why
 }
 
-// next returns when a process that waits is to ask, and why, or working when it is to think again.
-func (a *arrivals) next() (in time.Duration, why reason) {
+// await waits until a row may be ready, and returns why.
+func (e *engine) await(ctx context.Context) reason {
+	a := e.arrivals
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	at, why := a.look(), looking
-	if a.told() && a.believed() < at {
-		at, why = a.believed()+1, working
-	}
-	if a.blind() && a.later.read < at {
-		at, why = a.later.read, unseeing
-	}
-	if planned := a.plan(); (planned || a.told() && !a.quiet()) && a.turn < at {
-		at, why = a.turn, told
-		if len(a.ready) == 0 && !planned { // the stream has just begun
-			why = hinted
-		}
-	}
-	return at - a.now(), why
-}
-
-// nothing reports whether there is nothing to ask for.
-func (a *arrivals) nothing() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.quiet()
-}
-
-// await waits until there may be rows, and says why it thinks so.
-func (a *arrivals) await(ctx context.Context, hint <-chan struct{}) reason {
-	a.mu.Lock()
-	a.draw()
+	a.first = ""
 	a.mu.Unlock()
 	for ctx.Err() == nil {
-		in, why := a.next()
-		if in <= 0 && why != working {
+		a.mu.Lock()
+		at, why := a.turn()
+		wait := at - a.now()
+		a.mu.Unlock()
+		if wait <= 0 && why == blind {
+			e.plan()
+			continue
+		}
+		if wait <= 0 {
 			return why
 		}
-		t := a.clock.NewTimer(in)
+		t := e.clock.NewTimer(wait)
 		select {
-		case <-hint:
+		case <-e.woken:
 			t.Stop()
 			return hinted
 		case <-a.news:
@@ -386,5 +287,53 @@ func (a *arrivals) await(ctx context.Context, hint <-chan struct{}) reason {
 		}
 		t.Stop()
 	}
-	return working
+	return idle
+}
+
+// plan reads the due times of the next rows. One command.
+func (e *engine) plan() {
+	a := e.arrivals
+	q, after := a.asks(), a.server()
+	found, err := sent(e, func(ctx context.Context) ([]rows.Coming, error) {
+		return e.store.Later(ctx, after, mostKnown)
+	})
+	if err != nil && e.life.Err() == nil {
+		e.log.Warn().Err(err).Msg("reading due times failed")
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.reread = a.now() + time.Duration(fewPolls)*jittered(a.clock, a.poll)
+	if err != nil || a.streams != q.streams {
+		return
+	}
+	a.planned, a.end = a.open, time.Time{}
+	if n := len(found); n == mostKnown {
+		a.end = found[n-1].Due
+	}
+	for _, one := range found {
+		if key := rows.Key(one.ID); len(a.rows) < 2*mostKnown {
+			a.rows[key] = arrival{q.sent, one.Due, q.events}
+		}
+	}
+}
+
+// added wakes the process for rows that it has added.
+func (e *engine) added(docs []any) {
+	a := e.arrivals
+	for _, doc := range docs {
+		raw, err := bson.Marshal(doc)
+		due, dated := bson.Raw(raw).Lookup(strings.Split(e.cfg.Due, ".")...).TimeOK()
+		now, _ := e.server.last()
+		switch {
+		case e.cfg.Due == "" || err != nil || now.IsZero() || dated && !due.After(now):
+			signal(e.woken)
+			return
+		case dated:
+			a.mu.Lock()
+			if !a.open { // else the stream has an event
+				a.add(bson.NewObjectID().Hex(), due.UTC())
+			}
+			a.mu.Unlock()
+		}
+	}
 }

@@ -1,38 +1,41 @@
 package claim
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
+
+	"context"
 
 	"mongodlm/distlock"
 	"mongodlm/internal/rows"
 )
 
 var (
-	// ErrLost is matched by *LostError, which all that end a claim return when the row is no longer
-	// claimed by it.
+	// ErrLost is matched by *LostError.
 	ErrLost = errors.New("claim: row is lost")
-	// ErrFinished is returned by all that end a claim when this worker has ended it already.
-	ErrFinished = errors.New("claim: row is finished already")
-	// ErrInFlight is returned by Claim when the process has claimed as many rows as InFlight allows.
-	ErrInFlight = errors.New("claim: too many rows in flight")
-	// ErrRunning is returned by Run while another Run of the same queue is under way.
+	// ErrFinished is returned by [Row.Err] and [Row.DoneWith] after the end of the claim, or when the
+	// handler has returned.
+	ErrFinished = errors.New("claim: row is finished")
+	// ErrRunning is returned by Run and Serve while another one of the same queue runs.
 	ErrRunning = errors.New("claim: already running")
-	// ErrConfig is matched by *ConfigError, which New returns, and every call with a nil context or
-	// function.
+	// ErrConfig is matched by *ConfigError, which New and NewAdmin return, and every call with a nil
+	// context or function.
 	ErrConfig = errors.New("claim: bad configuration")
-	// ErrNoSlot is returned by Claim when every slot that was tried is held, many thousands of
-	// processes.
+	// ErrNoSlot is logged when every slot that a process tried is held.
 	ErrNoSlot = errors.New("claim: no slot is free")
-	// ErrClosed is returned after Close of the queue has begun.
+	// ErrClosed is returned by Run and Serve after Close of the queue.
 	ErrClosed = errors.New("claim: queue is closed")
-	// ErrNoTransactions is returned by DoneWith where the server has no transactions.
+	// ErrOver is returned by [Admin.Cancel] if the row is done, dead or gone.
+	ErrOver = errors.New("claim: row is over")
+	// ErrCancelled is matched by the *LostError of a row that was cancelled, the cause with which the
+	// context of its handler ends.
+	ErrCancelled = errors.New("claim: row was cancelled")
+	// ErrNoTransactions is returned by [Row.DoneWith] if the server has no transactions.
 	ErrNoTransactions = distlock.ErrNoTransactions
 )
 
-// A ConfigError lists every contradiction of a Config at once.
+// A ConfigError lists every contradiction of a Config.
 type ConfigError struct{ Problems []string }
 
 func (e *ConfigError) Error() string {
@@ -42,18 +45,18 @@ func (e *ConfigError) Error() string {
 // Is reports whether target is ErrConfig.
 func (e *ConfigError) Is(target error) bool { return target == ErrConfig }
 
-// badQuery marks the refusal of a query as one of the configuration.
+// badQuery marks the refusal of a query as an error of the configuration.
 func badQuery(err error) error {
 	var query *rows.QueryError
 	if errors.As(err, &query) {
-		return fmt.Errorf("%w: Filter or Sort: %w", ErrConfig, err)
+		return fmt.Errorf("%w: Filter: %w", ErrConfig, err)
 	}
 	return err
 }
 
 const noContext = "the context is nil; pass context.Background()"
 
-// usable refuses a context with which nothing can be done.
+// usable refuses a nil context.
 func usable(ctx context.Context) error {
 	if ctx == nil {
 		return &ConfigError{Problems: []string{noContext}}
@@ -61,12 +64,11 @@ func usable(ctx context.Context) error {
 	return nil
 }
 
-// A LostError says that a row is no longer claimed by the worker that wanted to end the claim, and
-// what became of it. Nothing was changed. It matches [ErrLost].
+// A LostError reports that a row is not claimed by this claim any more. The claim changed nothing.
 type LostError struct {
 	ID    string
-	Fence int64 // of the claim that was lost
-	Now   string
+	Fence int64  // of the lost claim
+	Now   string // the present state of the row
 
 	cancelled bool
 }
@@ -75,12 +77,12 @@ func (e *LostError) Error() string {
 	return fmt.Sprintf("claim: row %s (fence %d) is lost: %s", e.ID, e.Fence, e.Now)
 }
 
-// Is reports whether target is ErrLost, or ErrCancelled for a row that was.
+// Is reports whether target is ErrLost, or ErrCancelled for a cancelled row.
 func (e *LostError) Is(target error) bool {
 	return target == ErrLost || target == ErrCancelled && e.cancelled
 }
 
-// lost words what became of a row; nil when there is none any more.
+// lost returns the *LostError of a row; found is nil if it is gone.
 func lost(c *claimed, found *rows.Row) error {
 	e := &LostError{ID: rows.Text(c.row.ID), Fence: c.row.Mark.Fence, Now: "its document is gone"}
 	if found != nil {

@@ -4,17 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/internal/clock"
 	"mongodlm/internal/rows"
 )
 
-// ErrTimeout is matched by the cause with which a handler's context ends after [Config.Timeout],
-// as context.DeadlineExceeded is.
+// ErrTimeout is matched by the cause with which a handler's context ends after [Config].Timeout, as
+// is context.DeadlineExceeded.
 var ErrTimeout = errors.New("claim: the handler had not returned after Config.Timeout")
 
-// A wish is an error by which a handler says what becomes of its row.
+// A wish is an error by which a handler chooses the end of its claim.
 type wish struct {
 	err   error
 	dead  bool
@@ -25,9 +29,8 @@ type wish struct {
 func (w *wish) Error() string { return w.err.Error() }
 func (w *wish) Unwrap() error { return w.err }
 
-// Snooze is an error with which a handler has its row again after a pause, by any worker: nothing
-// failed, the attempt does not count, and [Row.LastError] stays as it is. It is for work whose time
-// has not come. A negative pause, or one over ten years, is a failure that says so.
+// Snooze returns an error with which a handler puts its row off: the attempt does not count, and
+// [Row.LastError] stays. A negative pause, or one over ten years, is a failure.
 func Snooze(pause time.Duration) error {
 	if bad := badPause("Snooze", pause); bad != nil {
 		return bad
@@ -35,8 +38,8 @@ func Snooze(pause time.Duration) error {
 	return &wish{err: fmt.Errorf("snoozed for %v", pause), again: &pause, free: true}
 }
 
-// Discard is an error with which a handler says that its row can never be done: it is dead at once,
-// whatever Config.MaxAttempts says.
+// Discard returns an error with which a handler makes its row dead after this attempt, whatever
+// Config.MaxAttempts is.
 func Discard(err error) error {
 	if err == nil {
 		err = errors.New("discarded without a reason")
@@ -44,9 +47,8 @@ func Discard(err error) error {
 	return &wish{err: err, dead: true}
 }
 
-// RetryAfter is an error with which a handler has failed and says after which pause the row is
-// tried again, in place of Config.Backoff. The attempt counts. A negative pause, or one over ten
-// years, becomes the usual one, and the row's error says so.
+// RetryAfter returns an error with which a handler fails and sets the pause before the retry, in
+// place of Config.Backoff. A negative pause, or one over ten years, becomes that of Backoff.
 func RetryAfter(pause time.Duration, err error) error {
 	if err == nil {
 		err = errors.New(noReason)
@@ -66,7 +68,7 @@ func badPause(function string, pause time.Duration) error {
 
 const noReason = "failed without a reason"
 
-// wished is what an error, or one that it wraps, wishes; nothing special for others.
+// wished returns the wish in an error; the zero value without one.
 func wished(err error) wish {
 	var w *wish
 	if errors.As(err, &w) {
@@ -75,25 +77,34 @@ func wished(err error) wish {
 	return wish{}
 }
 
+// An outcome is the end of a claim, without its times.
+type outcome struct {
+	c        *claimed
+	end      rows.Ending
+	pause    time.Duration // of Retrying
+	recorded bool          // by DoneWith, at first
+	owed     bool          // the server refuses it
+}
+
+// givenBack is the outcome of a row whose handler did not begin, or was interrupted.
+func givenBack(c *claimed) outcome { return outcome{c: c, end: c.row.Uncounted(rows.Ready)} }
+
 // failure is the outcome of a row whose handler returned an error.
 func (e *engine) failure(c *claimed, cause error) outcome {
-	if cause == nil {
-		cause = errors.New(noReason)
-	}
 	text, w, attempts := printable(cause.Error()), wished(cause), c.row.Mark.Attempts
-	pause := e.backoff(attempts)
+	o := outcome{c: c, end: c.row.End(rows.Retrying), pause: e.backoff(attempts)}
 	if w.again != nil {
-		pause = *w.again
+		o.pause = *w.again
 	}
-	switch {
-	case w.free:
-		return outcome{c, rows.Ending{To: rows.Retrying, Uncounted: true, Pause: pause}}
-	case !w.dead && attempts < int64(e.cfg.MaxAttempts):
-		return outcome{c, e.failed(c, rows.Ending{To: rows.Retrying, Error: text, Pause: pause})}
+	if w.free {
+		o.end = c.row.Uncounted(rows.Retrying)
+		return o
 	}
-	e.log.Error().Str("row", rows.Text(c.row.ID)).Str("error", text).Int64("attempts", attempts).
-		Msg("row is dead")
-	return outcome{c, e.failed(c, rows.Ending{To: rows.Dead, Error: text})}
+	if w.dead || attempts >= int64(e.cfg.MaxAttempts) {
+		o.end.To = rows.Dead
+	}
+	o.end.Error = text
+	return o
 }
 
 // timed ends a handler's context after Config.Timeout.
@@ -105,71 +116,187 @@ func (e *engine) timed(ctx context.Context) (context.Context, context.CancelFunc
 	return context.WithTimeoutCause(ctx, e.cfg.Timeout, cause)
 }
 
-// timedOut is the error of a handler whose context has ended by timed, nil otherwise.
+// timedOut returns the error of a handler whose context ended by its timeout, else nil.
 func timedOut(ctx context.Context, err error) error {
-	switch cause := context.Cause(ctx); {
-	case !errors.Is(cause, ErrTimeout):
+	cause := context.Cause(ctx)
+	if err == nil || !errors.Is(cause, ErrTimeout) || wished(err).err != nil {
 		return nil
-	case errors.Is(err, ErrTimeout):
-		return err
-	default:
-		return fmt.Errorf("%w: %w", cause, err)
 	}
+	if errors.Is(err, ErrTimeout) || errors.Is(err, context.DeadlineExceeded) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", cause, err)
 }
 
-// A Failure is an attempt at a row that did not end well.
-type Failure struct {
-	Attempt int       // 1 for the first
-	At      time.Time // when it was recorded, by the clock of the collection's server
-	Process string    // that worked on it; empty when another one had to find out
-	Error   string    // about 700 bytes of it
+// printable returns a text as a row keeps it.
+func printable(text string) string {
+	const most = 2000
+	text = strings.ToValidUTF8(text, "?")
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + "..."
+	}
+	return text
 }
 
-// Errors returns the failures of this row before this attempt, the last ten, the oldest first.
-// Those whose process died, or whose lease ended, are among them where they counted as attempts,
-// and as far as there is room: a rescue changes many rows at once and drops none. A row that was
-// tried anew by a hand counts from 1 again.
-func (r *Row[T]) Errors() []Failure { return failuresOf(r.c.row.Mark) }
-
-// failuresOf numbers the failures that a rescue has recorded after those before them.
-func failuresOf(m rows.Mark) []Failure {
-	list := make([]Failure, len(m.Failures))
-	last := int64(0)
-	for i, f := range m.Failures {
-		if f.Attempt == 0 {
-			f.Attempt = last + 1
+// record ends a claim. It repeats the command until the outcome is known or the slot is lost.
+func (e *engine) record(o outcome) {
+	logged, pause := false, time.Duration(0)
+	for !o.recorded {
+		err := e.finish(o)
+		short, shorter := o.shortened()
+		switch {
+		case err == nil:
+			o.recorded = true
+			continue
+		case errors.Is(err, ErrLost):
+			o.recorded = true
+			e.log.Warn().Err(err).Msg("a row was lost before its claim ended")
+			continue
+		case o.c.s.err() != nil:
+			o.recorded = true
+			e.log.Warn().Err(err).Msg("the end of a claim is left to the rescue of its row")
+			continue
+		case isRefused(err) && shorter:
+			o = short
+			continue
+		case isRefused(err) && !o.owed && e.refused() < mostAsides:
+			o.owed = true // in the background, so that the worker can handle other rows
+			e.owe(1)
+			e.background.Go(func() { e.record(o); e.owe(-1) })
+			return
+		case isRefused(err):
+			pause = min(2*max(pause, refusedPause/2), refusedMost)
+		default:
+			pause = max(e.pace.now(), leastPause)
 		}
-		last = f.Attempt
-		list[i] = Failure{Attempt: int(f.Attempt), At: f.At, Process: f.Process, Error: f.Error}
+		if !logged {
+			logged = true
+			e.log.Warn().Err(err).Msg("ending a claim failed")
+		}
+		done := o.c.s.guard.Context().Done()
+		if o.owed {
+			done = e.life.Done()
+		}
+		if clock.Sleep(e.clock, jittered(e.clock, pause), done); o.owed && clock.Over(done) {
+			break // Close tries to give the row back
+		}
 	}
-	return list
+	e.finished(o.c)
+	if o.end.To == rows.Ready {
+		signal(e.woken)
+	}
 }
 
-// failed adds this failure to those that the row has: the process knows them: no command.
-func (e *engine) failed(c *claimed, end rows.Ending) rows.Ending {
-	m := c.row.Mark
-	end.Failures = rows.Failed(m.Failures, rows.Failure{Attempt: m.Attempts, At: e.wall(),
-		Process: e.m.Process(), Error: end.Error})
+func (e *engine) owe(n int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.owed += n
+}
+
+// shortened is an ending that needs no more room than the claim did, so that the server does not
+// refuse it by the size of the row: with the start of the error only. False if it is short already.
+func (o outcome) shortened() (outcome, bool) {
+	const most = 100
+	if o.end.Keep || o.end.To == rows.Done || len(o.end.Error) <= most && o.end.Failures != nil {
+		return o, false
+	}
+	text := o.end.Error
+	o.end.Error = strings.ToValidUTF8(text[:min(most, len(text))], "")
+	o.end.Failures = append([]rows.Failure{}, o.c.row.Mark.Failures...)
+	return o, true
+}
+
+// finish sends the end of a claim, and reads the row if it does not match. It returns nil if the
+// claim has ended so, a *LostError if it had ended before.
+func (e *engine) finish(o outcome) error {
+	end, c := o.end, o.c
+	if errors.Is(c.lostErr(), ErrCancelled) {
+		end = cancelled(c.row)
+	}
+	now := e.wall()
+	end.At = now
+	if !end.Keep && end.Failures == nil && (end.To == rows.Retrying || end.To == rows.Dead) {
+		end.Failures = rows.Failed(c.row.Mark.Failures, rows.Failure{Attempt: c.row.Mark.Attempts,
+			At: now, Process: e.m.Process(), Error: end.Error})
+	}
+	if end.To == rows.Retrying {
+		due, err := e.serverNow()
+		if err != nil {
+			return e.notEnded(c, err)
+		}
+		end.NotBefore = notBefore(due, o.pause)
+	}
+	n, err := sent(e, func(ctx context.Context) (int, error) { return e.store.End(ctx, end) })
+	tried := c.tried.Swap(true)
+	if err != nil {
+		return e.notEnded(c, err)
+	}
+	if n == 0 {
+		row, err := e.reread(c)
+		switch {
+		case err != nil:
+			return e.notEnded(c, err)
+		case row != nil && isClaim(*row, c.row) && row.Mark.Cancelled:
+			c.lose(lost(c, row))
+			return e.finish(o)
+		case row != nil && isClaim(*row, c.row):
+			return e.notEnded(c, errors.New("the row is claimed by it and does not match"))
+		case !tried || row == nil || row.Mark.Batch != c.row.Mark.Batch:
+			e.stats.ended("lost")
+			return lost(c, row)
+		case row.Mark.State == rows.Done: // by an earlier try, or by DoneWith
+			end = row.End(rows.Done)
+		}
+	}
+	e.ended(c, end)
+	return nil
+}
+
+// ended notes the end of a claim that is known to be recorded.
+func (e *engine) ended(c *claimed, end rows.Ending) {
+	outcome := string(end.To)
+	switch {
+	case end.To == rows.Ready || end.Keep && end.To == rows.Retrying:
+		outcome = "given_back"
+	case end.To == rows.Dead:
+		row := c.row
+		row.Mark.State, row.Mark.Error, row.Mark.DeadAt = rows.Dead, end.Error, end.At
+		if end.Failures != nil {
+			row.Mark.Failures = end.Failures
+		}
+		e.log.Error().Str("row", rows.Text(row.ID)).Str("error", end.Error).
+			Int64("attempts", end.Attempts).Msg("row is dead")
+		e.hooks.dead(row)
+	}
+	if end.To == rows.Retrying {
+		e.wakeAt(end.NotBefore)
+	}
+	e.stats.ended(outcome)
+}
+
+// reread returns the row of a claim; nil if it is gone.
+func (e *engine) reread(c *claimed) (*rows.Row, error) {
+	found, err := sent(e, func(ctx context.Context) ([]rows.Row, error) {
+		return e.store.Current(ctx, []bson.RawValue{c.row.ID}, false)
+	})
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	return &found[0], nil
+}
+
+// isClaim reports whether a row is still claimed as it was.
+func isClaim(row, was rows.Row) bool {
+	return row.Mark.State == rows.Claimed && row.Mark.Batch == was.Mark.Batch
+}
+
+// cancelled is the end of a row that was cancelled while it was claimed.
+func cancelled(row rows.Row) rows.Ending {
+	end := row.End(rows.Dead)
+	end.Error, end.Failures = rows.Cancelled, slices.Clone(row.Mark.Failures)
 	return end
 }
 
-// wall is the time of day as a document keeps it: the server's, by its last reply. It is known
-// before any row is claimed; in its place stands the process's own.
-func (e *engine) wall() time.Time {
-	now, _ := e.server.last()
-	if now.IsZero() {
-		now = e.clock.Now().Wall
-	}
-	return now.Truncate(time.Millisecond)
-}
-
-// mostError bounds the text of an error in a row.
-const mostError = 2000
-
-// printable bounds a text that goes into a document.
-func printable(text string) string {
-	if text = strings.ToValidUTF8(text, "?"); len(text) > mostError {
-		text = strings.ToValidUTF8(text[:mostError], "") + "..."
-	}
-	return text
+func (e *engine) notEnded(c *claimed, err error) error {
+	return fmt.Errorf("claim: end the claim of row %s: %w", rows.Text(c.row.ID), err)
 }

@@ -28,7 +28,6 @@ type play struct {
 	refused  map[int]bool // rows that the server refuses to change for a while
 	from, to time.Duration
 	keys     []string // of the rows; nil: there are no chains
-	known    int      // how many held keys one command tells; zero: all
 	other    int      // the process whose locks are in another database; -1: none
 	careless bool     // a mistake of the store
 	trace    bool
@@ -68,8 +67,7 @@ func (p *play) begin(o *simulation.Outside, s simulation.Schedule) {
 	if p.careless {
 		p.store.Careless()
 	}
-	p.store.Keyed(p.cfg.Key, p.cfg.KeyLetsGo)
-	p.store.HeldAtMost(p.known)
+	p.store.Keyed(p.cfg.Key)
 	p.store.Refuse(func(row rows.Row) error {
 		if now := o.Now(); p.refused[number(row)] && now >= p.from && now < p.to {
 			return errors.New("document failed validation")
@@ -112,11 +110,11 @@ func (p *play) violated(rule, format string, args ...any) {
 func (p *play) look() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.store.EachClaimed(func(row *rows.Row) {
-		if !row.Mark.Waiting { // it was about to begin, at least
-			p.try(number(*row), row.Mark.Fence)
+	for _, row := range p.store.All() {
+		if row.Mark.State == rows.Claimed {
+			p.try(number(row), row.Mark.Fence)
 		}
-	})
+	}
 	if p.trace {
 		p.tell()
 	}
@@ -144,7 +142,7 @@ func (p *play) settled(now time.Duration) time.Duration {
 	if !p.out.Healed() {
 		return 0
 	}
-	if c, _ := p.store.Count(context.Background()); p.since == 0 || c.Ready+c.Claimed+c.Retrying > 0 {
+	if c, _ := p.store.Count(context.Background(), 0); p.since == 0 || c.Ready+c.Claimed+c.Retrying > 0 {
 		p.since = now
 	}
 	return now - p.since
@@ -162,8 +160,7 @@ func (p *play) try(id int, fence int64) {
 func (p *play) tell() {
 	for _, row := range p.store.All() {
 		id, m := number(row), row.Mark
-		now := fmt.Sprintf("%s in %s, fence %d, attempts %d, waiting %v, rescued %v, beat %d", m.State,
-			m.Slot, m.Fence, m.Attempts, m.Waiting, m.Rescued, m.Beat)
+		now := fmt.Sprintf("%s in %s, fence %d, attempts %d", m.State, m.Slot, m.Fence, m.Attempts)
 		if was := p.marks[id]; was != now {
 			p.marks[id] = now
 			p.out.Say("row %d is %s", id, now)
@@ -198,15 +195,15 @@ func (p *play) last() {
 	}
 }
 
-// A sent is the way of a queue to its store: every command is an event.
-type sent struct {
+// A way is the way of a queue to its store: every command is an event.
+type way struct {
 	*gate
 	u       *simulation.User
 	streams bool
 }
 
 // Watch hears by events, too.
-func (s sent) Watch(ctx context.Context, tell func(rows.Event)) error {
+func (s way) Watch(ctx context.Context, tell func(rows.Event)) error {
 	if !s.streams {
 		return rows.ErrNoStream
 	}
@@ -214,8 +211,7 @@ func (s sent) Watch(ctx context.Context, tell func(rows.Event)) error {
 }
 
 // reads are the commands that change nothing.
-var reads = []string{"candidates", "marked", "current", "batches", "slots", "clock", "leased",
-	"odd", "held"}
+var reads = []string{"first", "claimed", "current", "slots", "clock", "odd", "held", "paused", "later"}
 
 func op(command string) fault.Op { return fault.Op("rows: " + command) }
 
@@ -234,7 +230,7 @@ func (p *play) user(u *simulation.User, i int, streams bool) {
 		g.set(func(ctx context.Context, command string, apply func() error) error {
 			return u.Command(ctx, op(command), !slices.Contains(reads, command), apply)
 		})
-		q := onStore[item](u.Context(), m, sent{g, u, streams}, "db.rows", p.cfg)
+		q := onStore[item](u.Context(), m, way{g, u, streams}, "db.rows", p.cfg)
 		ctx, cancel := context.WithCancel(u.Context())
 		ended := make(chan struct{})
 		go func() {
@@ -326,9 +322,6 @@ func (p *play) handle(ctx context.Context, u *simulation.User, q *Queue[item],
 		case !deaf && !clock.Sleep(u.Clock(), d, ctx.Done()):
 			return context.Cause(ctx)
 		}
-		if p.cfg.Lease > 0 && r.IntN(2) == 0 {
-			_ = row.Renew(ctx)
-		}
 	}
 	if id < p.n && id%10 == 0 { // it was added before, perhaps
 		_ = q.Add(context.WithoutCancel(ctx), item{ID: p.n + id, Child: true, Chain: p.key(id)})
@@ -336,21 +329,13 @@ func (p *play) handle(ctx context.Context, u *simulation.User, q *Queue[item],
 	if healed {
 		return nil
 	}
-	how := r.IntN(12)
-	if how >= 2 && how <= 4 {
-		p.leave(row) // who ends the claim himself works no more
-	}
-	switch how {
-	case 0:
+	switch r.IntN(12) {
+	case 0, 1:
 		return errors.New("bad luck")
-	case 1:
-		panic("bad luck")
 	case 2:
-		return row.GiveBack(ctx)
+		panic("bad luck")
 	case 3:
-		_ = row.Done(ctx)
-	case 4:
-		_ = row.Fail(ctx, errors.New("bad luck"))
+		return Snooze(time.Second)
 	}
 	return nil
 }

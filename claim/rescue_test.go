@@ -2,216 +2,152 @@ package claim
 
 import (
 	"context"
-	"sync"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
-
+	"mongodlm/distlock"
 	"mongodlm/internal/rows"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/locktest"
-	"mongodlm/internal/test/memrows"
 )
 
-// It tries to break: processes of one queue whose locks are in two databases do not know of each
-// other's holders. No row of one that lives is given to another, and the log says why.
+// stay is a handler that waits for the end of its context.
+func stay(ctx context.Context, _ *Row[item]) error { <-ctx.Done(); return context.Cause(ctx) }
+
+// It tries to break: rows under a slot in another database are rescued by a process that knows of no
+// holder there.
 func TestRescue_AnotherLockDatabase_RowsAreLeftAlone(t *testing.T) {
-	for _, lease := range []time.Duration{0, 4 * time.Hour} {
-		inBubbleSub(t, lease.String(), func(t *testing.T, w *world) {
-			w.add(0, 6)
-			cfg := Config{Batch: 3, InFlight: 6, Workers: 3, Lease: lease}
-			a := w.startAt(w.World, 0, "one", cfg)
-			b := w.startAt(locktest.New(t), 0, "two", cfg)
-			var mu sync.Mutex // guards begun
-			begun := map[int]int{}
-			work := func(_ context.Context, row *Row[item]) error {
-				mu.Lock()
-				begun[row.Doc.ID]++
-				mu.Unlock()
-				time.Sleep(45 * time.Minute)
-				return nil
-			}
-			stopA, stopB := a.run(t, work), b.run(t, work)
-			time.Sleep(100 * time.Minute)
-			w.want(Counts{Done: 6})
-			stopA()
-			stopB()
-			for id, n := range begun {
-				if n != 1 {
-					t.Errorf("row %d was begun %d times", id, n)
-				}
-			}
-			if n := w.logs.with("left alone", "another database"); n < 1 || n > 4 {
-				t.Errorf("%d lines say that rows are left alone, want one for each slot: %v", n, w.logs)
-			}
-		})
-	}
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 2)
+		other := w.startAt(locktest.New(t), 0, "elsewhere", Config{})
+		other.run(t, stay)
+		w.settle(time.Minute, are(Counts{Ready: 1, Claimed: 1}))
+		w.start(Config{}).run(t, finish)
+		time.Sleep(3 * locktest.TakeoverTime)
+		w.want(Counts{Claimed: 1, Done: 1})
+		assert.Equal(t, w.logs.with("left alone", "another database"), 1, "logged %d times, want %d")
+	})
 }
 
-// It tries to break: a queue, a collection or a database is renamed while a process dies. The rows
-// of its slot are rescued all the same: the slot's lock tells that it is dead, whatever its name.
+// It tries to break: rows of dead slots with the name of another queue stay claimed.
 func TestRescue_RenamedQueue_RowsOfDeadSlotsAreRescued(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		w.add(0, 10)
-		a, b := w.start(Config{Queue: "old", Batch: 5, InFlight: 5}), w.start(Config{Queue: "new"})
-		a.take(t, 5)
-		a.cut()
-		b.run(t, atOnce)
-		w.settle(2*takeoverTime, allDone(10))
+		w.add(0, 1)
+		old := w.start(Config{Queue: "old"})
+		old.run(t, stay)
+		w.settle(time.Minute, are(Counts{Claimed: 1}))
+		w.start(Config{Queue: "new"}).run(t, finish)
+		time.Sleep(time.Second)
+		old.cut()
+		w.settle(2*locktest.TakeoverTime+time.Minute, allDone(1))
 	})
 }
 
-// A slot whose name belongs to no queue is some other program's lock: it is not tried.
-func TestRescue_SlotThatIsNoQueues_IsNotTried(t *testing.T) {
+// It tries to break: a row is handled again by a process whose handler still works on it, when its
+// field was removed.
+func TestRun_FieldRemovedWhileHandled_NoSecondHandlerHere(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
-		c := rows.Claim{Slot: "balancer", Session: bson.NewObjectID(), Batch: bson.NewObjectID()}
-		assert.Value(w.rows.MarkOne(t.Context(), c, nil))(t)
-		b := w.start(Config{})
-		stop := b.run(t, atOnce)
-		time.Sleep(2 * takeoverTime)
+		var at, most atomic.Int64
+		p := w.start(Config{Workers: 3})
+		p.run(t, func(ctx context.Context, row *Row[item]) error {
+			most.Store(max(most.Load(), at.Add(1)))
+			defer at.Add(-1)
+			if row.Fence() == 1 && row.Attempt() == 1 && most.Load() == 1 {
+				w.rows.Edit(row.ID(), func(m *rows.Mark) { *m = rows.Mark{State: rows.Ready} })
+			}
+			time.Sleep(20 * time.Second)
+			return ctx.Err()
+		})
+		time.Sleep(10 * time.Minute)
+		w.want(Counts{Done: 1})
+		assert.Equal(t, most.Load(), 1, "%d handlers of one row, want %d")
+	})
+}
+
+// It tries to break: retries of a process that has ended, and done rows, stay for ever.
+func TestRescue_RetriesAndDoneRows_OfOthers(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 3)
+		p := w.start(Config{Backoff: 5 * time.Minute})
+		stop := p.run(t, func(_ context.Context, row *Row[item]) error {
+			if row.Doc.ID == 0 {
+				return errors.New("broken")
+			}
+			return nil
+		})
+		w.settle(time.Minute, are(Counts{Retrying: 1, Done: 2}))
 		stop()
-		if n := w.logs.with("left alone", "balancer"); n == 0 {
-			t.Errorf("nothing was told of it: %v", w.logs)
-		}
-		for l, err := range b.m.Inspector().Locks(context.Background()) {
-			if err != nil || l.Name == "balancer" {
-				t.Errorf("lock %v, %v", l, err)
-			}
-		}
+		assert.NoErr(t, p.Close(t.Context()))
+		w.start(Config{KeepDone: time.Hour}).run(t, finish)
+		w.settle(10*time.Minute, allDone(3))
+		w.settle(2*time.Hour, are(Counts{}))
 	})
 }
 
-// With one attempt a row is begun twice at most: once more when its process has died, whether it
-// was renewed or not.
-func TestRescue_OneAttempt_BegunOnceMore(t *testing.T) {
-	for name, cfg := range map[string]Config{
-		"not renewed": {MaxAttempts: 1}, "renewed": {MaxAttempts: 1, Lease: time.Hour},
-	} {
-		inBubbleSub(t, name, func(t *testing.T, w *world) {
-			w.add(0, 1)
-			var begun atomic.Int32
-			for range 4 {
-				p := w.start(cfg)
-				p.run(t, func(ctx context.Context, row *Row[item]) error {
-					begun.Add(1)
-					if cfg.Lease > 0 {
-						assert.NoErr(t, row.Renew(ctx))
+// It tries to break: the clocks of processes, an hour wrong, matter for pauses and due times.
+func TestDue_WrongClocks_NoRowIsEarly(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.rows.Due("execute_at")
+		for _, wrong := range []time.Duration{-time.Hour, 0, time.Hour} {
+			w.startWrong(wrong, Config{Due: "execute_at"}).run(t,
+				func(_ context.Context, row *Row[item]) error {
+					if early := time.Until(row.Doc.Due); early > 0 {
+						t.Errorf("row %d began %v early", row.Doc.ID, early)
 					}
-					p.cut()
-					<-ctx.Done()
-					return errCut
+					return nil
 				})
-				time.Sleep(3 * takeoverTime)
-			}
-			if c := w.counts(); begun.Load() != 2 || c != (Counts{Dead: 1}) {
-				t.Errorf("begun %d times, %+v", begun.Load(), c)
-			}
-		})
-	}
+		}
+		time.Sleep(time.Minute)
+		for i := range 20 {
+			doc := item{ID: i, Due: time.Now().Add(time.Duration(i) * 10 * time.Second)}
+			assert.Must(t, w.rows.Insert(t.Context(), []any{doc}))
+		}
+		w.settle(195*time.Second, allDone(20))
+	})
 }
 
-// It tries to break: queues of one collection with two fields have one rescuer, which sees the rows
-// of one of them.
-func TestRescue_TwoFieldsOfOneCollection_EachHasItsRescuer(t *testing.T) {
-	for name, queues := range map[string][2]Config{
-		"one name":         {{}, {Field: "thumbnail"}},
-		"names look alike": {{Queue: "a/b"}, {Queue: "a", Field: "b"}},
-	} {
-		inBubbleSub(t, name, func(t *testing.T, w *world) {
-			other := *w // the same documents, by the other field
-			other.rows = memrows.New()
-			w.add(0, 1)
-			other.add(0, 1)
-			w.start(queues[0]).run(t, atOnce)
-			w.settle(time.Minute, allDone(1))
-			dying := other.start(queues[1])
-			dying.take(t, 1)
-			dying.cut()
-			other.start(queues[1]).run(t, atOnce)
-			other.settle(2*time.Hour, allDone(1))
-		})
-	}
-}
-
-// It tries to break: a queue counts the attempts of another one whose name begins as its own.
-func TestRescue_NameOfAnotherQueueBeginsAlike_ItsAttemptsAreItsOwn(t *testing.T) {
+// It tries to break: the slot is lost before the reply to a claim arrives, and a handler begins.
+func TestRun_SlotLostBeforeTheReply_NoHandlerBegins(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
-		dying := w.start(Config{Queue: "ab"})
-		dying.take(t, 1)
-		dying.cut()
-		rescuer := w.start(Config{Queue: "a", MaxAttempts: 1})
-		rescuer.take(t, 1)
-		time.Sleep(2 * time.Hour)
-		w.want(Counts{Ready: 1})
-	})
-}
-
-// One process of a queue looks after the rows of the dead, and the others wait for that one to die:
-// no line stands still by it.
-func TestRescue_OthersWait_NoLineStandsStill(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		var ps []*proc
-		for range 3 {
-			p := w.start(Config{})
-			p.run(t, atOnce)
-			ps = append(ps, p)
-		}
-		time.Sleep(2 * time.Hour)
-		waiting := 0
-		for _, p := range ps {
-			s := p.m.Stats()
-			if waiting += s.Waiting; s.OldestWait != 0 {
-				t.Errorf("a process has waited for %v, which says that a line stands still", s.OldestWait)
-			}
-		}
-		if waiting != 2 {
-			t.Errorf("%d wait, want all but the one that looks after rows", waiting)
-		}
-	})
-}
-
-// It tries to break: a row that kills its process takes with it those that the other workers of the
-// process are at, each time, until all of them are dead.
-func TestRescue_RowKillsBesideOthers_OnlyItDies(t *testing.T) {
-	for name, cfg := range map[string]Config{
-		"one by one": {Workers: 8, MaxAttempts: 3}, "in batches": {Workers: 8, Batch: 20, MaxAttempts: 3},
-	} {
-		inBubbleSub(t, name, func(t *testing.T, w *world) {
-			const n, poison = 30, 3
-			w.add(0, n)
-			crashed := w.killers(cfg, poison, func(row *Row[item]) {
-				takes := 3 * time.Second
-				if row.Doc.ID == poison {
-					takes = time.Second
-				}
-				time.Sleep(takes)
-			}, 9*time.Hour, func(c Counts) bool { return c.Done+c.Dead == n })
-			if c := w.counts(); c.Dead != 1 || w.row(poison).Mark.State != rows.Dead ||
-				crashed != cfg.MaxAttempts+1 {
-				t.Errorf("%+v after %d crashes, want only the poison dead", c, crashed)
-			}
+		p := w.start(Config{})
+		p.gate.on(func(apply func() error) error {
+			p.lock.Set(refused)
+			time.Sleep(locktest.TakeoverTime)
+			return apply()
+		}, "claim")
+		p.run(t, func(_ context.Context, row *Row[item]) error {
+			t.Errorf("row %d is handled although the slot was lost before the process claimed it", row.Doc.ID)
+			return nil
 		})
-	}
+		time.Sleep(locktest.TakeoverTime + time.Minute)
+		w.want(Counts{Claimed: 1})
+	})
 }
 
-// It tries to break: rows that a caller of Claim has died with are given together again, until one
-// of them has killed so many processes that all are dead.
-func TestClaim_RescuedRows_AreGivenAlone(t *testing.T) {
+// It tries to break: Close of the Manager releases the slot while a handler runs.
+func TestClose_OfTheManager_HandlerRuns_IsWaitedFor(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		const n = 5
-		cfg := Config{MaxAttempts: 3, InFlight: n}
-		w.start(cfg).take(t, n) // it looks after the rows of all
-		w.add(0, n)
-		for range cfg.MaxAttempts {
-			w.settle(3*takeoverTime, func(c Counts) bool { return c.Ready == n })
-			p := w.start(cfg)
-			p.take(t, n)
-			p.cut()
+		w.add(0, 1)
+		p := w.start(Config{})
+		go func() {
+			err := p.Run(t.Context(), func(context.Context, *Row[item]) error {
+				time.Sleep(30 * time.Second)
+				return nil
+			})
+			assert.Is(t, err, distlock.ErrClosed)
+		}()
+		w.settle(time.Minute, are(Counts{Claimed: 1}))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		began := time.Now()
+		assert.NoErr(t, p.m.Close(ctx))
+		if took := time.Since(began); took < 25*time.Second {
+			t.Errorf("Close returned after %v, before the handler", took)
 		}
-		w.settle(3*takeoverTime, func(c Counts) bool { return c.Ready == n-1 && c.Dead == 1 })
+		w.want(Counts{Done: 1})
 	})
 }

@@ -4,21 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/internal/rows"
 )
 
-// A Row is one document that this process has claimed. One of Done, DoneWith, Fail and GiveBack
-// ends the claim; Run does so by what its handler returns, if the handler has not. Safe for
-// concurrent use.
-//
-// Each of them returns a *LostError when the row is no longer claimed by this worker, and changes
-// nothing then; ErrFinished when the claim was ended before; any other error when the outcome is in
-// doubt: then it may be called again. Each costs one command, and one more when the row is lost.
+// A Row is a document that this process has claimed for a handler. The claim ends after the handler
+// has returned, see the package comment. Safe for concurrent use.
 type Row[T any] struct {
-	// Doc is the document as it was claimed.
+	// Doc is the document at the claim.
 	Doc T
 	e   *engine
 	c   *claimed
@@ -27,141 +24,126 @@ type Row[T any] struct {
 // ID returns the document's _id.
 func (r *Row[T]) ID() bson.RawValue { return r.c.row.ID }
 
-// Raw returns the whole document as it was claimed.
+// Raw returns the whole document at the claim.
 func (r *Row[T]) Raw() bson.Raw { return r.c.row.Doc }
 
-// Fence returns a number that rises with every claim of this row, as long as nobody removes the
-// field. What the work changes outside of the database should refuse a smaller one than it has
-// seen.
+// Fence returns a number that rises with every claim of this row, unless a person removes the field.
+// What the work changes outside of the database should refuse a smaller one than it has seen.
 func (r *Row[T]) Fence() int64 { return r.c.row.Mark.Fence }
 
-// Attempt returns which attempt this is, 1 for the first.
+// Attempt returns the number of this attempt, 1 for the first.
 func (r *Row[T]) Attempt() int { return int(r.c.row.Mark.Attempts) }
 
-// LastError returns the text of the last failure, empty when there was none.
+// LastError returns the text of the last failure, empty without one.
 func (r *Row[T]) LastError() string { return r.c.row.Mark.Error }
 
+// Errors returns the last ten failures of this row before this attempt, the oldest first.
+func (r *Row[T]) Errors() []Failure { return failuresOf(r.c.row.Mark) }
+
 // Err returns nil while this process may believe that the row is its own: until the deadline of its
-// slot's lock, see [distlock.TryGuard.Err]. No I/O.
+// slot, see [distlock.TryGuard.Err]. No I/O.
 func (r *Row[T]) Err() error {
-	if r.c.stage.Load() == over {
+	r.c.mu.Lock()
+	over := r.c.returned || r.c.done
+	lost := r.c.lost
+	r.c.mu.Unlock()
+	if over {
 		return ErrFinished
 	}
 	if err := r.c.s.err(); err != nil {
 		return err
 	}
-	if err := r.c.lostMark(); err != nil {
-		return err
-	}
-	return r.e.leaseErr(r.c)
+	return lost
 }
 
-// Renew begins the row's lease anew, see [Config.Lease]. Without a lease it only asks whether the
-// row is still claimed by this worker. A lease that is over is not renewed. One command.
-func (r *Row[T]) Renew(ctx context.Context) error { return r.e.renew(ctx, r.c) }
-
-// Done marks the row done, or removes the document when Config.DeleteDone says so.
-func (r *Row[T]) Done(ctx context.Context) error {
-	return r.e.endOne(ctx, outcome{r.c, rows.Ending{To: rows.Done}})
-}
-
-// Fail records a failure: the row is retried after a pause, or is dead when this was its last
-// attempt. The text of cause is kept, at most 2,000 bytes of it. [Snooze], [Discard] and
-// [RetryAfter] mean here what they mean when a handler returns them.
-func (r *Row[T]) Fail(ctx context.Context, cause error) error {
-	return r.e.endOne(ctx, r.e.failure(r.c, cause))
-}
-
-// GiveBack leaves the row to any worker, after the pause of a first retry: others have their turn.
-// The attempt does not count.
-func (r *Row[T]) GiveBack(ctx context.Context) error {
-	end := rows.Ending{To: rows.Retrying, Uncounted: true, Pause: r.e.backoff(1)}
-	return r.e.endOne(ctx, outcome{r.c, end})
-}
-
-// DoneWith marks the row done in one transaction with what work does with the context that it is
-// given: both happen or neither does. So a handler adds rows, by Queue.Add, or writes its results,
-// exactly once. work may run several times; what it does through other clients does not belong to
-// the transaction. Meanwhile Renew of the row returns ErrFinished, and work must not cancel the
-// row: that waits for the transaction.
+// DoneWith marks the row done in one transaction with what work writes by the context that it is
+// given: both happen or neither does. So a handler adds rows, by [Queue.Add], or writes its results
+// exactly once. work may run several times. Call it before the handler returns: the return ends its
+// context. If it fails, a handler that returns nil nevertheless has failed with its error.
 //
-// Errors: as above, and nothing of work has happened then; work's; ErrNoTransactions where there
-// are none, on a standalone and on the embedded server, before work is called.
+// Errors: *LostError, and no write of work has happened then; ErrFinished; that of work;
+// ErrNoTransactions on a standalone and on the embedded server, before work is called.
 func (r *Row[T]) DoneWith(ctx context.Context, work func(ctx context.Context) error) error {
-	return r.e.doneWith(ctx, r.c, work)
-}
-
-// endOne ends one claim.
-func (e *engine) endOne(ctx context.Context, o outcome) error {
-	if err := usable(ctx); err != nil {
-		return err
-	}
-	if !o.c.stage.CompareAndSwap(open, ending) {
-		return ErrFinished
-	}
-	defer o.c.reopen()
-	err := e.finish(ctx, []outcome{o})[0]
-	if err == nil && o.end.To == rows.Ready {
-		signal(e.woken)
-	}
-	return err
-}
-
-func (e *engine) doneWith(ctx context.Context, c *claimed,
-	work func(ctx context.Context) error) error {
 	if err := usable(ctx); err != nil {
 		return err
 	}
 	if work == nil {
-		return fmt.Errorf("claim: DoneWith: the function is nil")
+		return &ConfigError{Problems: []string{"the function of DoneWith is nil"}}
 	}
-	if errors.Is(c.lostMark(), ErrCancelled) {
-		return e.endOne(ctx, outcome{c, rows.Ending{To: rows.Done}}) // which makes it dead, and says so
-	}
-	if !c.stage.CompareAndSwap(open, ending) {
-		return ErrFinished
-	}
-	defer c.reopen()
+	return r.e.doneWith(ctx, r.c, work)
+}
+
+func (e *engine) doneWith(ctx context.Context, c *claimed,
+	work func(ctx context.Context) error) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	defer context.AfterFunc(c.s.guard.Context(), func() { stop(context.Cause(c.s.guard.Context())) })()
-	end := rows.Ending{ID: c.row.ID, Session: c.row.Mark.Session, Batch: c.row.Mark.Batch,
-		To: rows.Done, Delete: e.cfg.DeleteDone, At: e.wall()}
-	gone, worked := false, false // in the latest run
-	err := e.store.Transact(ctx, func(ctx context.Context) error {
-		worked = false
-		n, err := e.store.FinishIn(ctx, end) // first, so that another's write to the row is a conflict
+	c.mu.Lock()
+	switch {
+	case c.returned || c.done || c.working != nil:
+		c.mu.Unlock()
+		return ErrFinished
+	case c.lost != nil:
+		defer c.mu.Unlock()
+		return c.lost
+	}
+	var working sync.WaitGroup
+	working.Add(1)
+	c.working, c.stopWork = &working, stop
+	c.mu.Unlock()
+	err := errors.New("claim: work of DoneWith ended its goroutine, or panicked")
+	defer func() {
+		c.mu.Lock()
+		c.done, c.doneErr, c.working = err == nil, err, nil
+		c.mu.Unlock()
+		working.Done()
+	}()
+	end := c.row.End(rows.Done)
+	end.At = e.wall()
+	gone, known := false, true // in the latest run; known: it was not committed
+	err = e.store.Transact(ctx, func(ctx context.Context) error {
+		known = true
+		n, err := e.store.End(ctx, end) // first, so that another's write to the row is a conflict
 		if gone = err == nil && n == 0; gone {
 			return ErrLost
 		}
-		if err != nil {
-			return err
+		if err == nil {
+			err = work(ctx)
+			known = err != nil
 		}
-		err = work(ctx)
-		worked = err == nil
 		return err
 	})
-	switch {
-	case err == nil:
-		e.stats.ended(end, nil)
-		e.finished(c)
-		signal(e.woken)
-		return nil
-	case gone:
-		found, readErr := e.store.Current(ctx, []bson.RawValue{c.row.ID})
-		if readErr != nil { // an earlier run of the transaction may have been committed
-			err = readErr
-			break
+	if gone {
+		row, bad := e.reread(c)
+		if known = false; bad == nil { // an earlier run may have been committed
+			if known = true; row != nil && row.Mark.Batch == c.row.Mark.Batch && row.Mark.State == rows.Done {
+				err = nil
+			} else {
+				err = lost(c, row)
+			}
 		}
-		e.finished(c)
-		ends, errs := []outcome{{c, end}}, []error{nil}
-		judge([]rows.Ending{end}, ends, found, 0, errs) // an earlier run may have been committed
-		e.unmarked(ends, found, errs)
-		e.stats.ended(end, errs[0])
-		return errs[0]
 	}
-	if worked { // whether it was committed may be unknown; a run before the latest one was not
-		c.tries++
+	if err == nil {
+		e.ended(c, end)
+		return nil
 	}
-	return fmt.Errorf("claim: row %s: %w", rows.Text(c.row.ID), err)
+	if !known {
+		c.tried.Store(true)
+	}
+	err = fmt.Errorf("claim: row %s: %w", rows.Text(c.row.ID), err)
+	return err
+}
+
+// A Failure is a failed attempt at a row.
+type Failure struct {
+	Attempt int       // 1 for the first
+	At      time.Time // by the clock of the collection's server
+	Process string    // empty if it died
+	Error   string    // about 700 bytes of it
+}
+
+func failuresOf(m rows.Mark) (list []Failure) {
+	for _, f := range m.Failures {
+		list = append(list, Failure{int(f.Attempt), f.At, f.Process, f.Error})
+	}
+	return list
 }

@@ -8,31 +8,28 @@ import (
 	"time"
 
 	"mongodlm/internal/clock"
-	"mongodlm/internal/rows"
 )
 
-// A serverClock is what one process knows of the clock of the collection's server. Pauses and due
-// times are counted by it, in all processes, so that their own clocks do not matter. Safe for
-// concurrent use.
+// A serverClock is what a process knows of the clock of the collection's server. All processes count
+// pauses and due times by it, so their own clocks do not matter. Safe for concurrent use.
 type serverClock struct {
 	own    clock.Clock
 	read   func(context.Context) (time.Time, error) // one command
 	asking chan struct{}                            // one element while it is read
-	jumped func()                                   // it was set by more than a second; may be nil
+	jumped func()                                   // called after a step of over a second; may be nil
 
 	mu      sync.Mutex // guards the rest
 	known   bool
 	said    time.Time
-	replied time.Duration // when the reply was there, by the own monotonic clock
+	replied time.Duration // monotonic time of the reply
 }
 
-// clockAge is how old a reading may be: a step of the server's clock, or the clock of a new
-// primary, is noticed within that time and a Tend.
+// clockAge is the age after which the server's clock is read again. A step of it, or the clock of a
+// new primary, is noticed within that time.
 const clockAge = time.Minute
 
-// now returns a lower bound of the server's time: what it said before its last reply, and the time
-// since that reply. It is early by the time that the reply took, and what is counted by it late by
-// as much. One command when the last reply is older than clockAge.
+// now returns a lower bound of the server's time: the time in its last reply, and the time since that
+// reply arrived.
 func (s *serverClock) now(ctx context.Context) (time.Time, error) {
 	select {
 	case s.asking <- struct{}{}:
@@ -44,11 +41,11 @@ func (s *serverClock) now(ctx context.Context) (time.Time, error) {
 		return now, nil
 	}
 	said, err := s.read(ctx)
+	if err == nil && said.IsZero() {
+		err = errors.New("the reply has no time")
+	}
 	if err != nil {
 		return time.Time{}, fmt.Errorf("read the server's clock: %w", err)
-	}
-	if said.IsZero() {
-		return time.Time{}, errors.New("the server's clock tells no time")
 	}
 	was, _ := s.last()
 	s.mu.Lock()
@@ -61,7 +58,7 @@ func (s *serverClock) now(ctx context.Context) (time.Time, error) {
 	return now, nil
 }
 
-// last returns the time by the last reply, and how old that is. No I/O.
+// last returns the time by the last reply, and the age of that. No I/O.
 func (s *serverClock) last() (now time.Time, age time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,31 +69,62 @@ func (s *serverClock) last() (now time.Time, age time.Duration) {
 	return s.said.Add(age), age
 }
 
-// serverNow is a lower bound of the server's time, see [serverClock.now].
-func (e *engine) serverNow(ctx context.Context) (time.Time, error) {
-	ctx, done := e.command(ctx)
-	defer done()
-	now, err := e.server.now(ctx)
+// serverNow is a lower bound of the server's time. One command a minute.
+func (e *engine) serverNow() (time.Time, error) {
+	if now, age := e.server.last(); age <= clockAge {
+		return now, nil
+	}
+	now, err := sent(e, e.server.now)
 	if err != nil {
 		err = fmt.Errorf("claim: %w", err)
 	}
 	return now, err
 }
 
-// ask says which rows are wanted now, and what was known before. It reads the server's clock only
-// for rows that are due at a time.
-func (e *engine) ask(ctx context.Context) (*rows.Ask, question, error) {
-	asked, ask := e.arrivals.asks(), &rows.Ask{Without: e.without()}
-	var err error
-	if e.cfg.Due != "" {
-		ask.Due, err = e.serverNow(ctx)
+// wall is the server's time for people: by the last reply, or else the process's own.
+func (e *engine) wall() time.Time {
+	now, _ := e.server.last()
+	if now.IsZero() {
+		now = e.clock.Now().Wall
 	}
-	if err == nil && e.cfg.Key != "" {
-		err = e.inChains(ctx, ask, &asked)
+	return now.Truncate(time.Millisecond)
+}
+
+// notBefore is the time after a pause. No pause becomes shorter: the server's clock, and a row, have
+// whole milliseconds.
+func notBefore(now time.Time, pause time.Duration) time.Time {
+	if pause > 0 {
+		pause += 2*time.Millisecond - 1
 	}
-	asked.due, asked.held, asked.vain = ask.Due, len(ask.Held)+len(ask.Behind) > 0, len(ask.Behind) > 0
-	if err != nil {
-		e.arrivals.answered(asked, nil, false)
+	return now.Add(pause).Truncate(time.Millisecond)
+}
+
+// gather is the time for which a process waits for further retries that are due: rows that are due
+// together are one command. The rescue wakes retries whose pause is longer than ownRetry.
+const (
+	gather   = 20 * time.Millisecond
+	ownRetry = time.Minute
+)
+
+// wakeAt wakes a row at a time by the server's clock.
+func (e *engine) wakeAt(at time.Time) {
+	now, _ := e.server.last()
+	pause := max(at.Sub(now), 0) + gather
+	if pause > ownRetry {
+		return
 	}
-	return ask, asked, err
+	go func() {
+		if clock.Sleep(e.clock, pause, e.life.Done()) {
+			signal(e.due)
+		}
+	}()
+}
+
+// backoff is the pause after the n'th attempt.
+func (e *engine) backoff(n int64) time.Duration {
+	pause, most := e.cfg.Backoff, max(mostBackoff, e.cfg.Backoff)
+	for i := int64(1); i < n && pause < most; i++ {
+		pause *= e.cfg.growth
+	}
+	return jittered(e.clock, min(pause, most))
 }

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
-	"time"
+	"maps"
+	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -13,83 +13,90 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// A session is the time for which a process holds a slot. All rows that it claims belong to it.
+// A session is the time for which a process holds a slot. Every row that it claims belongs to a
+// session. The mutex of the engine guards all fields but the first two.
 type session struct {
 	guard *distlock.TryGuard
 	slot  rows.Slot
 
-	mu      sync.Mutex            // guards the rest
-	batches map[bson.ObjectID]int // rows that are claimed, by batch; -1 while it is being claimed
-	rows    int
-	retired bool // no more rows are claimed under it
+	pending map[bson.ObjectID]struct{} // claims without a reply
+	rows    int                        // claims that are in flight or not ended
+	unsure  bool                       // claims of lost replies are given back before the next claim
+	doubt   int                        // so many more Tends search for them
+	retired bool                       // no more rows are claimed under it
 }
 
 func (s *session) err() error { return s.guard.Err() }
 
-// begin announces a batch before it is claimed, so that nobody takes it for a ghost.
-func (s *session) begin(at time.Time, lease time.Duration) rows.Claim {
+// doubts is the number of Tends for which a process looks for a claim that the server may carry out
+// late.
+const doubts = 12
+
+// begin returns the mark of a new claim.
+func (e *engine) begin(s *session) rows.Claim {
 	c := rows.Claim{Locks: s.slot.Locks, Slot: s.slot.Name, SlotFence: s.guard.Fence(),
-		Session: s.guard.Session(), Batch: bson.NewObjectID(), At: at, Lease: lease}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.batches[c.Batch] = -1
+		Session: s.guard.Session(), Batch: bson.NewObjectID(), At: e.clock.Now().Wall}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s.pending[c.Batch] = struct{}{}
 	s.rows++
 	return c
 }
 
-// got says how many rows the batch has. It reports whether the session is over.
-func (s *session) got(batch bson.ObjectID, n int) (over bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.batches[batch] = n
-	s.rows += n - 1
-	return s.left(batch)
-}
-
-// gone says that a row of a batch is claimed no more. It reports whether the session is over.
-func (s *session) gone(batch bson.ObjectID) (over bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.batches[batch]--
-	s.rows--
-	return s.left(batch)
-}
-
-func (s *session) left(batch bson.ObjectID) (over bool) {
-	if s.batches[batch] == 0 {
-		delete(s.batches, batch)
+// claimed ends a claim's wait for its reply. It returns nil without a row.
+func (e *engine) claimed(s *session, c rows.Claim, row *rows.Row, err error) *claimed {
+	var one *claimed
+	e.mu.Lock()
+	delete(s.pending, c.Batch)
+	if err != nil && !answered(err) {
+		s.unsure, s.doubt = true, doubts
 	}
-	return s.retired && s.rows == 0
-}
-
-// retire ends the claiming. It reports whether it did, and whether the session is over.
-func (s *session) retire() (first, over bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	first, s.retired = !s.retired, true
-	return first, s.rows == 0
-}
-
-// ghosts are those of the batches that nobody here knows.
-func (s *session) ghosts(batches []bson.ObjectID) (unknown []bson.ObjectID) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, batch := range batches {
-		if _, known := s.batches[batch]; !known {
-			unknown = append(unknown, batch)
-		}
+	if row != nil {
+		one = &claimed{row: *row, s: s, since: e.clock.Now().Mono}
+		e.flying[one] = struct{}{}
 	}
-	return unknown
+	e.mu.Unlock()
+	if one == nil {
+		e.gone(s)
+	}
+	return one
 }
 
-// session returns the session under which rows are claimed, and begins one when there is none, or
-// the last one is lost.
-func (e *engine) session(ctx context.Context) (*session, error) {
+// finished removes a claim that has ended.
+func (e *engine) finished(c *claimed) {
+	e.mu.Lock()
+	delete(e.flying, c)
+	e.mu.Unlock()
+	if e.arrivals.isWaited() {
+		signal(e.woken)
+	}
+	e.gone(c.s)
+}
+
+// gone releases the slot of a retired session with its last claim.
+func (e *engine) gone(s *session) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if s.rows--; s.retired && s.rows == 0 {
+		e.leave(s)
+	}
+}
+
+// leave releases a slot in the background. The caller holds e.mu. Close releases slots itself.
+func (e *engine) leave(s *session) {
+	if e.closing == nil {
+		delete(e.retired, s)
+		e.background.Go(func() { e.release(s) })
+	}
+}
+
+// session returns the session under which rows are claimed. It takes a slot if there is none.
+func (e *engine) session() (*session, error) {
 	select {
 	case e.entering <- struct{}{}:
 		defer func() { <-e.entering }()
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+	case <-e.life.Done():
+		return nil, ErrClosed
 	}
 	if s := e.current(); s != nil {
 		if s.err() == nil {
@@ -100,38 +107,36 @@ func (e *engine) session(ctx context.Context) (*session, error) {
 	if e.life.Err() != nil {
 		return nil, ErrClosed
 	}
-	guard, slot, err := e.enter(ctx)
+	guard, slot, err := e.enter()
 	if err != nil {
 		return nil, err
 	}
-	s := &session{guard: guard, slot: e.slot(slot), batches: map[bson.ObjectID]int{}}
+	s := &session{guard: guard, slot: e.slot(slot), pending: map[bson.ObjectID]struct{}{},
+		unsure: true} // there may be rows of earlier holders of this slot
 	e.log.Info().Str("slot", slot).Int64("fence", guard.Fence()).Msg("slot taken")
 	e.mu.Lock()
+	defer e.mu.Unlock()
 	e.now = s
-	e.mu.Unlock()
-	if err := e.tidy(ctx, s); err != nil { // the background does it again
-		e.log.Warn().Err(err).Msg("looking for rows of earlier sessions failed")
-	}
 	return s, nil
 }
 
 // slot is the lock of this name in the process's own database.
 func (e *engine) slot(name string) rows.Slot { return rows.Slot{Locks: e.locks, Name: name} }
 
-// The slots are tried at random among the first few, and among more when those are held: so few
-// processes use few names, and a hundred that start at once are not in each other's way.
+// A process tries slots at random among a few, and among more when those are held: so the names are
+// few, and a hundred processes that start together rarely meet.
 const (
-	firstSlots = 8
-	mostSlots  = 8192
+	firstSlots = 256
+	mostSlots  = 65536
 	triesEach  = 4
 )
 
-// enter takes a slot that is free.
-func (e *engine) enter(ctx context.Context) (*distlock.TryGuard, string, error) {
-	for among := firstSlots; among <= mostSlots; among *= 2 {
+// enter takes a free slot.
+func (e *engine) enter() (*distlock.TryGuard, string, error) {
+	for among := firstSlots; among <= mostSlots; among *= 4 {
 		for range triesEach {
 			name := fmt.Sprintf("%s:%d", e.prefix, upTo(e.clock, among-1))
-			guard, err := e.try(ctx, name, e.cfg.reason())
+			guard, err := e.try(name, e.cfg.reason())
 			if err == nil {
 				return guard, name, nil
 			}
@@ -143,50 +148,35 @@ func (e *engine) enter(ctx context.Context) (*distlock.TryGuard, string, error) 
 	return nil, "", ErrNoSlot
 }
 
-// try tries a lock until ctx ends. The guard outlives ctx.
-func (e *engine) try(ctx context.Context, name, why string) (*distlock.TryGuard, error) {
-	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })
-	guard, err := e.m.Lock(name).TryLock(life, distlock.Why(why))
-	if ctx.Err() != nil || !stop() {
-		if err == nil { // the guard's context ends with its life
-			e.retire(&session{guard: guard, slot: e.slot(name)})
-		}
-		end(nil)
-		return nil, context.Cause(ctx)
+// try tries a lock. No caller's context ends the guard.
+func (e *engine) try(name, why string) (*distlock.TryGuard, error) {
+	at := e.clock.Now().Mono
+	guard, err := e.m.Lock(name).TryLock(e.base, distlock.Why(why))
+	if !errors.Is(err, distlock.ErrHeld) {
+		e.pace.note(at, err)
 	}
 	return guard, err
 }
 
-// retire ends a session as soon as none of its rows is worked on any more. Until then the slot is
-// kept, lost or not: a handler that does not mind its context is not given company by our hand.
+// retire ends a session when its last claim has ended. Until then the process keeps the slot, lost or
+// not: a handler that ignores its context gets no company from this process.
 func (e *engine) retire(s *session) {
 	e.mu.Lock()
+	first := !s.retired
+	s.retired = true
 	if e.now == s {
 		e.now = nil
 	}
-	first, over := s.retire()
 	if first {
 		e.retired[s] = struct{}{}
+		if s.rows == 0 {
+			e.leave(s)
+		}
 	}
 	e.mu.Unlock()
 	if err := s.err(); first && err != nil {
 		e.log.Warn().Err(err).Str("slot", s.slot.Name).Msg("slot lost")
 	}
-	if first && over {
-		e.leave(s)
-	}
-}
-
-// leave releases the slot of a session that is over. Close does so itself.
-func (e *engine) leave(s *session) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.closed {
-		return
-	}
-	delete(e.retired, s)
-	e.background.Go(func() { e.release(s) })
 }
 
 func (e *engine) release(s *session) {
@@ -199,4 +189,96 @@ func (e *engine) current() *session {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.now
+}
+
+// sessions are the present session and those that wait for the ends of their claims.
+func (e *engine) sessions() []*session {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	all := slices.Collect(maps.Keys(e.retired))
+	if e.now != nil {
+		all = append(all, e.now)
+	}
+	return all
+}
+
+// claim claims a row; nil if no row is ready.
+func (e *engine) claim() (*claimed, error) {
+	s, err := e.session()
+	if err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	unsure := s.unsure
+	e.mu.Unlock()
+	if unsure {
+		if err := e.tendClaims(s); err != nil {
+			return nil, err
+		}
+	}
+	for range mostRefused {
+		c, err := e.claimOnce(s)
+		var refused *rows.RefusedError
+		var held *rows.HeldError
+		switch {
+		case errors.As(err, &held): // since a moment ago
+		case errors.As(err, &refused):
+			if c, err = e.findRefused(s); c != nil || err != nil {
+				return c, err
+			}
+		case err != nil || c == nil || !e.isCompany(c):
+			return c, err
+		default:
+			e.record(e.setApart(c))
+		}
+	}
+	return nil, errors.New("claim: the server refused many claims, or more than 10,000 keys are held")
+}
+
+// mostRefused is the number of rows that one worker tries one after the other.
+const mostRefused = 100
+
+func (e *engine) claimOnce(s *session) (*claimed, error) {
+	q := e.arrivals.asks()
+	ask, err := e.ask()
+	q.due, q.held = ask.Due, len(ask.Held) > 0
+	var c *claimed
+	if err == nil {
+		c, err = e.claimRow(s, ask)
+	}
+	e.arrivals.answered(q, c, c == nil && err == nil)
+	return c, err
+}
+
+// claimRow sends one claim.
+func (e *engine) claimRow(s *session, ask rows.Ask) (*claimed, error) {
+	c := e.begin(s)
+	row, err := sent(e, func(ctx context.Context) (*rows.Row, error) {
+		return e.store.Claim(ctx, c, ask)
+	})
+	if err == nil && row != nil {
+		// The slot was held when the reply arrived, so it was held at the claim. Else the row belongs to a
+		// session that is over, and is rescued.
+		err = s.err()
+	}
+	if err != nil {
+		row = nil
+	}
+	return e.claimed(s, c, row, err), err
+}
+
+// ask returns which rows to claim. It reads the server's clock with Config.Due, and the held keys with
+// Config.Key.
+func (e *engine) ask() (ask rows.Ask, err error) {
+	ask.Without = e.without()
+	if e.cfg.Due != "" {
+		ask.Due, err = e.serverNow()
+	}
+	if err == nil && e.cfg.Key != "" {
+		ask.Held, err = sent(e, e.store.Held)
+	}
+	if err != nil {
+		err = fmt.Errorf("claim: %w", err)
+	}
+	return ask, err
 }

@@ -2,18 +2,15 @@ package claim
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"mongodlm/internal/metrics"
-	"mongodlm/internal/rows"
 )
 
-// A stats tells the Observer of the Manager what becomes of rows, and answers when that asks how
-// many there are: the process that rescues the rows of the dead, so one of the queue, by six
-// commands (seven with Config.Due), and one more a minute for the server's clock.
+// A stats reports to the Observer of the Manager. The process that rescues rows, one of the queue,
+// also counts them when the Observer asks: ten commands at most.
 type stats struct {
 	e       *engine
 	to      metrics.Observer
@@ -22,7 +19,7 @@ type stats struct {
 	stop    func()
 }
 
-// mostCounted is how many rows of a state are counted for metrics.
+// mostCounted is the number of rows of a state that are counted for metrics.
 const mostCounted = 10_000
 
 func (e *engine) observed() *stats {
@@ -37,43 +34,35 @@ func (s *stats) sample(m *metrics.Metric, value float64, before ...string) metri
 	return metrics.Sample{Metric: m, Labels: append(before, s.name...), Value: value}
 }
 
-// handled is told how long a handler ran; zero if it did not.
+// handled notes how long a handler ran.
 func (s *stats) handled(took time.Duration) {
-	if took > 0 {
-		s.to.Sampled(s.sample(metrics.HandlerTime, took.Seconds()))
-	}
+	s.to.Sampled(s.sample(metrics.HandlerTime, took.Seconds()))
 }
 
-// ended is told that a claim is over.
-func (s *stats) ended(end rows.Ending, err error) {
-	outcome := string(end.To)
-	switch {
-	case errors.Is(err, ErrLost):
-		outcome = "lost"
-	case err != nil:
-		return // it goes on
-	case end.To == rows.Ready || end.Uncounted:
-		outcome = "given_back"
-	}
+// ended notes the outcome of a claim.
+func (s *stats) ended(outcome string) {
 	s.to.Sampled(s.sample(metrics.Attempts, 1, outcome))
 }
 
-// answer is how the rows stand. Of those that are claimed it knows its own.
+// stuck notes how many handlers do not return.
+func (s *stats) stuck(n int) { s.to.Sampled(s.sample(metrics.Stuck, float64(n))) }
+
+// answer returns the samples that are read when the Observer asks.
 func (s *stats) answer(ctx context.Context) []metrics.Sample {
 	all := []metrics.Sample{s.sample(metrics.Oldest, s.e.oldest().Seconds(), "claimed")}
 	if !s.rescues.Load() {
 		return all
 	}
-	now, err := s.e.serverNow(ctx)
+	now, err := s.e.serverNow()
 	if err != nil {
 		return all
 	}
-	d, err := s.e.store.Depth(ctx, now, mostCounted)
+	d, err := s.e.store.Count(ctx, mostCounted)
 	if err != nil {
 		return all
 	}
-	for state, n := range map[string]int64{"ready": d.Counts.Ready, "claimed": d.Counts.Claimed,
-		"retrying": d.Counts.Retrying, "dead": d.Counts.Dead, "later": d.Counts.Later} {
+	for state, n := range map[string]int64{"ready": d.Ready, "claimed": d.Claimed,
+		"retrying": d.Retrying, "dead": d.Dead, "later": d.Later, "odd": d.Odd} {
 		all = append(all, s.sample(metrics.Rows, float64(n), state))
 	}
 	age := func(since time.Time) time.Duration {
@@ -88,16 +77,4 @@ func (s *stats) answer(ctx context.Context) []metrics.Sample {
 	}
 	return append(all, s.sample(metrics.Oldest, age(d.Since).Seconds(), "ready"),
 		s.sample(metrics.Oldest, late.Seconds(), "late"))
-}
-
-// oldest is for how long the oldest row has been claimed that this process has; zero when it has
-// none.
-func (e *engine) oldest() (age time.Duration) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	now := e.clock.Now().Mono
-	for c := range e.flying {
-		age = max(age, now-c.since)
-	}
-	return age
 }

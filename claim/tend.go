@@ -3,11 +3,6 @@ package claim
 import (
 	"context"
 	"errors"
-	"fmt"
-	"maps"
-	"math"
-	"slices"
-	"strings"
 	"time"
 
 	"mongodlm/distlock"
@@ -15,259 +10,281 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// begin notes a call, unless the queue is closed, and starts the background with the first one.
-func (e *engine) begin(note func() error) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.closed {
-		return ErrClosed
+// seldom is the number of Tends after which an idle process reads its claims, too, and wakes retries
+// that others have left.
+const seldom = 60
+
+// tend cares for the rows of this process. A Tend is one command while rows are in flight or in doubt,
+// and none for an idle process, except for two commands every five minutes.
+func (e *engine) tend() {
+	last := time.Duration(0) // how long the last command took
+	for round := 1; ; round++ {
+		pause := max(jittered(e.clock, e.cfg.tend), rare*last, e.pace.now())
+		if !e.sleep(pause) {
+			return
+		}
+		sent := e.clock.Now().Mono
+		if err := e.tendOnce(round%seldom == 0); err != nil && e.life.Err() == nil {
+			e.log.Warn().Err(err).Msg("tending the queue failed")
+		}
+		last = e.clock.Now().Mono - sent
+		e.findStuck()
 	}
-	if err := note(); err != nil {
+}
+
+func (e *engine) tendOnce(all bool) (err error) {
+	for _, s := range e.sessions() {
+		if s.err() != nil {
+			e.retire(s)
+			continue
+		}
+		e.mu.Lock()
+		needed := s.rows > 0 || s.unsure || s.doubt > 0
+		e.mu.Unlock()
+		if needed || all {
+			err = errors.Join(err, e.tendClaims(s))
+		}
+	}
+	if all {
+		err = errors.Join(err, e.wake())
+	}
+	return err
+}
+
+// tendClaims reads the rows that are claimed under a slot. It gives back claims of lost replies, fails
+// those of earlier holders of the slot, and ends the handlers of rows that are lost or cancelled. One
+// command, and another if there are rows to end.
+func (e *engine) tendClaims(s *session) error {
+	before := e.flyingOf(s)
+	found, err := sent(e, func(ctx context.Context) ([]rows.Row, error) {
+		return e.store.Claimed(ctx, s.slot)
+	})
+	if err != nil {
 		return err
 	}
-	if !e.begun {
-		e.begun = true
-		e.background.Go(e.tend)
-		e.background.Go(e.rescue)
-		e.background.Go(e.listen)
+	e.mu.Lock()
+	pending := map[string]bool{}
+	for batch := range s.pending {
+		pending[batch.Hex()] = true
+	}
+	e.mu.Unlock()
+	flying := e.flyingOf(s)
+	var ghosts []rows.Ending
+	var left []rows.Row
+	there := map[string]rows.Row{}
+	for _, row := range found {
+		there[claimID(row)] = row
+		switch own := row.Mark.Session == s.guard.Session(); {
+		case !own && row.Mark.SlotFence < s.guard.Fence():
+			left = append(left, row)
+		case own && flying[claimID(row)] == nil && !pending[row.Mark.Batch.Hex()]:
+			ghosts = append(ghosts, endedUnused(row))
+		}
+	}
+	if len(found) < rows.MostClaimed {
+		err = e.findLost(before, there)
+	}
+	if len(ghosts) > 0 {
+		n, bad := sent(e, func(ctx context.Context) (int, error) { return e.store.End(ctx, ghosts...) })
+		if err = errors.Join(err, bad); n > 0 {
+			e.log.Info().Int("rows", n).Msg("rows of lost replies were given back")
+			signal(e.woken)
+		}
+	}
+	_, bad := e.failRows(left, int64(e.cfg.MaxAttempts))
+	if err = errors.Join(err, bad); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s.unsure, s.doubt = false, max(s.doubt-1, 0)
+	return nil
+}
+
+// endedUnused is the end of a claim whose handler never began.
+func endedUnused(row rows.Row) rows.Ending {
+	if row.Mark.Cancelled {
+		return cancelled(row)
+	}
+	return row.Uncounted(rows.Ready)
+}
+
+// flyingOf returns the claims of a session, by claimID.
+func (e *engine) flyingOf(s *session) map[string]*claimed {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	all := map[string]*claimed{}
+	for c := range e.flying {
+		if c.s == s {
+			all[claimID(c.row)] = c
+		}
+	}
+	return all
+}
+
+// findLost ends the handlers whose rows are not among those that the server has, or are cancelled.
+func (e *engine) findLost(before map[string]*claimed, there map[string]rows.Row) error {
+	for id, c := range before {
+		row, is := there[id]
+		c.mu.Lock()
+		over := c.returned || c.lost != nil
+		c.mu.Unlock()
+		if over || is && !row.Mark.Cancelled {
+			continue
+		}
+		now, err := e.reread(c)
+		if err != nil {
+			return err
+		}
+		c.mu.Lock()
+		over = c.returned || c.working != nil
+		c.mu.Unlock()
+		if over || now != nil && isClaim(*now, c.row) && !now.Mark.Cancelled {
+			continue
+		}
+		why := lost(c, now)
+		e.log.Warn().Err(why).Msg("a row was lost while it was handled")
+		c.lose(why)
 	}
 	return nil
 }
 
-// tend looks after the rows of this process: what is due, what earlier holders of its slot have
-// left, and what lost replies have left. Two commands an interval, and one when rows are due that
-// it has put off.
-func (e *engine) tend() {
-	next := e.clock.Now().Mono + jittered(e.clock, e.cfg.Tend)
-	for e.sleepUntil(next) {
-		look := e.tidyDue
-		if now := e.clock.Now().Mono; now >= next {
-			look, next = e.tendOnce, now+jittered(e.clock, e.cfg.Tend)
-		}
-		if err := look(e.life); err != nil && e.life.Err() == nil {
-			e.log.Warn().Err(err).Msg("tending the queue failed")
-		}
+// wake makes retrying rows ready that are due. One command.
+func (e *engine) wake() error {
+	now, err := e.serverNow()
+	if err != nil {
+		return err
 	}
-}
-
-func (e *engine) tendOnce(ctx context.Context) error {
-	if s := e.current(); s != nil && s.err() != nil { // whether somebody claims or not
-		e.retire(s)
-	}
-	e.mu.Lock()
-	e.inBatches = false
-	old := slices.Collect(maps.Keys(e.retired))
-	e.mu.Unlock()
-	var errs []error
-	for _, s := range old { // their slots are kept as long as their handlers run
-		errs = append(errs, e.exorcise(ctx, s))
-	}
-	if s := e.current(); s != nil && s.err() == nil { // else the next claim begins one
-		errs = append(errs, e.tidy(ctx, s), e.exorcise(ctx, s))
-	}
-	e.payOwed(ctx)
-	errs = append(errs, e.checkMarks(ctx))
-	return errors.Join(append(errs, e.notify(ctx))...)
-}
-
-// tidy makes rows ready whose pause is over or that earlier holders of the slot had.
-func (e *engine) tidy(ctx context.Context, s *session) error {
-	return e.tidied(e.tidyUp(ctx, s.slot, s.guard, int64(e.cfg.MaxAttempts)))
-}
-
-func (e *engine) tidied(n int, err error) error {
-	var refused *rows.RefusedError
-	if errors.As(err, &refused) { // the others are as they should be
-		e.setAside(refused.Rows)
-		n, err = 1, nil
-	}
+	n, err := sent(e, func(ctx context.Context) (int, error) { return e.store.Wake(ctx, now) })
 	if n > 0 {
 		signal(e.woken)
 	}
+	if isRefused(err) {
+		if e.logOnce("wake") {
+			e.log.Error().Err(err).Msg("the server refuses to make rows ready")
+		}
+		err = nil
+	}
 	return err
 }
 
-// exorcise gives rows back that are claimed by this process and that nobody in it knows of: the
-// reply was lost, or came too late.
-func (e *engine) exorcise(ctx context.Context, s *session) error {
-	ctx, done := context.WithTimeout(ctx, 2*e.limit)
-	defer done()
-	batches, err := e.store.Batches(ctx, s.slot, s.guard.Session())
+// failRows fails the attempts of rows whose process died, and returns how many. Rows that the server
+// refuses to change stay.
+func (e *engine) failRows(died []rows.Row, most int64) (int, error) {
+	if len(died) == 0 {
+		return 0, nil
+	}
+	server, err := e.serverNow()
 	if err != nil {
-		return err
+		return 0, err
 	}
-	ghosts := s.ghosts(batches)
-	if len(ghosts) == 0 {
-		return nil
+	now := e.wall()
+	ends := make([]rows.Ending, len(died))
+	dead := map[string]bool{}
+	for i, row := range died {
+		end := row.End(rows.Retrying)
+		end.Error, end.At = rows.DiedText, now
+		end.Failures = rows.Failed(row.Mark.Failures, rows.Failure{Attempt: row.Mark.Attempts, At: now,
+			Error: rows.DiedText})
+		end.NotBefore = notBefore(server, e.backoff(row.Mark.Attempts))
+		switch {
+		case row.Mark.Cancelled:
+			end = cancelled(row)
+			end.At = now
+		case row.Mark.Attempts >= most:
+			end.To = rows.Dead
+		}
+		if ends[i] = end; end.To == rows.Dead {
+			dead[claimID(row)] = true
+		} else {
+			e.wakeAt(end.NotBefore)
+		}
 	}
-	n, err := e.store.GiveBack(ctx, s.guard.Session(), ghosts)
+	n, err := sent(e, func(ctx context.Context) (int, error) { return e.store.End(ctx, ends...) })
+	if isRefused(err) {
+		if e.logOnce("rescue") {
+			e.log.Error().Err(err).Msg("the server refuses to rescue rows")
+		}
+		err = nil
+	}
 	if err == nil {
-		e.log.Info().Int("rows", n).Msg("rows of lost replies were given back")
+		e.reportDead(died, dead)
 	}
-	return e.tidied(n, err)
+	return n, err
 }
 
-// rescue looks after the rows of others, in the process of the queue that holds this lock.
-func (e *engine) rescue() {
-	for e.life.Err() == nil {
-		guard, err := locks.Standby(e.m.Lock(e.prefix+":rescue")).Lock(e.life,
-			distlock.Why("watches those who claim rows"))
-		if err == nil {
-			e.stats.rescues.Store(true)
-			e.watch(guard)
-			e.stats.rescues.Store(false)
-			err = guard.Release()
-		}
-		if e.life.Err() != nil {
-			return
-		}
-		e.log.Warn().Err(err).Msg("the rescuer's lock was lost")
-		if errors.Is(err, distlock.ErrClosed) || !e.rest() {
-			return
-		}
+// reportDead calls OnDead for rows that a rescue made dead.
+func (e *engine) reportDead(died []rows.Row, dead map[string]bool) {
+	if e.cfg.OnDead == nil || len(dead) == 0 {
+		return
 	}
-}
-
-// rest waits for about a Tend. False when the queue is closed.
-func (e *engine) rest() bool {
-	return clock.Sleep(e.clock, jittered(e.clock, e.cfg.Tend), e.life.Done())
-}
-
-// watch tries the slots that own rows. A try of a slot whose holder lives is a look at it, and the
-// looks add up to a takeover once it is dead. A slot that is free, or was taken over, has no rows
-// of anybody: those of earlier holders are ready again.
-func (e *engine) watch(guard *distlock.TryGuard) {
-	cfg := e.m.Config()
-	every := min(max(e.cfg.Tend, cfg.Ping), cfg.MaxWatchGap/3, cfg.Takeover/10)
-	if e.cfg.Lease > 0 {
-		every = min(every, e.cfg.Lease/4)
-	}
-	leases := leases{}
-	for guard.Err() == nil {
-		err := errors.Join(e.watchOnce(guard.Context()), e.watchLeases(guard.Context(), leases),
-			e.purgeDone(guard.Context()))
-		if err != nil && guard.Err() == nil && e.life.Err() == nil {
-			e.log.Warn().Err(err).Msg("watching those who claim rows failed")
-		}
-		if !clock.Sleep(e.clock, jittered(e.clock, every), guard.Context().Done()) {
-			return
-		}
-	}
-}
-
-func (e *engine) watchOnce(ctx context.Context) error {
-	reading, done := context.WithTimeout(ctx, 2*e.limit)
-	defer done()
-	slots, err := e.store.Slots(reading)
+	found, err := sent(e, func(ctx context.Context) ([]rows.Row, error) {
+		return e.store.Current(ctx, idsOf(died), true)
+	})
 	if err != nil {
-		return err
+		e.log.Warn().Err(err).Msg("OnDead is not called for rescued rows")
 	}
-	odd, err := e.store.Odd(reading)
-	e.exclude(odd)
-	own := e.current()
-	for _, slot := range slots {
-		if own != nil && slot == own.slot || !e.mayTry(slot) {
-			continue
+	for _, row := range found {
+		if dead[claimID(row)] && row.Mark.State == rows.Dead {
+			e.hooks.dead(row)
 		}
-		err = errors.Join(err, e.trySlot(ctx, slot.Name))
 	}
-	return err
 }
 
-// mayTry reports whether a slot is a lock that this process can judge by. What lies in another
-// database of locks has a holder there of whom nothing is known here.
-func (e *engine) mayTry(slot rows.Slot) bool {
-	problem := ""
-	switch {
-	case slot.Locks != "" && slot.Locks != e.locks:
-		problem = "their locks are in another database: give all processes of a queue one Config.Database"
-	case !strings.HasPrefix(slot.Name, prefix):
-		problem = "their slot is no lock of a queue"
-	default:
-		return true
+// stuckAfter is the time after the end of a handler's context after which the handler is reported.
+const stuckAfter = 30 * time.Second
+
+// findStuck reports handlers that do not return although their contexts have ended. Each costs its
+// worker until it returns.
+func (e *engine) findStuck() {
+	now := e.clock.Now().Mono
+	n := 0
+	e.mu.Lock()
+	var these []*claimed
+	for c := range e.flying {
+		c.mu.Lock()
+		if !c.returned && c.stopped > 0 && now-c.stopped >= stuckAfter {
+			if n++; !c.stuck {
+				c.stuck = true
+				these = append(these, c)
+			}
+		}
+		c.mu.Unlock()
 	}
-	if e.tellOnce("slot " + slot.Locks + " " + slot.Name) {
-		e.log.Warn().Str("slot", slot.Name).Str("locks", slot.Locks).Str("own", e.locks).
-			Str("problem", problem).Msg("claimed rows are left alone")
+	e.mu.Unlock()
+	e.stats.stuck(n)
+	for _, c := range these {
+		e.log.Error().Str("row", rows.Text(c.row.ID)).Dur("since", now-c.since).
+			Msg("a handler does not return although its context has ended")
+		e.hooks.stuck(c.row)
 	}
-	return false
 }
 
-// most is how many attempts the rows of a slot have. How many those of another queue have is not
-// known: the process that claims them will tell.
-func (e *engine) most(slot string) int64 {
-	if at := strings.LastIndexByte(slot, ':'); at < 0 || slot[:at] != e.prefix {
-		return math.MaxInt64
-	}
-	return int64(e.cfg.MaxAttempts)
+func isClosed(err error) bool { return errors.Is(err, distlock.ErrClosed) || errors.Is(err, ErrClosed) }
+
+func isDenied(err error) bool {
+	var denied *distlock.PrivilegeError
+	return errors.As(err, &denied)
 }
 
-func (e *engine) trySlot(ctx context.Context, slot string) error {
-	guard, err := e.try(ctx, slot, "rescues rows")
-	if errors.Is(err, distlock.ErrHeld) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	evidence := guard.TakeoverEvidence()
-	n, err := e.tidyUp(context.WithoutCancel(ctx), e.slot(slot), guard, e.most(slot))
-	if n > 0 {
-		e.log.Info().Str("slot", slot).Int("rows", n).Str("evidence", evidence).Msg("rows were rescued")
-	}
-	return errors.Join(e.tidied(n, err), guard.Release())
-}
+func isNoStream(err error) bool { return errors.Is(err, rows.ErrNoStream) }
 
-// listen hears of rows by a change stream where there is one.
-func (e *engine) listen() {
+// sleep waits, and wakes the retries of this process meanwhile. It returns false when the queue
+// closes.
+func (e *engine) sleep(pause time.Duration) bool {
+	t := e.clock.NewTimer(pause)
+	defer t.Stop()
 	for {
-		err := e.store.Watch(e.life, e.arrivals.hear)
-		e.arrivals.ended()
-		if e.life.Err() != nil {
-			return
-		}
-		if errors.Is(err, rows.ErrNoStream) {
-			e.log.Debug().Err(err).Msg("the queue is polled")
-			return
-		}
-		e.log.Warn().Err(err).Msg("the change stream of the queue ended")
-		var denied *distlock.PrivilegeError
-		if errors.As(err, &denied) || !e.rest() {
-			return
+		select {
+		case <-t.C():
+			return !clock.Over(e.life.Done())
+		case <-e.due:
+			if err := e.wake(); err != nil && e.life.Err() == nil {
+				e.log.Warn().Err(err).Msg("waking retries failed")
+				clock.Sleep(e.clock, e.pace.now(), e.life.Done())
+			}
+		case <-e.life.Done():
+			return false
 		}
 	}
-}
-
-// purgeLots is how many thousand rows that are done one round of the rescuer removes at most: so
-// the rest of its work is held up for a few seconds at worst.
-const purgeLots = 20
-
-// purgeDone removes rows that have been done for longer than Config.KeepDone. Nothing without that;
-// else one command, and two for a thousand rows.
-func (e *engine) purgeDone(ctx context.Context) error {
-	if e.cfg.KeepDone == 0 {
-		return nil
-	}
-	now, err := e.serverNow(ctx)
-	if err != nil {
-		return err
-	}
-	before := now.Add(-e.cfg.KeepDone)
-	for range purgeLots {
-		n, err := e.purgeLot(ctx, before)
-		if err != nil {
-			return fmt.Errorf("claim: remove rows that are done: %w", err)
-		}
-		if n == 0 {
-			return nil
-		}
-		e.log.Debug().Int("rows", n).Msg("rows that were done were removed")
-	}
-	return nil
-}
-
-func (e *engine) purgeLot(ctx context.Context, before time.Time) (int, error) {
-	ctx, done := context.WithTimeout(ctx, 2*e.limit)
-	defer done()
-	return e.store.Purge(ctx, rows.Done, before)
 }

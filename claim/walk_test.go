@@ -23,9 +23,8 @@ var (
 )
 
 // rowOps are the commands of the queue at which faults are of interest.
-var rowOps = []string{"candidates", "mark", "mark", "marked", "mark one", "mark one", "finish",
-	"finish", "current", "tidy", "batches", "give back", "renew", "slots", "leased", "expire", "held",
-	"settle"}
+var rowOps = []string{"claim", "claim", "claim", "end", "end", "end", "current", "claimed", "claimed",
+	"wake", "slots", "first", "held", "settle"}
 
 // walk makes the schedule of a random walk: what goes wrong in the lock's own goes wrong here.
 func walk(seed uint64) (simulation.Schedule, *play) {
@@ -36,17 +35,7 @@ func walk(seed uint64) (simulation.Schedule, *play) {
 		refused: map[int]bool{}}
 	t := s.Timing
 	p.cfg = Config{Workers: 1 + r.IntN(3), MaxAttempts: 3 + r.IntN(4), Backoff: time.Second,
-		BackoffMax: 20 * time.Second, Poll: t.Ping / 2, Tend: t.Ping}
-	if r.IntN(2) == 0 {
-		p.cfg.Batch = 2 + r.IntN(10)
-	}
-	if r.IntN(3) == 0 {
-		p.cfg.Lease = 4*t.Limit + time.Duration(r.Int64N(int64(t.Takeover)))
-	}
-	if r.IntN(2) == 0 {
-		p.cfg.InFlight = p.cfg.Workers + p.cfg.Batch + r.IntN(10)
-	}
-	p.cfg = p.cfg.withDefaults()
+		growth: 1, poll: t.Ping / 2, tend: t.Ping}.withDefaults()
 	if r.IntN(2) == 0 {
 		p.poison[r.IntN(p.n)] = true
 	}

@@ -25,8 +25,8 @@ func (p *play) chain(s *simulation.Schedule) {
 	if r.IntN(2) == 0 {
 		return
 	}
-	p.cfg.Key, p.cfg.KeyLetsGo = "chain", r.IntN(4) == 0
-	p.keys, p.known = make([]string, p.n), r.IntN(3)
+	p.cfg.Key = "chain"
+	p.keys = make([]string, p.n)
 	keys, longest := 1+r.IntN(6), map[string]int{}
 	for i := range p.keys {
 		if key := r.IntN(keys + 1); key > 0 { // the others are in no chain
@@ -51,9 +51,9 @@ func (p *play) key(id int) string {
 }
 
 // first judges that a row is the first one of its chain that is left, as it begins. One that the
-// server refused to change may have been left out. With KeyLetsGo retries keep no order.
+// server refused to change may have been left out.
 func (p *play) first(id int, fence int64) {
-	if p.cfg.KeyLetsGo || p.key(id) == "" {
+	if p.key(id) == "" {
 		return
 	}
 	for _, row := range p.store.All() { // by age

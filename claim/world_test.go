@@ -35,7 +35,7 @@ type world struct {
 	t    *testing.T
 	rows *memrows.Memory
 	logs *logs
-	rare bool // who waits for a lock looks once a minute, where locks are not what is tested
+	tune func(*distlock.Config) // of Managers; nil: none
 }
 
 func inBubble(t *testing.T, test func(t *testing.T, w *world)) {
@@ -45,7 +45,7 @@ func inBubble(t *testing.T, test func(t *testing.T, w *world)) {
 	})
 }
 
-// logs are the lines of all processes.
+// logs are the events of all processes.
 type logs struct {
 	mu   sync.Mutex // guards text
 	text []string
@@ -64,7 +64,7 @@ func (l *logs) String() string {
 	return strings.Join(l.text, "")
 }
 
-// with is how many lines have all of these words.
+// with is the number of events that have all of these words.
 func (l *logs) with(words ...string) (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -109,18 +109,18 @@ func (w *world) startAt(locks *locktest.World, by time.Duration, database string
 	w.t.Helper()
 	c := locktest.WrongClock(by)
 	m := locks.StartBy(c, func(cfg *distlock.Config) {
-		if cfg.Database = database; w.rare {
-			cfg.PollMax = time.Minute
+		if cfg.Database = database; w.tune != nil {
+			w.tune(cfg)
 		}
 	})
 	g := &gate{Store: w.rows}
-	cfg.Logger = zerolog.New(w.logs)
 	cfg = cfg.withDefaults()
 	if list := cfg.problems(); list != nil {
 		w.t.Fatal(list)
 	}
 	ctx := clock.With(w.t.Context(), c)
 	p := &proc{onStore[item](ctx, m.Manager, g, "db.rows", cfg), m.Manager, m.Store, g}
+	p.e.log = zerolog.New(w.logs)
 	w.t.Cleanup(func() {
 		p.lock.Set(nil)
 		p.gate.set(nil)
@@ -132,8 +132,8 @@ func (w *world) startAt(locks *locktest.World, by time.Duration, database string
 // A handler is what Run calls for a row.
 type handler = func(context.Context, *Row[item]) error
 
-// atOnce is a handler that has nothing to do.
-func atOnce(context.Context, *Row[item]) error { return nil }
+// finish is a handler that returns.
+func finish(context.Context, *Row[item]) error { return nil }
 
 // run runs until the end of the test, or until the stop that it returns, which waits.
 func (p *proc) run(t *testing.T, handle handler) (stop func()) {
@@ -162,11 +162,11 @@ func refused(_ context.Context, call fault.Call, _ func() error) error {
 var errCut = errors.New("cut off on purpose")
 
 func (w *world) counts() Counts {
-	c, _ := w.rows.Count(context.Background())
-	return Counts(c)
+	d, _ := w.rows.Count(context.Background(), 0)
+	return Counts(d.Counts)
 }
 
-// settle waits in virtual time until nothing is to be done any more.
+// settle waits in virtual time until the counts are as wanted.
 func (w *world) settle(limit time.Duration, done func(Counts) bool) {
 	w.t.Helper()
 	for end := time.Now().Add(limit); !done(w.counts()); {
@@ -195,12 +195,6 @@ func (w *world) refuse(these func(rows.Row) bool) {
 		}
 		return nil
 	})
-}
-
-// take claims up to n rows.
-func (p *proc) take(t *testing.T, n int) []*Row[item] {
-	t.Helper()
-	return assert.Value(p.Claim(t.Context(), n))(t)
 }
 
 var wantErr = assert.Is

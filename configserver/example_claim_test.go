@@ -7,7 +7,6 @@ import (
 	"log"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
@@ -46,25 +45,23 @@ func Example_claim() {
 
 	coll := client.Database("app").Collection("mails")
 	mails, err := claim.New[Mail](ctx, manager, coll, claim.Config{
-		Sort: bson.D{{Key: "_id", Value: 1}}, MaxAttempts: 1,
+		MaxAttempts: 1,
 	})
 	if err != nil {
 		log.Print(err)
 		return
 	}
-	defer mails.Close(context.Background())
 	if err := mails.Add(ctx, Mail{"1", "ann"}, Mail{"2", ""}, Mail{"3", "bob"}); err != nil {
 		log.Print(err)
 		return
 	}
-
-	stop := func() { go mails.Stop(ctx) } // as a program does with a signal
-	err = mails.Run(ctx, func(ctx context.Context, row *claim.Row[Mail]) error {
+	ctx, stop := context.WithCancel(ctx) // of a program: signal.NotifyContext
+	err = mails.Serve(ctx, 30*time.Second, func(ctx context.Context, row *claim.Row[Mail]) error {
 		if row.Doc.ID == "3" {
-			stop()
+			defer stop()
 		}
 		if row.Doc.To == "" {
-			return errors.New("nobody to send it to")
+			return errors.New("no address")
 		}
 		fmt.Println("mail to", row.Doc.To)
 		return nil

@@ -54,7 +54,6 @@ func Example_dueRows() {
 		log.Print(err)
 		return
 	}
-	defer events.Close(context.Background())
 	now := time.Now()
 	err = events.Add(ctx, Event{"soon", false, now.Add(200 * time.Millisecond)},
 		Event{"overdue", false, now.Add(-time.Hour)}, Event{"locked", true, now},
@@ -72,7 +71,7 @@ func Example_dueRows() {
 		}
 		return nil
 	}
-	err = events.Run(ctx, func(ctx context.Context, row *claim.Row[Event]) error {
+	err = events.Serve(ctx, 30*time.Second, func(ctx context.Context, row *claim.Row[Event]) error {
 		return execute(ctx, row.Doc, row.Fence()) // nil: done; an error: again, after a pause
 	})
 	counts, countErr := events.Counts(context.Background())

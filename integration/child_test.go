@@ -85,7 +85,6 @@ type child struct {
 	seen           int64
 
 	queue *claim.Queue[job]
-	rows  []*claim.Row[job]
 }
 
 // serve carries out orders until there are no more.
@@ -127,23 +126,24 @@ func (c *child) do(ctx context.Context, o order, a *answer) (err error) {
 		return c.guard.Err()
 	case "release":
 		return c.guard.Release()
-	case "claim": // up to N rows of a collection
-		cfg := claim.Config{Batch: o.N, InFlight: o.N}
-		c.queue, err = claim.New[job](ctx, c.m, c.db.Collection(o.Name), cfg)
-		if err == nil {
-			c.rows, err = c.queue.Claim(ctx, o.N)
+	case "claim": // N rows of a collection, whose handlers end with their contexts
+		c.queue, err = claim.New[job](ctx, c.m, c.db.Collection(o.Name), claim.Config{Workers: o.N})
+		if err != nil {
+			return err
 		}
-		a.N = int64(len(c.rows))
-		return err
-	case "complete": // whatever has happened since; the answer counts the rows that were lost
-		for _, row := range c.rows {
-			if lost := row.Done(ctx); errors.Is(lost, claim.ErrLost) {
-				a.N++
-			} else {
-				err = errors.Join(err, lost)
-			}
+		began := make(chan struct{}, o.N)
+		go func() {
+			_ = c.queue.Run(ctx, func(ctx context.Context, row *claim.Row[job]) error {
+				began <- struct{}{}
+				<-ctx.Done()
+				return ctx.Err()
+			})
+		}()
+		for range o.N {
+			<-began
+			a.N++
 		}
-		return errors.Join(err, c.queue.Close(ctx))
+		return nil
 	case "read": // what the write will be computed from; the fenced way claims the document first
 		if !o.Fenced {
 			return c.read(work.FindOne(ctx, byID(o.Name)), a)

@@ -68,7 +68,7 @@ func (w *world) runChains(t *testing.T, coll *mongo.Collection, n int, cfg claim
 	t.Helper()
 	c := &chains{busy: map[string]bool{}, last: map[string]int{}}
 	var sent counter
-	cfg.Poll, cfg.Backoff = 100*time.Millisecond, 50*time.Millisecond
+	cfg.Backoff = 50 * time.Millisecond
 	var q *claim.Queue[job]
 	for range 3 {
 		db := w.client(t, &sent).Database(coll.Database().Name())
@@ -94,12 +94,10 @@ func (w *world) runChains(t *testing.T, coll *mongo.Collection, n int, cfg claim
 func TestChains_ProcessesRace_InOrder(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone", "replicaset", "mongos"), func(t *testing.T, w *world) {
-		for _, batch := range []int{1, 10} {
-			coll := w.rowsOf(t, w.d.app)
-			insert(t, coll, eventKeys(30, 6)...)
-			per := w.runChains(t, coll, 180, claim.Config{Key: "event", Workers: 4, Batch: batch})
-			t.Logf("batch %d: %.2f commands an item, with what idle processes ask", batch, per)
-		}
+		coll := w.rowsOf(t, w.d.app)
+		insert(t, coll, eventKeys(30, 6)...)
+		per := w.runChains(t, coll, 180, claim.Config{Key: "event", Workers: 4})
+		t.Logf("%.2f commands an item, with those of idle processes", per)
 	})
 }
 
@@ -133,15 +131,13 @@ func TestChains_NewSaysSo(t *testing.T) {
 		if w.d.name != "sharded" {
 			return
 		}
-		for _, batch := range []int{1, 10} {
-			coll := w.rowsOf(t, w.d.app)
-			shard(coll, bson.D{field("event", 1)})
-			split := bson.D{field("split", coll.Database().Name()+"."+coll.Name()),
-				field("middle", bson.D{field("event", "e2")})}
-			assert.Must(t, w.d.app.Database("admin").RunCommand(t.Context(), split).Err())
-			insert(t, coll, eventKeys(10, 6)...)
-			w.runChains(t, coll, 60, claim.Config{Key: "event", Workers: 4, Batch: batch})
-		}
+		coll = w.rowsOf(t, w.d.app)
+		shard(coll, bson.D{field("event", 1)})
+		split := bson.D{field("split", coll.Database().Name()+"."+coll.Name()),
+			field("middle", bson.D{field("event", "e2")})}
+		assert.Must(t, w.d.app.Database("admin").RunCommand(t.Context(), split).Err())
+		insert(t, coll, eventKeys(10, 6)...)
+		w.runChains(t, coll, 60, claim.Config{Key: "event", Workers: 4})
 	})
 }
 
@@ -153,7 +149,7 @@ func TestChains_HotKey_Explained(t *testing.T) {
 	forThese(t, named("standalone"), func(t *testing.T, w *world) {
 		var sent tape
 		coll := w.rowsOf(t, w.client(t, &sent))
-		store := rows.NewMongo(coll, "claim", nil, nil).Keyed("event", false)
+		store := rows.NewMongo(coll, rows.Options{Field: "claim", Key: "event"})
 		assert.Must(t, store.Prepare(t.Context()))
 		var docs []any
 		for i := range 2000 {
@@ -167,13 +163,10 @@ func TestChains_HotKey_Explained(t *testing.T) {
 		c := rows.Claim{Slot: "s", Session: bson.NewObjectID(), Batch: bson.NewObjectID()}
 		for range 20 { // the planner learns
 			sent.take()
-			held, _, err := store.Held(t.Context(), nil)
-			assert.Must(t, err)
-			if _, _, err := store.Candidates(t.Context(), 1, 0, &rows.Ask{Held: held}); err != nil {
-				t.Fatal(err)
-			}
+			held := assert.Value(store.Held(t.Context()))(t)
+			assert.Value(store.First(t.Context(), rows.Ask{Held: held}))(t)
 			if len(held) == 0 {
-				assert.Value(store.MarkOne(t.Context(), c, &rows.Ask{Held: held}))(t)
+				assert.Value(store.Claim(t.Context(), c, rows.Ask{Held: held}))(t)
 			}
 		}
 		for i, command := range sent.take() {
@@ -196,19 +189,19 @@ func TestChains_HotKey_Explained(t *testing.T) {
 func TestChains_ByHand_NoChainStandsStill(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone", "replicaset"), func(t *testing.T, w *world) {
-		for _, batch := range []int{1, 5} {
+		{
 			coll := w.rowsOf(t, w.d.app)
-			cfg := claim.Config{Key: "event", Batch: batch, Poll: 50 * time.Millisecond,
+			cfg := claim.Config{Key: "event",
 				Filter: bson.D{field("kind", nil)}}
 			q := w.claims(t, w.patient(t), coll, cfg)
 			var docs []any
 			for i, mark := range []bson.D{
-				{field("state", "done")}, {field("state", "dead")}, {field("state", "what")},
+				{field("state", "done")}, {field("state", "dead")},
 				{field("state", nil)}, {field("state", "ready")},
 			} {
 				row := func(n int) bson.D { return bson.D{field("_id", 10*i+n), field("event", i)} }
 				first := append(row(0), field("claim", append(mark, field("holds", "event"))))
-				if i > 2 {
+				if i > 1 {
 					first = append(first, field("kind", "another"))
 				}
 				docs = append(docs, first, row(1), row(2))
@@ -235,12 +228,12 @@ func TestChains_ByHand_NoChainStandsStill(t *testing.T) {
 					return equal
 				})
 			}
-			all(1, 2, 11, 12, 21, 22, 31, 32, 41, 42)
+			all(1, 2, 11, 12, 21, 22, 31, 32)
 			assert.Must(t, coll.Drop(t.Context()))
 			insert(t, coll, eventKeys(2, 2)...)
 			all(0, 1, 2, 3)
 			stop()
-			if missing, err := claim.MissingIndexes(t.Context(), coll, cfg); err != nil || len(missing) > 0 {
+			if missing, err := q.Admin().MissingIndexes(t.Context()); err != nil || len(missing) > 0 {
 				t.Errorf("missing are %v, %v", missing, err)
 			}
 		}

@@ -135,8 +135,9 @@ func TestClaim_Daemons(t *testing.T) {
 		opts := options.Collection().SetWriteConcern(writeconcern.Majority())
 		coll := w.rowsOf(t, w.d.app).Database().Collection("errands_"+bson.NewObjectID().Hex(), opts)
 		t.Cleanup(func() { assert.NoErr(t, coll.Drop(context.WithoutCancel(t.Context()))) })
-		assert.Must(t, claim.CreateIndexes(t.Context(), coll, errands))
-		f := &fleet{t: t, w: w, coll: coll, dir: t.TempDir()}
+		admin := assert.Value(claim.NewAdmin(coll, errands))(t)
+		assert.Must(t, admin.CreateIndexes(t.Context()))
+		f := &fleet{t: t, w: w, coll: coll, admin: admin, dir: t.TempDir()}
 		for range *daemons {
 			f.launch()
 		}
@@ -156,12 +157,13 @@ func TestClaim_Daemons(t *testing.T) {
 
 // A fleet is those processes.
 type fleet struct {
-	t    *testing.T
-	w    *world
-	coll *mongo.Collection
-	dir  string
-	all  []*daemon
-	due  map[int]time.Time
+	t     *testing.T
+	w     *world
+	coll  *mongo.Collection
+	admin *claim.Admin
+	dir   string
+	all   []*daemon
+	due   map[int]time.Time
 
 	killed, failed, repeated int
 	commands                 int64
@@ -228,7 +230,7 @@ func (f *fleet) killUntilDone() {
 	var last claim.Counts
 	grew, killed := time.Now(), time.Now()
 	for tick := time.NewTicker(every); ; <-tick.C {
-		c := assert.Value(claim.Count(f.t.Context(), f.coll, errands))(f.t)
+		c := assert.Value(f.admin.Count(f.t.Context()))(f.t)
 		if c.Done == int64(*daemonRows) {
 			return
 		}

@@ -134,8 +134,7 @@ func (v *bench) measure(ctx context.Context, client *mongo.Client) (figures, err
 		func(ctx context.Context) (figure, error) { return v.leastWrite(ctx, client) },
 		func(ctx context.Context) (figure, error) { return v.lock(ctx, pair[0]) },
 		func(ctx context.Context) (figure, error) { return v.handOver(ctx, pair) },
-		func(ctx context.Context) (figure, error) { return v.claims(ctx, client, pair[0], rows, 1) },
-		func(ctx context.Context) (figure, error) { return v.claims(ctx, client, pair[0], rows, 100) },
+		func(ctx context.Context) (figure, error) { return v.claims(ctx, client, pair[0], rows) },
 	} {
 		got, err := one(ctx)
 		if err != nil {
@@ -245,11 +244,11 @@ func (v *bench) handOver(ctx context.Context, managers [2]*distlock.Manager) (fi
 }
 
 // claims lets 16 workers claim and complete rows.
-func (v *bench) claims(ctx context.Context, client *mongo.Client, m *distlock.Manager, most,
-	batch int) (figure, error) {
-	f := figure{What: fmt.Sprintf("claim and done, batch %d", batch)}
-	rows := client.Database(v.database).Collection(fmt.Sprintf("rows%d", batch))
-	q, err := claim.New[bson.M](ctx, m, rows, claim.Config{Workers: 16, Batch: batch})
+func (v *bench) claims(ctx context.Context, client *mongo.Client, m *distlock.Manager,
+	most int) (figure, error) {
+	f := figure{What: "claim and done"}
+	rows := client.Database(v.database).Collection("rows")
+	q, err := claim.New[bson.M](ctx, m, rows, claim.Config{Workers: 16})
 	if err != nil {
 		return f, err
 	}

@@ -11,17 +11,19 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"mongodlm/catalog"
 	"mongodlm/claim"
 	"mongodlm/cmd/internal/words"
 )
 
-// claims shows the rows of a queue of package claim, and tries dead ones again or removes them.
+// claims shows the rows of a queue of package claim, retries or removes dead ones, repairs rows, and
+// pauses the queue.
 type claims struct {
 	jobs
-	dead           bool
+	dead, repair   bool
+	act            string // pause or resume; empty for neither
+	queue          string
 	limit          int
 	retry, discard []string
 }
@@ -35,16 +37,23 @@ func (v *claims) flags(f *pflag.FlagSet) {
 	f.IntVar(&v.limit, "limit", 100, "the `number` of rows that --dead lists at most")
 	f.StringArrayVar(&v.retry, "retry", nil, "make the dead row with this `ID` ready, from its "+
 		"first attempt; \"all\": all\nof them. May be repeated")
+	f.BoolVar(&v.repair, "repair", false, "make claimed rows ready that have no slot or no session, so "+
+		"that no process can\nend them")
+	f.StringVar(&v.queue, "queue", "queue", "the `name` of the queue that is paused or resumed "+
+		"(Config.Queue)")
 	f.StringArrayVar(&v.discard, "discard", nil, "remove the document of the dead row with this "+
 		"`ID`; \"all\": of all of them.\nMay be repeated")
 }
 
 func (v *claims) accept(c call) error {
+	if args := append(c.args, c.after...); len(args) > 1 && (args[0] == "pause" || args[0] == "resume") {
+		v.act, c.args, c.after = args[0], args[1:], nil
+	}
 	if err := v.jobs.accept(c); err != nil {
 		return err
 	}
 	ways := 0
-	for _, given := range []bool{v.dead, len(v.retry) > 0, len(v.discard) > 0} {
+	for _, given := range []bool{v.dead, v.repair, v.act != "", len(v.retry) > 0, len(v.discard) > 0} {
 		if given {
 			ways++
 		}
@@ -53,9 +62,11 @@ func (v *claims) accept(c call) error {
 	case v.collection == "" && ways > 0:
 		return errors.New("the collection is missing: name the one whose rows are worked on")
 	case ways > 1:
-		return errors.New("give one of --dead, --retry and --discard")
+		return errors.New("give one of pause, resume, --dead, --repair, --retry and --discard")
 	case v.limit < 1:
 		return fmt.Errorf("--limit is %d, must be at least 1", v.limit)
+	case c.given("queue") && v.act == "":
+		return errors.New("--queue is that of pause and resume, which are missing")
 	case c.given("limit") && !v.dead:
 		return errors.New("--limit is that of --dead, which is missing")
 	}
@@ -83,16 +94,8 @@ func (v *claims) run(ctx context.Context, s stdio) error {
 	switch {
 	case v.dead:
 		return show(ctx, s, &v.lister, v.list)
-	case len(v.retry) > 0:
-		return v.change(ctx, s, v.retry, claim.RetryAll, claim.Retry)
-	case len(v.discard) > 0:
-		return v.change(ctx, s, v.discard,
-			func(ctx context.Context, rows *mongo.Collection, cfg claim.Config) (int, error) {
-				return claim.Purge(ctx, rows, cfg, claim.StateDead, 0)
-			},
-			func(ctx context.Context, rows *mongo.Collection, cfg claim.Config, ids ...any) (int, error) {
-				return claim.Delete(ctx, rows, cfg, claim.StateDead, ids...)
-			})
+	case v.repair || v.act != "" || len(v.retry) > 0 || len(v.discard) > 0:
+		return v.change(ctx, s)
 	}
 	if v.collection == "" {
 		return show(ctx, s, &v.lister, v.queues)
@@ -149,7 +152,11 @@ func (v *claims) list(ctx context.Context, st *store) (morgue, error) {
 	if err := v.there(ctx, st); err != nil {
 		return m, err
 	}
-	for row, err := range claim.List(ctx, v.rows(st), claim.Config{Field: v.field}, claim.StateDead) {
+	admin, err := v.admin(st, claim.Config{})
+	if err != nil {
+		return m, err
+	}
+	for row, err := range admin.List(ctx, claim.StateDead) {
 		if err != nil && row.ID.IsZero() {
 			return m, err
 		}
@@ -190,40 +197,73 @@ func (m morgue) print(w io.Writer, how layout) {
 	}
 }
 
-// A changed is what came of --retry or --discard.
+// A changed is the result of a change.
 type changed struct {
 	Database   string `json:"database"`
 	Collection string `json:"collection"`
 	Retried    *int   `json:"retried,omitempty"`
 	Discarded  *int   `json:"discarded,omitempty"`
+	Repaired   *int   `json:"repaired,omitempty"`
+	Paused     *bool  `json:"paused,omitempty"`
 	NoField    string `json:"noField,omitempty"` // as of a backlog
 }
 
 func (c changed) print(w io.Writer, _ layout) {
 	in := named(c.Database + "." + c.Collection)
-	if c.Retried != nil {
+	switch {
+	case c.Paused != nil && *c.Paused:
+		fmt.Fprintf(w, "the queue of %s is paused: no process claims a row after about a minute\n", in)
+	case c.Paused != nil:
+		fmt.Fprintf(w, "the queue of %s is resumed\n", in)
+	case c.Repaired != nil:
+		fmt.Fprintf(w, "%d claimed rows of %s are ready again\n", *c.Repaired, in)
+	case c.Retried != nil:
 		fmt.Fprintf(w, "%d dead rows of %s are ready again\n", *c.Retried, in)
-	} else {
+	default:
 		fmt.Fprintf(w, "%d dead rows of %s were removed\n", *c.Discarded, in)
 	}
 	printLacking(w, c.NoField)
 }
 
-// change does something to all dead rows, or to some, and fails when not each of them was dead.
-func (v *claims) change(ctx context.Context, s stdio, texts []string,
-	all func(context.Context, *mongo.Collection, claim.Config) (int, error),
-	some func(context.Context, *mongo.Collection, claim.Config, ...any) (int, error)) error {
-	ids, _ := idsOf(texts) // accept has checked them
-	n := 0
+// admin is the Admin of the collection.
+func (v *claims) admin(st *store, cfg claim.Config) (*claim.Admin, error) {
+	cfg.Field, cfg.Queue = v.field, v.queue
+	return claim.NewAdmin(v.rows(st), cfg)
+}
+
+// change carries out a change, and fails if a given row was not dead.
+func (v *claims) change(ctx context.Context, s stdio) error {
+	retry, _ := idsOf(v.retry) // accept has checked them
+	discard, _ := idsOf(v.discard)
+	n, ids := 0, append(retry, discard...)
 	err := show(ctx, s, &v.lister, func(ctx context.Context, st *store) (c changed, err error) {
 		c = changed{Database: v.database, Collection: v.collection}
 		if err := v.there(ctx, st); err != nil {
 			return c, err
 		}
-		if ids == nil {
-			n, err = all(ctx, v.rows(st), claim.Config{Field: v.field})
-		} else {
-			n, err = some(ctx, v.rows(st), claim.Config{Field: v.field}, ids...)
+		admin, err := v.admin(st, claim.Config{})
+		if err != nil {
+			return c, err
+		}
+		switch {
+		case v.act == "pause":
+			c.Paused = new(true)
+			return c, admin.Pause(ctx)
+		case v.act == "resume":
+			c.Paused = new(false)
+			return c, admin.Resume(ctx)
+		case v.repair:
+			n, err = admin.Repair(ctx)
+			c.Repaired = &n
+			return c, err
+		case len(v.retry) > 0 && retry == nil:
+			n, err = admin.RetryAll(ctx)
+		case len(v.retry) > 0:
+			n, err = admin.Retry(ctx, retry...)
+		case discard == nil:
+			n, err = admin.Purge(ctx, claim.StateDead, 0)
+		default:
+			n, err = admin.Delete(ctx, claim.StateDead, discard...)
 		}
 		if c.Retried = &n; len(v.discard) > 0 {
 			c.Retried, c.Discarded = nil, &n
@@ -235,7 +275,7 @@ func (v *claims) change(ctx context.Context, s stdio, texts []string,
 	})
 	if err == nil && n < len(ids) {
 		err = fmt.Errorf("%d of %d rows were not dead, or not there: %s", len(ids)-n, len(ids),
-			shown(strings.Join(texts, ", "), 200))
+			shown(strings.Join(append(v.retry, v.discard...), ", "), 200))
 	}
 	return err
 }

@@ -18,10 +18,10 @@ import (
 func TestClaims_DeadRows_ShownRetriedDiscarded(t *testing.T) {
 	b := newBase(t)
 	at := bson.NewDateTimeFromTime(time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC))
-	dead := bsontest.D("state", "dead", "attempts", int64(2), "deadAt", at,
+	dead := bsontest.D("state", "dead", "attempts", int64(2), "fence", int64(2), "deadAt", at,
 		"error", "no \x1b[31mroute", "errors", bson.A{
 			bsontest.D("attempt", int64(1), "at", at, "process", "host:1:2:ab", "error", "busy"),
-			bsontest.D("at", at, "error", "died")})
+			bsontest.D("attempt", int64(2), "at", at, "error", "died")})
 	oid := bson.NewObjectID()
 	ids := []any{"mail 1", 7, oid, "7", "all", bsontest.D("a", int32(1)), 1.5}
 	for _, id := range ids {
@@ -59,6 +59,25 @@ func TestClaims_DeadRows_ShownRetriedDiscarded(t *testing.T) {
 	b.cli("claims", "jobs", "--retry", "all").want(t, 0, "2 dead rows")
 	b.cli("claims", "jobs", "--discard", "all").want(t, 0, "0 dead rows")
 	b.cli("claims", "jobs", "--dead").want(t, 0, "no row of")
+}
+
+// It tries to break: a claimed row without a slot is not repaired, or another row is; a queue is not
+// paused, or not resumed.
+func TestClaims_RepairAndPause(t *testing.T) {
+	b := newBase(t)
+	b.insert("jobs", bsontest.D("_id", 1, "claim", bsontest.D("state", "claimed")))
+	b.insert("jobs", bsontest.D("_id", 2, "claim", bsontest.D("state", "claimed", "slot", "s", "session",
+		bson.NewObjectID())))
+	b.cli("claims", "jobs").want(t, 0, "1 rows can never be claimed", "no session")
+	b.cli("claims", "jobs", "--repair").want(t, 0, "1 claimed rows", "ready again")
+	b.cli("claims", "jobs").want(t, 0, "1 ready, 1 claimed")
+	b.cli("claims", "pause", "jobs").want(t, 0, "is paused")
+	b.cli("claims", "jobs").want(t, 0, "is paused")
+	b.cli("claims", "resume", "jobs", "--json").want(t, 0, `"paused": false`)
+	if r := b.cli("claims", "jobs"); strings.Contains(r.out, "paused") {
+		t.Errorf("after resume: %s", r.out)
+	}
+	b.cli("claims", "jobs", "--queue", "x").want(t, exitUsage, "--queue")
 }
 
 // A wrong call says what to give, and changes nothing.

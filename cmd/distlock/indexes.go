@@ -19,7 +19,7 @@ import (
 )
 
 // queueFlags name a queue of package claim whose indexes are looked at.
-type queueFlags struct{ collection, field, sort string }
+type queueFlags struct{ collection, field, due string }
 
 func (q *queueFlags) flags(f *pflag.FlagSet) {
 	f.StringVar(&q.collection, "queue", "", "a `collection` of the database whose rows "+
@@ -27,39 +27,17 @@ func (q *queueFlags) flags(f *pflag.FlagSet) {
 		"taken locks here")
 	f.StringVar(&q.field, "field", "claim",
 		"the `name` of the field that says whose a row is, with --queue")
-	f.StringVar(&q.sort, "sort", "",
-		"the `fields` of the queue's Config.Sort, as in \"urgent:-1,at:1\", with --queue")
+	f.StringVar(&q.due, "due", "", "the `field` of the queue's Config.Due, with --queue")
 }
 
 func (q *queueFlags) accept() error {
-	if q.collection == "" && (q.sort != "" || q.field != "claim") {
-		return errors.New("--field and --sort are those of a queue: give its collection with --queue")
+	if q.collection == "" && (q.due != "" || q.field != "claim") {
+		return errors.New("--field and --due are those of a queue: give its collection with --queue")
 	}
 	if strings.ContainsAny(q.collection, "$\x00") {
 		return fmt.Errorf("--queue: %s is no name of a collection", named(q.collection))
 	}
-	_, err := q.order()
-	return err
-}
-
-// order is Config.Sort of the queue.
-func (q *queueFlags) order() (bson.D, error) {
-	var keys bson.D
-	for one := range strings.SplitSeq(q.sort, ",") {
-		field, way, _ := strings.Cut(one, ":")
-		switch {
-		case q.sort == "":
-			return nil, nil
-		case field == "" || way != "1" && way != "-1":
-			return nil, fmt.Errorf("--sort: %s must be a field, a colon and 1 or -1", named(one))
-		}
-		order := int32(1)
-		if way == "-1" {
-			order = -1
-		}
-		keys = append(keys, bson.E{Key: field, Value: order})
-	}
-	return keys, nil
+	return nil
 }
 
 // primary is a database that is read on the primary, whatever the connection string says.
@@ -118,8 +96,7 @@ func (r *report) lacks(what string, commands []string) {
 func (d *doctor) queueIndexes(ctx context.Context, st *store, _ *mongocatalog.Catalog,
 	r *report) error {
 	if d.queues.collection != "" {
-		sort, _ := d.queues.order() // accept has checked it
-		return d.queue(ctx, st, d.database, claim.Config{Field: d.queues.field, Sort: sort},
+		return d.queue(ctx, st, d.database, claim.Config{Field: d.queues.field, Due: d.queues.due},
 			d.queues.collection, r)
 	}
 	found, err := queuesSeen(ctx, st.primary(d.database).Collection(catalog.LocksCollection))
@@ -141,10 +118,13 @@ func (d *doctor) queueIndexes(ctx context.Context, st *store, _ *mongocatalog.Ca
 
 func (d *doctor) queue(ctx context.Context, st *store, database string, cfg claim.Config,
 	collection string, r *report) error {
-	rows := st.primary(database).Collection(collection)
+	admin, err := claim.NewAdmin(st.primary(database).Collection(collection), cfg)
+	if err != nil {
+		return err
+	}
 	return d.indexes(r, "the queue "+named(database+"."+collection),
-		func() ([]string, error) { return claim.MissingIndexes(ctx, rows, cfg) },
-		func() error { return claim.CreateIndexes(ctx, rows, cfg) })
+		func() ([]string, error) { return admin.MissingIndexes(ctx) },
+		func() error { return admin.CreateIndexes(ctx) })
 }
 
 // mostQueues bounds how many queues are looked at.

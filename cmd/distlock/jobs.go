@@ -175,9 +175,10 @@ type backlog struct {
 	Retrying   int64  `json:"retrying"`
 	Dead       int64  `json:"dead"`
 	Done       int64  `json:"done"`
-	Due        string `json:"due,omitempty"`     // the field that says when a row is due
-	Refused    string `json:"refused,omitempty"` // what the server refuses, as processes say
-	// Odd are rows that no worker is given, some at most, and why.
+	Due        string `json:"due,omitempty"` // the field with the due time of a row
+	Paused     bool   `json:"paused,omitempty"`
+	OddRows    int64  `json:"oddRows,omitempty"` // they can never be claimed; no other number has them
+	// Odd are the reasons, for twenty rows at most.
 	Odd []string `json:"odd,omitempty"`
 	// NoField is the name of the field where no row has it: none was ever claimed, or the name is
 	// wrong.
@@ -245,15 +246,16 @@ func (v *jobs) count(ctx context.Context, st *store) (backlog, error) {
 		}
 		as := claim.ConfigOf(l.Why)
 		q.Due, cfg.Key = cmp.Or(q.Due, as.Due), cmp.Or(cfg.Key, as.Key)
-		if strings.HasSuffix(l.Name, ":refused") && l.Held {
-			q.Refused = l.Why
-		}
 	}
 	cfg.Due = q.Due
 	coll := v.rows(st)
-	n, err := claim.Count(ctx, coll, cfg)
-	q.Ready, q.Later, q.Claimed, q.Retrying, q.Dead, q.Done = n.Ready, n.Later, n.Claimed, n.Retrying,
-		n.Dead, n.Done
+	admin, err := claim.NewAdmin(coll, cfg)
+	if err != nil {
+		return q, err
+	}
+	n, err := admin.Count(ctx)
+	q.OddRows, q.Ready, q.Later, q.Claimed, q.Retrying, q.Dead, q.Done = n.Odd, n.Ready, n.Later, n.Claimed,
+		n.Retrying, n.Dead, n.Done
 	if err == nil && q.Ready > 0 && q.Claimed+q.Retrying+q.Dead+q.Done == 0 {
 		has, bad := v.hasField(ctx, coll)
 		if err = bad; bad == nil && !has {
@@ -261,7 +263,10 @@ func (v *jobs) count(ctx context.Context, st *store) (backlog, error) {
 		}
 	}
 	if err == nil {
-		q.Odd, err = claim.Odd(ctx, coll, cfg)
+		q.Odd, err = admin.Odd(ctx)
+	}
+	if err == nil {
+		q.Paused, _ = admin.Paused(ctx) // a user without the privilege sees the counts
 	}
 	return q, err
 }
@@ -278,8 +283,11 @@ func (q backlog) print(w io.Writer, _ layout) {
 	} else {
 		q.printCounts(w)
 	}
-	if q.Refused != "" {
-		fmt.Fprintln(w, catalog.Printable(q.Refused, 400))
+	if q.Paused {
+		fmt.Fprintln(w, "the queue \"queue\" is paused")
+	}
+	if q.OddRows > 0 {
+		fmt.Fprintf(w, "%d rows can never be claimed\n", q.OddRows)
 	}
 	for _, one := range q.Odd {
 		fmt.Fprintln(w, catalog.Printable(one, 400))

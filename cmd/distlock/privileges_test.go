@@ -25,6 +25,7 @@ import (
 	"mongodlm/distlock/history"
 	"mongodlm/internal/clock"
 	"mongodlm/internal/role"
+	"mongodlm/internal/rows"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/bsontest"
 	"mongodlm/singleton"
@@ -273,22 +274,28 @@ func useLoops(t *testing.T, b *base, client *mongo.Client) {
 func useClaims(t *testing.T, b *base, client *mongo.Client) {
 	m := managerOn(t, b, client)
 	q, err := claim.New[bson.M](t.Context(), m, client.Database(b.name).Collection("rows"),
-		claim.Config{DeleteDone: true})
+		claim.Config{KeepDone: time.Hour})
 	assert.Must(t, err)
 	assert.NoErr(t, q.Add(t.Context(), bson.M{"_id": 1}))
-	rows, err := q.Claim(t.Context(), 1)
-	if err != nil || len(rows) != 1 {
-		t.Fatal(rows, err)
-	}
-	assert.NoErr(t, rows[0].Done(t.Context()))
-	assert.NoErr(t, errors.Join(q.Close(t.Context()), m.Close(t.Context())))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	assert.NoErr(t, q.Serve(ctx, time.Second, func(context.Context, *claim.Row[bson.M]) error {
+		time.AfterFunc(time.Second, cancel)
+		return nil
+	}))
+	c, err := q.Admin().Count(t.Context())
+	assert.NoErr(t, err)
+	assert.Equal(t, c.Done, 1, "%d rows are done, want %d")
+	assert.Value(q.Admin().Purge(t.Context(), claim.StateDone, 0))(t)
+	assert.NoErr(t, errors.Join(q.Admin().Pause(t.Context()), q.Admin().Resume(t.Context())))
+	assert.NoErr(t, m.Close(t.Context()))
 }
 
 // The names in the role are those of the collections that are really used.
 func TestRole_Collections_AreThoseOfThePackages(t *testing.T) {
 	t.Parallel()
 	known := []string{catalog.LocksCollection, catalog.PingsCollection, history.Collection,
-		singleton.SettingsCollection, singleton.RecordsCollection, "rows", ""}
+		singleton.SettingsCollection, singleton.RecordsCollection, rows.SettingsCollection, "rows", ""}
 	for _, p := range role.Of("rows", role.Features()...) {
 		if !slices.Contains(known, p.Collection) {
 			t.Errorf("nobody uses %q", p.Collection)

@@ -46,8 +46,12 @@ func (v *jobs) queues(ctx context.Context, st *store) (queueList, error) {
 	l.More = len(names) > maxQueues
 	for _, name := range names[:min(len(names), maxQueues)] {
 		database, collection, _ := strings.Cut(name, ".")
-		n, err := claim.Count(ctx, st.client.Database(database).Collection(collection),
+		var n claim.Counts
+		admin, err := claim.NewAdmin(st.client.Database(database).Collection(collection),
 			claim.Config{Due: due[name]})
+		if err == nil {
+			n, err = admin.Count(ctx)
+		}
 		if err != nil {
 			return l, fmt.Errorf("count the rows of %s: %w", named(name), err)
 		}

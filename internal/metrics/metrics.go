@@ -51,6 +51,8 @@ var (
 		Outcomes: []string{"done", "retrying", "dead", "given_back", "lost"}}
 	HandlerTime = &Metric{Name: "distlock_queue_handler_seconds", Kind: Histogram,
 		Labels: []string{"queue"}, Help: "How long handlers took."}
+	Stuck = &Metric{Name: "distlock_queue_stuck_handlers", Kind: Gauge, Labels: []string{"queue"},
+		Help: "Handlers of this process that do not return although their contexts have ended."}
 )
 
 // What is asked.
@@ -65,7 +67,8 @@ var (
 
 // All are the metrics of this package.
 var All = []*Metric{
-	Leads, Terms, Begun, Rounds, RoundTime, LastRound, Attempts, HandlerTime, Rows, Oldest,
+	Leads, Terms, Begun, Rounds, RoundTime, LastRound, Attempts, HandlerTime, Stuck, Rows,
+	Oldest,
 }
 
 // Buckets are the bounds of a histogram, in seconds.

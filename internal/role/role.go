@@ -48,6 +48,7 @@ const (
 	settings = "settings"
 	records  = "singletons"
 	every    = ""
+	switches = "distlock_settings"
 )
 
 // needs returns what a feature needs beside what the features that it stands on need; rows is the
@@ -77,7 +78,7 @@ func needs(f Feature, rows string) []Privilege {
 		return []Privilege{{settings, []string{"find"}}, {records, []string{"find", "insert", "update"}}}
 	case Claims:
 		return []Privilege{{rows, []string{"find", "insert", "update", "remove", "changeStream",
-			"createIndex", "listIndexes"}}}
+			"createIndex", "listIndexes"}}, {switches, []string{"find", "insert", "update", "remove"}}}
 	case Doctor:
 		return []Privilege{{every, []string{"find", "insert", "update", "remove", "dropCollection"}}}
 	}

@@ -10,38 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// An Ask says which of the ready rows are wanted. Nil: all, none of a store that knows due times.
-type Ask struct {
-	Without []bson.RawValue // these are left out
-	Due     time.Time       // only rows that are due then; a store that does not know that gives all
-	Held    []bson.RawValue // rows with these keys are left out
-	Behind  []bson.RawValue // of these keys only the row that holds it is wanted
-}
-
-func (a *Ask) without() []bson.RawValue {
-	if a == nil {
-		return nil
-	}
-	return a.Without
-}
-
-func (a *Ask) due() time.Time {
-	if a == nil {
-		return time.Time{}
-	}
-	return a.Due
-}
-
-// Due makes the store give rows when the date in this field has passed, the earliest first. The
-// name may be dotted; empty: all at once. Call it before anything else.
-func (m *Mongo) Due(field string) *Mongo {
-	if m.due = field; field != "" {
-		m.sort = append(d(field, 1), m.sort...)
-	}
-	return m
-}
-
-// isDue is said of rows that are; those without a date never are.
+// isDue matches rows that are due. A row without a date never is.
 func (m *Mongo) isDue(at time.Time) bson.E { return e(m.due, d("$lte", at)) }
 
 // A Coming is a row that is due at a time.
@@ -51,26 +20,32 @@ type Coming struct {
 }
 
 // Later is documented in [Store].
-func (m *Mongo) Later(ctx context.Context, after time.Time, n int) ([]Coming, error) {
+func (m *Mongo) Later(ctx context.Context, after time.Time, n int) (found []Coming, _ error) {
 	if m.due == "" {
 		return nil, nil
 	}
 	filter := m.mine(m.isReady(), e(m.due, d("$gt", after)))
-	opts := options.Find().SetLimit(int64(n)).SetBatchSize(int32(n + 1)).
-		SetProjection(bson.D{e("_id", 1), e(m.due, 1)})
-	docs, err := m.inOrder(ctx, filter, opts)
-	var found []Coming
+	docs, err := m.inOrder(ctx, filter, options.Find().SetLimit(int64(n)).
+		SetBatchSize(int32(n+1)).SetProjection(bson.D{e("_id", 1), e(m.due, 1)}))
 	for _, doc := range docs {
-		due, _ := doc.Lookup(strings.Split(m.due, ".")...).TimeOK()
-		found = append(found, Coming{doc.Lookup("_id"), due.UTC()})
+		found = append(found, Coming{doc.Lookup("_id"), dateIn(doc, m.due)})
 	}
 	return found, m.failed("find", err)
 }
 
-// dueTold are expressions for an event of the change stream: the date at which its row is due, if
-// it tells; whether a row that was added has one; and whether one was changed. list are the fields
-// that were set, by name.
-func (m *Mongo) dueTold(list string) (due, added, moved any) {
+// dateIn returns the date in a field of a document; zero if it has none.
+func dateIn(doc bson.Raw, path string) time.Time {
+	at, ok := doc.Lookup(strings.Split(path, ".")...).TimeOK()
+	if !ok {
+		return time.Time{}
+	}
+	return at.UTC()
+}
+
+// dueStages returns three expressions for an event of the change stream: the due time of its row, if
+// the event has it; whether a new row has one; and whether the event changes one. list is the
+// changed fields, by name.
+func (m *Mongo) dueStages(list string) (due, added, moved any) {
 	if m.due == "" {
 		return nil, true, false
 	}
@@ -94,15 +69,14 @@ func (m *Mongo) Now(ctx context.Context) (time.Time, error) {
 	}
 	now, ok := reply.Lookup("localTime").TimeOK()
 	if !ok {
-		return time.Time{}, errors.New("the server's hello does not tell its time")
+		return time.Time{}, errors.New("the server's hello has no localTime")
 	}
 	return now.UTC(), nil
 }
 
-// hello asks for what the server says of itself; one that does not know hello is asked as before
-// MongoDB 4.4.2.
+// hello returns the reply to hello, or to isMaster of servers before MongoDB 4.4.2.
 func (m *Mongo) hello(ctx context.Context) (bson.Raw, error) {
-	ctx = alone(ctx)
+	ctx = Alone(ctx)
 	db := m.rows.Database()
 	if !m.oldHello.Load() {
 		reply, err := db.RunCommand(ctx, d("hello", 1)).Raw()

@@ -7,23 +7,23 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// A Failure is an attempt that did not end well, as a row keeps it.
+// A Failure is a failed attempt, as a row keeps it.
 type Failure struct {
-	Attempt int64 // zero where a rescue did not know it
+	Attempt int64 // zero if it is not known
 	At      time.Time
-	Process string // empty where a rescue did not know it
+	Process string // empty if it died
 	Error   string
 }
 
-// So many failures are kept, the last ones, and so many bytes of their texts: with its last error a
-// row grows by about 10 KB at most.
+// Bounds of the failures that a row keeps: their number, and the bytes of their texts. With its last
+// error a row grows by about 10 KB at most.
 const (
 	MostFailures = 10
 	mostText     = 700
 	mostProcess  = 200
 )
 
-// Failed are the failures of a row and one more.
+// Failed returns the failures of a row with one more.
 func Failed(before []Failure, one Failure) []Failure {
 	one.Error, one.Process = cut(one.Error, mostText), cut(one.Process, mostProcess)
 	all := append(before[:len(before):len(before)], one)
@@ -37,7 +37,7 @@ func cut(text string, most int) string {
 	return text
 }
 
-// stored is a failure as a document has it.
+// stored returns a failure as it is stored.
 func (f Failure) stored() bson.D {
 	d := bson.D{}
 	if f.Attempt > 0 {
@@ -58,7 +58,7 @@ func storedAll(list []Failure) bson.A {
 	return all
 }
 
-// failuresOf reads what it understands of the failures in the field of a row.
+// failuresOf returns the failures in the field of a row that it can parse.
 func failuresOf(in bson.Raw) (list []Failure) {
 	array, _ := in.Lookup("errors").ArrayOK()
 	values, _ := array.Values()
@@ -78,30 +78,8 @@ func failuresOf(in bson.Raw) (list []Failure) {
 	return list[max(0, len(list)-MostFailures):]
 }
 
-// Why a row was taken from the process that had claimed it.
-const (
-	GoneProcess = "the process that had claimed it died, or lost its lock"
-	goneLease   = "its lease ended"
-)
+// DiedText is the error of an attempt whose process died.
+const DiedText = "process died"
 
-// Expired is the error of a row whose lease ended too often.
-const Expired = goneLease + " at the last attempt"
-
-// GivenUp is the error of a row that was lost too often.
-const GivenUp = GoneProcess + ", at the last attempt"
-
-// Expired are the failures of a row whose lease has ended.
-func (r Row) Expired(now time.Time) []Failure {
-	return Failed(r.Mark.Failures, Failure{Attempt: r.Mark.Attempts, At: now, Error: goneLease})
-}
-
-// noRoom is said of rows that have so many failures that a rescue, which cannot drop the first one,
-// adds none.
-func (m *Mongo) noRoom() bson.E {
-	return m.e("errors.9", d("$exists", true))
-}
-
-// pushing adds a failure to an update of many rows.
-func (m *Mongo) pushing(update bson.D, at time.Time, text string) bson.D {
-	return append(update, e("$push", bson.D{m.e("errors", Failure{At: at, Error: text}.stored())}))
-}
+// Cancelled is the error of a row that was cancelled.
+const Cancelled = "cancelled"

@@ -9,7 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// A State is where a row stands. A row without the field is ready.
+// A State is the state of a row. A row without the field is ready.
 type State string
 
 // The states.
@@ -17,35 +17,31 @@ const (
 	Ready    State = "ready"
 	Claimed  State = "claimed"
 	Retrying State = "retrying" // until notBefore
-	Dead     State = "dead"     // it failed too often
+	Dead     State = "dead"     // it failed too often, or was discarded or cancelled
 	Done     State = "done"
 )
 
-// A Mark is the field of a row, as it is stored. Zero fields are absent.
+// A Mark is the field of a row, as stored. Zero fields are absent.
 type Mark struct {
 	State     State
-	Locks     string        // the database in which that lock is; empty when it is not said
-	Slot      string        // name of the lock whose holder claimed it
+	Locks     string        // the database of the slot; empty if it is not known
+	Slot      string        // the name of the lock of the process that claimed the row
 	SlotFence int64         // of that lock
 	Session   bson.ObjectID // of that lock
 	Batch     bson.ObjectID // new for every claim
 	Fence     int64         // rises with every claim of this row
-	Attempts  int64         // claims that were begun, the present one included
+	Attempts  int64         // claims that count, the present one included; at most Fence
 	NotBefore time.Time
 	Error     string
-	Lease     time.Duration // zero: none
-	Beat      int64         // renewals of this claim
-	Waiting   bool          // a rescue does not count; a second one does if it was renewed
-	Rescued   bool          // once, at least
-	Cancelled bool          // while it was claimed: whoever has the claim, or the next, ends it dead
-	Holds     string        // the field whose value it holds against others that have it; empty: none
-	Failures  []Failure     // the last ones
-	DoneAt    time.Time     // of Done
-	DeadAt    time.Time     // of Dead
-	Unique    string        // the key under which it was added; empty: none
+	Cancelled bool      // while the row was claimed: its claim ends as Dead
+	Holds     string    // the name of Options.Key while the row holds its key
+	Failures  []Failure // the last ones
+	DoneAt    time.Time
+	DeadAt    time.Time
+	Unique    string // the key of InsertUnique
 }
 
-// A Claim is what a claimed row is marked with.
+// A Claim is the mark of a new claim.
 type Claim struct {
 	Locks     string
 	Slot      string
@@ -53,131 +49,125 @@ type Claim struct {
 	Session   bson.ObjectID
 	Batch     bson.ObjectID
 	At        time.Time // for people
-	Lease     time.Duration
-	Waiting   bool // see [Mark]
 }
 
-// A Slot is the lock whose holder has claimed rows: its name, and the database that it is in.
+// A Slot is the lock of a process that claims rows: its name, and its database.
 type Slot struct{ Locks, Name string }
 
-// A Row is a document of the user with its field understood.
+// A Row is a document of the user with its field parsed.
 type Row struct {
 	ID   bson.RawValue
 	Doc  bson.Raw
 	Mark Mark
 }
 
-// An Ending is what becomes of a claimed row.
+// An Ending is the end of a claim.
 type Ending struct {
-	ID        bson.RawValue
-	Session   bson.ObjectID
-	Batch     bson.ObjectID
-	To        State         // Ready gives the attempt back
-	NotBefore time.Time     // of Retrying
-	Error     string        // of Retrying and Dead
-	Uncounted bool          // of Retrying: the attempt is given back, and the last error stays
-	Delete    bool          // of Done: remove the document
-	At        time.Time     // of Done and Dead
-	Failures  []Failure     // of Retrying and Dead: all that the row keeps
-	Pause     time.Duration // of Retrying; not of a store: who ends claims makes NotBefore of it
+	ID       bson.RawValue
+	Session  bson.ObjectID
+	Batch    bson.ObjectID
+	To       State     // Ready, Retrying, Dead or Done
+	Attempts int64     // the number that stays
+	At       time.Time // of Done and Dead
+	// NotBefore, Error and Failures are of Retrying and Dead. Keep leaves the last error and the
+	// failures as they are.
+	NotBefore time.Time
+	Error     string
+	Failures  []Failure
+	Keep      bool
 }
 
-// Counts are the rows by state.
+// End is the ending of the claim of this row, without its reason.
+func (r Row) End(to State) Ending {
+	return Ending{ID: r.ID, Session: r.Mark.Session, Batch: r.Mark.Batch, To: to,
+		Attempts: r.Mark.Attempts}
+}
+
+// Uncounted is an ending that takes the attempt back.
+func (r Row) Uncounted(to State) Ending {
+	e := r.End(to)
+	e.Attempts, e.Keep = max(e.Attempts-1, 0), true
+	return e
+}
+
+// Counts are the rows by state. A row that can never be claimed counts as Odd only.
 type Counts struct {
 	Ready, Claimed, Retrying, Dead, Done int64
-	Refused                              int64 // not of a store: who claims rows knows
-	Later                                int64 // ready, and not due yet or never: not in Ready
+	Refused                              int64 // set by the process that claims rows
+	Later                                int64 // ready, and not due
+	Odd                                  int64
 }
 
-// A Store keeps the rows of one queue. Each method is one command but where it says otherwise. A
-// method that returns an error may have been carried out, or may be later. With a *RefusedError the
-// rest was carried out, each row by itself.
+// A Depth is how many rows a queue has, and for how long they have been waiting.
+type Depth struct {
+	Counts
+	// Since is the time from which the first ready row could be claimed: its due time, or else the
+	// time of its _id, if that is an ObjectID. Zero if it is not known.
+	Since time.Time
+	Retry time.Time // when the first retry is due; zero without one
+}
+
+// An Ask selects among the ready rows.
+type Ask struct {
+	Due     time.Time       // with Options.Due: only rows that are due then
+	Without []bson.RawValue // not the rows with these _ids
+	Held    []bson.RawValue // not the rows with these keys, unless a row holds its key itself
+	Only    bson.RawValue   // the row with this _id; zero: any row
+}
+
+// A Store keeps the rows of one queue. Each method is one command unless its comment gives another
+// number. A method that returns an error may have changed rows, or may do so later, except for
+// *RefusedError, *HeldError and *QueryError: the server has answered.
 type Store interface {
-	// Candidates returns the first n ready rows after skip others, by when they are due, the order
-	// that the user has given and else about by age, whether they were claimed before or not, without
-	// the document of the user, and those among them that are malformed. Those whose field is no
-	// document are left out. A *QueryError when the server does not understand the question.
-	Candidates(ctx context.Context, n, skip int, ask *Ask) ([]Row, []Malformed, error)
-	// Mark claims those of the rows that are still ready and whose keys no other row holds.
-	Mark(ctx context.Context, ids []bson.RawValue, c Claim) error
-	// Marked returns those of the rows that the claim has got.
-	Marked(ctx context.Context, ids []bson.RawValue, c Claim) ([]Row, error)
-	// MarkOne claims the first ready row. It returns nil when there is none, a *HeldError when another
-	// row holds the key of the first one, and a *Malformed when it is claimed and not understood.
-	MarkOne(ctx context.Context, c Claim, ask *Ask) (*Row, error)
-	// Held returns the keys that rows hold which are claimed or retrying, 10,000 at most, and not
-	// null: what it leaves out a *HeldError tells. Of these keys, if there are any, fewer than 10,000.
-	// all is false when there may be more. One command, none of a store that knows no keys.
-	Held(ctx context.Context, of []bson.RawValue) (keys []bson.RawValue, all bool, err error)
-	// Settle takes these keys from rows that have no right to hold them: they are done or dead, by a
-	// hand, or no rows of the queue any more.
-	Settle(ctx context.Context, keys []bson.RawValue) (int, error)
-	// Finish ends claims and returns how many of them still were. What is ended names its session and
-	// its batch. Retrying does not match a row that was cancelled. One command, two when some
-	// documents are deleted and others are not.
-	Finish(ctx context.Context, endings []Ending) (int, error)
-	// FinishIn is Finish in the transaction of ctx.
-	FinishIn(ctx context.Context, ending Ending) (int, error)
-	// Current returns the rows that are there, without the document of the user.
-	Current(ctx context.Context, ids []bson.RawValue) ([]Row, error)
-	// Tidy makes rows ready whose pause is over, and those that earlier holders of the slot have
-	// claimed: earlier than the fence. One that was waiting gets its attempt back; another one that
-	// was claimed most times already is dead. A claim that does not say in which database its slot is
-	// counts as one of this slot.
-	Tidy(ctx context.Context, now time.Time, slot Slot, fence, most int64) (int, error)
-	// Dying returns rows that Tidy of a slot would make dead, a thousand at most.
-	Dying(ctx context.Context, slot Slot, fence, most int64) ([]bson.RawValue, error)
-	// Documents returns the rows that are there, with their documents.
-	Documents(ctx context.Context, ids []bson.RawValue) ([]Row, error)
-	// Batches returns the batches of the rows that a session has claimed.
-	Batches(ctx context.Context, slot Slot, session bson.ObjectID) ([]bson.ObjectID, error)
-	// GiveBack makes rows ready that a session has claimed in these batches; nil: in any.
-	GiveBack(ctx context.Context, session bson.ObjectID, batches []bson.ObjectID) (int, error)
-	// Renew raises the counter of a claim's lease and returns how many rows it has. A row that was
-	// rescued before waits no more.
-	Renew(ctx context.Context, row Row) (int, error)
-	// Leased returns the rows that are claimed with a lease, without the document of the user.
-	Leased(ctx context.Context) ([]Row, error)
-	// Expire makes a row ready whose lease was not renewed since it was read, or dead when it was
-	// claimed most times. One that was waiting gets its attempt back.
-	Expire(ctx context.Context, now time.Time, row Row, most int64) (int, error)
-	// Slots returns the slots that own claimed rows.
+	// Claim claims the first ready row and counts an attempt. It returns nil if no row is ready. Errors:
+	// *HeldError if another row holds the key; *RefusedError; *QueryError.
+	Claim(ctx context.Context, c Claim, ask Ask) (*Row, error)
+	// First returns the _id of the row that Claim would claim; zero without one.
+	First(ctx context.Context, ask Ask) (bson.RawValue, error)
+	// Held returns the keys that rows hold, at most MostHeld. No command without Options.Key.
+	Held(ctx context.Context) ([]bson.RawValue, error)
+	// Settle takes the keys from rows that are done, dead, or outside of the filter.
+	Settle(ctx context.Context) (int, error)
+	// End ends claims and returns the number of rows that it changed. A row is changed only if its
+	// session and batch match. An ending to Ready or Retrying does not match a cancelled row. With a
+	// *RefusedError all other rows were changed. One ending joins the transaction of ctx.
+	End(ctx context.Context, endings ...Ending) (int, error)
+	// Claimed returns the rows that a slot has claimed, at most MostClaimed, without documents.
+	Claimed(ctx context.Context, slot Slot) ([]Row, error)
+	// Current returns the rows with these _ids.
+	Current(ctx context.Context, ids []bson.RawValue, documents bool) ([]Row, error)
+	// Wake makes the retrying rows ready that are due.
+	Wake(ctx context.Context, now time.Time) (int, error)
+	// Slots returns the slots of all claimed rows.
 	Slots(ctx context.Context) ([]Slot, error)
-	// Odd returns some rows whose state is none of those above, or that are claimed by nobody, or
-	// whose key is a list. Two commands where there are keys.
+	// Odd returns rows that can never be claimed, at most twenty. Two commands.
 	Odd(ctx context.Context) ([]Malformed, error)
-	// Cancel makes a row dead that is ready or retrying, and marks one that is claimed: it belongs to
-	// its worker, which ends it. It returns Dead or Claimed, the state in which it is left; none when
-	// it is none of these. Two commands for a row that is claimed.
+	// Cancel makes a ready or retrying row dead, and marks a claimed one. It returns Dead or Claimed, or
+	// an empty state if the row is in another state or does not exist. Up to three commands.
 	Cancel(ctx context.Context, now time.Time, id bson.RawValue) (State, error)
-	// Purge removes documents of rows that are Dead or Done, a thousand at most, and returns how many:
-	// none when none is left. Only those that have been so since before a time; zero: at all. Two
-	// commands.
+	// Purge removes rows that have been Dead or Done since before a time, at most a thousand. A zero
+	// time: all of them. Two commands.
 	Purge(ctx context.Context, state State, before time.Time) (int, error)
-	// Later returns the first n ready rows that are due after a time, the earliest first; none where
-	// rows are not due at a time.
+	// Later returns the first n ready rows that are due after a time.
 	Later(ctx context.Context, after time.Time, n int) ([]Coming, error)
-	// Now is what the server's clock said before the reply came.
+	// Now returns the server's clock.
 	Now(ctx context.Context) (time.Time, error)
-	// Count costs one command a state, and two more where rows are due at a time.
-	Count(ctx context.Context) (Counts, error)
-	// Depth is Count as far as most of each state, and when the first rows are due. Of rows that are
-	// due at a time those count that are then. Six commands, or seven, each by an index.
-	Depth(ctx context.Context, now time.Time, most int64) (Depth, error)
+	// Count counts rows, up to most of each state; zero: all. Eight commands at most.
+	Count(ctx context.Context, most int64) (Depth, error)
 	// Insert adds documents.
 	Insert(ctx context.Context, docs []any) error
-	// InsertUnique adds a document unless there is one with this key, and reports whether it did.
+	// InsertUnique adds a document unless a row has this key, and reports whether it did.
 	InsertUnique(ctx context.Context, key string, doc any) (bool, error)
-	// Transact runs work in a transaction. It may run several times.
+	// Transact runs work in a transaction, possibly several times.
 	Transact(ctx context.Context, work func(context.Context) error) error
-	// Prepare makes sure of the indexes. Two commands, and one for each that is missing.
-	Prepare(ctx context.Context) error
-	// Watch tells which rows become ready and which are claimed, those of others included, in order,
-	// until ctx ends. It returns ErrNoStream at once where there are no change streams.
-	Watch(ctx context.Context, tell func(Event)) error
+	// Watch reports events of rows, in order, until ctx ends. It returns ErrNoStream if the server has
+	// no change streams.
+	Watch(ctx context.Context, report func(Event)) error
+	// Paused reports whether the queue of this name is paused.
+	Paused(ctx context.Context, queue string) (bool, error)
 }
 
-// A Malformed names a row whose field cannot be understood.
+// A Malformed names a row that can never be claimed, or that cannot be parsed.
 type Malformed struct {
 	ID      bson.RawValue
 	Field   string
@@ -185,11 +175,11 @@ type Malformed struct {
 }
 
 func (m *Malformed) Error() string {
-	return fmt.Sprintf("malformed row %s: field %q %s; repair it by hand, or remove it", Text(m.ID),
-		m.Field, m.Problem)
+	return fmt.Sprintf("odd row %s: field %q %s; repair or remove the row", Text(m.ID), m.Field,
+		m.Problem)
 }
 
-// Text is an _id for people.
+// Text formats an _id for people.
 func Text(id bson.RawValue) string {
 	const longest = 200
 	text := id.String()
@@ -204,18 +194,17 @@ func Text(id bson.RawValue) string {
 	return text
 }
 
-// Key is an _id as the key of a map.
+// Key returns an _id as the key of a map.
 func Key(id bson.RawValue) string { return string(rune(id.Type)) + string(id.Value) }
 
-// Parse reads the field of a document. Extra fields in it do not matter.
+// Parse parses the field of a document. It ignores unknown parts of the field.
 func Parse(doc bson.Raw, field string) (Row, *Malformed) {
-	row := Row{ID: doc.Lookup("_id"), Doc: doc}
+	row := Row{ID: doc.Lookup("_id"), Doc: doc, Mark: Mark{State: Ready}}
 	bad := func(name, problem string) (Row, *Malformed) {
 		return row, &Malformed{ID: row.ID, Field: name, Problem: problem}
 	}
 	value, err := doc.LookupErr(field)
 	if err != nil {
-		row.Mark.State = Ready
 		return row, nil
 	}
 	in, ok := value.DocumentOK()
@@ -223,7 +212,6 @@ func Parse(doc bson.Raw, field string) (Row, *Malformed) {
 		return bad(field, fmt.Sprintf("is a %s, not a document", value.Type))
 	}
 	m := &row.Mark
-	m.State = Ready
 	if v, err := in.LookupErr("state"); err == nil && v.Type != bson.TypeNull {
 		s, ok := v.StringValueOK()
 		if !ok {
@@ -231,9 +219,8 @@ func Parse(doc bson.Raw, field string) (Row, *Malformed) {
 		}
 		m.State = State(s)
 	}
-	var lease int64
 	for name, into := range map[string]*int64{"fence": &m.Fence, "attempts": &m.Attempts,
-		"slotFence": &m.SlotFence, "beat": &m.Beat, "leaseMS": &lease} {
+		"slotFence": &m.SlotFence} {
 		v, err := in.LookupErr(name)
 		if err != nil {
 			continue
@@ -242,11 +229,9 @@ func Parse(doc bson.Raw, field string) (Row, *Malformed) {
 			return bad(field+"."+name, fmt.Sprintf("is a %s, not a number", v.Type))
 		}
 	}
-	m.Lease = time.Duration(lease) * time.Millisecond
+	m.Attempts = min(m.Attempts, m.Fence) // more can only come from another program
 	m.Locks, _ = in.Lookup("locks").StringValueOK()
 	m.Slot, _ = in.Lookup("slot").StringValueOK()
-	m.Waiting, _ = in.Lookup("waiting").BooleanOK()
-	m.Rescued, _ = in.Lookup("rescued").BooleanOK()
 	m.Cancelled, _ = in.Lookup("cancelled").BooleanOK()
 	m.Holds, _ = in.Lookup("holds").StringValueOK()
 	m.Session, _ = in.Lookup("session").ObjectIDOK()
@@ -258,10 +243,14 @@ func Parse(doc bson.Raw, field string) (Row, *Malformed) {
 	m.Failures = failuresOf(in)
 	m.Unique, _ = in.Lookup("unique").StringValueOK()
 	switch m.State {
-	case Ready, Retrying, Dead, Done:
+	case Ready, Dead, Done:
+	case Retrying:
+		if in.Lookup("notBefore").Type != bson.TypeDateTime {
+			return bad(field+".notBefore", "is no date: the retry never begins")
+		}
 	case Claimed:
-		if m.Slot == "" || m.Session.IsZero() {
-			return bad(field, "is claimed by nobody: it has no slot or session")
+		if in.Lookup("slot").Type != bson.TypeString || in.Lookup("session").Type != bson.TypeObjectID {
+			return bad(field, "is claimed by no process: it has no slot or no session")
 		}
 	default:
 		return bad(field+".state", fmt.Sprintf("is %q, which is no state", Text(in.Lookup("state"))))

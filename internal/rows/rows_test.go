@@ -48,3 +48,16 @@ func TestText_Long_IsCutBetweenLetters(t *testing.T) {
 		}
 	}
 }
+
+// It tries to break: attempts that another program wrote count.
+func TestParse_AttemptsOfAnotherProgram_AreNotBelieved(t *testing.T) {
+	t.Parallel()
+	doc, err := bson.Marshal(bson.D{{Key: "_id", Value: 1}, {Key: "claim", Value: bson.D{
+		{Key: "attempts", Value: int64(99)}, {Key: "fence", Value: int64(2)}}}})
+	assert.Must(t, err)
+	row, bad := rows.Parse(doc, "claim")
+	if bad != nil {
+		t.Fatal(bad)
+	}
+	assert.Equal(t, row.Mark.Attempts, 2, "%d attempts, want %d")
+}

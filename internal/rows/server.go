@@ -1,8 +1,6 @@
 package rows
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,7 +19,7 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// ErrNoTransactions is returned by Transact, or by FinishIn in it, where there are no transactions.
+// ErrNoTransactions is returned by Transact, or by End in it, where there are no transactions.
 var ErrNoTransactions = catalog.ErrNoTransactions
 
 // Codes of the server.
@@ -33,7 +31,7 @@ const (
 	codeNamespaceNotFound = 26
 	codeCommandNotFound   = 59
 	codeNoTransactions    = 263
-	codeAPIStrict         = 323
+	codeOtherName         = 85 // the index exists with another name
 )
 
 func has(err error, codes ...int) bool {
@@ -41,9 +39,13 @@ func has(err error, codes ...int) bool {
 	return errors.As(err, &server) && slices.ContainsFunc(codes, server.HasErrorCode)
 }
 
-// failed names the collection, and the privilege that is missing.
+// failed names the collection, and the missing privilege.
 func (m *Mongo) failed(actions string, err error) error {
-	namespace := m.rows.Database().Name() + "." + m.rows.Name()
+	return m.failedOn(m.rows.Name(), actions, err)
+}
+
+func (m *Mongo) failedOn(collection, actions string, err error) error {
+	namespace := m.rows.Database().Name() + "." + collection
 	switch {
 	case err == nil:
 		return nil
@@ -55,7 +57,7 @@ func (m *Mongo) failed(actions string, err error) error {
 
 // Transact is documented in [Store].
 func (m *Mongo) Transact(ctx context.Context, work func(context.Context) error) error {
-	ctx = alone(ctx)
+	ctx = Alone(ctx)
 	if err := m.canTransact(ctx); err != nil {
 		return err
 	}
@@ -88,12 +90,11 @@ func (m *Mongo) canTransact(ctx context.Context) error {
 	case no:
 		return fmt.Errorf("%w: the collection's server is no replica set", ErrNoTransactions)
 	}
-	hello, err := m.hello(ctx)
+	set, mongos, err := m.kind(ctx)
 	if err != nil {
 		return err
 	}
-	_, set := hello.Lookup("setName").StringValueOK()
-	if msg, _ := hello.Lookup("msg").StringValueOK(); set || msg == "isdbgrid" {
+	if set || mongos {
 		m.transactions.Store(yes)
 	} else {
 		m.transactions.Store(no)
@@ -101,7 +102,15 @@ func (m *Mongo) canTransact(ctx context.Context) error {
 	return m.canTransact(ctx)
 }
 
-// What a server said of transactions; zero before it was asked.
+// kind reports whether the server is a replica set's member, or a mongos.
+func (m *Mongo) kind(ctx context.Context) (set, mongos bool, err error) {
+	hello, err := m.hello(ctx)
+	_, set = hello.Lookup("setName").StringValueOK()
+	msg, _ := hello.Lookup("msg").StringValueOK()
+	return set, msg == "isdbgrid", err
+}
+
+// Whether a server has transactions; zero if that is not known.
 const (
 	yes = int32(iota + 1)
 	no
@@ -110,18 +119,29 @@ const (
 // An index is one that the queries need.
 type index struct {
 	keys   bson.D
-	only   bson.D // the documents that it holds; nil: all
+	only   bson.D // of a partial index
 	unique bool
-	exact  bool // no longer one will do: commands name it
-	orders bool // it says which rows come first
-	spared bool // a FerretDB v1 does without: it knows no partial ones, and reads everything anyway
+	sparse bool
+	spared bool // FerretDB v1 does without: it has no partial indexes, and reads everything anyway
+}
+
+// name is the name that drivers and the shell give to an index.
+func (i index) name() string {
+	var parts []string
+	for _, key := range i.keys {
+		parts = append(parts, fmt.Sprintf("%s_%v", key.Key, key.Value))
+	}
+	return strings.Join(parts, "_")
 }
 
 // needed are the indexes that the queries need.
 func (m *Mongo) needed() []index {
-	list := []index{{keys: bson.D{m.e("state", 1), m.e("notBefore", 1)}}}
+	list := []index{{keys: bson.D{m.e("state", 1), m.e("notBefore", 1)}},
+		// With the index of the claimed rows a process reads no claims of others.
+		{spared: true, only: bson.D{m.is(Claimed)}, keys: bson.D{m.e("state", 1), m.e("slot", 1),
+			m.e("slotFence", 1), m.e("session", 1), m.e("locks", 1)}}}
 	if len(m.sort) > 0 {
-		list = append(list, index{keys: m.order(), exact: m.chain.key != "", orders: true})
+		list = append(list, index{keys: m.order()})
 	}
 	if m.keeps {
 		list = append(list, index{keys: bson.D{m.e("doneAt", 1)}})
@@ -129,146 +149,126 @@ func (m *Mongo) needed() []index {
 	if m.chain.key != "" {
 		list = append(list, m.gate(), m.holders())
 	}
-	return append(list, m.ofClaimed())
+	return list
 }
 
-// ofClaimed is the index of the claimed rows. With it what a process reads of its own rows does not
-// grow with those of other processes, and the rescuer reads keys of it and no document.
-func (m *Mongo) ofClaimed() index {
-	return index{spared: true, only: bson.D{m.is(Claimed)}, keys: bson.D{m.e("state", 1),
-		m.e("slot", 1), m.e("slotFence", 1), m.e("session", 1), m.e("locks", 1), m.e("leaseMS", 1)}}
-}
-
-// lacking returns the indexes that are missing. One command, and another for that of claimed rows.
+// lacking returns the indexes that are missing. It goes by their names.
 func (m *Mongo) lacking(ctx context.Context) ([]index, error) {
-	ctx = alone(ctx)
-	found, err := m.indexes(ctx)
-	if err != nil {
-		return nil, err
-	}
-	m.collated.Store(slices.ContainsFunc(found, func(spec bson.Raw) bool {
-		return spec.Lookup("name").StringValue() == "_id_" && spec.Lookup("collation").Type != 0
-	}))
-	missing := slices.DeleteFunc(m.needed(), func(i index) bool {
-		at := slices.IndexFunc(found, i.isServedBy)
-		if at >= 0 && i.orders {
-			m.ordered.Store(found[at].Lookup("name").StringValue())
-		}
-		return at >= 0
-	})
-	last := len(missing) - 1
-	if last < 0 || !missing[last].spared {
-		return missing, nil
-	}
-	info, err := m.rows.Database().RunCommand(ctx, d("buildInfo", 1)).Raw()
-	switch {
-	case has(err, codeAPIStrict): // of MongoDB 5.0 or newer, to a client bound to API version 1
-		err = nil
-	case err == nil && info.Lookup("ferretdbVersion").Type != 0:
-		missing = missing[:last]
-	}
-	return missing, m.failed("buildInfo", err)
-}
-
-// indexes are those of the collection. One command.
-func (m *Mongo) indexes(ctx context.Context) (found []bson.Raw, err error) {
-	found, err = read(m.rows.Indexes().List(ctx))(ctx)
+	found, err := read(m.rows.Indexes().List(Alone(ctx)))(ctx)
 	if err != nil && !has(err, codeNamespaceNotFound) {
 		return nil, m.failed("listIndexes", err)
 	}
-	return found, nil
-}
-
-func (m *Mongo) indexMissing(command string, err error) error {
-	return fmt.Errorf("index missing, create it with %s: %w", command, m.failed("createIndex", err))
-}
-
-// creating is the command that creates an index, for the shell.
-func (m *Mongo) creating(i index) string {
-	arguments := []bson.D{i.keys}
-	if i.only != nil {
-		arguments = append(arguments, d("partialFilterExpression", i.only))
+	there := map[string]bson.Raw{}
+	for _, spec := range found {
+		name, _ := spec.Lookup("name").StringValueOK()
+		there[name] = spec
 	}
-	if i.unique {
-		arguments[1] = append(d("unique", true), arguments[1]...)
+	m.collated.Store(there["_id_"].Lookup("collation").Type != 0)
+	missing := slices.DeleteFunc(m.needed(), func(i index) bool {
+		spec, is := there[i.name()]
+		unique, _ := spec.Lookup("unique").BooleanOK()
+		partial := spec.Lookup("partialFilterExpression").Type != 0
+		return is && (!i.unique || unique && partial)
+	})
+	if slices.ContainsFunc(missing, isSpared) {
+		info, err := m.rows.Database().RunCommand(Alone(ctx), d("buildInfo", 1)).Raw()
+		if err == nil && info.Lookup("ferretdbVersion").Type != 0 {
+			missing = slices.DeleteFunc(missing, isSpared)
+		}
+	}
+	return missing, nil
+}
+
+func isSpared(i index) bool { return i.spared }
+
+// command is the command of the shell that creates an index.
+func (m *Mongo) command(i index) string {
+	arguments := []bson.D{i.keys, {}}
+	for name, is := range map[string]bool{"unique": i.unique, "sparse": i.sparse} {
+		if is {
+			arguments[1] = append(arguments[1], e(name, true))
+		}
+	}
+	if i.only != nil {
+		arguments[1] = append(arguments[1], e("partialFilterExpression", i.only))
 	}
 	var texts []string
 	for _, one := range arguments {
-		text, _ := bson.MarshalExtJSON(one, false, false) // names and small numbers
-		texts = append(texts, catalog.Printable(string(text), len(text)))
+		if len(one) > 0 {
+			text, _ := bson.MarshalExtJSON(one, false, false) // names and small numbers
+			texts = append(texts, catalog.Printable(string(text), len(text)))
+		}
 	}
 	return fmt.Sprintf("db.getSiblingDB(%q).getCollection(%q).createIndex(%s)",
 		m.rows.Database().Name(), m.rows.Name(), strings.Join(texts, ", "))
 }
 
-// Missing returns, for each index that the queries need and that is missing, the command that
-// creates it, for the shell. It changes nothing. Two commands at most.
-func (m *Mongo) Missing(ctx context.Context) ([]string, error) {
+// Missing returns, for each missing index, the command of the shell that creates it.
+func (m *Mongo) Missing(ctx context.Context) (commands []string, err error) {
 	missing, err := m.lacking(ctx)
-	var commands []string
 	for _, i := range missing {
-		commands = append(commands, m.creating(i))
+		commands = append(commands, m.command(i))
 	}
 	return commands, err
 }
 
-// Prepare is documented in [Store].
-func (m *Mongo) Prepare(ctx context.Context) error {
-	ctx = alone(ctx)
-	missing, err := m.lacking(ctx)
-	if err != nil {
-		return err
+// create creates an index.
+func (m *Mongo) create(ctx context.Context, i index) error {
+	opts := options.Index()
+	if i.only != nil {
+		opts.SetPartialFilterExpression(i.only)
 	}
-	for _, i := range missing {
-		opts := options.Index()
-		if i.only != nil {
-			opts.SetPartialFilterExpression(i.only)
-		}
-		if i.unique {
-			opts.SetUnique(true)
-		}
-		name, err := m.rows.Indexes().CreateOne(ctx, mongo.IndexModel{Keys: i.keys, Options: opts})
-		if err == nil && i.orders {
-			m.ordered.Store(name)
-		}
-		if i.unique && refuses(err) {
-			return &KeyError{m.chain.key, catalog.Shown(err)}
-		}
-		if err != nil {
-			return m.indexMissing(m.creating(i), err)
-		}
+	if i.unique {
+		opts.SetUnique(true)
 	}
-	if m.chain.key == "" {
+	if i.sparse {
+		opts.SetSparse(true)
+	}
+	_, err := m.rows.Indexes().CreateOne(ctx, mongo.IndexModel{Keys: i.keys, Options: opts})
+	switch {
+	case err == nil || has(err, codeOtherName) && !i.unique:
 		return nil
+	case i.only != nil && i.unique && refuses(err):
+		return &KeyError{m.chain.key, catalog.Shown(err)}
 	}
-	if len(missing) > 0 { // a server may leave out what it does not know
-		if missing, err = m.lacking(ctx); err == nil && len(missing) > 0 {
-			err = fmt.Errorf("the server has made another index than %s", m.creating(missing[0]))
-			return &KeyError{m.chain.key, err}
-		}
-	}
-	for err == nil {
-		var is bool
-		if is, err = m.inForce(ctx, m.gate().keys, m.gate().only); is {
-			return nil
-		}
-		err = cmp.Or(err, pause(ctx))
-	}
-	return err
+	return fmt.Errorf("index missing, create it with %s: %w", m.command(i),
+		m.failed("createIndex", err))
 }
 
-// inForce reports whether a server uses an index: one that is being built is listed as any other,
-// and keeps no document out yet. The filter is one that the index serves. One command.
-func (m *Mongo) inForce(ctx context.Context, keys, filter bson.D) (bool, error) {
-	opts := options.Find().SetHint(keys).SetLimit(1).SetProjection(d("_id", 1))
-	cursor, err := m.rows.Find(ctx, filter, opts)
-	if has(err, codeBadValue) {
-		return false, nil
+// Prepare creates the missing indexes. One command, and one for each of them; with Options.Key one
+// more.
+func (m *Mongo) Prepare(ctx context.Context) error {
+	ctx = Alone(ctx)
+	missing, err := m.lacking(ctx)
+	for _, i := range missing {
+		if err := m.create(ctx, i); err != nil {
+			return err
+		}
 	}
-	if err == nil {
-		err = cursor.Close(ctx)
+	if err != nil || m.chain.key == "" {
+		return err
 	}
-	return err == nil, m.failed("find", err)
+	if len(missing) > 0 { // a server may leave out an option that it does not know
+		if missing, err = m.lacking(ctx); err == nil && len(missing) > 0 {
+			return &KeyError{m.chain.key, errors.New("the server created an index with other options")}
+		}
+	}
+	return m.enforced(ctx, m.gate().keys, m.gate().only)
+}
+
+// enforced waits until the server uses an index: while it is built it is listed as any other one, and
+// keeps no document out. The filter is one that the index serves.
+func (m *Mongo) enforced(ctx context.Context, keys, filter bson.D) error {
+	for {
+		opts := options.Find().SetHint(keys).SetLimit(1).SetProjection(d("_id", 1))
+		_, err := read(m.rows.Find(ctx, filter, opts))(ctx)
+		if !has(err, codeBadValue) {
+			return m.failed("find", err)
+		}
+		if err := pause(ctx); err != nil {
+			return err
+		}
+	}
 }
 
 // pause waits for a moment in which an index may be built.
@@ -279,32 +279,4 @@ func pause(ctx context.Context) error {
 		return fmt.Errorf("an index is still being built: %w", context.Cause(ctx))
 	}
 	return nil
-}
-
-// isServedBy reports whether an index that is there is this one, or begins with its keys and holds
-// all documents.
-func (i index) isServedBy(spec bson.Raw) bool {
-	only, _ := spec.Lookup("partialFilterExpression").DocumentOK()
-	want, _ := bson.Marshal(i.only) // names
-	if i.only != nil && !bytes.Equal(only, want) || i.only == nil && only != nil {
-		return false
-	}
-	unique, _ := spec.Lookup("unique").BooleanOK()
-	own := i.exact || i.only != nil // with the collation of the collection, as the queries
-	if i.unique && !unique || !own && spec.Lookup("collation").Type != 0 ||
-		spec.Lookup("sparse").Type == bson.TypeBoolean {
-		return false
-	}
-	there, _ := spec.Lookup("key").DocumentOK()
-	elements, err := there.Elements()
-	if err != nil || len(elements) < len(i.keys) || len(elements) > len(i.keys) && own {
-		return false
-	}
-	for n, key := range i.keys {
-		got, ok := elements[n].Value().AsInt64OK()
-		if elements[n].Key() != key.Key || !ok || fmt.Sprint(got) != fmt.Sprint(key.Value) {
-			return false
-		}
-	}
-	return true
 }

@@ -1,6 +1,7 @@
 package rows
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,31 +13,31 @@ import (
 // ErrNoStream is returned by Watch where there are no change streams.
 var ErrNoStream = errors.New("no change streams here")
 
-// codesNoStream are those with which servers refuse a change stream: a standalone (40573, 20), a
-// database of the server's own (73), and those that do not know the stage.
+// codesNoStream are the codes of servers without change streams: a standalone (40573, 20), a
+// database of the server's own (73), and servers that do not know the stage.
 var codesNoStream = []int{codeIllegal, codeCommandNotFound, 73, 115, 238, 40324, 40573}
 
-// An Event is what a change stream tells of one row: its _id, which is valid during the call only.
+// An Event is a change of one row. Its ID is valid during the call only.
 type Event struct {
 	Kind EventKind
 	ID   bson.RawValue
-	Due  time.Time // of a row that is due at a time and was added, or whose time was changed
+	Due  time.Time // of a new row with a due time, or of a row whose due time changed
 }
 
-// An EventKind is what has happened.
+// An EventKind is the kind of a change.
 type EventKind string
 
-// The kinds. A row that does not match the queue's filter is told as well.
+// The kinds. Rows that do not match the filter have events, too.
 const (
-	Opened  EventKind = ""        // the stream begins: what was before is not told
-	Arrived EventKind = "arrived" // the row was added, or is ready again
+	Opened  EventKind = ""        // the stream begins
+	Arrived EventKind = "arrived" // the row is new, or is ready again
 	Taken   EventKind = "taken"   // the row was claimed
-	Freed   EventKind = "freed"   // the row let its key go, or is gone: another one may have it
+	Freed   EventKind = "freed"   // the row gave up its key, or was removed
 )
 
-// told are the stages that leave of a change stream what an Event holds. The keys of updatedFields
-// hold dots, so they are looked at as values.
-func (m *Mongo) told() bson.A {
+// stages reduces the events of a change stream to Events. The names of updatedFields have dots, so the
+// stages read them as values.
+func (m *Mongo) stages() bson.A {
 	is := func(a, b any) bson.D { return d("$eq", bson.A{a, b}) }
 	among := func(one, of any) bson.D { return d("$in", bson.A{one, of}) }
 	or := func(all ...any) bson.D { return d("$or", bson.A(all)) }
@@ -48,12 +49,12 @@ func (m *Mongo) told() bson.A {
 	}
 	whole, set := "$fullDocument."+m.field, "$updateDescription.updatedFields."+m.field
 	gone, list := d("$ifNull", bson.A{"$updateDescription.removedFields", bson.A{}}), "$set"
-	due, added, moved := m.dueTold(list)
+	due, added, moved := m.dueStages(list)
 	kinds := []string{"insert", "replace", "update"}
 	if m.chain.key != "" || m.due != "" {
 		kinds = append(kinds, "delete")
 	}
-	var dropped any = false // maybe before its time, of which others know
+	var dropped any = false // a row that was dead before its time
 	if m.due != "" {
 		dropped = among(bson.D{e("k", m.at("state")), e("v", Dead)}, list)
 	}
@@ -82,9 +83,12 @@ func (m *Mongo) told() bson.A {
 }
 
 // Watch is documented in [Store].
-func (m *Mongo) Watch(ctx context.Context, tell func(Event)) error {
-	ctx = alone(ctx)
-	stream, err := m.rows.Watch(ctx, m.told())
+func (m *Mongo) Watch(ctx context.Context, report func(Event)) error {
+	ctx = Alone(ctx)
+	if _, mongos, err := m.kind(ctx); err != nil || mongos { // its events wait for idle shards
+		return cmp.Or(err, fmt.Errorf("%w: the server is a mongos", ErrNoStream))
+	}
+	stream, err := m.rows.Watch(ctx, m.stages())
 	if has(err, codesNoStream...) {
 		return fmt.Errorf("%w: %w", ErrNoStream, err)
 	}
@@ -92,14 +96,33 @@ func (m *Mongo) Watch(ctx context.Context, tell func(Event)) error {
 		return m.failed("changeStream, find", err)
 	}
 	defer func() { _ = stream.Close(context.WithoutCancel(ctx)) }() // the server closes it by itself
-	tell(Event{Kind: Opened})
+	report(Event{Kind: Opened})
 	for stream.Next(ctx) {
 		kind, _ := stream.Current.Lookup("kind").StringValueOK()
 		due, _ := stream.Current.Lookup("due").TimeOK()
-		tell(Event{EventKind(kind), stream.Current.Lookup("id"), due.UTC()})
+		report(Event{EventKind(kind), stream.Current.Lookup("id"), due.UTC()})
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	return m.failed("changeStream, find", stream.Err())
+}
+
+// own matches events of the queue's rows, as far as equal values in the filter can: of rows that were
+// inserted or replaced, in collections without a collation.
+func (m *Mongo) own() bson.D {
+	if m.collated.Load() {
+		return nil
+	}
+	var whole bson.D
+	for _, one := range m.filter {
+		switch one.Value.(type) {
+		case string, bool, int, int32, int64, bson.ObjectID:
+			whole = append(whole, e("fullDocument."+one.Key, one.Value))
+		}
+	}
+	if whole == nil {
+		return nil
+	}
+	return d("$or", bson.A{d("operationType", d("$nin", bson.A{"insert", "replace"})), whole})
 }

@@ -1,7 +1,6 @@
 package rows
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,12 +12,11 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// errAgain ends a transaction that has to begin anew: the index for keys is not there yet, and
-// cannot be made while the transaction holds the collection; or another one has added the key
-// meanwhile.
+// errAgain ends a transaction that has to begin again: the index of the keys is missing, and cannot be
+// created while the transaction holds the collection; or another one has added the key.
 var errAgain = errors.New("rows with a key are inserted outside of a transaction first, or again")
 
-// mostAgain is how often a transaction begins because of that.
+// mostAgain is how often a transaction begins for that reason.
 const mostAgain = 3
 
 // InsertUnique is documented in [Store].
@@ -39,7 +37,7 @@ func (m *Mongo) InsertUnique(ctx context.Context, key string, doc any) (bool, er
 	if !mongo.IsDuplicateKeyError(err) {
 		return inserted, m.failed("insert, update", err)
 	}
-	// Somebody was faster, or it is another index of the user's.
+	// Another process was faster, or it is another index.
 	if transacts(ctx) {
 		return false, fmt.Errorf("%w: %w", errAgain, m.failed("insert, update", err))
 	}
@@ -47,7 +45,7 @@ func (m *Mongo) InsertUnique(ctx context.Context, key string, doc any) (bool, er
 	return inserted, m.failed("insert, update", err)
 }
 
-// setting is what an upsert sets of a document: all of it.
+// setting is a whole document as an upsert sets it.
 func (m *Mongo) setting(doc any) (bson.D, error) {
 	raw, err := bson.Marshal(doc)
 	if err != nil {
@@ -75,9 +73,8 @@ func (m *Mongo) setting(doc any) (bson.D, error) {
 	return set, nil
 }
 
-// prepareUnique makes sure of the index, once for each process, in two commands. One that is being
-// built for somebody else may be waited for by the first or not; it keeps no key out yet. Who may
-// not create it believes the list.
+// prepareUnique creates the index of the keys, once for each process. A user without the privilege
+// needs an index that exists.
 func (m *Mongo) prepareUnique(ctx context.Context) error {
 	if m.unique.Load() {
 		return nil
@@ -85,34 +82,21 @@ func (m *Mongo) prepareUnique(ctx context.Context) error {
 	if transacts(ctx) {
 		return errAgain
 	}
-	keys := bson.D{m.e("unique", 1)}
-	for {
-		_, err := m.rows.Indexes().CreateOne(ctx, mongo.IndexModel{Keys: keys,
-			Options: options.Index().SetUnique(true).SetSparse(true)})
-		if has(err, codeUnauthorized) {
-			if found, listErr := m.indexes(ctx); listErr == nil && slices.ContainsFunc(found, m.isUnique) {
-				err = nil
-			}
-		}
-		if err != nil {
-			command := strings.TrimSuffix(m.creating(index{keys: keys}), ")")
-			return m.indexMissing(command+", {unique: true, sparse: true})", err)
-		}
-		is, err := m.inForce(ctx, keys, bson.D{m.e("unique", "")})
-		if is {
-			m.unique.Store(true)
-			return nil
-		}
-		if err = cmp.Or(err, pause(ctx)); err != nil {
-			return err
+	i := index{keys: bson.D{m.e("unique", 1)}, unique: true, sparse: true}
+	err := m.create(ctx, i)
+	if has(err, codeUnauthorized) {
+		found, listErr := read(m.rows.Indexes().List(ctx))(ctx)
+		if listErr == nil && slices.ContainsFunc(found, func(spec bson.Raw) bool {
+			name, _ := spec.Lookup("name").StringValueOK()
+			unique, _ := spec.Lookup("unique").BooleanOK()
+			return unique && name == i.name()
+		}) {
+			err = nil
 		}
 	}
-}
-
-// isUnique reports whether an index allows each key once, and rows without one.
-func (m *Mongo) isUnique(spec bson.Raw) bool {
-	unique, _ := spec.Lookup("unique").BooleanOK()
-	keys, _ := spec.Lookup("key").DocumentOK()
-	elements, _ := keys.Elements()
-	return unique && len(elements) == 1 && elements[0].Key() == m.at("unique")
+	if err == nil {
+		err = m.enforced(ctx, i.keys, bson.D{m.e("unique", "")})
+	}
+	m.unique.Store(err == nil)
+	return err
 }

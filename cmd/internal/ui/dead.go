@@ -132,17 +132,21 @@ func (s *Server) doDead(w http.ResponseWriter, r *http.Request) {
 }
 
 func carryOut(ctx context.Context, rows *mongo.Collection, act, id string) (int, error) {
+	admin, err := claim.NewAdmin(rows, claim.Config{})
+	if err != nil {
+		return 0, err
+	}
 	if act == retryAll {
-		return claim.RetryAll(ctx, rows, claim.Config{})
+		return admin.RetryAll(ctx)
 	}
 	raw, err := words.ParseID(id)
 	switch {
 	case err != nil:
 		return 0, err
 	case act == discardRow:
-		return claim.Delete(ctx, rows, claim.Config{}, claim.StateDead, raw)
+		return admin.Delete(ctx, claim.StateDead, raw)
 	}
-	return claim.Retry(ctx, rows, claim.Config{}, raw)
+	return admin.Retry(ctx, raw)
 }
 
 // writeDead shows the rows that are dead now.
@@ -150,7 +154,8 @@ func (s *Server) writeDead(w http.ResponseWriter, r *http.Request, code int, row
 	p deadPage) {
 	ctx, cancel := context.WithTimeout(r.Context(), cellLimit)
 	defer cancel()
-	for row, err := range claim.List(ctx, rows, claim.Config{}, claim.StateDead) {
+	admin, _ := claim.NewAdmin(rows, claim.Config{}) // a zero Config has no problems
+	for row, err := range admin.List(ctx, claim.StateDead) {
 		if err != nil && row.ID.IsZero() {
 			p.Problem = strings.TrimSpace(p.Problem + " " + s.problem(err))
 			break

@@ -104,7 +104,7 @@ func (s *Server) readQueues(ctx context.Context) (found queueBook, err error) {
 			rows = append(rows, row)
 		}
 		row.due = cmp.Or(row.due, claim.ConfigOf(k.Holders[0].Why).Due)
-		if last := parts[len(parts)-1]; k.Held() && last != "rescue" && last != "refused" {
+		if last := parts[len(parts)-1]; k.Held() && last != "rescue" {
 			row.Workers++
 		}
 	}
@@ -112,8 +112,12 @@ func (s *Server) readQueues(ctx context.Context) (found queueBook, err error) {
 	for _, row := range rows[:min(len(rows), maxQueues)] {
 		database, collection, ok := strings.Cut(row.Namespace, ".")
 		if ok {
-			row.Counts, err = claim.Count(ctx, s.cfg.Client.Database(database).Collection(collection),
+			var admin *claim.Admin
+			admin, err = claim.NewAdmin(s.cfg.Client.Database(database).Collection(collection),
 				claim.Config{Due: row.due})
+			if err == nil {
+				row.Counts, err = admin.Count(ctx)
+			}
 		} else {
 			err = errors.New("the lock names no DATABASE.COLLECTION")
 		}

@@ -4,9 +4,9 @@ package memrows
 import (
 	"cmp"
 	"context"
-	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,75 +15,142 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// Memory is a store in memory. It knows neither filters nor orders: all rows belong to
-// the queue, and the oldest documents are first, as in the index of a server, however often they
-// were claimed, after [Memory.Due] those that are due first. Safe for concurrent use.
+// Memory is a store in memory. It has no filter: all rows belong to the queue. The oldest rows are
+// first, or with Due those that are due first. Safe for concurrent use.
 type Memory struct {
 	mu       sync.Mutex // guards all
 	rows     map[string]*record
 	ready    []*record
-	claimed  map[*record]struct{}
-	waiting  map[*record]struct{} // retrying
 	counts   map[rows.State]int64
 	hearers  map[*func(rows.Event)]struct{}
 	careless bool
 	done     map[string]int
 	came     int64
 	refuses  func(rows.Row) error
-	chains   ring
-	due      []string // path of the field that says when a row is due; nil: all are
+	due      []string // path of the field with the due time; nil: all rows are due
+	key      string   // of chains
 	wrong    time.Duration
+	paused   bool
 }
 
 var _ rows.Store = (*Memory)(nil)
 
-// A record is a row, and what an index would know of it.
+// A record is a row, and the parts of it that an index has.
 type record struct {
 	rows.Row
-	age   int64     // how many rows came before it
-	due   time.Time // with Due
-	never bool      // it has no date
-
-	key  string // of its chain; empty: none
-	keys bool   // there is a list where the key should be
-}
-
-// copies are what others may read of records.
-func copies(these []*record) (found []rows.Row) {
-	for _, r := range these {
-		found = append(found, r.Row)
-	}
-	return found
+	age   int64 // how many rows came before it
+	due   time.Time
+	never bool   // it has no date
+	key   string // of its chain; empty without one
+	list  bool   // it has a list in place of the key
 }
 
 // New returns an empty store.
 func New() *Memory {
-	return &Memory{rows: map[string]*record{},
-		claimed: map[*record]struct{}{}, waiting: map[*record]struct{}{},
-		counts: map[rows.State]int64{}, hearers: map[*func(rows.Event)]struct{}{}, done: map[string]int{}}
+	return &Memory{rows: map[string]*record{}, counts: map[rows.State]int64{},
+		hearers: map[*func(rows.Event)]struct{}{}, done: map[string]int{}}
 }
 
-// Careless makes Finish forget to compare the claim, so that a test can show that it would notice.
+// Due sets the field with the due time. Call it before anything else.
+func (m *Memory) Due(field string) *Memory {
+	m.due = strings.Split(field, ".")
+	return m
+}
+
+// Keyed sets the field with the key. Call it before anything else.
+func (m *Memory) Keyed(key string) *Memory {
+	m.key = key
+	return m
+}
+
+// Careless makes End ignore the claim, so that a test can show that it would notice.
 func (m *Memory) Careless() { m.careless = true }
+
+// Refuse makes the store refuse to change the rows for which this returns an error; nil: none.
+func (m *Memory) Refuse(refuses func(rows.Row) error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.refuses = refuses
+}
+
+// SetClock makes the store's clock wrong by so much.
+func (m *Memory) SetClock(wrong time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.wrong = wrong
+}
+
+// Pause sets the pause switch.
+func (m *Memory) Pause(paused bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.paused = paused
+}
+
+// All returns a copy of every row, by age.
+func (m *Memory) All() (all []rows.Row) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range slices.SortedFunc(maps.Values(m.rows), byAge) {
+		all = append(all, r.Row)
+	}
+	return all
+}
+
+// Dones returns how often a row was marked done.
+func (m *Memory) Dones(id bson.RawValue) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.done[rows.Key(id)]
+}
+
+// Edit changes the mark of a row, as a person does. It takes it out of the ready rows, or adds it.
+func (m *Memory) Edit(id bson.RawValue, edit func(*rows.Mark)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.rows[rows.Key(id)]
+	mark := r.Mark
+	edit(&mark)
+	to := mark.State
+	mark.State = r.Mark.State
+	r.Mark = mark
+	m.turn(r, to)
+}
+
+// Remove removes a row, as a program does.
+func (m *Memory) Remove(id bson.RawValue) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.remove(m.rows[rows.Key(id)])
+	m.report(rows.Event{Kind: rows.Freed, ID: id})
+}
+
+func (m *Memory) remove(r *record) {
+	m.turn(r, rows.Dead)
+	m.counts[rows.Dead]--
+	delete(m.rows, rows.Key(r.ID))
+}
+
+func byAge(a, b *record) int { return cmp.Compare(a.age, b.age) }
+
+// before compares two rows by due time, rows without a date last, and by age.
+func before(a, b *record) int {
+	if a.never != b.never {
+		if a.never {
+			return 1
+		}
+		return -1
+	}
+	return cmp.Or(a.due.Compare(b.due), byAge(a, b))
+}
 
 // turn changes the state of a row.
 func (m *Memory) turn(r *record, to rows.State) {
-	switch r.Mark.State {
-	case rows.Ready:
+	if r.Mark.State == rows.Ready {
 		m.ready = slices.DeleteFunc(m.ready, func(one *record) bool { return one == r })
-	case rows.Claimed:
-		delete(m.claimed, r)
-	case rows.Retrying:
-		delete(m.waiting, r)
 	}
 	m.counts[r.Mark.State]--
-	if to == rows.Dead || to == rows.Done {
-		r.Mark.Cancelled = false
-	}
 	m.enter(r, to)
-	if to.Frees(m.chains.lets) && m.chains.letGo(r) {
-		m.tell(rows.Event{Kind: rows.Freed, ID: r.ID})
-	}
 }
 
 func (m *Memory) enter(r *record, to rows.State) {
@@ -93,326 +160,261 @@ func (m *Memory) enter(r *record, to rows.State) {
 	case rows.Ready:
 		at, _ := slices.BinarySearchFunc(m.ready, r, before)
 		m.ready = slices.Insert(m.ready, at, r)
-		m.tellReady(r)
+		event := rows.Event{Kind: rows.Arrived, ID: r.ID}
+		if m.due != nil && r.Mark.Fence == 0 {
+			if r.never {
+				return
+			}
+			event.Due = r.due
+		}
+		m.report(event)
 	case rows.Claimed:
-		m.claimed[r] = struct{}{}
-		m.tell(rows.Event{Kind: rows.Taken, ID: r.ID})
-	case rows.Retrying:
-		m.waiting[r] = struct{}{}
+		m.report(rows.Event{Kind: rows.Taken, ID: r.ID})
+	case rows.Dead, rows.Done:
+		r.Mark.Cancelled = false
+		if held := r.Mark.Holds != ""; held {
+			r.Mark.Holds = ""
+			m.report(rows.Event{Kind: rows.Freed, ID: r.ID})
+		}
 	}
 }
 
-func (m *Memory) tell(event rows.Event) {
+func (m *Memory) report(event rows.Event) {
 	for hear := range m.hearers {
 		(*hear)(event)
 	}
 }
 
-// take claims rows that are ready; it goes over the ready ones once.
-func (m *Memory) take(these []*record, c rows.Claim) {
-	for _, r := range these {
-		m.counts[rows.Ready]--
-		m.enter(r, rows.Claimed)
-		m.chains.take(r)
-		r.Mark.Locks, r.Mark.Slot, r.Mark.SlotFence = c.Locks, c.Slot, c.SlotFence
-		r.Mark.Session, r.Mark.Batch = c.Session, c.Batch
-		r.Mark.Lease, r.Mark.Beat, r.Mark.Waiting = c.Lease, 0, c.Waiting
-		r.Mark.Fence++
-		r.Mark.Attempts++
+// refused returns the error with which the store refuses to change rows; nil if it does not.
+func (m *Memory) refused(r *record) *rows.RefusedError {
+	if m.refuses == nil {
+		return nil
 	}
-	left := m.ready[:0]
-	for i, r := range m.ready {
-		if len(left)+len(these) == i { // all of them were seen
-			left = append(left, m.ready[i:]...)
-			break
-		}
-		if r.Mark.State == rows.Ready {
-			left = append(left, r)
-		}
+	if err := m.refuses(r.Row); err != nil {
+		return &rows.RefusedError{Rows: []rows.Refused{{ID: r.ID, Err: err}}}
 	}
-	m.ready = left
+	return nil
 }
 
-// Candidates is documented in [rows.Store].
-func (m *Memory) Candidates(_ context.Context, n, skip int, ask *rows.Ask) (
-	[]rows.Row, []rows.Malformed, error,
-) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	ready := m.wanted(ask, n+skip)
-	return copies(ready[min(skip, len(ready)):]), nil, nil
-}
-
-// wanted is the first n rows that are ready and asked for.
-func (m *Memory) wanted(ask *rows.Ask, n int) []*record {
-	if ask == nil {
-		ask = &rows.Ask{}
+// first is the first row that ask selects.
+func (m *Memory) first(ask rows.Ask) *record {
+	set := func(ids []bson.RawValue) map[string]bool {
+		all := map[string]bool{}
+		for _, id := range ids {
+			all[rows.KeyText(id)] = true
+		}
+		return all
 	}
-	if len(ask.Without) == 0 && m.due == nil && m.chains.key == "" {
-		return m.ready[:min(n, len(m.ready))]
-	}
-	out := map[string]bool{}
-	for _, id := range ask.Without {
-		out[rows.Key(id)] = true
-	}
-	var found []*record
-	wants := m.chains.wants(ask)
+	without, held := set(ask.Without), set(ask.Held)
 	for _, r := range m.ready {
-		if len(found) == n || !m.isDue(r, ask.Due) {
-			break
+		if !m.isDue(r, ask.Due) {
+			return nil
 		}
-		if !out[rows.Key(r.ID)] && wants(r) {
-			found = append(found, r)
-		}
-	}
-	return found
-}
-
-// Mark is documented in [rows.Store].
-func (m *Memory) Mark(_ context.Context, ids []bson.RawValue, c rows.Claim) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var refused rows.RefusedError
-	these := slices.DeleteFunc(m.those(ids), func(r *record) bool {
-		return r.Mark.State != rows.Ready || m.refusesOne(r, &refused) || m.chains.refuses(r)
-	})
-	m.take(these, c)
-	return orNil(&refused)
-}
-
-// those are the rows with these _ids that are there.
-func (m *Memory) those(ids []bson.RawValue) (found []*record) {
-	for _, id := range ids {
-		if r := m.rows[rows.Key(id)]; r != nil {
-			found = append(found, r)
+		if !r.list && !without[rows.KeyText(r.ID)] && (!held[r.key] || r.Mark.Holds != "") &&
+			(ask.Only.IsZero() || rows.Key(ask.Only) == rows.Key(r.ID)) {
+			return r
 		}
 	}
-	return found
+	return nil
 }
 
-// Marked is documented in [rows.Store].
-func (m *Memory) Marked(_ context.Context, ids []bson.RawValue, c rows.Claim) ([]rows.Row, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return copies(slices.DeleteFunc(m.those(ids), func(r *record) bool {
-		return r.Mark.State != rows.Claimed || r.Mark.Batch != c.Batch
-	})), nil
+func (m *Memory) isDue(r *record, at time.Time) bool {
+	return m.due == nil || !r.never && !r.due.After(at)
 }
 
-// MarkOne is documented in [rows.Store].
-func (m *Memory) MarkOne(_ context.Context, c rows.Claim, ask *rows.Ask) (*rows.Row, error) {
+// holder is the row that holds a key.
+func (m *Memory) holder(key string) *record {
+	if key == "" {
+		return nil
+	}
+	for _, r := range m.rows {
+		if r.key == key && r.Mark.Holds != "" {
+			return r
+		}
+	}
+	return nil
+}
+
+// Claim is documented in [rows.Store].
+func (m *Memory) Claim(_ context.Context, c rows.Claim, ask rows.Ask) (*rows.Row, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	first := m.wanted(ask, 1)
-	if len(first) == 0 {
+	r := m.first(ask)
+	if r == nil {
 		return nil, nil
 	}
-	r := first[0]
-	if m.refusesOne(r, &rows.RefusedError{}) {
+	if m.refused(r) != nil {
 		return nil, &rows.RefusedError{}
 	}
-	if m.chains.refuses(r) {
-		key, _ := rows.KeyOf(r.Doc, m.chains.key)
+	if holder := m.holder(r.key); holder != nil && holder != r {
+		key, _ := rows.KeyOf(r.Doc, m.key)
 		return nil, &rows.HeldError{Key: key}
 	}
-	m.take([]*record{r}, c)
+	r.Mark.Holds = m.key
+	r.Mark.Locks, r.Mark.Slot, r.Mark.SlotFence = c.Locks, c.Slot, c.SlotFence
+	r.Mark.Session, r.Mark.Batch = c.Session, c.Batch
+	r.Mark.NotBefore, r.Mark.Cancelled = time.Time{}, false
+	r.Mark.Fence++
+	r.Mark.Attempts = min(r.Mark.Attempts+1, r.Mark.Fence)
+	m.turn(r, rows.Claimed)
 	copied := r.Row
 	return &copied, nil
 }
 
-// Finish is documented in [rows.Store].
-func (m *Memory) Finish(_ context.Context, endings []rows.Ending) (int, error) {
+// First is documented in [rows.Store].
+func (m *Memory) First(_ context.Context, ask rows.Ask) (bson.RawValue, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	n := 0
+	if r := m.first(ask); r != nil {
+		return r.ID, nil
+	}
+	return bson.RawValue{}, nil
+}
+
+// Held is documented in [rows.Store].
+func (m *Memory) Held(context.Context) (keys []bson.RawValue, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range slices.SortedFunc(maps.Values(m.rows), byAge) {
+		if key, ok := rows.KeyOf(r.Doc, m.key); ok && r.Mark.Holds != "" {
+			keys = append(keys, key)
+		}
+	}
+	return keys, nil
+}
+
+// Settle is documented in [rows.Store].
+func (m *Memory) Settle(context.Context) (n int, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range m.rows {
+		if r.Mark.Holds != "" && (r.Mark.State == rows.Dead || r.Mark.State == rows.Done) {
+			r.Mark.Holds = ""
+			n++
+		}
+	}
+	return n, nil
+}
+
+// End is documented in [rows.Store].
+func (m *Memory) End(_ context.Context, endings ...rows.Ending) (n int, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	var refused rows.RefusedError
 	for _, e := range endings {
 		r := m.rows[rows.Key(e.ID)]
-		if r == nil || m.refusesOne(r, &refused) {
+		if r == nil || r.Mark.Cancelled && (e.To == rows.Retrying || e.To == rows.Ready) {
 			continue
 		}
 		mine := r.Mark.State == rows.Claimed && r.Mark.Session == e.Session && r.Mark.Batch == e.Batch
-		if !mine && !m.careless || e.To == rows.Retrying && r.Mark.Cancelled {
+		if !mine && !m.careless {
+			continue
+		}
+		if one := m.refused(r); one != nil {
+			refused.Rows = append(refused.Rows, one.Rows...)
 			continue
 		}
 		n++
-		if e.To == rows.Done {
-			m.done[rows.Key(e.ID)]++
-		}
-		m.turn(r, e.To)
-		r.Mark.NotBefore = e.NotBefore
-		if e.Uncounted {
-			r.Mark.Attempts--
-		} else {
-			r.Mark.Error = e.Error
-			failed(&r.Mark, e)
-		}
-		leave(&r.Mark)
-		switch {
-		case e.To == rows.Ready:
-			r.Mark.Attempts--
-		case e.Delete:
-			m.counts[e.To]--
-			delete(m.rows, rows.Key(e.ID))
-		}
+		m.end(r, e)
 	}
-	return n, orNil(&refused)
+	if refused.Rows != nil {
+		return n, &refused
+	}
+	return n, nil
 }
 
-// FinishIn is documented in [rows.Store].
-func (m *Memory) FinishIn(ctx context.Context, e rows.Ending) (int, error) {
-	return m.Finish(ctx, []rows.Ending{e})
+func (m *Memory) end(r *record, e rows.Ending) {
+	k := &r.Mark
+	k.Locks, k.Slot, k.Session, k.SlotFence = "", "", bson.NilObjectID, 0
+	k.Attempts = e.Attempts
+	switch e.To {
+	case rows.Done:
+		m.done[rows.Key(e.ID)]++
+		k.DoneAt, k.Error = e.At, ""
+	case rows.Dead:
+		k.DeadAt = e.At
+	case rows.Retrying:
+		k.NotBefore = e.NotBefore
+	}
+	if !e.Keep && (e.To == rows.Dead || e.To == rows.Retrying) {
+		k.Error, k.Failures = e.Error, e.Failures
+	}
+	m.turn(r, e.To)
+}
+
+// those returns the rows that match, by age.
+func (m *Memory) those(match func(*record) bool) (found []rows.Row) {
+	for _, r := range slices.SortedFunc(maps.Values(m.rows), byAge) {
+		if match(r) {
+			found = append(found, r.Row)
+		}
+	}
+	return found
+}
+
+// Claimed is documented in [rows.Store].
+func (m *Memory) Claimed(_ context.Context, slot rows.Slot) ([]rows.Row, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.those(func(r *record) bool {
+		return r.Mark.State == rows.Claimed && r.Mark.Slot == slot.Name &&
+			(r.Mark.Locks == slot.Locks || r.Mark.Locks == "")
+	}), nil
 }
 
 // Current is documented in [rows.Store].
-func (m *Memory) Current(_ context.Context, ids []bson.RawValue) ([]rows.Row, error) {
+func (m *Memory) Current(_ context.Context, ids []bson.RawValue, _ bool) ([]rows.Row, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return copies(m.those(ids)), nil
+	return m.those(func(r *record) bool {
+		return slices.ContainsFunc(ids, func(id bson.RawValue) bool {
+			return rows.Key(id) == rows.Key(r.ID)
+		})
+	}), nil
 }
 
-// Batches is documented in [rows.Store].
-func (m *Memory) Batches(_ context.Context, slot rows.Slot, session bson.ObjectID) (
-	[]bson.ObjectID, error,
-) {
+// Wake is documented in [rows.Store].
+func (m *Memory) Wake(_ context.Context, now time.Time) (n int, _ error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var found []bson.ObjectID
-	for _, r := range byAge(m.claimed) {
-		if of(&r.Mark, slot) && r.Mark.Session == session && !slices.Contains(found, r.Mark.Batch) {
-			found = append(found, r.Mark.Batch)
+	var refused rows.RefusedError
+	for _, r := range slices.SortedFunc(maps.Values(m.rows), byAge) {
+		if r.Mark.State != rows.Retrying || r.Mark.NotBefore.After(now) || r.Mark.NotBefore.IsZero() {
+			continue
 		}
+		if one := m.refused(r); one != nil {
+			refused.Rows = append(refused.Rows, one.Rows...)
+			continue
+		}
+		r.Mark.NotBefore = time.Time{}
+		m.turn(r, rows.Ready)
+		n++
 	}
-	return found, nil
-}
-
-// byAge puts rows in order, so that a play of a test is the same again.
-func byAge(these map[*record]struct{}) []*record {
-	return slices.SortedFunc(maps.Keys(these), byCame)
-}
-
-func byCame(a, b *record) int { return cmp.Compare(a.age, b.age) }
-
-// own returns the row of a claim that still is one, nil otherwise.
-func (m *Memory) own(row rows.Row) *record {
-	r := m.rows[rows.Key(row.ID)]
-	if r == nil || r.Mark.State != rows.Claimed || r.Mark.Session != row.Mark.Session ||
-		r.Mark.Batch != row.Mark.Batch {
-		return nil
+	if refused.Rows != nil {
+		return n, &refused
 	}
-	return r
-}
-
-// Renew is documented in [rows.Store].
-func (m *Memory) Renew(_ context.Context, row rows.Row) (int, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	r := m.own(row)
-	if r == nil {
-		return 0, nil
-	}
-	r.Mark.Beat++
-	r.Mark.Waiting = r.Mark.Waiting && !row.Mark.Rescued
-	return 1, nil
-}
-
-// Leased is documented in [rows.Store].
-func (m *Memory) Leased(context.Context) ([]rows.Row, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return copies(slices.DeleteFunc(byAge(m.claimed), func(r *record) bool {
-		return r.Mark.Lease == 0
-	})), nil
+	return n, nil
 }
 
 // Slots is documented in [rows.Store].
-func (m *Memory) Slots(context.Context) ([]rows.Slot, error) {
+func (m *Memory) Slots(context.Context) (found []rows.Slot, _ error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var found []rows.Slot
-	for _, r := range byAge(m.claimed) {
-		if slot := (rows.Slot{Locks: r.Mark.Locks, Name: r.Mark.Slot}); !slices.Contains(found, slot) {
+	for _, r := range m.those(func(r *record) bool { return r.Mark.State == rows.Claimed }) {
+		slot := rows.Slot{Locks: r.Mark.Locks, Name: r.Mark.Slot}
+		if slot.Name != "" && !slices.Contains(found, slot) {
 			found = append(found, slot)
 		}
 	}
 	return found, nil
 }
 
-// Count is documented in [rows.Store].
-func (m *Memory) Count(context.Context) (rows.Counts, error) {
+// Odd is documented in [rows.Store]. It knows lists of keys only.
+func (m *Memory) Odd(context.Context) (bad []rows.Malformed, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	later := int64(0)
-	for now, i := m.now(), len(m.ready)-1; i >= 0 && !m.isDue(m.ready[i], now); i-- {
-		later++
+	for _, row := range m.those(func(r *record) bool { return r.list && r.Mark.State == rows.Ready }) {
+		bad = append(bad, rows.Malformed{ID: row.ID, Field: m.key, Problem: rows.ManyKeys})
 	}
-	return rows.Counts{Ready: m.counts[rows.Ready] - later, Later: later,
-		Claimed: m.counts[rows.Claimed], Retrying: m.counts[rows.Retrying],
-		Dead: m.counts[rows.Dead], Done: m.counts[rows.Done]}, nil
-}
-
-// Insert is documented in [rows.Store].
-func (m *Memory) Insert(_ context.Context, docs []any) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, doc := range docs {
-		if _, err := m.insert(doc); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (m *Memory) insert(doc any) (*record, error) {
-	raw, err := bson.Marshal(doc)
-	if err != nil {
-		return nil, err
-	}
-	m.came++
-	row := &record{Row: rows.Row{ID: bson.Raw(raw).Lookup("_id"), Doc: raw}, age: m.came}
-	if row.ID.IsZero() || m.rows[rows.Key(row.ID)] != nil {
-		return nil, errors.New("a row in memory needs an _id of its own")
-	}
-	m.readDue(row)
-	m.chains.readKey(row)
-	m.rows[rows.Key(row.ID)] = row
-	m.enter(row, rows.Ready)
-	return row, nil
-}
-
-// Transact is documented in [rows.Store]. There are none in memory.
-func (m *Memory) Transact(context.Context, func(context.Context) error) error {
-	return rows.ErrNoTransactions
-}
-
-// Prepare is documented in [rows.Store].
-func (m *Memory) Prepare(context.Context) error { return nil }
-
-// Watch is documented in [rows.Store].
-func (m *Memory) Watch(ctx context.Context, tell func(rows.Event)) error {
-	m.mu.Lock()
-	m.hearers[&tell] = struct{}{}
-	tell(rows.Event{Kind: rows.Opened})
-	m.mu.Unlock()
-	<-ctx.Done()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.hearers, &tell)
-	return context.Cause(ctx)
-}
-
-// InsertUnique is documented in [rows.Store].
-func (m *Memory) InsertUnique(ctx context.Context, key string, doc any) (bool, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, r := range m.rows {
-		if r.Mark.Unique == key {
-			return false, nil
-		}
-	}
-	row, err := m.insert(doc)
-	if err == nil {
-		row.Mark.Unique = key
-	}
-	return err == nil, err
+	return bad, nil
 }

@@ -10,11 +10,17 @@ import (
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
+// It tries to break: the store of the tests behaves as the server's.
 func TestMemory_Conforms(t *testing.T) {
 	t.Parallel()
-	rowstest.Run(t, func(*testing.T) rows.Store { return New() })
-	rowstest.RunChains(t, func(_ *testing.T, key string, letGo bool) rows.Store {
-		return New().Keyed(key, letGo)
-	})
-	rowstest.RunDue(t, func(_ *testing.T, field string) rows.Store { return New().Due(field) })
+	open := func(_ *testing.T, o rows.Options) rows.Store {
+		m := New().Keyed(o.Key)
+		if o.Due != "" {
+			m.Due(o.Due)
+		}
+		return m
+	}
+	rowstest.Run(t, open)
+	rowstest.RunDue(t, open)
+	rowstest.RunChains(t, open)
 }

@@ -10,5 +10,5 @@ var ofMetrics = []Mistake{
 		Package: "internal/metrics", Test: "TestNames_TooMany_AreTogether", Rule: "without"},
 	{Name: "every process of a queue counts its rows", File: "claim/stats.go",
 		Old: "if !s.rescues.Load() {", New: "if s.rescues.Load() && s.to == nil {",
-		Package: "claim", Test: "TestStats_OfAQueue_OneProcessAnswers", Rule: "processes answer"},
+		Package: "claim", Test: "TestStats_Outcomes_CountedOnce", Rule: "processes answer"},
 }

@@ -3,6 +3,11 @@ package rowstest
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,37 +17,42 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// Run runs the suite. open returns an empty store.
-func Run(t *testing.T, open func(t *testing.T) rows.Store) {
+// Run runs the suite. open returns an empty store; of its options Due and Key may be set.
+func Run(t *testing.T, open func(t *testing.T, o rows.Options) rows.Store) {
 	for name, test := range map[string]func(*suite){
-		"MarkOne_ReadyRowsOnly":            markOne,
-		"Cancel_WhatIsNotOver":             cancelRows,
+		"Claim_ReadyRowsByAge":             claimRows,
+		"End_NamesSessionAndBatch":         endNames,
+		"End_EveryState":                   endStates,
+		"Claimed_RowsOfOneSlot":            claimedRows,
+		"Wake_DueRetries":                  wake,
+		"Cancel_RowsThatAreNotOver":        cancelRows,
 		"InsertUnique_OnceForEachKey":      unique,
-		"Dying_WhatTidyMakesDead":          dying,
-		"Mark_TwoClaims_EachRowOnce":       mark,
-		"Finish_NamesSessionAndBatch":      finishNames,
-		"Finish_EveryState_OneCommand":     finishStates,
-		"Tidy_DueRows":                     tidyDue,
-		"Tidy_EarlierHoldersOfTheSlotOnly": tidySlot,
-		"Expire_RowsThatWereNotRenewed":    expire,
-		"GiveBack_BatchesOfASession":       giveBack,
-		"Rescue_RowsThatWaited_Uncounted":  waited,
-		"Candidates_ByAge":                 byAge,
-		"Finish_SaysWhenAndWhy":            endingsSay,
-		"Rescue_SaysWhenAndWhy":            rescuesSay,
-		"Watch_ReadyAndTaken":              stream,
 		"Purge_ByStateAndAge":              purge,
-		"Depth_AsItIs":                     depth,
+		"Count_StatesAndAges":              count,
+		"Watch_ReadyAndTaken":              stream,
+		"Paused_WithoutASwitch_IsNotPause": unpaused,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(&suite{t, t.Context(), open(t)})
+			test(&suite{t, t.Context(), open(t, rows.Options{})})
+		})
+	}
+}
+
+// RunDue runs the suite of due times.
+func RunDue(t *testing.T, open func(t *testing.T, o rows.Options) rows.Store) {
+	for _, field := range []string{"execute_at", "plan.at"} {
+		t.Run("Due_Rows_"+field, func(t *testing.T) {
+			t.Parallel()
+			due(&suite{t, t.Context(), open(t, rows.Options{Due: field})}, field)
 		})
 	}
 }
 
 // noon is some time.
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+
+func at(minute int) time.Time { return noon.Add(time.Duration(minute) * time.Minute) }
 
 type suite struct {
 	t   *testing.T
@@ -70,322 +80,389 @@ func (s *suite) add(n int) {
 
 func newClaim(slot string, fence int64) rows.Claim {
 	return rows.Claim{Locks: "locks", Slot: slot, SlotFence: fence, Session: bson.NewObjectID(),
-		Batch: bson.NewObjectID()}
+		Batch: bson.NewObjectID(), At: noon}
 }
-
-// leased is a claim with a lease of a minute, waiting one that may wait for its worker.
-func leased(c rows.Claim) rows.Claim { c.Lease = time.Minute; return c }
-
-func waiting(c rows.Claim) rows.Claim { c.Waiting = true; return c }
 
 func slot(name string) rows.Slot { return rows.Slot{Locks: "locks", Name: name} }
 
-// candidates are up to n of the rows that are asked for.
-func (s *suite) candidates(n int, ask *rows.Ask) []rows.Row {
+// one claims a row; nil without one.
+func (s *suite) one(c rows.Claim, ask rows.Ask) *rows.Row {
 	s.t.Helper()
-	found, bad, err := s.Candidates(s.ctx, n, 0, ask)
-	if err != nil || len(bad) > 0 {
-		s.t.Fatal(bad, err)
+	c.Batch = bson.NewObjectID()
+	return check(s.Claim(s.ctx, c, ask))(s)
+}
+
+// take claims n rows.
+func (s *suite) take(c rows.Claim, n int) (got []rows.Row) {
+	s.t.Helper()
+	for range n {
+		row := s.one(c, rows.Ask{})
+		if row == nil {
+			s.t.Fatalf("%d rows were claimed, want %d", len(got), n)
+		}
+		got = append(got, *row)
 	}
-	return found
+	return got
 }
 
-// one claims a row that is asked for; nil: there is none.
-func (s *suite) one(ask *rows.Ask) *rows.Row {
+// end ends claims; so many of them match.
+func (s *suite) end(want int, ends ...rows.Ending) {
 	s.t.Helper()
-	return check(s.MarkOne(s.ctx, newClaim("a", 1), ask))(s)
+	assert.MustEqual(s.t, check(s.End(s.ctx, ends...))(s), want, "%d claims were ended, want %d")
 }
 
-// finish ends claims, so many of which still are.
-func (s *suite) finish(want int, ends ...rows.Ending) {
+func (s *suite) now(row rows.Row) rows.Row {
 	s.t.Helper()
-	assert.MustEqual(s.t, check(s.Finish(s.ctx, ends))(s), want, "%d claims were ended, want %d")
-}
-
-// tidy tidies a slot at noon, and so many rows with it.
-func (s *suite) tidy(name string, fence, most int64, want int) {
-	s.t.Helper()
-	n := check(s.Tidy(s.ctx, noon, slot(name), fence, most))(s)
-	assert.Equal(s.t, n, want, "%d rows were tidied, want %d")
-}
-
-// take claims up to n rows as package claim does.
-func (s *suite) take(c rows.Claim, n int) []rows.Row {
-	s.t.Helper()
-	return s.mark(c, s.candidates(n, nil))
-}
-
-func (s *suite) mark(c rows.Claim, found []rows.Row) []rows.Row {
-	s.t.Helper()
-	if len(found) == 0 {
-		return nil
+	found := check(s.Current(s.ctx, []bson.RawValue{row.ID}, true))(s)
+	if len(found) != 1 {
+		s.t.Fatalf("%d rows with this _id", len(found))
 	}
-	ids := ids(found)
-	assert.Must(s.t, s.Mark(s.ctx, ids, c))
-	return check(s.Marked(s.ctx, ids, c))(s)
-}
-
-func ids(of []rows.Row) (ids []bson.RawValue) {
-	for _, row := range of {
-		ids = append(ids, row.ID)
-	}
-	return ids
+	return found[0]
 }
 
 func (s *suite) want(want rows.Counts) {
 	s.t.Helper()
-	assert.Equal(s.t, check(s.Count(s.ctx))(s), want, "rows are %+v, want %+v")
+	assert.Equal(s.t, check(s.Count(s.ctx, 0))(s).Counts, want, "%+v, want %+v")
 }
 
-func end(row rows.Row, to rows.State) rows.Ending {
-	return rows.Ending{ID: row.ID, Session: row.Mark.Session, Batch: row.Mark.Batch, To: to}
-}
+func number(id bson.RawValue) int64 { n, _ := id.AsInt64OK(); return n }
 
-// A row is claimed once, with what the claim says, and nothing else of its document changes.
-func markOne(s *suite) {
-	s.add(2)
+// It tries to break: every claim gets the oldest ready row, counts an attempt, raises the fence, and
+// leaves the rest of the document; a row is claimed once.
+func claimRows(s *suite) {
+	s.add(3)
 	c := newClaim("a", 7)
-	for range 2 {
-		row := check(s.MarkOne(s.ctx, c, nil))(s)
-		if row == nil {
-			s.t.Fatal("no row was claimed")
-		}
+	for want := range 3 {
+		row := s.one(c, rows.Ask{})
 		m := row.Mark
-		if m.State != rows.Claimed || m.Slot != "a" || m.SlotFence != 7 || m.Session != c.Session ||
-			m.Batch != c.Batch || m.Fence != 1 || m.Attempts != 1 {
-			s.t.Errorf("claimed as %+v", m)
-		}
-		if got := row.Doc.Lookup("keep", "me").StringValue(); got != "as I am" {
-			s.t.Errorf("the document became %v", row.Doc)
+		if number(row.ID) != int64(want) || m.State != rows.Claimed || m.Fence != 1 || m.Attempts != 1 ||
+			m.Slot != "a" || m.Locks != "locks" || m.SlotFence != 7 || m.Session != c.Session ||
+			row.Doc.Lookup("keep").Type == 0 {
+			s.t.Errorf("claimed %v as %+v", row.Doc, m)
 		}
 	}
-	if row := check(s.MarkOne(s.ctx, c, nil))(s); row != nil {
-		s.t.Errorf("claimed twice: %+v", row)
+	if row := s.one(c, rows.Ask{}); row != nil {
+		s.t.Errorf("claimed %v although no row is ready", row)
 	}
-	s.want(rows.Counts{Claimed: 2})
-}
-
-// Two claims that have read the same candidates get each row once.
-func mark(s *suite) {
-	s.add(6)
-	found := s.candidates(4, nil)
-	one, two := s.mark(newClaim("a", 1), found[:3]), s.mark(newClaim("b", 1), found)
-	if len(one) != 3 || len(two) != 1 {
-		s.t.Errorf("%d and %d rows, want 3 and 1", len(one), len(two))
+	s.end(1, check(s.Claimed(s.ctx, slot("a")))(s)[1].End(rows.Ready))
+	id := check(s.First(s.ctx, rows.Ask{}))(s)
+	if none := s.one(c, rows.Ask{Without: []bson.RawValue{id}}); none != nil {
+		s.t.Errorf("claimed %v, which is left out", none)
 	}
-	if found, _, _ := s.Candidates(s.ctx, 4, 1, nil); len(found) != 1 {
-		s.t.Errorf("%d candidates after the first of two, want 1", len(found))
-	}
-	if got := s.take(newClaim("a", 1), 10); len(got) != 2 {
-		s.t.Errorf("%d rows were left, want 2", len(got))
+	if row := s.one(c, rows.Ask{Only: id}); row == nil || row.Mark.Fence != 2 ||
+		row.Mark.Attempts != 2 {
+		s.t.Errorf("claimed again: %+v", row)
 	}
 }
 
-// What ends a claim matches nothing when session or batch is another one.
-func finishNames(s *suite) {
+// It tries to break: an ending with another session or batch changes the row.
+func endNames(s *suite) {
 	s.add(1)
 	row := s.take(newClaim("a", 1), 1)[0]
-	for _, change := range []func(*rows.Ending){
-		func(e *rows.Ending) { e.Session = bson.NewObjectID() },
-		func(e *rows.Ending) { e.Batch = bson.NewObjectID() },
-	} {
-		for _, to := range []rows.State{rows.Done, rows.Ready, rows.Dead, rows.Retrying} {
-			e := end(row, to)
-			change(&e)
-			if n := check(s.Finish(s.ctx, []rows.Ending{e}))(s); n != 0 {
-				s.t.Errorf("%s: %d rows", to, n)
-			}
-			if n := check(s.Finish(s.ctx, []rows.Ending{e, e}))(s); n != 0 {
-				s.t.Errorf("%s: %d rows", to, n)
-			}
-		}
-	}
-	e := end(row, rows.Done)
-	e.Delete = true
-	assert.Equal(s.t, check(s.FinishIn(s.ctx, e))(s), 1, "%d rows, want %d")
-	assert.Equal(s.t, check(s.FinishIn(s.ctx, e))(s), 0, "%d rows the second time, want %d")
-	s.want(rows.Counts{})
+	other := row.End(rows.Done)
+	other.Batch = bson.NewObjectID()
+	s.end(0, other)
+	other = row.End(rows.Done)
+	other.Session = bson.NewObjectID()
+	s.end(0, other)
+	s.want(rows.Counts{Claimed: 1})
+	s.end(1, row.End(rows.Done))
+	s.end(0, row.End(rows.Ready))
+	s.want(rows.Counts{Done: 1})
 }
 
-// Claims of several batches end in all ways at once.
-func finishStates(s *suite) {
-	s.add(8)
-	one, two := s.take(newClaim("a", 1), 4), s.take(newClaim("a", 1), 4)
-	var ends []rows.Ending
-	for i, to := range []rows.State{rows.Done, rows.Ready, rows.Dead, rows.Retrying} {
-		for _, row := range []rows.Row{one[i], two[i]} {
-			e := end(row, to)
-			if to == rows.Dead || to == rows.Retrying {
-				e.Error = "broken"
-			}
-			e.NotBefore = time.Time{}
-			if to == rows.Retrying {
-				e.NotBefore = noon.Add(time.Hour)
-			}
-			ends = append(ends, e)
-		}
+// It tries to break: one command ends claims in every state, each with its attempts, times and
+// reasons; an uncounted end keeps the last error.
+func endStates(s *suite) {
+	s.add(5)
+	got := s.take(newClaim("a", 1), 5)
+	list := []rows.Failure{{Attempt: 1, At: noon, Process: "p:1", Error: "broken"},
+		{Attempt: 2, At: noon, Error: "again"}}
+	ends := []rows.Ending{got[0].End(rows.Done), got[1].End(rows.Dead), got[2].End(rows.Retrying),
+		got[3].Uncounted(rows.Retrying), got[4].Uncounted(rows.Ready)}
+	for i := range ends {
+		ends[i].At, ends[i].NotBefore = at(1), at(2)
+		ends[i].Error, ends[i].Failures = "again", list
 	}
-	s.finish(8, ends...)
-	s.want(rows.Counts{Ready: 2, Retrying: 2, Dead: 2, Done: 2})
-	for _, row := range check(s.Current(s.ctx, ids(append(one, two...))))(s) {
-		m := row.Mark
-		wantError, wantAttempts := "", int64(1)
-		switch m.State {
-		case rows.Dead, rows.Retrying:
-			wantError = "broken"
-		case rows.Ready:
-			wantAttempts = 0
+	s.end(5, ends...)
+	s.want(rows.Counts{Ready: 1, Retrying: 2, Dead: 1, Done: 1})
+	for i, row := range got {
+		m := s.now(row).Mark
+		failed := i == 1 || i == 2
+		attempts := int64(1)
+		if i > 2 {
+			attempts = 0
 		}
-		if m.Error != wantError || m.Attempts != wantAttempts || m.Fence != 1 || m.Slot != "" ||
-			!m.Session.IsZero() || m.NotBefore.IsZero() == (m.State == rows.Retrying) {
-			s.t.Errorf("ended as %+v", m)
+		if m.Attempts != attempts || m.DoneAt.Equal(at(1)) != (i == 0) ||
+			m.DeadAt.Equal(at(1)) != (i == 1) || m.NotBefore.Equal(at(2)) != (i == 2 || i == 3) ||
+			(m.Error == "again") != failed || slices.Equal(m.Failures, list) != failed ||
+			m.Slot != "" || !m.Session.IsZero() || m.Fence != 1 || m.Batch != row.Mark.Batch {
+			s.t.Errorf("row %d ended as %+v", i, m)
 		}
 	}
 }
 
-// Rows that are due become ready, and others do not.
-func tidyDue(s *suite) {
-	s.add(2)
-	now := noon
-	var ends []rows.Ending
-	for i, row := range s.take(newClaim("a", 1), 2) {
-		e := end(row, rows.Retrying)
-		e.NotBefore, e.Error = now.Add(time.Duration(i)*time.Minute), "broken"
-		ends = append(ends, e)
-	}
-	s.finish(2, ends...)
-	s.tidy("a", 1, 10, 1)
-	row := s.one(nil)
-	if row == nil || row.Mark.Fence != 2 || row.Mark.Attempts != 2 || row.Mark.Error != "broken" ||
-		!row.Mark.NotBefore.IsZero() {
-		s.t.Errorf("claimed again as %+v", row)
-	}
-	s.want(rows.Counts{Claimed: 1, Retrying: 1})
-}
-
-// Only rows of earlier holders of this slot become ready, and dead when it was their last attempt.
-func tidySlot(s *suite) {
+// It tries to break: a slot has its own rows, by name and by database.
+func claimedRows(s *suite) {
 	s.add(4)
-	s.take(newClaim("a", 1), 1)
-	s.take(newClaim("a", 2), 1)
-	s.take(newClaim("b", 1), 2)
-	assert.Equal(s.t, check(s.Tidy(s.ctx, noon, rows.Slot{Locks: "others", Name: "a"}, 9, 10))(s), 0,
-		"%d rows of a slot in another database, want %d")
-	for i, n := range []int{0, 1, 1, 0} {
-		if got := check(s.Tidy(s.ctx, noon, slot("a"), int64(i+1), 10))(s); got != n {
-			s.t.Errorf("fence %d: %d rows, want %d", i+1, got, n)
-		}
-	}
-	s.want(rows.Counts{Ready: 2, Claimed: 2})
-	s.tidy("b", 2, 1, 2)
-	s.want(rows.Counts{Ready: 2, Dead: 2})
-}
-
-// A lease that was renewed since it was read is not ended; one that was not is, whatever there is.
-func expire(s *suite) {
-	s.add(3)
-	s.take(leased(newClaim("a", 1)), 2)
-	s.take(newClaim("a", 1), 1)
-	seen := check(s.Leased(s.ctx))(s)
-	if len(seen) != 2 || seen[0].Mark.Lease != time.Minute {
-		s.t.Fatalf("leased rows: %+v, want two of a minute", seen)
-	}
-	assert.Equal(s.t, check(s.Renew(s.ctx, seen[0]))(s), 1, "%d rows were renewed, want %d")
-	for i, want := range []int{0, 1} {
-		assert.Equal(s.t, check(s.Expire(s.ctx, noon, seen[i], 10))(s), want,
-			"%d rows expired, want %d")
-	}
-	assert.Equal(s.t, check(s.Renew(s.ctx, seen[1]))(s), 0,
-		"%d rows were renewed that had expired, want %d")
-	s.want(rows.Counts{Ready: 1, Claimed: 2})
-	again := check(s.Leased(s.ctx))(s)
-	if len(again) != 1 || again[0].Mark.Beat != 1 {
-		s.t.Fatalf("leased rows: %+v, want one that was renewed once", again)
-	}
-	assert.Equal(s.t, check(s.Expire(s.ctx, noon, again[0], 1))(s), 1, "%d rows expired, want %d")
-	s.want(rows.Counts{Ready: 1, Claimed: 1, Dead: 1})
-}
-
-// Rows that were given back, that are due again, or that were rescued come before those that were
-// added after them: new ones for ever do not keep them from their turn.
-func byAge(s *suite) {
-	s.add(3)
-	got := s.take(newClaim("a", 1), 2)
+	s.take(newClaim("a", 1), 2)
 	s.take(newClaim("b", 1), 1)
-	late := end(got[1], rows.Retrying)
-	late.NotBefore, late.Uncounted = noon, true
-	s.finish(2, end(got[0], rows.Ready), late)
-	if n := check(s.Tidy(s.ctx, noon, slot("b"), 2, 10))(s); n < 2 {
-		s.t.Fatalf("%d rows, want 2", n)
+	c := newClaim("a", 1)
+	c.Locks = "other"
+	s.take(c, 1)
+	for one, want := range map[rows.Slot]int{slot("a"): 2, slot("b"): 1, slot("c"): 0,
+		{Locks: "other", Name: "a"}: 1} {
+		assert.Equal(s.t, len(check(s.Claimed(s.ctx, one))(s)), want, "%d rows of a slot, want %d")
 	}
-	assert.Must(s.t, s.Insert(s.ctx, []any{bson.D{{Key: "_id", Value: int32(9)}}}))
-	found := s.candidates(4, nil)
-	assert.MustEqual(s.t, len(found), 4, "%d rows, want %d")
-	if last := found[3]; last.ID.AsInt64() != 9 {
-		s.t.Errorf("the last one is %v, want the one that came last", last.ID)
-	}
-	for _, row := range found[:2] {
-		if row.Mark.Attempts != 0 {
-			s.t.Errorf("row %v was given back with %d attempts", row.ID, row.Mark.Attempts)
-		}
-	}
+	assert.Equal(s.t, len(check(s.Slots(s.ctx))(s)), 3, "%d slots, want %d")
 }
 
-// A row that waited for a worker when its process died, or its lease ended, gets its attempt back
-// and does not die, nor does one that was renewed; of one that was rescued before and is renewed it
-// counts. Each is marked as rescued.
-func waited(s *suite) {
-	s.add(6)
-	got := s.take(waiting(leased(newClaim("a", 1))), 4)
-	s.take(waiting(newClaim("b", 1)), 2)
-	if !got[0].Mark.Waiting || got[0].Mark.Attempts != 1 || got[0].Mark.Rescued {
-		s.t.Errorf("claimed as %+v", got[0].Mark)
+// It tries to break: a retry begins when its pause is over, and keeps its error.
+func wake(s *suite) {
+	s.add(3)
+	for i, row := range s.take(newClaim("a", 1), 3) {
+		e := row.End(rows.Retrying)
+		e.NotBefore, e.Error = at(i), "broken"
+		s.end(1, e)
 	}
-	for i, row := range got[:3] {
-		row.Mark.Rescued = i < 2
-		assert.Equal(s.t, check(s.Renew(s.ctx, row))(s), 1, "%d rows were renewed, want %d")
-	}
-	for _, row := range check(s.Current(s.ctx, ids(append(got[:1:1], got[3]))))(s) {
-		assert.Equal(s.t, check(s.Expire(s.ctx, noon, row, 1))(s), 1, "%d rows expired, want %d")
-	}
-	s.tidy("a", 2, 1, 2)
-	for i, row := range check(s.Current(s.ctx, ids(got)))(s) {
-		want, attempts := rows.Ready, int64(0)
-		if id := row.ID.AsInt64(); id < 2 {
-			want, attempts = rows.Dead, 1
-		}
-		if m := row.Mark; m.State != want || m.Attempts != attempts || !m.Rescued || m.Waiting {
-			s.t.Errorf("row %d is %+v, want it %s", i, m, want)
-		}
-	}
-	s.want(rows.Counts{Ready: 2, Claimed: 2, Dead: 2})
-	again := s.take(newClaim("a", 3), 1)
-	if m := again[0].Mark; m.Waiting || !m.Rescued || m.Attempts != 1 {
+	assert.Equal(s.t, check(s.Wake(s.ctx, at(1)))(s), 2, "%d rows are ready again, want %d")
+	s.want(rows.Counts{Ready: 2, Retrying: 1})
+	row := s.take(newClaim("a", 1), 1)[0]
+	if m := row.Mark; m.Error != "broken" || m.Attempts != 2 || !m.NotBefore.IsZero() {
 		s.t.Errorf("claimed again as %+v", m)
 	}
 }
 
-// What a session has claimed is found by batch, and given back by batch.
-func giveBack(s *suite) {
+// It tries to break: a cancelled row that waits is dead, once; a claimed one is marked, and ends dead
+// only.
+func cancelRows(s *suite) {
+	s.add(4)
+	got := s.take(newClaim("a", 1), 3)
+	retrying := got[1].End(rows.Retrying)
+	retrying.NotBefore = noon
+	s.end(1, retrying)
+	s.end(1, got[2].End(rows.Done))
+	ready := check(s.First(s.ctx, rows.Ask{}))(s)
+	for id, want := range map[string]rows.State{"0": rows.Claimed, "1": rows.Dead, "2": "",
+		rows.Text(ready): rows.Dead, "99": ""} {
+		var n int32
+		_, err := fmt.Sscan(id, &n)
+		assert.Must(s.t, err)
+		kind, value, err := bson.MarshalValue(n)
+		assert.Must(s.t, err)
+		left := check(s.Cancel(s.ctx, noon, bson.RawValue{Type: kind, Value: value}))(s)
+		assert.Equal(s.t, left, want, "left as %q, want %q")
+	}
+	if m := s.now(got[1]).Mark; m.Error != rows.Cancelled || !m.DeadAt.Equal(noon) {
+		s.t.Errorf("cancelled as %+v", m)
+	}
+	s.end(0, got[0].End(rows.Retrying))
+	s.end(0, got[0].Uncounted(rows.Ready))
+	s.end(1, got[0].End(rows.Dead))
+	if m := s.now(got[0]).Mark; m.Cancelled || m.State != rows.Dead {
+		s.t.Errorf("left as %+v", m)
+	}
+}
+
+// It tries to break: of concurrent inserts with one key one succeeds, as long as its document exists.
+func unique(s *suite) {
+	const callers, keys = 6, 3
+	s.add(3)
+	var id, inserted atomic.Int64
+	id.Store(100)
+	insert := func(key string) {
+		doc := bson.D{{Key: "_id", Value: id.Add(1)}, {Key: "key", Value: key}}
+		ok, err := s.InsertUnique(s.ctx, key, doc)
+		assert.NoErr(s.t, err)
+		if ok {
+			inserted.Add(1)
+		}
+	}
+	var calls sync.WaitGroup
+	for range callers {
+		for k := range keys {
+			calls.Go(func() { insert(fmt.Sprint("key ", k)) })
+		}
+	}
+	calls.Wait()
+	s.want(rows.Counts{Ready: 3 + keys})
+	assert.Equal(s.t, inserted.Load(), keys, "%d rows were inserted, want %d")
+	for _, row := range s.take(newClaim("a", 1), 3+keys) {
+		if key, is := row.Doc.Lookup("key").StringValueOK(); is && row.Mark.Unique != key {
+			s.t.Errorf("%v is claimed as %+v", row.Doc, row.Mark)
+		}
+		s.end(1, row.End(rows.Done))
+	}
+	insert("key 1")
+	s.want(rows.Counts{Done: 3 + keys})
+}
+
+// It tries to break: a purge removes rows of its state and age only.
+func purge(s *suite) {
 	s.add(6)
-	a, b, other := newClaim("a", 1), newClaim("a", 1), newClaim("b", 1)
-	b.Session = a.Session
-	s.take(a, 2)
-	s.take(b, 2)
-	s.take(other, 1)
-	if got := check(s.Batches(s.ctx, slot("a"), a.Session))(s); len(got) != 2 {
-		s.t.Errorf("batches %v, want two", got)
+	for i, row := range s.take(newClaim("a", 1), 5) {
+		e := row.End([]rows.State{rows.Done, rows.Done, rows.Dead, rows.Dead, rows.Claimed}[i])
+		if e.At = at(60 * (i % 2)); i < 4 {
+			s.end(1, e)
+		}
 	}
-	if got := check(s.Slots(s.ctx))(s); len(got) != 2 {
-		s.t.Errorf("slots %v, want two", got)
+	for _, step := range []struct {
+		state  rows.State
+		before time.Time
+		n      int
+		left   rows.Counts
+	}{
+		{rows.Dead, noon, 0, rows.Counts{Ready: 1, Claimed: 1, Dead: 2, Done: 2}},
+		{rows.Dead, at(1), 1, rows.Counts{Ready: 1, Claimed: 1, Dead: 1, Done: 2}},
+		{rows.Done, at(1), 1, rows.Counts{Ready: 1, Claimed: 1, Dead: 1, Done: 1}},
+		{rows.Done, time.Time{}, 1, rows.Counts{Ready: 1, Claimed: 1, Dead: 1}},
+		{rows.Done, time.Time{}, 0, rows.Counts{Ready: 1, Claimed: 1, Dead: 1}},
+	} {
+		n := check(s.Purge(s.ctx, step.state, step.before))(s)
+		assert.Equal(s.t, n, step.n, "%d rows were removed, want %d")
+		s.want(step.left)
 	}
-	if n := check(s.GiveBack(s.ctx, a.Session, []bson.ObjectID{b.Batch, other.Batch}))(s); n != 2 {
-		s.t.Errorf("%d rows, want 2", n)
+}
+
+// It tries to break: a bounded count has the states, and when the first retry is due.
+func count(s *suite) {
+	s.add(6)
+	for i, row := range s.take(newClaim("a", 1), 4) {
+		e := row.End([]rows.State{rows.Dead, rows.Retrying, rows.Retrying, rows.Done}[i])
+		e.NotBefore = at(10 - i)
+		s.end(1, e)
 	}
-	s.want(rows.Counts{Ready: 3, Claimed: 3})
-	assert.Equal(s.t, check(s.GiveBack(s.ctx, a.Session, nil))(s), 2, "%d rows, want %d")
-	s.want(rows.Counts{Ready: 5, Claimed: 1})
-	if odd := check(s.Odd(s.ctx))(s); len(odd) > 0 {
-		s.t.Errorf("odd rows: %v", odd)
+	s.take(newClaim("a", 1), 1)
+	d := check(s.Count(s.ctx, 10))(s)
+	if want := (rows.Counts{Ready: 1, Claimed: 1, Retrying: 2, Dead: 1}); d.Counts != want ||
+		!d.Retry.Equal(at(8)) {
+		s.t.Errorf("%+v, want %+v and a retry at %v", d, want, at(8))
 	}
+	few := rows.Counts{Ready: 1, Claimed: 1, Retrying: 1, Dead: 1}
+	assert.Equal(s.t, check(s.Count(s.ctx, 1))(s).Counts, few, "at most one each: %+v, want %+v")
+}
+
+// A queue without a switch is not paused.
+func unpaused(s *suite) {
+	if check(s.Paused(s.ctx, "claim:db.rows:queue"))(s) {
+		s.t.Error("the queue is paused")
+	}
+}
+
+// It tries to break: rows are claimed when they are due, the earliest first, and without a date never.
+func due(s *suite, field string) {
+	for i, n := range []int{3, 1, -1, 2} {
+		var value any
+		if n >= 0 {
+			value = at(n)
+		}
+		doc := bson.D{{Key: "_id", Value: int32(i)}, {Key: field, Value: value}}
+		if field == "plan.at" {
+			doc[1] = bson.E{Key: "plan", Value: bson.D{{Key: "at", Value: value}}}
+		}
+		assert.Must(s.t, s.Insert(s.ctx, []any{doc}))
+	}
+	before, after := check(s.Now(s.ctx))(s), check(s.Now(s.ctx))(s)
+	if before.IsZero() || after.Before(before) || after.Sub(before) > time.Minute {
+		s.t.Errorf("the clock is %v, then %v", before, after)
+	}
+	var later []int64
+	for _, one := range check(s.Later(s.ctx, at(1), 9))(s) {
+		later = append(later, number(one.ID))
+	}
+	assert.Slices(s.t, later, []int64{3, 0}, "later rows are %v, want %v")
+	c := newClaim("a", 1)
+	for minute, want := range []int64{-1, 1, 3, 0, -1} {
+		row := s.one(c, rows.Ask{Due: at(minute)})
+		if (row == nil) != (want < 0) || row != nil && number(row.ID) != want {
+			s.t.Errorf("minute %d: %v, want row %d", minute, row, want)
+		}
+		if row != nil {
+			e := row.End(rows.Retrying)
+			e.NotBefore = at(20)
+			s.end(1, e)
+		}
+	}
+	check(s.Wake(s.ctx, at(20)))(s)
+	if row := s.one(c, rows.Ask{Due: at(20)}); row == nil || number(row.ID) != 1 {
+		s.t.Errorf("a retry is %v, want the row that was due first", row)
+	}
+}
+
+// A Stream is the events of a store.
+type Stream struct {
+	t      *testing.T
+	events chan rows.Event
+	ended  chan error
+}
+
+// Listen opens the stream of a store. It skips the test if there is none.
+func Listen(t *testing.T, store rows.Store) *Stream {
+	t.Helper()
+	s := &Stream{t, make(chan rows.Event, 1000), make(chan error, 1)}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.ended <- store.Watch(ctx, func(e rows.Event) {
+			e.ID = bson.RawValue{Type: e.ID.Type, Value: slices.Clone(e.ID.Value)}
+			s.events <- e
+		})
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	s.next("opened")
+	return s
+}
+
+func (s *Stream) next(after string) rows.Event {
+	s.t.Helper()
+	select {
+	case got := <-s.events:
+		return got
+	case err := <-s.ended:
+		if errors.Is(err, rows.ErrNoStream) {
+			s.t.Skip(err)
+		}
+		s.t.Fatal(err)
+	case <-time.After(time.Minute):
+		s.t.Fatalf("%s: no event", after)
+	}
+	return rows.Event{}
+}
+
+// Want waits for one event of a row.
+func (s *Stream) Want(after string, kind rows.EventKind, id int64, due time.Time) {
+	s.t.Helper()
+	got := s.next(after)
+	if got.Kind != kind || number(got.ID) != id || !got.Due.Equal(due) {
+		s.t.Errorf("%s: %v, want %s of row %d", after, got, kind, id)
+	}
+}
+
+// It tries to break: the stream reports which rows become ready, and which are claimed, only.
+func stream(s *suite) {
+	events := Listen(s.t, s)
+	want := func(after string, kind rows.EventKind, id int64) {
+		s.t.Helper()
+		events.Want(after, kind, id, time.Time{})
+	}
+	s.add(2)
+	want("insert", rows.Arrived, 0)
+	want("insert", rows.Arrived, 1)
+	row := s.take(newClaim("a", 1), 1)[0]
+	want("claim", rows.Taken, 0)
+	s.end(1, row.Uncounted(rows.Ready))
+	want("give back", rows.Arrived, 0)
+	row = s.take(newClaim("a", 1), 1)[0]
+	want("claim again", rows.Taken, 0)
+	e := row.End(rows.Retrying)
+	e.NotBefore = noon
+	s.end(1, e)
+	check(s.Wake(s.ctx, noon))(s)
+	want("retry", rows.Arrived, 0)
+	row = s.take(newClaim("a", 1), 1)[0]
+	want("claim a third time", rows.Taken, 0)
+	s.end(1, row.End(rows.Done))
+	s.take(newClaim("a", 1), 1)
+	want("the other row", rows.Taken, 1)
 }

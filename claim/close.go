@@ -1,0 +1,125 @@
+package claim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"mongodlm/internal/clock"
+	"mongodlm/internal/rows"
+)
+
+// Serve is Run for a whole program: when ctx ends, as by SIGTERM, it claims no more rows and waits
+// for the handlers for at most grace; then it ends their contexts. When the handlers have returned it
+// closes the queue. If a handler does not return within 10 s after the end of its context, Serve
+// returns an error, and the queue closes in the background.
+//
+// Errors: as Run and Close.
+func (q *Queue[T]) Serve(ctx context.Context, grace time.Duration,
+	handle func(ctx context.Context, row *Row[T]) error) error {
+	if err := usable(ctx); err != nil {
+		return err
+	}
+	e := q.e
+	hard, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer stop(nil)
+	result := make(chan error, 1)
+	go func() { result <- q.serve(ctx, hard, handle) }()
+	var err error
+	select {
+	case err = <-result:
+	case <-ctx.Done():
+		clock.Sleep(e.clock, max(grace, 0), e.over())
+		stop(fmt.Errorf("claim: the grace of %v ended: %w", grace, context.Cause(ctx)))
+		clock.Sleep(e.clock, closeLimit, e.over())
+	}
+	closing, done := context.WithCancel(context.WithoutCancel(ctx))
+	var limit sync.WaitGroup
+	limit.Go(func() {
+		clock.Sleep(e.clock, closeLimit, closing.Done())
+		done()
+	})
+	closed := q.Close(closing)
+	done()
+	limit.Wait()
+	select {
+	case err = <-result:
+	default:
+	}
+	return errors.Join(err, closed)
+}
+
+// closeLimit is the time for which Serve waits for handlers whose contexts have ended, and for Close.
+const closeLimit = 10 * time.Second
+
+// over returns a channel that is closed when no Run runs.
+func (e *engine) over() <-chan struct{} {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.running != nil {
+		return e.running.ended
+	}
+	done := make(chan struct{})
+	close(done)
+	return done
+}
+
+// Close ends the contexts of the handlers, waits until they have returned and the ends of their
+// claims are recorded, gives back what this process may have claimed without a reply, and releases
+// the slot. If ctx ends before, Close returns an error that matches the cause of ctx, and all of this
+// continues in the background; a later call waits for it. A handler, or a hook, that calls Close
+// waits for itself.
+func (q *Queue[T]) Close(ctx context.Context) error { return q.e.close(ctx) }
+
+// A closing is the end of a queue.
+type closing struct{ done chan struct{} }
+
+func (e *engine) close(ctx context.Context) error {
+	if err := usable(ctx); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	running := e.running
+	if e.closing == nil {
+		e.closing = &closing{make(chan struct{})}
+		go e.finishClose(e.closing, running)
+	}
+	c := e.closing
+	e.mu.Unlock()
+	e.end()
+	select {
+	case <-c.done:
+		return nil
+	case <-ctx.Done():
+	}
+	what := "rows are being given back"
+	if running != nil && !clock.Over(running.ended) {
+		what = "handlers run"
+	}
+	return fmt.Errorf("claim: %s; the queue closes in the background: %w", what, context.Cause(ctx))
+}
+
+// finishClose is the rest of Close.
+func (e *engine) finishClose(c *closing, running *run) {
+	defer close(c.done)
+	if running != nil {
+		<-running.ended
+	}
+	e.stats.stop()
+	e.background.Wait()
+	for _, s := range e.sessions() {
+		for s.err() == nil { // the rows of a lost slot are rescued
+			err := e.tendClaims(s)
+			var refused *rows.RefusedError
+			if err == nil || errors.As(err, &refused) {
+				break
+			}
+			e.log.Warn().Err(err).Msg("giving rows back failed")
+			clock.Sleep(e.clock, max(e.pace.now(), leastPause), s.guard.Context().Done())
+		}
+		e.release(s)
+	}
+	e.hooks.close()
+}

@@ -1,0 +1,221 @@
+package claim
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"mongodlm/internal/test/fault"
+)
+
+// itemCommands are the commands that claim rows and end claims.
+var itemCommands = []string{"claim", "end", "current", "first", "held", "later"}
+
+// ages waits until n rows are done, and returns how late their handlers began, in order.
+type ages struct {
+	mu   sync.Mutex
+	born map[int]time.Time
+	late []time.Duration
+}
+
+func (a *ages) handler(context.Context, *Row[item]) error { return nil }
+
+// tenASecond is ten rows a second for idle processes. It returns the commands an item, and how late
+// handlers began.
+func tenASecond(t *testing.T, w *world, processes, n int, due bool) (each float64,
+	late []time.Duration) {
+	a := &ages{born: map[int]time.Time{}}
+	var procs []*proc
+	cfg := Config{Workers: 2}
+	if due {
+		w.rows.Due("execute_at")
+		cfg.Due = "execute_at"
+	}
+	var done atomic.Int64
+	for range processes {
+		p := w.start(cfg)
+		p.gate.set(func(_ context.Context, _ string, apply func() error) error {
+			time.Sleep(rand.N(5 * time.Millisecond))
+			err := apply()
+			time.Sleep(rand.N(5 * time.Millisecond))
+			return err
+		})
+		p.gate.lag(0, 5*time.Millisecond)
+		p.run(t, func(_ context.Context, row *Row[item]) error {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			a.late = append(a.late, time.Since(a.born[row.Doc.ID]))
+			done.Add(1)
+			return nil
+		})
+		procs = append(procs, p)
+	}
+	time.Sleep(time.Minute)
+	sent := func() (n int) {
+		for _, p := range procs {
+			n += p.gate.count(itemCommands...)
+		}
+		return n
+	}
+	total := int64(0)
+	add := func(from, n int) {
+		total += int64(n)
+		start := time.Now()
+		for i := range n {
+			at := start.Add(time.Duration(i) * 100 * time.Millisecond)
+			doc := item{ID: from + i}
+			if due {
+				at = at.Add(20 * time.Second)
+				doc.Due = at
+			}
+			a.mu.Lock()
+			a.born[from+i] = at
+			a.mu.Unlock()
+			if !due {
+				time.Sleep(time.Until(at))
+			}
+			_ = w.rows.Insert(t.Context(), []any{doc})
+		}
+		for done.Load() < total {
+			time.Sleep(100 * time.Millisecond)
+		}
+	}
+	add(n, 3*n) // the processes learn how many they are
+	before, tally := sent(), map[string]int{}
+	for _, p := range procs {
+		for name, n := range p.gate.tally() {
+			tally[name] -= n
+		}
+	}
+	a.mu.Lock()
+	a.late = nil
+	a.mu.Unlock()
+	add(0, n)
+	slices.Sort(a.late)
+	for _, p := range procs {
+		for name, n := range p.gate.tally() {
+			tally[name] += n
+		}
+	}
+	t.Log(tally)
+	return float64(sent()-before) / float64(n), a.late
+}
+
+// It tries to break: ten rows a second cost at most 2.2 commands an item, however many idle processes
+// hear of each.
+func TestRun_IdleProcesses_CommandsAnItem(t *testing.T) {
+	t.Parallel()
+	for _, processes := range []int{1, 20, 100} {
+		t.Run(fmt.Sprint(processes), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				each, late := tenASecond(t, w, processes, 1000, false)
+				t.Logf("%d processes: %.2f commands an item, begun after %v, %v", processes, each,
+					late[len(late)/2], late[len(late)*99/100])
+				if each > 2.2 {
+					t.Errorf("%.2f commands an item", each)
+				}
+				if late[len(late)*99/100] > time.Second {
+					t.Errorf("one in a hundred began after %v", late[len(late)*99/100])
+				}
+			})
+		})
+	}
+}
+
+// It tries to break: rows that become due begin in time, and cost few commands.
+func TestDue_IdleProcesses_CommandsAnItem(t *testing.T) {
+	t.Parallel()
+	for _, processes := range []int{1, 20, 100} {
+		t.Run(fmt.Sprint(processes), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				each, late := tenASecond(t, w, processes, 1000, true)
+				t.Logf("%d processes: %.2f commands an item, begun after %v, %v", processes, each,
+					late[len(late)/2], late[len(late)*99/100])
+				if late[0] < 0 {
+					t.Errorf("a row began %v early", -late[0])
+				}
+				if each > 2.2 {
+					t.Errorf("%.2f commands an item", each)
+				}
+			})
+		})
+	}
+}
+
+// A server carries out one command at a time, in order, also those whose callers gave up.
+type server struct {
+	each time.Duration
+	mu   sync.Mutex
+	free time.Time // when it is free
+	n    map[string]int
+}
+
+// serve carries out a command. It returns at the latest when ctx ends.
+func (s *server) serve(ctx context.Context, name string, apply func() error) error {
+	s.mu.Lock()
+	now := time.Now()
+	if s.free.Before(now) {
+		s.free = now
+	}
+	s.free = s.free.Add(s.each)
+	at := s.free
+	s.n[name]++
+	s.mu.Unlock()
+	result := make(chan error, 1)
+	time.AfterFunc(time.Until(at), func() { result <- apply() })
+	select {
+	case err := <-result:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// It tries to break: an overloaded server finishes no rows. A serial server of 20 to 60 ms a command,
+// 100 processes, 500 rows: at least half of the server's capacity are finished rows. Where the
+// commands of the locks go through the same server, they need as much again.
+func TestRun_OverloadedServer_FinishesRows(t *testing.T) {
+	t.Parallel()
+	for _, each := range []time.Duration{20, 40, 60} {
+		for _, all := range []bool{false, true} {
+			each := each * time.Millisecond
+			t.Run(fmt.Sprint(each, all), func(t *testing.T) {
+				inBubble(t, func(t *testing.T, w *world) { overload(t, w, each, all) })
+			})
+		}
+	}
+}
+
+func overload(t *testing.T, w *world, each time.Duration, all bool) {
+	const n = 500
+	w.add(0, n)
+	s := &server{each: each, n: map[string]int{}}
+	began := time.Now()
+	for range 100 {
+		p := w.start(Config{})
+		p.gate.set(func(ctx context.Context, name string, apply func() error) error {
+			return s.serve(ctx, name, apply)
+		})
+		if all {
+			p.lock.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
+				return s.serve(ctx, string(call.Op), apply)
+			})
+		}
+		p.run(t, finish)
+	}
+	w.settle(30*time.Minute, allDone(n))
+	took, ideal := time.Since(began), 2*n*each
+	most := 2 * ideal
+	if all {
+		most *= 2
+	}
+	t.Logf("%v a command: %d rows in %v, ideal %v, %v", each, n, took, ideal, s.n)
+	if took > most {
+		t.Errorf("%d rows took %v, want %v at most", n, took, most)
+	}
+}

@@ -1,0 +1,74 @@
+package claim
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"mongodlm/internal/clock"
+	"mongodlm/internal/rows"
+)
+
+// A pace is the pause of one process before its next command on rows. A failure or a timeout doubles
+// it, a success halves it: so a server that is too slow for all processes has fewer of them at a
+// time, and finishes rows. Safe for concurrent use.
+type pace struct {
+	clock clock.Clock
+
+	mu    sync.Mutex // guards the rest
+	pause time.Duration
+	since time.Duration // when it was doubled last
+}
+
+// Bounds of the pause.
+const (
+	leastPause = 100 * time.Millisecond
+	mostPause  = time.Minute
+)
+
+// note notes the outcome of a command that was sent at a time. Commands that were sent before the
+// last failure do not double the pause again.
+func (p *pace) note(at time.Duration, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case err == nil || answered(err):
+		if p.pause /= 2; p.pause < leastPause {
+			p.pause = 0
+		}
+	case at >= p.since:
+		p.pause = min(max(2*p.pause, leastPause), mostPause)
+		p.since = p.clock.Now().Mono
+	}
+}
+
+// now returns the pause.
+func (p *pace) now() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.pause
+}
+
+// wait waits for the pause, give or take half of it. It returns false if done is closed before.
+func (p *pace) wait(done <-chan struct{}) bool {
+	pause := p.now()
+	if pause == 0 {
+		return !clock.Over(done)
+	}
+	return clock.Sleep(p.clock, pause/2+upTo(p.clock, pause), done)
+}
+
+// answered reports whether the server has answered with this error, so that it is known that the
+// command changed no row, except for the rows that it names.
+func answered(err error) bool {
+	var held *rows.HeldError
+	var refused *rows.RefusedError
+	var query *rows.QueryError
+	return errors.As(err, &held) || errors.As(err, &refused) || errors.As(err, &query) || isDenied(err)
+}
+
+// upTo returns a random number from 0 to most, by the chance of the clock.
+func upTo[T ~int | ~int64](c clock.Clock, most T) T { return T(clock.Chance(c) * float64(most+1)) }
+
+// jittered returns a pause, give or take a fifth.
+func jittered(c clock.Clock, d time.Duration) time.Duration { return d - d/5 + upTo(c, 2*d/5) }

@@ -1,0 +1,189 @@
+package claim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"mongodlm/distlock"
+	"mongodlm/internal/clock"
+	"mongodlm/internal/rows"
+)
+
+// rescue cares for the rows of other processes, in the one process of the queue that holds the lock of
+// the rescue. The others try the lock now and then.
+func (e *engine) rescue() {
+	cfg := e.m.Config()
+	pause := e.rescueEvery()
+	for {
+		at := e.clock.Now().Mono
+		guard, err := e.try(e.prefix+":rescue", "rescues the rows of dead processes")
+		switch {
+		case err == nil:
+			e.stats.rescues.Store(true)
+			e.watch(guard)
+			e.stats.rescues.Store(false)
+			err = guard.Release()
+			pause = e.rescueEvery()
+		case errors.Is(err, distlock.ErrHeld):
+			pause = max(min(cfg.MaxWatchGap/3, cfg.Takeover/10), rare*(e.clock.Now().Mono-at))
+			err = nil
+		}
+		if err != nil && e.life.Err() == nil {
+			e.log.Warn().Err(err).Msg("the lock of the rescue was not taken, or lost")
+		}
+		if isClosed(err) ||
+			!clock.Sleep(e.clock, jittered(e.clock, max(pause, e.pace.now())), e.life.Done()) {
+			return
+		}
+	}
+}
+
+// rescueEvery is the time between two rounds of the rescue. Each is a reading of all slots that own
+// rows, and the readings add up to a takeover of the dead ones.
+func (e *engine) rescueEvery() time.Duration {
+	cfg := e.m.Config()
+	return min(max(e.cfg.tend, cfg.Ping), cfg.MaxWatchGap/3, cfg.Takeover/10)
+}
+
+// watch runs rounds of the rescue until the lock is lost or the queue closes.
+func (e *engine) watch(guard *distlock.TryGuard) {
+	ctx, cancel := context.WithCancel(guard.Context())
+	defer cancel()
+	defer context.AfterFunc(e.life, cancel)()
+	last := time.Duration(0)
+	for ctx.Err() == nil && guard.Err() == nil {
+		at := e.clock.Now().Mono
+		err := errors.Join(e.rescueOnce(ctx), e.wake(), e.purgeDone(ctx))
+		if err != nil && ctx.Err() == nil {
+			e.log.Warn().Err(err).Msg("rescuing rows failed")
+		}
+		last = e.clock.Now().Mono - at
+		pause := max(jittered(e.clock, e.rescueEvery()), e.pace.now(), min(last, e.limit))
+		if !clock.Sleep(e.clock, pause, ctx.Done()) {
+			return
+		}
+	}
+}
+
+// rescueOnce tries the slots that own rows. A slot that is free, or that the takeover rule gives to
+// this process, has no holder: its rows are failed.
+func (e *engine) rescueOnce(ctx context.Context) error {
+	slots, err := sent(e, e.store.Slots)
+	if err != nil {
+		return err
+	}
+	odd, err := sent(e, e.store.Odd)
+	for _, one := range odd {
+		if e.logOnce("odd " + rows.Key(one.ID)) {
+			e.log.Warn().Err(&one).Msg("a row can never be claimed")
+		}
+	}
+	if e.cfg.Key != "" {
+		n, bad := sent(e, e.store.Settle)
+		if err = errors.Join(err, bad); n > 0 {
+			e.log.Warn().Int("rows", n).Msg("done, dead or filtered rows held keys")
+		}
+	}
+	own := e.current()
+	for _, slot := range slots {
+		if ctx.Err() != nil || own != nil && slot == own.slot || !e.mayTry(slot) {
+			continue
+		}
+		err = errors.Join(err, e.trySlot(slot.Name))
+	}
+	return err
+}
+
+// mayTry reports whether this process can judge the holder of a slot. It cannot if the lock is in
+// another database.
+func (e *engine) mayTry(slot rows.Slot) bool {
+	problem := ""
+	switch {
+	case slot.Locks != "" && slot.Locks != e.locks:
+		problem = "their locks are in another database: all processes of a queue need one Config.Database"
+	case !strings.HasPrefix(slot.Name, prefix):
+		problem = "their slot is no lock of a queue"
+	default:
+		return true
+	}
+	if e.logOnce("slot " + slot.Locks + " " + slot.Name) {
+		e.log.Warn().Str("slot", slot.Name).Str("locks", slot.Locks).Str("own", e.locks).
+			Str("problem", problem).Msg("claimed rows are left alone")
+	}
+	return false
+}
+
+func (e *engine) trySlot(slot string) error {
+	guard, err := e.try(slot, "rescues rows")
+	if errors.Is(err, distlock.ErrHeld) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	most := int64(math.MaxInt64) // that of another queue is not known: its own process will see it
+	if strings.HasPrefix(slot, e.prefix+":") {
+		most = int64(e.cfg.MaxAttempts)
+	}
+	n, err := e.rescueSlot(guard, e.slot(slot), most)
+	if n > 0 {
+		e.log.Info().Str("slot", slot).Int("rows", n).Str("evidence", guard.TakeoverEvidence()).
+			Msg("rows were rescued")
+	}
+	return errors.Join(err, guard.Release())
+}
+
+// rescueSlot fails the rows that earlier holders of a slot have claimed.
+func (e *engine) rescueSlot(guard *distlock.TryGuard, slot rows.Slot, most int64) (n int, _ error) {
+	for {
+		found, err := sent(e, func(ctx context.Context) ([]rows.Row, error) {
+			return e.store.Claimed(ctx, slot)
+		})
+		if err != nil {
+			return n, err
+		}
+		var left []rows.Row
+		for _, row := range found {
+			if row.Mark.SlotFence < guard.Fence() {
+				left = append(left, row)
+			}
+		}
+		if err := guard.Err(); err != nil {
+			return n, err
+		}
+		more, err := e.failRows(left, most)
+		if n += more; err != nil || more == 0 || len(found) < rows.MostClaimed {
+			return n, err
+		}
+	}
+}
+
+// purgeLots is the number of lots of a thousand rows that one round of the rescue removes at most.
+const purgeLots = 20
+
+// purgeDone removes rows that have been done for longer than Config.KeepDone.
+func (e *engine) purgeDone(ctx context.Context) error {
+	if e.cfg.KeepDone == 0 {
+		return nil
+	}
+	now, err := e.serverNow()
+	if err != nil {
+		return err
+	}
+	for range purgeLots {
+		n, err := sent(e, func(c context.Context) (int, error) {
+			return e.store.Purge(c, rows.Done, now.Add(-e.cfg.KeepDone))
+		})
+		if err != nil {
+			return fmt.Errorf("claim: remove done rows: %w", err)
+		}
+		if n == 0 || ctx.Err() != nil {
+			return nil
+		}
+	}
+	return nil
+}

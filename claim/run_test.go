@@ -1,0 +1,499 @@
+package claim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"mongodlm/distlock"
+	"mongodlm/internal/rows"
+	"mongodlm/internal/test/assert"
+	"mongodlm/internal/test/locktest"
+)
+
+// It tries to break: every row is done, by one handler, among several processes.
+func TestRun_SeveralProcesses_EachRowOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 300)
+		var mu sync.Mutex
+		times := map[int]int{}
+		for range 5 {
+			w.start(Config{Workers: 3}).run(t, func(_ context.Context, row *Row[item]) error {
+				mu.Lock()
+				times[row.Doc.ID]++
+				mu.Unlock()
+				time.Sleep(10 * time.Millisecond)
+				return nil
+			})
+		}
+		w.settle(time.Minute, allDone(300))
+		for id, n := range times {
+			assert.Equal(t, n, 1, fmt.Sprint("row ", id, " was handled %d times, want %d"))
+		}
+	})
+}
+
+// It tries to break: a handler's error, panic, Discard, RetryAfter, Snooze and Goexit end the claim as
+// the package comment has it, and no row is dead with fewer attempts than MaxAttempts.
+func TestRun_WhatHandlersReturn_EndsTheClaim(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 6)
+		var snoozed atomic.Bool
+		p := w.start(Config{MaxAttempts: 3, Workers: 6})
+		p.run(t, func(_ context.Context, row *Row[item]) error {
+			switch row.Doc.ID {
+			case 0:
+				return errors.New("broken")
+			case 1:
+				panic("broken")
+			case 2:
+				return fmt.Errorf("wrapped: %w", Discard(errors.New("never")))
+			case 3:
+				if row.Attempt() == 1 {
+					return RetryAfter(time.Hour, errors.New("busy"))
+				}
+			case 4:
+				if snoozed.CompareAndSwap(false, true) {
+					return Snooze(2 * time.Hour)
+				}
+				if row.Attempt() != 1 || row.LastError() != "" {
+					t.Errorf("a snooze counted: attempt %d, %q", row.Attempt(), row.LastError())
+				}
+			case 5:
+				if row.Attempt() < 3 {
+					return errors.New("not yet")
+				}
+				if f := row.Errors(); len(f) != 2 || f[1].Attempt != 2 || f[1].Process == "" {
+					t.Errorf("failures %+v", f)
+				}
+			}
+			return nil
+		})
+		w.settle(10*time.Minute, are(Counts{Retrying: 2, Dead: 3, Done: 1}))
+		w.settle(3*time.Hour, are(Counts{Dead: 3, Done: 3}))
+		for id, attempts := range []int64{3, 3, 1} {
+			m := w.row(id).Mark
+			assert.Equal(t, m.Attempts, attempts, "dead after %d attempts, want %d")
+		}
+		if m := w.row(0).Mark; m.Error != "broken" || len(m.Failures) != 3 || m.DeadAt.IsZero() {
+			t.Errorf("%+v", m)
+		}
+	})
+}
+
+// It tries to break: a timeout is a failure, a handler that ignores it is reported once, by the log and
+// by OnStuck, and keeps its row.
+func TestRun_HandlerIgnoresItsTimeout_IsReported(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 2)
+		var stuck atomic.Int64
+		free := make(chan struct{})
+		p := w.start(Config{Timeout: time.Minute, Workers: 2,
+			OnStuck: func(_ context.Context, row Info) { stuck.Add(1) }})
+		p.run(t, func(ctx context.Context, row *Row[item]) error {
+			if row.Doc.ID == 0 && row.Attempt() == 1 {
+				<-free
+			} else if row.Attempt() == 1 {
+				<-ctx.Done()
+				wantErr(t, context.Cause(ctx), ErrTimeout)
+			}
+			return ctx.Err()
+		})
+		time.Sleep(10 * time.Minute)
+		w.want(Counts{Claimed: 1, Done: 1})
+		assert.Equal(t, w.row(1).Mark.Failures[0].Error != "", true, "a timeout is a failure: %v, want %v")
+		assert.Equal(t, stuck.Load(), 1, "OnStuck was called %d times, want %d")
+		assert.Equal(t, w.logs.with("does not return"), 1, "logged %d times, want %d")
+		close(free)
+		w.settle(time.Minute, allDone(2))
+	})
+}
+
+// It tries to break: a process that dies fails the attempts of its rows: another process handles them
+// after the takeover, with the error "process died" and the pause of a retry.
+func TestRescue_ProcessDies_AttemptsFail(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 3)
+		dying := w.start(Config{Workers: 3})
+		dying.run(t, func(ctx context.Context, _ *Row[item]) error { <-ctx.Done(); return ctx.Err() })
+		w.settle(time.Minute, are(Counts{Claimed: 3}))
+		var began atomic.Int64
+		other := w.start(Config{Workers: 3})
+		other.run(t, func(_ context.Context, row *Row[item]) error {
+			if row.Attempt() != 2 || row.LastError() != rows.DiedText ||
+				row.Errors()[0].Attempt != 1 || row.Errors()[0].Process != "" {
+				t.Errorf("attempt %d after %q, %+v", row.Attempt(), row.LastError(), row.Errors())
+			}
+			began.Add(1)
+			return nil
+		})
+		time.Sleep(time.Second)
+		dying.cut()
+		w.settle(2*locktest.TakeoverTime+time.Minute, allDone(3))
+		assert.Equal(t, began.Load(), 3, "%d rows began again, want %d")
+	})
+}
+
+// It tries to break: a row that kills its process each time is dead after MaxAttempts, reported to
+// OnDead, and kills no other row.
+func TestRescue_PoisonRow_DiesAloneAndReported(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 3)
+		var dead atomic.Int64
+		cfg := Config{MaxAttempts: 3, OnDead: func(_ context.Context, row Info) {
+			if dead.Add(1); row.LastError != rows.DiedText || len(row.Errors) != 3 {
+				t.Errorf("OnDead has %+v", row)
+			}
+		}}
+		w.start(cfg).run(t, func(ctx context.Context, row *Row[item]) error {
+			time.Sleep(time.Second)
+			return nil
+		})
+		for w.counts().Dead == 0 {
+			p := w.start(cfg)
+			poisoned := make(chan struct{}, 10)
+			p.run(t, func(ctx context.Context, row *Row[item]) error {
+				if row.Doc.ID == 0 {
+					poisoned <- struct{}{}
+					<-ctx.Done()
+					return ctx.Err()
+				}
+				return nil
+			})
+			select {
+			case <-poisoned:
+				p.cut()
+			case <-time.After(time.Hour):
+			}
+			if w.row(0).Mark.State == rows.Done {
+				return // the process that survives had it
+			}
+			time.Sleep(2 * locktest.TakeoverTime)
+		}
+		assert.Equal(t, w.row(0).Mark.Attempts, 3, "dead after %d attempts, want %d")
+		assert.Equal(t, dead.Load(), 1, "OnDead was called %d times, want %d")
+		w.want(Counts{Dead: 1, Done: 2})
+	})
+}
+
+// It tries to break: a claim whose reply is lost is given back before the process claims again, and
+// does not count; one that is carried out late is given back by a Tend.
+func TestRun_LostReplies_AreGivenBack(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 3)
+		p := w.start(Config{})
+		var lost atomic.Int64
+		p.gate.on(func(apply func() error) error {
+			switch lost.Add(1) {
+			case 1: // the reply is lost
+				_ = apply()
+				return errCut
+			case 2: // carried out late
+				go func() { time.Sleep(time.Minute); _ = apply() }()
+				return errCut
+			}
+			return apply()
+		}, "claim")
+		var began []int
+		p.run(t, func(_ context.Context, row *Row[item]) error {
+			if row.Attempt() != 1 {
+				t.Errorf("attempt %d of row %d", row.Attempt(), row.Doc.ID)
+			}
+			began = append(began, row.Doc.ID)
+			return nil
+		})
+		w.settle(30*time.Second, allDone(3))
+		time.Sleep(29 * time.Second)
+		w.add(3, 2)
+		time.Sleep(2 * time.Minute)
+		w.want(Counts{Done: 5})
+		slices.Sort(began)
+		assert.Slices(t, began, []int{0, 1, 2, 3, 4}, "began %v, want %v")
+	})
+}
+
+// It tries to break: a failed end is repeated until it is recorded, and the worker keeps its row.
+func TestRun_EndsFail_AreRepeated(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 2)
+		p := w.start(Config{})
+		var n, began atomic.Int64
+		p.gate.on(func(apply func() error) error {
+			switch n.Add(1) % 3 {
+			case 1:
+				return errCut
+			case 2: // the reply is lost
+				_ = apply()
+				return errCut
+			}
+			return apply()
+		}, "end")
+		p.run(t, func(context.Context, *Row[item]) error { began.Add(1); return nil })
+		w.settle(time.Minute, allDone(2))
+		time.Sleep(time.Minute)
+		assert.Equal(t, began.Load(), 2, "%d handlers began, want %d")
+	})
+}
+
+// It tries to break: Close that runs out of time leaves claimed rows: it continues in the background,
+// also when commands fail.
+func TestClose_RunsOutOfTime_FinishesInTheBackground(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 40)
+		var n atomic.Int64
+		for range 4 {
+			p := w.start(Config{Workers: 10})
+			p.gate.set(func(_ context.Context, _ string, apply func() error) error {
+				time.Sleep(5 * time.Millisecond)
+				if n.Add(1)%4 == 0 {
+					return errCut
+				}
+				if n.Load()%7 == 0 {
+					_ = apply()
+					return errCut
+				}
+				return apply()
+			})
+			go func() {
+				_ = p.Run(t.Context(), func(ctx context.Context, _ *Row[item]) error {
+					time.Sleep(20 * time.Second)
+					return ctx.Err()
+				})
+			}()
+			time.Sleep(2 * time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			if err := p.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("Close: %v", err)
+			}
+			cancel()
+		}
+		w.settle(10*time.Minute, func(c Counts) bool { return c.Claimed == 0 })
+		w.start(Config{Workers: 10}).run(t, finish)
+		w.settle(time.Minute, allDone(40))
+		for _, row := range w.rows.All() {
+			assert.Equal(t, row.Mark.Attempts, 1, "%d attempts, want %d")
+		}
+	})
+}
+
+// It tries to break: Close leaves a row that the process claimed without a reply.
+func TestClose_LostReply_RowIsGivenBack(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 2)
+		p := w.start(Config{Workers: 2})
+		var closing atomic.Bool
+		var claims atomic.Int64
+		p.gate.set(func(_ context.Context, command string, apply func() error) error {
+			if command == "claimed" && claims.Load() > 0 && !closing.Load() {
+				return errCut
+			}
+			if command == "claim" && claims.Add(1) > 1 {
+				_ = apply()
+				return errCut
+			}
+			return apply()
+		})
+		stop := p.run(t, stay)
+		w.settle(time.Minute, are(Counts{Claimed: 2}))
+		time.Sleep(time.Minute)
+		closing.Store(true)
+		stop()
+		assert.NoErr(t, p.Close(t.Context()))
+		w.want(Counts{Ready: 2})
+	})
+}
+
+// It tries to break: Serve claims no row after the end of its context, lets handlers finish within the
+// grace, ends the others, and closes.
+func TestServe_AtItsEnd_HandlersFinish(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 4)
+		p := w.start(Config{Workers: 2})
+		ctx, cancel := context.WithCancel(t.Context())
+		result := make(chan error, 1)
+		began := time.Now()
+		go func() {
+			result <- p.Serve(ctx, 30*time.Second, func(ctx context.Context, row *Row[item]) error {
+				if row.Doc.ID == 0 {
+					time.Sleep(20 * time.Second)
+					return ctx.Err()
+				}
+				<-ctx.Done()
+				return ctx.Err()
+			})
+		}()
+		time.Sleep(time.Second)
+		cancel()
+		assert.NoErr(t, <-result, "Serve")
+		if took := time.Since(began); took < 31*time.Second || took > 35*time.Second {
+			t.Errorf("Serve returned after %v", took)
+		}
+		w.want(Counts{Ready: 3, Done: 1})
+		wantErr(t, p.Run(t.Context(), finish), ErrClosed)
+	})
+}
+
+// It tries to break: Serve hangs on a handler that ignores its context.
+func TestServe_HandlerIgnoresItsEnd_Returns(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 1)
+		p := w.start(Config{})
+		free := make(chan struct{})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err := p.Serve(ctx, time.Second, func(context.Context, *Row[item]) error { <-free; return nil })
+		if err == nil || !strings.Contains(err.Error(), "handlers run") {
+			t.Errorf("Serve: %v", err)
+		}
+		close(free)
+		w.settle(time.Minute, allDone(1))
+	})
+}
+
+// It tries to break: the pause switch stops the claims of all processes, and only those.
+func TestPause_AllProcesses_ClaimNoRow(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		for range 3 {
+			w.start(Config{}).run(t, finish)
+		}
+		w.add(0, 3)
+		w.settle(time.Minute, allDone(3))
+		w.rows.Pause(true)
+		time.Sleep(90 * time.Second)
+		w.add(3, 3)
+		time.Sleep(10 * time.Minute)
+		w.want(Counts{Ready: 3, Done: 3})
+		w.rows.Pause(false)
+		w.settle(20*time.Second, allDone(6))
+	})
+}
+
+// It tries to break: the loss of the slot ends the handlers before another process has their rows.
+func TestRun_SlotLost_HandlerEndsFirst(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 1)
+		p := w.start(Config{})
+		ended := make(chan time.Time, 1)
+		p.run(t, func(ctx context.Context, row *Row[item]) error {
+			select {
+			case <-ctx.Done():
+			case <-time.After(3 * locktest.TakeoverTime):
+			}
+			if row.Err() == nil {
+				t.Error("the row is believed to be its own")
+			}
+			ended <- time.Now()
+			return ctx.Err()
+		})
+		w.settle(time.Minute, are(Counts{Claimed: 1}))
+		other := w.start(Config{})
+		second := make(chan time.Time, 1)
+		other.run(t, func(context.Context, *Row[item]) error { second <- time.Now(); return nil })
+		time.Sleep(time.Second)
+		p.cut()
+		if first, next := <-ended, <-second; !first.Before(next) {
+			t.Errorf("the handler ended at %v, the next one began at %v", first, next)
+		}
+		w.settle(time.Minute, allDone(1))
+	})
+}
+
+// It tries to break: rows that the server refuses to claim or to end stop the others, or cost a worker.
+func TestRun_RefusedRows_OthersAreDone(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 20)
+		w.refuse(func(r rows.Row) bool {
+			return number(r) < 3 || number(r) == 5 && r.Mark.State == rows.Claimed
+		})
+		p := w.start(Config{})
+		p.run(t, func(_ context.Context, row *Row[item]) error { return nil })
+		w.settle(time.Minute, are(Counts{Ready: 3, Claimed: 1, Done: 16}))
+		c, err := p.Counts(t.Context())
+		assert.NoErr(t, err)
+		assert.Equal(t, c.Refused, 4, "%d rows count as refused, want %d")
+		assert.Equal(t, w.logs.with("set aside"), 3, "logged %d times, want %d")
+		before := p.gate.count("claim")
+		time.Sleep(10 * time.Minute)
+		if n := p.gate.count("claim") - before; n > 120 {
+			t.Errorf("%d claims in ten minutes", n)
+		}
+		w.refuse(func(rows.Row) bool { return false })
+		w.settle(2*time.Hour, allDone(20))
+	})
+}
+
+// It tries to break: an odd row is logged once.
+func TestRescue_OddRow_LoggedOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 1)
+		p := w.start(Config{})
+		p.gate.odd = []rows.Malformed{{ID: w.row(0).ID, Field: "claim", Problem: "is a string"}}
+		p.run(t, finish)
+		time.Sleep(10 * time.Minute)
+		assert.Equal(t, w.logs.with("can never be claimed", "is a string"), 1, "logged %d times, want %d")
+	})
+}
+
+// It tries to break: attempts that another program wrote make a row dead before it was tried.
+func TestRun_AttemptsOfAHand_AreNotBelieved(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 1)
+		w.rows.Edit(w.row(0).ID, func(m *rows.Mark) { m.Attempts = 99 })
+		var began atomic.Int64
+		w.start(Config{MaxAttempts: 3}).run(t, func(context.Context, *Row[item]) error {
+			began.Add(1)
+			return errors.New("broken")
+		})
+		w.settle(time.Hour, are(Counts{Dead: 1}))
+		assert.Equal(t, began.Load(), 3, "%d attempts, want %d")
+	})
+}
+
+// It tries to break: a rescued row starves beside idle processes, with and without a stream.
+func TestRescue_RowBesideIdleProcesses_BeginsInTime(t *testing.T) {
+	t.Parallel()
+	for _, deaf := range []bool{false, true} {
+		t.Run(map[bool]string{false: "Stream", true: "Polled"}[deaf], func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				w.add(0, 1)
+				p := w.start(Config{})
+				p.run(t, func(ctx context.Context, _ *Row[item]) error { <-ctx.Done(); return ctx.Err() })
+				w.settle(time.Minute, are(Counts{Claimed: 1}))
+				for range 20 {
+					q := w.start(Config{})
+					q.gate.deaf = deaf
+					q.run(t, func(ctx context.Context, row *Row[item]) error {
+						time.Sleep(30 * time.Second)
+						return nil
+					})
+				}
+				time.Sleep(time.Minute)
+				p.cut()
+				w.settle(2*locktest.TakeoverTime+2*time.Minute, allDone(1))
+				assert.Equal(t, w.row(0).Mark.Fence, 2, "%d claims, want %d")
+			})
+		})
+	}
+}
+
+// It tries to break: a query that the server refuses ends Run, and a closed Manager does.
+func TestRun_Hopeless_Returns(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(Config{})
+		p.gate.on(func(func() error) error {
+			return &rows.QueryError{Err: errors.New("unknown operator")}
+		}, "claim")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		wantErr(t, p.Run(ctx, finish), ErrConfig)
+		q := w.start(Config{})
+		assert.NoErr(t, q.m.Close(t.Context()))
+		wantErr(t, q.Run(t.Context(), finish), distlock.ErrClosed)
+	})
+}

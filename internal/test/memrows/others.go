@@ -1,0 +1,186 @@
+package memrows
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/internal/clock"
+	"mongodlm/internal/rows"
+)
+
+// Cancel is documented in [rows.Store].
+func (m *Memory) Cancel(_ context.Context, now time.Time, id bson.RawValue) (rows.State, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.rows[rows.Key(id)]
+	if r == nil || r.Mark.State == rows.Dead || r.Mark.State == rows.Done {
+		return "", nil
+	}
+	if one := m.refused(r); one != nil {
+		return "", one
+	}
+	if r.Mark.State == rows.Claimed {
+		r.Mark.Cancelled = true
+	} else {
+		m.turn(r, rows.Dead)
+		r.Mark.Error, r.Mark.DeadAt, r.Mark.NotBefore = rows.Cancelled, now, time.Time{}
+	}
+	return r.Mark.State, nil
+}
+
+// Purge is documented in [rows.Store].
+func (m *Memory) Purge(_ context.Context, state rows.State, before time.Time) (n int, _ error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range m.rows {
+		at := r.Mark.DoneAt
+		if state == rows.Dead {
+			at = r.Mark.DeadAt
+		}
+		if r.Mark.State == state && n < 1000 &&
+			(before.IsZero() || !at.IsZero() && at.Before(before)) {
+			m.remove(r)
+			n++
+		}
+	}
+	return n, nil
+}
+
+// Later is documented in [rows.Store].
+func (m *Memory) Later(_ context.Context, after time.Time, n int) (found []rows.Coming, _ error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range m.ready {
+		if m.due != nil && len(found) < n && !r.never && r.due.After(after) {
+			found = append(found, rows.Coming{ID: r.ID, Due: r.due})
+		}
+	}
+	return found, nil
+}
+
+// Now is documented in [rows.Store].
+func (m *Memory) Now(context.Context) (time.Time, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.now(), nil
+}
+
+func (m *Memory) now() time.Time {
+	return clock.System().Now().Wall.Add(m.wrong).Truncate(time.Millisecond)
+}
+
+// Count is documented in [rows.Store].
+func (m *Memory) Count(_ context.Context, most int64) (d rows.Depth, _ error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.now()
+	for _, r := range m.ready {
+		switch {
+		case r.list:
+			d.Odd++
+		case m.isDue(r, now):
+			d.Ready++
+		default:
+			d.Later++
+		}
+	}
+	d.Claimed, d.Retrying, d.Dead = m.counts[rows.Claimed], m.counts[rows.Retrying], m.counts[rows.Dead]
+	if most == 0 {
+		d.Done = m.counts[rows.Done]
+		return d, nil
+	}
+	for _, n := range []*int64{&d.Ready, &d.Later, &d.Claimed, &d.Retrying, &d.Dead, &d.Odd} {
+		*n = min(*n, most)
+	}
+	if r := m.first(rows.Ask{Due: now}); r != nil {
+		if d.Since = r.due; m.due == nil {
+			if id, ok := r.ID.ObjectIDOK(); ok {
+				d.Since = id.Timestamp().UTC()
+			}
+		}
+	}
+	for _, r := range m.rows {
+		if at := r.Mark.NotBefore; r.Mark.State == rows.Retrying && (d.Retry.IsZero() || at.Before(d.Retry)) {
+			d.Retry = at
+		}
+	}
+	return d, nil
+}
+
+// Insert is documented in [rows.Store].
+func (m *Memory) Insert(_ context.Context, docs []any) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, doc := range docs {
+		if _, err := m.insert(doc); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *Memory) insert(doc any) (*record, error) {
+	raw, err := bson.Marshal(doc)
+	if err != nil {
+		return nil, err
+	}
+	m.came++
+	r := &record{Row: rows.Row{ID: bson.Raw(raw).Lookup("_id"), Doc: raw}, age: m.came}
+	if r.ID.IsZero() || m.rows[rows.Key(r.ID)] != nil {
+		return nil, errors.New("a row in memory needs an _id of its own")
+	}
+	if m.due != nil {
+		due, ok := r.Doc.Lookup(m.due...).TimeOK()
+		r.due, r.never = due.UTC(), !ok
+	}
+	if key, ok := rows.KeyOf(r.Doc, m.key); ok && m.key != "" {
+		r.key, r.list = rows.KeyText(key), rows.ListIn(r.Doc, m.key) != ""
+	}
+	m.rows[rows.Key(r.ID)] = r
+	m.enter(r, rows.Ready)
+	return r, nil
+}
+
+// InsertUnique is documented in [rows.Store].
+func (m *Memory) InsertUnique(_ context.Context, key string, doc any) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range m.rows {
+		if r.Mark.Unique == key {
+			return false, nil
+		}
+	}
+	r, err := m.insert(doc)
+	if err == nil {
+		r.Mark.Unique = key
+	}
+	return err == nil, err
+}
+
+// Transact is documented in [rows.Store]. There are none in memory.
+func (m *Memory) Transact(context.Context, func(context.Context) error) error {
+	return rows.ErrNoTransactions
+}
+
+// Watch is documented in [rows.Store].
+func (m *Memory) Watch(ctx context.Context, report func(rows.Event)) error {
+	m.mu.Lock()
+	m.hearers[&report] = struct{}{}
+	report(rows.Event{Kind: rows.Opened})
+	m.mu.Unlock()
+	<-ctx.Done()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.hearers, &report)
+	return context.Cause(ctx)
+}
+
+// Paused is documented in [rows.Store].
+func (m *Memory) Paused(context.Context, string) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.paused, nil
+}
