@@ -30,46 +30,39 @@ const (
 // Counts are the rows of a queue by state.
 type Counts struct {
 	Ready, Claimed, Retrying, Dead, Done int64
-	// Refused is how many rows this process leaves out, or cannot end, because the server refuses to
-	// change them: by a validator, or by their size. It tries them again after a minute, up to an hour.
-	Refused int64
-	Later   int64 // ready and not due, or without a date, see [Config].Due
-	Odd     int64 // rows that can never be claimed, see [Admin.Odd]; no other number has them
+	Refused                              int64 // rows of this process that the server refuses to change; it tries them again
+	Later                                int64 // ready and not due, or without a date, see [Config].Due
+	Odd                                  int64 // rows that can never be claimed, see [Admin.Odd]; no other number has them
 }
 
-// An Info is a row as it is stored.
+// An Info is a row as it is stored. Zero times are not known.
 type Info struct {
-	ID       bson.RawValue
-	Doc      bson.Raw // the whole document
-	State    State
-	Attempts int
-	Errors   []Failure // as of [Row.Errors]
-	// LastError is the text of the last failure; of a dead row the reason of its death.
-	LastError string
-	// NotBefore is when a retrying row is due. Zero times are not known.
-	NotBefore, DoneAt, DeadAt time.Time
+	ID        bson.RawValue
+	Doc       bson.Raw // the whole document
+	State     State
+	Attempts  int
+	Errors    []Failure // as of [Row.Errors]
+	LastError string    // of a dead row the reason of its death
+	NotBefore time.Time // when a retrying row is due
+	DoneAt    time.Time
+	DeadAt    time.Time
 }
 
 func infoOf(row rows.Row) Info {
 	m := row.Mark
-	return Info{ID: row.ID, Doc: row.Doc, State: State(m.State), Attempts: int(m.Attempts),
-		Errors: failuresOf(m), LastError: m.Error, NotBefore: m.NotBefore, DoneAt: m.DoneAt,
-		DeadAt: m.DeadAt}
+	return Info{row.ID, row.Doc, State(m.State), int(m.Attempts), failuresOf(m), m.Error, m.NotBefore,
+		m.DoneAt, m.DeadAt}
 }
 
-// An Admin sees and changes the rows of a queue by hand. It needs no Manager. Its commands have no
-// time limit but their contexts. Safe for concurrent use.
-//
-// All methods return: ErrConfig for a nil context; a *distlock.PrivilegeError; the errors of the
-// driver.
+// An Admin sees and changes the rows of a queue by hand. It needs no Manager. Its methods return
+// ErrConfig, a *distlock.PrivilegeError, and the errors of the driver.
 type Admin struct {
 	store     *rows.Mongo
 	cfg       Config
 	namespace string
 }
 
-// NewAdmin returns an Admin. Of cfg it uses Queue, Filter, Field, Due, Key and KeepDone. It sends no
-// command. Error: a *ConfigError.
+// NewAdmin returns an Admin, or a *ConfigError. No I/O.
 func NewAdmin(coll *mongo.Collection, cfg Config) (*Admin, error) { return newAdmin(coll, cfg, nil) }
 
 func newAdmin(coll *mongo.Collection, cfg Config, problems []string) (*Admin, error) {
@@ -101,8 +94,8 @@ func check(ctx context.Context, state State, of ...State) error {
 	return nil
 }
 
-// List returns the rows of a state, in the order of the server. A row that cannot be parsed comes
-// with an error, its ID and its Doc; another error is the last. One command for a hundred rows.
+// List returns the rows of a state. A row that cannot be parsed comes with an error, its ID and its
+// Doc; another error is the last.
 func (a *Admin) List(ctx context.Context, state State) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
 		err := check(ctx, state, StateReady, StateClaimed, StateRetrying, StateDead, StateDone)
@@ -127,8 +120,7 @@ func (a *Admin) Count(ctx context.Context) (Counts, error) {
 	return Counts(d.Counts), err
 }
 
-// Retry makes dead rows ready, from their first attempt, and returns how many were dead. Their errors
-// stay. An id is the _id of a document. One command.
+// Retry makes dead rows ready, from their first attempt. An id is an _id.
 func (a *Admin) Retry(ctx context.Context, ids ...any) (int, error) {
 	raw, err := rawIDs(ctx, StateDead, ids)
 	if err != nil {
@@ -166,7 +158,7 @@ func (a *Admin) RetryAll(ctx context.Context) (n int, err error) {
 	return n, err
 }
 
-// Delete removes the documents of rows that are dead, or done, and returns how many. One command.
+// Delete removes the documents of rows that are dead, or done.
 func (a *Admin) Delete(ctx context.Context, state State, ids ...any) (int, error) {
 	raw, err := rawIDs(ctx, state, ids)
 	if err != nil || len(raw) == 0 {
@@ -176,7 +168,7 @@ func (a *Admin) Delete(ctx context.Context, state State, ids ...any) (int, error
 }
 
 // Purge removes the documents of rows that have been dead, or done, for longer than a time by the
-// server's clock, and returns how many; zero: all of them. Two commands for a thousand rows.
+// server's clock; zero: all of them. Two commands for a thousand rows.
 func (a *Admin) Purge(ctx context.Context, state State, olderThan time.Duration) (n int, err error) {
 	if err := check(ctx, state, StateDead, StateDone); err != nil {
 		return 0, err
@@ -200,8 +192,8 @@ func (a *Admin) Purge(ctx context.Context, state State, olderThan time.Duration)
 	}
 }
 
-// Odd returns the reasons for which rows can never be claimed, twenty at most: a part of their field,
-// their key or their due date is of a wrong type, or they are claimed by no process. Two commands.
+// Odd returns why rows can never be claimed, of twenty at most: a part of their field, their key or
+// their due date has a wrong type, or no process has their claim.
 func (a *Admin) Odd(ctx context.Context) (problems []string, err error) {
 	if err := usable(ctx); err != nil {
 		return nil, err
@@ -213,8 +205,7 @@ func (a *Admin) Odd(ctx context.Context) (problems []string, err error) {
 	return problems, err
 }
 
-// Repair makes claimed rows ready that have no slot or no session, so that no process can end them,
-// and returns how many; a thousand at most. Two commands.
+// Repair makes claimed rows ready that have no slot or no session, up to 1,000.
 func (a *Admin) Repair(ctx context.Context) (int, error) {
 	if err := usable(ctx); err != nil {
 		return 0, err
@@ -222,12 +213,8 @@ func (a *Admin) Repair(ctx context.Context) (int, error) {
 	return a.store.Repair(ctx)
 }
 
-// Cancel makes a row dead, with the error "cancelled". A row that a handler works on is marked: the
-// context of the handler ends within about 5 s, and the row is dead when the handler has returned,
-// or when its process died. Until then it stays claimed and keeps its key. OnDead is called for such
-// a row only. Two commands at most, and one more for a row that is over.
-//
-// Errors: ErrOver; any other error if the outcome is unknown: call it again.
+// Cancel makes a row dead, with the error "cancelled", or returns ErrOver. The context of a handler
+// that works on it ends within 5 s; then the row is dead, and OnDead is called.
 func (a *Admin) Cancel(ctx context.Context, id any) error {
 	raw, err := rawIDs(ctx, StateDead, []any{id})
 	if err != nil {
@@ -247,15 +234,9 @@ func (a *Admin) Cancel(ctx context.Context, id any) error {
 	return nil
 }
 
-// Pause stops the claims of this queue in all processes within about a minute. Handlers that run may
-// finish. The switch is the document with the _id "claim:<database>.<collection>:<queue>" and stopped
-// true in the collection distlock_settings of the database of the rows. One command.
-func (a *Admin) Pause(ctx context.Context) error { return a.pause(ctx, true) }
-
-// Resume ends a pause within about 5 s. One command.
-func (a *Admin) Resume(ctx context.Context) error { return a.pause(ctx, false) }
-
-func (a *Admin) pause(ctx context.Context, paused bool) error {
+// SetPaused pauses this queue in all processes within about a minute, or resumes it within 5 s.
+// Handlers may finish.
+func (a *Admin) SetPaused(ctx context.Context, paused bool) error {
 	if err := usable(ctx); err != nil {
 		return err
 	}
@@ -264,7 +245,7 @@ func (a *Admin) pause(ctx context.Context, paused bool) error {
 
 func (a *Admin) switchName() string { return prefix + a.namespace + ":" + a.cfg.name() }
 
-// Paused reports whether the queue is paused. One command.
+// Paused reports whether the queue is paused.
 func (a *Admin) Paused(ctx context.Context) (bool, error) {
 	if err := usable(ctx); err != nil {
 		return false, err
@@ -272,8 +253,7 @@ func (a *Admin) Paused(ctx context.Context) (bool, error) {
 	return a.store.Paused(ctx, a.switchName())
 }
 
-// MissingIndexes returns, for each index that the queue needs and that is missing, the command of the
-// shell that creates it. Two commands at most.
+// MissingIndexes returns the commands of the shell that create the missing indexes.
 func (a *Admin) MissingIndexes(ctx context.Context) ([]string, error) {
 	if err := usable(ctx); err != nil {
 		return nil, err
@@ -281,7 +261,7 @@ func (a *Admin) MissingIndexes(ctx context.Context) ([]string, error) {
 	return a.store.Missing(ctx)
 }
 
-// CreateIndexes creates the missing indexes. A collection of many rows takes its time.
+// CreateIndexes creates the missing indexes.
 func (a *Admin) CreateIndexes(ctx context.Context) error {
 	if err := usable(ctx); err != nil {
 		return err

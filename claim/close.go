@@ -11,12 +11,9 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// Serve is Run for a whole program: when ctx ends, as by SIGTERM, it claims no more rows and waits
-// for the handlers for at most grace; then it ends their contexts. When the handlers have returned it
-// closes the queue. If a handler does not return within 10 s after the end of its context, Serve
-// returns an error, and the queue closes in the background.
-//
-// Errors: as Run and Close.
+// Serve is Run for a program: when ctx ends, as by SIGTERM, it claims no more rows and waits for the
+// handlers for at most grace; then it ends their contexts, and closes the queue, in the background if
+// a handler does not return within 10 s.
 func (q *Queue[T]) Serve(ctx context.Context, grace time.Duration,
 	handle func(ctx context.Context, row *Row[T]) error) error {
 	if err := usable(ctx); err != nil {
@@ -66,11 +63,9 @@ func (e *engine) over() <-chan struct{} {
 	return done
 }
 
-// Close ends the contexts of the handlers, waits until they have returned and the ends of their
-// claims are recorded, gives back what this process may have claimed without a reply, and releases
-// the slot. If ctx ends before, Close returns an error that matches the cause of ctx, and all of this
-// continues in the background; a later call waits for it. A handler, or a hook, that calls Close
-// waits for itself.
+// Close ends the contexts of the handlers, waits until the ends of their claims are recorded, and
+// releases the slot. If ctx ends before, it returns an error and continues in the background. A
+// handler that calls Close waits for itself.
 func (q *Queue[T]) Close(ctx context.Context) error { return q.e.close(ctx) }
 
 // A closing is the end of a queue.

@@ -17,41 +17,35 @@ import (
 // Config selects the rows of a queue and how they are handled. Zero fields have their defaults. The
 // events of a queue go to the Logger of its Manager.
 type Config struct {
-	// Queue names the queue among those of one collection. All processes of a queue have the same
-	// Queue, Filter, Due and Key. At most 200 bytes. Default "queue".
+	// Queue names the queue among those of one collection. All its processes have the same Queue,
+	// Filter, Due and Key. Default "queue".
 	Queue string
 	// Field is the field of this package in a document, without a dot. Default "claim".
 	Field string
 	// Filter selects the documents that are rows. It must not name Field. Default: all.
 	Filter bson.D
-	// Due is the field with the date of a row, dotted if it lies deeper: the row is claimed when the
-	// clock of the collection's server has passed the date, the earliest first. A row with null or
-	// without the field is never due. Default: rows are due when they are added, about by age.
+	// Due is the field, dotted if it lies deeper, with the date at which a row is due, by the clock of
+	// the collection's server; the earliest is first. A row with null or without the field never is.
+	// Default: all rows are due, about by age.
 	Due string
-	// Key is the field, dotted if it lies deeper, whose value makes rows a chain, see the package
-	// comment. Default: no chains.
+	// Key is the field, dotted if it lies deeper, whose value makes rows a chain. Default: no chains.
 	Key string
 
 	// Workers is how many handlers a process runs at a time, at most 1,000. Default 1.
 	Workers int
-	// MaxAttempts is how often a row is claimed until it is dead: its handler failed, or its process
-	// died. Default 10.
+	// MaxAttempts is how often a row is claimed until it is dead. Default 10.
 	MaxAttempts int
 	// Backoff is the pause before the first retry; it doubles with each, up to 16 h, give or take a
-	// fifth. Default: 1 s, and five times as long with each: ten attempts take more than a day, and so
-	// outlast an outage.
+	// fifth. Default: 1 s, and five times as long with each: ten attempts take more than a day.
 	Backoff time.Duration
-	// Timeout ends a handler's context so long after the handler began, with a cause that matches
-	// [ErrTimeout]; an error of the handler is a failure then. A handler that ignores its context keeps
-	// its row and costs its worker, see OnStuck. Default: none.
+	// Timeout ends a handler's context so long after the handler began; its error is a failure then.
+	// A handler that ignores its context keeps its row and its worker, see OnStuck. Default: none.
 	Timeout time.Duration
-	// KeepDone removes the document of a row that has been done for so long, by the server's clock,
-	// within some minutes. Default: it stays.
+	// KeepDone removes the document of a row that has been done for so long. Default: it stays.
 	KeepDone time.Duration
 
-	// OnDead is called for a row that became dead, after that was recorded, in the process that
-	// recorded it; at most once, and not if that process ends before: [Admin.List] has all of them.
-	// Calls of OnDead and OnStuck come one after the other, beside the workers. Close waits for them.
+	// OnDead is called in the process that has recorded that a row is dead, at most once; [Admin.List]
+	// has all of them. Hooks are called one at a time; Close waits for them.
 	OnDead func(ctx context.Context, row Info)
 	// OnStuck is called once for a handler that has not returned 30 s after its context ended.
 	OnStuck func(ctx context.Context, row Info)

@@ -1,41 +1,35 @@
 package claim
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
-
-	"context"
 
 	"mongodlm/distlock"
 	"mongodlm/internal/rows"
 )
 
+// Errors of Run and Serve: ErrRunning while another one runs, ErrClosed after Close of the queue. Of
+// Row: ErrFinished after the end of the claim, ErrNoTransactions. Of Admin.Cancel: ErrOver for a row
+// that is dead, done or gone. ErrCancelled is matched by the *LostError of a cancelled row, the cause
+// of its handler's context. ErrNoSlot is logged if every slot that a process tried is held.
 var (
-	// ErrLost is matched by *LostError.
-	ErrLost = errors.New("claim: row is lost")
-	// ErrFinished is returned by [Row.Err] and [Row.DoneWith] after the end of the claim, or when the
-	// handler has returned.
-	ErrFinished = errors.New("claim: row is finished")
-	// ErrRunning is returned by Run and Serve while another one of the same queue runs.
-	ErrRunning = errors.New("claim: already running")
-	// ErrConfig is matched by *ConfigError, which New and NewAdmin return, and every call with a nil
-	// context or function.
-	ErrConfig = errors.New("claim: bad configuration")
-	// ErrNoSlot is logged when every slot that a process tried is held.
-	ErrNoSlot = errors.New("claim: no slot is free")
-	// ErrClosed is returned by Run and Serve after Close of the queue.
-	ErrClosed = errors.New("claim: queue is closed")
-	// ErrOver is returned by [Admin.Cancel] if the row is done, dead or gone.
-	ErrOver = errors.New("claim: row is over")
-	// ErrCancelled is matched by the *LostError of a row that was cancelled, the cause with which the
-	// context of its handler ends.
-	ErrCancelled = errors.New("claim: row was cancelled")
-	// ErrNoTransactions is returned by [Row.DoneWith] if the server has no transactions.
+	ErrLost           = errors.New("claim: row is lost")
+	ErrFinished       = errors.New("claim: row is finished")
+	ErrRunning        = errors.New("claim: already running")
+	ErrConfig         = errors.New("claim: bad configuration")
+	ErrNoSlot         = errors.New("claim: no slot is free")
+	ErrClosed         = errors.New("claim: queue is closed")
+	ErrOver           = errors.New("claim: row is over")
+	ErrCancelled      = errors.New("claim: row was cancelled")
 	ErrNoTransactions = distlock.ErrNoTransactions
+	// ErrTimeout is matched by the cause with which a handler's context ends after Config.Timeout.
+	ErrTimeout = errors.New("claim: the handler had not returned after Config.Timeout")
 )
 
-// A ConfigError lists every contradiction of a Config.
+// A ConfigError lists every contradiction of a Config. It matches ErrConfig, as the errors of calls
+// with a nil context or function do.
 type ConfigError struct{ Problems []string }
 
 func (e *ConfigError) Error() string {
@@ -64,7 +58,7 @@ func usable(ctx context.Context) error {
 	return nil
 }
 
-// A LostError reports that a row is not claimed by this claim any more. The claim changed nothing.
+// A LostError reports that a row is not claimed by this claim any more. It matches ErrLost.
 type LostError struct {
 	ID    string
 	Fence int64  // of the lost claim
@@ -95,10 +89,10 @@ func lost(c *claimed, found *rows.Row) error {
 	return e
 }
 
-// A PanicError is the failure of a handler that panicked.
-type PanicError struct {
+// A panicError is the failure of a handler that panicked.
+type panicError struct {
 	Value any
 	Stack []byte
 }
 
-func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
+func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }

@@ -36,7 +36,7 @@ func (h *hooks) call(name string, hook func(context.Context, Info), row rows.Row
 		defer h.one.Unlock()
 		defer func() {
 			if value := recover(); value != nil {
-				h.e.log.Error().Err(&PanicError{Value: value}).Str("row", rows.Text(row.ID)).
+				h.e.log.Error().Err(&panicError{Value: value}).Str("row", rows.Text(row.ID)).
 					Bytes("stack", debug.Stack()).Msg(name + " panicked")
 			}
 		}()

@@ -14,10 +14,6 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// ErrTimeout is matched by the cause with which a handler's context ends after [Config].Timeout, as
-// is context.DeadlineExceeded.
-var ErrTimeout = errors.New("claim: the handler had not returned after Config.Timeout")
-
 // A wish is an error by which a handler chooses the end of its claim.
 type wish struct {
 	err   error
@@ -29,8 +25,7 @@ type wish struct {
 func (w *wish) Error() string { return w.err.Error() }
 func (w *wish) Unwrap() error { return w.err }
 
-// Snooze returns an error with which a handler puts its row off: the attempt does not count, and
-// [Row.LastError] stays. A negative pause, or one over ten years, is a failure.
+// Snooze returns an error with which a handler puts its row off.
 func Snooze(pause time.Duration) error {
 	if bad := badPause("Snooze", pause); bad != nil {
 		return bad
@@ -38,8 +33,7 @@ func Snooze(pause time.Duration) error {
 	return &wish{err: fmt.Errorf("snoozed for %v", pause), again: &pause, free: true}
 }
 
-// Discard returns an error with which a handler makes its row dead after this attempt, whatever
-// Config.MaxAttempts is.
+// Discard returns an error with which a handler makes its row dead.
 func Discard(err error) error {
 	if err == nil {
 		err = errors.New("discarded without a reason")
@@ -47,8 +41,7 @@ func Discard(err error) error {
 	return &wish{err: err, dead: true}
 }
 
-// RetryAfter returns an error with which a handler fails and sets the pause before the retry, in
-// place of Config.Backoff. A negative pause, or one over ten years, becomes that of Backoff.
+// RetryAfter returns an error with which a handler fails and sets the pause.
 func RetryAfter(pause time.Duration, err error) error {
 	if err == nil {
 		err = errors.New(noReason)

@@ -16,20 +16,16 @@ import (
 )
 
 // A Queue is the rows of one collection, for one process. T is the type into which their documents
-// decode; the fields that it does not name stay in the document. Safe for concurrent use.
+// decode. Safe for concurrent use.
 type Queue[T any] struct {
 	e     *engine
 	admin *Admin
 }
 
-// New checks the configuration and creates the indexes that the queue needs: {claim.state,
-// claim.notBefore}, a partial one of the claimed rows, and those of Due, Key and KeepDone. Three
-// commands if the indexes exist. The background starts with the first Run. Close the queue before the
-// Manager. The Manager's database may be on another server than the collection.
-//
-// Errors: a *ConfigError, also if the server cannot have chains; a *distlock.PrivilegeError with the
-// command that creates the index, for a person with the privilege; ErrConfig if the server refuses
-// Filter.
+// New checks the configuration and creates the indexes that the queue needs. Close the queue before
+// the Manager, whose database may be on another server. Errors: a *ConfigError, also if the server
+// cannot have chains; a *distlock.PrivilegeError with the command that creates an index; ErrConfig if
+// the server refuses Filter.
 func New[T any](ctx context.Context, m *distlock.Manager, coll *mongo.Collection,
 	cfg Config) (*Queue[T], error) {
 	var list []string
@@ -77,10 +73,8 @@ func onStore[T any](ctx context.Context, m *distlock.Manager, store rows.Store, 
 func (q *Queue[T]) Admin() *Admin { return q.admin }
 
 // Run claims rows and gives each to handle, Workers at a time, until ctx ends; then the contexts of
-// the handlers end, too, and Run returns nil when all handlers have returned and the ends of their
-// claims are recorded. [Queue.Serve] waits for the handlers first. One Run at a time.
-//
-// Errors: a missing privilege, a closed Manager, a refused query: what does not pass by waiting.
+// the handlers end, too, and Run returns nil when the ends of all claims are recorded. One Run at a
+// time. Errors: a missing privilege, a closed Manager, a refused query.
 func (q *Queue[T]) Run(ctx context.Context,
 	handle func(ctx context.Context, row *Row[T]) error) error {
 	if err := usable(ctx); err != nil {
@@ -108,7 +102,7 @@ func (q *Queue[T]) decode(c *claimed) (row *Row[T], err error) {
 	row = &Row[T]{e: q.e, c: c}
 	defer func() {
 		if value := recover(); value != nil {
-			err = fmt.Errorf("decode the document: %w", &PanicError{Value: value, Stack: debug.Stack()})
+			err = fmt.Errorf("decode the document: %w", &panicError{Value: value, Stack: debug.Stack()})
 		}
 	}()
 	if err := bson.Unmarshal(c.row.Doc, &row.Doc); err != nil {
@@ -118,8 +112,7 @@ func (q *Queue[T]) decode(c *claimed) (row *Row[T], err error) {
 }
 
 // Add inserts documents, and wakes this process when they are due. With the context of DoneWith it
-// belongs to that transaction. With Config.Key it refuses all of them if one has a list in that
-// field. One command.
+// belongs to that transaction. It refuses documents with a list in the field of Config.Key.
 func (q *Queue[T]) Add(ctx context.Context, docs ...T) error {
 	if err := usable(ctx); err != nil || len(docs) == 0 {
 		return err
@@ -141,17 +134,10 @@ func (q *Queue[T]) Add(ctx context.Context, docs ...T) error {
 // mostKey bounds a key of Insert, as old servers bound the entries of an index.
 const mostKey = 900
 
-// Insert adds a document unless the collection has one with this key, and reports whether it did: so
-// a program that asks twice for the same work has it once. A key is in use until its document is
-// removed, see [Config].KeepDone; a handler that replaces its document frees it. At most 900 bytes.
-// With the context of DoneWith it belongs to that transaction.
-//
-// One command, and at the first call of a process two more for a unique index on claim.unique; in
-// DoneWith that begins the transaction again. A sharded collection can have this index only if its
-// shard key begins with it.
-//
-// Errors: a list in the field of Config.Key; a *distlock.PrivilegeError; those of the driver, then
-// the document may exist: call it again.
+// Insert adds a document unless the collection has one with this key, of at most 900 bytes, and
+// reports whether it did. A key is in use until its document is removed. With the context of DoneWith
+// it belongs to that transaction. It creates a unique index on claim.unique, which a sharded
+// collection may not be able to have. After an error the document may exist: call it again.
 func (q *Queue[T]) Insert(ctx context.Context, key string, doc T) (inserted bool, err error) {
 	if err := usable(ctx); err != nil {
 		return false, err
@@ -189,7 +175,7 @@ func (e *engine) oneKey(docs ...any) error {
 	return nil
 }
 
-// Counts counts the rows. Eight commands at most, each by an index.
+// Counts counts the rows. Eight commands at most.
 func (q *Queue[T]) Counts(ctx context.Context) (Counts, error) {
 	if err := usable(ctx); err != nil {
 		return Counts{}, err

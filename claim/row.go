@@ -12,8 +12,7 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// A Row is a document that this process has claimed for a handler. The claim ends after the handler
-// has returned, see the package comment. Safe for concurrent use.
+// A Row is a document that this process has claimed for a handler. Safe for concurrent use.
 type Row[T any] struct {
 	// Doc is the document at the claim.
 	Doc T
@@ -27,8 +26,7 @@ func (r *Row[T]) ID() bson.RawValue { return r.c.row.ID }
 // Raw returns the whole document at the claim.
 func (r *Row[T]) Raw() bson.Raw { return r.c.row.Doc }
 
-// Fence returns a number that rises with every claim of this row, unless a person removes the field.
-// What the work changes outside of the database should refuse a smaller one than it has seen.
+// Fence returns a number that rises with every claim of this row.
 func (r *Row[T]) Fence() int64 { return r.c.row.Mark.Fence }
 
 // Attempt returns the number of this attempt, 1 for the first.
@@ -37,11 +35,10 @@ func (r *Row[T]) Attempt() int { return int(r.c.row.Mark.Attempts) }
 // LastError returns the text of the last failure, empty without one.
 func (r *Row[T]) LastError() string { return r.c.row.Mark.Error }
 
-// Errors returns the last ten failures of this row before this attempt, the oldest first.
+// Errors returns the last ten failures before this attempt, the oldest first.
 func (r *Row[T]) Errors() []Failure { return failuresOf(r.c.row.Mark) }
 
-// Err returns nil while this process may believe that the row is its own: until the deadline of its
-// slot, see [distlock.TryGuard.Err]. No I/O.
+// Err returns nil while this process may believe that the row is its own. No I/O.
 func (r *Row[T]) Err() error {
 	r.c.mu.Lock()
 	over := r.c.returned || r.c.done
@@ -56,13 +53,9 @@ func (r *Row[T]) Err() error {
 	return lost
 }
 
-// DoneWith marks the row done in one transaction with what work writes by the context that it is
-// given: both happen or neither does. So a handler adds rows, by [Queue.Add], or writes its results
-// exactly once. work may run several times. Call it before the handler returns: the return ends its
-// context. If it fails, a handler that returns nil nevertheless has failed with its error.
-//
-// Errors: *LostError, and no write of work has happened then; ErrFinished; that of work;
-// ErrNoTransactions on a standalone and on the embedded server, before work is called.
+// DoneWith marks the row done in one transaction with what work writes by its context: both happen or
+// neither does. work may run several times. If DoneWith fails, a handler that returns nil fails with
+// its error. Errors: *LostError, ErrFinished, that of work, and ErrNoTransactions.
 func (r *Row[T]) DoneWith(ctx context.Context, work func(ctx context.Context) error) error {
 	if err := usable(ctx); err != nil {
 		return err

@@ -235,7 +235,7 @@ func (r *run) safely(ctx context.Context, c *claimed) error {
 		err := errors.New("the handler ended its goroutine")
 		defer func() {
 			if value := recover(); value != nil {
-				p := &PanicError{Value: value, Stack: debug.Stack()}
+				p := &panicError{Value: value, Stack: debug.Stack()}
 				r.e.log.Error().Err(p).Str("row", rows.Text(c.row.ID)).Bytes("stack", p.Stack).
 					Msg("handler panicked")
 				err = p

@@ -355,9 +355,9 @@ func TestClaim_Admin_DeadRows(t *testing.T) {
 		assert.Is(t, assert.Err(a.Purge(ctx, claim.StateReady, 0)), claim.ErrConfig)
 		assert.Must(t, a.Cancel(ctx, one.ID))
 		wantErr(t, a.Cancel(ctx, one.ID), claim.ErrOver)
-		assert.Must(t, a.Pause(ctx))
+		assert.Must(t, a.SetPaused(ctx, true))
 		assert.Equal(t, assert.Value(a.Paused(ctx))(t), true, "paused: %v, want %v")
-		assert.Must(t, a.Resume(ctx))
+		assert.Must(t, a.SetPaused(ctx, false))
 		assert.Equal(t, assert.Value(a.Paused(ctx))(t), false, "paused: %v, want %v")
 	})
 }

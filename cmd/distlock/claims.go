@@ -248,10 +248,10 @@ func (v *claims) change(ctx context.Context, s stdio) error {
 		switch {
 		case v.act == "pause":
 			c.Paused = new(true)
-			return c, admin.Pause(ctx)
+			return c, admin.SetPaused(ctx, true)
 		case v.act == "resume":
 			c.Paused = new(false)
-			return c, admin.Resume(ctx)
+			return c, admin.SetPaused(ctx, false)
 		case v.repair:
 			n, err = admin.Repair(ctx)
 			c.Repaired = &n

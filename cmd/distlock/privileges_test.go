@@ -287,7 +287,8 @@ func useClaims(t *testing.T, b *base, client *mongo.Client) {
 	assert.NoErr(t, err)
 	assert.Equal(t, c.Done, 1, "%d rows are done, want %d")
 	assert.Value(q.Admin().Purge(t.Context(), claim.StateDone, 0))(t)
-	assert.NoErr(t, errors.Join(q.Admin().Pause(t.Context()), q.Admin().Resume(t.Context())))
+	assert.NoErr(t, errors.Join(q.Admin().SetPaused(t.Context(), true),
+		q.Admin().SetPaused(t.Context(), false)))
 	assert.NoErr(t, m.Close(t.Context()))
 }
 
