@@ -15,8 +15,8 @@
 //	              server's clock: present look - first look, when both are known)
 //
 //	watch:      same picture, same primary, no pause, watched >= T             take
-//	witnesses:  server - ping, contender - ping, server - local all >= T,
-//	            |server - contender| <= allowed skew + half a round trip,
+//	witnesses:  server - ping, contender - ping, server - local all >= T + skew,
+//	            |server - contender| <= skew = MaxClockSkew + half a round trip,
 //	            same picture, watched >= 3 ping intervals of the holder        take
 //	sight:      as witnesses, in place of those three intervals: an earlier
 //	            contender left word of this very seq, its clock and the server's
@@ -71,7 +71,9 @@
 // (three quarters of T by default). The watch rule needs nothing else: no value of any clock can
 // make it take a lock whose holder still trusts it.
 //
-// The witnesses rule looks at values as well, and bears any SINGLE wrong clock.
+// The witnesses rule reads values as well, and bears any SINGLE wrong clock. The clocks that agree
+// may differ by the skew, and the ages must exceed T by as much: so a ping is T old when its lock
+// is taken, whatever MaxClockSkew the contender and whatever margin the holder has.
 //
 // A [Sight] is what an earlier contender left in the ping document of a silent process: the seq
 // that it saw, the server's clock and its own. It stands in place of three intervals of own

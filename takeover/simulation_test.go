@@ -64,7 +64,7 @@ func TestObservation_DeadHolderIsTakenInTime(t *testing.T) {
 		start := drawn(t, "first look", 0, 2*limit)
 		earliest := start + trip + limit
 		if p.Rule == takeover.Witnesses {
-			earliest = min(earliest, max(limit, start+trip+3*w.interval))
+			earliest = min(earliest, max(limit+p.MaxClockSkew, start+trip+3*w.interval))
 		}
 		every := drawn(t, "pause", maxGap/2, maxGap)
 		var o takeover.Observation

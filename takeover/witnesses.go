@@ -34,6 +34,9 @@ func (a ages) old(t time.Duration) int {
 	return n
 }
 
+// least returns the smallest of the three.
+func (a ages) least() time.Duration { return min(a.server, a.contender, a.holder) }
+
 // backwards reports whether a witness sees the ping in its future by more than clocks may differ.
 // mongos 1.8 had the test for the contender's clock, without any allowance.
 func (a ages) backwards(allowed time.Duration) bool {
@@ -57,7 +60,8 @@ func (j *judgement) witnessed() bool {
 // look, on the word of that one pair of clocks. Here three pairs must agree, server and contender
 // must show the same time, and the ping must have stood still for three of the holder's intervals
 // (the three skew checks of mongos 2.0 to 3.0), or for two since an earlier contender left a
-// [Sight] of it.
+// [Sight] of it. All three ages must exceed T by as much as the clocks of server and contender may
+// differ: so the ping is T old, whichever one clock is wrong.
 func (j *judgement) shorter() (d Decision, ok bool) {
 	if !j.witnessed() {
 		return Decision{}, false
@@ -84,6 +88,12 @@ func (j *judgement) agreed(a ages) Decision {
 		holder(j.now), figure(j.takeover), a)
 	need := upTo(j.takeover, j.interval(), 3)
 	agree += "; " + j.span(need)
+	if early := j.takeover + j.tolerance() - a.least(); early > 0 {
+		const why = "; clocks may differ by %s, so that it must be older by as much"
+		left := min(max(early, need-j.watched), j.takeover-j.watched)
+		return Decision{Verdict: Watch, Remaining: left,
+			Reason: agree + fmt.Sprintf(why, figure(j.tolerance()))}
+	}
 	if j.watched >= need {
 		return Decision{Verdict: Take, Rule: ruleWitnesses, Reason: agree}
 	}

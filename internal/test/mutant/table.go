@@ -333,6 +333,9 @@ var all = []Mistake{
 	{Name: "a context keeps no guard", File: "distlock/acquire.go",
 		Old: "&guardContext{h.ctx, g}", New: "&guardContext{h.ctx, nil}",
 		Package: "distlock", Test: "TestGuard_Dropped_IsReleased", Rule: "was given back"},
+	{Name: "the witnesses do not wait for the skew", File: "takeover/witnesses.go",
+		Old: "early > 0 {", New: "early > j.tolerance() {", Package: "takeover",
+		Test: "TestDecide_OneWrongClock_PingIsAsOldAsTheTakeoverTime", Rule: "taken at a true age"},
 	// Who has missed two pings in a line.
 	{Name: "a release grants to the dead", File: "internal/contend/evict.go",
 		Old: `		case !silent, left > 0:`, New: `		case !silent, left >= 0:`, Package: "distlock",

@@ -201,7 +201,7 @@ func witnessed(l seen, need, watched time.Duration, t Timing) string {
 	server, holder := l.ServerTime.Sub(l.Ping.At), l.ServerTime.Sub(l.Ping.Local)
 	contender, apart := l.wall.Sub(l.Ping.At)-trip, l.ServerTime.Sub(l.wall).Abs()
 	switch {
-	case min(server, contender, holder) < need:
+	case min(server, contender, holder) < need+t.Takeover/30+trip/2:
 		return fmt.Sprintf("the ping is %v, %v and %v old by them", server, contender, holder)
 	case apart > t.Takeover/30+trip/2:
 		return fmt.Sprintf("server and contender are %v apart", apart)
