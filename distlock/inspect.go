@@ -37,8 +37,8 @@ type Inspector struct {
 }
 
 // NewInspector opens the store that cfg names; of its other fields it uses Database,
-// AllowConfigThroughMongos, CommandTimeout, Logger, Observer and Host. No I/O. Errors: *ConfigError;
-// the cause of a ctx that has ended.
+// AllowConfigThroughMongos, CommandTimeout, Logger, Observer and Host. No I/O. Errors:
+// *ConfigError; the cause of a ctx that has ended.
 func NewInspector(ctx context.Context, cfg Config) (*Inspector, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err

@@ -38,18 +38,18 @@ func (w *world) read(t testing.TB, q history.Query) (entries, malformed []string
 	return entries, malformed
 }
 
-// happen observes n events, a minute apart, the last of them now; their fences are 1 to n.
-func happen(past *history.Log, name string, n int) {
+// happen observes n events with a time between them, the last of them now; their fences are 1 to n.
+func happen(past *history.Log, name string, n int, between time.Duration) {
 	now := time.Now()
 	for i := range n {
-		at := now.Add(-time.Duration(n-1-i) * time.Minute)
+		at := now.Add(-time.Duration(n-1-i) * between)
 		past.Observe(distlock.Event{Kind: distlock.EventAcquired, At: at, Name: name,
 			Fence: int64(i) + 1})
 	}
 }
 
-// It tries to break: what a Manager does is in the collection in the order of its events, whoever
-// reads it, and costs its locks no command; a document that Read cannot parse is left out and named.
+// It tries to break: the events of a Manager are in the collection, in their order, and cost its
+// locks no command; Read leaves out and names a document that it cannot parse.
 func TestHistory_OfAManager_IsRead(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -79,7 +79,7 @@ func TestHistory_OfAManager_IsRead(t *testing.T) {
 		}
 		assert.Value(w.db.Collection(history.Collection).InsertOne(t.Context(), bson.D{
 			field("_id", bson.NewObjectID()), field("name", name), field("kind", "lost"),
-			field("at", "2026")}))(t)
+			field("at", "2026-03-01T03:00:00Z")}))(t)
 		want := []string{fmt.Sprint("released ", g.Fence()), fmt.Sprint("acquired ", g.Fence())}
 		got, malformed := w.read(t, history.Query{Name: name})
 		assert.Slices(t, got, want, "entries %q, want %q")
@@ -94,8 +94,9 @@ func TestHistory_Query_NewestFirst(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
 		past := w.past(t, w.d.app, history.Options{})
-		name := w.name("job")
-		happen(past, name, 5)
+		name, quick := w.name("job"), w.name("quick")
+		happen(past, name, 5, time.Minute)
+		happen(past, quick, 5, 0)
 		assert.Must(t, past.Close(t.Context()))
 		all := []string{"acquired 5", "acquired 4", "acquired 3", "acquired 2", "acquired 1"}
 		for _, c := range []struct {
@@ -103,6 +104,7 @@ func TestHistory_Query_NewestFirst(t *testing.T) {
 			want int
 		}{
 			{history.Query{Name: name}, 5},
+			{history.Query{Name: quick}, 5}, // of one millisecond
 			{history.Query{Name: name, Limit: 3}, 3},
 			{history.Query{Name: name, Since: time.Now().Add(-150 * time.Second)}, 3},
 			{history.Query{Name: name, Since: time.Now().Add(time.Hour)}, 0},
@@ -113,8 +115,8 @@ func TestHistory_Query_NewestFirst(t *testing.T) {
 	})
 }
 
-// It tries to break: the first entry creates a TTL index of Keep and an index by name; a server that
-// refuses the first has the newest 1,000 entries, and documents without a Date stay.
+// It tries to break: the first entry creates a TTL index of Keep; a server that refuses it has the
+// newest 1,000 entries, and documents without a Date stay.
 func TestHistory_Collection_IsBounded(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("embedded", "standalone"), func(t *testing.T, w *world) {
@@ -131,7 +133,7 @@ func TestHistory_Collection_IsBounded(t *testing.T) {
 			bson.D{field("_id", "odd"), field("at", 7)}))(t)
 		for range 2 {
 			past := assert.Value(history.New(client, db.Name(), history.Options{Keep: 48 * time.Hour}))(t)
-			happen(past, "job", 1030)
+			happen(past, "job", 1030, time.Minute)
 			assert.Must(t, past.Close(t.Context()))
 		}
 		age, _ := indexes.Lookup("indexes", "0", "expireAfterSeconds").AsInt64OK()
@@ -151,6 +153,26 @@ func TestHistory_Collection_IsBounded(t *testing.T) {
 	})
 }
 
+// It tries to break: documents without a Date, however many, neither are removed nor keep a Log from
+// recording.
+func TestHistory_ManyDocumentsWithoutADate_Stay(t *testing.T) {
+	t.Parallel()
+	forThese(t, named("embedded"), func(t *testing.T, w *world) {
+		var odd []bson.D
+		for i := range 1100 {
+			odd = append(odd, bson.D{field("_id", fmt.Sprint(i))})
+		}
+		assert.Value(w.db.Collection(history.Collection).InsertMany(t.Context(), odd))(t)
+		past := w.past(t, w.d.app, history.Options{})
+		happen(past, "job", 5, time.Minute)
+		assert.NoErr(t, past.Close(t.Context()))
+		got, malformed := w.read(t, history.Query{})
+		if len(got) != 5 || len(malformed) != len(odd) {
+			t.Errorf("%d entries and %d malformed, want 5 and %d", len(got), len(malformed), len(odd))
+		}
+	})
+}
+
 // It tries to break: the server removes what is older than Keep. A Log with another Keep leaves the
 // index, logs that once, and records.
 func TestHistory_TTL_OnAMongoDB(t *testing.T) {
@@ -162,7 +184,7 @@ func TestHistory_TTL_OnAMongoDB(t *testing.T) {
 		for _, keep := range []time.Duration{time.Hour, 2 * time.Hour} {
 			past := assert.Value(history.New(w.d.app, db.Name(),
 				history.Options{Keep: keep, Logger: zerolog.New(&log)}))(t)
-			happen(past, "job", 90)
+			happen(past, "job", 90, time.Minute)
 			assert.Must(t, past.Close(t.Context()))
 		}
 		if text := log.String(); strings.Count(text, "\n") != 1 ||
@@ -187,7 +209,7 @@ func TestHistory_ReplyLost_EntriesAreThereOnce(t *testing.T) {
 		client := privateClient(t, options.Client().ApplyURI(wire.uri()).SetRetryWrites(false))
 		past := w.past(t, client, history.Options{})
 		wire.deafFrom("record")
-		happen(past, w.name("job"), 3)
+		happen(past, w.name("job"), 3, time.Minute)
 		if err := past.Close(t.Context()); err == nil {
 			t.Error("closed although the reply was lost")
 		}

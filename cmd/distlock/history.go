@@ -18,7 +18,7 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// defaultHistory is how many entries are shown unless somebody says otherwise.
+// defaultHistory is how many entries are shown by default.
 const defaultHistory = 100
 
 // past lists what happened to the locks. It only reads.
@@ -192,7 +192,8 @@ func (r pastRow) sentence(how layout) string {
 	}
 	return words.Happening{Kind: r.Event,
 		Process: r.Process, Previous: r.Previous, Rule: r.Rule, Evidence: r.Evidence, Cause: r.Cause,
-		Why: r.Why, Fence: r.Fence, Held: words.Span(r.HeldMS), Waited: words.Span(r.WaitedMS)}.Sentence(how.process) + leads
+		Why: r.Why, Fence: r.Fence, Held: words.Span(r.HeldMS), Waited: words.Span(r.WaitedMS),
+	}.Sentence(how.process) + leads
 }
 
 // columns are the cells of a row, fit for a terminal.
@@ -206,8 +207,8 @@ func (r pastRow) columns(how layout) []string {
 		from = how.process(r.Previous)
 	}
 	return []string{
-		instant(r.At), shown(event, 40), how.label(r.Name), how.process(r.Process), span(r.HeldMS), span(r.WaitedMS),
-		from, how.text(detail, 400), fmt.Sprint(r.Fence), how.text(r.Why, 200), modeOf(r.Mode, 0),
+		instant(r.At), shown(event, 40), how.label(r.Name), how.process(r.Process), span(r.HeldMS),
+		span(r.WaitedMS), from, how.text(detail, 400), fmt.Sprint(r.Fence), how.text(r.Why, 200), modeOf(r.Mode, 0),
 		shown(r.Session, 24),
 	}
 }

@@ -81,8 +81,8 @@ func TestHistory_Shown(t *testing.T) {
 		e.Fence != 42 {
 		t.Errorf("taken over: %+v", e)
 	}
-	b.cli("history", "--limit", "3").want(t, 0, "the newest 3; --limit shows more", "acquired (leader)",
-		"broken")
+	b.cli("history", "--limit", "3").want(t, 0, "the newest 3; --limit shows more",
+		"acquired (leader)", "broken")
 }
 
 // An age is by the server's clock. Where there is nothing the answer says why that may be.

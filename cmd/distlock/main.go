@@ -7,7 +7,7 @@
 //	distlock loops [NAME]            loops and schedules, or the latest rounds of one
 //	distlock claims COLLECTION       rows of a queue; list, retry or remove the dead ones
 //	distlock jobs [COLLECTION]       the old name of loops, and of claims COLLECTION
-//	distlock history [NAME]          what happened to the locks, newest first
+//	distlock history [NAME]          the events of locks, newest first
 //	distlock break NAME --fence N    free a lock by force, if it still is as you saw it
 //	distlock ui                      all of that as a page, live, in a browser
 //	distlock run NAME -- COMMAND     run a command while holding a lock

@@ -52,8 +52,8 @@ func topics() []topic {
 			"holder died now"),
 		of[processes]("ps", "", "the processes: how old their pings are, what they hold and wait for"),
 		of[watching]("watch", "[NAME]", "locks and lines, live, or those with NAME in their name"),
-		of[past]("history", "[NAME]", "what happened to the locks, newest first: who held, lost, took "+
-			"over, broke"),
+		of[past]("history", "[NAME]", "the events of locks, newest first: acquired, lost, taken over, "+
+			"broken"),
 		of[jobs]("jobs", "[COLLECTION]", "the old name of loops, and of claims COLLECTION"),
 		of[loops]("loops", "[NAME]", "the loops and schedules, or the latest rounds of one: when, "+
 			"where, how long, what failed"),

@@ -41,8 +41,6 @@ const (
 	retry   = 10 * time.Second // after a failed insert
 	timeout = 30 * time.Second // of an insert, with the indexes before it
 	most    = 1000             // entries on a server without TTL indexes
-
-	notImplemented, duplicateKey = 238, 11000 // error codes of a server
 )
 
 // An Entry is a document of the collection. Fields that do not apply are zero and not stored. Texts
@@ -216,7 +214,7 @@ func (l *Log) insertMany(ctx context.Context, entries []Entry) error {
 	}
 	_, err := l.c.InsertMany(ctx, entries, options.InsertMany().SetOrdered(false))
 	var refused mongo.BulkWriteException
-	other := func(e mongo.BulkWriteError) bool { return e.Code != duplicateKey }
+	other := func(e mongo.BulkWriteError) bool { return e.Code != 11000 } // DuplicateKey
 	inserted := errors.As(err, &refused) && refused.WriteConcernError == nil &&
 		!slices.ContainsFunc(refused.WriteErrors, other) // by an earlier call
 	if err != nil && !inserted || !l.bounded {
@@ -244,7 +242,7 @@ func (l *Log) prepare(ctx context.Context) error {
 	if err != nil && (!errors.As(err, &refused) || mongo.IsNetworkError(err)) {
 		return err
 	}
-	l.prepared, l.bounded = true, err != nil && refused.HasErrorCode(notImplemented)
+	l.prepared, l.bounded = true, err != nil && refused.HasErrorCode(238) // NotImplemented
 	if err != nil && !l.bounded {
 		l.log.Warn().Err(catalog.Shown(err)).Msg("indexes of the history are not created")
 	}
