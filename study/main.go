@@ -7,8 +7,7 @@
 //
 // Without a CASE it plays all cases and prints a table of the outcomes. With one it prints the
 // verdict for each generation, the line of the server's source that decides it, and the reason;
-// --timeline adds the course of events, a lane for each process. A part of a name, or the number of
-// a hole, finds the cases that have it. "sources" prints the table from each outcome to its line.
+// --timeline adds the course of events. A part of a name, or the number of a hole, finds the cases that have it. "sources" prints the table from each outcome to its line.
 // "sweep" turns one knob until a generation breaks. docs/study.md is a course, docs/semantics.md
 // explains the holes.
 //
@@ -107,8 +106,6 @@ func (c *call) flags() *flag.FlagSet {
 		"more than once", c.set)
 	f.StringVar(&c.html, "html", "", "write the page of all cases to this `FILE`")
 	f.BoolVar(&c.view.show, "timeline", false, "print the course of events of one case")
-	f.Func("from", "the timeline from a `TIME` on: 12:18 or 12:18:30", c.view.from.set)
-	f.Func("until", "the timeline until a `TIME`", c.view.until.set)
 	f.BoolVar(&c.view.all, "all", false, "the timeline with every ping and every poll")
 	f.BoolVar(&c.wide, "wide", false, "do not fit the lines to the terminal")
 	return f
@@ -120,21 +117,16 @@ func (c *call) fits(f *flag.FlagSet) error {
 	f.Visit(func(set *flag.Flag) {
 		more = more || set.Name != "generation" && set.Name != "wide"
 	})
-	shown := c.view
-	shown.show = false
 	switch {
 	case c.html != "" && (f.NFlag() > 1 || c.verb != "" || len(c.cases) < len(study.Cases())):
 		return errors.New("--html is for all cases by all generations and takes no other flag")
 	case c.verb == "sweep" && more:
 		return errors.New("sweep takes --generation only")
-	case c.view.until != 0 && c.view.until < c.view.from:
-		return errors.New("--until is before --from")
 	case c.view != (view{}) && !c.one:
-		return errors.New("--timeline, --from, --until and --all are for one case: name it")
+		return errors.New("--timeline and --all are for one case: name it")
 	case len(c.settings) > 0 && !c.one:
 		return errors.New("--set is for the play of one case: name it")
 	}
-	c.view.show = c.view.show || shown != (view{})
 	if len(c.settings) == 0 {
 		return nil
 	}

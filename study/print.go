@@ -1,23 +1,18 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
-	"time"
 
 	"mongodlm/study/internal/study"
 )
 
-// The widths of what is printed: between two columns, of the column of the time, of a lane, and the
-// least of one in which a person reads anything.
+// The widths of the gap between two columns, of a time, and the least one of an outcome.
 const (
-	gap       = 2
-	timeWidth = len("12:00:00.0")
-	laneWidth = 34
-	leastLane = 15
+	gap        = 2
+	timeWidth  = len("12:00:00.0")
+	leastWidth = 15
 )
 
 // A column is what one column shows in a row: a text that is broken into lines as wide as the
@@ -70,8 +65,7 @@ func wrapped(text string, limit int) (lines []string) {
 	return append(lines, line)
 }
 
-// table prints the cases by generations, in a terminal that is too narrow for that a line for each
-// play.
+// table prints the cases by generations.
 func table(w io.Writer, cases []study.Case, generations []study.Generation, plays []study.Play,
 	limit int) {
 	rows := [][]string{{"CASE", "HOLE"}}
@@ -94,11 +88,7 @@ func table(w io.Writer, cases []study.Case, generations []study.Generation, play
 	if limit > 0 {
 		share := (limit-widths[0]-widths[1]-2*gap)/len(generations) - gap
 		for i := range generations {
-			widths[2+i] = min(widths[2+i], share)
-		}
-		if share < leastLane {
-			list(w, rows, limit)
-			return
+			widths[2+i] = min(widths[2+i], max(share, leastWidth))
 		}
 	}
 	for _, cells := range rows {
@@ -107,16 +97,6 @@ func table(w io.Writer, cases []study.Case, generations []study.Generation, play
 			columns = append(columns, column{width: widths[i], text: cell})
 		}
 		row(w, columns...)
-	}
-}
-
-func list(w io.Writer, rows [][]string, limit int) {
-	const name = len("  OURS")
-	for _, cells := range rows[1:] {
-		row(w, column{limit, "", cells[0] + " (" + cells[1] + ")"})
-		for i, cell := range cells[2:] {
-			row(w, column{name, "  ", rows[0][2+i]}, column{limit - name - gap, "", cell})
-		}
 	}
 }
 
@@ -153,16 +133,14 @@ func (c *call) verdicts(w io.Writer, plays []study.Play, limit int) {
 			}
 		}
 	}
-	if !c.view.show {
+	if !c.view.show && !c.view.all {
 		return
 	}
-	row(w, column{limit, "", "\nSigns: # takes itself for the holder, ! so do two, ~ is frozen, | runs. " +
-		"The time is true time; the clock of a process may be wrong."})
 	for j, p := range plays {
 		if p.Outcome.Not == "" {
 			v, _ := c.cases[0].Verdict(c.generations[j])
 			fmt.Fprintf(w, "\n== %s\n", head(p))
-			lanes(w, p, limit, c.view.rows(p, v))
+			events(w, p, limit, c.view.all, v)
 		}
 	}
 }
@@ -175,93 +153,33 @@ func head(p study.Play) string {
 	return p.Generation + " (" + p.Title + ")"
 }
 
-// signs show the state of a process at the begin of each line of its lane.
-var signs = map[string]string{"": "|", "holds": "#", "two": "!", "still": "~", "gone": " "}
-
 // A view is the part of a timeline that is printed.
 type view struct {
-	show        bool
-	from, until instant
-	all         bool // with pings and polls
+	show bool
+	all  bool // with pings and polls
 }
 
-// An instant is a time of day in a play; 0: not set.
-type instant time.Duration
-
-func (i *instant) set(text string) error {
-	for _, layout := range []string{time.TimeOnly, "15:04"} {
-		if at, err := time.Parse(layout, text); err == nil {
-			*i = instant(at.Sub(at.Truncate(24*time.Hour)) - 12*time.Hour)
-			return nil
+// events prints the course of events of a play, in true time; the clock of a process may be wrong.
+func events(w io.Writer, p study.Play, limit int, all bool, v study.Verdict) {
+	for _, q := range p.Processes {
+		if q.Clock != "" {
+			row(w, column{limit, "", q.Name + ": clock " + q.Clock})
 		}
 	}
-	return errors.New("a time is written as 12:05 or 12:05:30")
-}
-
-// rows are those of a play that are printed.
-func (v view) rows(p study.Play, verdict study.Verdict) []study.Row {
-	return slices.DeleteFunc(p.Rows(verdict), func(r study.Row) bool {
-		return r.Quiet && !v.all || r.At < time.Duration(v.from) || v.until != 0 &&
-			r.At > time.Duration(v.until)
-	})
-}
-
-// lanes prints a play with a lane for each process and one for the lock document; in a terminal
-// that is too narrow for that, all in one lane.
-func lanes(w io.Writer, p study.Play, limit int, rows []study.Row) {
-	n, width := len(p.Processes), laneWidth
-	if limit > 0 {
-		width = min(laneWidth, (limit-timeWidth-gap)/(n+1)-gap)
-	}
-	if width < leastLane {
-		events(w, p, limit, rows)
-		return
-	}
-	heads := []column{{width: timeWidth}}
-	for i := range p.Processes {
-		heads = append(heads, column{width, "  ", lane(p, i)})
-	}
-	row(w, append(heads, column{width, "", "server, lock document"})...)
-	for _, r := range rows {
-		columns := []column{{timeWidth, "", study.Time(r.At)}}
-		for i := range p.Processes {
-			columns = append(columns, column{width: width, lead: signs[p.State(i, r.At)] + " "})
+	for _, r := range p.Rows(v) {
+		if r.Quiet && !all {
+			continue
 		}
-		columns = append(columns, column{width: width})
-		if r.Decides {
-			r.Text += " [decides]"
-		}
-		if lane := r.Process; lane >= 0 {
-			columns[1+lane].text = r.Text
-		} else {
-			columns[1+n].text = r.Text
-		}
-		row(w, columns...)
-	}
-}
-
-// lane names a process and the error of its clock.
-func lane(p study.Play, i int) string {
-	name := p.Processes[i].Name
-	if p.Processes[i].Clock != "" {
-		name += ", clock " + p.Processes[i].Clock
-	}
-	return name
-}
-
-// events prints a play as a list.
-func events(w io.Writer, p study.Play, limit int, rows []study.Row) {
-	for i := range p.Processes {
-		row(w, column{limit, "", lane(p, i)})
-	}
-	for _, r := range rows {
 		who := "server"
 		if r.Process >= 0 {
-			who = signs[p.State(r.Process, r.At)] + " " + p.Processes[r.Process].Name
+			who = p.Processes[r.Process].Name
 		} else if r.Document {
 			who = "lock"
 		}
+		if r.Decides {
+			r.Text += " [decides]"
+		}
 		row(w, column{timeWidth, "", study.Time(r.At)},
-			column{max(limit-timeWidth-gap, leastLane), "", who + " " + r.Text})
+			column{max(limit-timeWidth-gap, 0), "", who + " " + r.Text})
 	}
 }

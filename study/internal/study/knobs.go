@@ -8,23 +8,21 @@ import (
 	"time"
 )
 
-// A Knob is something of a case that can be set otherwise than the case has it.
-type Knob struct {
-	Name string // A.pause; without a process what is the same for all: takeover
-	Says string // what it is
-	Form string // how its value is written
-	Is   string // as the case has it; empty: it has none
-	Set  string // as it was set, what was set twice with a space between; empty: it was not
+// A knob is a dial of one process, or of all; is reports whether the case sets it itself.
+type knob struct {
 	dial dial
 	who  string
+	is   bool
 }
+
+func (k knob) name() string { return turn{who: k.who, knob: k.dial.name}.name() }
 
 // A dial is a knob before it is known of which process. What it does it does without a process
 // where it is the same for all.
 type dial struct {
-	name, says, form string
-	least, most      time.Duration
-	do               func(*world, *process, turn)
+	name, form  string
+	least, most time.Duration
+	do          func(*world, *process, turn)
 }
 
 // The forms of values.
@@ -45,29 +43,29 @@ const (
 // dialsOf are the knobs that each process has, dialsAll those of all.
 var (
 	dialsOf = []dial{
-		{"clock", "its clock is ahead by", lengthForm, -widest, widest,
+		{"clock", lengthForm, -widest, widest,
 			func(_ *world, p *process, t turn) { p.Clock.Step(t.d) }},
-		{"step", "its clock steps by", stretchForm, -widest, widest, (*world).clockSteps},
-		{"pause", "it stands still for", stretchForm, 0, longest, (*world).pauses},
-		{"cut", "it is cut off from the server for", stretchForm, 0, longest, (*world).cutOff},
-		{"dies", "it dies at", instantForm, 1, longest, (*world).dies},
-		{"late", "a command is under way for", delayForm, 0, longest, (*world).strikes},
-		{"lost", "the reply never comes of", commandForm, 0, 0, (*world).strikes},
-		{"tries", "it looks so often, where that is left to the caller (before 2.4)", lengthForm,
+		{"step", stretchForm, -widest, widest, (*world).clockSteps},
+		{"pause", stretchForm, 0, longest, (*world).pauses},
+		{"cut", stretchForm, 0, longest, (*world).cutOff},
+		{"dies", instantForm, 1, longest, (*world).dies},
+		{"late", delayForm, 0, longest, (*world).strikes},
+		{"lost", commandForm, 0, 0, (*world).strikes},
+		{"tries", lengthForm,
 			100 * ms, longest, func(_ *world, p *process, t turn) { p.pace = t.d }},
 	}
 	dialsAll = []dial{
-		{"takeover", "a holder counts as dead after", lengthForm, 2 * m, longest,
+		{"takeover", lengthForm, 2 * m, longest,
 			func(w *world, _ *process, t turn) { w.takeover = t.d }},
-		{"latency", "a command, or its answer, is under way for", lengthForm, 1 * ms, 2 * s,
+		{"latency", lengthForm, 1 * ms, 2 * s,
 			func(w *world, _ *process, t turn) { w.way = t.d }},
-		{"server.clock", "the server's clock steps by", stretchForm, -widest, widest,
+		{"server.clock", stretchForm, -widest, widest,
 			(*world).serverSteps},
-		{"outage", "too few servers are there for", stretchForm, 0, longest, (*world).outages},
-		{"election", "another server is primary (from 3.2), whose clock is ahead by", stretchForm,
+		{"outage", stretchForm, 0, longest, (*world).outages},
+		{"election", stretchForm,
 			-widest, widest, (*world).elects},
 	}
-	dialMirror = dial{"mirror.clock", "another config server's clock is ahead by", lengthForm,
+	dialMirror = dial{"mirror.clock", lengthForm,
 		-widest, widest, (*world).mirrored}
 )
 
@@ -112,25 +110,6 @@ func (t turn) name() string {
 		return t.knob
 	}
 	return t.who + "." + t.knob
-}
-
-// text writes a value as it is read.
-func (t turn) text(form string) string {
-	command := t.kind.word()
-	if t.nth > 0 {
-		command += "#" + strconv.Itoa(t.nth)
-	}
-	switch form {
-	case stretchForm:
-		return short(t.d) + "@" + short(t.at)
-	case instantForm:
-		return short(t.at)
-	case delayForm:
-		return command + ":" + short(t.d)
-	case commandForm:
-		return command
-	}
-	return short(t.d)
 }
 
 // short writes a length without the units that are zero.
@@ -214,24 +193,13 @@ func (l dial) read(text string) (t turn, err error) {
 	return t, nil
 }
 
-// Knobs returns what can be set of the case: what it sets itself comes first.
-func (c Case) Knobs() (knobs []Knob) {
+// knobs are those that can be set in the case.
+func (c Case) knobs() (knobs []knob) {
 	own := c.sets()
 	add := func(who string, dials ...dial) {
 		for _, l := range dials {
-			k := Knob{Name: turn{who: who, knob: l.name}.name(), Says: l.says, Form: l.form, dial: l,
-				who: who}
-			if t, has := own[k.Name]; has {
-				if t.decides {
-					t.d = Generations()[len(Generations())-1].decides()
-				}
-				k.Is = t.text(l.form)
-			}
-			for i, t := range c.turns {
-				if t.name() == k.Name {
-					k.Set = strings.TrimSpace(k.Set + " " + c.Set[i][len(k.Name)+1:])
-				}
-			}
+			k := knob{dial: l, who: who}
+			_, k.is = own[k.name()]
 			knobs = append(knobs, k)
 		}
 	}
@@ -239,8 +207,7 @@ func (c Case) Knobs() (knobs []Knob) {
 		add(name, dialsOf...)
 	}
 	add("", dialsAll...)
-	_, apart := own["apart"]
-	if _, mirrored := own[dialMirror.name]; mirrored || apart {
+	if _, mirrored := own[dialMirror.name]; mirrored {
 		add("", dialMirror)
 	}
 	return knobs
@@ -250,7 +217,7 @@ func (c Case) Knobs() (knobs []Knob) {
 // its process where the case sets it of one only. What is set twice happens twice, and what is set
 // replaces what the case has.
 func (c Case) With(settings ...string) (Case, error) {
-	knobs := c.Knobs()
+	knobs := c.knobs()
 	c.Set, c.turns = nil, nil
 	for _, text := range settings {
 		name, value, _ := strings.Cut(text, "=")
@@ -260,41 +227,41 @@ func (c Case) With(settings ...string) (Case, error) {
 		}
 		t, err := k.dial.read(value)
 		if err != nil {
-			return Case{}, fmt.Errorf("%s: %w", k.Name, err)
+			return Case{}, fmt.Errorf("%s: %w", k.name(), err)
 		}
 		t.who = k.who
 		c.turns = append(c.turns, t)
-		c.Set = append(c.Set, k.Name+"="+strings.TrimSpace(value))
+		c.Set = append(c.Set, k.name()+"="+strings.TrimSpace(value))
 		c.Length = max(c.Length, max(t.at, when)+min(t.d, longest)+5*m)
 	}
 	return c, nil
 }
 
 // find returns the knob of a name.
-func find(knobs []Knob, name string) (Knob, error) {
-	var short []Knob
+func find(knobs []knob, name string) (knob, error) {
+	var short []knob
 	for _, k := range knobs {
-		if k.Name == name {
+		if k.name() == name {
 			return k, nil
 		}
-		if k.dial.name == name && k.Is != "" {
+		if k.dial.name == name && k.is {
 			short = append(short, k)
 		}
 	}
 	switch len(short) {
 	case 0:
-		return Knob{}, fmt.Errorf("there is no knob %.40q", name)
+		return knob{}, fmt.Errorf("there is no knob %.40q", name)
 	case 1:
 		return short[0], nil
 	}
-	return Knob{}, fmt.Errorf("%q may be %s or %s", name, short[0].Name, short[1].Name)
+	return knob{}, fmt.Errorf("%q may be %s or %s", name, short[0].name(), short[1].name())
 }
 
 // listed names knobs.
-func listed(knobs []Knob) string {
+func listed(knobs []knob) string {
 	var names []string
 	for _, k := range knobs {
-		names = append(names, k.Name)
+		names = append(names, k.name())
 	}
 	return strings.Join(names, ", ")
 }

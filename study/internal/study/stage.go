@@ -12,23 +12,23 @@ import (
 
 // acts are what a case may set besides the knobs.
 var acts = []dial{
-	{"wants", "", stretchForm, 0, longest, (*world).wants},
-	{"waits", "", lengthForm, 0, longest, ofJob(func(j *job, t turn) { j.patience = t.d })},
-	{"times", "", wordForm, 0, 0, ofJob(func(j *job, t turn) { j.times, _ = strconv.Atoi(t.word) })},
-	{"asks", "", wordForm, 0, 0, ofJob(func(j *job, _ turn) { j.asks = true })},
-	{"hangs", "", lengthForm, 0, longest, ofJob(func(j *job, t turn) { j.hangs = t.d })},
-	{"lease", "", lengthForm, 0, longest, ofJob(func(j *job, t turn) { j.lease = t.d })},
-	{"from", "", instantForm, 0, longest, func(_ *world, p *process, t turn) { p.starts = t.at }},
-	{"host", "", wordForm, 0, 0,
+	{"wants", stretchForm, 0, longest, (*world).wants},
+	{"waits", lengthForm, 0, longest, ofJob(func(j *job, t turn) { j.patience = t.d })},
+	{"times", wordForm, 0, 0, ofJob(func(j *job, t turn) { j.times, _ = strconv.Atoi(t.word) })},
+	{"asks", wordForm, 0, 0, ofJob(func(j *job, _ turn) { j.asks = true })},
+	{"hangs", lengthForm, 0, longest, ofJob(func(j *job, t turn) { j.hangs = t.d })},
+	{"lease", lengthForm, 0, longest, ofJob(func(j *job, t turn) { j.lease = t.d })},
+	{"from", instantForm, 0, longest, func(_ *world, p *process, t turn) { p.starts = t.at }},
+	{"host", wordForm, 0, 0,
 		func(_ *world, p *process, t turn) { p.host, p.port = strings.ToLower(t.word), p.port+1 }},
-	{"role", "", wordForm, 0, 0, func(_ *world, p *process, t turn) { p.role = role(t.word) }},
-	{"stands", "", instantForm, 0, longest, (*world).clockStands},
-	{"refused", "", commandForm, 0, 0, (*world).strikes},
-	{"forsaken", "", delayForm, 0, longest, (*world).strikes},
-	{"stills", "", delayForm, 0, longest, (*world).strikes},
-	{"frees", "", instantForm, 0, longest,
+	{"role", wordForm, 0, 0, func(_ *world, p *process, t turn) { p.role = role(t.word) }},
+	{"stands", instantForm, 0, longest, (*world).clockStands},
+	{"refused", commandForm, 0, 0, (*world).strikes},
+	{"forsaken", delayForm, 0, longest, (*world).strikes},
+	{"stills", delayForm, 0, longest, (*world).strikes},
+	{"frees", instantForm, 0, longest,
 		func(w *world, _ *process, t turn) { w.operator(t.at, free) }},
-	{"drops", "", instantForm, 0, longest, (*world).drops},
+	{"drops", instantForm, 0, longest, (*world).drops},
 }
 
 // wants lets a process want the lock from an instant on, try once, and work for so long.

@@ -164,37 +164,6 @@ func changes(before, now []Field) string {
 	return strings.Join(parts, ", ")
 }
 
-// State says what a process is at an instant: "holds", "still" when it stands still, "gone" when it
-// has died, or has not begun; "" when it runs. Two holders at a time are "two".
-func (p Play) State(process int, at time.Duration) string {
-	born, died := false, false
-	for _, m := range p.Marks {
-		if m.Process == process && m.At <= at {
-			born = born || m.Kind == "start"
-			died = died || m.dies()
-		}
-	}
-	if !born || died {
-		return "gone"
-	}
-	is := map[string]bool{}
-	for _, b := range p.Bars {
-		is[b.Kind] = is[b.Kind] || b.Process == process && b.From <= at && at < b.Until
-	}
-	switch {
-	case is["paused"]:
-		return "still"
-	case is["two"]:
-		return "two"
-	case is["holds"], is["hangs"]:
-		return "holds"
-	}
-	return ""
-}
-
-// dies reports whether a mark is a death, and not the order to shut down.
-func (m Mark) dies() bool { return m.Kind == "death" && m.Text == "dies" }
-
 // ofLock are the versions of the lock document.
 func (p Play) ofLock() iter.Seq[Version] {
 	return func(yield func(Version) bool) {
