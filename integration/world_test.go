@@ -230,15 +230,6 @@ func eventually(t testing.TB, limit time.Duration, what string, cond func() bool
 // does not matter.
 const standstill = 10 * time.Minute
 
-// progress waits until a number is reached, as long as it grows.
-func progress(t testing.TB, what string, want int, now func() int) {
-	t.Helper()
-	for last := now(); last < want; last = now() {
-		more := fmt.Sprintf("%s: more than %d of %d", what, last, want)
-		eventually(t, standstill, more, func() bool { return now() > last })
-	}
-}
-
 var wantErr, heldError = assert.Is, locktest.WantHeld
 
 // monitored keeps or counts what a client sends.
