@@ -212,7 +212,9 @@ func overload(t *testing.T, w *world, each time.Duration, all bool) {
 	if all {
 		most *= 2
 	}
+	s.mu.Lock()
 	t.Logf("%v a command: %d rows in %v, ideal %v, %v", each, n, took, ideal, s.n)
+	s.mu.Unlock()
 	if took > most {
 		t.Errorf("%d rows took %v, want %v at most", n, took, most)
 	}
