@@ -2,11 +2,8 @@ package claim
 
 import (
 	"context"
-	"strings"
 	"sync"
 	"time"
-
-	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/internal/clock"
 	"mongodlm/internal/rows"
@@ -120,9 +117,6 @@ func (a *arrivals) restart(open bool) {
 	clear(a.rows)
 	signal(a.news)
 }
-
-// wake makes a waiting worker reconsider.
-func (a *arrivals) wake() { signal(a.news) }
 
 // readyAt returns when a row is ready, by the monotonic clock.
 func (a *arrivals) readyAt(one arrival) time.Duration {
@@ -313,27 +307,6 @@ func (e *engine) plan() {
 	for _, one := range found {
 		if key := rows.Key(one.ID); len(a.rows) < 2*mostKnown {
 			a.rows[key] = arrival{q.sent, one.Due, q.events}
-		}
-	}
-}
-
-// added wakes the process for rows that it has added.
-func (e *engine) added(docs []any) {
-	a := e.arrivals
-	for _, doc := range docs {
-		raw, err := bson.Marshal(doc)
-		due, dated := bson.Raw(raw).Lookup(strings.Split(e.cfg.Due, ".")...).TimeOK()
-		now, _ := e.server.last()
-		switch {
-		case e.cfg.Due == "" || err != nil || now.IsZero() || dated && !due.After(now):
-			signal(e.woken)
-			return
-		case dated:
-			a.mu.Lock()
-			if !a.open { // else the stream has an event
-				a.add(bson.NewObjectID().Hex(), due.UTC())
-			}
-			a.mu.Unlock()
 		}
 	}
 }

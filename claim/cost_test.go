@@ -16,14 +16,12 @@ import (
 // itemCommands are the commands that claim rows and end claims.
 var itemCommands = []string{"claim", "end", "current", "first", "held", "later"}
 
-// ages waits until n rows are done, and returns how late their handlers began, in order.
+// ages is how late handlers began.
 type ages struct {
 	mu   sync.Mutex
 	born map[int]time.Time
 	late []time.Duration
 }
-
-func (a *ages) handler(context.Context, *Row[item]) error { return nil }
 
 // tenASecond is ten rows a second for idle processes. It returns the commands an item, and how late
 // handlers began.
@@ -85,7 +83,7 @@ func tenASecond(t *testing.T, w *world, processes, n int, due bool) (each float6
 			time.Sleep(100 * time.Millisecond)
 		}
 	}
-	add(n, 3*n) // the processes learn how many they are
+	add(n, 2*n) // the processes learn how many they are
 	before, tally := sent(), map[string]int{}
 	for _, p := range procs {
 		for name, n := range p.gate.tally() {
@@ -106,8 +104,8 @@ func tenASecond(t *testing.T, w *world, processes, n int, due bool) (each float6
 	return float64(sent()-before) / float64(n), a.late
 }
 
-// It tries to break: ten rows a second cost at most 2.2 commands an item, however many idle processes
-// hear of each.
+// It tries to break: ten rows a second cost more than 2.1 commands an item, and a little more where a
+// hundred idle processes hear of each.
 func TestRun_IdleProcesses_CommandsAnItem(t *testing.T) {
 	t.Parallel()
 	for _, processes := range []int{1, 20, 100} {
@@ -116,7 +114,7 @@ func TestRun_IdleProcesses_CommandsAnItem(t *testing.T) {
 				each, late := tenASecond(t, w, processes, 1000, false)
 				t.Logf("%d processes: %.2f commands an item, begun after %v, %v", processes, each,
 					late[len(late)/2], late[len(late)*99/100])
-				if each > 2.2 {
+				if most := 2.1 + float64(processes)/500; each > most {
 					t.Errorf("%.2f commands an item", each)
 				}
 				if late[len(late)*99/100] > time.Second {
@@ -139,7 +137,7 @@ func TestDue_IdleProcesses_CommandsAnItem(t *testing.T) {
 				if late[0] < 0 {
 					t.Errorf("a row began %v early", -late[0])
 				}
-				if each > 2.2 {
+				if most := 2.1 + float64(processes)/500; each > most {
 					t.Errorf("%.2f commands an item", each)
 				}
 			})
@@ -214,7 +212,9 @@ func overload(t *testing.T, w *world, each time.Duration, all bool) {
 	if all {
 		most *= 2
 	}
+	s.mu.Lock()
 	t.Logf("%v a command: %d rows in %v, ideal %v, %v", each, n, took, ideal, s.n)
+	s.mu.Unlock()
 	if took > most {
 		t.Errorf("%d rows took %v, want %v at most", n, took, most)
 	}

@@ -79,7 +79,6 @@ func newEngine(ctx context.Context, m *distlock.Manager, store rows.Store, names
 	e.arrivals = newArrivals(e.clock, cfg.poll)
 	e.server = serverClock{own: e.clock, read: store.Now, asking: make(chan struct{}, 1)}
 	if cfg.Due != "" {
-		e.server.jumped = e.arrivals.wake
 		e.arrivals.server = func() time.Time { now, _ := e.server.last(); return now }
 	}
 	e.stats = e.observed()
@@ -162,29 +161,29 @@ const switchAge = 12
 func (e *engine) isPaused() bool {
 	now := e.clock.Now().Mono
 	e.mu.Lock()
-	was := e.sw.paused
-	if now < e.sw.until {
-		e.mu.Unlock()
-		return was
+	sw := e.sw
+	if now >= sw.until {
+		e.sw.until = now + e.limit // other workers do not read it meanwhile
 	}
-	e.sw.until = now + e.limit // other workers do not read it meanwhile
 	e.mu.Unlock()
+	if now < sw.until {
+		return sw.paused
+	}
 	paused, err := sent(e, func(ctx context.Context) (bool, error) {
 		return e.store.Paused(ctx, e.prefix)
 	})
-	replied := e.clock.Now().Mono
-	pause := switchAge * e.cfg.tend
-	switch {
-	case err != nil:
-		paused = was
+	if err != nil {
+		paused = sw.paused
 		if e.logOnce("switch") {
 			e.log.Warn().Err(err).Msg("reading the pause switch failed")
 		}
-	case paused:
-		pause = e.cfg.tend
 	}
-	if paused != was {
+	if paused != sw.paused {
 		e.log.Info().Bool("paused", paused).Msg("the queue was paused or resumed")
+	}
+	pause, replied := switchAge*e.cfg.tend, e.clock.Now().Mono
+	if paused {
+		pause = e.cfg.tend
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

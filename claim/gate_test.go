@@ -85,11 +85,6 @@ func (g *gate) on(hook func(apply func() error) error, commands ...string) {
 	})
 }
 
-// fail lets no command of these names through.
-func (g *gate) fail(commands ...string) {
-	g.on(func(func() error) error { return errCut }, commands...)
-}
-
 func (g *gate) count(commands ...string) (n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

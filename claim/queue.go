@@ -126,7 +126,7 @@ func (q *Queue[T]) Add(ctx context.Context, docs ...T) error {
 	}
 	err := q.e.store.Insert(ctx, list)
 	if err == nil {
-		q.e.added(list)
+		signal(q.e.woken)
 	}
 	return err
 }
@@ -152,7 +152,7 @@ func (q *Queue[T]) Insert(ctx context.Context, key string, doc T) (inserted bool
 		return false, fmt.Errorf("claim: insert a row with the key %q: %w", key, err)
 	}
 	if inserted {
-		q.e.added([]any{doc})
+		signal(q.e.woken)
 	}
 	return inserted, nil
 }

@@ -16,7 +16,6 @@ type serverClock struct {
 	own    clock.Clock
 	read   func(context.Context) (time.Time, error) // one command
 	asking chan struct{}                            // one element while it is read
-	jumped func()                                   // called after a step of over a second; may be nil
 
 	mu      sync.Mutex // guards the rest
 	known   bool
@@ -47,14 +46,10 @@ func (s *serverClock) now(ctx context.Context) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, fmt.Errorf("read the server's clock: %w", err)
 	}
-	was, _ := s.last()
 	s.mu.Lock()
 	s.known, s.said, s.replied = true, said, s.own.Now().Mono
 	s.mu.Unlock()
 	now, _ := s.last()
-	if s.jumped != nil && now.Sub(was).Abs() > time.Second {
-		s.jumped()
-	}
 	return now, nil
 }
 

@@ -3,7 +3,6 @@ package integration_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime"
 	"sync"
 	"testing"
@@ -230,15 +229,6 @@ func eventually(t testing.TB, limit time.Duration, what string, cond func() bool
 // standstill is for how long nothing may happen where something has to: how slow the machine is
 // does not matter.
 const standstill = 10 * time.Minute
-
-// progress waits until a number is reached, as long as it grows.
-func progress(t testing.TB, what string, want int, now func() int) {
-	t.Helper()
-	for last := now(); last < want; last = now() {
-		more := fmt.Sprintf("%s: more than %d of %d", what, last, want)
-		eventually(t, standstill, more, func() bool { return now() > last })
-	}
-}
 
 var wantErr, heldError = assert.Is, locktest.WantHeld
 
