@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"mongodlm/internal/clock"
-	"mongodlm/internal/rows"
 )
 
 // Serve is Run for a program: when ctx ends, as by SIGTERM, it claims no more rows and waits for the
@@ -31,6 +30,9 @@ func (q *Queue[T]) Serve(ctx context.Context, grace time.Duration,
 		clock.Sleep(e.clock, max(grace, 0), e.over())
 		stop(fmt.Errorf("claim: the grace of %v ended: %w", grace, context.Cause(ctx)))
 		clock.Sleep(e.clock, closeLimit, e.over())
+	}
+	if errors.Is(err, ErrRunning) || errors.Is(err, ErrConfig) {
+		return err // it never ran, and another one may
 	}
 	closing, done := context.WithCancel(context.WithoutCancel(ctx))
 	var limit sync.WaitGroup
@@ -107,8 +109,7 @@ func (e *engine) finishClose(c *closing, running *run) {
 	for _, s := range e.sessions() {
 		for s.err() == nil { // the rows of a lost slot are rescued
 			err := e.tendClaims(s)
-			var refused *rows.RefusedError
-			if err == nil || errors.As(err, &refused) {
+			if err == nil {
 				break
 			}
 			e.log.Warn().Err(err).Msg("giving rows back failed")

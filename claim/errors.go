@@ -58,7 +58,7 @@ func usable(ctx context.Context) error {
 	return nil
 }
 
-// A LostError reports that a row is not claimed by this claim any more. It matches ErrLost.
+// A LostError reports that a claim has lost its row. It matches ErrLost.
 type LostError struct {
 	ID    string
 	Fence int64  // of the lost claim

@@ -428,6 +428,28 @@ func TestRun_RefusedRows_OthersAreDone(t *testing.T) {
 	})
 }
 
+// It tries to break: a row that was claimed without a reply, and that the server refuses to give back,
+// stops its process.
+func TestRun_LostReplyOfARefusedRow_OthersAreDone(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 5)
+		w.refuse(func(r rows.Row) bool { return number(r) == 0 && r.Mark.State == rows.Claimed })
+		p := w.start(Config{})
+		var n atomic.Int64
+		p.gate.on(func(apply func() error) error {
+			err := apply()
+			if n.Add(1) == 1 {
+				return errCut
+			}
+			return err
+		}, "claim")
+		p.run(t, finish)
+		w.settle(time.Minute, are(Counts{Claimed: 1, Done: 4}))
+		w.refuse(func(rows.Row) bool { return false })
+		w.settle(10*time.Minute, allDone(5))
+	})
+}
+
 // It tries to break: an odd row is logged once.
 func TestRescue_OddRow_LoggedOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

@@ -54,7 +54,17 @@ func (e *engine) tendOnce(all bool) (err error) {
 // tendClaims reads the rows that are claimed under a slot. It gives back claims of lost replies, fails
 // those of earlier holders of the slot, and ends the handlers of rows that are lost or cancelled. One
 // command, and another if there are rows to end.
-func (e *engine) tendClaims(s *session) error {
+func (e *engine) tendClaims(s *session) (err error) {
+	e.mu.Lock()
+	s.unsure, s.doubt = false, max(s.doubt-1, 0) // a claim may fail meanwhile
+	e.mu.Unlock()
+	defer func() {
+		if err != nil {
+			e.mu.Lock()
+			s.unsure = true
+			e.mu.Unlock()
+		}
+	}()
 	before := e.flyingOf(s)
 	found, err := sent(e, func(ctx context.Context) ([]rows.Row, error) {
 		return e.store.Claimed(ctx, s.slot)
@@ -86,19 +96,13 @@ func (e *engine) tendClaims(s *session) error {
 	}
 	if len(ghosts) > 0 {
 		n, bad := sent(e, func(ctx context.Context) (int, error) { return e.store.End(ctx, ghosts...) })
-		if err = errors.Join(err, bad); n > 0 {
+		if err = errors.Join(err, e.unlessRefused("ghost", bad)); n > 0 {
 			e.log.Info().Int("rows", n).Msg("rows of lost replies were given back")
 			signal(e.woken)
 		}
 	}
 	_, bad := e.failRows(left, int64(e.cfg.MaxAttempts))
-	if err = errors.Join(err, bad); err != nil {
-		return err
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	s.unsure, s.doubt = false, max(s.doubt-1, 0)
-	return nil
+	return errors.Join(err, bad)
 }
 
 // endedUnused is the end of a claim whose handler never began.
@@ -127,7 +131,7 @@ func (e *engine) findLost(before map[string]*claimed, there map[string]rows.Row)
 	for id, c := range before {
 		row, is := there[id]
 		c.mu.Lock()
-		over := c.returned || c.lost != nil
+		over := c.returned || c.done || c.lost != nil
 		c.mu.Unlock()
 		if over || is && !row.Mark.Cancelled {
 			continue
@@ -137,7 +141,7 @@ func (e *engine) findLost(before map[string]*claimed, there map[string]rows.Row)
 			return err
 		}
 		c.mu.Lock()
-		over = c.returned || c.working != nil
+		over = c.returned || c.done || c.working != nil
 		c.mu.Unlock()
 		if over || now != nil && isClaim(*now, c.row) && !now.Mark.Cancelled {
 			continue
@@ -159,13 +163,19 @@ func (e *engine) wake() error {
 	if n > 0 {
 		signal(e.woken)
 	}
-	if isRefused(err) {
-		if e.logOnce("wake") {
-			e.log.Error().Err(err).Msg("the server refuses to make rows ready")
-		}
-		err = nil
+	return e.unlessRefused("wake", err)
+}
+
+// unlessRefused logs the first error with which the server refuses to change rows, and returns others:
+// the rows that are not refused were changed.
+func (e *engine) unlessRefused(what string, err error) error {
+	if !isRefused(err) {
+		return err
 	}
-	return err
+	if e.logOnce(what) {
+		e.log.Error().Err(err).Msg("the server refuses to make rows ready")
+	}
+	return nil
 }
 
 // failRows fails the attempts of rows whose process died, and returns how many. Rows that the server
@@ -201,13 +211,7 @@ func (e *engine) failRows(died []rows.Row, most int64) (int, error) {
 		}
 	}
 	n, err := sent(e, func(ctx context.Context) (int, error) { return e.store.End(ctx, ends...) })
-	if isRefused(err) {
-		if e.logOnce("rescue") {
-			e.log.Error().Err(err).Msg("the server refuses to rescue rows")
-		}
-		err = nil
-	}
-	if err == nil {
+	if err = e.unlessRefused("rescue", err); err == nil {
 		e.reportDead(died, dead)
 	}
 	return n, err

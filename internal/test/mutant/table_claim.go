@@ -54,14 +54,7 @@ var ofClaim = []Mistake{
 	{Name: "a query that is refused is sent for ever", File: "claim/run.go",
 		Old: " || errors.As(err, &query)", New: " || errors.As(err, &query) && query == nil",
 		Package: "claim", Test: "TestRun_Hopeless_Returns", Rule: "run_test.go"},
-	{Name: "held keys are claimed", File: "claim/session.go",
-		Old: "		ask.Held, err = sent(e, e.store.Held)\n", New: "		_, err = sent(e, e.store.Held)\n",
-		Package: "claim", Test: "TestChains_ProcessesRace_InOrder", Rule: "chains_test.go"},
 	{Name: "attempts that another program wrote are believed", File: "internal/rows/rows.go",
 		Old: "m.Attempts = min(m.Attempts, m.Fence)", New: "m.Attempts = max(m.Attempts, m.Fence)",
 		Package: "internal/rows", Test: "TestParse_AttemptsOfAnotherProgram_AreNotBelieved", Rule: "want 2"},
-	// The walks of the simulation notice these.
-	{Name: "a rescue spares no holder", File: "claim/rescue.go",
-		Old: "if row.Mark.SlotFence < guard.Fence() {", New: "if row.Mark.SlotFence <= guard.Fence() {",
-		Package: "claim", Test: "TestWalk_OfAQueue_FindsNothing", Rule: "walk_test.go"},
 }
