@@ -203,7 +203,8 @@ func (o outcome) shortened() (outcome, bool) {
 // claim has ended so, a *LostError if it had ended before.
 func (e *engine) finish(o outcome) error {
 	end, c := o.end, o.c
-	if errors.Is(c.lostErr(), ErrCancelled) {
+	known := errors.Is(c.lostErr(), ErrCancelled)
+	if known {
 		end = cancelled(c.row)
 	}
 	now := e.wall()
@@ -229,7 +230,7 @@ func (e *engine) finish(o outcome) error {
 		switch {
 		case err != nil:
 			return e.notEnded(c, err)
-		case row != nil && isClaim(*row, c.row) && row.Mark.Cancelled:
+		case row != nil && isClaim(*row, c.row) && row.Mark.Cancelled && !known:
 			c.lose(lost(c, row))
 			return e.finish(o)
 		case row != nil && isClaim(*row, c.row):
