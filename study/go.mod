@@ -7,7 +7,6 @@ require mongodlm v0.0.0
 require (
 	github.com/rs/zerolog v1.35.1
 	go.mongodb.org/mongo-driver/v2 v2.9.3
-	golang.org/x/term v0.47.0
 )
 
 require (

@@ -7,9 +7,9 @@
 //
 // Without a CASE it plays all cases and prints a table of the outcomes. With one it prints the
 // verdict for each generation, the line of the server's source that decides it, and the reason;
-// --timeline adds the course of events. A part of a name, or the number of a hole, finds the cases that have it. "sources" prints the table from each outcome to its line.
-// "sweep" turns one knob until a generation breaks. docs/study.md is a course, docs/semantics.md
-// explains the holes.
+// --timeline adds the course of events. A part of a name, or the number of a hole, finds the cases
+// that have it. "sources" prints the table from each outcome to its line. "sweep" turns one knob
+// until a generation breaks. docs/study.md is a course, docs/semantics.md explains the holes.
 //
 // "TWO for 10m" is the time in which two running processes took themselves for the holder, "idle
 // for 15m" the longest time in which the lock was wanted and no holder worked; "stale written"
@@ -28,11 +28,8 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
-
-	"golang.org/x/term"
 
 	"mongodlm/study/internal/study"
 )
@@ -52,8 +49,8 @@ type call struct {
 	verb        string // sweep or sources
 	sweeps      []study.Sweep
 	settings    []string // knobs
-	wide        bool
-	view        view
+	timeline    bool
+	all         bool // the timeline has pings and polls
 }
 
 // run is the whole program but for the signals. It returns the exit code.
@@ -105,24 +102,21 @@ func (c *call) flags() *flag.FlagSet {
 	f.Func("set", "play the case with a knob set: `KNOB=VALUE`, such as B.clock=+20m or pause=14m; "+
 		"more than once", c.set)
 	f.StringVar(&c.html, "html", "", "write the page of all cases to this `FILE`")
-	f.BoolVar(&c.view.show, "timeline", false, "print the course of events of one case")
-	f.BoolVar(&c.view.all, "all", false, "the timeline with every ping and every poll")
-	f.BoolVar(&c.wide, "wide", false, "do not fit the lines to the terminal")
+	f.BoolVar(&c.timeline, "timeline", false, "print the course of events of one case")
+	f.BoolVar(&c.all, "all", false, "the timeline with every ping and every poll")
 	return f
 }
 
 // fits refuses flags that the rest of the call cannot use, and sets the knobs.
 func (c *call) fits(f *flag.FlagSet) error {
 	more := false
-	f.Visit(func(set *flag.Flag) {
-		more = more || set.Name != "generation" && set.Name != "wide"
-	})
+	f.Visit(func(set *flag.Flag) { more = more || set.Name != "generation" })
 	switch {
 	case c.html != "" && (f.NFlag() > 1 || c.verb != "" || len(c.cases) < len(study.Cases())):
 		return errors.New("--html is for all cases by all generations and takes no other flag")
 	case c.verb == "sweep" && more:
 		return errors.New("sweep takes --generation only")
-	case c.view != (view{}) && !c.one:
+	case (c.timeline || c.all) && !c.one:
 		return errors.New("--timeline and --all are for one case: name it")
 	case len(c.settings) > 0 && !c.one:
 		return errors.New("--set is for the play of one case: name it")
@@ -191,10 +185,6 @@ func (c *call) play(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	var b bytes.Buffer
-	limit := columns(out)
-	if c.wide {
-		limit = 0
-	}
 	switch {
 	case c.html != "":
 		page := study.Page(c.cases, c.generations, plays)
@@ -203,9 +193,9 @@ func (c *call) play(ctx context.Context, out io.Writer) error {
 		}
 		fmt.Fprintf(&b, "%s: %d cases by %d generations\n", c.html, len(c.cases), len(c.generations))
 	case c.one || c.verb == "sources":
-		c.verdicts(&b, plays, limit)
+		c.verdicts(&b, plays)
 	default:
-		table(&b, c.cases, c.generations, plays, limit)
+		c.table(&b, plays)
 	}
 	_, err = out.Write(b.Bytes())
 	return err
@@ -234,8 +224,7 @@ func (c *call) sweepAll(ctx context.Context, out io.Writer) error {
 			if found.Not != "" {
 				drawing = strings.Repeat(" ", bar)
 			}
-			row(out, column{name - gap, "", g.Name}, column{bar, "", drawing},
-				column{max(columns(out)-name-bar-2*gap, 0), "", found.Describe(sw)})
+			fmt.Fprintf(out, "%-*s%s  %s\n", name, g.Name, drawing, found.Describe(sw))
 		}
 	}
 	return nil
@@ -243,14 +232,3 @@ func (c *call) sweepAll(ctx context.Context, out io.Writer) error {
 
 // of returns the plays of the i-th case by n generations.
 func of(plays []study.Play, i, n int) []study.Play { return plays[i*n : (i+1)*n] }
-
-// columns is the width of the terminal, or COLUMNS; 0: no bound.
-func columns(out io.Writer) int {
-	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {
-			return n
-		}
-	}
-	n, _ := strconv.Atoi(os.Getenv("COLUMNS")) // 0 when it is no number
-	return max(n, 0)
-}

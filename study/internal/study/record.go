@@ -387,27 +387,9 @@ var (
 	ourLabel   = regexp.MustCompile(`:[0-9a-f]{8}\b`)
 )
 
-// random reports whether a text may have what chance has made: eight hexadecimal digits in a row.
-func random(s string) bool {
-	row := 0
-	for i := range len(s) {
-		if c := s[i]; '0' <= c && c <= '9' || 'a' <= c && c <= 'f' {
-			if row++; row == 8 {
-				return true
-			}
-			continue
-		}
-		row = 0
-	}
-	return false
-}
-
 // plain replaces what chance has made: ObjectIDs by ts-1, ts-2 in the order in which they were
 // seen, and the random part of our process ids.
 func (r *record) plain(s string) string {
-	if !random(s) {
-		return s
-	}
 	s = ourProcess.ReplaceAllString(s, "$1:pid:$2:uuid")
 	s = objectIDs.ReplaceAllStringFunc(s, func(id string) string {
 		if id == strings.Repeat("0", len(id)) {

@@ -29,7 +29,7 @@ type Edge struct {
 	Why  string // the constants
 }
 
-// twoHold is what most sweeps look for: see Outcome.Bad.
+// twoHold is true of an outcome with two holders, but for the time of a question.
 func twoHold(o Outcome) bool { return o.Two > time.Second }
 
 // Sweeps returns all sweeps.
@@ -51,9 +51,9 @@ func Sweeps() []Sweep {
 		Case: "config-clocks-apart", Knob: "mirror.clock", form: "%s",
 		Edges: map[string]Edge{"2.0": {30 * s, skew}, "2.6": {30 * s, skew}}})
 	apart.Most, apart.breaks, apart.Breaks = 2*m, func(o Outcome) bool { return o.None },
-		"nobody gets the lock"
+		"no process gets the lock"
 	return []Sweep{
-		of(Sweep{Name: "pause", Title: "for how long the holder stands still, after a ping",
+		of(Sweep{Name: "pause", Title: "for how long the holder is frozen, after a ping",
 			Case: "pause", Set: []string{"B.tries=1s"}, Knob: "A.pause", form: "%s@4m500ms",
 			Edges: map[string]Edge{
 				"1.6": {11 * m, minutes10}, "1.8": {16 * m, minutes15}, "2.0": {15 * m, timeout},

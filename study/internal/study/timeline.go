@@ -127,36 +127,25 @@ func (m Mark) quiet() bool {
 		string(Ask), string(Sight), watched, inquired}, m.Kind)
 }
 
-// changes says which fields of a document are others than before. What an acquisition writes for
-// people to read is left out.
+// changes lists the fields of a document that differ from before, except those for people.
 func changes(before, now []Field) string {
 	if len(now) == 0 {
 		return "document is removed"
 	}
-	was := map[string]string{}
-	for _, f := range before {
-		was[f.Name] = f.Value
-	}
 	var parts []string
 	for _, f := range now {
-		if slices.Contains([]string{"_id", "who", "why", "when", "rev", "grants", "takeoverMS",
-			"evidence"}, f.Name) || was[f.Name] == f.Value {
-			continue
-		}
-		switch f.Name {
-		case "process":
+		switch {
+		case slices.Contains(before, f) || strings.Contains(
+			" _id who why when rev grants takeoverMS evidence ", " "+f.Name+" "):
+		case f.Name == "process":
 			parts = append(parts, "process "+owner(f.Value))
-		case "waiters":
+		case f.Name == "waiters":
 			parts = append(parts, fmt.Sprintf("waiters %d", strings.Count(f.Value, "{ts: ")))
-		case "condemned":
+		case f.Name == "condemned":
 			parts = append(parts, "condemned")
 		default:
 			parts = append(parts, f.Name+" "+f.Value)
 		}
-	}
-	if _, there := was["waiters"]; there &&
-		!slices.ContainsFunc(now, func(f Field) bool { return f.Name == "waiters" }) {
-		parts = append(parts, "waiters 0")
 	}
 	if len(parts) == 0 {
 		return "no other values"
@@ -175,11 +164,18 @@ func (p Play) ofLock() iter.Seq[Version] {
 	}
 }
 
-// Cell is the outcome as a table has it: with the release if one is played in place of the column.
+// Cell is the outcome in few words, with the release if one is played in place of the column.
 func (p Play) Cell() string {
-	if release, of := strings.CutPrefix(p.Title, "release "); of && p.Outcome.Not == "" &&
-		p.Generation == "3.2" {
-		return release + ": " + p.Outcome.String()
+	words := map[string]string{"-": "one holder", "no": "not possible", "two": p.Outcome.Parts()[0],
+		"stale": "a stale write", "stuck": "stuck", "starved": "a waiter starves", "late": "late"}
+	first, other, both := strings.Cut(p.Outcome.Shape(), "/")
+	cell := words[first]
+	if both {
+		cell += " or " + words[other]
 	}
-	return p.Outcome.String()
+	if release, of := strings.CutPrefix(p.Title, "release "); of && first != "no" &&
+		p.Generation == "3.2" {
+		cell = release + ": " + cell
+	}
+	return cell
 }
