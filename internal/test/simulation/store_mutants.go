@@ -51,7 +51,7 @@ func (s *store) Overtake(ctx context.Context, r catalog.Request, from catalog.Ho
 	catalog.Lock, error) {
 	if s.makes(OvertakeByName) {
 		if now, err := s.Catalog.Read(ctx, r.Name); err == nil && now.Held {
-			from = now.Holder()
+			from = catalog.Holder{Session: now.Session(), Process: now.Process}
 		}
 	}
 	return s.Calls.Overtake(ctx, r, from)
