@@ -58,14 +58,10 @@ type Lock struct {
 // Session returns the session that holds, or last held, the lock.
 func (l Lock) Session() Session { return Session{Name: l.Name, TS: l.TS} }
 
-// Holder returns what an overtake has to name.
-func (l Lock) Holder() Holder { return Holder{Session: l.Session(), Process: l.Process} }
-
 // A YieldRequest asks the holder of a lock to give it up.
 type YieldRequest struct {
-	By  string    // the process id of who asks
-	Why string    // its reason
-	At  time.Time // the server's clock; zero when unreadable
+	By  string // the process id of who asks
+	Why string // its reason
 }
 
 // A Ping is a document of the collection lockpings, understood.

@@ -229,7 +229,6 @@ func (l *Lock) parseYield(v bson.RawValue) {
 	if ts, ok := in.lookup("ts").ObjectIDOK(); !ok || ts != l.TS {
 		return
 	}
-	l.Yield.At = date(in.lookup("at"))
 	l.Yield.By, _ = in.lookup("by").StringValueOK()
 	l.Yield.Why, _ = in.lookup("why").StringValueOK()
 }

@@ -26,7 +26,6 @@ const casID = "compare-and-set"
 
 // A scratchLock is a document of both races. It is our own, so decoding it needs no care.
 type scratchLock struct {
-	State int64         `bson:"state"`
 	TS    bson.ObjectID `bson:"ts"`
 	Fence int64         `bson:"fence"`
 }

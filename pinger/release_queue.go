@@ -186,12 +186,6 @@ func (p *LockPinger) enlist(s catalog.Session, late bool, under []*Term) {
 	p.work()
 }
 
-// Late returns the sessions that are yet to be taken out of their locks.
-func (p *LockPinger) Late() []catalog.Session {
-	sessions, _ := p.queue.list()
-	return sessions
-}
-
 // releaseAgain tries every entry of the list now.
 func (p *LockPinger) releaseAgain() {
 	p.queue.again()

@@ -18,6 +18,11 @@ type Changes interface {
 // Lock is a lock document, understood.
 type Lock = catalog.Lock
 
+// HolderOf returns the holder of a lock, as an overtake names it.
+func HolderOf(l catalog.Lock) catalog.Holder {
+	return catalog.Holder{Session: l.Session(), Process: l.Process}
+}
+
 // Calls are the transitions and the changes of pings as calls of a store.
 type Calls struct{ Changes }
 

@@ -122,7 +122,7 @@ func (m *machine) lock(l catalog.Lock, err error) string {
 	if err != nil {
 		return verdict(err)
 	}
-	l.When, l.Yield.At = time.Time{}, time.Time{}
+	l.When = time.Time{}
 	l.Sharers, l.Waiters = undated(l.Sharers), undated(l.Waiters)
 	l.Leases = slices.Clone(l.Leases)
 	for i := range l.Leases {

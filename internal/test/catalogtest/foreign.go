@@ -100,7 +100,7 @@ func foreignOvertaken(b *bench, g historical) {
 	b.insert("locks", g.held)
 	from := b.look("balancer").Lock
 	mine := request("balancer", alice)
-	l, err := On(b.Catalog).Overtake(b.ctx, mine, from.Holder())
+	l, err := On(b.Catalog).Overtake(b.ctx, mine, HolderOf(*from))
 	if err != nil || l.Fence != from.Fence+1 {
 		b.Fatalf("overtake: %+v, %v", l, err)
 	}

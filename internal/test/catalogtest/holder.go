@@ -59,7 +59,7 @@ var holderCases = []testCase{
 	{"ReleaseAfterOvertake_LeavesNewHolderAlone", func(b *bench) { // B1
 		g := request("balancer", alice)
 		l := b.acquire(g)
-		assert.Value(On(b.Catalog).Overtake(b.ctx, request("balancer", bob), l.Holder()))(b)
+		assert.Value(On(b.Catalog).Overtake(b.ctx, request("balancer", bob), HolderOf(l)))(b)
 		b.wantUntouched("locks", "balancer", func() {
 			b.wantErr(b.release(g.Session), catalog.ErrNoMatch)
 		})
@@ -169,7 +169,7 @@ var holderCases = []testCase{
 	{"Held_FollowsOvertakeAndBreak", func(b *bench) {
 		l := b.acquire(request("a", alice))
 		next := request("a", bob)
-		assert.Value(On(b.Catalog).Overtake(b.ctx, next, l.Holder()))(b)
+		assert.Value(On(b.Catalog).Overtake(b.ctx, next, HolderOf(l)))(b)
 		b.wantHeld(alice, nil)
 		b.wantHeld(bob, []catalog.HeldSession{{Session: next.Session}})
 		assert.Value(On(b.Catalog).Break(b.ctx, catalog.Session{Name: "a"}, 2, "test"))(b)

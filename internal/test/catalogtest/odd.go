@@ -398,12 +398,12 @@ func (b *bench) ways(l catalog.Lock) []way {
 	}
 	if l.Held {
 		ways = append(ways, way{"Overtake", func(r catalog.Request) error {
-			from := l.Holder()
+			from := HolderOf(l)
 			from.Name = r.Name
 			_, err := On(b.Catalog).Overtake(b.ctx, r, from)
 			return err
 		}}, way{"Evict", func(r catalog.Request) error {
-			from := l.Holder()
+			from := HolderOf(l)
 			from.Name = r.Name
 			_, err := On(b.Catalog).Evict(b.ctx, from, "silent")
 			return err

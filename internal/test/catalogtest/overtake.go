@@ -13,7 +13,7 @@ var overtakeCases = []testCase{
 	{"AsWatched_WritesTheWholeDocument", func(b *bench) {
 		watched := b.acquire(request("balancer", alice))
 		g := request("balancer", bob)
-		l, err := On(b.Catalog).Overtake(b.ctx, g, watched.Holder())
+		l, err := On(b.Catalog).Overtake(b.ctx, g, HolderOf(watched))
 		if err != nil || l.TS != g.TS || l.Fence != 2 || !l.Held || l.Process != bob {
 			b.Fatalf("overtake: %+v, %v", l, err)
 		}
@@ -24,11 +24,11 @@ var overtakeCases = []testCase{
 		doc[1].Value = int32(2)
 		b.insert("locks", doc)
 		g := request("balancer", bob)
-		assert.Value(On(b.Catalog).Overtake(b.ctx, g, b.look("balancer").Lock.Holder()))(b)
+		assert.Value(On(b.Catalog).Overtake(b.ctx, g, HolderOf(*b.look("balancer").Lock)))(b)
 		b.wantDocument(b.document("locks", "balancer"), with(acquired(g, 1, 1), field("x", 1.5)))
 	}},
 	{"NotAsWatched_TouchesNothing", func(b *bench) {
-		watched := b.acquire(request("balancer", alice)).Holder()
+		watched := HolderOf(b.acquire(request("balancer", alice)))
 		otherTS, otherProcess, noProcess, noTS := watched, watched, watched, watched
 		otherTS.TS = bson.NewObjectID()
 		otherProcess.Process = bob
@@ -46,14 +46,14 @@ var overtakeCases = []testCase{
 		watched := b.acquire(g)
 		assert.Must(b, b.release(g.Session))
 		b.wantUntouched("locks", "balancer", func() {
-			_, err := On(b.Catalog).Overtake(b.ctx, request("balancer", bob), watched.Holder())
+			_, err := On(b.Catalog).Overtake(b.ctx, request("balancer", bob), HolderOf(watched))
 			b.wantErr(err, catalog.ErrNoMatch)
 		})
 	}},
 	{"DeletedMeanwhile_CreatesNothing", func(b *bench) {
 		watched := b.acquire(request("balancer", alice))
 		assert.Must(b, b.Delete(b.ctx, "locks", "balancer"))
-		_, err := On(b.Catalog).Overtake(b.ctx, request("balancer", bob), watched.Holder())
+		_, err := On(b.Catalog).Overtake(b.ctx, request("balancer", bob), HolderOf(watched))
 		b.wantErr(err, catalog.ErrNoMatch)
 		if raw := b.document("locks", "balancer"); raw != nil {
 			b.Errorf("created %v", raw)
@@ -61,9 +61,9 @@ var overtakeCases = []testCase{
 	}},
 	{"AgainByTheFormerHolder_TouchesNothing", func(b *bench) {
 		watched := b.acquire(request("balancer", alice))
-		assert.Value(On(b.Catalog).Overtake(b.ctx, request("balancer", bob), watched.Holder()))(b)
+		assert.Value(On(b.Catalog).Overtake(b.ctx, request("balancer", bob), HolderOf(watched)))(b)
 		b.wantUntouched("locks", "balancer", func() {
-			_, err := On(b.Catalog).Overtake(b.ctx, request("balancer", alice), watched.Holder())
+			_, err := On(b.Catalog).Overtake(b.ctx, request("balancer", alice), HolderOf(watched))
 			b.wantErr(err, catalog.ErrNoMatch)
 		})
 	}},
@@ -79,7 +79,7 @@ var overtakeCases = []testCase{
 				b.Fatalf("%s: look says %+v", name, l)
 			}
 			g := request(name, bob)
-			if _, err := On(b.Catalog).Overtake(b.ctx, g, l.Holder()); err != nil {
+			if _, err := On(b.Catalog).Overtake(b.ctx, g, HolderOf(*l)); err != nil {
 				b.Errorf("%s: %v", name, err)
 			}
 			b.wantDocument(b.document("locks", name), acquired(g, 1, 1))

@@ -86,7 +86,7 @@ var raceCases = []testCase{
 			holders := make([]catalog.Lock, 4)
 			errs := together(len(holders), func(i int) (err error) {
 				r := request("balancer", process(i))
-				holders[i], err = On(b.Catalog).Overtake(b.ctx, r, from.Holder())
+				holders[i], err = On(b.Catalog).Overtake(b.ctx, r, HolderOf(from))
 				return err
 			})
 			b.wantOneWinner(errs, catalog.ErrNoMatch)
@@ -106,7 +106,7 @@ var raceCases = []testCase{
 				if i == 0 {
 					return b.release(r.Session)
 				}
-				_, err := On(b.Catalog).Overtake(b.ctx, request(r.Name, bob), l.Holder())
+				_, err := On(b.Catalog).Overtake(b.ctx, request(r.Name, bob), HolderOf(l))
 				return err
 			}), catalog.ErrNoMatch)
 		}
