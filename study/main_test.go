@@ -80,7 +80,7 @@ func TestRun_FindsCases(t *testing.T) {
 		out, "H10") {
 		t.Errorf("H1 finds H10: %s", out)
 	}
-	called(t, 0, []string{"s", "--generation", "3.2"}, "5.0: TWO", "4.0.18: TWO")
+	called(t, 0, []string{"sh", "--generation", "3.2"}, "5.0: TWO", "4.0.18: TWO")
 }
 
 // It tries to break --set: knobs precede and follow the case, and accidents that cannot happen are
