@@ -235,7 +235,7 @@ func (e *engine) finish(o outcome) error {
 			return e.finish(o)
 		case row != nil && isClaim(*row, c.row):
 			return e.notEnded(c, errors.New("the row is claimed by it and does not match"))
-		case !tried || row == nil || row.Mark.Batch != c.row.Mark.Batch:
+		case !tried || row == nil || row.Mark.Batch != c.row.Mark.Batch || contradicts(row.Mark, end):
 			e.stats.ended("lost")
 			return lost(c, row)
 		case row.Mark.State == rows.Done: // by an earlier try, or by DoneWith
@@ -289,6 +289,18 @@ func cancelled(row rows.Row) rows.Ending {
 	end := row.End(rows.Dead)
 	end.Error, end.Failures = rows.Cancelled, slices.Clone(row.Mark.Failures)
 	return end
+}
+
+// contradicts reports whether a row shows that an end was not applied: a rescuer keeps the batch and
+// fails the attempt in its place.
+func contradicts(m rows.Mark, end rows.Ending) bool {
+	switch {
+	case m.State == rows.Done:
+		return false // by DoneWith
+	case end.To == rows.Dead && m.State == rows.Dead:
+		return m.Error != end.Error
+	}
+	return (end.To == rows.Done || end.To == rows.Dead) && m.State != end.To
 }
 
 func (e *engine) notEnded(c *claimed, err error) error {

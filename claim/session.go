@@ -216,16 +216,23 @@ func (e *engine) claim() (*claimed, error) {
 			return nil, err
 		}
 	}
+	var busy []bson.RawValue
 	for range mostRefused {
-		c, err := e.claimOnce(s)
+		c, err := e.claimOnce(s, busy)
 		var refused *rows.RefusedError
 		var held *rows.HeldError
-		switch {
-		case errors.As(err, &held): // since a moment ago
-		case errors.As(err, &refused):
-			if c, err = e.findRefused(s); c != nil || err != nil {
-				return c, err
+		if errors.As(err, &refused) {
+			if c, err = e.findRefused(s); c == nil && err == nil {
+				continue
 			}
+		}
+		switch {
+		case errors.As(err, &held): // since a moment ago, or null
+			key := held.Key
+			if key.IsZero() {
+				key.Type = bson.TypeNull
+			}
+			busy = append(busy, key)
 		case err != nil || c == nil || !e.isCompany(c):
 			return c, err
 		default:
@@ -238,9 +245,10 @@ func (e *engine) claim() (*claimed, error) {
 // mostRefused is the number of rows that one worker tries one after the other.
 const mostRefused = 100
 
-func (e *engine) claimOnce(s *session) (*claimed, error) {
+func (e *engine) claimOnce(s *session, busy []bson.RawValue) (*claimed, error) {
 	q := e.arrivals.asks()
 	ask, err := e.ask()
+	ask.Held = append(ask.Held, busy...)
 	q.due, q.held = ask.Due, len(ask.Held) > 0
 	var c *claimed
 	if err == nil {

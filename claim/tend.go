@@ -88,7 +88,9 @@ func (e *engine) tendClaims(s *session) (err error) {
 		case !own && row.Mark.SlotFence < s.guard.Fence():
 			left = append(left, row)
 		case own && flying[claimID(row)] == nil && !pending[row.Mark.Batch.Hex()]:
-			ghosts = append(ghosts, endedUnused(row))
+			end := endedUnused(row)
+			end.At = e.wall()
+			ghosts = append(ghosts, end)
 		}
 	}
 	if len(found) < rows.MostClaimed {
@@ -247,7 +249,7 @@ func (e *engine) findStuck() {
 	var these []*claimed
 	for c := range e.flying {
 		c.mu.Lock()
-		if !c.returned && c.stopped > 0 && now-c.stopped >= stuckAfter {
+		if (!c.returned || c.working != nil) && c.stopped > 0 && now-c.stopped >= stuckAfter {
 			if n++; !c.stuck {
 				c.stuck = true
 				these = append(these, c)

@@ -1,0 +1,195 @@
+package claim
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/internal/rows"
+	"mongodlm/internal/test/assert"
+	"mongodlm/internal/test/locktest"
+)
+
+// transacting is a store with transactions that conflict with none.
+type transacting struct{ *gate }
+
+func (transacting) Transact(ctx context.Context, work func(context.Context) error) error {
+	return work(ctx)
+}
+
+// nullable is a store whose Held leaves null out, as that of MongoDB does.
+type nullable struct{ *gate }
+
+func (n nullable) Held(ctx context.Context) (keys []bson.RawValue, err error) {
+	all, err := n.gate.Held(ctx)
+	for _, key := range all {
+		if key.Type != bson.TypeNull {
+			keys = append(keys, key)
+		}
+	}
+	return keys, err
+}
+
+// It tries to break: an end that the server never applied is not taken for applied after a rescuer
+// has failed the attempt: OnDead is not called for a row that is retried.
+func TestEnd_NotApplied_RowRescued_IsLost(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 1)
+		var dead, ends atomic.Int64
+		p := w.start(Config{OnDead: func(context.Context, Info) { dead.Add(1) }})
+		p.gate.on(func(apply func() error) error {
+			switch ends.Add(1) {
+			case 1:
+				return errCut
+			case 2: // the process is paused, and its slot is lost
+				p.lock.Set(refused)
+				time.Sleep(2*locktest.TakeoverTime + time.Minute)
+			}
+			return apply()
+		}, "end")
+		p.run(t, func(context.Context, *Row[item]) error { return Discard(errors.New("mine")) })
+		w.settle(time.Minute, are(Counts{Claimed: 1}))
+		other := w.start(Config{Backoff: 5 * time.Hour})
+		hold := make(chan struct{})
+		defer close(hold)
+		other.run(t, func(context.Context, *Row[item]) error { <-hold; return nil })
+		time.Sleep(2*locktest.TakeoverTime + 2*time.Minute)
+		if state := w.row(0).Mark.State; ends.Load() < 2 || state == rows.Dead || dead.Load() > 0 {
+			t.Errorf("%d ends were sent, the row is %v, OnDead was called %d times", ends.Load(), state,
+				dead.Load())
+		}
+	})
+}
+
+// It tries to break: a DoneWith in a goroutine whose work ignores its context costs a worker, and
+// is reported.
+func TestDoneWith_InAGoroutine_DoesNotReturn_IsReported(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 2)
+		free := make(chan struct{})
+		defer close(free)
+		var stuck atomic.Int64
+		p := w.start(Config{OnStuck: func(context.Context, Info) { stuck.Add(1) }})
+		p.e.store = transacting{p.gate}
+		p.run(t, func(ctx context.Context, row *Row[item]) error {
+			if row.Doc.ID == 0 {
+				go func() { _ = row.DoneWith(ctx, func(context.Context) error { <-free; return nil }) }()
+				time.Sleep(time.Second)
+			}
+			return nil
+		})
+		time.Sleep(24 * time.Hour)
+		assert.Equal(t, stuck.Load(), 1, "OnStuck was called %d times, want %d")
+	})
+}
+
+// It tries to break: the context of a handler that goes on after DoneWith does not end as lost.
+func TestDoneWith_HandlerGoesOn_ContextLasts(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 1)
+		p := w.start(Config{})
+		p.e.store = transacting{p.gate}
+		p.run(t, func(ctx context.Context, row *Row[item]) error {
+			assert.NoErr(t, row.DoneWith(ctx, func(context.Context) error { return nil }))
+			select {
+			case <-ctx.Done():
+				t.Errorf("the context ended: %v", context.Cause(ctx))
+			case <-time.After(20 * time.Second):
+			}
+			return nil
+		})
+		time.Sleep(time.Minute)
+	})
+}
+
+// It tries to break: rows whose key is null are one chain, which delays no other chain, and a
+// process that cannot have the next of them does not send commands without a pause.
+func TestChains_KeyNull_DelaysNoOtherChain(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.rows.Keyed("chain")
+		for i := range 2 {
+			doc := bson.D{{Key: "_id", Value: i}, {Key: "chain", Value: nil}}
+			assert.Must(t, w.rows.Insert(t.Context(), []any{doc}))
+		}
+		for i := range 100 {
+			assert.Must(t, w.rows.Insert(t.Context(), []any{item{ID: 10 + i, Chain: "x"}}))
+		}
+		free := make(chan struct{})
+		p := w.start(Config{Key: "chain", Workers: 3})
+		p.e.store = nullable{p.gate}
+		p.gate.set(func(_ context.Context, _ string, apply func() error) error {
+			time.Sleep(time.Millisecond)
+			return apply()
+		})
+		p.run(t, func(_ context.Context, row *Row[item]) error {
+			if row.Doc.ID == 0 {
+				<-free
+			}
+			return nil
+		})
+		w.settle(time.Minute, are(Counts{Done: 100, Claimed: 1, Ready: 1}))
+		before := p.gate.count("claim", "held")
+		time.Sleep(time.Minute)
+		if n := p.gate.count("claim", "held") - before; n > 100 {
+			t.Errorf("%d commands in a minute", n)
+		}
+		close(free)
+		w.settle(time.Minute, allDone(102))
+	})
+}
+
+// It tries to break: a claim that was found after a refusal is not handled beside another claim of
+// the same row in the same process.
+func TestClaim_FoundAfterARefusal_OneHandlerAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 1)
+		var at, most atomic.Int64
+		p := w.start(Config{Workers: 3})
+		var refuse atomic.Bool
+		p.gate.on(func(apply func() error) error {
+			if refuse.Swap(false) {
+				return &rows.RefusedError{}
+			}
+			return apply()
+		}, "claim")
+		p.run(t, func(ctx context.Context, row *Row[item]) error {
+			most.Store(max(most.Load(), at.Add(1)))
+			defer at.Add(-1)
+			if row.Fence() == 1 && most.Load() == 1 {
+				refuse.Store(true)
+				w.rows.Edit(row.ID(), func(m *rows.Mark) { *m = rows.Mark{State: rows.Ready} })
+			}
+			time.Sleep(20 * time.Second)
+			return ctx.Err()
+		})
+		time.Sleep(10 * time.Minute)
+		assert.Equal(t, most.Load(), 1, "%d handlers at once, want %d")
+	})
+}
+
+// It tries to break: a cancelled claim whose reply was lost is dead from the time at which it is
+// ended, so that a purge by age keeps the row.
+func TestCancel_ClaimOfALostReply_DeadSinceNow(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 1)
+		p := w.start(Config{})
+		var claims atomic.Int64
+		p.gate.on(func(apply func() error) error {
+			if claims.Add(1) > 1 {
+				return apply()
+			}
+			assert.Must(t, apply())
+			assert.Value(w.rows.Cancel(context.Background(), time.Now(), w.row(0).ID))(t)
+			return errCut
+		}, "claim")
+		p.run(t, finish)
+		time.Sleep(time.Minute)
+		if m := w.row(0).Mark; m.State != rows.Dead || time.Since(m.DeadAt) > time.Minute {
+			t.Errorf("the row is %v since %v", m.State, m.DeadAt)
+		}
+	})
+}
