@@ -215,9 +215,11 @@ func (l *Log) insertMany(ctx context.Context, entries []Entry) error {
 	_, err := l.c.InsertMany(ctx, entries, options.InsertMany().SetOrdered(false))
 	var refused mongo.BulkWriteException
 	other := func(e mongo.BulkWriteError) bool { return e.Code != 11000 } // DuplicateKey
-	inserted := errors.As(err, &refused) && refused.WriteConcernError == nil &&
-		!slices.ContainsFunc(refused.WriteErrors, other) // by an earlier call
-	if err != nil && !inserted || !l.bounded {
+	if errors.As(err, &refused) && refused.WriteConcernError == nil &&
+		!slices.ContainsFunc(refused.WriteErrors, other) {
+		err = nil // an earlier call has inserted the entries
+	}
+	if err != nil || !l.bounded {
 		return err
 	}
 	dated := bson.D{{Key: "at", Value: bson.D{{Key: "$gt", Value: bson.DateTime(0)}}}}
