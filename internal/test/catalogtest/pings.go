@@ -23,9 +23,6 @@ func pinged(b catalog.Heartbeat) bson.D {
 	}
 }
 
-// tsOf is the session with a number.
-func tsOf(n byte) bson.ObjectID { return bson.ObjectID{11: n} }
-
 var pingCases = []testCase{
 	{"First_WritesTheWholeDocument", func(b *bench) {
 		p := assert.Value(b.Catalog.Ping(b.ctx, beat(alice, 1)))(b)

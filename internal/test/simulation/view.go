@@ -61,10 +61,6 @@ func (v view) Apply(ctx context.Context, t catalog.Transition) (catalog.Lock, []
 
 func showLock(l catalog.Lock) string { return fmt.Sprintf("held, fence %d", l.Fence) }
 
-func showLines(looks map[string]catalog.Snapshot) string {
-	return fmt.Sprintf("%d lines", len(looks))
-}
-
 func showGrants(grants []catalog.Grant) string {
 	if len(grants) == 0 {
 		return "nobody is granted"
