@@ -24,7 +24,6 @@ const (
 	// minDocumentSize is that of the empty document: a length and the closing zero.
 	minDocumentSize = 5
 
-	opReply = 1    // answers opQuery
 	opQuery = 2004 // only handshakes are still made with it
 	opMsg   = 2013
 )

@@ -377,3 +377,28 @@ func TestSnapshots_OfManyFails_NamesAFew(t *testing.T) {
 		}
 	}
 }
+
+// It tries to break: the read of a process that holds 10,000 locks is one command.
+func TestHeld_OfManyLocks_IsOneCommand(t *testing.T) {
+	t.Parallel()
+	const locks = 10_000
+	s := serve(t, func(command bson.Raw) bson.D {
+		size, ok := command.Lookup("batchSize").AsInt64OK()
+		if !ok {
+			size = 101 // as a server does
+		}
+		batch := make(bson.A, min(size, locks))
+		for i := range batch {
+			doc := held()
+			doc[0].Value = fmt.Sprint(i)
+			batch[i] = doc
+		}
+		return bson.D{e("ok", 1.0), e("cursor", bson.D{
+			e("id", locks-int64(len(batch))), e("ns", "config.locks"), e("firstBatch", batch)})}
+	})
+	c := store(t, s, 0)
+	sessions := assert.Value(c.Held(t.Context(), request().Process))(t)
+	if sent := len(s.sent()); len(sessions) != locks || sent != 1 {
+		t.Errorf("%d locks with %d commands, want %d with 1", len(sessions), sent, locks)
+	}
+}

@@ -89,14 +89,17 @@ func (c *Catalog) dating(ctx context.Context) (time.Time, error) {
 	return s.Time, err
 }
 
-// Held is documented in [catalog.Pings]. One command, more for thousands of locks.
+// heldBatch lets the server answer a Held with one batch: it ends a batch at 16 MiB anyway.
+const heldBatch = 100_000
+
+// Held is documented in [catalog.Pings]. One command for each 16 MiB, some 100,000 locks.
 func (c *Catalog) Held(ctx context.Context, process string) ([]catalog.HeldSession, error) {
 	o := reading("read the locks of", process)
 	s, err := c.known(ctx)
 	if err != nil {
 		return nil, o.wrap(err)
 	}
-	filter, find := standing(process), options.Find()
+	filter, find := standing(process), options.Find().SetBatchSize(heldBatch)
 	if s.PipelineUpdates {
 		filter = append(filter, whole())
 		find = find.SetProjection(standingIn(process))
