@@ -254,7 +254,7 @@ var all = []Mistake{
 	{Name: "rows are given out although the slot is lost",
 		File: "claim/session.go", Old: "		err = s.err()\n	}\n	if err != nil {\n		row = nil",
 		New: "	}\n	if err != nil {\n		row = nil", Package: "claim",
-		Test: "TestRun_SlotLostBeforeTheReply_NoHandlerBegins", Rule: "claimed it"},
+		Test: "TestRun_SlotLostBeforeTheReply_NoHandlerBegins", Rule: "rescue_test.go"},
 	// Of the lock again: two processes with one id.
 	{Name: "what a twin holds is released by its session", File: "pinger/term.go",
 		Old:     "return errors.Is(context.Cause(id.used), catalog.ErrTwin)",

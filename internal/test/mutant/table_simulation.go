@@ -18,7 +18,7 @@ var bySimulation = []struct{ test, name, rule string }{
 	{walks, "expiry by timer only", "I4:"},
 	{walks, "release forgets the line", "I3:"},
 	{walks, "newcomer overtakes the line", "order:"},
-	{walks, "a waiter that gave up stays in line", "I6:"},
+	{walks, "a waiter that gave up stays in line", "I8:"},
 	{walks, "waiter evicted by age alone", "rule:"},
 	{walks, "a transaction waits for the one around it", "truth:"},
 	{singles, "guard revived by a late reply", "lost:"},
