@@ -2,6 +2,7 @@ package rows
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -41,6 +42,7 @@ type Mongo struct {
 	unique       atomic.Bool // the index for the keys of InsertUnique exists
 	oldHello     atomic.Bool
 	collated     atomic.Bool // the collection has a collation
+	sharded      atomic.Bool // the server refused a claim for want of the shard key
 }
 
 var _ Store = (*Mongo)(nil)
@@ -139,17 +141,11 @@ func (m *Mongo) claiming(c Claim) bson.D {
 
 // Claim is documented in [Store].
 func (m *Mongo) Claim(ctx context.Context, c Claim, ask Ask) (*Row, error) {
-	opts := options.FindOneAndUpdate().SetReturnDocument(options.After)
-	if len(m.sort) > 0 {
-		opts.SetSort(m.sort).SetHint(m.order())
-	}
-	ctx = Alone(ctx)
-	var doc bson.Raw
-	err := m.healed(ctx, func() (err error) {
-		doc, err = m.rows.FindOneAndUpdate(ctx, m.wanted(ask), m.claiming(c), opts).Raw()
-		return err
-	})
-	switch held := m.held(err); {
+	doc, err := m.claim(Alone(ctx), c, ask)
+	held := m.held(err)
+	switch {
+	case errors.As(err, new(*HeldError)):
+		return nil, err
 	case err == mongo.ErrNoDocuments:
 		return nil, nil
 	case held != nil:
@@ -164,6 +160,66 @@ func (m *Mongo) Claim(ctx context.Context, c Claim, ask Ask) (*Row, error) {
 		return nil, malformed
 	}
 	return &row, nil
+}
+
+// claim claims a row by one command. A sharded collection refuses it on a server that demands the
+// shard key in the filter, as MongoDB 4.4 does. There a claim takes three commands.
+func (m *Mongo) claim(ctx context.Context, c Claim, ask Ask) (doc bson.Raw, err error) {
+	if m.sharded.Load() {
+		return m.claimByID(ctx, c, ask)
+	}
+	opts := options.FindOneAndUpdate().SetReturnDocument(options.After)
+	if len(m.sort) > 0 {
+		opts.SetSort(m.sort).SetHint(m.order())
+	}
+	err = m.healed(ctx, func() (err error) {
+		doc, err = m.rows.FindOneAndUpdate(ctx, m.wanted(ask), m.claiming(c), opts).Raw()
+		return err
+	})
+	if has(err, codeShardKeyNotFound) {
+		m.sharded.Store(true)
+		return m.claimByID(ctx, c, ask)
+	}
+	return doc, err
+}
+
+// claimRaces bounds the rows that other processes claim between the read and the update of a claim.
+const claimRaces = 10
+
+// claimByID reads the row to claim, updates it by its _id if it still is as wanted, and reads it. An
+// error after the update has an unknown outcome.
+func (m *Mongo) claimByID(ctx context.Context, c Claim, ask Ask) (bson.Raw, error) {
+	for range claimRaces {
+		docs, err := m.inOrder(ctx, m.wanted(ask), options.Find().SetLimit(1).SetBatchSize(2))
+		if err != nil {
+			return nil, err
+		}
+		if len(docs) == 0 {
+			return nil, mongo.ErrNoDocuments
+		}
+		id := docs[0].Lookup("_id")
+		is := bson.D{e("_id", id), e("$and", bson.A{m.wanted(ask)})}
+		result, err := m.rows.UpdateOne(ctx, is, m.claiming(c))
+		if m.chain.key != "" && has(err, codeDuplicate) {
+			key, _ := m.chain.of(docs[0])
+			return nil, &HeldError{key}
+		}
+		if err != nil {
+			return nil, err
+		}
+		if result.MatchedCount == 0 {
+			continue
+		}
+		doc, err := m.rows.FindOne(ctx, d("_id", id)).Raw()
+		if err != nil {
+			return nil, fmt.Errorf("read the row that was claimed: %v", err)
+		}
+		if row, _ := Parse(doc, m.field); row.Mark.Batch != c.Batch {
+			return nil, errors.New("the row that was claimed has changed since")
+		}
+		return doc, nil
+	}
+	return nil, errors.New("other processes were faster for each row")
 }
 
 // First is documented in [Store].

@@ -30,6 +30,7 @@ const (
 	codeDuplicate         = 11000
 	codeNamespaceNotFound = 26
 	codeCommandNotFound   = 59
+	codeShardKeyNotFound  = 61
 	codeNoTransactions    = 263
 	codeOtherName         = 85 // the index exists with another name
 )
