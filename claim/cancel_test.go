@@ -69,7 +69,7 @@ func TestStats_Outcomes_CountedOnce(t *testing.T) {
 		k := &metricstest.Kept{}
 		m := w.StartBy(clock.System(), func(c *distlock.Config) { c.Observer = k })
 		q := onStore[item](clock.With(t.Context(), clock.System()), m.Manager, w.rows, "db.rows",
-			Config{Workers: 6}.withDefaults())
+			Config{Workers: 6, Backoff: time.Minute}.withDefaults())
 		p := &proc{q, m.Manager, m.Store, nil}
 		second := &metricstest.Kept{}
 		m2 := w.StartBy(clock.System(), func(c *distlock.Config) { c.Observer = second })
