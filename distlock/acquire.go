@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -14,7 +13,6 @@ import (
 	"mongodlm/catalog/transition"
 	"mongodlm/internal/clock"
 	"mongodlm/internal/contend"
-	"mongodlm/internal/waitqueue"
 	"mongodlm/pinger"
 )
 
@@ -27,331 +25,280 @@ const unseeded = 1 << 31
 // its commands.
 const maxRaces = 3
 
-// A call is one call that acquires a lock: [DistributedLock.TryLock] looks once, see try, and
-// [DistributedLock.Lock] waits, see wait.
-type call struct {
-	m    *Manager
-	name string
-	o    acquireOptions
-	session
-
-	// What a call that waits knows, see wait.go.
-	pause    time.Duration     // before the next try after a failure
-	last     error             // why it waits
-	place    *waitqueue.Waiter // among those of this process who have yet to enter the document
-	stood    time.Time         // since when it stood in the line, if that was ended; server's clock
-	refusals int               // since the last pause outside of the line
-	kept     bool              // its place in the line is kept for another call, see keptPlaces
-}
-
-// A session is a lock session of a call, as begin makes it: one in most calls, and another in one
-// that waits when the one before is over.
+// A session is a lock session that an agent acquires: for a try, or for an entry.
 type session struct {
+	want     want
 	term     *pinger.Term
 	request  catalog.Request
 	how      catalog.EnterMode
-	inTurn   bool              // it was granted the lock out of the line
-	previous string            // the process from which it takes the lock
-	doubtful bool              // the outcome of an entering is not known
-	waiter   *waitqueue.Waiter // nil but in a call that waits
+	queued   bool     // it may be in the document, and is removed if it is not handed out
+	doubtful bool     // the outcome of a command that enters it is unknown
+	evicted  eviction // the last one of a dead process for it
+
+	// Of a session that holds the lock.
+	fence    int64
+	inTurn   bool   // it was granted by the command of another session
+	evidence string // why a dead process was evicted for it, or ""
+	previous string // that process, if this one evicted it
 }
 
-// begin makes a session and notes that this process owns it before anything is sent. The caller
-// must call attemptEnded of the owned sessions.
-func (c *call) begin(how catalog.EnterMode) error {
-	m := c.m
+// An eviction is that of a dead process, with its evidence and the fence of the lock at that time.
+type eviction struct {
+	evidence string
+	process  string
+	fence    int64
+}
+
+// begin makes a session, and records that this process owns it before anything is sent. It ends with
+// [Manager.giveBack], or with attemptEnded of the owned sessions. Errors: [ErrClosed];
+// [ErrNoHeartbeat].
+func (m *Manager) begin(name string, w want, how catalog.EnterMode) (*session, error) {
 	if clock.Over(m.closed) {
-		return acquiring(c.name, ErrClosed)
+		return nil, acquiring(name, ErrClosed)
 	}
 	term := m.pinger.Term()
 	if term == nil {
-		return m.noHeartbeat(c.name)
+		return nil, m.withoutHeartbeat(name)
 	}
-	c.session = session{term: term, how: how, request: catalog.Request{
-		Session:  catalog.Session{Name: c.name, TS: bson.NewObjectID()},
+	s := &session{want: w, term: term, how: how, request: catalog.Request{
+		Session:  catalog.Session{Name: name, TS: bson.NewObjectID()},
 		Process:  term.Process(),
-		Who:      fmt.Sprintf("%s:%s:%08x", term.Process(), c.o.label, rand.Uint32()),
-		Why:      c.o.why,
+		Who:      fmt.Sprintf("%s:%s:%08x", term.Process(), w.label, rand.Uint32()),
+		Why:      w.why,
 		Takeover: m.cfg.Takeover,
-		Mode:     c.o.mode,
-		Limit:    c.o.limit,
+		Mode:     w.mode,
+		Limit:    w.limit,
 	}}
-	m.owned.enter(c.request.TS)
-	if clock.Over(m.closed) { // Close may have looked at what is owned before we were
-		m.owned.attemptEnded(c.request.TS)
-		return acquiring(c.name, ErrClosed)
+	m.owned.enter(s.request.TS)
+	if clock.Over(m.closed) { // Close may have read the owned sessions before
+		m.owned.attemptEnded(s.request.TS)
+		return nil, acquiring(name, ErrClosed)
 	}
-	return nil
+	return s, nil
 }
 
-func (m *Manager) noHeartbeat(name string) error {
-	err := acquiring(name, ErrNoHeartbeat)
-	if t := m.pinger.Last(); t != nil && t.Err() != nil {
-		return fmt.Errorf("%w: %w", err, t.Err())
-	}
-	return err
+// giveBack removes a session from the document in the background, whether it holds the lock or is
+// queued.
+func (m *Manager) giveBack(s *session) {
+	m.pinger.ReleaseSoon(s.request.Session, s.term)
+	m.owned.attemptEnded(s.request.TS)
 }
 
-// try is one whole try: take the lock, and if it is not to be had look, decide, and perhaps take it
-// over. It returns a guard, a *HeldError, a *PermitMismatchError, or another error.
-func (c *call) try(ctx context.Context) (g *TryGuard, err error) {
-	ctx, done := c.m.whileOpen(ctx)
-	defer done()
-	defer func() {
-		if err != nil {
-			c.notAcquired(EventRefused, err)
-		}
-	}()
-	if err := c.begin(catalog.Try); err != nil {
-		return nil, err
+// try acquires the lock for a call of TryLock, without an entry in the queue, and answers the call.
+// If the caller has gone meanwhile, the session serves another call, or is given back.
+func (a *agent) try(c *call) {
+	s, err := a.m.begin(a.name, c.o.want, catalog.Try)
+	if err != nil {
+		a.failed(err, nil, c)
+		return
 	}
-	defer c.m.owned.attemptEnded(c.request.TS)
+	if err := a.tryWith(s, c); err != nil {
+		a.m.owned.attemptEnded(s.request.TS)
+		a.failed(err, nil, c)
+		return
+	}
+	a.granted(s, nil, c)
+}
+
+// tryWith takes the lock for a session. If the lock is held, it evicts dead processes and tries
+// again. Errors: *HeldError; a *PermitMismatchError; others.
+func (a *agent) tryWith(s *session, c *call) error {
 	for race := 0; ; race++ {
-		lock, err := c.take(ctx, race == 0)
+		lock, err := a.take(s, race == 0)
 		if err == nil {
-			return c.newGuard(ctx, lock, "")
+			return a.m.acquired(s, lock)
 		}
 		if !refused(err) {
-			return c.unresolved(ctx, err, "")
+			return a.confirm(s, err)
 		}
-		guard, s, err := c.contend(ctx)
+		if !a.needs(c) { // the background watches the holder, and evicts it once it is dead
+			a.m.judge.Keep(contend.Scene{Name: a.name})
+			a.m.judge.Wanted(a.name)
+			return acquiring(a.name, err)
+		}
+		scene, err := a.contend(s)
 		if !errors.Is(err, errFree) {
 			if errors.Is(err, ErrHeld) || errors.Is(err, ErrPermitMismatch) {
-				c.m.judge.Keep(s)
+				a.m.judge.Keep(scene)
 			}
-			return guard, err
+			return err
 		}
 		if race >= maxRaces {
-			e := c.heldError(s)
-			e.Reason = "the server refused it as not free and showed it free, again and again"
-			return nil, e
+			held := a.m.heldError(scene)
+			held.Reason = "the server refused it as not free and showed it free, again and again"
+			return held
 		}
 	}
 }
 
-// refused reports whether the server answered that a lock is not to be had now: it is held, its
-// line is full, or it is in use with another limit. Why, and whether the dead are in the way, only
-// a look can tell.
+// refused reports whether the server answered that a lock is not available now: it is held, its
+// queue is full, or it is in use with another limit.
 func refused(err error) bool {
 	return errors.Is(err, catalog.ErrNotFree) || errors.Is(err, catalog.ErrQueueFull) ||
 		errors.Is(err, catalog.ErrPermitMismatch)
 }
 
-// take acquires a lock that is to be had at once. What the plain acquisition refuses although it is
-// free, as one that a foreign manager left with its sharers, entering takes.
-func (c *call) take(ctx context.Context, plainly bool) (catalog.Lock, error) {
-	enter := transition.Enter{Request: c.request, How: c.how}
-	if plainly && c.o.mode == catalog.Exclusive {
+// take sends the session. A free lock that the plain command refuses, such as one that a foreign
+// manager left with its sharers, is taken by entering it.
+func (a *agent) take(s *session, plainly bool) (catalog.Lock, error) {
+	enter := transition.Enter{Request: s.request, How: s.how}
+	if plainly && s.want.mode == catalog.Exclusive {
 		enter.How = catalog.TryPlain
 	}
-	lock, _, err := c.m.locks.Apply(ctx, enter)
-	if err != nil || enter.How == catalog.TryPlain {
-		return lock, err
-	}
-	return c.mine(lock), nil
+	lock, _, err := a.m.locks.Apply(a.m.life, enter)
+	return lock, err
 }
 
-// mine shows a lock with the fence of this call, which is one of several holders perhaps.
-func (c *call) mine(lock catalog.Lock) catalog.Lock {
-	if p, ok := lock.HeldBy(c.request.TS); ok {
-		lock.Fence, lock.When = p.Fence, p.Since
-	}
-	return lock
-}
-
-// errFree says that a lock, or a place in its line, may be free now: try again.
+// errFree reports that a lock, or a place in its queue, may be free now: try again.
 var errFree = errors.New("free")
 
-// contend looks at a lock that was refused, takes the dead out of it, and decides. It returns a
-// guard, errFree, a *HeldError, a *PermitMismatchError, or another error, with the last picture.
-func (c *call) contend(ctx context.Context) (guard *TryGuard, s contend.Scene, err error) {
-	defer func() {
-		if ctx.Err() != nil { // the time of the call is too short for a look, or for what follows
-			c.m.judge.Keep(contend.Scene{Name: c.name})
-			c.m.judge.Wanted(c.name)
+// contend reads a lock that refused the session, evicts dead processes, and returns the snapshot
+// with the reason for the refusal: errFree if the session may be sent again, a *HeldError, a
+// *PermitMismatchError, or another error.
+func (a *agent) contend(s *session) (scene contend.Scene, err error) {
+	for range maxRaces + 1 {
+		if scene, err = a.m.judge.Look(a.m.life, a.name); err != nil {
+			return scene, acquiring(a.name, err)
 		}
-	}()
-	for race := 0; ; race++ {
-		if s, err = c.m.judge.Look(ctx, c.name); err != nil {
-			return nil, s, acquiring(c.name, err)
+		if err := scene.Malformed(); err != nil {
+			return scene, acquiring(a.name, err)
 		}
-		if err := s.Malformed(); err != nil {
-			return nil, s, acquiring(c.name, err)
+		if scene.Free() {
+			return scene, a.grantNext(s, scene)
 		}
-		if s.Free() {
-			return nil, s, c.grantNext(ctx, s)
+		if s.how == catalog.Queue {
+			if passed, _ := a.m.judge.PassOver(a.m.life, scene, len(scene.Judged)); passed > 0 {
+				return scene, errFree
+			}
 		}
-		guard, err = c.clear(ctx, s)
-		if err == nil || !errors.Is(err, catalog.ErrNoMatch) {
-			return guard, s, err
+		evicted, err := a.m.judge.EvictDead(a.m.life, scene, len(scene.Judged))
+		if n := len(evicted); n > 0 {
+			last := evicted[n-1]
+			s.evicted = eviction{last.Evidence, last.Dead.Process, scene.Lock.Fence}
+			return scene, errFree
 		}
-		if race >= maxRaces {
-			return nil, s, c.heldError(s)
+		if err == nil {
+			return scene, a.answer(s, scene)
+		}
+		if !errors.Is(err, catalog.ErrNoMatch) {
+			return scene, acquiring(a.name, err)
 		}
 	}
+	return scene, a.m.heldError(scene)
 }
 
-// grantNext decides on a lock that nobody holds. A foreign release may have left a line in it: then
-// it is the first one's, and this call does not overtake.
-func (c *call) grantNext(ctx context.Context, s contend.Scene) error {
-	if s.Lock == nil || len(s.Lock.Waiters) == 0 {
+// grantNext grants a lock that a foreign release left free with a queue to its first waiter.
+func (a *agent) grantNext(s *session, scene contend.Scene) error {
+	if scene.Lock == nil || len(scene.Lock.Waiters) == 0 {
 		return errFree
 	}
-	_, grants, err := c.m.locks.Apply(ctx, transition.GrantNext{Name: c.name})
+	_, grants, err := a.m.locks.Apply(a.m.life, transition.GrantNext{Name: a.name})
 	if err == nil || errors.Is(err, catalog.ErrNoMatch) || errors.Is(err, catalog.ErrUnknownOutcome) {
-		c.m.queue.Deliver(grants)
-		return c.answer(s)
+		a.m.queue.Deliver(grants)
+		return a.answer(s, scene)
 	}
-	return fmt.Errorf("distlock: acquire %s: grant it to the next: %w", quoted(c.name), err)
+	return fmt.Errorf("distlock: acquire %s: grant it to the next: %w", quoted(a.name), err)
 }
 
-// clear deals with the dead of a held lock. It returns a guard, errFree when the line moved, an
-// error that matches catalog.ErrNoMatch when the picture changed, or what answer says of the
-// living.
-func (c *call) clear(ctx context.Context, s contend.Scene) (*TryGuard, error) {
-	if len(s.Judged) == 1 && len(s.Lock.Sharers) == 0 && c.o.mode == catalog.Exclusive &&
-		s.Judged[0].Dead() {
-		return c.overtake(ctx, s)
+// answer returns why living processes keep the session out: a *PermitMismatchError if they use
+// another limit, a *HeldError if there is no place in the queue, else errFree.
+func (a *agent) answer(s *session, scene contend.Scene) error {
+	_, waits := scene.Lock.WaitedBy(s.request.TS) // after a lost reply, which entering again returns
+	_, holds := scene.Lock.HeldBy(s.request.TS)
+	held := a.m.heldError(scene)
+	if limit := scene.OtherLimit(s.want.limit); limit != nil && !waits && !holds {
+		text := "distlock: " + limit.Error() + "; " + held.facts()
+		return &acquireError{text: text, causes: []error{limit}}
 	}
-	if c.how == catalog.Queue {
-		if passed, _ := c.m.judge.PassOver(ctx, s, len(s.Judged)); passed > 0 {
-			return nil, errFree
-		}
-	}
-	evicted, err := c.m.judge.EvictDead(ctx, s, len(s.Judged))
-	switch {
-	case err != nil:
-		return nil, acquiring(c.name, err)
-	case evicted > 0:
-		return nil, errFree
-	}
-	return nil, c.answer(s)
-}
-
-// answer is what a contender is told of a lock that nobody dead is in the way of: a
-// *PermitMismatchError if it is in use with another limit, errFree if there is a place in a line
-// that the contender would stand in, else a *HeldError.
-func (c *call) answer(s contend.Scene) error {
-	if c.waiter != nil && c.waiter.LastTurn > 0 {
-		c.request.Behind = behind(s.Lock.Fence - c.waiter.LastTurn)
-	}
-	_, waits := s.Lock.WaitedBy(c.request.TS) // a lost reply: to enter again tells it
-	_, holds := s.Lock.HeldBy(c.request.TS)
-	if limit := s.OtherLimit(c.o.limit); limit != nil && !waits && !holds {
-		return &acquireError{
-			text:   "distlock: " + limit.Error() + "; " + c.heldError(s).facts(),
-			causes: []error{limit},
-		}
-	}
-	if waits || holds || c.how == catalog.Queue && s.Lock.RoomFor(c.request) {
+	if waits || holds || s.how == catalog.Queue && scene.Lock.RoomFor(s.request) {
 		return errFree
 	}
-	return c.heldError(s)
+	return held
 }
 
-// The last places of a line are for those who have waited for longest: a process that had a turn
-// takes the last of them only turnsAPlace turns after it, one of them more for each so many turns.
-// The fence counts the turns. Otherwise a caller that comes back at once would find the place just
-// become free before those who look for one, for ever.
-const (
-	lastPlaces  = catalog.ReservedPlaces / 2
-	turnsAPlace = catalog.MaxWaiters / 2
-)
-
-// behind is behind how many others a process may stand in line, so many turns after its own: fewer
-// than none when the document was made anew meanwhile.
-func behind(turns int64) int {
-	if turns < 0 {
-		return catalog.MaxWaiters
-	}
-	return catalog.MaxWaiters - lastPlaces + int(min(turns/turnsAPlace, lastPlaces))
-}
-
-// overtake carries a verdict Take out on the only party of a lock: condemn, and take it from the
-// session that was watched. An error that matches catalog.ErrNoMatch says that somebody was faster
-// or the holder lives: look again.
-func (c *call) overtake(ctx context.Context, s contend.Scene) (*TryGuard, error) {
-	dead := s.Judged[0]
-	evidence, err := c.m.judge.Condemn(ctx, s, dead)
-	if err != nil {
-		return nil, acquiring(c.name, err)
-	}
-	c.previous = dead.Process
-	taking := transition.Overtake{Request: c.request, From: dead.Watched(s.Name)}
-	taken, _, err := c.m.locks.Apply(ctx, taking)
-	switch {
-	case errors.Is(err, catalog.ErrNoMatch):
-		c.previous = ""
-		return nil, err
-	case err != nil:
-		return c.unresolved(ctx, err, evidence)
-	}
-	return c.newGuard(ctx, taken, evidence)
-}
-
-// unresolved judges a failed acquire or overtake. An unknown outcome is never guessed: the server
-// is asked for the session, by a write, for as long as the caller is there. Found: held. Not found:
-// not held, and the reaper frees it should it appear later. No answer: the late-release list frees
-// it.
-func (c *call) unresolved(ctx context.Context, err error, evidence string) (*TryGuard, error) {
-	failed := acquiring(c.name, err)
+// confirm returns the outcome of a failed acquisition. If that is unknown the server is asked for
+// the session by a write. Nil: the session holds the lock. Else it does not, or the background
+// releases it should it turn out to hold the lock.
+func (a *agent) confirm(s *session, err error) error {
+	failed := acquiring(a.name, err)
 	if !errors.Is(err, catalog.ErrUnknownOutcome) {
-		return nil, failed
+		return failed
 	}
 	failed = doubtful(failed)
-	lock, err := catalog.Lock{}, ctx.Err()
-	if err == nil { // the caller is still there
-		ask, cancel := context.WithTimeout(ctx, c.m.cfg.CommandTimeout)
-		defer cancel()
-		lock, err = c.confirm(ask)
+	var ask catalog.Transition = transition.Confirm{Request: s.request}
+	if s.want.mode != catalog.Exclusive { // which finds the session, or acquires
+		ask = transition.Enter{Request: s.request, How: s.how}
 	}
+	lock, _, err := a.m.locks.Apply(a.m.life, ask)
 	if err == nil {
-		return c.newGuard(ctx, lock, evidence)
+		return a.m.acquired(s, lock)
 	}
-	c.m.pinger.Doubt(c.term)
-	if !errors.Is(err, catalog.ErrNoMatch) {
-		c.m.pinger.ReleaseLater(c.request.Session, c.term)
+	a.m.pinger.Doubt(s.term)
+	if !errors.Is(err, catalog.ErrNoMatch) && !errors.Is(err, catalog.ErrNotFree) {
+		a.m.pinger.ReleaseLater(s.request.Session, s.term)
 	}
-	return nil, failed
+	return failed
 }
 
-// confirm asks, by a write, whether this call holds the lock. A shared holder may enter again:
-// it finds itself, or gets what it wanted.
-func (c *call) confirm(ctx context.Context) (catalog.Lock, error) {
-	if c.o.mode == catalog.Exclusive {
-		lock, _, err := c.m.locks.Apply(ctx, transition.Confirm{Request: c.request})
-		return lock, err
+// acquired completes a session that holds the lock, as the document shows it. On an error the
+// session has been given back.
+func (m *Manager) acquired(s *session, lock catalog.Lock) error {
+	if p, ok := lock.HeldBy(s.request.TS); ok { // perhaps one of several
+		lock.Fence, lock.When = p.Fence, p.Since
 	}
-	lock, _, err := c.m.locks.Apply(ctx, transition.Enter{Request: c.request, How: c.how})
-	if errors.Is(err, catalog.ErrNotFree) {
-		return lock, fmt.Errorf("%w: %w", catalog.ErrNoMatch, err)
-	}
-	return c.mine(lock), err
-}
-
-// newGuard makes a guard of a lock document that the server wrote for this call; proof is the
-// evidence of a takeover.
-func (c *call) newGuard(ctx context.Context, lock catalog.Lock, proof string) (*TryGuard, error) {
-	fail := func(err error) (*TryGuard, error) {
-		c.undo()
-		return nil, acquiring(c.name, err)
-	}
-	if lock.Fence < unseeded {
-		var err error
-		if lock, err = c.seedFence(ctx, lock); err != nil {
-			return fail(err)
+	for _, g := range lock.Grants {
+		if g.TS == s.request.TS && g.Evidence != "" { // before the first reply was there
+			s.inTurn, s.evidence = true, g.Evidence
 		}
+	}
+	if e := s.evicted; e.evidence != "" && s.evidence == "" &&
+		(lock.Fence == e.fence+1 || e.fence < unseeded) {
+		s.evidence, s.previous = e.evidence, e.process
+	}
+	s.fence = lock.Fence
+	if s.fence >= unseeded {
+		return nil
+	}
+	seed := transition.SeedFence{Session: s.request.Session, AtLeast: lock.When.UnixMilli()}
+	lock, _, err := m.locks.Apply(m.life, seed)
+	if err == nil {
+		s.fence = lock.Fence
+		return nil
+	}
+	err = fmt.Errorf("raise the fence: %w", err)
+	if errors.Is(err, catalog.ErrUnknownOutcome) {
+		err = doubtful(err)
+	}
+	m.pinger.ReleaseSoon(s.request.Session, s.term)
+	return acquiring(s.request.Name, err)
+}
+
+// newGuard makes a guard of a session that holds the lock, and begins its lease. On an error the
+// session is given back. Errors: *LostError when the process's term ended, or an operator broke the
+// lock, before there was a guard; [ErrClosed]; those of a lease that could not begin.
+func (c *call) newGuard(ctx context.Context, s *session) (*TryGuard, error) {
+	defer c.m.owned.attemptEnded(s.request.TS)
+	fail := func(err error) (*TryGuard, error) {
+		c.m.giveBack(s)
+		return nil, acquiring(c.name, err)
 	}
 	var life *lease
 	if c.o.life > 0 {
+		ctx, done := c.m.whileOpen(ctx)
+		defer done()
+		if c.o.bounded && !c.once {
+			var stop func()
+			ctx, stop = c.m.within(ctx, c.o.wait-(c.m.cfg.Clock.Now().Mono-c.o.began))
+			defer stop()
+		}
 		var err error
-		if life, err = c.beginLease(ctx); err != nil {
-			return fail(leaseNotBegun(c.name, lock.Fence, err))
+		if life, err = c.beginLease(ctx, s); err != nil {
+			return fail(leaseNotBegun(c.name, s.fence, err))
 		}
 	}
 	h := &holding{
-		m: c.m, session: c.request.Session, process: c.request.Process, why: c.o.why,
-		mode: c.o.mode, limit: c.o.limit, fence: lock.Fence, evidence: proof, term: c.term,
+		m: c.m, session: s.request.Session, process: s.request.Process, why: c.o.why,
+		mode: c.o.mode, limit: c.o.limit, fence: s.fence, evidence: s.evidence, term: s.term,
 		label: c.o.label, lease: life, guards: 1, since: c.m.cfg.Clock.Now().Mono,
 		transacting: make(chan struct{}, 1), loss: make(chan struct{}, 1),
 	}
@@ -368,10 +315,10 @@ func (c *call) newGuard(ctx context.Context, lock catalog.Lock, proof string) (*
 		return fail(err)
 	}
 	if err := h.lapsed(); err != nil { // the reply came too late to be trusted
-		return refuse(&LostError{Name: c.name, Fence: lock.Fence, Cause: err})
+		return refuse(&LostError{Name: c.name, Fence: s.fence, Cause: err})
 	}
 	if broken {
-		return refuse(&LostError{Name: c.name, Fence: lock.Fence, Cause: errBroken})
+		return refuse(&LostError{Name: c.name, Fence: s.fence, Cause: errBroken})
 	}
 	if clock.Over(c.m.closed) {
 		return refuse(ErrClosed)
@@ -381,45 +328,31 @@ func (c *call) newGuard(ctx context.Context, lock catalog.Lock, proof string) (*
 	}
 	g := newGuard(h) // from here on the lock is given back, whatever panics
 	g.ctx = &guardContext{h.ctx, g}
-	event := c.m.log.Info().Str("lock", catalog.Printable(c.name, 200)).Stringer("ts", c.request.TS).
-		Int64("fence", lock.Fence).Str("why", catalog.Printable(c.o.why, 200))
-	if proof != "" {
-		event.Str("evidence", proof).Msg("taken over")
+	event := c.m.log.Info().Str("lock", catalog.Printable(c.name, 200)).Stringer("ts", s.request.TS).
+		Int64("fence", s.fence).Str("why", catalog.Printable(c.o.why, 200))
+	if s.evidence != "" {
+		event.Str("evidence", s.evidence).Msg("taken over")
 	} else {
 		event.Msg("acquired")
 	}
 	h.handed = true
 	if c.m.events != nil {
-		c.tell(h)
+		c.report(h, s)
 	}
 	return g, nil
 }
 
-// seedFence raises a fence that was counted up from nothing.
-func (c *call) seedFence(ctx context.Context, lock catalog.Lock) (catalog.Lock, error) {
-	seed := transition.SeedFence{Session: c.request.Session, AtLeast: lock.When.UnixMilli()}
-	lock, _, err := c.m.locks.Apply(ctx, seed)
-	if err == nil {
-		return lock, nil
-	}
-	err = fmt.Errorf("raise the fence: %w", err)
-	if errors.Is(err, catalog.ErrUnknownOutcome) {
-		err = doubtful(err)
-	}
-	return lock, err
-}
-
-// tell tells of the guard that this call has got.
-func (c *call) tell(h *holding) {
+// report emits the event of the guard that the call has got.
+func (c *call) report(h *holding, s *session) {
 	kind := EventAcquired
 	switch {
 	case h.evidence != "" && !strings.HasPrefix(h.evidence, brokenWord):
 		kind = EventTakenOver
-	case c.inTurn:
+	case s.inTurn:
 		kind = EventGranted
 	}
 	event := h.event(kind)
-	event.Waited, event.Previous = c.m.cfg.Clock.Now().Mono-c.o.began, c.previous
+	event.Waited, event.Previous = c.m.cfg.Clock.Now().Mono-c.o.began, s.previous
 	if kind == EventTakenOver && event.Previous == "" { // another process took the dead one out
 		event.Previous = subjectOf(h.evidence)
 	}
@@ -427,24 +360,9 @@ func (c *call) tell(h *holding) {
 	c.m.events.emit(c.o.parent, event)
 }
 
-// notAcquired tells that a call ended without the lock.
-func (c *call) notAcquired(kind EventKind, err error) {
-	if c.m.events == nil {
-		return
-	}
-	c.m.events.emit(c.o.parent, Event{
-		Kind: kind, Name: c.name, Why: c.o.why, Mode: modeWord(c.o.mode), Process: c.m.Process(),
-		Waited: c.m.cfg.Clock.Now().Mono - c.o.began, Err: err,
-	})
-}
-
-// undo takes this call out of the lock, whether it holds or waits, in the background: its caller
-// does not wait for it.
-func (c *call) undo() { c.m.pinger.ReleaseSoon(c.request.Session, c.term) }
-
 // heldError tells the caller what is known of the process in the way: the first holder that lives
 // as far as anybody can tell, or the first in line.
-func (c *call) heldError(s contend.Scene) *HeldError {
+func (m *Manager) heldError(s contend.Scene) *HeldError {
 	e := &HeldError{Name: s.Name, PingAge: -1, Holders: len(s.Holders())}
 	if s.Lock != nil {
 		e.Waiters, e.Mode = len(s.Lock.Waiters), modeWord(s.Lock.Mode)
@@ -469,7 +387,7 @@ func (c *call) heldError(s contend.Scene) *HeldError {
 	if n := len(s.Holders()); n >= catalog.MaxHolders {
 		e.Reason = fmt.Sprintf("%d hold it, as many as may; %s", n, e.Reason)
 	}
-	last := c.m.pinger.Last()
+	last := m.pinger.Last()
 	e.Self = last != nil && in.Process == last.Process()
 	if in.PingState.Ping != nil && !s.ServerTime.IsZero() {
 		e.PingAge = max(0, s.ServerTime.Sub(in.PingState.Ping.At))

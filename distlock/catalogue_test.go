@@ -339,13 +339,13 @@ func TestTryLock_AnswerDoesNotFitTheDocument_TriesAgain(t *testing.T) {
 		times int
 		got   bool
 	}{
-		"overtake once not matched": {fault.Overtake, catalog.ErrNoMatch, 1, true},
+		"overtake once not matched": {fault.Evict, catalog.ErrNoMatch, 1, true},
 		"acquire once not free":     {fault.Acquire, catalog.ErrNotFree, 1, true},
 		"acquire never free":        {fault.Acquire, catalog.ErrNotFree, 1 << 30, false},
 	} {
 		runInBubble(t, name, func(t *testing.T, w *world) {
 			p := w.start(nil)
-			if c.op == fault.Overtake {
+			if c.op == fault.Evict {
 				plantDead(t, w, "a", "dead")
 			}
 			n := 0

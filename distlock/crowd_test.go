@@ -2,7 +2,8 @@ package distlock_test
 
 import (
 	"context"
-	"fmt"
+	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -10,174 +11,258 @@ import (
 	"time"
 
 	"mongodlm/catalog"
+	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/effort"
 	"mongodlm/internal/test/fault"
 )
 
-// A rush is callers of several processes that come again as soon as they had their turn.
-type rush struct {
-	w     *world
-	hold  time.Duration
-	turns atomic.Int64 // so far
-	over  atomic.Bool
-
-	mu    sync.Mutex
-	waits []int64 // of each place that was had: for how many turns its caller had waited for it
-	wg    sync.WaitGroup
-}
-
-// run lets n callers of a process come again and again. Where told is set, it notes how long each
-// caller waited for its place.
-func (r *rush) run(p *proc, n int, told bool) {
-	for range n {
-		r.wg.Go(func() {
-			for !r.over.Load() {
-				came := r.turns.Load()
-				if told {
-					p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-						err := apply()
-						if call.Op == fault.Enter && err == nil && came >= 0 {
-							r.placed(r.turns.Load() - came)
-							came = -1
-						}
-						return err
-					})
-				}
-				g, err := p.Lock("a").Lock(context.Background())
+// It tries to break: a process with a crowd of callers has two entries in the queue, its callers have
+// their turns in the order in which they came, and another process with a single caller waits for at
+// most three of those turns, however often it comes.
+func TestLock_BesideACrowd_SingleCallerWaitsForThreeTurns(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		holder, many, one := w.start(nil), w.start(nil), w.start(nil)
+		g := holder.mustTry("a")
+		var turns atomic.Int64
+		var mu sync.Mutex
+		var order []int
+		var wg sync.WaitGroup
+		crowd := 100 + effort.Share(200)
+		for i := range crowd {
+			wg.Go(func() {
+				g, err := many.Lock("a").Lock(context.Background())
 				if err != nil {
-					r.w.t.Errorf("Lock: %v", err)
+					t.Errorf("caller %d: %v", i, err)
 					return
 				}
-				r.turns.Add(1)
-				time.Sleep(r.hold)
+				turns.Add(1)
+				mu.Lock()
+				order = append(order, i)
+				mu.Unlock()
+				time.Sleep(20 * time.Millisecond)
 				_ = g.Release()
-			}
-		})
-	}
-}
-
-func (r *rush) placed(waited int64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.waits = append(r.waits, waited)
-}
-
-// It tries to break: a process without a place in a full line has one within two rounds of the
-// line, however large the crowd of another process, and however many others wait outside.
-func TestLock_BesideACrowd_HasAPlaceWithinTwoRounds(t *testing.T) {
-	for _, c := range []struct {
-		crowd, singles int
-		hold           time.Duration
-	}{
-		{110, 1, 20 * time.Millisecond}, {110, 20, 20 * time.Millisecond},
-		{110, effort.Share(200), 10 * time.Millisecond},
-	} {
-		t.Run(fmt.Sprintf("%d of one and %d alone", c.crowd, c.singles), func(t *testing.T) {
-			if c.singles > 1 && testing.Short() {
-				t.Skip("takes seconds")
-			}
-			inBubble(t, func(t *testing.T, w *world) {
-				r := &rush{w: w, hold: c.hold}
-				r.run(w.start(nil), c.crowd, false)
-				synctest.Wait()
-				for range c.singles {
-					r.run(w.start(nil), 1, true)
-				}
-				for r.turns.Load() < int64(250+effort.Share(2*c.singles)) {
-					time.Sleep(c.hold)
-				}
-				r.over.Store(true)
-				r.wg.Wait()
-				r.mu.Lock() // a grant may be told before the reply of entering
-				defer r.mu.Unlock()
-				most, outside := int64(0), 0
-				for _, turns := range r.waits {
-					if most = max(most, turns); turns > 1 {
-						outside++
-					}
-				}
-				t.Logf("%d places were had, %d of them from outside, after %d turns at most", len(r.waits),
-					outside, most)
-				if most > 2*catalog.MaxWaiters {
-					t.Errorf("a place was had after %d turns only", most)
-				}
 			})
-		})
-	}
-}
-
-// It tries to break: who has just had a turn leaves the last places to those who wait for longer,
-// and has one of them after a time.
-func TestLock_HadItsTurn_LeavesTheLastPlaces(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		holder, crowd, back := w.start(nil), w.start(nil), w.start(nil)
-		w.release(w.wantTurn(back.queue("a")))
-		g := holder.mustTry("a")
-		left := []func(){w.stand(crowd, "a", crowded, nil)}
-		come := func() { left = append(left, w.stand(w.start(nil), "a", 1, nil)) }
-		for range 5 {
-			come()
+			synctest.Wait()
 		}
-		waits := back.queue("a")
-		inLine := func(want int, when string) {
-			t.Helper()
-			time.Sleep(10 * time.Second)
-			if n := len(w.lock("a").Waiters); n != want {
-				t.Fatalf("%s: %d stand in the line, want %d", when, n, want)
-			}
-		}
-		inLine(95, "it had its turn just now")
-		come()
-		inLine(96, "another comes, who had none")
-		for _, c := range []struct {
-			turns int64
-			want  int
-		}{{50, 96}, {100, 97}} {
-			w.rewrite("a", map[string]any{"fence": g.Fence() + c.turns - 1})
-			inLine(c.want, fmt.Sprintf("%d turns later", c.turns))
-		}
+		assert.MustEqual(t, len(w.lock("a").Waiters), 2, "%d entries of one process, want %d")
 		w.release(g)
-		for _, left := range left {
-			left()
+		for range 20 {
+			came := turns.Load()
+			g, err := one.Lock("a").Lock(context.Background())
+			assert.Must(t, err)
+			if waited := turns.Load() - came; waited > 3 {
+				t.Errorf("the single caller waited for %d turns", waited)
+			}
+			time.Sleep(20 * time.Millisecond)
+			w.release(g)
 		}
-		w.release(w.wantTurn(waits))
+		wg.Wait()
+		if len(order) != crowd || !slices.IsSorted(order) {
+			t.Errorf("the %d callers had their turns in the order %v", crowd, order)
+		}
 	})
 }
 
-// It tries to break: where grants are asked for, a lock that crowds of two processes wait for
-// stands free for a small part of a turn when it goes from one crowd to the other, although the
-// other one has waited for long and far from the front.
-func TestLock_CrowdsInTurn_GrantsAreAskedForInTime(t *testing.T) {
-	const many, hold, rounds = 24, 50 * time.Millisecond, 4
+// It tries to break: where fifty entries are queued, a process keeps one of its own only, so that
+// more processes find room; and all callers have their turns.
+func TestLock_ManyProcesses_OneEntryEach(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.start(nil).withoutNotices(), w.start(nil).withoutNotices()
-		var free time.Time
-		turns := func(from, to int, waits []<-chan turn) (longest time.Duration) {
-			for _, next := range waits[from:to] {
-				g := w.wantTurn(next)
-				longest = max(longest, time.Since(free))
-				time.Sleep(hold)
-				w.release(g)
-				free = time.Now()
-			}
-			return longest
-		}
-		for round := range rounds {
-			var waits []<-chan turn
-			for i := range 2 * many {
-				p := a
-				if i >= many {
-					p = b
-				}
-				waits = append(waits, p.queue("a"))
+		g := w.start(nil).mustTry("a")
+		var wg sync.WaitGroup
+		var turns atomic.Int64
+		const processes = 60
+		for range processes {
+			p := w.start(nil)
+			for range 2 {
+				wg.Go(func() {
+					g, err := p.Lock("a").Lock(context.Background())
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					turns.Add(1)
+					_ = g.Release()
+				})
 				synctest.Wait()
 			}
-			free = time.Now()
-			turns(0, many, waits)
-			longest := turns(many, 2*many, waits)
+		}
+		if n := len(w.lock("a").Waiters); n > processes+catalog.MaxWaiters/4 {
+			t.Errorf("%d entries of %d processes", n, processes)
+		}
+		w.release(g)
+		wg.Wait()
+		assert.Equal(t, turns.Load(), 2*processes, "%d turns, want %d")
+	})
+}
+
+// It tries to break: no command is cut off by the deadline of a caller, no outcome becomes unknown by
+// it, and the error matches the cause.
+func TestAcquire_DeadlineOfTheCaller_CommandGoesOn(t *testing.T) {
+	for name, call := range map[string]func(context.Context, *distlock.DistributedLock) (
+		*distlock.TryGuard, error){
+		"Lock": func(ctx context.Context, l *distlock.DistributedLock) (*distlock.TryGuard, error) {
+			return l.Lock(ctx)
+		},
+		"TryLock": func(ctx context.Context, l *distlock.DistributedLock) (*distlock.TryGuard, error) {
+			return l.TryLock(ctx)
+		},
+	} {
+		runInBubble(t, name, func(t *testing.T, w *world) {
+			p := w.start(nil)
+			cut := 0
+			p.store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
+				if call.Op == fault.Acquire || call.Op == fault.Enter || call.Op == fault.Release {
+					time.Sleep(100 * time.Millisecond)
+					if ctx.Err() != nil {
+						cut++
+					}
+				}
+				return apply()
+			})
+			for range 20 {
+				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+				_, err := call(ctx, p.Lock("a"))
+				if err != nil { // else it was served by the command of another
+					wantErr(t, err, context.DeadlineExceeded)
+					if errors.Is(err, distlock.ErrOutcomeUnknown) {
+						t.Errorf("an unknown outcome: %v", err)
+					}
+				}
+				cancel()
+			}
+			time.Sleep(time.Second)
+			synctest.Wait()
+			assert.Equal(t, cut, 0, "%d commands were cut off, want %d")
+			if n := p.store.Count(fault.Acquire) + p.store.Count(fault.Enter); n > 20 {
+				t.Errorf("%d commands for twenty callers that gave up", n)
+			}
+			assert.Equal(t, p.Stats().Ghosts, 0, "%d ghosts, want %d")
+		})
+	}
+}
+
+// It tries to break: a session that is acquired after its caller has gone serves the next caller with
+// the same options, without a command, and is released at once if there is none.
+func TestAcquire_CallerGone_SessionServesTheNext(t *testing.T) {
+	for name, call := range map[string]func(context.Context, *distlock.DistributedLock) (
+		*distlock.TryGuard, error){
+		"Lock": func(ctx context.Context, l *distlock.DistributedLock) (*distlock.TryGuard, error) {
+			return l.Lock(ctx, distlock.Why("work"))
+		},
+		"TryLock": func(ctx context.Context, l *distlock.DistributedLock) (*distlock.TryGuard, error) {
+			return l.TryLock(ctx, distlock.Why("work"))
+		},
+	} {
+		for _, why := range []string{"work", "other"} {
+			runInBubble(t, name+", next for "+why, func(t *testing.T, w *world) {
+				p := w.start(nil)
+				p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+					if call.Op == fault.Acquire || call.Op == fault.Enter {
+						time.Sleep(15 * time.Millisecond)
+					}
+					return apply()
+				})
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+				defer cancel()
+				_, err := call(ctx, p.Lock("a"))
+				wantErr(t, err, context.DeadlineExceeded)
+				g, err := p.Lock("a").Lock(t.Context(), distlock.Why(why), distlock.WaitAtMost(time.Second))
+				assert.Must(t, err)
+				sent := p.store.Count(fault.Acquire) + p.store.Count(fault.Enter)
+				if why == "work" && (sent > 2 || p.store.Count(fault.Release) > 0) {
+					t.Errorf("%d commands to acquire and %d to release, want one and none", sent,
+						p.store.Count(fault.Release))
+				}
+				w.release(g)
+				time.Sleep(time.Second)
+				synctest.Wait()
+				if l := w.lock("a"); l.Held || len(l.Waiters) > 0 {
+					t.Errorf("held %t, %d queued, want a free lock", l.Held, len(l.Waiters))
+				}
+			})
+		}
+	}
+}
+
+// It tries to break: entries of a process whose commands fail back off together, however impatient
+// its callers are.
+func TestLock_CommandsFail_EntriesBackOff(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		p.store.Set(fault.On(fault.Enter, func(func() error) error { return catalog.ErrUnavailable }))
+		began := time.Now()
+		for time.Since(began) < time.Minute {
+			_, err := p.Lock("a").Lock(t.Context(), distlock.WaitAtMost(20*time.Millisecond))
+			wantErr(t, err, distlock.ErrUnavailable)
+		}
+		if n := p.store.Count(fault.Enter); n > 40 {
+			t.Errorf("%d commands in a minute to a server that is away", n)
+		}
+		p.store.Set(nil)
+		time.Sleep(p.Config().PollMax)
+		g, err := p.Lock("a").Lock(t.Context(), distlock.WaitAtMost(time.Minute))
+		assert.Must(t, err)
+		w.release(g)
+	})
+}
+
+// It tries to break: tries whose callers have gone are two at most, so impatient callers of TryLock
+// do not pile commands up at a slow server.
+func TestTryLock_ImpatientCallers_FewCommands(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		var now, most int
+		p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			if call.Op != fault.Acquire {
+				return apply()
+			}
+			now++
+			most = max(most, now)
+			time.Sleep(time.Second)
+			now--
+			return apply()
+		})
+		for range 200 {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+			g, err := p.Lock("a").TryLock(ctx)
+			if err == nil {
+				w.release(g)
+			}
+			cancel()
+		}
+		if most > 3 {
+			t.Errorf("%d commands at a time", most)
+		}
+	})
+}
+
+// It tries to break: where grants are polled, a lock that crowds of two processes wait for is free
+// for a small part of a turn.
+func TestLock_TwoCrowds_GrantsAreFoundInTime(t *testing.T) {
+	const many, hold = 24, 50 * time.Millisecond
+	inBubble(t, func(t *testing.T, w *world) {
+		procs := []*proc{w.start(nil).withoutNotices(), w.start(nil).withoutNotices()}
+		for round := range 4 {
+			free, longest := time.Now(), time.Duration(0)
+			var wg sync.WaitGroup
+			for i := range 2 * many {
+				wg.Go(func() {
+					g, err := procs[i%2].Lock("a").Lock(t.Context())
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					longest = max(longest, time.Since(free))
+					time.Sleep(hold)
+					_ = g.Release()
+					free = time.Now()
+				})
+			}
+			wg.Wait()
 			t.Logf("free for %v at most", longest)
-			if round > 0 && longest > hold/2 { // at first nobody knows how long a turn takes
-				t.Errorf("round %d: it stood free for %v", round, longest)
+			if round > 0 && longest > hold/2 { // the first round learns how long a turn takes
+				t.Errorf("round %d: it was free for %v", round, longest)
 			}
 		}
 	})

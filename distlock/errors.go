@@ -188,15 +188,8 @@ func (e *acquireError) Error() string { return e.text }
 // Unwrap returns what it was made of.
 func (e *acquireError) Unwrap() []error { return e.causes }
 
-// A stoppedError ends a call that waits.
-type stoppedError struct{ acquireError }
-
 // worthWaiting reports whether an error may pass by itself.
 func worthWaiting(err error) bool {
-	var stopped *stoppedError
-	if errors.As(err, &stopped) {
-		return false
-	}
 	passing := []error{
 		ErrHeld, ErrNoHeartbeat, ErrUnavailable, ErrOutcomeUnknown, ErrLockLost,
 		context.DeadlineExceeded, // of one command; the caller's is seen by sleep

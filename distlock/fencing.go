@@ -182,9 +182,15 @@ func (l *DistributedLock) LockInTransaction(ctx context.Context, opts ...Option)
 	if err := c.m.standsInOwnWay(ctx, c.name, c.o); err != nil {
 		return err
 	}
-	ctx, done := c.calling(ctx)
+	ctx, done := c.m.whileOpen(ctx)
 	defer done()
-	c.pause = c.m.cfg.Poll
+	if c.o.bounded && c.o.wait > 0 {
+		var stop func()
+		ctx, stop = c.m.within(ctx, c.o.wait)
+		defer stop()
+	}
+	pauses := backoff{least: c.m.cfg.Poll, most: c.m.cfg.PollMax}
+	var last error // why it waits
 	for {
 		err := c.enterTransaction(ctx)
 		if err == nil {
@@ -196,65 +202,76 @@ func (l *DistributedLock) LockInTransaction(ctx context.Context, opts ...Option)
 			if !errors.Is(err, ErrHeld) || errors.As(err, &again) {
 				err = withoutLabel(err)
 			}
-			return c.stoppedBy(ctx, err)
+			if !saysNothing(err) && (last == nil || errors.Is(err, ErrHeld) || errors.Is(err, ErrOutcomeUnknown)) {
+				last = err
+			}
+			return c.stopped(ctx, context.Cause(ctx), last)
 		case !errors.Is(err, ErrHeld), errors.As(err, &again), c.o.bounded && c.o.wait == 0:
 			return err
 		}
-		c.last = err
-		if err := c.sleep(ctx); err != nil {
-			return err
+		last = err
+		timer := c.m.cfg.Clock.NewTimer(pauses.next(c.m))
+		select {
+		case <-timer.C():
+		case <-ctx.Done():
+			timer.Stop()
+			return c.stopped(ctx, context.Cause(ctx), last)
+		case <-c.m.closed:
+			timer.Stop()
+			return c.stopped(ctx, ErrClosed, last)
 		}
 	}
 }
 
-// enterTransaction looks from outside of the transaction, and enters the lock inside of it if it is
-// free: a transaction reads one picture only, so waiting in it would be of no use.
+// enterTransaction reads the lock outside of the transaction, and enters it inside if it is free: a
+// transaction reads one snapshot only, so waiting in it would be of no use.
 func (c *call) enterTransaction(ctx context.Context) error {
-	if err := c.begin(catalog.Try); err != nil {
+	s, err := c.m.begin(c.name, c.o.want, catalog.Try)
+	if err != nil {
 		return err
 	}
-	defer c.m.owned.attemptEnded(c.request.TS)
+	defer c.m.owned.attemptEnded(s.request.TS)
 	fail := func(err error) error {
 		return fmt.Errorf("distlock: acquire %s in a transaction: %w", quoted(c.name), err)
 	}
-	s, err := c.m.judge.Look(ctx, c.name)
+	scene, err := c.m.judge.Look(ctx, c.name)
 	if err != nil {
 		return fail(err)
 	}
-	if err := s.Malformed(); err != nil {
+	if err := scene.Malformed(); err != nil {
 		return fail(err)
 	}
-	if !s.Free() || s.Lock != nil && len(s.Lock.Waiters) > 0 {
-		if err := c.clearDead(ctx, s); err != nil {
+	if !scene.Free() || scene.Lock != nil && len(scene.Lock.Waiters) > 0 {
+		if err := c.evictDead(ctx, scene); err != nil {
 			return err
 		}
 	}
-	_, err = c.m.locks.EnterTransaction(ctx, c.request)
+	_, err = c.m.locks.EnterTransaction(ctx, s.request)
 	switch {
 	case errors.Is(err, catalog.ErrNotFree):
 		return &againError{fmt.Errorf("%w: the transaction began before the lock was free; run it "+
-			"again: %w", c.heldError(s), err)}
+			"again: %w", c.m.heldError(scene), err)}
 	case err != nil:
 		return fail(err)
 	}
 	return nil
 }
 
-// clearDead takes the dead out of the way, and returns a *HeldError when others are, or a
-// *PermitMismatchError when one of them lives and it is a semaphore.
-func (c *call) clearDead(ctx context.Context, s contend.Scene) error {
-	_, err := c.m.judge.EvictDead(ctx, s, len(s.Judged))
+// evictDead evicts dead processes. It returns a *HeldError when others are in the way, or a
+// *PermitMismatchError when one of them lives and the lock is a semaphore.
+func (c *call) evictDead(ctx context.Context, scene contend.Scene) error {
+	_, err := c.m.judge.EvictDead(ctx, scene, len(scene.Judged))
 	if err != nil && !errors.Is(err, catalog.ErrNoMatch) {
 		return acquiring(c.name, err)
 	}
-	if !slices.ContainsFunc(s.Judged, func(one contend.Judged) bool { return !one.Dead() }) {
+	if !slices.ContainsFunc(scene.Judged, func(one contend.Judged) bool { return !one.Dead() }) {
 		return nil
 	}
-	c.m.judge.Keep(s)
-	if other := s.OtherLimit(0); other != nil && !s.Silent(0) {
+	c.m.judge.Keep(scene)
+	if other := scene.OtherLimit(0); other != nil && !scene.Silent(0) {
 		return acquiring(c.name, other)
 	}
-	return c.heldError(s)
+	return c.m.heldError(scene)
 }
 
 // withoutLabel is an error that has no label of the driver's, and matches of our errors what it

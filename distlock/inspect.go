@@ -52,7 +52,7 @@ func NewInspector(ctx context.Context, cfg Config) (*Inspector, error) {
 		return nil, creating(err)
 	}
 	in := settings{Config: cfg, Clock: clock.From(ctx)}
-	s = s.prompt(in.Clock)
+	s = s.prompt(in.CommandTimeout)
 	host, _ := os.Hostname() // without a name only the number identifies it
 	process := fmt.Sprintf("%s:%d", cmp.Or(cfg.Host, host), os.Getpid())
 	closed := make(chan struct{})
@@ -73,6 +73,7 @@ func NewInspector(ctx context.Context, cfg Config) (*Inspector, error) {
 		close: func(ctx context.Context) (err error) {
 			once.Do(func() {
 				close(closed)
+				s.end(ErrClosed)
 				err = s.hangUp(ctx)
 			})
 			return err

@@ -54,13 +54,13 @@ const leaseTrips = 3
 // beginLease sends the first renewal of a lock that the server has granted to this call, and
 // returns its lease. A waiter that another process granted the lock learns of it at an unknown
 // time, so the life counts from here.
-func (c *call) beginLease(ctx context.Context) (*lease, error) {
+func (c *call) beginLease(ctx context.Context, s *session) (*lease, error) {
 	l := &lease{
 		life: c.o.life, hold: c.m.cfg.trustedFor(c.o.life),
 		gone: make(chan struct{}), renewing: make(chan struct{}, 1),
 	}
 	for try := 1; ; try++ {
-		sent, err := c.m.renew(ctx, c.request.Session, l)
+		sent, err := c.m.renew(ctx, s.request.Session, l)
 		if err != nil {
 			return nil, err
 		}

@@ -140,7 +140,7 @@ func TestLease_RenewedBetweenLookAndTakeover_Wins(t *testing.T) {
 		}
 		tried := 0
 		b.store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
-			if call.Op == fault.Overtake && tried == 0 {
+			if call.Op == fault.Evict && tried == 0 {
 				tried++
 				if err := catalogtest.On(w.mem).Renew(ctx, late); err != nil { // sent long ago, and slow
 					t.Error(err)

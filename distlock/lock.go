@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	"mongodlm/internal/contend"
-	"mongodlm/internal/waitqueue"
 )
 
 // A DistributedLock is one name on which processes exclude each other. Get it from [Manager.Lock].
@@ -43,7 +42,8 @@ func (l *DistributedLock) TryLock(ctx context.Context, opts ...Option) (*TryGuar
 	if err != nil {
 		return nil, err
 	}
-	return c.try(ctx)
+	c.once = true
+	return c.acquire(ctx)
 }
 
 // Lock acquires the lock and waits while others hold it, until ctx ends or as long as [WaitAtMost]
@@ -73,10 +73,8 @@ func (l *DistributedLock) Lock(ctx context.Context, opts ...Option) (*TryGuard, 
 	if err != nil {
 		return nil, err
 	}
-	if c.o.bounded && c.o.wait == 0 {
-		return c.try(ctx)
-	}
-	return c.wait(ctx)
+	c.once = c.o.bounded && c.o.wait == 0
+	return c.acquire(ctx)
 }
 
 // Holder returns who holds the lock, the first of several, or nil. The answer may be old. Errors,
@@ -102,10 +100,7 @@ func (l *DistributedLock) prepare(ctx context.Context, opts []Option) (*call, er
 		return nil, err
 	}
 	o.parent, o.began = ctx, l.m.cfg.Clock.Now().Mono
-	if l.standby {
-		o.manner = waitqueue.Standby
-	}
-	return &call{m: l.m, name: l.name, o: o}, nil
+	return &call{m: l.m, name: l.name, o: o, standby: l.standby}, nil
 }
 
 // Do acquires the lock as [DistributedLock.Lock] does, runs work with the guard and its context,
@@ -175,13 +170,7 @@ func (m *Manager) LockAll(ctx context.Context, names []string, opts ...Option) (
 	defer end()
 	for i, name := range names {
 		if o.bounded && o.wait > 0 {
-			left := o.wait - (m.cfg.Clock.Now().Mono - o.began)
-			if left <= 0 {
-				const reason = "the time was up before its turn"
-				err := fail(name, &HeldError{Name: name, PingAge: -1, Reason: reason})
-				all.giveBack() // after that was told, as where Lock tells it
-				return nil, err
-			}
+			left := max(o.wait-(m.cfg.Clock.Now().Mono-o.began), 1)
 			opts = append(slices.Clip(opts), WaitAtMost(left))
 		}
 		g, err := m.Lock(name).Lock(ctx, opts...)

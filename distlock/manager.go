@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -32,16 +31,15 @@ type Manager struct {
 	owned  *ownedSessions
 	judge  *contend.Judge
 	queue  *waitqueue.Queue
-	kept   keptPlaces
+	agents *agents
 	watch  *watch
 	calls  waitqueue.Episode           // of failed calls of Lock, for the log
 	hangUp func(context.Context) error // disconnects the clients that New made
-	waits  atomic.Int64                // calls of Lock that have yet to get it
 
 	closeOnce sync.Once
 	closed    chan struct{} // closed when Close begins
 	life      context.Context
-	end       context.CancelFunc // ends life, when Close is done
+	end       context.CancelCauseFunc // ends life, when Close is done
 	loops     loops
 }
 
@@ -82,8 +80,10 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 		return nil, creating(err)
 	}
 	in := settings{Config: cfg, Clock: clock.From(ctx)}
-	m, err := newManager(clock.With(ctx, in.Clock), in, s.prompt(in.Clock))
+	s = s.prompt(cfg.CommandTimeout)
+	m, err := newManager(clock.With(ctx, in.Clock), in, s)
 	if err != nil {
+		s.end(ErrClosed)
 		return nil, errors.Join(creating(err), s.hangUp(context.WithoutCancel(ctx)))
 	}
 	return m, nil
@@ -113,10 +113,10 @@ func newManager(ctx context.Context, cfg settings, s store) (*Manager, error) {
 	cfg.URI = mongocatalog.WithoutSecrets(cfg.URI, cfg.URI) // Config is there to be shown
 	m := &Manager{
 		cfg: cfg, log: cfg.Logger, locks: s.locks, sent: s.sent, hangUp: s.hangUp,
+		life: s.life, end: s.end,
 		closed: make(chan struct{}),
 	}
 	m.events = newEmitter(cfg.Observer, cfg.Clock, cfg.Logger)
-	m.life, m.end = context.WithCancel(context.Background())
 	m.owned = newOwned(m)
 	skew := func() time.Duration { return m.pinger.Stats().Skew }
 	var pingerTold pinger.Told
@@ -147,6 +147,7 @@ func newManager(ctx context.Context, cfg settings, s store) (*Manager, error) {
 		Ping: cfg.Ping, Poll: cfg.Poll, PollMax: cfg.PollMax, MaxWatchGap: cfg.MaxWatchGap,
 		Closed: m.closed, Go: m.loops.Go,
 	})
+	m.agents = &agents{m: m, byName: map[string]*agent{}}
 	m.watch = &watch{m: m, names: map[string]*watched{}, wake: make(chan struct{}, 1)}
 	m.judge.Granted = m.queue.Deliver
 	m.judge.Told = judgeTold
@@ -229,7 +230,7 @@ func (m *Manager) Close(ctx context.Context) error {
 		}
 	}
 	close(m.closed)
-	defer m.end()
+	defer m.end(ErrClosed)
 	if err := m.close(ctx); err != nil {
 		return fmt.Errorf("distlock: close: %w", err)
 	}
@@ -359,10 +360,10 @@ func (m *Manager) Stats() Stats {
 			Embedded: server.Front, ConfigServer: server.ConfigServer, Transactions: server.Transactions,
 			ChangeStreams: server.ChangeStreams, PipelineUpdates: server.PipelineUpdates,
 		},
-		Held: m.owned.count(), Waiting: int(m.waits.Load()), OldestWait: m.queue.Oldest(),
-		Unreleased: beat.Left,
-		Lateness:   beat.Lateness, Skew: beat.Skew, Listening: m.listening(), Commands: m.sent.byKind(),
+		Held: m.owned.count(), Unreleased: beat.Left,
+		Lateness: beat.Lateness, Skew: beat.Skew, Listening: m.listening(), Commands: m.sent.byKind(),
 	}
+	s.Waiting, s.OldestWait = m.agents.waiting()
 	if term := m.pinger.Last(); term != nil {
 		s.PingAge, s.TrustedFor = term.Age(), term.Left()
 	}

@@ -141,7 +141,7 @@ func TestObserver_HolderLeavesBeforeTheOvertaking_NobodyIsNamed(t *testing.T) {
 		g := old.mustTry("a")
 		old.kill()
 		p.store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
-			if call.Op == fault.Overtake {
+			if call.Op == fault.Evict {
 				if _, err := catalogtest.On(w.mem).Leave(ctx,
 					catalog.Session{Name: "a", TS: g.Session()}); err != nil {
 					t.Error(err)
@@ -208,17 +208,12 @@ func TestObserver_LockAll_TellsTheNameThatFailed(t *testing.T) {
 		d.take()
 		_ = p.mustTry("a").Release() // from now on its fence needs no command of its own
 		d.take()
-		p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Op == fault.Enter && call.Subject == "a" {
-				time.Sleep(time.Second + time.Millisecond) // the reply is just not too late
-			}
-			return apply()
-		})
+		w.start(nil).mustTry("b")
 		_, err := p.LockAll(t.Context(), []string{"a", "b"}, distlock.WaitAtMost(time.Second))
 		wantErr(t, err, distlock.ErrHeld)
 		synctest.Wait()
 		events := wantEvents(t, d, "acquired", "gave up held", "released")
-		if e := events[1]; e.Name != "b" || e.Waited != time.Second+time.Millisecond {
+		if e := events[1]; e.Name != "b" || e.Waited != time.Second {
 			t.Errorf("%+v", e)
 		}
 	})

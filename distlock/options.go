@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"mongodlm/catalog"
-	"mongodlm/internal/waitqueue"
 )
 
 // Limits of what a caller may pass.
@@ -21,18 +20,14 @@ const (
 type Option interface{ apply(*acquireOptions) }
 
 type acquireOptions struct {
+	want
 	parent  context.Context // of the guard: that of the caller
-	why     string
-	label   string
 	wait    time.Duration
 	bounded bool
-	mode    catalog.Mode
-	limit   int32
 	limits  int // as asked for, to be checked
 	life    time.Duration
 	leased  bool
 	began   time.Duration // monotonic time of the call
-	manner  waitqueue.Manner
 }
 
 type optionFunc func(*acquireOptions)
@@ -48,12 +43,12 @@ func Why(reason string) Option { return optionFunc(func(o *acquireOptions) { o.w
 func Label(label string) Option { return optionFunc(func(o *acquireOptions) { o.label = label }) }
 
 // WaitAtMost bounds how long [DistributedLock.Lock], [Manager.Do] and [Manager.LockAll] take to
-// acquire, commands under way included; without it only their context does, which also bounds the
-// guard. Zero means one try. The error is the last reason to wait, as [ErrHeld]. TryLock ignores
-// it.
+// acquire; without it only their context does, which also bounds the guard. Zero means one try. The
+// error is the last reason to wait, as [ErrHeld], or [ErrUnavailable] if the server did not answer
+// in time. TryLock ignores it.
 //
-// A loop of short waits costs what a long wait does, and has its turn: the place in line is kept
-// for 10 ms for the next call of the process with the same arguments. What a short wait saw of a silent holder it leaves to the next, as TryLock does.
+// A loop of short waits gets its turns as a long wait does: the queue entry belongs to the process,
+// and serves the next call with the same options.
 func WaitAtMost(d time.Duration) Option {
 	return optionFunc(func(o *acquireOptions) { o.wait, o.bounded = d, true })
 }
@@ -74,7 +69,7 @@ func Permits(n int) Option {
 }
 
 func newAcquireOptions(opts []Option) (acquireOptions, error) {
-	o := acquireOptions{label: "go"}
+	o := acquireOptions{want: want{label: "go"}}
 	for _, opt := range opts {
 		if opt == nil {
 			return o, fmt.Errorf("%w: an Option is nil; leave it out", ErrBadOption)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"runtime"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -215,65 +214,5 @@ func TestTryLock_OthersWait_DoesNotOvertake(t *testing.T) {
 		got := w.wantTurn(done) // granted by the one that was refused
 		wantErr(t, g.Release(), distlock.ErrLockLost)
 		w.release(got)
-	})
-}
-
-// More waiters than places: the rest wait inside their processes, in order, and all have their
-// turn.
-func TestLock_MoreThanHundredWaiters_AllHaveTheirTurn(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b, c := w.start(nil), w.start(nil), w.start(nil)
-		g := a.mustTry("a")
-		type one struct {
-			of *proc
-			no int
-		}
-		var mu sync.Mutex
-		var got []one
-		var wg sync.WaitGroup
-		enter := func(p *proc, no int) {
-			wg.Go(func() {
-				g, err := p.Lock("a").Lock(context.Background())
-				if err != nil {
-					t.Errorf("waiter %d: %v", no, err)
-					return
-				}
-				mu.Lock()
-				got = append(got, one{p, no})
-				mu.Unlock()
-				time.Sleep(time.Second)
-				_ = g.Release()
-			})
-			synctest.Wait()
-		}
-		here, there := 100+effort.Share(50), 50
-		for i := range here {
-			enter(b, i)
-		}
-		for i := range there {
-			enter(c, i)
-		}
-		if n := len(w.lock("a").Waiters); n != crowded+1 { // of b, and the first of c
-			t.Errorf("%d stand in the document, want %d", n, crowded+1)
-		}
-		_ = g.Release()
-		wg.Wait()
-		for _, p := range []*proc{b, c} {
-			var order []int
-			for _, o := range got {
-				if o.of == p {
-					order = append(order, o.no)
-				}
-			}
-			if !slices.IsSorted(order) {
-				t.Errorf("the order inside a process was %v", order)
-			}
-		}
-		assert.Equal(t, len(got), here+there, "%d had their turn, want %d")
-		for i, o := range got[:crowded] {
-			if o.of != b || o.no != i {
-				t.Fatalf("turn %d was had by number %d", i, o.no)
-			}
-		}
 	})
 }

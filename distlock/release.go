@@ -185,11 +185,7 @@ func (h *holding) rest(ctx context.Context, pause time.Duration) bool {
 // granted to them by it.
 func (t *ownedSessions) ReleaseInStore(ctx context.Context, s catalog.Session) error {
 	_, grants, err := t.m.locks.Apply(ctx, transition.Leave{Session: s})
-	if len(grants) > 0 {
-		t.m.queue.Deliver(grants) // which says that the lock moved
-	} else if err == nil {
-		t.m.queue.Opened(s.Name)
-	}
+	t.m.queue.Deliver(grants)
 	return err
 }
 

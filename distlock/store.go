@@ -13,7 +13,6 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/catalog/transition"
-	"mongodlm/internal/clock"
 )
 
 // heartbeatPool is the size of the heartbeat's own connection pool: one connection for the ping,
@@ -25,17 +24,20 @@ const heartbeatPool = 2
 type store struct {
 	locks  catalog.Catalog
 	pings  catalog.Catalog
-	sent   *sentCommands // set by prompt
+	sent   *sentCommands // set by prompt, like life and end
+	life   context.Context
+	end    context.CancelCauseFunc // ends life, and with it the commands under way
 	hangUp func(context.Context) error
 }
 
-// prompt makes the commands of a store end with their contexts.
-func (s store) prompt(c clock.Clock) store {
+// prompt makes the operations of a store return when their contexts end, and bounds their commands.
+func (s store) prompt(limit time.Duration) store {
 	s.sent = new(sentCommands)
-	locks := prompt(s.locks, c, s.sent)
+	s.life, s.end = context.WithCancelCause(context.Background())
+	locks := prompt(s.locks, s.life, limit, s.sent)
 	pings := locks
 	if s.pings != s.locks {
-		pings = prompt(s.pings, c, s.sent)
+		pings = prompt(s.pings, s.life, limit, s.sent)
 	}
 	s.locks, s.pings = locks, pings
 	return s
@@ -234,22 +236,34 @@ func (c *sentCommands) byKind() map[string]int64 {
 	return sent
 }
 
-// grace is how long a store may take to say what became of a command whose context has ended. It
-// knows more than we do: whether the command was sent at all.
+// grace is how much earlier than its limit a command ends, so that its caller, who may wait for as
+// long as the limit, learns whether the command was sent at all.
 const grace = 10 * time.Millisecond
 
-// prompt makes a store whose commands end with their contexts, whatever the store under it does,
-// and counts them: a command that does not notice is left to itself, and its outcome is unknown.
-func prompt(store catalog.Catalog, by clock.Clock, sent *sentCommands) catalog.Catalog {
+// prompt makes a store whose operations return when their contexts end, and counts them. The command
+// itself goes on until limit or the end of life: cutting it off would close its connection. The
+// outcome of a write that has not been answered in time is unknown.
+func prompt(
+	store catalog.Catalog, life context.Context, limit time.Duration, sent *sentCommands,
+) catalog.Catalog {
+	limit -= min(grace, limit/10)
 	return catalog.Intercept(store, func(ctx context.Context, c catalog.Call, do sending) error {
 		kind, counts := kindOf(c)
 		if counts && c.Row == 0 && (ctx == nil || ctx.Err() == nil) {
 			sent[kind].Add(1)
 		}
-		if ctx == nil || ctx.Done() == nil || asPromptAsTheStore(ctx, c) {
+		switch {
+		case ctx == nil || ctx.Done() == nil || asPromptAsTheStore(ctx, c):
 			return do(ctx)
+		case c.Op == catalog.OpList || c.Op == catalog.OpListWaited: // of which each row is a part
+			return inTime(ctx, false, do)
 		}
-		return inTime(ctx, by, commandKinds[kind].writes, do)
+		return inTime(ctx, commandKinds[kind].writes, func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+			defer cancel()
+			defer context.AfterFunc(life, cancel)()
+			return do(ctx)
+		})
 	})
 }
 
@@ -270,8 +284,9 @@ func asPromptAsTheStore(ctx context.Context, c catalog.Call) bool {
 	}
 }
 
-// inTime carries out a command as long as ctx lasts. A panic in it is the caller's.
-func inTime(ctx context.Context, by clock.Clock, writes bool, do sending) error {
+// inTime returns the result of a command if that comes before the end of ctx. A panic in the command
+// is the caller's.
+func inTime(ctx context.Context, writes bool, do sending) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("not sent: %w", endOf(ctx))
 	}
@@ -288,18 +303,24 @@ func inTime(ctx context.Context, by clock.Clock, writes bool, do sending) error 
 		}()
 		r.err = do(ctx)
 	}()
-	r, ok := await(ctx, by, done)
-	switch {
-	case r.panics != nil:
+	var r result
+	select {
+	case r = <-done:
+	case <-ctx.Done():
+		select {
+		case r = <-done: // at the same instant
+		default:
+			outcome := catalog.ErrUnavailable
+			if writes {
+				outcome = catalog.ErrUnknownOutcome
+			}
+			return fmt.Errorf("%w: the store did not answer in time: %w", outcome, endOf(ctx))
+		}
+	}
+	if r.panics != nil {
 		panic(r.panics)
-	case ok:
-		return r.err
 	}
-	outcome := catalog.ErrUnavailable
-	if writes {
-		outcome = catalog.ErrUnknownOutcome
-	}
-	return fmt.Errorf("%w: the store did not answer in time: %w", outcome, endOf(ctx))
+	return r.err
 }
 
 // endOf says why a context has ended: that we ended it, which is no cancellation of the caller's,
@@ -310,21 +331,4 @@ func endOf(ctx context.Context) error {
 		return cause
 	}
 	return ctx.Err()
-}
-
-// await receives from a channel as long as ctx lasts, and a grace longer.
-func await[T any](ctx context.Context, by clock.Clock, c <-chan T) (v T, ok bool) {
-	select {
-	case v = <-c:
-		return v, true
-	case <-ctx.Done():
-	}
-	timer := by.NewTimer(grace)
-	defer timer.Stop()
-	select {
-	case v = <-c:
-		return v, true
-	case <-timer.C():
-		return v, false
-	}
 }

@@ -58,7 +58,7 @@ func TestErrors_OfAcquiring_SayEachThingOnce(t *testing.T) {
 			"inside the line": {within(10*time.Second, "held"), `acquire "held": context deadline ` +
 				`exceeded while waiting: held by A, "night run", since D: it`},
 			"outside of it": {within(10*time.Second, "full"), `acquire "full": context deadline ` +
-				`exceeded while waiting: held: others of this process`},
+				`exceeded while waiting: held by A, since D: it`},
 			"full line": {(<-first).err, `acquire "full": held by A, since D: it`},
 			"permits": {errPermits, `acquire "permits": 2 of 2 permits are held, one by A, "load", ` +
 				`since D: it`},

@@ -36,7 +36,6 @@ func (r *rows) next(ctx context.Context) bool {
 	defer cancel()
 	if r.cursor == nil {
 		r.cursor, err = r.start(ctx)
-		r.c.answered(err)
 		if err != nil {
 			r.err = r.o.failed(err)
 			return false

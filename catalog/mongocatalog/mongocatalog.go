@@ -70,7 +70,6 @@ type Catalog struct {
 
 	oldHello atomic.Bool // the server knows isMaster only
 	router   PingTime    // the clock of a mongos, as the latest Hello brought it
-	away     atomic.Bool // the latest command that was sent was not answered
 
 	used usedNames
 }
@@ -128,22 +127,8 @@ func (c *Catalog) beginIn(ctx context.Context, session *mongo.Session) (
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
-	if session != nil || c.away.Load() {
-		ctx, cancel := context.WithTimeout(mongo.NewSessionContext(ctx, session), c.timeout)
-		return ctx, cancel, nil
-	}
-	alone := mongo.NewSessionContext(context.WithoutCancel(ctx), nil)
-	bounded, cancel := context.WithTimeout(alone, c.timeout)
-	sent, cancel := outlive(ctx, bounded, cancel)
-	return sent, cancel, nil
-}
-
-// answered notes how a command went that was sent: with a server that does not answer nothing
-// lingers.
-func (c *Catalog) answered(err error) {
-	if err == nil || classify(err) != unavailable {
-		c.away.Store(err != nil && network(err))
-	}
+	ctx, cancel := context.WithTimeout(mongo.NewSessionContext(ctx, session), c.timeout)
+	return ctx, cancel, nil
 }
 
 // run runs do as one command of an operation.
@@ -154,9 +139,7 @@ func (c *Catalog) run(ctx context.Context, o operation, do func(ctx context.Cont
 		return o.wrap(err)
 	}
 	defer cancel()
-	err = do(ctx)
-	c.answered(err)
-	if err != nil {
+	if err := do(ctx); err != nil {
 		return o.failed(err)
 	}
 	return nil

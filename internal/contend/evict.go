@@ -11,27 +11,32 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// EvictDead takes the dead among the first n suspects out of a lock, and returns how many. The last
-// come first, so that nobody dead is granted the lock on the way; those of the own process are left
-// to its reaper, but for a holder whose lease ran out. What others did meanwhile is no error as
-// long as somebody was evicted; an error that matches [catalog.ErrNoMatch] says that the picture
-// has changed, or may have where the outcome of a command is not known: look again.
-func (j *Judge) EvictDead(ctx context.Context, s Scene, n int) (evicted int, err error) {
+// An Eviction is that of one dead holder or waiter, and why it was evicted.
+type Eviction struct {
+	Dead     Judged
+	Evidence string
+}
+
+// EvictDead evicts the dead processes among the first n suspects of a lock. The last come first, so
+// that no dead waiter is granted the lock on the way. Entries of this process are left to its
+// reaper, except a holder whose lease has expired. Errors, if none was evicted: one that matches
+// [catalog.ErrNoMatch] when the lock has changed, or may have: read it again; others.
+func (j *Judge) EvictDead(ctx context.Context, s Scene, n int) (evicted []Eviction, err error) {
 	done := condemned{}
 	for _, one := range slices.Backward(s.Judged[:n]) {
 		if !one.Dead() || one.Renewal == 0 && one.Process == j.Process.Process() {
 			continue
 		}
-		switch e := j.evict(ctx, s, one, done); {
+		switch evidence, e := j.evict(ctx, s, one, done); {
 		case e == nil:
-			evicted++
+			evicted = append(evicted, Eviction{one, evidence})
 		case !errors.Is(e, catalog.ErrNoMatch), errors.Is(e, catalog.ErrUnknownOutcome):
 			return evicted, e
 		default:
 			err = e
 		}
 	}
-	if evicted > 0 {
+	if len(evicted) > 0 {
 		err = nil
 	}
 	return evicted, err
@@ -40,15 +45,17 @@ func (j *Judge) EvictDead(ctx context.Context, s Scene, n int) (evicted int, err
 // evict takes a dead holder or waiter out of a lock, on the evidence of its watch: make sure of the
 // primary, condemn its process, and take it out, by which the next in line is granted the lock. An
 // error that matches catalog.ErrNoMatch says that somebody was faster or the process lives.
-func (j *Judge) evict(ctx context.Context, s Scene, dead Judged, done condemned) error {
-	evidence, err := j.condemn(ctx, s, dead, done)
+func (j *Judge) evict(ctx context.Context, s Scene, dead Judged, done condemned) (
+	evidence string, err error,
+) {
+	evidence, err = j.condemn(ctx, s, dead, done)
 	if err != nil {
-		return err
+		return "", err
 	}
 	evict := transition.Evict{Holder: dead.Watched(s.Name), Evidence: evidence}
 	_, grants, err := j.Store.Apply(ctx, evict)
 	if err != nil {
-		return before("evict", inDoubt(err))
+		return "", before("evict", inDoubt(err))
 	}
 	j.Log.Warn().Str("lock", catalog.Printable(s.Name, 200)).
 		Str("process", catalog.Printable(dead.Process, 200)).Bool("waited", dead.Waits).
@@ -57,7 +64,7 @@ func (j *Judge) evict(ctx context.Context, s Scene, dead Judged, done condemned)
 		j.Told.Evicted(s.Name, dead, evidence)
 	}
 	j.Granted(grants)
-	return nil
+	return evidence, nil
 }
 
 // HolderOf names a holder or waiter of a lock for the store.
@@ -65,20 +72,15 @@ func HolderOf(lock string, p catalog.Participant) catalog.Holder {
 	return catalog.Holder{Session: catalog.Session{Name: lock, TS: p.TS}, Process: p.Process}
 }
 
-// Condemn carries out the steps between a verdict Take on the suspect and the taking: it makes sure
-// that the server that answered the look is primary now, and marks the process, so that it cannot
-// ping any more. It returns the evidence in words. An error that matches [catalog.ErrNoMatch] says
-// that the process lives, or that somebody was faster: look again. For a holder whose lease ran out
-// there is nothing to do.
-func (j *Judge) Condemn(ctx context.Context, s Scene, dead Judged) (evidence string, err error) {
-	return j.condemn(ctx, s, dead, condemned{})
-}
-
 // condemned are the processes that were condemned on one scene: their other places need no mark
 // of their own.
 type condemned map[string]bool
 
-// condemn is Condemn, for several suspects of one scene.
+// condemn carries out the steps between a verdict Take and the eviction: it makes sure that the
+// server that answered the read is primary now, and marks the process, so that it cannot ping any
+// more. It returns the evidence in words. For a holder whose lease expired there is nothing to do.
+// An error that matches [catalog.ErrNoMatch] reports that the process lives, or that another
+// contender was faster: read the lock again.
 func (j *Judge) condemn(ctx context.Context, s Scene, dead Judged, done condemned) (string, error) {
 	d, ping := dead.Decision, dead.PingState.Ping
 	evidence := fmt.Sprintf("rule %s: %s", dead.Rule(), d.Reason)

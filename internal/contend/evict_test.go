@@ -60,10 +60,10 @@ func TestEvictDead_SeveralDead_EachGrantIsToldAtOnce(t *testing.T) {
 			Decision:    takeover.Decision{Verdict: takeover.Take},
 		})
 	}
-	n, err := judge.EvictDead(t.Context(), scene, 2)
+	evicted, err := judge.EvictDead(t.Context(), scene, 2)
 	want := []string{"evict second", "told next after second", "evict first", "told next after first"}
-	if n != 2 || err != nil || len(s.events) != len(want) {
-		t.Fatalf("evicted %d, %v: %q", n, err, s.events)
+	if len(evicted) != 2 || err != nil || len(s.events) != len(want) {
+		t.Fatalf("evicted %d, %v: %q", len(evicted), err, s.events)
 	}
 	for i, event := range want {
 		if s.events[i] != event {
@@ -147,7 +147,8 @@ func TestDecide_LeaseRanOut_MalformedPing_IsLeftAlone(t *testing.T) {
 				}, r, r)
 			}
 			one := scene.Judged[0]
-			n, err := judge.EvictDead(t.Context(), scene, 1)
+			evicted, err := judge.EvictDead(t.Context(), scene, 1)
+			n := len(evicted)
 			if dead := one.Dead(); dead != c.dead || (n == 1) != c.dead || err != nil {
 				t.Errorf("dead %t, evicted %d, %v: %s", dead, n, err, one.Decision.Reason)
 			}

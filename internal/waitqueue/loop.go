@@ -55,8 +55,6 @@ const (
 	nearPlaces   = 16
 	besideStream = 4   // beside a stream that tells in time; at least PollMax then
 	pollsInPoll  = 100 // the shortest pause is Poll divided by it
-	// outsideInPoll is the same for those outside of a full line.
-	outsideInPoll = 10
 
 	forEver = time.Duration(math.MaxInt64)
 )
@@ -196,13 +194,6 @@ func (l *loop) question(near bool, first time.Duration, next expected) time.Dura
 // askPause is a pause, at least so long and at most PollMax.
 func (q *Queue) askPause(pause, least time.Duration) time.Duration {
 	return q.Process.Jitter(min(max(pause, q.leastPause(least)), q.PollMax), 0.2)
-}
-
-// OutsidePause is the pause before a caller outside of a full line looks again: a hundred stand
-// before it, so it looks for room and not for its turn.
-func (q *Queue) OutsidePause(still, rtt time.Duration) time.Duration {
-	pause := q.askPause(still/farFromFront, roundTrips*rtt)
-	return max(pause, q.Process.Jitter(q.Poll/outsideInPoll, 0.2))
 }
 
 // leastPause is the shortest pause between two questions, given what the round trips ask for.

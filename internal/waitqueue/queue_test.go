@@ -38,14 +38,14 @@ func TestQueue_StandsWhileTheLoopEnds_NoDataRace(t *testing.T) {
 		enter := func() *waitqueue.Waiter {
 			return q.Enter(catalog.Request{
 				Session: catalog.Session{Name: "a", TS: bson.NewObjectID()}, Process: "p",
-			}, waitqueue.InLine, 0)
+			})
 		}
 		first, second := enter(), enter()
-		q.Stands(first, catalog.Lock{Name: "a"})
+		q.Stands(first, catalog.Lock{Name: "a"}, 0)
 		q.Leave(first)
 		loops.Go(func() {
 			time.Sleep(10 * time.Second) // the loop has seen it enter, and ended
-			q.Stands(second, catalog.Lock{Name: "a"})
+			q.Stands(second, catalog.Lock{Name: "a"}, 0)
 		})
 		time.Sleep(20 * time.Second)
 		q.Leave(second)

@@ -1,0 +1,164 @@
+package distlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// A call is one call that acquires a lock. It joins the queue of callers of its agent and waits for
+// a session that holds the lock.
+type call struct {
+	m       *Manager
+	name    string
+	o       acquireOptions
+	standby bool // it waits for as long as a live holder goes on
+	once    bool // it does not wait for the lock: TryLock
+
+	ctx    context.Context // of the caller
+	answer chan answer     // room for one
+	agent  *agent
+	trying bool // the agent tries for it, or has tried; guarded by the mu of the agents
+}
+
+// An answer ends a call: a session that holds the lock, or an error.
+type answer struct {
+	session *session
+	err     error
+}
+
+// acquire returns a guard once the lock is acquired for the call.
+func (c *call) acquire(ctx context.Context) (g *TryGuard, err error) {
+	kind := EventGaveUp
+	if c.once {
+		kind = EventRefused
+	}
+	defer func() {
+		if err != nil {
+			c.notAcquired(kind, err)
+		}
+	}()
+	if !c.once {
+		if err := c.m.standsInOwnWay(ctx, c.name, c.o); err != nil {
+			return nil, err
+		}
+		c.m.judge.Wanted(c.name)
+	}
+	c.ctx = ctx
+	var up <-chan time.Time
+	if c.o.bounded && !c.once {
+		timer := c.m.cfg.Clock.NewTimer(c.o.wait - (c.m.cfg.Clock.Now().Mono - c.o.began))
+		defer timer.Stop()
+		up = timer.C()
+	}
+	var last error // why an acquired lock was not kept
+	for {
+		s, err := c.receive(ctx, up, last)
+		if err != nil {
+			return nil, err
+		}
+		g, err := c.newGuard(ctx, s)
+		if err == nil || c.once || !worthWaiting(err) {
+			return g, err
+		}
+		last = err
+		c.m.agents.backOff()
+	}
+}
+
+// receive queues the call until its agent answers, or its time is up.
+func (c *call) receive(ctx context.Context, up <-chan time.Time, last error) (*session, error) {
+	if err := c.m.mayAcquire(c.name, c.once); err != nil {
+		return nil, err
+	}
+	c.answer = make(chan answer, 1)
+	c.m.agents.join(c)
+	var cause error
+	select {
+	case a := <-c.answer:
+		return a.session, a.err
+	case <-ctx.Done():
+		cause = context.Cause(ctx)
+	case <-up:
+		cause = errTimeUp
+	case <-c.m.closed:
+		cause = ErrClosed
+	}
+	left, why := c.agent.leave(c)
+	if why == nil {
+		why = last
+	}
+	if left {
+		return nil, c.stopped(ctx, cause, why)
+	}
+	switch a := <-c.answer; { // at the same instant
+	case a.err != nil:
+		return nil, a.err
+	case ctx.Err() != nil:
+		c.agent.passOn(a.session)
+		return nil, c.stopped(ctx, cause, why)
+	default:
+		return a.session, nil
+	}
+}
+
+// mayAcquire returns why no call can acquire now: [ErrClosed], or for a call that does not wait
+// [ErrNoHeartbeat].
+func (m *Manager) mayAcquire(name string, once bool) error {
+	err := m.Err()
+	switch {
+	case errors.Is(err, ErrClosed):
+		return acquiring(name, ErrClosed)
+	case err != nil && once:
+		return m.withoutHeartbeat(name)
+	}
+	return nil
+}
+
+// stopped is the error of a call that gave up. It matches the cause, and the reason for which the
+// call had to wait.
+func (c *call) stopped(ctx context.Context, cause, why error) error {
+	text := acquirePrefix(c.name) + plain(cause)
+	causes := []error{cause}
+	switch {
+	case errors.Is(cause, errTimeUp) && why != nil:
+		return why
+	case errors.Is(cause, errTimeUp):
+		const text = "the time was up before the server answered"
+		return acquiring(c.name, fmt.Errorf("%w: %s", ErrUnavailable, text))
+	case ctx.Err() != nil && !errors.Is(cause, ctx.Err()):
+		causes = append(causes, ctx.Err())
+	}
+	if why != nil {
+		text += " while waiting: " + reasonText(c.name, why)
+		causes = append(causes, why)
+	}
+	return &acquireError{text: text, causes: causes}
+}
+
+// notAcquired reports that a call ended without the lock.
+func (c *call) notAcquired(kind EventKind, err error) {
+	if c.m.events == nil {
+		return
+	}
+	c.m.events.emit(c.o.parent, Event{
+		Kind: kind, Name: c.name, Why: c.o.why, Mode: modeWord(c.o.mode), Process: c.m.Process(),
+		Waited: c.m.cfg.Clock.Now().Mono - c.o.began, Err: err,
+	})
+}
+
+// noHeartbeat is the error of an acquisition by a process whose pings are not acknowledged.
+func noHeartbeat(name string, why error) error {
+	if why == nil {
+		return acquiring(name, ErrNoHeartbeat)
+	}
+	return acquiring(name, fmt.Errorf("%w: %w", ErrNoHeartbeat, why))
+}
+
+func (m *Manager) withoutHeartbeat(name string) error {
+	if t := m.pinger.Last(); t != nil {
+		return noHeartbeat(name, t.Err())
+	}
+	return noHeartbeat(name, nil)
+}

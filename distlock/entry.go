@@ -1,0 +1,283 @@
+package distlock
+
+import (
+	"errors"
+	"time"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/transition"
+	"mongodlm/internal/clock"
+	"mongodlm/internal/contend"
+	"mongodlm/internal/waitqueue"
+)
+
+// errDismissed ends an entry that no call needs any more.
+var errDismissed = errors.New("no caller waits for the entry")
+
+// run queues sessions, one after the other, until one is granted, an error ends the wait, or no call
+// needs the entry.
+func (e *entry) run() {
+	for {
+		s, err := e.acquire()
+		switch {
+		case err == nil:
+			e.a.granted(s, e, nil)
+			return
+		case errors.Is(err, errDismissed):
+			return
+		case clock.Over(e.m.closed):
+			e.a.failed(nil, e, nil) // the calls see that themselves
+			return
+		case !worthWaiting(err):
+			e.a.failed(err, e, nil)
+			return
+		}
+		e.a.note(err)
+	}
+}
+
+// acquire queues one session and returns it once it holds the lock. On an error the session is
+// removed from the document in the background if it may be there.
+func (e *entry) acquire() (_ *session, err error) {
+	if pause := e.a.in.backedOff(); pause > 0 {
+		if _, err := e.wait(nil, nil, pause); err != nil {
+			return nil, err
+		}
+	}
+	s, err := e.m.begin(e.a.name, e.want, catalog.Queue)
+	if err != nil {
+		e.a.in.backOff()
+		return nil, err
+	}
+	s.request.Since, e.since = e.since, time.Time{}
+	w := e.m.queue.Enter(s.request)
+	e.watch(w)
+	defer func() {
+		e.watch(nil)
+		e.m.queue.Leave(w)
+		if err == nil {
+			return
+		}
+		if scene := w.Scene.Load(); scene != nil {
+			e.m.judge.Keep(*scene)
+		}
+		if s.doubtful {
+			e.m.pinger.Doubt(s.term) // an earlier copy may be carried out after all is over
+		}
+		if s.queued || s.doubtful {
+			e.m.giveBack(s)
+		} else {
+			e.m.owned.attemptEnded(s.request.TS)
+		}
+	}()
+	lock, err := e.enter(s, w)
+	if err != nil {
+		return nil, err
+	}
+	if _, got := lock.HeldBy(s.request.TS); !got {
+		mine, _ := lock.WaitedBy(s.request.TS)
+		s.queued = true
+		e.m.queue.Stands(w, lock, e.a.timeLeft(e.want))
+		grant, err := e.wait(s, w, -1)
+		if errors.Is(err, errRemoved) {
+			e.since = mine.Since
+		}
+		if err != nil {
+			return nil, err
+		}
+		lock = grantedLock(*grant)
+		s.inTurn, s.evidence = true, grant.Evidence
+	}
+	s.queued = true // from here on it is undone if it is not handed out
+	return s, e.m.acquired(s, lock)
+}
+
+// watch makes the waiter of the present session, or nil, known to the callers.
+func (e *entry) watch(w *waitqueue.Waiter) {
+	e.a.in.mu.Lock()
+	defer e.a.in.mu.Unlock()
+	e.waiter = w
+}
+
+// enter sends the session until the server has answered. Entering again with the same session is
+// harmless, so a command with an unknown outcome is repeated. It returns the lock as the session
+// holds it or is queued in it.
+func (e *entry) enter(s *session, w *waitqueue.Waiter) (catalog.Lock, error) {
+	pauses := backoff{least: e.m.cfg.Poll / 10, most: e.m.cfg.PollMax}
+	for again := false; ; {
+		sent := e.m.cfg.Clock.Now().Mono
+		lock, _, err := e.m.locks.Apply(e.m.life, transition.Enter{Request: s.request, How: s.how})
+		switch {
+		case err == nil:
+			e.m.calls.Note(e.m.life, nil)
+			e.a.answered(len(lock.Waiters), e.m.cfg.Clock.Now().Mono-sent)
+			return lock, nil
+		case refused(err):
+			e.m.calls.Note(e.m.life, nil)
+			lock, err = e.findRoom(s, w, &pauses, err, again)
+			again = true
+		default:
+			lock, err = e.failed(s, w, err)
+		}
+		if err != nil || lock.Held {
+			return lock, err
+		}
+	}
+}
+
+// failed waits after a failure of the command that queues the session. It returns the lock if a
+// grant shows that the command was carried out all the same, and an error if there is no other try.
+func (e *entry) failed(s *session, w *waitqueue.Waiter, err error) (catalog.Lock, error) {
+	s.doubtful = s.doubtful || errors.Is(err, catalog.ErrUnknownOutcome)
+	if s.doubtful {
+		err = doubtful(err)
+	}
+	err = acquiring(e.a.name, err)
+	e.m.calls.Note(e.m.life, err)
+	e.a.in.backOff()
+	if !worthWaiting(err) || s.term.Err() != nil {
+		return catalog.Lock{}, err
+	}
+	e.a.note(err)
+	return e.pause(s, w, max(0, e.a.in.backedOff()))
+}
+
+// findRoom waits for room in a queue that is full, or for processes that are silent and use the lock
+// with another limit: it reads the lock, evicts dead processes, and pauses, until the session may be
+// sent again. After a second refusal in a row it pauses at least once. Errors: those of wait; a
+// *PermitMismatchError when a process that lives uses another limit; others of reading.
+func (e *entry) findRoom(
+	s *session, w *waitqueue.Waiter, pauses *backoff, refusal error, again bool,
+) (catalog.Lock, error) {
+	for ; ; again = false {
+		scene, err := e.a.contend(s)
+		switch {
+		case errors.Is(err, errFree) && !again:
+			return catalog.Lock{}, nil
+		case errors.Is(err, errFree):
+			err = acquiring(e.a.name, refusal)
+		case errors.Is(err, ErrHeld):
+		case errors.Is(err, ErrPermitMismatch) && scene.Silent(s.want.limit):
+		default:
+			return catalog.Lock{}, err
+		}
+		e.m.judge.Keep(scene)
+		e.a.note(e.fullness(err, scene))
+		if lock, err := e.pause(s, w, pauses.next(e.m)); err != nil || lock.Held {
+			return lock, err
+		}
+	}
+}
+
+// fullness words a refusal for which the snapshot shows no reason.
+func (e *entry) fullness(err error, scene contend.Scene) error {
+	if errors.Is(err, ErrHeld) || errors.Is(err, ErrPermitMismatch) {
+		return err
+	}
+	held := e.m.heldError(scene)
+	held.Reason = "its queue is full"
+	return held
+}
+
+// pause is wait for a session that is not known to be queued. It returns the lock if the session was
+// granted it meanwhile.
+func (e *entry) pause(s *session, w *waitqueue.Waiter, d time.Duration) (l catalog.Lock, err error) {
+	grant, err := e.wait(s, w, d)
+	if err != nil || grant == nil {
+		return l, err
+	}
+	s.inTurn, s.evidence = true, grant.Evidence
+	return grantedLock(*grant), nil
+}
+
+// errRemoved ends a session whose entry is no longer in the queue.
+var errRemoved = errors.New("its queue entry was removed")
+
+// wait waits for a grant of the session, or for a pause; without end if that is negative. It
+// returns nil, nil after the pause. Errors: errDismissed when no call has needed the entry for a
+// round trip; errRemoved; why the session must not wait any longer.
+func (e *entry) wait(s *session, w *waitqueue.Waiter, pause time.Duration) (*catalog.Grant, error) {
+	var up, spare <-chan time.Time
+	if pause >= 0 {
+		timer := e.m.cfg.Clock.NewTimer(pause)
+		defer timer.Stop()
+		up = timer.C()
+	}
+	var granted <-chan catalog.Grant
+	var fate <-chan waitqueue.Fate
+	var over <-chan struct{}
+	if s != nil {
+		granted, fate, over = w.Granted, w.Fate, s.term.Done()
+	}
+	var kept clock.Timer
+	defer func() {
+		if kept != nil {
+			kept.Stop()
+		}
+	}()
+	for {
+		if d, isSpare := e.keptFor(); isSpare && spare == nil {
+			kept = e.m.cfg.Clock.NewTimer(d)
+			spare = kept.C()
+		} else if !isSpare && spare != nil {
+			kept.Stop()
+			spare = nil
+		}
+		select {
+		case <-up:
+			return nil, nil
+		case g := <-granted:
+			return &g, nil
+		case f := <-fate:
+			select {
+			case g := <-granted: // at the same instant
+				return &g, nil
+			default:
+			}
+			if f.Removed {
+				return nil, e.removed(w)
+			}
+			return nil, acquiring(e.a.name, f.Err)
+		case <-over:
+			return nil, noHeartbeat(e.a.name, s.term.Err())
+		case <-e.m.closed:
+			return nil, acquiring(e.a.name, ErrClosed)
+		case <-spare:
+			if e.a.dismiss(e) {
+				return nil, errDismissed
+			}
+			spare = nil
+		case <-e.changed:
+		}
+	}
+}
+
+// keptFor returns for how long the entry is kept, and whether no call needs it.
+func (e *entry) keptFor() (d time.Duration, spare bool) {
+	e.a.in.mu.Lock()
+	defer e.a.in.mu.Unlock()
+	return max(e.a.in.rtt, leastSpare), e.spare
+}
+
+// removed is the error of a session whose entry is no longer in the queue.
+func (e *entry) removed(w *waitqueue.Waiter) error {
+	held := &HeldError{Name: e.a.name, PingAge: -1}
+	if scene := w.Scene.Load(); scene != nil {
+		held = e.m.heldError(*scene)
+	}
+	held.Reason = errRemoved.Error()
+	return &acquireError{text: held.Error(), causes: []error{held, errRemoved}}
+}
+
+// grantedLock is the lock as a grant shows it.
+func grantedLock(g catalog.Grant) catalog.Lock {
+	return catalog.Lock{Name: g.Name, Held: true, TS: g.TS, Process: g.Process, Fence: g.Fence}
+}
+
+// A backoff makes pauses that grow by half, from least to most, with jitter.
+type backoff struct{ least, most, last time.Duration }
+
+func (b *backoff) next(m *Manager) time.Duration {
+	b.last = min(max(b.last+b.last/2, b.least), b.most)
+	return m.pinger.Jitter(b.last, 0.2)
+}
