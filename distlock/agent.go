@@ -59,6 +59,9 @@ type want struct {
 	limit int32
 	why   string
 	label string
+	// standby is set for callers that wait for as long as a live holder goes on, such as candidates.
+	// Their entries are not kept for other callers.
+	standby bool
 }
 
 // join adds a call to the queue of its lock.
@@ -322,7 +325,7 @@ func (in *agents) waiting() (n int, oldest time.Duration) {
 				continue
 			}
 			n++
-			if !c.standby {
+			if !c.o.standby {
 				oldest = max(oldest, now-c.o.began)
 			}
 		}

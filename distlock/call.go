@@ -10,11 +10,10 @@ import (
 // A call is one call that acquires a lock. It joins the queue of callers of its agent and waits for
 // a session that holds the lock.
 type call struct {
-	m       *Manager
-	name    string
-	o       acquireOptions
-	standby bool // it waits for as long as a live holder goes on
-	once    bool // it does not wait for the lock: TryLock
+	m    *Manager
+	name string
+	o    acquireOptions
+	once bool // it does not wait for the lock: TryLock
 
 	ctx    context.Context // of the caller
 	answer chan answer     // room for one

@@ -256,6 +256,9 @@ func (e *entry) wait(s *session, w *waitqueue.Waiter, pause time.Duration) (*cat
 func (e *entry) keptFor() (d time.Duration, spare bool) {
 	e.a.in.mu.Lock()
 	defer e.a.in.mu.Unlock()
+	if e.want.standby {
+		return 0, e.spare
+	}
 	return max(e.a.in.rtt, leastSpare), e.spare
 }
 

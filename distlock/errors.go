@@ -65,8 +65,9 @@ func (e *DeadlockError) Error() string {
 
 func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock }
 
-// A HeldError tells who is in the way: a holder that lives by the takeover rule, or the first
-// waiter of a free lock. Times are by the server's clock.
+// A HeldError names the holder that keeps the caller out, one that lives by the takeover rule, or the
+// first waiter of a free lock. For a call that waited it is the holder as the process last read it,
+// up to two ping intervals ago. Times are by the server's clock.
 type HeldError struct {
 	Name       string
 	Process    string    // the holder's process id; "" when unknown

@@ -100,7 +100,8 @@ func (l *DistributedLock) prepare(ctx context.Context, opts []Option) (*call, er
 		return nil, err
 	}
 	o.parent, o.began = ctx, l.m.cfg.Clock.Now().Mono
-	return &call{m: l.m, name: l.name, o: o, standby: l.standby}, nil
+	o.standby = l.standby
+	return &call{m: l.m, name: l.name, o: o}, nil
 }
 
 // Do acquires the lock as [DistributedLock.Lock] does, runs work with the guard and its context,

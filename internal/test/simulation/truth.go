@@ -63,15 +63,16 @@ func named(e *distlock.HeldError) func(catalog.Lock) bool {
 	}
 }
 
-// wasSometime reports whether a lock was so at some instant of a call.
+// wasSometime reports whether a lock was so at some instant of a call, or up to two ping intervals
+// before: an entry of the process may have read it then.
 func (o *oracle) wasSometime(a *attempt, name string, is func(catalog.Lock) bool) bool {
 	past := o.w.store.past[key(catalog.LocksCollection, name)]
 	for _, v := range slices.Backward(past) {
 		if l, bad := catalog.ParseLock(v.raw); v.raw != nil && bad == nil && is(l) {
 			return true
 		}
-		if v.at < a.since {
-			return false // this one was the picture when the call began
+		if v.at < a.since-scaled(2*o.w.s.Timing.Ping) {
+			return false // this one was the snapshot then
 		}
 	}
 	return false
