@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"mongodlm/catalog"
 	"mongodlm/internal/test/fault"
 )
 
@@ -170,13 +171,14 @@ func (s *server) serve(ctx context.Context, name string, apply func() error) err
 	case err := <-result:
 		return err
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return fmt.Errorf("%w: %w", catalog.ErrUnknownOutcome, ctx.Err())
 	}
 }
 
 // It tries to break: an overloaded server finishes no rows. A serial server of 20 to 60 ms a command,
 // 100 processes, 500 rows: at least half of the server's capacity are finished rows. Where the
-// commands of the locks go through the same server, they need as much again.
+// commands of the locks go through the same server, heartbeats alone take up to half of it, and all
+// rows are finished nevertheless.
 func TestRun_OverloadedServer_FinishesRows(t *testing.T) {
 	t.Parallel()
 	for _, each := range []time.Duration{20, 40, 60} {
@@ -210,7 +212,7 @@ func overload(t *testing.T, w *world, each time.Duration, all bool) {
 	took, ideal := time.Since(began), 2*n*each
 	most := 2 * ideal
 	if all {
-		most *= 2
+		most *= 4
 	}
 	s.mu.Lock()
 	t.Logf("%v a command: %d rows in %v, ideal %v, %v", each, n, took, ideal, s.n)

@@ -10,7 +10,7 @@ import (
 )
 
 // A pace is the pause of one process before its next command on rows. A failure or a timeout doubles
-// it, a success halves it: so a server that is too slow for all processes has fewer of them at a
+// it, and makes it at least as long as the command took; a success halves it: so a server that is too slow for all processes has fewer of them at a
 // time, and finishes rows. Safe for concurrent use.
 type pace struct {
 	clock clock.Clock
@@ -37,8 +37,8 @@ func (p *pace) note(at time.Duration, err error) {
 			p.pause = 0
 		}
 	case at >= p.since:
-		p.pause = min(max(2*p.pause, leastPause), mostPause)
 		p.since = p.clock.Now().Mono
+		p.pause = min(max(2*p.pause, p.since-at, leastPause), mostPause)
 	}
 }
 

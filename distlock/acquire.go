@@ -225,6 +225,11 @@ func (a *agent) confirm(s *session, err error) error {
 		return failed
 	}
 	failed = doubtful(failed)
+	if errors.Is(err, context.DeadlineExceeded) { // a slow server would not answer in time, either
+		a.m.pinger.Doubt(s.term)
+		a.m.pinger.ReleaseLater(s.request.Session, s.term)
+		return failed
+	}
 	var ask catalog.Transition = transition.Confirm{Request: s.request}
 	if s.want.mode != catalog.Exclusive { // which finds the session, or acquires
 		ask = transition.Enter{Request: s.request, How: s.how}

@@ -262,7 +262,12 @@ func prompt(
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 			defer cancel()
 			defer context.AfterFunc(life, cancel)()
-			return do(ctx)
+			err := do(ctx)
+			known := errors.Is(err, catalog.ErrUnavailable) || errors.Is(err, catalog.ErrUnknownOutcome)
+			if err != nil && ctx.Err() != nil && !known {
+				return late(commandKinds[kind].writes, err)
+			}
+			return err
 		})
 	})
 }
@@ -310,17 +315,22 @@ func inTime(ctx context.Context, writes bool, do sending) error {
 		select {
 		case r = <-done: // at the same instant
 		default:
-			outcome := catalog.ErrUnavailable
-			if writes {
-				outcome = catalog.ErrUnknownOutcome
-			}
-			return fmt.Errorf("%w: the store did not answer in time: %w", outcome, endOf(ctx))
+			return late(writes, endOf(ctx))
 		}
 	}
 	if r.panics != nil {
 		panic(r.panics)
 	}
 	return r.err
+}
+
+// late is the error of a command that was not answered in time.
+func late(writes bool, cause error) error {
+	outcome := catalog.ErrUnavailable
+	if writes {
+		outcome = catalog.ErrUnknownOutcome
+	}
+	return fmt.Errorf("%w: the store did not answer in time: %w", outcome, cause)
 }
 
 // endOf says why a context has ended: that we ended it, which is no cancellation of the caller's,

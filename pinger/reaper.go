@@ -29,7 +29,6 @@ func (p *LockPinger) choreLoop() {
 		case <-p.stopping.Done():
 			return
 		case c := <-p.chores:
-			p.releaseAgain()
 			step("reap", func() error { return p.Reap(p.stopping, c.term) })
 			step("hello", func() error { return p.hello(p.stopping) })
 			if !prepared {
@@ -108,7 +107,7 @@ func (p *LockPinger) Reap(ctx context.Context, t *Term) error {
 	p.cfg.Owner.Sweep()
 	defer p.cfg.Owner.Swept()
 	before := p.cfg.Owner.Guarded(t)
-	listed, _ := p.queue.list()
+	listed := p.queue.idle()
 	stored, err := p.cfg.Store.Held(ctx, t.Process())
 	if err != nil || t.Err() != nil {
 		return err
@@ -121,10 +120,12 @@ func (p *LockPinger) Reap(ctx context.Context, t *Term) error {
 		known[s] = true
 	}
 	seen := make(map[catalog.Session]bool, len(stored))
+	left := make(map[catalog.Session]bool, len(stored))
 	for _, s := range stored {
 		if !s.Waits {
 			seen[s.Session] = true
 		}
+		left[s.Session] = true
 		if !p.cfg.Owner.Owns(s.TS) && !known[s.Session] && !p.queue.has(s.Session) {
 			p.stats.ghosts.Add(1)
 			p.log.Warn().Str("lock", catalog.Printable(s.Name, 200)).Stringer("ts", s.TS).
@@ -132,6 +133,9 @@ func (p *LockPinger) Reap(ctx context.Context, t *Term) error {
 				Msg("ghost of a lost reply is released")
 			p.queue.add(s.Session, release{late: true, ghost: true, term: t})
 		}
+	}
+	for _, s := range listed {
+		p.again(s, left[s])
 	}
 	p.work()
 	gone := slices.DeleteFunc(before, func(s catalog.Session) bool { return seen[s] })

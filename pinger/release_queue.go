@@ -17,10 +17,11 @@ import (
 // background, so that a crowd of waiters that is cancelled at once does not outrun the server.
 const releaseParallel = 16
 
-// releaseQueue is the list of sessions that are taken out of their locks in the background: those
-// of callers that have gone, and the late releases, whose first try failed or whose acquisition has
-// an unknown outcome. mongos has had a list of the latter since 2.0; its entries could be forgotten
-// at a shutdown.
+// releaseQueue has the sessions that are taken out of their locks in the background: those of callers
+// that have gone, and those whose release failed or whose acquisition has an unknown outcome. Each
+// is tried once at once. What fails is left to the reaper, which tries it again for as long as the
+// store shows the session. mongos has had a list of late releases since 2.0; its entries could be
+// forgotten at a shutdown.
 type releaseQueue struct {
 	mu      sync.Mutex // guards the fields below
 	entries map[catalog.Session]*release
@@ -135,9 +136,47 @@ func (q *releaseQueue) forget(s catalog.Session) {
 	delete(q.entries, s)
 }
 
-// tried notes what became of a try, and reports whether it was a late release that is done. Where
+// idle returns the sessions that are not tried now, oldest first.
+func (q *releaseQueue) idle() (sessions []catalog.Session) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	due := make(map[catalog.Session]bool, len(q.due))
+	for _, s := range q.due {
+		due[s] = true
+	}
+	for _, s := range q.oldestFirst() {
+		if !q.entries[s].busy && !due[s] {
+			sessions = append(sessions, s)
+		}
+	}
+	return sessions
+}
+
+// retry makes a session due that a worker has tried.
+func (q *releaseQueue) retry(s catalog.Session) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if r := q.entries[s]; r != nil && !r.busy && !slices.Contains(q.due, s) {
+		q.due = append(q.due, s)
+	}
+}
+
+// drop removes a session that is in its lock no more, and reports whether it was one of a late
+// release.
+func (q *releaseQueue) drop(s catalog.Session) (late bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	r := q.entries[s]
+	if r == nil || r.busy || slices.Contains(q.due, s) {
+		return false
+	}
+	delete(q.entries, s)
+	return r.late
+}
+
+// done notes what became of a try, and reports whether it was a late release that is done. Where
 // there is no server the others are not tried now: they would find none either.
-func (q *releaseQueue) tried(s catalog.Session, err error) (late bool) {
+func (q *releaseQueue) done(s catalog.Session, err error) (late bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.busy--
@@ -171,9 +210,8 @@ func (q *releaseQueue) gone() {
 }
 
 // ReleaseSoon takes a session whose caller has gone out of its lock, holder or waiter, in the
-// background: by its ts, at once if the server answers, else after every acknowledged ping and at
-// Close, until the server has said that it was done or that the session is not there. A few at a
-// time. under is the term to which the session belongs, without it the last one; see
+// background: by its ts, once at once, then with each read of the reaper that shows it, and at
+// Close. A few at a time. under is the term to which the session belongs, without it the last one; see
 // [LockPinger.Releasing] for what it may do. No I/O here; never blocks.
 func (p *LockPinger) ReleaseSoon(s catalog.Session, under ...*Term) { p.enlist(s, false, under) }
 
@@ -218,13 +256,8 @@ func (p *LockPinger) release(s catalog.Session, r release) {
 		if errors.Is(err, catalog.ErrNoMatch) { // it is out already
 			err = nil
 		}
-		if p.queue.tried(s, err) {
-			p.stats.late.Add(1)
-			p.log.Info().Str("lock", catalog.Printable(s.Name, 200)).Stringer("ts", s.TS).
-				Bool("was_held", held).Msg("released late")
-			if p.cfg.Told != nil {
-				p.cfg.Told.ReleasedLate(s)
-			}
+		if p.queue.done(s, err) {
+			p.releasedLate(s, held)
 		}
 	}()
 	ctx, done, refused := p.Releasing(ctx, r.term)
@@ -237,6 +270,25 @@ func (p *LockPinger) release(s catalog.Session, r release) {
 		return
 	}
 	err = p.cfg.Owner.ReleaseInStore(ctx, s)
+}
+
+// again follows a read of the reaper for a session with a failed try: it is tried again if the store
+// still has it.
+func (p *LockPinger) again(s catalog.Session, stored bool) {
+	if stored {
+		p.queue.retry(s)
+	} else if p.queue.drop(s) {
+		p.releasedLate(s, false)
+	}
+}
+
+func (p *LockPinger) releasedLate(s catalog.Session, held bool) {
+	p.stats.late.Add(1)
+	p.log.Info().Str("lock", catalog.Printable(s.Name, 200)).Stringer("ts", s.TS).
+		Bool("was_held", held).Msg("released late")
+	if p.cfg.Told != nil {
+		p.cfg.Told.ReleasedLate(s)
+	}
 }
 
 // left says which locks may still be held, nil when none.
