@@ -84,11 +84,20 @@ func (c *Catalog) readTimed(ctx context.Context, o operation, committed bool) (
 		return nil, now, o.wrap(err)
 	}
 	if s.Kind == catalog.FerretDB {
-		if s, err = c.Hello(ctx); err != nil {
+		if raw, err = c.findOne(ctx, o, c.locks, o.name); err != nil {
+			return nil, now, err
+		}
+		fence, _ := raw.Lookup("fence").AsInt64OK()
+		if fence >= transition.Seeded {
+			now, err = c.clock(ctx)
+		} else { // the fence will be taken from the clock
+			s, err = c.Hello(ctx)
+			now = s.Time
+		}
+		if err != nil {
 			return nil, now, o.wrap(err)
 		}
-		raw, err = c.findOne(ctx, o, c.locks, o.name)
-		return raw, s.Time, err
+		return raw, now, nil
 	}
 	from := c.locks
 	if !committed {

@@ -65,8 +65,8 @@ type Catalog struct {
 	locks *mongo.Collection
 	pings *mongo.Collection
 
-	build  atomic.Pointer[build]          // what buildInfo said, asked once
-	server atomic.Pointer[catalog.Server] // what the latest Hello said
+	build  atomic.Pointer[build]         // what buildInfo said, asked once
+	server atomic.Pointer[answeredHello] // what the latest Hello said
 
 	oldHello atomic.Bool // the server knows isMaster only
 	router   PingTime    // the clock of a mongos, as the latest Hello brought it

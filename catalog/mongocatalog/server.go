@@ -49,16 +49,35 @@ func (c *Catalog) Hello(ctx context.Context) (catalog.Server, error) {
 	if ms, ok := hello.Lookup("localTime").DateTimeOK(); ok && s.Kind == catalog.Mongos {
 		c.router.set(time.UnixMilli(ms))
 	}
-	c.server.Store(&s)
+	c.server.Store(&answeredHello{s, time.Now()})
 	return s, nil
 }
 
 // known returns what the server is, without a command once Hello has been answered.
 func (c *Catalog) known(ctx context.Context) (catalog.Server, error) {
 	if s := c.server.Load(); s != nil {
-		return *s, nil
+		return s.Server, nil
 	}
 	return c.Hello(ctx)
+}
+
+// An answeredHello is the answer of the latest Hello, and the local time at which it came.
+type answeredHello struct {
+	catalog.Server
+	received time.Time
+}
+
+// helloLasts is for how long the server's clock is computed from the answer of a Hello.
+const helloLasts = 10 * time.Second
+
+// clock returns the server's clock: computed from the latest Hello if that is not old, else by
+// another one.
+func (c *Catalog) clock(ctx context.Context) (time.Time, error) {
+	if s := c.server.Load(); s != nil && time.Since(s.received) < helloLasts {
+		return s.Time.Add(time.Since(s.received)), nil
+	}
+	s, err := c.Hello(ctx)
+	return s.Time, err
 }
 
 // ListingTime returns the clock by which List counts, as Hello has brought it: the server's. Behind
