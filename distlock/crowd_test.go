@@ -169,6 +169,7 @@ func TestAcquire_CallerGone_SessionServesTheNext(t *testing.T) {
 				wantErr(t, err, context.DeadlineExceeded)
 				g, err := p.Lock("a").Lock(t.Context(), distlock.Why(why), distlock.WaitAtMost(time.Second))
 				assert.Must(t, err)
+				assert.Equal(t, w.lock("a").Why, why, "its reason in the document is %q, want %q")
 				sent := p.store.Count(fault.Acquire) + p.store.Count(fault.Enter)
 				if why == "work" && (sent > 2 || p.store.Count(fault.Release) > 0) {
 					t.Errorf("%d commands to acquire and %d to release, want one and none", sent,
@@ -183,6 +184,60 @@ func TestAcquire_CallerGone_SessionServesTheNext(t *testing.T) {
 			})
 		}
 	}
+}
+
+// It tries to break: a session that is acquired after its caller has gone, without another caller, is
+// released at once and not by the reaper.
+func TestAcquire_CallerGone_SessionIsGivenBackAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			if call.Op == fault.Acquire || call.Op == fault.Enter {
+				time.Sleep(50 * time.Millisecond)
+			}
+			return apply()
+		})
+		for _, try := range []bool{false, true} {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			lock := p.Lock("a")
+			call := lock.Lock
+			if try {
+				call = lock.TryLock
+			}
+			_, err := call(ctx)
+			cancel()
+			wantErr(t, err, context.DeadlineExceeded)
+			time.Sleep(100 * time.Millisecond)
+			synctest.Wait()
+			if l := w.lock("a"); l.Held || len(l.Waiters) > 0 || p.store.Count(fault.Release) == 0 {
+				t.Errorf("held %t, %d queued, want a free lock", l.Held, len(l.Waiters))
+			}
+		}
+	})
+}
+
+// It tries to break: a command of a caller that gives up goes on, so that its connection is kept.
+func TestVerify_DeadlineOfTheCaller_CommandGoesOn(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		g := p.mustTry("a")
+		cut := false
+		p.store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
+			if call.Op == fault.Read {
+				time.Sleep(100 * time.Millisecond)
+				cut = ctx.Err() != nil
+			}
+			return apply()
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		wantErr(t, g.Verify(ctx), context.DeadlineExceeded)
+		time.Sleep(time.Second)
+		if cut {
+			t.Error("the command was cut off")
+		}
+		w.release(g)
+	})
 }
 
 // It tries to break: entries of a process whose commands fail back off together, however impatient

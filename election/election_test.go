@@ -258,10 +258,17 @@ func TestRun_ContextEnds_DuringCampaignAndTerm(t *testing.T) {
 // function is not called, and nobody holds the lock afterwards.
 func TestRun_ContextEndsWhenElected_FunctionIsNotCalled(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		a, p := w.stand(w.start()), w.start()
+		a := w.stand(w.start())
+		var elected func() // called when the guard is made
+		p := w.startWith(func(c *distlock.Config) { c.Logger = zerolog.New(calling(func() { elected() })) })
 		l := a.wantLeader()
-		for _, op := range []fault.Op{fault.Notice, fault.Enter} {
+		for _, op := range []fault.Op{fault.Notice, fault.Enter, ""} {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			elected = func() {
+				if op == "" {
+					cancel()
+				}
+			}
 			p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 				err := apply()
 				if call.Op == op && err == nil {
@@ -291,6 +298,16 @@ func TestRun_ContextEndsWhenElected_FunctionIsNotCalled(t *testing.T) {
 			cancel()
 		}
 	})
+}
+
+// calling is a log that calls a function for each acquisition.
+type calling func()
+
+func (f calling) Write(b []byte) (int, error) {
+	if strings.Contains(string(b), `"acquired"`) {
+		f()
+	}
+	return len(b), nil
 }
 
 // A panic is an error of the term, one that ends its goroutine gives leadership back, too; failures

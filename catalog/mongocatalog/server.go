@@ -14,6 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"mongodlm/catalog"
+	"mongodlm/internal/clock"
 )
 
 // systemDatabases have neither change streams nor, unless the server is a config server,
@@ -49,7 +50,7 @@ func (c *Catalog) Hello(ctx context.Context) (catalog.Server, error) {
 	if ms, ok := hello.Lookup("localTime").DateTimeOK(); ok && s.Kind == catalog.Mongos {
 		c.router.set(time.UnixMilli(ms))
 	}
-	c.server.Store(&answeredHello{s, time.Now()})
+	c.server.Store(&answeredHello{s, clock.System().Now().Mono})
 	return s, nil
 }
 
@@ -61,10 +62,10 @@ func (c *Catalog) known(ctx context.Context) (catalog.Server, error) {
 	return c.Hello(ctx)
 }
 
-// An answeredHello is the answer of the latest Hello, and the local time at which it came.
+// An answeredHello is the answer of the latest Hello, and when it came.
 type answeredHello struct {
 	catalog.Server
-	received time.Time
+	received time.Duration // monotonic
 }
 
 // helloLasts is for how long the server's clock is computed from the answer of a Hello.
@@ -73,8 +74,10 @@ const helloLasts = 10 * time.Second
 // clock returns the server's clock: computed from the latest Hello if that is not old, else by
 // another one.
 func (c *Catalog) clock(ctx context.Context) (time.Time, error) {
-	if s := c.server.Load(); s != nil && time.Since(s.received) < helloLasts {
-		return s.Time.Add(time.Since(s.received)), nil
+	if s := c.server.Load(); s != nil {
+		if passed := clock.System().Now().Mono - s.received; passed < helloLasts {
+			return s.Time.Add(passed), nil
+		}
 	}
 	s, err := c.Hello(ctx)
 	return s.Time, err

@@ -92,7 +92,7 @@ func TestImports_PointOneWay(t *testing.T) {
 		"internal/clock":       {},
 		"catalog":              {},
 		"catalog/transition":   {"catalog"},
-		"catalog/mongocatalog": {"catalog", "catalog/transition"},
+		"catalog/mongocatalog": {"catalog", "catalog/transition", "internal/clock"},
 		"catalog/memcatalog":   {"catalog", "catalog/transition", "internal/clock"},
 		"pinger":               {"catalog", "catalog/transition", "internal/clock"},
 		// no queue, no guards
@@ -160,7 +160,9 @@ func TestDistlock_RoomsAreApart(t *testing.T) {
 		"owned.go":   {"call", "TryGuard"},
 		"guard.go":   {"call", "attempts"},
 		"release.go": {"call", "attempts"},
-		"wait.go":    {"holding", "ownedSessions", "attempts", "emitter"},
+		"call.go":    {"holding", "ownedSessions", "attempts", "emitter"},
+		"entry.go":   {"holding", "ownedSessions", "attempts", "emitter"},
+		"agent.go":   {"holding", "ownedSessions", "attempts", "emitter", "TryGuard"},
 	} {
 		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, "distlock", file), nil, 0)
 		assert.Must(t, err)

@@ -44,7 +44,7 @@ var all = []Mistake{
 		Old: "!p.cfg.Owner.Owns(s.TS) && ", New: "",
 		Package: "pinger", Test: "TestReap_ReleasesGhostsOnly", Rule: "attempt: held false"},
 	{Name: "attempt noted after sending", File: "distlock/acquire.go",
-		Old: "	m.owned.enter(c.request.TS)\n", New: "",
+		Old: "	m.owned.enter(s.request.TS)\n", New: "",
 		Package: "distlock", Test: "TestReap_AcquisitionUnderWay_IsNoGhost",
 		Rule: "after a slow reply"},
 	{Name: "upserting ping", File: "catalog/memcatalog/pings.go",
@@ -57,11 +57,11 @@ var all = []Mistake{
 		Rule: "want ErrTwin"},
 	{Name: "unknown taken for not held", File: "distlock/acquire.go",
 		Old:     `failed = doubtful(failed)`,
-		New:     `return nil, doubtful(failed)`,
+		New:     `return doubtful(failed)`,
 		Package: "distlock", Test: "TestTryLock_ReplyLost_IsLookedUp", Rule: "reply lost on purpose"},
 	{Name: "unknown taken for held", File: "distlock/acquire.go",
 		Old:     `failed = doubtful(failed)`,
-		New:     `return c.newGuard(ctx, catalog.Lock{Fence: unseeded}, evidence)`,
+		New:     `return a.m.acquired(s, catalog.Lock{Fence: unseeded})`,
 		Package: "distlock", Test: "TestTryLock_CannotAsk_LateListUndoes", Rule: "outcome unknown"},
 	{Name: "missing state taken for free", File: "catalog/documents.go",
 		Old: `	if problem != "" {
@@ -86,7 +86,7 @@ var all = []Mistake{
 		Package: "pinger", Test: "TestTerm_NoAcknowledgement_EndsAtHoldTime",
 		Rule: "no ping was acknowledged in time"},
 	{Name: "fence starts anew with the document", File: "distlock/acquire.go",
-		Old: "if lock.Fence < unseeded {", New: "if false {",
+		Old: "if s.fence >= unseeded {", New: "if true {",
 		Package: "distlock", Test: "TestFence_DocumentDeleted_StillRises", Rule: "fence 1 after 1"},
 	{Name: "last look from a stale primary, not condemned", File: "internal/contend/evict.go",
 		Old: `	if err := j.samePrimary(ctx, s, dead); err != nil {
@@ -156,24 +156,26 @@ var all = []Mistake{
 	{Name: "a late ping counts", File: "catalog/memcatalog/pings.go",
 		Old: ` || !below(doc.get("seq"), b.Seq) || !follows(b, doc.get("local")):`, New: `:`,
 		Package: "catalog/memcatalog", Test: "TestCatalog_Conforms", Rule: "pings.go"},
-	{Name: "a call that gives up waits for the server", File: "distlock/acquire.go",
-		Old:     `c.m.pinger.ReleaseSoon(c.request.Session, c.term)`,
-		New:     `_, _, _ = c.m.locks.Apply(context.Background(), transition.Leave{Session: c.request.Session})`,
-		Package: "distlock", Test: "TestCalls_ServerHangs_ReturnInTime", Rule: "returned after"},
+	{Name: "a call that gives up waits for the server", File: "distlock/call.go",
+		Old: `	case <-ctx.Done():
+		cause = context.Cause(ctx)
+	case <-up:`,
+		New:     `	case <-up:`,
+		Package: "distlock", Test: "TestCalls_ServerHangs_ReturnInTime", Rule: "deadlock: main bubble"},
 	{Name: "the reaper does not look at lines", File: "pinger/reaper.go",
 		Old:     `!p.queue.has(s.Session) {`,
 		New:     `!p.queue.has(s.Session) && !s.Waits {`,
 		Package: "pinger", Test: "TestReap_PlaceOfNobody_LeavesTheLine", Rule: "waiters"},
-	{Name: "a full line is tried and not looked behind", File: "distlock/wait.go",
-		Old:     `if g, err = c.pollFullLine(ctx, err); !errors.Is(err, errFree) {`,
-		New:     `if _, err = c.idle(ctx, 24*time.Hour, c.place.Line.Room, c.term); err != nil {`,
+	{Name: "a full queue is tried and not read", File: "distlock/entry.go",
+		Old:     `lock, err = e.findRoom(s, w, &pauses, err, again)`,
+		New:     `_, _ = again, pauses; lock, err = e.pause(s, w, 24*time.Hour)`,
 		Package: "distlock", Test: "TestLock_SeldomFromOutside_TakesOver", Rule: "not taken over"},
 	{Name: "another limit is not looked behind", File: "distlock/acquire.go",
-		Old: `	evicted, err := c.m.judge.EvictDead(`,
-		New: `	if limit := s.OtherLimit(c.o.limit); limit != nil {
-		return nil, acquiring(c.name, limit)
-	}
-	evicted, err := c.m.judge.EvictDead(`,
+		Old: `		evicted, err := a.m.judge.EvictDead(`,
+		New: `		if limit := scene.OtherLimit(s.want.limit); limit != nil {
+			return scene, acquiring(a.name, limit)
+		}
+		evicted, err := a.m.judge.EvictDead(`,
 		Package: "distlock", Test: "TestAcquire_AnotherLimitOfADeadHolder_IsTaken",
 		Rule: "outside_test.go"},
 	{Name: "waiters are not told what makes waiting hopeless", File: "internal/waitqueue/loop.go",
@@ -304,9 +306,6 @@ var all = []Mistake{
 		Old: "	most := MaxWaiters\n", New: "	most := MaxWaiters\n	if most > 0 {\n		return most\n	}\n",
 		Package: "catalog/transition", Test: "TestEnter_LastPlaces_AreForThoseWithoutOne",
 		Rule: "want the queue is full"},
-	{Name: "a process that had a turn takes the last place", File: "distlock/wait.go",
-		Old: "			c.request.Behind = behind(0)\n", New: "			c.request.Behind = 0\n", Package: "distlock",
-		Test: "TestLock_HadItsTurn_LeavesTheLastPlaces", Rule: "it had its turn just now"},
 	{Name: "a renewal in a transaction counts before the commit", File: "distlock/lease.go",
 		Old: `	case err == nil && inside != nil:
 `, New: `	case err == nil && inside != nil && inside == nil:
@@ -356,28 +355,43 @@ var all = []Mistake{
 		File: "catalog/mongocatalog/server.go", Old: `	if err := supportedProduct(s); err != nil {`,
 		New: `	if err := supportedProduct(s); false {`, Package: "catalog/mongocatalog",
 		Test: "TestSupported_ProductsThatAreNoMongoDB", Rule: "refused: <nil>"},
-	// Places that are kept for the next call.
-	{Name: "a place that is kept suits a reader and a writer", File: "distlock/wait.go",
-		Old: `k.o.mode == c.o.mode && `, New: ``, Package: "distlock",
-		Test: "TestWaitAtMost_AsksForSomethingElse_HasAPlaceOfItsOwn", Rule: "want each for itself"},
-	{Name: "a place that is kept stays for ever", File: "distlock/wait.go",
-		Old: `			c.undo()
-			c.end()
-`, New: `			c.end()
-`,
+	// The queue of a process.
+	{Name: "a session serves a caller with another want", File: "distlock/agent.go",
+		Old: `return c.o.want == s.want && c.ctx.Err() == nil`, New: `return c.ctx.Err() == nil`,
+		Package: "distlock", Test: "TestAcquire_CallerGone_SessionServesTheNext",
+		Rule: "its reason in the document"},
+	{Name: "an entry that no call needs is kept", File: "distlock/agent.go",
+		Old: `	if e.spare {
+		a.ended(e, nil)`, New: `	if e.spare = false; e.spare {
+		a.ended(e, nil)`,
 		Package: "distlock", Test: "TestWaitAtMost_DoesNotComeAgain_LeavesSoon", Rule: "want nobody"},
+	{Name: "a session without a caller is not given back", File: "distlock/agent.go",
+		Old: `	if !served {
+		a.m.giveBack(s)`, New: `	if !served {
+		a.m.owned.attemptEnded(s.request.TS)`,
+		Package: "distlock", Test: "TestAcquire_CallerGone_SessionIsGivenBackAtOnce",
+		Rule: "want a free lock"},
+	{Name: "a process queues all its callers", File: "distlock/agent.go",
+		Old: `(inRun || n < maxEntries)`, New: `true`,
+		Package: "distlock", Test: "TestLock_BesideACrowd_SingleCallerWaitsForThreeTurns",
+		Rule: "entries of one process"},
+	{Name: "entries do not back off", File: "distlock/agent.go",
+		Old: `min(max(2*in.pause, in.m.cfg.Poll), in.m.cfg.PollMax)`, New: `time.Millisecond`,
+		Package: "distlock", Test: "TestLock_CommandsFail_EntriesBackOff", Rule: "commands in a minute"},
+	{Name: "orphans are not counted", File: "distlock/agent.go",
+		Old: `!c.trying && a.orphans < maxOrphans`, New: `!c.trying`,
+		Package: "distlock", Test: "TestTryLock_ImpatientCallers_FewCommands", Rule: "commands at a time"},
+	{Name: "a caller's deadline cuts the command off", File: "distlock/store.go",
+		Old: `context.WithTimeout(context.WithoutCancel(ctx), limit)`, New: `context.WithTimeout(ctx, limit)`,
+		Package: "distlock", Test: "TestVerify_DeadlineOfTheCaller_CommandGoesOn", Rule: "cut off"},
+	{Name: "the list drops a session that the store has", File: "pinger/release_queue.go",
+		Old: "	if stored {\n", New: "	if stored && false {\n",
+		Package: "pinger", Test: "TestReleaseLater_RepeatsUntilAnswered", Rule: "late_test.go"},
 	// Two processes with one id, of which one has tried to ping more often.
 	{Name: "a ping matches whatever has a smaller number",
 		File: "pinger/ping.go", Old: "Mine: slices.Clone(p.beat.mine),", New: "", Package: "pinger",
 		Test: "TestLockPinger_Twin_WhoeverPingsSecondGivesTheIDUp", Rule: "want ErrTwin"},
 	// Commands whose callers give up.
-	{Name: "what waits for a connection outlives its caller", File: "catalog/mongocatalog/linger.go",
-		Old: `	l := &lingering{Context: bounded, caller: caller}
-`, New: `	l := &lingering{Context: bounded, caller: caller}
-	l.sent.Store(true)
-`,
-		Package: "catalog/mongocatalog", Test: "TestCatalog_CallerGivesUp_BeforeItIsSent_IsNotSent",
-		Rule: "want certainly not applied"},
 	{Name: "a connection that broke was never made", File: "catalog/mongocatalog/errors.go",
 		Old: `return connecting && strings.HasPrefix(connect.Error(), handshake)`,
 		New: `return connecting`, Package: "catalog/mongocatalog", Test: "TestOutcome_OfEveryError",

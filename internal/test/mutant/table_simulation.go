@@ -23,7 +23,7 @@ var bySimulation = []struct{ test, name, rule string }{
 	{walks, "a transaction waits for the one around it", "truth:"},
 	{singles, "guard revived by a late reply", "lost:"},
 	{singles, "age of the ping by the contender's clock", "rule:"},
-	{singles, "no reap", "I8:"},
+	{walks, "no reap", "I6:"},
 	{singles, "reaper asks its table before the read", "I1:"},
 	{singles, "attempt noted after sending", "I1:"},
 	{walks, "watch goes on after an election", "rule:"},
