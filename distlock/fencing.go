@@ -81,12 +81,15 @@ func (g *TryGuard) Fenced(filter, update bson.D) (fencedFilter, fencedUpdate bso
 // together are bounded by ctx, by the guard, and by Takeover - Margin. Keep work short, since a
 // takeover waits for it, up to 60 s if the process stops (transactionLifetimeLimitSeconds).
 //
-// Transactions of one guard run one after the other. [TryGuard.Renew] with work's context counts
-// from when it was sent, if the transaction commits; with another context work itself is refused,
-// others wait for its end, up to Config.CommandTimeout. After a release nothing is committed.
+// Transactions of one guard run one after the other: work must not call InTransaction of its guard.
+// With work's context that returns an error at once, with another context it waits until that
+// context ends, or the guard's, or Takeover - Margin has passed. [TryGuard.Renew] with work's
+// context is part of the transaction: it counts from when it was sent, if the transaction commits.
+// With another context Renew waits for the end of the transaction, for at most
+// Config.CommandTimeout. After a release nothing is committed.
 //
-// Errors: work's, joined with why the guard is over when it is; *LostError, and then the guard is
-// lost; [ErrNoTransactions], before work is called; [ErrBadOption] when work calls it again;
+// Errors: work's, joined with that of Err when the guard is over; *LostError, and then the guard is
+// lost; [ErrNoTransactions], before work is called; [ErrBadOption] for a call with work's context;
 // [ErrOutcomeUnknown] of the commit.
 func (g *TryGuard) InTransaction(ctx context.Context, work func(ctx context.Context) error) error {
 	if err := usable(ctx); err != nil {
@@ -98,9 +101,9 @@ func (g *TryGuard) InTransaction(ctx context.Context, work func(ctx context.Cont
 	if err := g.Err(); err != nil {
 		return err
 	}
-	if g.h.transaction(ctx) != nil || g.h.inWork() {
+	if g.h.transaction(ctx) != nil {
 		return fmt.Errorf("%w: InTransaction of %s was called inside of itself: its transactions run "+
-			"one after the other; use the context of the outer one", ErrBadOption, quoted(g.Name()))
+			"one after the other; do this work in the outer one", ErrBadOption, quoted(g.Name()))
 	}
 	hold := g.h.m.cfg.Takeover - g.h.m.cfg.Margin
 	ctx, stopTimer := context.WithTimeout(ctx, hold)
@@ -126,8 +129,6 @@ func (g *TryGuard) InTransaction(ctx context.Context, work func(ctx context.Cont
 			return err
 		}
 		t.renewed = false
-		g.h.working.Store(goroutine())
-		defer g.h.working.Store(0)
 		fromWork = work(ctx)
 		return fromWork
 	})

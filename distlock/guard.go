@@ -58,15 +58,13 @@ type holding struct {
 	loss    chan struct{}  // one element, which is gone when its loss is told
 
 	transacting chan struct{} // one element while a transaction is under way
-	working     atomic.Int64  // the goroutine in which its work runs; 0 while that does not
 
-	mu      sync.Mutex    // guards guards, freed, uses and unused
-	caller  atomic.Int64  // the goroutine in which the last function began that runs under it
-	uses    int           // functions that run under it, see use
-	unused  chan struct{} // closed when there are none; nil when nobody waits for that
-	guards  int           // how many guards there are of it, see Reenter
-	freed   chan struct{} // closed when the release is done; nil before it begins
-	outcome error         // of the release, once freed is closed
+	mu       sync.Mutex    // guards guards, freed, uses and returned
+	uses     int           // functions that run under it, see use
+	returned chan struct{} // closed when one of them returns; nil when no call waits for that
+	guards   int           // how many guards there are of it, see Reenter
+	freed    chan struct{} // closed when the release is done; nil before it begins
+	outcome  error         // of the release, once freed is closed
 }
 
 // The lineage of a context is the guards under which it lives: that of a guard's context is the
@@ -337,23 +335,12 @@ func (h *holding) transaction(ctx context.Context) *transaction {
 	return t
 }
 
-// inWork reports whether the caller is the work of a transaction of this guard, whatever context it
-// uses: it would wait for itself.
-func (h *holding) inWork() bool {
-	at := h.working.Load()
-	return at != 0 && at == goroutine()
-}
-
 // apart waits until no transaction of the guard is under way, and keeps the next one off until done
-// is called: they write the same document. It waits no longer than the server would make a command
-// wait. With the context of the transaction itself there is nothing to wait for.
+// is called: they write the same document. It waits for at most Config.CommandTimeout. With the
+// context of the transaction itself it does not wait.
 func (h *holding) apart(ctx context.Context) (done func(), err error) {
 	if h.transaction(ctx) != nil {
 		return func() {}, nil
-	}
-	if h.inWork() {
-		return nil, fmt.Errorf("%w: it was called inside of a transaction of this guard: use the "+
-			"context that work was given", ErrBadOption)
 	}
 	ctx, cancel := context.WithTimeout(ctx, h.m.cfg.CommandTimeout)
 	defer cancel()
@@ -366,15 +353,8 @@ func (h *holding) apart(ctx context.Context) (done func(), err error) {
 	}
 }
 
-// goroutine returns the number of the goroutine that calls it, which Go shows nowhere else.
-func goroutine() (n int64) {
-	text := make([]byte, 64)
-	_, _ = fmt.Sscanf(string(text[:runtime.Stack(text, false)]), "goroutine %d ", &n)
-	return n
-}
-
-// owned returns the guards under whose contexts the caller of Lock waits. A released guard is left
-// out; a lost one is not, since the lock stays in the way until it is released or taken over.
+// owned returns the guards in the lineage of ctx. A released guard is left out; a lost one is not:
+// its lock stays in the way until it is released or taken over.
 func owned(ctx context.Context) (own []*holding) {
 	under, _ := ctx.Value(lineageKey{}).(*lineage)
 	for ; under != nil; under = under.above {

@@ -252,43 +252,43 @@ func sideBySide(n int, do func(i int)) {
 // called. Ask whether the guard is trusted after it, not before: then either Close sees the
 // function, or the function never begins.
 func (h *holding) use() (done func()) {
-	h.caller.Store(goroutine())
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.uses++
 	return sync.OnceFunc(func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		if h.uses--; h.uses == 0 && h.unused != nil {
-			close(h.unused)
-			h.unused = nil
+		h.uses--
+		if h.returned != nil {
+			close(h.returned)
+			h.returned = nil
 		}
 	})
 }
 
-// idle returns a channel that is closed when no function runs under the guard; nil when none does.
-func (h *holding) idle() <-chan struct{} {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.uses > 0 && h.unused == nil {
-		h.unused = make(chan struct{})
+// busy returns nil when no function runs under the guard, else a channel that is closed when one
+// returns. A function that calls Close with its own context does not count: by that call it gives
+// its lock up, as by Release.
+func (h *holding) busy(closing context.Context) <-chan struct{} {
+	own := 0
+	if slices.Contains(owned(closing), h) {
+		own = 1
 	}
-	return h.unused
-}
-
-// runs reports whether a function runs under the guard that can be waited for. One that closes the
-// Manager itself has given its lock up by that, as by Release.
-func (h *holding) runs(self int64) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.uses > 1 || h.uses == 1 && h.caller.Load() != self
+	if h.uses <= own {
+		return nil
+	}
+	if h.returned == nil {
+		h.returned = make(chan struct{})
+	}
+	return h.returned
 }
 
 // inUse parts the guards under which a function runs from the others.
-func inUse(holds []*holding) (used, free []*holding) {
-	self := goroutine()
+func inUse(closing context.Context, holds []*holding) (used, free []*holding) {
 	for _, h := range holds {
-		if h.runs(self) {
+		if h.busy(closing) != nil {
 			used = append(used, h)
 		} else {
 			free = append(free, h)
@@ -297,18 +297,24 @@ func inUse(holds []*holding) (used, free []*holding) {
 	return used, free
 }
 
-// releaseInUse releases the guards as the functions under them return, and says under which ones
-// they still run when ctx ends: those stay held, so that nobody works beside them, until the
-// takeover rule says that this process is silent.
+// releaseInUse releases the guards as the functions under them return. It waits until ctx ends, or
+// for one command limit when ctx has no deadline. Its error names the locks under which functions
+// still run then: they stay held until a takeover, so that no other holder runs beside them.
 func (m *Manager) releaseInUse(ctx context.Context, holds []*holding) error {
+	waiting := ctx
+	if _, bounded := ctx.Deadline(); !bounded {
+		limited, done := m.within(ctx, m.cfg.CommandTimeout)
+		defer done()
+		waiting = limited
+	}
 	var waits sync.WaitGroup
 	left := make([]string, len(holds)) // the names of those
 	for i, h := range holds {
 		waits.Go(func() {
-			for idle := h.idle(); idle != nil; idle = h.idle() {
+			for returned := h.busy(ctx); returned != nil; returned = h.busy(ctx) {
 				select {
-				case <-idle:
-				case <-ctx.Done():
+				case <-returned:
+				case <-waiting.Done():
 					left[i] = quoted(h.session.Name)
 					return
 				}
@@ -328,5 +334,5 @@ func (m *Manager) releaseInUse(ctx context.Context, holds []*holding) error {
 		left, more = left[:shown], fmt.Sprintf(", %d more", n-shown)
 	}
 	return fmt.Errorf("functions still run under %d locks, which stay held until they are taken "+
-		"over: %s%s: %w", n, strings.Join(left, ", "), more, context.Cause(ctx))
+		"over: %s%s: %w", n, strings.Join(left, ", "), more, context.Cause(waiting))
 }

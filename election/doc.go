@@ -16,7 +16,8 @@
 // distlock. The function is called with a fence that is larger than that of every term before. Its
 // context ends when leadership does. Leadership is not given up before the function has returned:
 // not by [Election.Resign], not by [Election.Handover], not when the context of Run ends, and not
-// by Close of the Manager, which waits for the function. Nothing is called after a term.
+// by Close of the Manager, which waits for the function as long as the context of Close allows.
+// Nothing is called after a term.
 //
 // After a resignation the next in line leads by the very command that ends the term. A candidate
 // that has missed two pings is passed over; one that died later, and a leader that dies, are
