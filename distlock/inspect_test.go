@@ -153,8 +153,8 @@ func TestGuard_PutFirst_Refused(t *testing.T) {
 		next := b.queue("a")
 		session := w.lock("a").Waiters[0].TS
 		before := w.doc("a")
-		wantErr(t, g.PutFirst(t.Context(), bson.NewObjectID()), distlock.ErrNotInLine)
-		wantErr(t, g.PutFirst(t.Context(), g.Session()), distlock.ErrNotInLine)
+		wantErr(t, g.PutFirst(t.Context(), bson.NewObjectID()), distlock.ErrNotQueued)
+		wantErr(t, g.PutFirst(t.Context(), g.Session()), distlock.ErrNotQueued)
 		wantErr(t, shared.PutFirst(t.Context(), session), distlock.ErrBadOption)
 		wantErr(t, (*distlock.TryGuard)(nil).PutFirst(t.Context(), session), distlock.ErrBadOption)
 		if string(before) != string(w.doc("a")) || g.Err() != nil {

@@ -195,13 +195,12 @@ func TestClose_ByOneFunctionOfTwo_WaitsForTheOther(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, b := w.start(nil), w.start(nil)
 		const work = commandTimeout / 2
-		locks := leading.Of[*distlock.DistributedLock, *distlock.TryGuard, *distlock.LockInfo]()
 		free := func(name string) error {
 			_, err := b.try(name)
 			return err
 		}
 		outer := func(ctx context.Context, g *distlock.TryGuard) error {
-			done := locks.Use(g)
+			done := p.Internal(leading.Key{}).Use(g)
 			time.AfterFunc(work, func() {
 				wantErr(t, free("outer"), distlock.ErrHeld)
 				done()

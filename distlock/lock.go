@@ -15,7 +15,7 @@ import (
 type DistributedLock struct {
 	m       *Manager
 	name    string
-	standby bool // see Standby of [leading.Seam]
+	standby bool // see [internals.Standby]
 }
 
 // Lock returns the lock of that name. No I/O; an acquisition checks the name.

@@ -245,7 +245,7 @@ func sideBySide(n int, do func(i int)) {
 }
 
 // A guard is in use while a function runs under it that was called for it: by [Manager.Do], by an
-// election, a loop, a schedule or a queue, see [leading.Seam]. Close ends it, as all others, but
+// election, a loop, a schedule or a queue, see [internals.Use]. Close ends it, as all others, but
 // does not release its lock before the function has returned.
 
 // use notes that a function is about to run under the guard, in this goroutine, until done is

@@ -17,9 +17,6 @@ import (
 // label marks the candidates of elections among those who want a lock.
 const label = "election"
 
-// locks is what distlock does for elections only.
-var locks = leading.Of[*distlock.DistributedLock, *distlock.TryGuard, *distlock.LockInfo]()
-
 // A Func leads. Its context ends when leadership does, or when that of Run does; [context.Cause]
 // says which: it matches [distlock.ErrLockLost], [ErrResigned], [ErrHandedOver] or
 // [distlock.ErrClosed], or is the cause of Run's. It should return soon then. Returning ends the
@@ -87,7 +84,7 @@ func (e *Election) Run(ctx context.Context, fn Func, opts ...Option) error {
 	clk := clock.From(ctx)
 	var last error // of fn in the last term
 	for failures := 0; ; {
-		guard, err := locks.Standby(e.lock()).Lock(ctx, o.lock()...)
+		guard, err := e.manager.Internal(leading.Key{}).Standby(e.name).Lock(ctx, o.lock()...)
 		if errors.Is(err, leading.ErrSlow) && ctx.Err() == nil {
 			failures++
 			pause := o.pause(clk, failures)
@@ -140,8 +137,6 @@ func worthStopping(err error) bool {
 	hopeless := []error{ErrMode, distlock.ErrBadName, distlock.ErrClosed, distlock.ErrMalformed}
 	return slices.ContainsFunc(hopeless, func(one error) bool { return errors.Is(err, one) })
 }
-
-func (e *Election) lock() *distlock.DistributedLock { return e.manager.Lock(e.name) }
 
 // usable refuses arguments with which nothing could be done.
 func (e *Election) usable(ctx context.Context) error {
@@ -219,8 +214,8 @@ func (e *Election) Handover(ctx context.Context, to string) error {
 	if err != nil {
 		return e.failed("hand over", err)
 	}
-	if err := locks.PutFirst(ctx, t.guard, candidate.Session); err != nil {
-		if errors.Is(err, leading.ErrNotInLine) {
+	if err := e.manager.Internal(leading.Key{}).PutFirst(ctx, t.guard, candidate.Session); err != nil {
+		if errors.Is(err, leading.ErrNotQueued) {
 			err = fmt.Errorf("%w: %w", ErrNoCandidate, err)
 		}
 		return e.failed("hand over", err)
@@ -274,7 +269,7 @@ func (e *Election) RequestYield(ctx context.Context, why string) error {
 	if err := e.usable(ctx); err != nil {
 		return err
 	}
-	err := locks.RequestYield(ctx, e.lock(), why)
+	err := e.manager.Internal(leading.Key{}).RequestYield(ctx, e.name, why)
 	if errors.Is(err, leading.ErrNotHeld) {
 		return e.failed("request the yield of", fmt.Errorf("%w: %w", ErrNobody, err))
 	}

@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/distlock"
+	"mongodlm/internal/leading"
 )
 
 // A Candidate is a process that stands in an election.
@@ -76,7 +77,7 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 			return
 		}
 		var last Leader // no leader is like it: it neither leads nor says that nobody does
-		for info, err := range locks.Watch(ctx, e.lock()) {
+		for info, err := range e.manager.Internal(leading.Key{}).Watch(ctx, e.name) {
 			if err == nil && info != nil && !fits(*info) {
 				err = e.failed("observe", ErrMode)
 			}

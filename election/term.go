@@ -98,7 +98,8 @@ func (t *term) lead(fn Func, clk clock.Clock) (failed, released error) {
 	}()
 	forget := context.AfterFunc(t.ctx, func() { t.complain(clk) })
 	defer forget()
-	defer locks.Use(t.guard)() // Close of the Manager does not give leadership up before fn returns
+	// Close of the Manager does not release the lock before fn returns.
+	defer t.e.manager.Internal(leading.Key{}).Use(t.guard)()
 	inner, err := t.guard.Reenter()
 	if err != nil {
 		return nil, nil // lost before it began: Release says so
@@ -181,7 +182,7 @@ func (t *term) wait(ctx context.Context) error {
 
 // heed waits for a request to yield. It ends with the term.
 func (t *term) heed() {
-	for now, err := range locks.Watch(t.ctx, t.e.lock()) {
+	for now, err := range t.e.manager.Internal(leading.Key{}).Watch(t.ctx, t.e.name) {
 		if err != nil || now == nil || now.YieldBy == "" || now.Session != t.guard.Session() {
 			continue
 		}
