@@ -53,17 +53,18 @@ func (in internals) Watch(ctx context.Context, name string) iter.Seq2[*LockInfo,
 			fail(err)
 			return
 		}
-		if !m.watch.enter(name) {
+		if clock.Over(m.closed) {
 			fail(ErrClosed)
 			return
 		}
+		m.watch.enter(name)
 		defer m.watch.leave(name)
-		var told *sight
+		var delivered *snapshot
 		for {
-			now, changed := m.watch.see(name)
-			if now != told {
-				told = now
-				if !yield(now.copied(), now.err) {
+			current, changed := m.watch.current(name)
+			if current != delivered {
+				delivered = current
+				if !yield(current.holder(), current.err) {
 					return
 				}
 			}

@@ -148,7 +148,7 @@ func newManager(ctx context.Context, cfg settings, s store) (*Manager, error) {
 		Closed: m.closed, Go: m.loops.Go,
 	})
 	m.agents = &agents{m: m, byName: map[string]*agent{}}
-	m.watch = &watch{m: m, names: map[string]*watched{}, wake: make(chan struct{}, 1)}
+	m.watch = newWatch(m)
 	m.judge.Granted = m.queue.Deliver
 	m.judge.Told = judgeTold
 	if err := m.pinger.Start(ctx); err != nil {

@@ -4,35 +4,39 @@ import (
 	"fmt"
 	"sync"
 	"time"
-
-	"mongodlm/internal/clock"
 )
 
-// A watch reads the locks that callers of this process watch, all in one command.
+// A watch reads the locks that callers of this process watch, all of them with one command.
 type watch struct {
-	m *Manager
+	m     *Manager
+	begin sync.Once     // starts run
+	wake  chan struct{} // one element: a name has no snapshot yet
 
 	mu      sync.Mutex // guards the fields below
 	names   map[string]*watched
-	working bool          // its loop is at work
-	wake    chan struct{} // somebody came, or the last one left
+	changed chan struct{} // closed by the next reading with a change
 }
 
-// watched is one name. The first sight comes with the first reading.
+// watched is one name.
 type watched struct {
 	callers int
-	sight   *sight
-	changed chan struct{} // closed when there is another sight
+	current *snapshot // nil before the first reading
 }
 
-// A sight is what one reading showed: the holder, nil when there is none, or an error.
-type sight struct {
+// A snapshot is the result of one reading: the holder, nil for a free lock, or an error.
+type snapshot struct {
 	info *LockInfo
 	err  error
 }
 
-// copied returns the holder for one caller to keep.
-func (s *sight) copied() *LockInfo {
+func newWatch(m *Manager) *watch {
+	return &watch{
+		m: m, names: map[string]*watched{}, wake: make(chan struct{}, 1), changed: make(chan struct{}),
+	}
+}
+
+// holder returns a copy of the holder that a caller may keep.
+func (s *snapshot) holder() *LockInfo {
 	if s.info == nil {
 		return nil
 	}
@@ -40,38 +44,32 @@ func (s *sight) copied() *LockInfo {
 	return &info
 }
 
-// same reports whether another sight is no news. Failures of one episode are one.
-func (s *sight) same(as *sight) bool {
+// same reports whether the next snapshot is not to be delivered. Failures in a row are the same.
+func (s *snapshot) same(next *snapshot) bool {
 	switch {
-	case s == nil || s.err != nil || as.err != nil:
-		return s != nil && s.err != nil && as.err != nil
-	case s.info == nil || as.info == nil:
-		return s.info == as.info
+	case s == nil || s.err != nil || next.err != nil:
+		return s != nil && s.err != nil && next.err != nil
+	case s.info == nil || next.info == nil:
+		return s.info == next.info
 	}
-	a, b := s.info, as.info
+	a, b := s.info, next.info
 	return a.Session == b.Session && a.Process == b.Process && a.Fence == b.Fence &&
 		a.YieldBy == b.YieldBy && a.YieldWhy == b.YieldWhy
 }
 
-// enter counts a caller in; false when the Manager is being closed.
-func (w *watch) enter(name string) bool {
+// enter adds a caller. The first caller of a name causes a reading at once.
+func (w *watch) enter(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if clock.Over(w.m.closed) {
-		return false
+	if w.names[name] == nil {
+		w.names[name] = &watched{}
+		select {
+		case w.wake <- struct{}{}:
+		default:
+		}
 	}
-	one := w.names[name]
-	if one == nil {
-		one = &watched{changed: make(chan struct{})}
-		w.names[name] = one
-		w.signal()
-	}
-	one.callers++
-	if !w.working {
-		w.working = true
-		w.m.loops.Go(w.run) // ends when nobody watches, or with closed
-	}
-	return true
+	w.names[name].callers++
+	w.begin.Do(func() { w.m.loops.Go(w.run) }) // ends with Close
 }
 
 func (w *watch) leave(name string) {
@@ -81,86 +79,70 @@ func (w *watch) leave(name string) {
 	if one.callers--; one.callers == 0 {
 		delete(w.names, name)
 	}
-	if len(w.names) == 0 {
-		w.signal()
-	}
 }
 
-func (w *watch) signal() {
-	select {
-	case w.wake <- struct{}{}:
-	default: // it is awake
-	}
-}
-
-// see returns the latest sight, nil before the first, and what is closed when there is another.
-func (w *watch) see(name string) (*sight, <-chan struct{}) {
+// current returns the current snapshot of a name, nil before the first, and a channel that is
+// closed by the next change of any name.
+func (w *watch) current(name string) (*snapshot, <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	one := w.names[name]
-	return one.sight, one.changed
+	return w.names[name].current, w.changed
 }
 
-// run reads all names every PollMax, and those of newcomers at once.
+// run reads all names every PollMax, and a new name at once.
 func (w *watch) run() {
 	pause := func() time.Duration { return w.m.pinger.Jitter(w.m.cfg.PollMax, 0.2) }
 	timer := w.m.cfg.Clock.NewTimer(pause())
 	defer timer.Stop()
-	for all := true; ; {
-		names, over := w.due(all)
-		if over {
-			return
-		}
-		if len(names) > 0 {
-			w.read(names)
-		}
-		all = false
+	for {
 		select {
 		case <-timer.C():
 			timer.Reset(pause())
-			all = true
+			w.read(true)
 		case <-w.wake:
+			w.read(false)
 		case <-w.m.closed:
 			return
 		}
 	}
 }
 
-// due returns the names to read. over is true when nobody watches any more: then the loop ends.
-func (w *watch) due(all bool) (names []string, over bool) {
+// read reads all names, or those that have no snapshot yet.
+func (w *watch) read(all bool) {
+	var names []string
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	for name, one := range w.names {
-		if all || one.sight == nil {
+		if all || one.current == nil {
 			names = append(names, name)
 		}
 	}
-	w.working = len(w.names) > 0
-	return names, !w.working
-}
-
-func (w *watch) read(names []string) {
+	w.mu.Unlock()
+	if len(names) == 0 {
+		return
+	}
 	ctx, done := w.m.within(w.m.life, w.m.cfg.CommandTimeout)
 	defer done()
-	seen, err := w.m.locks.Snapshots(ctx, names)
+	read, err := w.m.locks.Snapshots(ctx, names)
 	inspector := w.m.Inspector()
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	changed := false
 	for _, name := range names {
-		now := &sight{}
-		look := seen[name]
+		next, lock := &snapshot{}, read[name]
 		switch {
 		case err != nil:
-			now.err = fmt.Errorf("distlock: watch: %w", err)
-		case look.LockErr != nil:
-			now.err = fmt.Errorf("distlock: watch: %w", look.LockErr)
-		case look.Lock != nil && look.Lock.Held:
-			now.info = &inspector.holders(look)[0]
+			next.err = fmt.Errorf("distlock: watch: %w", err)
+		case lock.LockErr != nil:
+			next.err = fmt.Errorf("distlock: watch: %w", lock.LockErr)
+		case lock.Lock != nil && lock.Lock.Held:
+			next.info = &inspector.holders(lock)[0]
 		}
-		if one := w.names[name]; one != nil && !one.sight.same(now) {
-			one.sight = now
-			close(one.changed)
-			one.changed = make(chan struct{})
+		if one := w.names[name]; one != nil && !one.current.same(next) {
+			one.current, changed = next, true
 		}
+	}
+	if changed {
+		close(w.changed)
+		w.changed = make(chan struct{})
 	}
 }
