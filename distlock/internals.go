@@ -29,14 +29,14 @@ func (in internals) Standby(name string) *DistributedLock {
 
 // Use reports that a function is about to run under a guard, until done is called: Close of the
 // Manager ends the guard and waits for the function before it releases the lock. Call the guard's
-// Err after Use, and begin nothing unless it returns nil. No I/O.
+// Err after Use, and begin only if it returns nil. No I/O.
 func (in internals) Use(g *TryGuard) (done func()) { return g.h.use() }
 
 // Watch yields the holder of a lock, nil for a free lock, and then every change, until ctx ends: of
 // several holders the first, and also requests to yield. One command about every Config.PollMax
 // reads all names that the process watches (one command more for each hundred names, three commands
 // on the embedded server). Of several changes between two readings, or during one step of the
-// caller, only the last is yielded; the fence counts the others.
+// caller, only the last is yielded; the fence counts the rest.
 //
 // A temporary error such as ErrUnavailable is yielded once, and so is a *MalformedError; the watch
 // goes on, and the next snapshot is yielded in any case. The error that ends the watch is yielded
@@ -113,7 +113,7 @@ func (in internals) RequestYield(ctx context.Context, name, why string) error {
 // release does not wait for a waiter that has left the queue. A read and a compare-and-set; with
 // the context of InTransaction's work it is part of the transaction.
 //
-// Errors: those of the guard's Err; ErrNotQueued; ErrBadOption for a guard that is shared or a
+// Errors: as the guard's Err; ErrNotQueued; ErrBadOption for a guard that is shared or a
 // permit; ErrOutcomeUnknown: call it again; ErrUnavailable; *MalformedError; *LostError.
 func (in internals) PutFirst(ctx context.Context, g *TryGuard, waiter bson.ObjectID) error {
 	if err := g.Err(); err != nil {

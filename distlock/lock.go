@@ -160,7 +160,7 @@ func (m *Manager) LockAll(ctx context.Context, names []string, opts ...Option) (
 		return err
 	}
 	for _, name := range names {
-		if err := m.standsInOwnWay(ctx, name, o); err != nil {
+		if err := m.heldByCaller(ctx, name, o); err != nil {
 			return nil, fail(name, err)
 		}
 	}

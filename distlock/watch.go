@@ -57,7 +57,7 @@ func (s *snapshot) same(next *snapshot) bool {
 		a.YieldBy == b.YieldBy && a.YieldWhy == b.YieldWhy
 }
 
-// enter adds a caller. The first caller of a name causes a reading at once.
+// enter adds a caller. The first caller of a name causes an immediate reading.
 func (w *watch) enter(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -89,7 +89,7 @@ func (w *watch) current(name string) (*snapshot, <-chan struct{}) {
 	return w.names[name].current, w.changed
 }
 
-// run reads all names every PollMax, and a new name at once.
+// run reads all names every PollMax, and a new name immediately.
 func (w *watch) run() {
 	pause := func() time.Duration { return w.m.pinger.Jitter(w.m.cfg.PollMax, 0.2) }
 	timer := w.m.cfg.Clock.NewTimer(pause())
@@ -107,7 +107,7 @@ func (w *watch) run() {
 	}
 }
 
-// read reads all names, or those that have no snapshot yet.
+// read reads all names, or only the names without a snapshot.
 func (w *watch) read(all bool) {
 	var names []string
 	w.mu.Lock()
