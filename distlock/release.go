@@ -199,8 +199,8 @@ func (m *Manager) givingBack(ctx context.Context) (context.Context, func()) {
 	return m.within(context.WithoutCancel(ctx), m.cfg.CommandTimeout)
 }
 
-// releaseAtClose releases a guard. A failed release is left to the reaper, which runs once more at
-// the end of Close and reports.
+// releaseAtClose releases a guard. The Close of the pinger tries a failed release once more and
+// reports it.
 func (m *Manager) releaseAtClose(ctx context.Context, h *holding) {
 	defer func() {
 		if recover() != nil { // a logger or a store that panics must not end the program
