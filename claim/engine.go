@@ -11,7 +11,6 @@ import (
 
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
-	"mongodlm/internal/leading"
 	"mongodlm/internal/rows"
 )
 
@@ -21,9 +20,6 @@ const prefix = "claim:"
 // patience is the time limit of a command on rows, in CommandTimeouts. It is long: a command that a
 // slow server carries out after its client gave up costs two more commands.
 const patience = 6
-
-// locks are functions of distlock for packages that run functions under its locks.
-var locks = leading.Of[*distlock.DistributedLock, *distlock.TryGuard, *distlock.LockInfo]()
 
 // An engine is a queue without the type of its rows.
 type engine struct {

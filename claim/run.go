@@ -159,8 +159,8 @@ func hopeless(err error) bool {
 
 // workOn has a row handled and records the end of its claim.
 func (r *run) workOn(c *claimed) {
-	leave := locks.Use(c.s.guard) // until the end is recorded, so that the row is not done twice
-	defer leave()
+	// Until the end is recorded, so that the row is not done twice.
+	defer r.e.m.Internal(leading.Key{}).Use(c.s.guard)()
 	o, took := r.handled(c)
 	if took > 0 {
 		r.e.stats.handled(took)

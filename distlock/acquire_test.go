@@ -379,18 +379,22 @@ func TestDo_ClosedDuringWork_IsAnError(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		b := w.start(nil)
 		for name, c := range map[string]struct {
-			during func(p *proc)
+			during func(ctx context.Context, p *proc)
 			want   error
 		}{
-			"lost":   {func(*proc) { w.breaking(b, "lost") }, distlock.ErrLockLost},
-			"closed": {func(p *proc) { _ = p.Close(t.Context()) }, distlock.ErrClosed},
-			"lost and closed": {func(p *proc) { w.breaking(b, "lost and closed"); _ = p.Close(t.Context()) },
-				distlock.ErrLockLost},
-			"lost, released": {func(*proc) { w.breaking(b, "lost, released") }, distlock.ErrLockLost},
+			"lost":   {func(context.Context, *proc) { w.breaking(b, "lost") }, distlock.ErrLockLost},
+			"closed": {func(ctx context.Context, p *proc) { _ = p.Close(ctx) }, distlock.ErrClosed},
+			"lost and closed": {func(ctx context.Context, p *proc) {
+				w.breaking(b, "lost and closed")
+				_ = p.Close(ctx)
+			}, distlock.ErrLockLost},
+			"lost, released": {func(context.Context, *proc) {
+				w.breaking(b, "lost, released")
+			}, distlock.ErrLockLost},
 		} {
 			p := w.start(nil)
-			err := p.Do(t.Context(), name, func(_ context.Context, g *distlock.TryGuard) error {
-				c.during(p)
+			err := p.Do(t.Context(), name, func(ctx context.Context, g *distlock.TryGuard) error {
+				c.during(ctx, p)
 				b.mustTry(name)
 				if name == "lost, released" {
 					_ = g.Release() // and whoever wrote work does not look

@@ -39,7 +39,7 @@ func (c *call) acquire(ctx context.Context) (g *TryGuard, err error) {
 		}
 	}()
 	if !c.once {
-		if err := c.m.standsInOwnWay(ctx, c.name, c.o); err != nil {
+		if err := c.m.heldByCaller(ctx, c.name, c.o); err != nil {
 			return nil, err
 		}
 		c.m.judge.Wanted(c.name)

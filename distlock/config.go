@@ -13,7 +13,7 @@ import (
 	"mongodlm/takeover"
 )
 
-// The defaults that other files or other defaults need.
+// Defaults that are used in several places.
 const (
 	defaultDatabase = "config"
 	defaultTakeover = 15 * time.Minute // also of a foreign holder
@@ -24,61 +24,62 @@ const (
 )
 
 // configServerTakeover is the takeover time of MongoDB's own lock manager on a config server. It
-// overtakes a lock of ours after that, whatever our documents say.
+// takes our locks after that time and ignores the takeover time in our documents.
 const configServerTakeover = 15 * time.Minute
 
-// Config says where the store is and how a Manager behaves. The zero value of every field but the
-// connection means its default, where possible that of mongos. Nothing is corrected silently: New
-// refuses contradictions.
+// Config is the configuration of a Manager. The zero value of every field but the connection means
+// its default, where possible that of mongos. New refuses contradictions and corrects none.
 type Config struct {
-	// One of URI, ClientOptions, Client or Catalog says where the documents are.
+	// Set one of URI, ClientOptions, Client or Catalog: the place of the documents.
 
-	URI           string                 // its concerns, read preference and retries do not matter
+	URI           string                 // its concerns, read preference and retries are ignored
 	ClientOptions *options.ClientOptions // of a client for locks, and one of 2 connections for pings
 	Client        *mongo.Client          // of the application, for acquiring and releasing; not closed
 	// PingClient goes with Client, for the heartbeat. Without it, a URI and ClientOptions the
 	// heartbeat shares Client, and an application that uses up its pool can lose its locks.
 	PingClient *mongo.Client
-	Catalog    catalog.Catalog // a store of one's own, such as memcatalog in a unit test
+	Catalog    catalog.Catalog // another store, such as memcatalog in a unit test
 
 	Database string // of locks and lockpings; default "config"; all but clusters use their own
 	// AllowConfigThroughMongos lets a sharded cluster's "config" be used through a mongos.
 	AllowConfigThroughMongos bool
 
 	Ping time.Duration // between two pings; default 30 s; Ping*3 <= Takeover - Margin
-	// Takeover is how long a holder must have been silent before its locks may be taken: the longer
-	// of its own and the contender's. Default 15 min; at most 7 days, 15 min on a config server.
+	// Takeover is the time for which a holder must be silent before its locks may be taken: the
+	// longer one of the holder's and the contender's. Default 15 min; at most 7 days, 15 min on a
+	// config server.
 	Takeover time.Duration
-	Margin   time.Duration // before that a holder stops trusting its locks; default Takeover/4
+	Margin   time.Duration // a holder stops trusting its locks this long before; default Takeover/4
 
 	// Poll is the first pause of a waiting Lock after a failure; the pauses grow to PollMax. Without
 	// change streams a process asks for its grants at least Poll/100 apart, at most PollMax.
 	// Defaults 500 ms and 5 s, or Takeover/30 if that is less.
 	Poll, PollMax  time.Duration
 	CommandTimeout time.Duration // of one command; default 5 s
-	// PruneLocks deletes the documents of locks that nobody has used for 4 days, or Takeover if that
-	// is longer: for names that are made up, one for each order. Once an hour, up to 10,000. Fences
-	// still rise unless the server's clock goes back by that age. Needs the privilege to remove.
+	// PruneLocks deletes the documents of locks that were not used for 4 days, or Takeover if that
+	// is longer: for generated names, such as one for each order. Once an hour, up to 10,000.
+	// Fences still rise unless the server's clock goes back by that age. Needs the privilege to
+	// remove.
 	PruneLocks bool
 
 	Tuning
 
 	Host     string         // first part of the process id, to 255 bytes; default the machine's name
 	Logger   zerolog.Logger // gets the events; default silent
-	Observer Observer       // gets them as values: several by [Observers]; package history writes them
+	Observer Observer       // gets them as values; several by [Observers]; package history stores them
 }
 
-// Tuning is what a Config has for tests and for unusual deployments.
+// Tuning are the settings for tests and for unusual deployments.
 type Tuning struct {
 	MaxClockSkew    time.Duration // of server and contender; default Takeover/30 (LOCK_SKEW_FACTOR)
 	MaxWatchGap     time.Duration // a watch starts anew after a longer gap; default Takeover/4
 	TakeoverRule    takeover.Rule // takeover.Witnesses, the default, or takeover.WatchOnly
 	ForeignTakeover time.Duration // the least takeover time for a foreign holder; default 15 min
-	ReleaseTries    int           // of Release, before the background goes on; default 3
+	ReleaseTries    int           // of Release, before the background continues; default 3
 	ReleasePause    time.Duration // after the first failed try; it doubles; default 2 s
 }
 
-// withDefaults fills what is zero. It corrects nothing.
+// withDefaults sets the fields that are zero.
 func (c Config) withDefaults() Config {
 	set := func(d *time.Duration, def time.Duration) {
 		if *d == 0 {
@@ -191,8 +192,8 @@ func badDatabase(name string) string {
 	return ""
 }
 
-// badHost says what is wrong with the first part of a process id, which is one line wherever it
-// stands.
+// badHost returns the problem with the first part of a process id, which must be one line of text;
+// "" without one.
 func badHost(host string) string {
 	if problem := catalog.BadText(host, 255); problem != "" {
 		return problem
@@ -205,7 +206,7 @@ func badHost(host string) string {
 	return ""
 }
 
-// policy is what the takeover rule needs of the configuration.
+// policy returns the part of the configuration that the takeover rule needs.
 func (c Config) policy() takeover.Policy {
 	return takeover.Policy{
 		Takeover: c.Takeover, ForeignTakeover: c.ForeignTakeover,

@@ -11,21 +11,21 @@ import (
 	"mongodlm/catalog"
 )
 
-// Errors for [errors.Is], first those of acquiring.
+// Errors for [errors.Is]. The first ones concern acquisitions.
 var (
 	ErrHeld           = errors.New("distlock: lock is held") // of *HeldError
 	ErrDeadlock       = errors.New("distlock: deadlock")     // of *DeadlockError
 	ErrPermitMismatch = catalog.ErrPermitMismatch            // of *PermitMismatchError
 	ErrMalformed      = catalog.ErrMalformed                 // of *MalformedError
-	ErrUnavailable    = catalog.ErrUnavailable               // no server was reached, nothing was done
-	// ErrOutcomeUnknown: the server may or may not have done what was asked. The background undoes an
-	// acquisition, within a ping interval and one CommandTimeout.
+	ErrUnavailable    = catalog.ErrUnavailable               // no server was reached, no change
+	// ErrOutcomeUnknown: the server may or may not have carried out the command. The background
+	// undoes an acquisition, within a ping interval and one CommandTimeout.
 	ErrOutcomeUnknown = errors.New("distlock: outcome unknown")
 	ErrNoHeartbeat    = errors.New("distlock: no heartbeat")  // no ping is acknowledged in time
 	ErrBadName        = errors.New("distlock: bad lock name") // empty, over 1,024 bytes, no UTF-8, NUL
 	ErrBadOption      = errors.New("distlock: bad option")    // an argument or option is out of bounds
 
-	// Of holding, releasing and breaking, and of a Manager.
+	// Errors of holding, releasing and breaking, and of a Manager.
 
 	ErrLockLost      = errors.New("distlock: lock lost")                 // of *LostError
 	ErrLeaseExpired  = errors.New("the lease was not renewed in time")   // the cause of a *LostError
@@ -34,25 +34,25 @@ var (
 	ErrClosed        = errors.New("distlock: closed")                    // by Close: it frees guards
 	ErrConfig        = errors.New("distlock: bad configuration")         // of *ConfigError
 	ErrFenceMismatch = errors.New("distlock: lock is not as you saw it") // by Break
-	// ErrNoTransactions: there are none on a standalone, on the embedded server, in database config
-	// of a replica set; or the context of LockInTransaction carries none.
+	// ErrNoTransactions: a standalone server, the embedded server and database config of a replica
+	// set have no transactions; or the context of LockInTransaction carries none.
 	ErrNoTransactions = catalog.ErrNoTransactions
 )
 
 // A MalformedError names a document that cannot be understood, and its field. Such a lock is never
-// taken for free and never taken over.
+// treated as free and never taken over.
 type MalformedError = catalog.MalformedError
 
-// A PrivilegeError says which privilege the user of the connection lacks, or that there is no user.
-// All that does I/O returns it.
+// A PrivilegeError names the privilege that the user of the connection lacks, or reports that there
+// is no user. Every method with I/O may return it.
 type PrivilegeError = catalog.PrivilegeError
 
-// A PermitMismatchError says that a holder or waiter that is not dead uses the lock with another
+// A PermitMismatchError reports a holder or waiter that is not dead and uses the lock with another
 // number of permits, or without [Permits].
 type PermitMismatchError = catalog.PermitMismatchError
 
-// A DeadlockError reports a caller that waits for a lock that it holds itself. Why is the reason with
-// which it holds the lock. Deadlocks between callers are not detected.
+// A DeadlockError reports a caller that waits for a lock that it holds itself. Why is the reason of
+// its own acquisition. Deadlocks between callers are not detected.
 type DeadlockError struct{ Name, Why string }
 
 func (e *DeadlockError) Error() string {
@@ -77,17 +77,17 @@ type HeldError struct {
 	Fence      int64
 	PingAge    time.Duration // of its ping, by the server's clock; negative when unknown
 	Self       bool          // the holder is this very process
-	TakeoverIn time.Duration // how long it must yet be seen silent; all of it while it is alive
+	TakeoverIn time.Duration // the silence left until a takeover; all of it while it is alive
 	Mode       string        // "exclusive", "shared" or "permit"
 	Holders    int
-	Permits    int // how many there are; 0 but in mode permit
+	Permits    int // the number of permits; 0 but in mode permit
 	Waiters    int
 	Reason     string // the verdict of the takeover rule in words, with the figures
 }
 
 func (e *HeldError) Error() string { return acquirePrefix(e.Name) + e.facts() }
 
-// facts are the text without the name of the lock.
+// facts returns the text without the name of the lock.
 func (e *HeldError) facts() string {
 	var b strings.Builder
 	one := catalog.Printable(e.Process, 200)
@@ -101,7 +101,7 @@ func (e *HeldError) facts() string {
 		}
 		fmt.Fprintf(&b, "%d of %d permits %s held, one by %s", e.Holders, e.Permits, are, one)
 	case e.Holders > 1:
-		fmt.Fprintf(&b, "held by %d who share it, one is %s", e.Holders, one)
+		fmt.Fprintf(&b, "held by %d sharers, one is %s", e.Holders, one)
 	case e.Holders == 0 && e.Waiters > 0:
 		fmt.Fprintf(&b, "free, but the next is %s", one)
 	default:
@@ -124,7 +124,7 @@ func (e *HeldError) facts() string {
 
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
-// A LostError says why a guard is lost. It matches [ErrLockLost] and its cause.
+// A LostError reports why a guard is lost. It matches [ErrLockLost] and its cause.
 type LostError struct {
 	Name  string
 	Fence int64
@@ -137,9 +137,9 @@ func (e *LostError) Error() string {
 
 func (e *LostError) Unwrap() []error { return []error{ErrLockLost, e.Cause} }
 
-// A ReleaseError says that every try to release a lock failed. The guard is over. The background
-// goes on trying, at once and after every ping, unless the error matches [ErrClosed]: then the lock
-// stays held until it is taken over. It matches [ErrReleaseFailed] and its cause.
+// A ReleaseError reports that every try to release a lock failed. The guard is over. The background
+// tries again, immediately and after every ping, unless the error matches [ErrClosed]: then the
+// lock stays held until a takeover. It matches [ErrReleaseFailed] and its cause.
 type ReleaseError struct {
 	Name  string
 	Fence int64
@@ -158,7 +158,7 @@ func (e *ReleaseError) Error() string {
 
 func (e *ReleaseError) Unwrap() []error { return []error{ErrReleaseFailed, e.Err} }
 
-// A ConfigError lists all that is wrong with a Config, its URI or ClientOptions.
+// A ConfigError lists all problems of a Config, its URI or ClientOptions.
 type ConfigError struct{ Problems []string }
 
 func (e *ConfigError) Error() string {
@@ -169,7 +169,7 @@ func (e *ConfigError) Is(target error) bool { return target == ErrConfig }
 
 func quoted(s string) string { return `"` + catalog.Printable(s, 200) + `"` }
 
-// acquiring words an error of an acquisition. A *PermitMismatchError names the lock itself.
+// acquiring returns an error of an acquisition. A *PermitMismatchError names the lock itself.
 func acquiring(name string, err error) error {
 	var limit *PermitMismatchError
 	if errors.As(err, &limit) {
@@ -178,7 +178,7 @@ func acquiring(name string, err error) error {
 	return &acquireError{text: acquirePrefix(name) + reasonText(name, err), causes: []error{err}}
 }
 
-// An acquireError is an error of an acquisition, worded once however often it was passed on.
+// An acquireError is an error of an acquisition. Its text has the prefix once.
 type acquireError struct {
 	text   string
 	causes []error
@@ -186,10 +186,10 @@ type acquireError struct {
 
 func (e *acquireError) Error() string { return e.text }
 
-// Unwrap returns what it was made of.
+// Unwrap returns its causes.
 func (e *acquireError) Unwrap() []error { return e.causes }
 
-// worthWaiting reports whether an error may pass by itself.
+// worthWaiting reports whether an error may be temporary.
 func worthWaiting(err error) bool {
 	passing := []error{
 		ErrHeld, ErrNoHeartbeat, ErrUnavailable, ErrOutcomeUnknown, ErrLockLost,
@@ -198,10 +198,10 @@ func worthWaiting(err error) bool {
 	return slices.ContainsFunc(passing, func(one error) bool { return errors.Is(err, one) })
 }
 
-// plain is the text of an error for the middle of another one of this package.
+// plain returns the text of an error for the middle of another one of this package.
 func plain(err error) string { return strings.TrimPrefix(err.Error(), "distlock: ") }
 
-// failedTo words an error of what was to be done, also one of unknown outcome.
+// failedTo returns an error of an operation, also one of unknown outcome.
 func failedTo(do, name string, err error) error {
 	if errors.Is(err, catalog.ErrUnknownOutcome) {
 		err = doubtful(err)
@@ -210,8 +210,7 @@ func failedTo(do, name string, err error) error {
 	return &acquireError{text: text, causes: []error{err}}
 }
 
-// doubtful is an error after which the outcome is not known: it matches ErrOutcomeUnknown, and says
-// so once.
+// doubtful returns an error of unknown outcome: it matches ErrOutcomeUnknown, once in its text.
 func doubtful(err error) error {
 	text := err.Error()
 	if !errors.Is(err, catalog.ErrUnknownOutcome) {
@@ -222,12 +221,12 @@ func doubtful(err error) error {
 
 func acquirePrefix(name string) string { return "distlock: acquire " + quoted(name) + ": " }
 
-// reasonText is the text of an error as the reason of another one of the same acquisition.
+// reasonText returns the text of an error as the reason of another one of the same acquisition.
 func reasonText(name string, err error) string {
 	return strings.TrimPrefix(strings.TrimPrefix(err.Error(), acquirePrefix(name)), "distlock: ")
 }
 
-// modeWord is the mode of a lock for people.
+// modeWord returns the mode of a lock for display.
 func modeWord(m catalog.Mode) string {
 	if m == catalog.Exclusive {
 		return "exclusive"
@@ -235,7 +234,7 @@ func modeWord(m catalog.Mode) string {
 	return string(m)
 }
 
-// Causes that callers do not see as they are.
+// Causes that are not exported.
 var (
 	errDocumentGone = errors.New("the lock document was removed")
 	errTimeUp       = errors.New("the time is up") // of WaitAtMost

@@ -19,16 +19,15 @@ import (
 	"mongodlm/pinger"
 )
 
-// An emitter is where every event passes.
+// An emitter passes every event to the observers.
 type emitter struct {
 	clock     clock.Clock
 	log       zerolog.Logger
 	observers []Observer
-	panicked  atomic.Bool // one was recovered, and logged
+	panicked  atomic.Bool // a panic was recovered and logged
 }
 
-// newEmitter returns nil when nobody observes: what an event is made of is gathered only for
-// somebody.
+// newEmitter returns nil without observers, so that events are built only for observers.
 func newEmitter(o Observer, c clock.Clock, log zerolog.Logger) *emitter {
 	all, _ := Observers(o).(observers)
 	if len(all) == 0 {
@@ -37,7 +36,7 @@ func newEmitter(o Observer, c clock.Clock, log zerolog.Logger) *emitter {
 	return &emitter{clock: c, log: log, observers: all}
 }
 
-// emit tells all observers of an event that began at start.
+// emit sets the time of an event and passes it to all observers.
 func (e *emitter) emit(ctx context.Context, event Event) {
 	event.At = e.clock.Now().Wall
 	for _, o := range e.observers {
@@ -51,7 +50,7 @@ func (e *emitter) one(ctx context.Context, o Observer, event Event) {
 		if r == nil || e.panicked.Swap(true) {
 			return
 		}
-		defer func() { _ = recover() }() // nor may a logger that panics break a lock
+		defer func() { _ = recover() }() // a logger that panics must not break a lock
 		e.log.Error().Stringer("event", event.Kind).Str("panic", catalog.Printable(fmt.Sprint(r), 400)).
 			Msg("an observer panicked")
 	}()
@@ -62,10 +61,10 @@ func (e *emitter) one(ctx context.Context, o Observer, event Event) {
 	o.Observe(event)
 }
 
-// brokenWord begins the evidence of a grant that an operator's break brought about.
+// brokenWord begins the evidence of a grant that follows a break.
 const brokenWord = "broken: "
 
-// ruleOf reads the rule out of evidence as package contend words it; "" when there is none.
+// ruleOf returns the rule in evidence of package contend; "" without one.
 func ruleOf(evidence string) string {
 	rest, ok := strings.CutPrefix(evidence, "rule ")
 	rule, _, found := strings.Cut(rest, ": ")
@@ -79,8 +78,8 @@ func ruleOf(evidence string) string {
 	return ""
 }
 
-// subjectOf reads out of evidence, as packages contend and takeover word it, whose death it is of;
-// "" where that is not told whole.
+// subjectOf returns the dead process in evidence of packages contend and takeover; "" if the
+// evidence does not name it in full.
 func subjectOf(evidence string) string {
 	at := strings.IndexByte(evidence, '"')
 	if at < 0 || !strings.HasSuffix(evidence[:at], " of ") && !strings.HasSuffix(evidence[:at], ": ") {
@@ -94,12 +93,12 @@ func subjectOf(evidence string) string {
 	return process
 }
 
-// A background tells of what the heartbeat and the judge do.
+// A background emits the events of the heartbeat and of the judge.
 type background struct {
 	*emitter
 	process func() string
 	skew    func() time.Duration
-	late    func(ts bson.ObjectID) (fence int64) // of a guard whose release had failed; else 0
+	late    func(ts bson.ObjectID) (fence int64) // of a guard whose release failed; else 0
 }
 
 func (b *background) tell(e Event) { b.emit(context.Background(), e) }
@@ -141,28 +140,29 @@ func (b *background) Evicted(lock string, dead contend.Judged, evidence string) 
 	})
 }
 
-// An Observer is told what happens to the locks of a Manager, for metrics, spans and histories. One
-// that also has a method ObserveContext(context.Context, Event) is told by that instead, with the
+// An Observer receives the events of a Manager, for metrics, spans and histories. If it has a
+// method ObserveContext(context.Context, Event), that is called instead of Observe, with the
 // context of the call that acquires, or acquired, the lock.
 //
-// Observe is called by what acquires or releases, or by the heartbeat, several at a time: it must
-// return at once, since a slow one makes pings late, and must not call the Manager or its guards. A
+// The calls that acquire or release call Observe, and so does the heartbeat, several at a time: it
+// must return fast, since a slow one delays pings, and must not call the Manager or its guards. A
 // panic in it is recovered.
 //
-// Of one lock session the acquisition is told first, once; then a loss, if any; then the release,
-// or that the guard was dropped. A guard that was lost before the caller got it is told as a failed
-// acquisition. No events: of a call refused for its name, options or context, of a release that is
-// not the last one, of [TryGuard.Reenter] and [DistributedLock.LockInTransaction].
+// The first event of a lock session is its acquisition; then a loss, if any; then the release, or
+// that the guard was dropped. A guard that was lost before the caller got it is a failed
+// acquisition. There are no events for a call that is refused for its name, options or context, for
+// a release that is not the last one, for [TryGuard.Reenter] and for
+// [DistributedLock.LockInTransaction].
 type Observer interface {
 	Observe(e Event)
 }
 
-// A contextObserver is an Observer that wants the context, too.
+// A contextObserver is an Observer that receives the context, too.
 type contextObserver interface {
 	ObserveContext(ctx context.Context, e Event)
 }
 
-// Observers returns an Observer that tells all of them in turn; nil of none.
+// Observers returns an Observer that calls all in order; nil without any.
 func Observers(all ...Observer) Observer {
 	var list observers
 	for _, o := range all {
@@ -180,8 +180,8 @@ func Observers(all ...Observer) Observer {
 	return list
 }
 
-// observers are several. A Manager asks each of them for itself, so that one which panics does not
-// keep an event from the others.
+// observers are several Observers. A Manager calls each of them itself, so that one that panics
+// does not keep an event from the rest.
 type observers []Observer
 
 // Observe implements [Observer].
@@ -191,14 +191,14 @@ func (all observers) Observe(e Event) {
 	}
 }
 
-// Sampled is told by those who run functions under locks, see package metrics.
+// Sampled receives the samples of elections, loops and queues, see package metrics.
 func (all observers) Sampled(samples ...metrics.Sample) {
 	for _, o := range all {
 		metrics.Of(o).Sampled(samples...)
 	}
 }
 
-// Asks is given what is asked when somebody reads the metrics.
+// Asks adds a function that returns samples when the metrics are read.
 func (all observers) Asks(ask func(context.Context) []metrics.Sample) (stop func()) {
 	var stops []func()
 	for _, o := range all {
@@ -211,34 +211,34 @@ func (all observers) Asks(ask func(context.Context) []metrics.Sample) (stop func
 	}
 }
 
-// An EventKind says what happened.
+// An EventKind is the kind of an event.
 type EventKind int
 
-// What happens to a lock, and the fields that say more.
+// Events of a lock, and the fields that they set.
 const (
-	EventAcquired  EventKind = iota + 1 // at once; Waited
-	EventGranted                        // in its turn; Waited, Evidence after a break
-	EventTakenOver                      // from the dead; Waited, Rule, Evidence, Previous if known
-	EventRefused                        // a try ended without the lock; Waited, Err
-	EventGaveUp                         // a call that waits ended without it; Waited, Err
+	EventAcquired  EventKind = iota + 1 // without waiting; Waited
+	EventGranted                        // from the queue; Waited, Evidence after a break
+	EventTakenOver                      // from a dead holder; Waited, Rule, Evidence, Previous if known
+	EventRefused                        // a try without the lock; Waited, Err
+	EventGaveUp                         // a wait without the lock; Waited, Err
 	EventReleased                       // by the caller or by Close; Held, Waited, Err of Release
 	// EventReleasedLate: by the background, after a failed release, an unknown outcome or a drop.
 	EventReleasedLate
 	EventLost    // Held, Err; EventReleased follows when the caller releases it
 	EventDropped // the garbage collector found a guard that was never released; Held
-	EventBroken  // by an operator, whose is Why; Session, Fence and Mode are those of Previous
-	EventEvicted // Previous, a dead one of several, was taken out; Rule, Evidence; Fence 0 of a waiter
+	EventBroken  // by an operator, who gave Why; Session, Fence and Mode of Previous
+	EventEvicted // Previous, a dead one of several, was removed; Rule, Evidence; Fence 0 of a waiter
 )
 
-// What happens to a process; Name is empty.
+// Events of a process; Name is empty.
 const (
 	EventCondemned   EventKind = iota + 100 // this process declared Previous dead; Rule, Evidence
 	EventPing                               // a ping was acknowledged; Waited, Late, Skew
-	EventPingFailed                         // a ping was not; Waited, Late, Err
+	EventPingFailed                         // a ping failed; Waited, Late, Err
 	EventProcessOver                        // condemned, or a twin was found: it takes a new id; Err
 )
 
-// String returns the words of the log for it.
+// String returns the words of the log for the kind.
 func (k EventKind) String() string {
 	if text, ok := eventWords[k]; ok {
 		return text
@@ -255,25 +255,25 @@ var eventWords = map[EventKind]string{
 	EventPingFailed: "ping failed", EventProcessOver: "process over",
 }
 
-// An Event is one thing that happened; its kind says which fields are set. Texts are as the
-// documents have them: escape them.
+// An Event is one event; its kind determines the fields that are set. Texts are as stored: escape
+// them.
 type Event struct {
 	Kind     EventKind
-	At       time.Time     // when it was over, by this machine's clock
+	At       time.Time     // of its end, by this machine's clock
 	Name     string        // of the lock
 	Why      string        // the reason that the holder, contender or operator gave
 	Label    string        // the option of the holder; "election" of a leader; "" without a guard
 	Mode     string        // "exclusive", "shared" or "permit"
 	Process  string        // the guard's, else the Manager's; host:number of an Inspector without one
 	Session  bson.ObjectID // the field ts
-	Fence    int64         // 0 where there is none
-	Waited   time.Duration // how long the call, the release or the ping took, by the monotonic clock
-	Held     time.Duration // how long the guard was held
-	Late     time.Duration // by how much the heartbeat was late
-	Skew     time.Duration // of a ping: by how much the server's clock was ahead of At
-	Previous string        // the process id of who was overtaken, broken, evicted or condemned
+	Fence    int64         // 0 without one
+	Waited   time.Duration // duration of the call, the release or the ping, by the monotonic clock
+	Held     time.Duration // the time for which the guard was held
+	Late     time.Duration // the delay of the heartbeat
+	Skew     time.Duration // of a ping: the lead of the server's clock over At
+	Previous string        // the process that was overtaken, broken, evicted or condemned
 	Rule     string        // "watch", "witnesses", "condemned", "lease"; "silent" of an evicted waiter
-	Evidence string        // the figures that it was decided on, in words
+	Evidence string        // the figures behind the decision, in words
 	Err      error
 }
 
@@ -304,9 +304,9 @@ var causes = []struct {
 	{ErrHeld, "held"},
 }
 
-// Cause returns what Err is in one word, for a label; "" when it is nil.
+// Cause returns the kind of Err in one word, for a label; "" without an error.
 //
-//   - of an acquisition: "held", "permits", "deadlock", "canceled" (its context ended), "no
+//   - of an acquisition: "held", "permits", "deadlock", "canceled" (the end of its context), "no
 //     heartbeat"
 //   - of a guard: "no ping" (none was acknowledged in time), "condemned", "ping changed" (by a
 //     twin, or by hand), "lease", "taken" (another has the lock), "removed"
@@ -328,9 +328,9 @@ func (e Event) Cause() string {
 	return "other"
 }
 
-// saysNothing reports whether an error of an acquisition says of neither the lock nor the server
-// anything, but only that the context of a command ended, in whatever words the store has for that.
-func saysNothing(err error) bool {
+// endOfContext reports whether an error of an acquisition is only the end of the context of a
+// command, in any wording of the store, and does not concern the lock or the server.
+func endOfContext(err error) bool {
 	cause := Event{Err: err}.Cause()
 	return (cause == canceled || cause == closed) && !errors.Is(err, ErrHeld)
 }

@@ -12,19 +12,19 @@ import (
 // What only elections use, and its errors.
 var (
 	ErrNotHeld   = leading.ErrNotHeld
-	ErrNotInLine = leading.ErrNotInLine
+	ErrNotQueued = leading.ErrNotQueued
 )
 
 func (l *DistributedLock) Watch(ctx context.Context) iter.Seq2[*LockInfo, error] {
-	return l.watch(ctx)
+	return l.m.Internal(leading.Key{}).Watch(ctx, l.name)
 }
 
 func (l *DistributedLock) RequestYield(ctx context.Context, why string) error {
-	return l.requestYield(ctx, why)
+	return l.m.Internal(leading.Key{}).RequestYield(ctx, l.name, why)
 }
 
 func (g *TryGuard) PutFirst(ctx context.Context, waiter bson.ObjectID) error {
-	return g.putFirst(ctx, waiter)
+	return internals{}.PutFirst(ctx, g, waiter)
 }
 
 // Grace is how much longer than its context a command may take on a store that does not notice its

@@ -17,11 +17,11 @@ const fenceField = "_fence"
 
 // Fenced makes a filter and an update of one document fenced, for UpdateOne or FindOneAndUpdate of
 // any collection: the filter matches only a document that no newer holder has written, and the
-// update leaves this guard's fence in its field _fence. If nothing matches although the document
-// exists, a newer holder has written it; an upsert then fails with DuplicateKey. To compute from a
-// document, read it by a fenced FindOneAndUpdate. No I/O.
+// update stores this guard's fence in the field _fence. If the filter matches no document although
+// the document exists, a newer holder has written it; an upsert then fails with DuplicateKey. To
+// compute from a document, read it by a fenced FindOneAndUpdate. No I/O.
 //
-// A stale holder is stopped on documents that a newer holder has written, and on no others:
+// A stale holder is stopped only on documents that a newer holder has written;
 // [TryGuard.InTransaction] stops it everywhere.
 //
 // Errors: [ErrBadOption] for a replacement, a pipeline or an update of _fence, and for guards of
@@ -71,23 +71,27 @@ func (g *TryGuard) Fenced(filter, update bson.D) (fencedFilter, fencedUpdate bso
 }
 
 // InTransaction runs work in a MongoDB transaction that commits only while the lock is held: it
-// changes the lock document, filtered by the lock session. A takeover that comes first makes it
-// fail with [ErrLockLost] and leaves nothing of it; one that comes second waits for its end.
+// changes the lock document, filtered by the lock session. If a takeover comes first, the
+// transaction fails with [ErrLockLost] and writes nothing; if it comes second, it waits for the end
+// of the transaction.
 //
 // work passes its context to every operation, of the same client: Config.Client, or
 // mongo.SessionFromContext(ctx).Client(). It returns the error of an operation that fails. It may
-// run several times and must have no other effects: twice at most because others touch the lock
+// run several times and must have no other effects: at most twice because of writes to the lock
 // document, and once more for each election and each conflict over its own documents. All runs
-// together are bounded by ctx, by the guard, and by Takeover - Margin. Keep work short, since a
-// takeover waits for it, up to 60 s if the process stops (transactionLifetimeLimitSeconds).
+// together are bounded by ctx, by the guard, and by Takeover - Margin. Keep work short: a takeover
+// waits for it, up to 60 s if the process stops (transactionLifetimeLimitSeconds).
 //
-// Transactions of one guard run one after the other. [TryGuard.Renew] with work's context counts
-// from when it was sent, if the transaction commits; with another context work itself is refused,
-// others wait for its end, up to Config.CommandTimeout. After a release nothing is committed.
+// Transactions of one guard run one after the other: work must not call InTransaction of its guard.
+// With work's context such a call returns an error, with another context it waits until that
+// context ends, or the guard's, or Takeover - Margin has passed. [TryGuard.Renew] with work's
+// context is part of the transaction: it counts from its send, if the transaction commits. With
+// another context Renew waits for the end of the transaction, for at most Config.CommandTimeout.
+// After a release no transaction commits.
 //
-// Errors: work's, joined with why the guard is over when it is; *LostError, and then the guard is
-// lost; [ErrNoTransactions], before work is called; [ErrBadOption] when work calls it again;
-// [ErrOutcomeUnknown] of the commit.
+// Errors: the error of work, joined with that of Err when the guard is over; *LostError, and then
+// the guard is lost; [ErrNoTransactions], before work is called; [ErrBadOption] for a call with
+// work's context; [ErrOutcomeUnknown] of the commit.
 func (g *TryGuard) InTransaction(ctx context.Context, work func(ctx context.Context) error) error {
 	if err := usable(ctx); err != nil {
 		return err
@@ -98,9 +102,9 @@ func (g *TryGuard) InTransaction(ctx context.Context, work func(ctx context.Cont
 	if err := g.Err(); err != nil {
 		return err
 	}
-	if g.h.transaction(ctx) != nil || g.h.inWork() {
+	if g.h.transaction(ctx) != nil {
 		return fmt.Errorf("%w: InTransaction of %s was called inside of itself: its transactions run "+
-			"one after the other; use the context of the outer one", ErrBadOption, quoted(g.Name()))
+			"one after the other; do this work in the outer one", ErrBadOption, quoted(g.Name()))
 	}
 	hold := g.h.m.cfg.Takeover - g.h.m.cfg.Margin
 	ctx, stopTimer := context.WithTimeout(ctx, hold)
@@ -110,7 +114,7 @@ func (g *TryGuard) InTransaction(ctx context.Context, work func(ctx context.Cont
 		defer func() { <-g.h.transacting }()
 	case <-ctx.Done():
 		return fmt.Errorf("distlock: transaction under %s: another one of this guard, or a renewal of "+
-			"its lease, goes on: %w", quoted(g.Name()), context.Cause(ctx))
+			"its lease, is running: %w", quoted(g.Name()), context.Cause(ctx))
 	case <-g.h.ctx.Done():
 		return context.Cause(g.h.ctx)
 	}
@@ -126,8 +130,6 @@ func (g *TryGuard) InTransaction(ctx context.Context, work func(ctx context.Cont
 			return err
 		}
 		t.renewed = false
-		g.h.working.Store(goroutine())
-		defer g.h.working.Store(0)
 		fromWork = work(ctx)
 		return fromWork
 	})
@@ -152,17 +154,18 @@ func (g *TryGuard) InTransaction(ctx context.Context, work func(ctx context.Cont
 	return fmt.Errorf("distlock: %w", err)
 }
 
-// LockInTransaction acquires the lock inside the caller's transaction, which ctx carries as
-// Session.WithTransaction hands it on, and holds it until the commit or the abort: there is no
-// guard, no fence, and nothing to release. Call it first in the transaction. PostgreSQL:
+// LockInTransaction acquires the lock inside the caller's transaction, which ctx carries as in the
+// function of Session.WithTransaction, and holds it until the commit or the abort: it has no guard,
+// no fence, and needs no release. Call it first in the transaction. PostgreSQL:
 // pg_advisory_xact_lock.
 //
-// Others wait in the server for the uncommitted write to the lock document, each with a connection,
-// or meet a write conflict. No clock matters: what the transaction writes appears while the lock is
-// held, or not at all. MongoDB ends a transaction after 60 s (transactionLifetimeLimitSeconds).
+// Other callers wait in the server for the uncommitted write to the lock document, each with a
+// connection, or get a write conflict. No clock matters: the writes of the transaction appear while
+// the lock is held, or not at all. MongoDB ends a transaction after 60 s
+// (transactionLifetimeLimitSeconds).
 //
-// While a guard holds the lock the call polls outside of the transaction, without a place in the
-// line, and takes over a dead holder. A transaction that has read before sees an older state: then
+// While a guard holds the lock the call polls outside of the transaction, without an entry in the
+// queue, and takes over a dead holder. A transaction that has read before sees an older state: then
 // the error has the driver's label for it, and WithTransaction runs the function again.
 //
 // Errors: as Lock; [ErrNoTransactions]; [ErrBadOption] for [Shared], [Permits], [Lease].
@@ -179,7 +182,7 @@ func (l *DistributedLock) LockInTransaction(ctx context.Context, opts ...Option)
 		const text = "%w: a lock of a transaction lives as long as that; leave Lease out"
 		return fmt.Errorf(text, ErrBadOption)
 	}
-	if err := c.m.standsInOwnWay(ctx, c.name, c.o); err != nil {
+	if err := c.m.heldByCaller(ctx, c.name, c.o); err != nil {
 		return err
 	}
 	ctx, done := c.m.whileOpen(ctx)
@@ -190,7 +193,7 @@ func (l *DistributedLock) LockInTransaction(ctx context.Context, opts ...Option)
 		defer stop()
 	}
 	pauses := backoff{least: c.m.cfg.Poll, most: c.m.cfg.PollMax}
-	var last error // why it waits
+	var last error // the last reason to wait
 	for {
 		err := c.enterTransaction(ctx)
 		if err == nil {
@@ -202,7 +205,7 @@ func (l *DistributedLock) LockInTransaction(ctx context.Context, opts ...Option)
 			if !errors.Is(err, ErrHeld) || errors.As(err, &again) {
 				err = withoutLabel(err)
 			}
-			if !saysNothing(err) && (last == nil || errors.Is(err, ErrHeld) || errors.Is(err, ErrOutcomeUnknown)) {
+			if !endOfContext(err) && (last == nil || errors.Is(err, ErrHeld) || errors.Is(err, ErrOutcomeUnknown)) {
 				last = err
 			}
 			return c.stopped(ctx, context.Cause(ctx), last)
@@ -274,8 +277,8 @@ func (c *call) evictDead(ctx context.Context, scene contend.Scene) error {
 	return c.m.heldError(scene)
 }
 
-// withoutLabel is an error that has no label of the driver's, and matches of our errors what it
-// did. One that has no more to say than that label is of a conflict: another transaction has the
+// withoutLabel returns an error without the driver's labels that matches the same errors of this
+// package. An error with that label and no other cause is a conflict: another transaction has the
 // lock, or had it.
 func withoutLabel(err error) error {
 	bare := &acquireError{text: err.Error()}
@@ -294,11 +297,11 @@ func withoutLabel(err error) error {
 // mustRunAgain is the driver's label for an error after which a transaction may run again.
 const mustRunAgain = "TransientTransactionError"
 
-// An againError says that the transaction sees an old picture.
+// An againError reports a transaction that reads an old snapshot.
 type againError struct{ error }
 
 // HasErrorLabel implements mongo.LabeledError.
 func (*againError) HasErrorLabel(label string) bool { return label == mustRunAgain }
 
-// Unwrap returns what was refused.
+// Unwrap returns the refusal.
 func (e *againError) Unwrap() error { return e.error }

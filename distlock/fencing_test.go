@@ -162,8 +162,9 @@ func TestInTransaction_AnotherRuns_ContextCounts(t *testing.T) {
 	})
 }
 
-// A transaction inside a transaction of the same guard would wait for itself: it is refused at
-// once, also by another guard of the same acquisition and by way of another lock's transaction.
+// It tries to break: a transaction inside a transaction of the same guard waits for itself. With the
+// context of work it is refused at once, also by another guard of the same acquisition and in
+// another lock's transaction. With another context it waits until that ends.
 func TestInTransaction_Nested_IsRefusedAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -175,14 +176,17 @@ func TestInTransaction_Nested_IsRefusedAtOnce(t *testing.T) {
 		err = g.InTransaction(t.Context(), func(ctx context.Context) error {
 			wantErr(t, g.InTransaction(ctx, never), distlock.ErrBadOption)
 			wantErr(t, again.InTransaction(ctx, never), distlock.ErrBadOption)
-			wantErr(t, again.InTransaction(t.Context(), never), distlock.ErrBadOption)
+			waits, stop := context.WithTimeout(t.Context(), time.Second)
+			defer stop()
+			wantErr(t, again.InTransaction(waits, never), context.DeadlineExceeded)
+			assert.Equal(t, time.Since(start), time.Second, "it waited %v, want %v")
 			return other.InTransaction(ctx, func(ctx context.Context) error {
 				wantErr(t, g.InTransaction(ctx, never), distlock.ErrBadOption)
 				runs++
 				return nil
 			})
 		})
-		if err != nil || runs != 1 || time.Since(start) != 0 {
+		if err != nil || runs != 1 || time.Since(start) != time.Second {
 			t.Errorf("error %v, %d runs, %v", err, runs, time.Since(start))
 		}
 		err = again.InTransaction(t.Context(), func(context.Context) error { runs++; return nil })
@@ -284,9 +288,9 @@ func TestInTransaction_SomebodyComesToWait_RunsAgain(t *testing.T) {
 	})
 }
 
-// Tries to break: one that work begins in another goroutine, with a context that is not its own,
-// cannot be told from one of somebody else. It waits for its turn in vain, but not for ever.
-func TestInTransaction_NestedInAnotherGoroutine_Ends(t *testing.T) {
+// It tries to break: a transaction that work begins with a context that is not its own, and waits
+// for, waits without a limit.
+func TestInTransaction_NestedWithAnotherContext_Ends(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
 		g := p.mustTry("a")

@@ -17,12 +17,13 @@ import (
 	"mongodlm/pinger"
 )
 
-// A TryGuard is a held lock (mongos: dist_lock_try), trusted until its [TryGuard.Deadline], which
-// every acknowledged ping of the process moves on; a lost guard stays lost.
+// A TryGuard is a held lock (mongos: dist_lock_try). It is trusted until its [TryGuard.Deadline],
+// which every acknowledged ping of the process extends. A lost guard stays lost.
 //
-// Safe for concurrent use, and any goroutine may release it; it must not be copied. If it is
-// dropped without Release, and so are its contexts, the garbage collector finds it: it is logged
-// and released after the next ping. A goroutine that only waits for Done does not keep it.
+// Safe for concurrent use. Any goroutine may release it; it must not be copied. When neither the
+// guard nor its contexts are reachable any more and it was not released, the lock is released after
+// the next ping, with a warning in the log. A goroutine that only waits for Done does not keep the
+// guard reachable.
 type TryGuard struct {
 	h        *holding
 	ctx      *guardContext
@@ -30,11 +31,11 @@ type TryGuard struct {
 	released atomic.Bool
 
 	release sync.Once // sets the fields below
-	last    bool      // its release was that of the lock, which has the outcome
-	outcome error     // of its release where it was not
+	last    bool      // its release was the last one: the holding has the outcome
+	outcome error     // of any other release
 }
 
-// holding is a guard without the handle that its user has.
+// holding is the state that all guards of one acquisition share.
 type holding struct {
 	m        *Manager
 	session  catalog.Session
@@ -47,47 +48,44 @@ type holding struct {
 	evidence string
 	term     *pinger.Term
 	since    time.Duration // monotonic time at which it was acquired
-	lease    *lease        // nil when it has none
+	lease    *lease        // nil without Lease
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
 
-	ended atomic.Pointer[error] // why the guard is over; set once
+	ended atomic.Pointer[error] // the reason for the end of the guard; set once
 
-	telling sync.WaitGroup // until its acquisition was told, or will not be
-	handed  bool           // its acquisition was told; read after telling
-	loss    chan struct{}  // one element, which is gone when its loss is told
+	telling sync.WaitGroup // until the acquisition was reported, or will not be
+	handed  bool           // the acquisition was reported; read after telling
+	loss    chan struct{}  // one element until the loss is reported
 
-	transacting chan struct{} // one element while a transaction is under way
-	working     atomic.Int64  // the goroutine in which its work runs; 0 while that does not
+	transacting chan struct{} // one element during a transaction
 
-	mu      sync.Mutex    // guards guards, freed, uses and unused
-	caller  atomic.Int64  // the goroutine in which the last function began that runs under it
-	uses    int           // functions that run under it, see use
-	unused  chan struct{} // closed when there are none; nil when nobody waits for that
-	guards  int           // how many guards there are of it, see Reenter
-	freed   chan struct{} // closed when the release is done; nil before it begins
-	outcome error         // of the release, once freed is closed
+	mu       sync.Mutex    // guards guards, freed, uses and returned
+	uses     int           // functions that run under it, see use
+	returned chan struct{} // closed when one of them returns; nil when no call waits for that
+	guards   int           // the number of its guards, see Reenter
+	freed    chan struct{} // closed when the release is done; nil before it begins
+	outcome  error         // of the release, once freed is closed
 }
 
-// The lineage of a context is the guards under which it lives: that of a guard's context is the
-// guard and the lineage of the context with which it was acquired. So a call of Lock with a guard's
-// context says what its caller holds while it waits.
+// The lineage of a context is the guards under which it lives: a guard's context has that guard and
+// the lineage of the acquisition's context. A call with a guard's context so names the guards of
+// its caller.
 
 type lineageKey struct{}
 
-// A lineage is one guard and those above it.
+// A lineage is one guard and the guards above it.
 type lineage struct {
 	h     *holding
 	above *lineage
 }
 
-// A guardContext is the context of a holding as its user has it. It keeps the guards that it stands
-// for, and so does every context derived from it: a caller that keeps only the context holds the
-// lock. One derived from it whose cancel is never called keeps them for as long as the holding
-// lasts: the context package knows no other way, and a lock that is held for too long is the safe
-// side.
+// A guardContext is the context of a holding that users get. It keeps the guards reachable, and so
+// does every context derived from it: a caller that keeps only the context holds the lock. A
+// derived context that is never cancelled keeps them until the holding ends: package context offers
+// no other way, and a lock that is held for too long is safe.
 type guardContext struct {
-	context.Context     // of the holding, which ends when that does
+	context.Context     // of the holding
 	keeps           any // the guard, or the guards
 }
 
@@ -101,22 +99,23 @@ func (g *TryGuard) Session() bson.ObjectID { return g.h.session.TS }
 func (g *TryGuard) Process() string { return g.h.process }
 
 // Fence returns the fencing token: larger than that of every earlier guard of the name, across
-// releases, takeovers, breaks and deletions. A foreign holder does not raise it. Give it to what
-// the lock protects, which refuses a smaller one; not with [Shared] and [Permits]: several are
-// valid. No I/O.
+// releases, takeovers, breaks and deletions. A foreign holder does not raise it. The resource that
+// the lock protects should refuse a smaller fence. With [Shared] and [Permits] several fences are
+// valid at a time. No I/O.
 func (g *TryGuard) Fence() int64 { return g.h.fence }
 
-// TakeoverEvidence returns why the holder before was dead, else "".
+// TakeoverEvidence returns the evidence that the previous holder was dead, or "" without a
+// takeover.
 func (g *TryGuard) TakeoverEvidence() string { return g.h.evidence }
 
-// Context returns a context that ends when the guard is lost, released or closed, or when that of
-// the acquisition ends, with the lock still held. [context.Cause] matches ErrLockLost, ErrReleased,
-// ErrClosed or the parent's.
+// Context returns a context that ends when the guard is lost, released or closed, or when the
+// context of the acquisition ends (the lock is still held then). [context.Cause] matches
+// ErrLockLost, ErrReleased, ErrClosed or the parent's cause.
 func (g *TryGuard) Context() context.Context { return g.ctx }
 
 // Err returns nil while the guard may be trusted, a *LostError once it is lost, [ErrReleased] or
-// [ErrClosed] afterwards, and [ErrBadOption] for a nil guard. It computes from the clock on every
-// call, so a process that was paused sees the loss before any timer has run. No I/O.
+// [ErrClosed] afterwards, and [ErrBadOption] for a nil guard. Every call reads the clock, so a
+// process that was paused sees the loss before any timer has run. No I/O.
 func (g *TryGuard) Err() error {
 	if g == nil {
 		return fmt.Errorf("%w: the guard is nil", ErrBadOption)
@@ -129,8 +128,8 @@ func (g *TryGuard) Err() error {
 }
 
 // Deadline returns the local wall clock time until which the guard is trusted if no further ping is
-// acknowledged, or the end of its [Lease] if that is earlier. It is for people and time-outs: Err
-// says whether to trust. No I/O.
+// acknowledged, or the end of its [Lease] if that is earlier. It is for display and for timeouts;
+// Err decides whether to trust the guard. No I/O.
 func (g *TryGuard) Deadline() time.Time {
 	deadline := g.h.term.Deadline()
 	if l := g.h.lease; l != nil && l.deadline().Before(deadline) {
@@ -140,8 +139,9 @@ func (g *TryGuard) Deadline() time.Time {
 }
 
 // Verify asks the server whether this guard holds the lock, by one read, linearizable on a replica
-// set. Nil means that it did at some instant inside the call; a *LostError that it did not, and the
-// guard is lost then. Any error that is not of Err means that the server could not be asked.
+// set. It returns nil if the guard held the lock at some instant inside the call, and a *LostError
+// if it did not; the guard is lost then. Any error that Err does not return means that the server
+// could not be asked.
 func (g *TryGuard) Verify(ctx context.Context) error {
 	if err := usable(ctx); err != nil {
 		return err
@@ -154,10 +154,9 @@ func (g *TryGuard) Verify(ctx context.Context) error {
 	return g.h.check(ctx)
 }
 
-// Reenter acquires the lock once more for the caller that has this guard, and returns a guard of
-// its own: as many releases as acquisitions, as with PostgreSQL's advisory locks. Session, fence
-// and deadline are the same; the contexts of all end with the last release. No I/O. Errors: those
-// of Err.
+// Reenter acquires the lock once more for the caller that has this guard, and returns another
+// guard: as many releases as acquisitions, as with PostgreSQL's advisory locks. Session, fence and
+// deadline are the same; the contexts of all end with the last release. No I/O. Errors: as Err.
 func (g *TryGuard) Reenter() (*TryGuard, error) {
 	if err := g.Err(); err != nil {
 		return nil, err
@@ -166,11 +165,11 @@ func (g *TryGuard) Reenter() (*TryGuard, error) {
 		return nil, ErrReleased
 	}
 	again := newGuard(g.h)
-	again.ctx = &guardContext{g.ctx, again} // who has no more than that holds the lock
+	again.ctx = &guardContext{g.ctx, again} // it alone keeps the lock, too
 	return again, nil
 }
 
-// anotherGuard counts a further guard; false when the last one has been released.
+// anotherGuard counts another guard. It returns false after the last release.
 func (h *holding) anotherGuard() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -181,14 +180,14 @@ func (h *holding) anotherGuard() bool {
 	return true
 }
 
-// givenBack reports whether the lock was released, or is being.
+// givenBack reports whether a release of the lock has begun.
 func (h *holding) givenBack() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.freed != nil
 }
 
-// lastGuard takes one guard off the count and reports whether it was the last.
+// lastGuard uncounts one guard and reports whether it was the last.
 func (h *holding) lastGuard() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -208,8 +207,7 @@ func (h *holding) err() error {
 	return *h.ended.Load()
 }
 
-// lapsed says which of the lives has ended on which the guard stands, that of its process or its
-// lease; nil when both last.
+// lapsed returns the error of the term or of the lease, whichever is over; nil while both last.
 func (h *holding) lapsed() error {
 	if err := h.term.Err(); err != nil || h.lease == nil {
 		return err
@@ -224,13 +222,13 @@ func (h *holding) lose(cause error) {
 	}
 }
 
-// endLost is lose without telling of it, and reports whether the guard was not over before.
+// endLost is lose without the report of it. It returns true if the guard was not over before.
 func (h *holding) endLost(cause error) bool {
 	return h.end(&LostError{Name: h.session.Name, Fence: h.fence, Cause: cause})
 }
 
-// tellLoss tells of a loss, if there is one, once, after the acquisition and before the release. It
-// blocks while another goroutine reports the acquisition or the release; never call it from those.
+// tellLoss reports a loss, if there is one, once: after the acquisition and before the release. It
+// blocks while another goroutine reports the acquisition or the release; never call it from those two.
 func (h *holding) tellLoss() {
 	var lost *LostError
 	if err := h.ended.Load(); err == nil || !errors.As(*err, &lost) || !h.wasHanded() {
@@ -245,7 +243,7 @@ func (h *holding) tellLoss() {
 	h.tell(EventLost, 0, lost)
 }
 
-// tell tells what became of a guard; took is how long its release took.
+// tell reports an event of a guard; took is the duration of its release.
 func (h *holding) tell(kind EventKind, took time.Duration, err error) {
 	if h.m.events == nil {
 		return
@@ -255,7 +253,7 @@ func (h *holding) tell(kind EventKind, took time.Duration, err error) {
 	h.m.events.emit(h.ctx, event)
 }
 
-// event is one of a guard.
+// event returns an event of this guard.
 func (h *holding) event(kind EventKind) Event {
 	return Event{
 		Kind: kind, Name: h.session.Name, Why: h.why, Mode: modeWord(h.mode), Process: h.process,
@@ -263,8 +261,8 @@ func (h *holding) event(kind EventKind) Event {
 	}
 }
 
-// wasHanded reports whether the acquisition was told: nothing is told of a guard that nobody ever
-// got.
+// wasHanded reports whether the acquisition was reported: a guard that no caller received has no
+// events.
 func (h *holding) wasHanded() bool {
 	h.telling.Wait()
 	return h.handed
@@ -293,7 +291,7 @@ func (h *holding) check(ctx context.Context) error {
 		h.lose(err)
 	case err != nil && h.err() == nil:
 		return failedTo("check", h.session.Name, err)
-	case err != nil: // it is over meanwhile
+	case err != nil: // the guard is over by now
 	case !lock.Held || !lock.HeldAs(h.session.TS, h.process):
 		h.lose(fmt.Errorf("the server shows another session: %s", describeHolder(lock)))
 	}
@@ -307,15 +305,15 @@ func describeHolder(l catalog.Lock) string {
 	return fmt.Sprintf("held by %s, fence %d", catalog.Printable(l.Process, 200), l.Fence)
 }
 
-// newGuard hands a holding out. From here on the owned sessions and the garbage collector watch it.
+// newGuard returns a guard of a holding. From then on the garbage collector watches it.
 func newGuard(h *holding) *TryGuard {
 	g := &TryGuard{h: h}
 	g.cleanup = runtime.AddCleanup(g, dropped, h)
 	return g
 }
 
-// dropped runs when the garbage collector finds a guard that was not released. It only takes note:
-// it runs on the collector's goroutine. The next Sweep does the rest.
+// dropped runs when the garbage collector finds a guard that was not released. It only records
+// that: it runs in the collector's goroutine. The next Sweep releases the lock.
 func dropped(h *holding) {
 	if h.lastGuard() {
 		h.m.owned.drop(h)
@@ -327,33 +325,22 @@ type transactionOf struct{ h *holding }
 
 // A transaction is one call of InTransaction.
 type transaction struct {
-	renewed bool          // the lease, by the run that goes on
+	renewed bool          // the current run has renewed the lease
 	sent    clock.Reading // of the last renewal
 }
 
-// transaction returns the one under this guard to which ctx belongs; nil when there is none.
+// transaction returns the transaction of this guard to which ctx belongs, or nil.
 func (h *holding) transaction(ctx context.Context) *transaction {
 	t, _ := ctx.Value(transactionOf{h}).(*transaction)
 	return t
 }
 
-// inWork reports whether the caller is the work of a transaction of this guard, whatever context it
-// uses: it would wait for itself.
-func (h *holding) inWork() bool {
-	at := h.working.Load()
-	return at != 0 && at == goroutine()
-}
-
-// apart waits until no transaction of the guard is under way, and keeps the next one off until done
-// is called: they write the same document. It waits no longer than the server would make a command
-// wait. With the context of the transaction itself there is nothing to wait for.
+// apart waits until no transaction of the guard runs, and keeps the next one off until done is
+// called: they write the same document. It waits for at most Config.CommandTimeout. With the
+// context of the transaction itself it does not wait.
 func (h *holding) apart(ctx context.Context) (done func(), err error) {
 	if h.transaction(ctx) != nil {
 		return func() {}, nil
-	}
-	if h.inWork() {
-		return nil, fmt.Errorf("%w: it was called inside of a transaction of this guard: use the "+
-			"context that work was given", ErrBadOption)
 	}
 	ctx, cancel := context.WithTimeout(ctx, h.m.cfg.CommandTimeout)
 	defer cancel()
@@ -361,20 +348,13 @@ func (h *holding) apart(ctx context.Context) (done func(), err error) {
 	case h.transacting <- struct{}{}:
 		return func() { <-h.transacting }, nil
 	case <-ctx.Done():
-		return nil, fmt.Errorf("a transaction of this guard goes on; inside of its work use the context "+
-			"that work was given, else wait for its end: %w", context.Cause(ctx))
+		return nil, fmt.Errorf("a transaction of this guard is running; use the context of its work "+
+			"inside of it, else wait for its end: %w", context.Cause(ctx))
 	}
 }
 
-// goroutine returns the number of the goroutine that calls it, which Go shows nowhere else.
-func goroutine() (n int64) {
-	text := make([]byte, 64)
-	_, _ = fmt.Sscanf(string(text[:runtime.Stack(text, false)]), "goroutine %d ", &n)
-	return n
-}
-
-// owned returns the guards under whose contexts the caller of Lock waits. A released guard is left
-// out; a lost one is not, since the lock stays in the way until it is released or taken over.
+// owned returns the guards in the lineage of ctx that were not released. A lost one is among them:
+// its lock is in the way until it is released or taken over.
 func owned(ctx context.Context) (own []*holding) {
 	under, _ := ctx.Value(lineageKey{}).(*lineage)
 	for ; under != nil; under = under.above {
@@ -385,9 +365,9 @@ func owned(ctx context.Context) (own []*holding) {
 	return own
 }
 
-// standsInOwnWay returns the plainest deadlock, which needs no search: the caller wants what it
-// holds itself, and the two do not go together.
-func (m *Manager) standsInOwnWay(ctx context.Context, name string, o acquireOptions) error {
+// heldByCaller returns the error of a deadlock that needs no search: the caller waits for a lock
+// that it holds itself, in a mode that excludes its own.
+func (m *Manager) heldByCaller(ctx context.Context, name string, o acquireOptions) error {
 	if o.bounded && o.wait == 0 {
 		return nil // it does not wait
 	}
@@ -395,8 +375,8 @@ func (m *Manager) standsInOwnWay(ctx context.Context, name string, o acquireOpti
 	for _, h := range owned(ctx) {
 		switch {
 		case h.m != m || h.session.Name != name || h.limit != o.limit || h.err() != nil:
-			// Of another store perhaps; with another limit the server says what is wrong; what was
-			// lost may be another's by now.
+			// Another store perhaps; another limit is an error of the server; another holder may
+			// have the lost lock.
 			continue
 		case o.mode == catalog.Permit:
 			if permits++; permits < int(o.limit) {

@@ -28,17 +28,17 @@ type Inspector struct {
 	clock   clock.Clock
 	events  *emitter
 	closed  <-chan struct{}
-	process func() string                                   // of the Manager; else host and number
-	granted func([]catalog.Grant)                           // tells the Manager's waiters
+	process func() string                                   // of the Manager, or host and number
+	granted func([]catalog.Grant)                           // delivers to the Manager's waiters
 	broken  func(s catalog.Session, fence int64) []*holding // ends the Manager's guards of it
-	fit     func(context.Context) error                     // asked before a lock is broken
+	fit     func(context.Context) error                     // checks the server before a break
 	open    func(context.Context) (context.Context, func()) // the context of a call: see whileOpen
-	close   func(context.Context) error                     // of a store of its own
+	close   func(context.Context) error                     // of the Inspector's store
 }
 
-// NewInspector opens the store that cfg names; of its other fields it uses Database,
+// NewInspector opens the store of cfg; of the other fields it uses Database,
 // AllowConfigThroughMongos, CommandTimeout, Logger, Observer and Host. No I/O. Errors:
-// *ConfigError; the cause of a ctx that has ended.
+// *ConfigError; the cause of a ctx that is over.
 func NewInspector(ctx context.Context, cfg Config) (*Inspector, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -86,13 +86,13 @@ func (m *Manager) Inspector() *Inspector {
 	return &Inspector{
 		store: m.locks, log: m.log, clock: m.cfg.Clock, events: m.events, closed: m.closed,
 		process: m.Process, granted: m.queue.Deliver, broken: m.owned.broken, open: m.whileOpen,
-		fit:   func(context.Context) error { return nil }, // New has asked
+		fit:   func(context.Context) error { return nil }, // New has checked it
 		close: func(context.Context) error { return nil },
 	}
 }
 
-// Close disconnects the clients that [NewInspector] made; the methods return [ErrClosed] from then
-// on. That of a Manager ends with the Manager.
+// Close disconnects the clients that [NewInspector] made; from then on the methods return
+// [ErrClosed]. The Inspector of a Manager ends with the Manager.
 func (i *Inspector) Close(ctx context.Context) error {
 	if ctx == nil {
 		return fmt.Errorf("%w: the context is nil; pass context.Background()", ErrBadOption)
@@ -103,8 +103,7 @@ func (i *Inspector) Close(ctx context.Context) error {
 	return nil
 }
 
-// begin returns the context of a call, or why it cannot begin: its own context, or that the
-// Inspector was closed.
+// begin returns the context of a call, or an error if ctx or the Inspector is over.
 func (i *Inspector) begin(ctx context.Context) (context.Context, func(), error) {
 	if clock.Over(i.closed) {
 		return nil, nil, ErrClosed
@@ -116,40 +115,40 @@ func (i *Inspector) begin(ctx context.Context) (context.Context, func(), error) 
 	return ctx, done, nil
 }
 
-// A LockInfo is one who holds a lock, or waits for it. Texts are as stored: escape them before
-// showing them. Times and ages are by the server's clock.
+// A LockInfo is one holder or waiter of a lock. Texts are as stored: escape them before display.
+// Times and ages are by the server's clock.
 type LockInfo struct {
 	Name     string        // of the lock
-	Place    int           // 1 for the next in line, and so on; 0 for a holder
+	Place    int           // in the queue: 1 for the next; 0 for a holder
 	Held     bool          // false for a waiter, and for the last holder of a lock that is free
 	Mode     string        // "exclusive", "shared" or "permit"
-	Limit    int           // the permits that there are, or are asked for; 0 but in mode permit
+	Limit    int           // the number of permits of the lock; 0 but in mode permit
 	Process  string        // the process id
 	Who      string        // process id, label and random part
-	Why      string        // the reason it gave
-	Since    time.Time     // when it got the lock, or came to wait; zero when unknown
-	Age      time.Duration // how long ago that was; negative when unknown
+	Why      string        // the reason of the acquisition
+	Since    time.Time     // time of the acquisition, or of the queue entry; zero when unknown
+	Age      time.Duration // since then; negative when unknown
 	Session  bson.ObjectID // the lock session, the field ts
 	Fence    int64         // 0 for a waiter
-	Waiters  int           // how many wait for the lock
-	Takeover time.Duration // in the process's ping or in the lock, the longer; zero if unknown
+	Waiters  int           // the number of waiters of the lock
+	Takeover time.Duration // of the process's ping or of the lock, the longer; zero if unknown
 
 	HasPing   bool            // the process has a ping document that can be understood
-	BadPing   *MalformedError // what is wrong with the one it has
+	BadPing   *MalformedError // the problem with its ping document
 	PingAge   time.Duration   // of its ping; negative when unknown
-	PingEvery time.Duration   // how often it pings; zero when unknown
-	Lease     time.Duration   // of the holder; zero when it has none
-	LeaseAge  time.Duration   // since it was renewed last; negative when unknown
-	Foreign   bool            // a foreign manager: it has left no trace of this package
+	PingEvery time.Duration   // its ping interval; zero when unknown
+	Lease     time.Duration   // of the holder; zero without one
+	LeaseAge  time.Duration   // since the last renewal; negative when unknown
+	Foreign   bool            // another lock manager: without a trace of this package
 	Condemned bool            // a contender has declared the process dead
-	BySession bool            // a holder that [Inspector.Break] takes out by its session only
-	YieldBy   string          // the process that asked this holder to give the lock up, "" for none
+	BySession bool            // [Inspector.Break] needs the session of this holder
+	YieldBy   string          // the process that asked this holder to release, or ""
 	YieldWhy  string          // its reason
 	Self      bool            // it is the process of the Manager whose Inspector this is
 }
 
 // Gone reports whether a waiter is passed over: condemned, silent for two pings or its takeover
-// time, or waiting for so long without a ping.
+// time, or queued for that time without a ping.
 func (i LockInfo) Gone() bool {
 	if i.Place > 0 && !i.HasPing && i.BadPing == nil && i.Age > cmp.Or(i.Takeover, defaultTakeover) {
 		return true
@@ -158,21 +157,21 @@ func (i LockInfo) Gone() bool {
 }
 
 // Locks lists all locks by name, held or not: a row for each holder, or for the last holder of a
-// lock that is free. A document that cannot be understood is yielded as a *MalformedError, and the
-// listing goes on; any other error ends it: [ErrUnavailable], *PrivilegeError, [ErrClosed], the
-// cause of ctx. One command for each page of the answer. PostgreSQL: pg_locks, granted.
+// free lock. A document that cannot be understood is yielded as a *MalformedError, and the listing
+// continues; any other error ends it: [ErrUnavailable], *PrivilegeError, [ErrClosed], the cause of
+// ctx. One command for each page of the reply. PostgreSQL: pg_locks, granted.
 func (i *Inspector) Locks(ctx context.Context) iter.Seq2[LockInfo, error] {
 	return i.list(ctx, false, i.holders)
 }
 
-// Waiters lists who waits for which lock, by name and place, except callers that wait inside their
-// process. Errors and cost: those of Locks.
+// Waiters lists the queue entries of all locks, by name and place. Callers that wait inside their
+// process have no entry. Errors and cost: as Locks.
 func (i *Inspector) Waiters(ctx context.Context) iter.Seq2[LockInfo, error] {
 	return i.list(ctx, true, i.waiters)
 }
 
-// Holder reads one lock: its holders as Locks has them, and its waiters as Waiters has them; no
-// rows when there is no such lock. One command, three on the embedded server. Errors: those of
+// Holder reads one lock: its holders as Locks yields them, and its waiters as Waiters yields them;
+// no rows for a lock without a document. One command, three on the embedded server. Errors: as
 // Locks; [ErrBadName].
 func (i *Inspector) Holder(ctx context.Context, name string) (holders, line []LockInfo, err error) {
 	if err := checkName(name); err != nil {
@@ -180,7 +179,7 @@ func (i *Inspector) Holder(ctx context.Context, name string) (holders, line []Lo
 	}
 	ctx, done, err := i.begin(ctx)
 	if err != nil {
-		return nil, nil, failedTo("look at", name, err)
+		return nil, nil, failedTo("read", name, err)
 	}
 	defer done()
 	seen, err := catalog.LookAt(ctx, i.store, name)
@@ -195,7 +194,7 @@ func (i *Inspector) Holder(ctx context.Context, name string) (holders, line []Lo
 	return i.holders(seen), i.waiters(seen), nil
 }
 
-// list turns what the store lists into rows.
+// list yields the rows of the listing of the store.
 func (i *Inspector) list(ctx context.Context, waiting bool,
 	rows func(catalog.Snapshot) []LockInfo) iter.Seq2[LockInfo, error] {
 	return func(yield func(LockInfo, error) bool) {
@@ -247,7 +246,7 @@ func (i *Inspector) waiters(seen catalog.Snapshot) []LockInfo {
 	return rows
 }
 
-// row is what is known of a holder or waiter.
+// row returns the row of a holder or waiter.
 func (i *Inspector) row(seen catalog.Snapshot, p catalog.Participant) LockInfo {
 	pulse := pulseOf(seen, p)
 	since := func(t time.Time) time.Duration {
@@ -273,7 +272,7 @@ func (i *Inspector) row(seen catalog.Snapshot, p catalog.Participant) LockInfo {
 	return row
 }
 
-// pulseOf is the ping of a holder or waiter.
+// pulseOf returns the ping of a holder or waiter.
 func pulseOf(seen catalog.Snapshot, p catalog.Participant) catalog.PingState {
 	if p.Process == seen.Lock.Process {
 		return catalog.PingState{Ping: seen.Ping, Err: seen.PingErr}
@@ -281,37 +280,37 @@ func pulseOf(seen catalog.Snapshot, p catalog.Participant) catalog.PingState {
 	return seen.Pings[p.Process]
 }
 
-// fenced reports whether a holder raised the fence when it came: it shares the lock, which no
-// foreign manager can, or pings as ours do.
+// fenced reports whether a holder raised the fence at its acquisition: it shares the lock, as no
+// foreign manager can, or its ping has the fields of this package.
 func fenced(p catalog.Participant, pulse catalog.PingState) bool {
 	return p.Mode != catalog.Exclusive || pulse.Ping != nil && pulse.Ping.HasSeq
 }
 
 // Break frees a lock by force if its holder is still the one that the operator saw: it has that
-// fence and, if one is given, that session (LockInfo.Session). It writes why into the document,
-// raises the fence, changes the session, and grants the lock to the next in line; those in it who
-// are dead, or have missed two pings by the server's clock, are taken out of it first, and who
-// lives among them enters it again in its place. Of a shared lock it takes out the one holder with
-// that fence. A holder without a ping, or of a foreign manager, is broken by its session only.
+// fence and, if one is given, that session (LockInfo.Session). Break writes why into the document,
+// raises the fence, changes the session, and grants the lock to the next waiter. Before that it
+// removes dead waiters, and waiters that have missed two pings by the server's clock; a living one
+// queues again in its place. Of a shared lock it removes the one holder with that fence. A holder
+// without a ping, or of a foreign manager, needs the session.
 //
 // Break can let two holders in: a living holder learns of it with its next ping, at most Ping plus
 // one command later, and trusts its guard until then. Make sure that the holder is dead or stopped,
-// or that what the lock protects checks the fence. A guard of the Inspector's own Manager is lost
-// at once.
+// or that the protected resource checks the fence. A guard of the Inspector's own Manager is lost
+// immediately.
 //
 // It returns a row for each process that was granted the lock; one row that is not Held when the
-// lock is free now; none when others hold it still.
+// lock is free now; no row when other holders still hold it.
 //
-// Errors: those of Locks and, for the server, of [New]; [ErrFenceMismatch]; [ErrBadName];
-// [ErrBadOption] for two sessions, and for a why that is empty or longer than 1,016 bytes;
-// [ErrOutcomeUnknown]; *MalformedError.
+// Errors: as Locks and, for the server, as [New]; [ErrFenceMismatch]; [ErrBadName]; [ErrBadOption]
+// for two sessions, and for a why that is empty or longer than 1,016 bytes; [ErrOutcomeUnknown];
+// *MalformedError.
 func (i *Inspector) Break(ctx context.Context, name string, fence int64, why string,
 	session ...bson.ObjectID) ([]LockInfo, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
 	if why == "" {
-		return nil, fmt.Errorf("%w: say why the lock is broken", ErrBadOption)
+		return nil, fmt.Errorf("%w: give the reason for the break", ErrBadOption)
 	}
 	if problem := catalog.BadText(why, maxWhy-len(brokenWord)); problem != "" {
 		return nil, fmt.Errorf("%w: why %s", ErrBadOption, problem)
@@ -358,14 +357,13 @@ func (i *Inspector) Break(ctx context.Context, name string, fence int64, why str
 	return now, nil
 }
 
-// errForeign says why a fence is not enough.
+// errForeign is the error of a break by the fence alone of a holder without one.
 var errForeign = errors.New(
-	"a foreign holder has it, which raises no fence; name the session that you saw")
+	"a foreign holder has it, which raises no fence; give the session that you saw")
 
-// breakLock frees a lock that one holder has to itself, or takes one of several holders out, or the
-// holder whom a line of waiters follows; then the next in line is granted the lock at once. end is
-// told of the session before the command is sent. It returns the holder that was taken out, and
-// what came of it.
+// breakLock frees a lock with one holder and no waiters, or removes one holder; then the next
+// waiter is granted the lock in the same command. It calls end with the session before the command
+// is sent. It returns the removed holder, and the rows of Break.
 func (i *Inspector) breakLock(ctx context.Context, name string, fence int64, why string,
 	session []bson.ObjectID, end func(catalog.Session)) (catalog.Participant, []LockInfo, error) {
 	look, err := catalog.LookAt(ctx, i.store, name)
@@ -373,7 +371,7 @@ func (i *Inspector) breakLock(ctx context.Context, name string, fence int64, why
 		return catalog.Participant{}, nil, err
 	}
 	l := look.Lock
-	if l == nil { // none, or none that can be understood
+	if l == nil { // no document, or a malformed one
 		s := catalog.Session{Name: name}
 		for _, ts := range session {
 			s.TS = ts
@@ -392,13 +390,13 @@ func (i *Inspector) breakLock(ctx context.Context, name string, fence int64, why
 	if len(session) == 0 && !fenced(seen, pulseOf(look, seen)) {
 		return seen, nil, errForeign
 	}
-	waiters, now := i.leaveOut(ctx, look, len(holders) == 1)
+	waiters, now := i.removeGone(ctx, look, len(holders) == 1)
 	if waiters == 0 && len(l.Sharers) == 0 {
 		end(l.Session())
 		freed, free, err := i.free(ctx, l.Session(), fence, why)
 		if !errors.Is(err, catalog.ErrNoMatch) {
 			return freed, free, err
-		} // else somebody came to wait, or it changed
+		} // else a waiter came, or the lock changed
 	}
 	end(catalog.Session{Name: name, TS: seen.TS})
 	granted, err := i.evict(ctx, contend.HolderOf(name, seen), brokenWord+why)
@@ -408,11 +406,11 @@ func (i *Inspector) breakLock(ctx context.Context, name string, fence int64, why
 	return seen, now, err
 }
 
-// leaveOut takes those out of a line who are gone, as a living waiter does before a release, so
-// that the break grants the lock to none of them; where others go on holding it, one who wants it
-// alone is not granted it. It returns how many are left, and who holds the lock since then. One
-// command for each; what fails is left to the break, which says who has the lock.
-func (i *Inspector) leaveOut(ctx context.Context, look catalog.Snapshot, alone bool) (
+// removeGone removes the waiters that are gone, as a living waiter does before a release, so that
+// the break does not grant the lock to one of them. If other holders remain, it leaves exclusive
+// waiters, which the break does not grant the lock. It returns the number of waiters left, and the
+// processes that were granted the lock. One command for each; errors are left to the break.
+func (i *Inspector) removeGone(ctx context.Context, look catalog.Snapshot, alone bool) (
 	waiters int, now []LockInfo) {
 	for _, w := range i.waiters(look) {
 		waiters++
@@ -438,7 +436,7 @@ func (i *Inspector) leaveOut(ctx context.Context, look catalog.Snapshot, alone b
 	return waiters, now
 }
 
-// evict takes one out of a lock or its line, and returns who was granted the lock by it.
+// evict removes a holder or waiter, and returns the processes that were granted the lock by it.
 func (i *Inspector) evict(ctx context.Context, h catalog.Holder, why string) ([]LockInfo, error) {
 	var now []LockInfo
 	_, grants, err := i.store.Apply(ctx, transition.Evict{Holder: h, Evidence: why})
@@ -451,7 +449,7 @@ func (i *Inspector) evict(ctx context.Context, h catalog.Holder, why string) ([]
 	return now, err
 }
 
-// free breaks a lock that one holder has to itself.
+// free breaks a lock with one holder and no waiters.
 func (i *Inspector) free(ctx context.Context, s catalog.Session, fence int64, why string) (
 	catalog.Participant, []LockInfo, error) {
 	lock, _, err := i.store.Apply(ctx, transition.Break{Session: s, Fence: fence, Why: why})

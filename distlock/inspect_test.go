@@ -3,6 +3,7 @@ package distlock_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -153,8 +154,8 @@ func TestGuard_PutFirst_Refused(t *testing.T) {
 		next := b.queue("a")
 		session := w.lock("a").Waiters[0].TS
 		before := w.doc("a")
-		wantErr(t, g.PutFirst(t.Context(), bson.NewObjectID()), distlock.ErrNotInLine)
-		wantErr(t, g.PutFirst(t.Context(), g.Session()), distlock.ErrNotInLine)
+		wantErr(t, g.PutFirst(t.Context(), bson.NewObjectID()), distlock.ErrNotQueued)
+		wantErr(t, g.PutFirst(t.Context(), g.Session()), distlock.ErrNotQueued)
 		wantErr(t, shared.PutFirst(t.Context(), session), distlock.ErrBadOption)
 		wantErr(t, (*distlock.TryGuard)(nil).PutFirst(t.Context(), session), distlock.ErrBadOption)
 		if string(before) != string(w.doc("a")) || g.Err() != nil {
@@ -222,5 +223,37 @@ func TestLock_Watch_EveryChange(t *testing.T) {
 		if l, bad := catalog.ParseLock(w.doc("a")); bad != nil || l.Yield.By != "" {
 			t.Errorf("a free lock shows a request: %+v, %v", l, bad)
 		}
+	})
+}
+
+// It tries to break: a reading shows all names. Each caller of a process that watches two locks sees
+// every change of its own lock within a reading, and may change the value that it was given.
+func TestLock_Watch_TwoNames_EachCallerSeesItsOwn(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.start(nil), w.start(nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		seen := make([]string, 4)
+		var watching sync.WaitGroup
+		for i := range seen {
+			watching.Go(func() {
+				for info := range b.Lock([]string{"a", "b"}[i%2]).Watch(ctx) {
+					if info != nil {
+						seen[i] += info.Why
+						info.Why, info.Session = "changed", bson.NewObjectID()
+					}
+				}
+			})
+		}
+		for _, turn := range []string{"1", "2"} {
+			time.Sleep(6 * time.Second)
+			one, two := a.mustTry("a", distlock.Why("a"+turn)), a.mustTry("b", distlock.Why("b"+turn))
+			time.Sleep(6 * time.Second) // one reading
+			w.release(one)
+			w.release(two)
+		}
+		cancel()
+		watching.Wait()
+		want := []string{"a1a2", "b1b2", "a1a2", "b1b2"}
+		assert.Slices(t, seen, want, "seen %q\nwant %q")
 	})
 }

@@ -8,7 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"mongodlm/catalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/leading"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 )
@@ -129,5 +131,89 @@ func TestDo_ClosedBeforeItBegins_CallsNothing(t *testing.T) {
 		synctest.Wait()
 		assert.NoErr(t, p.Close(t.Context()))
 		assert.Is(t, <-done, distlock.ErrClosed)
+	})
+}
+
+// It tries to break: a function under Do that closes its Manager waits for itself. With its context
+// Close releases the lock at once, in whatever goroutine it is called. With another context Close
+// is called from elsewhere: it returns after one command limit, and names the lock.
+func TestClose_ByTheFunction_DoesNotHang(t *testing.T) {
+	other := context.Background()
+	for name, c := range map[string]struct {
+		beside bool
+		with   context.Context // nil: the context of the function
+		took   time.Duration
+	}{
+		"with its context":                          {false, nil, 0},
+		"with its context in another goroutine":     {true, nil, 0},
+		"with another context in another goroutine": {true, other, commandTimeout},
+	} {
+		runInBubble(t, name, func(t *testing.T, w *world) {
+			p, b := w.start(nil), w.start(nil)
+			work := func(ctx context.Context, g *distlock.TryGuard) error {
+				process, with := p.Process(), ctx
+				if c.with != nil {
+					with = c.with
+				}
+				start, closed := time.Now(), make(chan error, 1)
+				closing := func() { closed <- p.Close(with) }
+				if c.beside {
+					go closing()
+				} else {
+					closing()
+				}
+				select {
+				case err := <-closed:
+					if took := time.Since(start); took != c.took || (err == nil) != (c.with == nil) ||
+						err != nil && !strings.Contains(err.Error(), `"a"`) {
+						t.Errorf("Close took %v, want %v: %v", took, c.took, err)
+					}
+				case <-time.After(time.Hour):
+					t.Error("Close waits for the function that called it")
+					return nil
+				}
+				wantErr(t, g.Err(), distlock.ErrClosed)
+				ping := w.Mem.Document(catalog.PingsCollection, process)
+				if (ping != nil) != (c.with != nil) {
+					t.Errorf("the ping document is %s", ping)
+				}
+				_, err := b.Lock("a").Lock(context.Background())
+				assert.NoErr(t, err, "the next holder")
+				if took := time.Since(start); (took > 15*time.Minute) != (c.with != nil) {
+					t.Errorf("another holds it after %v", took)
+				}
+				return nil
+			}
+			wantErr(t, p.Do(context.Background(), "a", work), distlock.ErrClosed)
+		})
+	}
+}
+
+// It tries to break: a function that closes its Manager with its context takes the lock away from
+// another function under the same guard, or is waited for when it holds two locks.
+func TestClose_ByOneFunctionOfTwo_WaitsForTheOther(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p, b := w.start(nil), w.start(nil)
+		const work = commandTimeout / 2
+		free := func(name string) error {
+			_, err := b.try(name)
+			return err
+		}
+		outer := func(ctx context.Context, g *distlock.TryGuard) error {
+			done := p.Internal(leading.Key{}).Use(g)
+			time.AfterFunc(work, func() {
+				wantErr(t, free("outer"), distlock.ErrHeld)
+				done()
+			})
+			return p.Do(ctx, "inner", func(ctx context.Context, _ *distlock.TryGuard) error {
+				start := time.Now()
+				assert.NoErr(t, p.Close(ctx), "Close")
+				assert.Equal(t, time.Since(start), work, "Close took %v, want %v")
+				assert.NoErr(t, free("outer"), "outer")
+				assert.NoErr(t, free("inner"), "inner")
+				return nil
+			})
+		}
+		wantErr(t, p.Do(context.Background(), "outer", outer), distlock.ErrClosed)
 	})
 }

@@ -13,17 +13,17 @@ import (
 	"mongodlm/internal/leading"
 )
 
-// Lease gives the lock a life of its own: the guard is lost when d less a margin has passed since
-// the last [TryGuard.Renew] was sent, or since it was acquired, although the heartbeat goes on. So
-// a job that hangs loses its lock. The margin is the same share of d as Config.Margin is of
-// Takeover: by default 1 min is trusted for 45 s.
+// Lease bounds the time for which a lock is held without a renewal: the guard is lost when d less a
+// margin has passed since the last [TryGuard.Renew] was sent, or since the acquisition, although
+// the heartbeat continues. So a job that hangs loses its lock. The margin is the same share of d as
+// Config.Margin is of Takeover: by default 1 min is trusted for 45 s.
 //
-// A contender takes the lock when it has watched the lease unchanged for d, or sees by the
-// witnesses of the takeover rule that it is older; the holder's process is not condemned. The lease
-// also ends with its process's heartbeat, so a dead process loses it after the shorter of d and the
-// takeover time.
+// A contender takes the lock when it has watched the lease unchanged for d, or when the witnesses
+// of the takeover rule show that the lease is older; the holder's process is not condemned. A lease
+// also ends with the heartbeat of its process, so a dead process loses the lock after the shorter
+// of d and the takeover time.
 //
-// d is 1 ms to 7 days. The first renewal, one command more for every acquisition, measures the
+// d is 1 ms to 7 days. The first renewal, one more command for every acquisition, measures the
 // round trip: three must fit into the time for which d is trusted, else the acquisition returns
 // [ErrBadOption]. Use seconds or more where a garbage collection or a busy server must not cost the
 // lock.
@@ -31,29 +31,29 @@ func Lease(d time.Duration) Option {
 	return optionFunc(func(o *acquireOptions) { o.life, o.leased = d, true })
 }
 
-// A lease is the life of its own that a holding has. The zero life is none.
+// A lease is the state of the Lease of a holding.
 type lease struct {
 	life     time.Duration
-	hold     time.Duration // for how long a renewal is trusted: life less the margin
+	hold     time.Duration // the time for which a renewal is trusted: life less the margin
 	gone     chan struct{} // closed when the guard is over
-	renewing chan struct{} // one element while a renewal is under way
-	number   int64         // of the last renewal that was sent; owned by who is renewing
+	renewing chan struct{} // one element during a renewal
+	number   int64         // of the last renewal that was sent; owned by the renewing call
 
 	sent atomic.Pointer[clock.Reading] // send of the last acknowledged renewal
 }
 
-// trustedFor is the part of a life for which a holder trusts its lock.
+// trustedFor returns the part of a life for which a holder trusts its lock.
 func (c Config) trustedFor(life time.Duration) time.Duration {
 	return life - time.Duration(float64(life)*float64(c.Margin)/float64(c.Takeover))
 }
 
-// leaseTrips is how many round trips must fit into the time for which a renewal is trusted, as
-// three pings must into that of a term.
+// leaseTrips is the number of round trips that must fit into the time for which a renewal is
+// trusted, as three pings must into that of a term.
 const leaseTrips = 3
 
 // beginLease sends the first renewal of a lock that the server has granted to this call, and
-// returns its lease. A waiter that another process granted the lock learns of it at an unknown
-// time, so the life counts from here.
+// returns its lease. The life counts from here: a waiter that another process granted the lock
+// learns of it at an unknown time.
 func (c *call) beginLease(ctx context.Context, s *session) (*lease, error) {
 	l := &lease{
 		life: c.o.life, hold: c.m.cfg.trustedFor(c.o.life),
@@ -77,7 +77,7 @@ func (c *call) beginLease(ctx context.Context, s *session) (*lease, error) {
 	}
 }
 
-// leaseNotBegun words an error of beginLease.
+// leaseNotBegun returns the error of an acquisition whose beginLease failed.
 func leaseNotBegun(name string, fence int64, err error) error {
 	switch {
 	case errors.Is(err, ErrBadOption):
@@ -91,8 +91,8 @@ func leaseNotBegun(name string, fence int64, err error) error {
 	return fmt.Errorf("begin its lease: %w", err)
 }
 
-// renew sends a renewal with a number of its own, so that the server's counter stands still from
-// this very send on if it is the last.
+// renew sends a renewal with a new number. If it is the last one, the server's counter does not
+// change from this send on.
 func (m *Manager) renew(ctx context.Context, s catalog.Session, l *lease) (clock.Reading, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.CommandTimeout)
 	defer cancel()
@@ -104,7 +104,7 @@ func (m *Manager) renew(ctx context.Context, s catalog.Session, l *lease) (clock
 	return sent, err
 }
 
-// over says that the lease has run out; nil when it has not.
+// over returns an error if the lease has expired.
 func (l *lease) over(c clock.Clock) error {
 	if passed := clock.HolderElapsed(*l.sent.Load(), c.Now()); passed >= l.hold {
 		return fmt.Errorf("%w: the last renewal was sent %v ago, and trusted for %v of its life of %v",
@@ -113,30 +113,30 @@ func (l *lease) over(c clock.Clock) error {
 	return nil
 }
 
-// renewed makes the lease last after sent, unless it ran out before the reply came: loss is one
-// way. One caller at a time, see [holding.apart].
+// renewed makes the lease last after sent, unless it expired before the reply came: a lost guard
+// stays lost. One caller at a time, see [holding.apart].
 func (l *lease) renewed(c clock.Clock, sent clock.Reading) {
 	if l.over(c) == nil {
 		l.sent.Store(&sent)
 	}
 }
 
-// left is how long the lease will last if it is not renewed.
+// left returns the time until the lease expires without a renewal.
 func (l *lease) left(c clock.Clock) time.Duration {
 	return l.hold - clock.HolderElapsed(*l.sent.Load(), c.Now())
 }
 
-// deadline is the local wall clock time at which that is.
+// deadline returns the local wall clock time at which it expires.
 func (l *lease) deadline() time.Time { return l.sent.Load().Wall.Add(l.hold) }
 
-// Renew begins the guard's [Lease] anew, counted from when the command is sent. Call it where the
-// work gets on, not from a timer: a lease is to run out when the work hangs. Guards that
+// Renew restarts the guard's [Lease], counted from the send of the command. Call it where the work
+// makes progress, not from a timer: a lease must expire when the work hangs. Guards that
 // [TryGuard.Reenter] made share the lease. One command; renewals of one guard are sent one after
 // the other.
 //
-// Errors: those of Err; *LostError when the guard was lost by the time the reply came;
-// [ErrBadOption] without Lease; any other, such as [ErrUnavailable] or [ErrOutcomeUnknown], leaves
-// the deadline where it was: try again before it.
+// Errors: as Err; *LostError when the guard was lost before the reply came; [ErrBadOption] without
+// Lease. After any other, such as [ErrUnavailable] or [ErrOutcomeUnknown], the deadline is
+// unchanged: try again before it.
 func (g *TryGuard) Renew(ctx context.Context) error {
 	if err := usable(ctx); err != nil {
 		return err
@@ -161,7 +161,7 @@ func (h *holding) keep(ctx context.Context) {
 	for h.err() == nil {
 		select {
 		case <-timer.C():
-			_ = h.renew(ctx) // it is tried again; the guard says what becomes of it
+			_ = h.renew(ctx) // the next try follows; a loss ends the guard
 			timer.Reset(h.lease.hold / leaseTrips)
 		case <-h.lease.gone:
 			return
@@ -173,7 +173,7 @@ func (h *holding) keep(ctx context.Context) {
 
 func (h *holding) renew(ctx context.Context) error {
 	inside := h.transaction(ctx)
-	if inside == nil { // else nobody else renews
+	if inside == nil { // else no other call renews
 		select {
 		case h.lease.renewing <- struct{}{}:
 			defer func() { <-h.lease.renewing }()
@@ -208,11 +208,11 @@ func (h *holding) renew(ctx context.Context) error {
 	return failedTo("renew", h.session.Name, err)
 }
 
-// watchLease ends the guard's context when its lease runs out, and tells of that, also if the
-// context has ended by itself. It ends with the guard.
+// watchLease ends the guard's context when the lease expires, and reports the loss, also when the
+// context is over already. It ends with the guard.
 func (h *holding) watchLease() {
 	defer func() { _ = recover() }() // a logger that panics must not end the program
-	// It looks once an interval, for a suspended machine's timer has slept too.
+	// At least once an interval: the timer of a suspended machine was suspended too.
 	next := func() time.Duration { return min(h.lease.left(h.m.cfg.Clock), h.m.cfg.Ping) }
 	timer := h.m.cfg.Clock.NewTimer(next())
 	defer timer.Stop()

@@ -15,7 +15,7 @@ import (
 type DistributedLock struct {
 	m       *Manager
 	name    string
-	standby bool // see Standby of [leading.Seam]
+	standby bool // see [internals.Standby]
 }
 
 // Lock returns the lock of that name. No I/O; an acquisition checks the name.
@@ -160,7 +160,7 @@ func (m *Manager) LockAll(ctx context.Context, names []string, opts ...Option) (
 		return err
 	}
 	for _, name := range names {
-		if err := m.standsInOwnWay(ctx, name, o); err != nil {
+		if err := m.heldByCaller(ctx, name, o); err != nil {
 			return nil, fail(name, err)
 		}
 	}

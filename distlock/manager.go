@@ -148,7 +148,7 @@ func newManager(ctx context.Context, cfg settings, s store) (*Manager, error) {
 		Closed: m.closed, Go: m.loops.Go,
 	})
 	m.agents = &agents{m: m, byName: map[string]*agent{}}
-	m.watch = &watch{m: m, names: map[string]*watched{}, wake: make(chan struct{}, 1)}
+	m.watch = newWatch(m)
 	m.judge.Granted = m.queue.Deliver
 	m.judge.Told = judgeTold
 	if err := m.pinger.Start(ctx); err != nil {
@@ -211,10 +211,12 @@ func (m *Manager) Err() error {
 // until it is taken over. Calls under way return when it does. Closing again waits and returns nil.
 //
 // A lock under which a function runs, of [Manager.Do], of an election, a loop, a schedule or a
-// queue, is released when that has returned: its context ends when Close begins, and pings go on.
-// What still runs when ctx ends is named in the error, and its lock is left to the takeover: give
-// Close as long as it may take. A function that calls Close gives its lock up at once. Release any
-// other guard before: only its caller knows whether the work is over.
+// queue, is released when the function has returned. The function's context ends when Close begins,
+// and pings go on. Close waits until ctx ends, or for one CommandTimeout when ctx has no deadline.
+// The error names the locks of the functions that still run then; they stay held until a takeover.
+// Give ctx a deadline that outlasts the functions. A function that calls Close with its own context,
+// or one derived from it, is not waited for: its lock is released at once. Release other guards
+// before Close: only their callers know whether the work is over.
 func (m *Manager) Close(ctx context.Context) error {
 	if ctx == nil {
 		return fmt.Errorf("%w: the context is nil; pass context.Background()", ErrBadOption)
@@ -241,9 +243,14 @@ func (m *Manager) close(ctx context.Context) error {
 	holds := m.owned.endAll(ErrClosed)
 	ctx, done := m.givingBack(ctx) // one of a guard has just ended
 	defer done()
-	used, free := inUse(holds)
+	used, free := inUse(ctx, holds)
 	sideBySide(len(free), func(i int) { m.releaseAtClose(ctx, free[i]) })
 	running := m.releaseInUse(ctx, used)
+	if running != nil { // no time is left, and the ping document stays with the locks
+		ended, end := context.WithCancelCause(ctx)
+		end(errTimeUp)
+		ctx = ended
+	}
 	busy := m.owned.untilIdle(ctx) // attempts under way see closed and undo what they took
 	errs := []error{running, m.pinger.Close(ctx)}
 	if busy != nil {

@@ -9,7 +9,7 @@ import (
 	"mongodlm/catalog"
 )
 
-// Limits of what a caller may pass.
+// Limits of arguments.
 const (
 	maxName  = 1024 // bytes, like the others
 	maxWhy   = 1024
@@ -24,7 +24,7 @@ type acquireOptions struct {
 	parent  context.Context // of the guard: that of the caller
 	wait    time.Duration
 	bounded bool
-	limits  int // as asked for, to be checked
+	limits  int // the argument of Permits, not checked yet
 	life    time.Duration
 	leased  bool
 	began   time.Duration // monotonic time of the call
@@ -42,10 +42,10 @@ func Why(reason string) Option { return optionFunc(func(o *acquireOptions) { o.w
 // default "go". mongos wrote the thread's name.
 func Label(label string) Option { return optionFunc(func(o *acquireOptions) { o.label = label }) }
 
-// WaitAtMost bounds how long [DistributedLock.Lock], [Manager.Do] and [Manager.LockAll] take to
-// acquire; without it only their context does, which also bounds the guard. Zero means one try. The
-// error is the last reason to wait, as [ErrHeld], or [ErrUnavailable] if the server did not answer
-// in time. TryLock ignores it.
+// WaitAtMost bounds the time that [DistributedLock.Lock], [Manager.Do] and [Manager.LockAll] take
+// to acquire; without it only their context does, which also bounds the guard. Zero means one try.
+// The error is the last reason to wait, as [ErrHeld], or [ErrUnavailable] if the server did not
+// answer in time. TryLock ignores it.
 //
 // A loop of short waits gets its turns as a long wait does: the queue entry belongs to the process,
 // and serves the next call with the same options.
@@ -53,9 +53,9 @@ func WaitAtMost(d time.Duration) Option {
 	return optionFunc(func(o *acquireOptions) { o.wait, o.bounded = d, true })
 }
 
-// Shared acquires for reading: up to 1,000 may hold the lock so, or one without this option; more
-// wait. A shared contender waits behind an exclusive one that came before it, so that no writer
-// starves. Every holder stands in the lock document, which is rewritten with each that comes or
+// Shared acquires for reading: up to 1,000 shared holders at a time, or one without this option;
+// more callers wait. A shared contender waits behind an exclusive one that came before it, so that
+// no writer starves. The lock document lists every holder, and is rewritten when a holder comes or
 // goes.
 func Shared() Option {
 	return optionFunc(func(o *acquireOptions) { o.mode = catalog.Shared })
@@ -115,7 +115,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// usable refuses a context with which nothing could be done.
+// usable returns an error for a nil context and for one that is over.
 func usable(ctx context.Context) error {
 	if ctx == nil {
 		return fmt.Errorf("%w: the context is nil; pass context.Background()", ErrBadOption)

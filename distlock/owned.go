@@ -15,20 +15,20 @@ import (
 	"mongodlm/pinger"
 )
 
-// ownedSessions is what this process owns: attempts that are under way and guards that were handed
-// out and not yet released. It is the pinger's Owner. It holds no *TryGuard, so that a guard that
-// its user dropped can be noticed.
+// ownedSessions are the sessions of this process: of current attempts and of guards that were not
+// released. It is the pinger's Owner. It holds no *TryGuard, so that the garbage collector finds a
+// dropped guard.
 type ownedSessions struct {
 	m *Manager
 
 	mu       sync.Mutex             // guards the fields below
-	attempts map[bson.ObjectID]bool // entered before the command is sent
+	attempts map[bson.ObjectID]bool // added before the command is sent
 	holds    map[bson.ObjectID]*holding
-	breaks   []lockBreak             // while attempts were under way
-	ended    map[bson.ObjectID]bool  // since Sweep, whose answer may show them; nil outside of one
-	dropped  []*holding              // their guards were dropped without Release
-	late     map[bson.ObjectID]int64 // the fences of what the background has to release
-	idle     chan struct{}           // closed when attempts is empty; nil when nobody waits for that
+	breaks   []lockBreak             // during the current attempts
+	ended    map[bson.ObjectID]bool  // since Sweep began, nil outside of one: its reply may contain them
+	dropped  []*holding              // dropped by their users without Release
+	late     map[bson.ObjectID]int64 // the fences of guards that the background has to release
+	idle     chan struct{}           // closed when attempts is empty; nil when no call waits for that
 }
 
 func newOwned(m *Manager) *ownedSessions {
@@ -38,14 +38,14 @@ func newOwned(m *Manager) *ownedSessions {
 	}
 }
 
-// enter notes an attempt before it is sent.
+// enter adds an attempt before it is sent.
 func (t *ownedSessions) enter(ts bson.ObjectID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.attempts[ts] = true
 }
 
-// attemptEnded ends an attempt, whatever became of it.
+// attemptEnded removes an attempt, also one that failed.
 func (t *ownedSessions) attemptEnded(ts bson.ObjectID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -63,8 +63,7 @@ func (t *ownedSessions) attemptEnded(ts bson.ObjectID) {
 	}
 }
 
-// add enters what an attempt has acquired, and reports whether an operator broke it since the
-// attempt began.
+// add adds a holding, and reports whether an operator broke its lock since the attempt began.
 func (t *ownedSessions) add(h *holding) (broken bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -81,10 +80,10 @@ func (t *ownedSessions) remove(h *holding) {
 	}
 }
 
-// mostLate bounds how many fences are kept for the events of late releases.
+// mostLate is the largest number of fences that are kept for the events of late releases.
 const mostLate = 10_000
 
-// releaseLater leaves the release of what a guard held to the background.
+// releaseLater leaves the release of a holding to the background.
 func (t *ownedSessions) releaseLater(h *holding) {
 	if t.m.events != nil {
 		t.mu.Lock()
@@ -97,8 +96,8 @@ func (t *ownedSessions) releaseLater(h *holding) {
 	t.m.pinger.ReleaseLater(h.session, h.term)
 }
 
-// releasedLate returns the fence of a guard that the background has released; 0 where there was no
-// guard: a session that only waited, or that nobody knew to hold.
+// releasedLate returns the fence of a guard that the background has released; 0 for a session
+// without a guard, such as a waiter's.
 func (t *ownedSessions) releasedLate(ts bson.ObjectID) int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -107,7 +106,7 @@ func (t *ownedSessions) releasedLate(ts bson.ObjectID) int64 {
 	return fence
 }
 
-// count returns how many guards there are that were not released.
+// count returns the number of guards that were not released.
 func (t *ownedSessions) count() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -121,7 +120,7 @@ func (t *ownedSessions) all() []*holding {
 	return slices.Collect(maps.Values(t.holds))
 }
 
-// endAll ends those that are trusted, and returns all.
+// endAll ends the trusted holdings, and returns all.
 func (t *ownedSessions) endAll(why error) []*holding {
 	holds := t.all()
 	for _, h := range holds {
@@ -132,7 +131,7 @@ func (t *ownedSessions) endAll(why error) []*holding {
 	return holds
 }
 
-// untilIdle waits until no attempt is under way.
+// untilIdle waits until no attempt is left.
 func (t *ownedSessions) untilIdle(ctx context.Context) error {
 	t.mu.Lock()
 	if len(t.attempts) == 0 {
@@ -152,14 +151,14 @@ func (t *ownedSessions) untilIdle(ctx context.Context) error {
 	}
 }
 
-// TermBegan starts the watchdog of a term: it ends the guards' contexts at the deadline, whatever
-// the ping loop is doing. It is the only timer there is, however many guards there are.
+// TermBegan starts the watchdog of a term: it ends the guards' contexts at the deadline, whether
+// the ping loop runs or not. It is the only timer for all guards.
 func (t *ownedSessions) TermBegan(term *pinger.Term) {
-	t.m.loops.Go(func() { t.watchdog(term) }) // ends with the term, at the latest with Close
+	t.m.loops.Go(func() { t.watchdog(term) }) // ends with the term or with Close
 }
 
 func (t *ownedSessions) watchdog(term *pinger.Term) {
-	// It looks once an interval, for a suspended machine's timer has slept too.
+	// At least once an interval: the timer of a suspended machine was suspended too.
 	next := func() time.Duration { return min(term.Left(), t.m.cfg.Ping) }
 	timer := t.m.cfg.Clock.NewTimer(next())
 	defer timer.Stop()
@@ -186,8 +185,8 @@ func (t *ownedSessions) loseTerm(term *pinger.Term, cause error) {
 	}
 }
 
-// Owns reports whether a guard or an attempt names ts. A lost guard counts until its user has
-// released it: the caller may still be winding down, and its lock is freed by its release or by a
+// Owns reports whether a guard or an attempt has the session ts. A lost guard counts until its user
+// has released it: the caller may still work, and its lock is freed by its release or by a
 // takeover.
 func (t *ownedSessions) Owns(ts bson.ObjectID) bool {
 	t.mu.Lock()
@@ -208,14 +207,14 @@ func (t *ownedSessions) Guarded(term *pinger.Term) []catalog.Session {
 	return sessions
 }
 
-// drop takes note of a guard that was dropped without Release, for the next Sweep.
+// drop records a guard that was dropped without Release, for the next Sweep.
 func (t *ownedSessions) drop(h *holding) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.dropped = append(t.dropped, h)
 }
 
-// Sweep ends and releases the guards that were dropped without Release since the last time.
+// Sweep ends and releases the guards that were dropped without Release since the last Sweep.
 func (t *ownedSessions) Sweep() {
 	t.mu.Lock()
 	dropped := t.dropped
@@ -234,15 +233,15 @@ func (t *ownedSessions) Sweep() {
 	}
 }
 
-// Swept ends what Sweep began.
+// Swept ends the interval that Sweep began.
 func (t *ownedSessions) Swept() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.ended = nil
 }
 
-// Vanished asks again for a guard that the reaper did not find, and loses it when it is gone: a
-// hand or a foreign manager took the lock.
+// Vanished reads the lock of a guard that the reaper did not find, and loses the guard if it is
+// gone: an operator or a foreign manager took the lock.
 func (t *ownedSessions) Vanished(ctx context.Context, s catalog.Session) {
 	t.mu.Lock()
 	h := t.holds[s.TS]
@@ -255,11 +254,11 @@ func (t *ownedSessions) Vanished(ctx context.Context, s catalog.Session) {
 	}
 }
 
-// errBroken says why a guard is lost that an operator breaks by an Inspector of its own process.
+// errBroken is the cause of a guard that is lost by a break in its own process.
 var errBroken = errors.New("an operator breaks it")
 
-// A lockBreak is what an operator is about to break: a session or, where he named none, a fence of
-// a name.
+// A lockBreak is the target of a break: a session or, if the operator gave only a fence, that fence
+// of a name.
 type lockBreak struct {
 	session catalog.Session
 	fence   int64
@@ -270,8 +269,8 @@ func (b lockBreak) of(h *holding) bool {
 		b.session.TS.IsZero() && h.session.Name == b.session.Name && h.fence == b.fence
 }
 
-// broken ends the guard that an operator is about to break, and notes the break for an attempt
-// whose reply is on its way. Its caller tells of what it returns.
+// broken ends the guard that an operator is about to break, and records the break for an attempt
+// before its reply arrives. The caller reports the losses that it returns.
 func (t *ownedSessions) broken(s catalog.Session, fence int64) (lost []*holding) {
 	b := lockBreak{s, fence}
 	t.mu.Lock()

@@ -15,20 +15,21 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// This file is what releases a lock: a caller, and Close for those that are left. Both are told the
-// outcome, so they wait and try again. Where nobody waits for it, as after a call that gave up or a
-// guard that was dropped, the pinger does it in the background. All of them end in ReleaseInStore.
+// This file releases locks for a caller, and for Close. Both return the outcome, so they wait and
+// try again. A release without a waiting caller, as after an abandoned call or a dropped guard,
+// belongs to the pinger in the background. All of them use ReleaseInStore.
 
 // Release frees the lock if this guard still holds it, and touches nothing if another holder has
-// it: it names the lock session, where mongos 1.8 named only _id. Where [TryGuard.Reenter] was used
-// the last release frees it. It works although the context of the acquisition has ended. One
-// command; after a failure up to three, with pauses of 2 and 4 s.
+// it: it names the lock session, where mongos 1.8 named only _id. After [TryGuard.Reenter] the last
+// release frees it. It works although the context of the acquisition has ended. One command; after
+// a failure up to three, with pauses of 2 and 4 s.
 //
 // Errors: nil when the lock was freed while the guard was trusted. A *LostError when the guard was
 // lost before, whether or not the document could be freed; the background frees it after an
 // acknowledged ping, unless a twin may have the lock. An error that matches [ErrClosed] when Close
-// freed the lock before. A *ReleaseError when every try failed. Releasing again waits and returns
-// the same. A nil guard returns nil, so Release may be deferred before the error is looked at.
+// freed the lock before. A *ReleaseError when every try failed. A second Release waits for the
+// first and returns the same. A nil guard returns nil, so Release may be deferred before the error
+// is checked.
 func (g *TryGuard) Release() error {
 	if g == nil {
 		return nil
@@ -51,7 +52,7 @@ func (g *TryGuard) releaseWithin(ctx context.Context) error {
 	return g.outcome
 }
 
-// broken says why the lock was not held until now; nil when it was.
+// broken returns the error of a guard that did not hold the lock until now; nil when it did.
 func (h *holding) broken() error {
 	err := h.err()
 	if errors.Is(err, ErrClosed) && !errors.Is(err, ErrLockLost) {
@@ -61,8 +62,8 @@ func (h *holding) broken() error {
 	return err
 }
 
-// release ends the guard and frees the document, once, or waits for the release that is under way,
-// both within ctx. why becomes the cause of the context.
+// release ends the guard and frees the document, once, or waits for the release that another call
+// has begun, both within ctx. why becomes the cause of the context.
 func (h *holding) release(ctx context.Context, why error) error {
 	h.mu.Lock()
 	freed, first := h.freed, h.freed == nil
@@ -100,7 +101,7 @@ func (h *holding) release(ctx context.Context, why error) error {
 }
 
 func (h *holding) free(ctx context.Context, why error) error {
-	lost := h.broken() // before the first try is sent: afterwards it cannot be told (I6)
+	lost := h.broken() // before the first try is sent: it is unknown afterwards (I6)
 	if !h.end(why) {
 		h.tellLoss()
 	}
@@ -108,7 +109,7 @@ func (h *holding) free(ctx context.Context, why error) error {
 	tries, err := h.tryRelease(ctx)
 	switch {
 	case errors.Is(err, catalog.ErrTwin) && !errors.Is(lost, ErrLockLost): // found since
-		return &LostError{Name: h.session.Name, Fence: h.fence, Cause: err} // nothing is left to release
+		return &LostError{Name: h.session.Name, Fence: h.fence, Cause: err}
 	case tries == 0 && errors.Is(lost, ErrLockLost): // a twin may have it by now
 		h.m.owned.releaseLater(h)
 		return lost
@@ -127,7 +128,7 @@ func (h *holding) free(ctx context.Context, why error) error {
 	}
 }
 
-// failed is the error of a release after which the lock may be held still.
+// failed returns the error of a release after which the lock may still be held.
 func (h *holding) failed(tries int, err error) error {
 	if h.m.life.Err() != nil {
 		err = fmt.Errorf("%w: %w", ErrClosed, err)
@@ -135,9 +136,9 @@ func (h *holding) failed(tries int, err error) error {
 	return &ReleaseError{Name: h.session.Name, Fence: h.fence, Tries: tries, Err: err}
 }
 
-// tryRelease frees the document by its session, three tries by default, as mongos. A try after one
-// of unknown outcome that matches nothing means that the unknown one was applied, as long as the
-// term and the lease last: nobody else may have taken the lock by then.
+// tryRelease frees the document by its session, three tries by default, as mongos. If a try matches
+// no document after one of unknown outcome, the unknown one was applied, provided that the term and
+// the lease last: no other process may have taken the lock by then.
 func (h *holding) tryRelease(ctx context.Context) (tries int, err error) {
 	unknown := false
 	last := clock.Over(h.m.closed)
@@ -167,8 +168,8 @@ func (h *holding) tryRelease(ctx context.Context) (tries int, err error) {
 	}
 }
 
-// rest pauses between two tries. It reports false when the Manager is being closed, which leaves
-// one last try, or ctx has ended.
+// rest pauses between two tries. It returns false when ctx is over, or the Manager is being closed,
+// which leaves one last try.
 func (h *holding) rest(ctx context.Context, pause time.Duration) bool {
 	timer := h.m.cfg.Clock.NewTimer(pause)
 	defer timer.Stop()
@@ -181,16 +182,16 @@ func (h *holding) rest(ctx context.Context, pause time.Duration) bool {
 	return false
 }
 
-// ReleaseInStore takes a session out of its lock and tells the waiters of this Manager what is
-// granted to them by it.
+// ReleaseInStore removes a session from its lock and delivers the grants that follow to the waiters
+// of this Manager.
 func (t *ownedSessions) ReleaseInStore(ctx context.Context, s catalog.Session) error {
 	_, grants, err := t.m.locks.Apply(ctx, transition.Leave{Session: s})
 	t.m.queue.Deliver(grants)
 	return err
 }
 
-// givingBack returns the context for giving locks back: ctx, and if that has ended already one that
-// lasts for one command.
+// givingBack returns the context of releases: ctx, or a context that lasts for one command when ctx
+// is over.
 func (m *Manager) givingBack(ctx context.Context) (context.Context, func()) {
 	if ctx.Err() == nil {
 		return ctx, func() {}
@@ -198,8 +199,8 @@ func (m *Manager) givingBack(ctx context.Context) (context.Context, func()) {
 	return m.within(context.WithoutCancel(ctx), m.cfg.CommandTimeout)
 }
 
-// releaseAtClose releases a guard. What fails is on the late-release list afterwards, which the
-// pinger tries once more and reports.
+// releaseAtClose releases a guard. The Close of the pinger tries a failed release once more and
+// reports it.
 func (m *Manager) releaseAtClose(ctx context.Context, h *holding) {
 	defer func() {
 		if recover() != nil { // a logger or a store that panics must not end the program
@@ -211,11 +212,11 @@ func (m *Manager) releaseAtClose(ctx context.Context, h *holding) {
 	}
 }
 
-// releaseParallel bounds how many locks are released at a time.
+// releaseParallel is the largest number of concurrent releases.
 const releaseParallel = 16
 
-// sideBySide calls do for the numbers below n, up to releaseParallel at a time. A panic of one is
-// the caller's, when the others are done.
+// sideBySide calls do for the numbers below n, up to releaseParallel at a time. If a call panics,
+// so does sideBySide after the last call has returned.
 func sideBySide(n int, do func(i int)) {
 	var workers sync.WaitGroup
 	next, panics := make(chan int), make(chan any, n)
@@ -244,51 +245,50 @@ func sideBySide(n int, do func(i int)) {
 	}
 }
 
-// A guard is in use while a function runs under it that was called for it: by [Manager.Do], by an
-// election, a loop, a schedule or a queue, see [leading.Seam]. Close ends it, as all others, but
-// does not release its lock before the function has returned.
+// A guard is in use while a function runs under it: one of [Manager.Do], of an election, a loop, a
+// schedule or a queue, see [internals.Use]. Close ends the guard, but does not release its lock
+// before the function has returned.
 
-// use notes that a function is about to run under the guard, in this goroutine, until done is
-// called. Ask whether the guard is trusted after it, not before: then either Close sees the
-// function, or the function never begins.
+// use reports that a function is about to run under the guard, until done is called. Call err after
+// it, not before: then either Close sees the function, or the function does not begin.
 func (h *holding) use() (done func()) {
-	h.caller.Store(goroutine())
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.uses++
 	return sync.OnceFunc(func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		if h.uses--; h.uses == 0 && h.unused != nil {
-			close(h.unused)
-			h.unused = nil
+		h.uses--
+		if h.returned != nil {
+			close(h.returned)
+			h.returned = nil
 		}
 	})
 }
 
-// idle returns a channel that is closed when no function runs under the guard; nil when none does.
-func (h *holding) idle() <-chan struct{} {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.uses > 0 && h.unused == nil {
-		h.unused = make(chan struct{})
+// busy returns nil when no function runs under the guard, else a channel that is closed when one
+// returns. A function that calls Close with its own context does not count: by that call it gives
+// its lock up, as by Release.
+func (h *holding) busy(closing context.Context) <-chan struct{} {
+	own := 0
+	if slices.Contains(owned(closing), h) {
+		own = 1
 	}
-	return h.unused
-}
-
-// runs reports whether a function runs under the guard that can be waited for. One that closes the
-// Manager itself has given its lock up by that, as by Release.
-func (h *holding) runs(self int64) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.uses > 1 || h.uses == 1 && h.caller.Load() != self
+	if h.uses <= own {
+		return nil
+	}
+	if h.returned == nil {
+		h.returned = make(chan struct{})
+	}
+	return h.returned
 }
 
-// inUse parts the guards under which a function runs from the others.
-func inUse(holds []*holding) (used, free []*holding) {
-	self := goroutine()
+// inUse separates the guards under which a function runs from the free ones.
+func inUse(closing context.Context, holds []*holding) (used, free []*holding) {
 	for _, h := range holds {
-		if h.runs(self) {
+		if h.busy(closing) != nil {
 			used = append(used, h)
 		} else {
 			free = append(free, h)
@@ -297,18 +297,24 @@ func inUse(holds []*holding) (used, free []*holding) {
 	return used, free
 }
 
-// releaseInUse releases the guards as the functions under them return, and says under which ones
-// they still run when ctx ends: those stay held, so that nobody works beside them, until the
-// takeover rule says that this process is silent.
+// releaseInUse releases the guards as the functions under them return. It waits until ctx ends, or
+// for one command limit when ctx has no deadline. Its error names the locks under which functions
+// still run then: they stay held until a takeover, so that no other holder works at the same time.
 func (m *Manager) releaseInUse(ctx context.Context, holds []*holding) error {
+	waiting := ctx
+	if _, bounded := ctx.Deadline(); !bounded {
+		limited, done := m.within(ctx, m.cfg.CommandTimeout)
+		defer done()
+		waiting = limited
+	}
 	var waits sync.WaitGroup
-	left := make([]string, len(holds)) // the names of those
+	left := make([]string, len(holds)) // their names
 	for i, h := range holds {
 		waits.Go(func() {
-			for idle := h.idle(); idle != nil; idle = h.idle() {
+			for returned := h.busy(ctx); returned != nil; returned = h.busy(ctx) {
 				select {
-				case <-idle:
-				case <-ctx.Done():
+				case <-returned:
+				case <-waiting.Done():
 					left[i] = quoted(h.session.Name)
 					return
 				}
@@ -328,5 +334,5 @@ func (m *Manager) releaseInUse(ctx context.Context, holds []*holding) error {
 		left, more = left[:shown], fmt.Sprintf(", %d more", n-shown)
 	}
 	return fmt.Errorf("functions still run under %d locks, which stay held until they are taken "+
-		"over: %s%s: %w", n, strings.Join(left, ", "), more, context.Cause(ctx))
+		"over: %s%s: %w", n, strings.Join(left, ", "), more, context.Cause(waiting))
 }

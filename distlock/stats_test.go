@@ -151,7 +151,6 @@ func TestStats_OldestWait_LeavesOutWhoStandsBy(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)
 		held := other.mustTry("a")
-		locks := leading.Of[*distlock.DistributedLock, *distlock.TryGuard, *distlock.LockInfo]()
 		ctx, giveUp := context.WithCancel(t.Context())
 		want := func(waiting int, oldest time.Duration) {
 			t.Helper()
@@ -162,7 +161,7 @@ func TestStats_OldestWait_LeavesOutWhoStandsBy(t *testing.T) {
 		}
 		stand := func(n int) {
 			for range n {
-				go func() { _, _ = locks.Standby(p.Lock("a")).Lock(ctx) }()
+				go func() { _, _ = p.Internal(leading.Key{}).Standby("a").Lock(ctx) }()
 			}
 			synctest.Wait()
 		}

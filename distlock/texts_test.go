@@ -62,7 +62,7 @@ func TestErrors_OfAcquiring_SayEachThingOnce(t *testing.T) {
 			"full line": {(<-first).err, `acquire "full": held by A, since D: it`},
 			"permits": {errPermits, `acquire "permits": 2 of 2 permits are held, one by A, "load", ` +
 				`since D: it`},
-			"readers":   {errRead, `acquire "read": held by 2 who share it, one is A, since D: it`},
+			"readers":   {errRead, `acquire "read": held by 2 sharers, one is A, since D: it`},
 			"left free": {errLeft, `acquire "left": free, but the next is L, "next", since D: it`},
 			"another limit": {errLimit, `lock "permits" is in use as a semaphore of 2 permits, not ` +
 				`as a semaphore of 3 permits; all who use it at a time must ask for the same; ` +

@@ -8,10 +8,10 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// It tries to break: leadership goes to who lives. The next in line died before the leader
-// resigned, handed over, or left: from two missed pings on it is passed over, no observer is told
-// that it leads, and a hand-over to it is refused. One that died a moment ago cannot be told from
-// the living: it is elected, and replaced after the takeover time.
+// It tries to break: a living candidate leads next. The next candidate died before the leader
+// resigned, handed over, or left: after two missed pings it is passed over, no observer sees it
+// lead, and a hand-over to it is refused. One that died a moment ago counts as alive: it is
+// elected, and replaced after the takeover time.
 func TestElection_NextInLineIsDead_IsPassedOver(t *testing.T) {
 	ways := map[string]func(t *testing.T, a, c *run) error{
 		"resign": func(t *testing.T, a, _ *run) error { return a.e.Resign(t.Context()) },

@@ -14,20 +14,16 @@ import (
 	"mongodlm/internal/metrics"
 )
 
-// label marks the candidates of elections among those who want a lock.
+// label is the label of all candidates.
 const label = "election"
 
-// locks is what distlock does for elections only.
-var locks = leading.Of[*distlock.DistributedLock, *distlock.TryGuard, *distlock.LockInfo]()
-
-// A Func leads. Its context ends when leadership does, or when that of Run does; [context.Cause]
-// says which: it matches [distlock.ErrLockLost], [ErrResigned], [ErrHandedOver] or
-// [distlock.ErrClosed], or is the cause of Run's. It should return soon then. Returning ends the
-// term.
+// A Func leads. Its context ends with its leadership, or with the context of Run; [context.Cause]
+// then matches [distlock.ErrLockLost], [ErrResigned], [ErrHandedOver] or [distlock.ErrClosed], or
+// is the cause of Run's context. It should return soon then. Returning ends the term.
 type Func func(ctx context.Context, leader *Leadership) error
 
-// An Election is one name for which processes stand. Make it with [New]; it holds nothing before
-// Run. Safe for concurrent use; it stands once at a time.
+// An Election is one name for which candidates run. Make it with [New]; it holds no lock before
+// Run. Safe for concurrent use; one Run at a time.
 type Election struct {
 	manager *distlock.Manager
 	name    string
@@ -36,32 +32,32 @@ type Election struct {
 	term    atomic.Pointer[term] // nil between terms
 }
 
-// New returns the election of that name. No I/O; the arguments are checked when it is used.
+// New returns the election of that name. No I/O; the methods check the arguments.
 func New(manager *distlock.Manager, name string) *Election {
 	return &Election{manager: manager, name: name}
 }
 
-// Run stands in the election of that name, see [Election.Run].
+// Run runs a candidate of that name, see [Election.Run].
 func Run(ctx context.Context, manager *distlock.Manager, name string, fn Func,
 	opts ...Option) error {
 	return New(manager, name).Run(ctx, fn, opts...)
 }
 
-// Run stands in the election and calls fn for every term that it wins, one after the other, until
-// ctx ends. It waits in the lock's line, first come, first served, so a server that cannot be
-// reached is waited for. It gives leadership up when fn has returned, and not before; a fn that
-// still runs half of Config.Margin after its context has ended is logged once. An error of fn is
-// logged, and the candidate stands again after a pause, see [Backoff]; a panic in fn is a
-// *[PanicError], whose stack is logged, too.
+// Run runs a candidate: it calls fn for every term that it wins, one after the other, until ctx
+// ends. It waits in the queue of the lock, first come, first served, also while the server cannot
+// be reached. It releases the lock after fn has returned, not before; a fn that still runs half of
+// Config.Margin after the end of its context is logged once. An error of fn is logged, and the
+// candidate queues again after a pause, see [Backoff]; a panic in fn is a *[PanicError], logged
+// with its stack.
 //
-// It returns nil once ctx has ended and fn has returned, or the error of fn in the last term; that
-// it was told to end is none. With [Once] it returns what ended the term wrongly: the error of fn,
-// a *distlock.LostError, a *distlock.ReleaseError; and the cause of ctx when that ended before the
-// term. Other errors end it at once, joined with that of fn in the last term: [ErrMode],
-// [ErrRunning], [distlock.ErrBadOption], [distlock.ErrBadName], [distlock.ErrClosed], and what
-// makes waiting hopeless, see [distlock.DistributedLock.Lock].
+// After the end of ctx it returns nil when fn has returned, or the error of fn in the last term,
+// unless that error only reports the end of the context. With [Once] it returns the failure of the
+// term: the error of fn, a *distlock.LostError, a *distlock.ReleaseError; or the cause of ctx if
+// ctx ended before the term. Other errors end it immediately, joined with the error of fn in the
+// last term: [ErrMode], [ErrRunning], [distlock.ErrBadOption], [distlock.ErrBadName],
+// [distlock.ErrClosed], and the errors that end a wait, see [distlock.DistributedLock.Lock].
 //
-// Round trips: one at the beginning, then those of Lock and Release.
+// Round trips: one at the beginning, then as Lock and Release.
 func (e *Election) Run(ctx context.Context, fn Func, opts ...Option) error {
 	o, err := newOptions(opts)
 	if err != nil {
@@ -77,17 +73,17 @@ func (e *Election) Run(ctx context.Context, fn Func, opts ...Option) error {
 		return e.failed("stand in", ErrRunning)
 	}
 	defer e.running.Store(false)
-	if _, _, err := e.look(ctx); err != nil && worthStopping(err) {
+	if _, _, err := e.read(ctx); err != nil && worthStopping(err) {
 		return err
 	}
-	for _, fn := range o.told {
-		defer e.tell(ctx, fn)()
+	for _, fn := range o.onLeader {
+		defer e.observeFor(ctx, fn)()
 	}
 	defer metrics.StandsBy(e.observer(), label, e.name)()
 	clk := clock.From(ctx)
 	var last error // of fn in the last term
 	for failures := 0; ; {
-		guard, err := locks.Standby(e.lock()).Lock(ctx, o.lock()...)
+		guard, err := e.manager.Internal(leading.Key{}).Standby(e.name).Lock(ctx, o.lock()...)
 		if errors.Is(err, leading.ErrSlow) && ctx.Err() == nil {
 			failures++
 			pause := o.pause(clk, failures)
@@ -103,11 +99,11 @@ func (e *Election) Run(ctx context.Context, fn Func, opts ...Option) error {
 		if err, last = errors.Join(failed, released), nil; failed != nil {
 			last = e.failed("lead", failed)
 		}
-		if failures++; err == nil || t.told != nil {
+		if failures++; err == nil || t.cause != nil {
 			failures = 0
 		}
 		pause := o.pause(clk, failures)
-		if failed != nil || err != nil && t.told == nil {
+		if failed != nil || err != nil && t.cause == nil {
 			e.log(err).Int("failures", failures).Dur("pause", pause).Msg("a term ended with an error")
 		}
 		switch {
@@ -119,14 +115,14 @@ func (e *Election) Run(ctx context.Context, fn Func, opts ...Option) error {
 			return last
 		case errors.Is(released, distlock.ErrClosed):
 			return errors.Join(last, released)
-		case t.told == nil && !clock.Sleep(clk, pause, ctx.Done()):
+		case t.cause == nil && !clock.Sleep(clk, pause, ctx.Done()):
 			return last
 		}
 	}
 }
 
-// ending is what Run returns when it cannot go on because of err: where that is the end of ctx, the
-// error of the last term if any, but for who wants one term and had none.
+// ending returns the result of Run when err ends it: if err is the end of ctx, the error of the
+// last term, unless Once had no term.
 func (o options) ending(ctx context.Context, err, last error) error {
 	if ctx != nil && ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) && !o.once {
 		return last
@@ -134,16 +130,14 @@ func (o options) ending(ctx context.Context, err, last error) error {
 	return err
 }
 
-// worthStopping reports whether the first look says that there is no sense in standing. What may
-// pass Lock waits for.
+// worthStopping reports whether the first reading shows that no term can begin. Lock waits out
+// temporary errors.
 func worthStopping(err error) bool {
 	hopeless := []error{ErrMode, distlock.ErrBadName, distlock.ErrClosed, distlock.ErrMalformed}
 	return slices.ContainsFunc(hopeless, func(one error) bool { return errors.Is(err, one) })
 }
 
-func (e *Election) lock() *distlock.DistributedLock { return e.manager.Lock(e.name) }
-
-// usable refuses arguments with which nothing could be done.
+// usable returns an error for arguments that no method can use.
 func (e *Election) usable(ctx context.Context) error {
 	switch {
 	case e == nil || e.manager == nil:
@@ -156,12 +150,12 @@ func (e *Election) usable(ctx context.Context) error {
 	return nil
 }
 
-// observer is told who leads.
+// observer returns the receiver of the metrics.
 func (e *Election) observer() metrics.Observer { return metrics.Of(e.manager.Config().Observer) }
 
-// IsLeader reports whether this Election leads: its function runs, was not told to end, and the
-// guard may be trusted at this instant, by the clock. Another may lead when the answer is used: for
-// a step that must not be taken by two, give the fence to what it writes to. No I/O.
+// IsLeader reports whether this Election leads: its function runs, its term was not stopped, and the
+// guard may be trusted at this instant, by the clock. Another candidate may lead when the result is
+// used: for a step that must not be taken twice, pass the fence to the protected resource. No I/O.
 func (e *Election) IsLeader() bool {
 	if e == nil {
 		return false
@@ -170,14 +164,14 @@ func (e *Election) IsLeader() bool {
 	return t != nil && t.runs.Load() && t.ctx.Err() == nil && t.guard.Err() == nil
 }
 
-// Resign ends the term that this Election is in: it ends the context of the function, waits for it,
-// and gives leadership to the next in line; this candidate goes to the end of the line. It returns
-// when that is done, nil if leadership was held until then. When ctx ends before, it returns its
-// cause, and the term ends all the same as soon as the function returns. Inside of the function
-// return instead; called there with the function's context Resign returns [ErrResigned].
+// Resign ends the term of this Election: it ends the context of the function, waits for it, and
+// releases the lock to the next candidate; this candidate goes to the end of the queue. It returns
+// nil if leadership was held until then. If ctx ends before, Resign returns its cause, and the term
+// still ends as soon as the function returns. The function itself returns instead of calling
+// Resign; called with the function's context Resign returns [ErrResigned].
 //
-// Errors: [ErrNotLeader], and nothing is told to stop; a *distlock.LostError; a
-// *distlock.ReleaseError. Round trips: those of [distlock.TryGuard.Release].
+// Errors: [ErrNotLeader], and no function is stopped; a *distlock.LostError; a
+// *distlock.ReleaseError. Round trips: as [distlock.TryGuard.Release].
 func (e *Election) Resign(ctx context.Context) error {
 	if err := e.usable(ctx); err != nil {
 		return err
@@ -189,19 +183,19 @@ func (e *Election) Resign(ctx context.Context) error {
 	return t.wait(ctx)
 }
 
-// Handover ends the term that this Election is in as Resign does, but for the named candidate: the
-// one whose process id or metadata is to, the first in line of several. It puts the candidate at
-// the front of the line, before the function is told to end; then the command that ends this term
-// begins the next, so that there is no instant without a leader in the lock document, and none with
-// two. It returns nil when the candidate led at a look afterwards.
+// Handover ends the term of this Election as Resign does, but for the candidate whose process id or
+// metadata is to, the first one in the queue of several. It moves the candidate to the front of the
+// queue before it ends the context of the function; then the command that ends this term begins the
+// next, so that the lock document always names one leader. It returns nil if the candidate led at a
+// reading afterwards.
 //
-// A candidate that is not in line, or has not pinged for two ping intervals, is refused with
-// [ErrNoCandidate], and the function goes on. One that died a moment ago cannot be told from a
-// living one: it is elected, and replaced after the takeover time. One that gives up while the
-// function ends is passed over.
+// A candidate that is not queued, or has not pinged for two ping intervals, is refused with
+// [ErrNoCandidate], and the function continues. A candidate that died a moment ago counts as alive:
+// it is elected, and replaced after the takeover time. A candidate that gives up before the
+// function returns is passed over.
 //
-// Errors: [ErrNotLeader]; [ErrNoCandidate]; those of the guard and of a command, with which
-// leadership is kept; those of Resign. Round trips: two looks, a read and a compare-and-set, and
+// Errors: [ErrNotLeader]; [ErrNoCandidate]; errors of the guard and of a command, after which
+// leadership is kept; as Resign. Round trips: two readings, a read and a compare-and-set, and
 // the release.
 func (e *Election) Handover(ctx context.Context, to string) error {
 	if err := e.usable(ctx); err != nil {
@@ -211,16 +205,16 @@ func (e *Election) Handover(ctx context.Context, to string) error {
 	if t == nil {
 		return e.failed("hand over", ErrNotLeader)
 	}
-	_, line, err := e.look(ctx)
+	_, queue, err := e.read(ctx)
 	if err != nil {
 		return err
 	}
-	candidate, err := find(line, to)
+	candidate, err := find(queue, to)
 	if err != nil {
 		return e.failed("hand over", err)
 	}
-	if err := locks.PutFirst(ctx, t.guard, candidate.Session); err != nil {
-		if errors.Is(err, leading.ErrNotInLine) {
+	if err := e.manager.Internal(leading.Key{}).PutFirst(ctx, t.guard, candidate.Session); err != nil {
+		if errors.Is(err, leading.ErrNotQueued) {
 			err = fmt.Errorf("%w: %w", ErrNoCandidate, err)
 		}
 		return e.failed("hand over", err)
@@ -233,16 +227,16 @@ func (e *Election) Handover(ctx context.Context, to string) error {
 	}
 	leader, err := e.Leader(ctx)
 	if err == nil && leader.Session != candidate.Session {
-		err = e.failed("hand over", fmt.Errorf("%w: %s does not lead; it left the line, or has led "+
+		err = e.failed("hand over", fmt.Errorf("%w: %s does not lead; it left the queue, or has led "+
 			"already", ErrNoCandidate, quoted(to)))
 	}
 	return err
 }
 
-// find looks for a living candidate.
-func find(line []distlock.LockInfo, to string) (Candidate, error) {
+// find returns the first living candidate of that process id or metadata.
+func find(queue []distlock.LockInfo, to string) (Candidate, error) {
 	found := 0
-	for _, one := range line {
+	for _, one := range queue {
 		c := candidateOf(one)
 		if to == "" || c.Process != to && c.Metadata != to {
 			continue
@@ -255,7 +249,7 @@ func find(line []distlock.LockInfo, to string) (Candidate, error) {
 		return Candidate{}, fmt.Errorf("%w: %s is silent, its process may be dead", ErrNoCandidate,
 			quoted(to))
 	}
-	return Candidate{}, fmt.Errorf("%w: %s is neither process id nor metadata of one who waits",
+	return Candidate{}, fmt.Errorf("%w: %s is neither process id nor metadata of a waiter",
 		ErrNoCandidate, quoted(to))
 }
 
@@ -265,21 +259,21 @@ func silent(one distlock.LockInfo) bool {
 }
 
 // RequestYield asks the leader to resign: its [Leadership.YieldRequested] closes within a reading,
-// and it may do as it likes. The request is for the term in which it arrives and never reaches the
-// next leader. why is at most 1 KiB. A read and a compare-and-set.
+// and the leader decides. The request is for the current term and never reaches the next leader.
+// why is at most 1 KiB. A read and a compare-and-set.
 //
-// Errors: [ErrNobody]; [distlock.ErrBadOption] for why; [distlock.ErrOutcomeUnknown]:
-// ask again; [distlock.ErrUnavailable]; [distlock.ErrClosed]; a *distlock.MalformedError.
+// Errors: [ErrNobody]; [distlock.ErrBadOption] for why; [distlock.ErrOutcomeUnknown]: ask again;
+// [distlock.ErrUnavailable]; [distlock.ErrClosed]; a *distlock.MalformedError.
 func (e *Election) RequestYield(ctx context.Context, why string) error {
 	if err := e.usable(ctx); err != nil {
 		return err
 	}
-	err := locks.RequestYield(ctx, e.lock(), why)
+	err := e.manager.Internal(leading.Key{}).RequestYield(ctx, e.name, why)
 	if errors.Is(err, leading.ErrNotHeld) {
 		return e.failed("request the yield of", fmt.Errorf("%w: %w", ErrNobody, err))
 	}
 	return err
 }
 
-// printable is a name for the log.
+// printable returns the name for the log.
 func (e *Election) printable() string { return catalog.Printable(e.name, 200) }

@@ -22,8 +22,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// It tries to break: a function that returns early has resigned, and the next in line leads at
-// once; the same candidate does not spin: it stands again after the pause, behind the others.
+// It tries to break: a function that returns early has resigned, and the next candidate leads
+// immediately; the same candidate queues again after the pause, behind the rest.
 func TestRun_FunctionReturnsEarly_NextLeads_NoSpinning(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.stand(w.start())

@@ -15,8 +15,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// It tries to break: who stops Run gets nil, at every stage of it, as from the Run of singleton and
-// of claim, and also when the function says that its context has ended.
+// It tries to break: Run returns nil when its caller stops it, at every stage, as Run of singleton
+// and of claim, also when the function returns the end of its context.
 func TestRun_StoppedCleanly_IsNoError(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"mongodlm/distlock"
+	"mongodlm/election"
 	"mongodlm/internal/test/assert"
 )
 
@@ -53,18 +54,19 @@ func TestClose_LeaderRuns_LeadsOn(t *testing.T) {
 	}
 }
 
-// It tries to break: a leader's function that closes the Manager itself waits for itself.
+// It tries to break: a leader's function that closes the Manager with its context waits for itself.
 func TestClose_ByTheLeader_ReturnsAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start()
-		err := p.lead(t.Context(), func() error {
+		lead := func(ctx context.Context, _ *election.Leadership) error {
 			start := time.Now()
-			err := p.Close(context.Background())
+			err := p.Close(ctx)
 			if took := time.Since(start); took > 0 {
 				t.Errorf("Close took %v", took)
 			}
 			return err
-		})
+		}
+		err := election.Run(t.Context(), p.Manager, name, lead)
 		wantErr(t, err, distlock.ErrClosed)
 	})
 }

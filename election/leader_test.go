@@ -13,9 +13,9 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// It tries to break: who asks from outside whether this process leads is told so when it may not be
-// trusted any more: after the loss, although the function goes on; after it was told to resign; and
-// before and after a term. Asking sends nothing.
+// It tries to break: IsLeader returns false when the leader may not be trusted any more: after the
+// loss, although the function still runs; after a resignation; and before and after a term. It
+// sends no command.
 func TestIsLeader_OnlyWhileItMayBeTrusted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		if election.New(nil, name).IsLeader() || (*election.Election)(nil).IsLeader() {

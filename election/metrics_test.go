@@ -9,7 +9,8 @@ import (
 	"mongodlm/internal/test/metricstest"
 )
 
-// The Observer of a Manager is told who leads, at once when that is lost too, and how often.
+// It tries to break: the Observer of a Manager receives the leader, its loss immediately, and the
+// count of terms.
 func TestRun_Observer_IsToldWhoLeads(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		start := func() (*run, *metricstest.Kept) {

@@ -11,72 +11,74 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/distlock"
+	"mongodlm/internal/leading"
 )
 
-// A Candidate is a process that stands in an election.
+// A Candidate is a process that waits to lead, or leads.
 type Candidate struct {
 	Process string // the process id
-	// Metadata is what the candidate gave by [Metadata]; empty for a waiter for a plain lock.
+	// Metadata is the option [Metadata] of the candidate; empty for a waiter for a plain lock.
 	Metadata string
-	// Session is the lock session: one place in the line, and the term that follows from it.
+	// Session is the lock session: one queue entry, and the term that follows from it.
 	Session bson.ObjectID
-	Since   time.Time // when it came to stand, or to lead, by the server's clock; zero when unknown
+	Since   time.Time // it has waited, or led, since then, by the server's clock; zero when unknown
 }
 
-// A Leader is the process that leads at a reading, or nobody.
+// A Leader is the result of one reading: the leader, or the field Nobody.
 type Leader struct {
 	Candidate
 	Fence  int64
-	Nobody bool // nobody leads; all else is empty
+	Nobody bool // there is no leader; the other fields are empty
 }
 
-// Leader reads who leads. The answer may be out of date when it arrives. One command, or three on
-// the embedded server.
+// Leader reads the current leader. The result may be out of date when it arrives. One command, or
+// three on the embedded server.
 //
-// Errors: [ErrMode]; those of [distlock.Inspector.Holder].
+// Errors: [ErrMode]; as [distlock.Inspector.Holder].
 func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	if err := e.usable(ctx); err != nil {
 		return Leader{}, err
 	}
-	holder, _, err := e.look(ctx)
+	holder, _, err := e.read(ctx)
 	if err != nil {
 		return Leader{}, err
 	}
 	return leaderOf(holder), nil
 }
 
-// Candidates reads who waits to lead, the next one first: at most the 100 that stand in the lock
+// Candidates reads the queue of candidates, the next one first: at most the 100 in the lock
 // document. One command, or three on the embedded server.
 //
-// Errors: those of Leader.
+// Errors: as Leader.
 func (e *Election) Candidates(ctx context.Context) ([]Candidate, error) {
 	if err := e.usable(ctx); err != nil {
 		return nil, err
 	}
-	_, line, err := e.look(ctx)
+	_, queue, err := e.read(ctx)
 	if err != nil {
 		return nil, err
 	}
-	candidates := make([]Candidate, 0, len(line))
-	for _, one := range line {
+	candidates := make([]Candidate, 0, len(queue))
+	for _, one := range queue {
 		candidates = append(candidates, candidateOf(one))
 	}
 	return candidates, nil
 }
 
-// Observe yields who leads, or that nobody does, and then every change that a reading shows, until
-// ctx ends. All observers of a process share its readings, one command about every Config.PollMax
-// whatever their number and that of the elections: a change is told within that time, of several
-// changes only the last. The fence tells whether a term between two readings was missed. The last
-// error is the cause of the end; others pass, and the leader is yielded again after them.
+// Observe yields the leader, or that there is none, and then every change that a reading shows,
+// until ctx ends. All observers of a process share its readings, one command about every
+// Config.PollMax for any number of observers and elections: a change is yielded within that time,
+// of several changes only the last. The fence shows whether a term between two readings was missed.
+// The last error is the cause of the end; after any other error the watch continues, and the leader
+// is yielded again.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		if err := e.usable(ctx); err != nil {
 			yield(Leader{}, err)
 			return
 		}
-		var last Leader // no leader is like it: it neither leads nor says that nobody does
-		for info, err := range locks.Watch(ctx, e.lock()) {
+		var last Leader // equal to no result of a reading
+		for info, err := range e.manager.Internal(leading.Key{}).Watch(ctx, e.name) {
 			if err == nil && info != nil && !fits(*info) {
 				err = e.failed("observe", ErrMode)
 			}
@@ -95,8 +97,8 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	}
 }
 
-// tell has fn called with every new leader, until stop.
-func (e *Election) tell(ctx context.Context, fn func(Leader)) (stop func()) {
+// observeFor calls fn with every new leader, until stop.
+func (e *Election) observeFor(ctx context.Context, fn func(Leader)) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var mu sync.Mutex // guards over
 	over := false
@@ -105,7 +107,7 @@ func (e *Election) tell(ctx context.Context, fn func(Leader)) (stop func()) {
 		defer mu.Unlock()
 		return !over
 	}
-	go func() { // ends with ctx, and with the call of fn that is under way then
+	go func() { // ends with ctx, after the current call of fn
 		var last bson.ObjectID
 		for leader, err := range e.Observe(ctx) {
 			if err != nil || leader.Nobody || leader.Session == last {
@@ -114,7 +116,7 @@ func (e *Election) tell(ctx context.Context, fn func(Leader)) (stop func()) {
 			if last = leader.Session; !begin() {
 				return
 			}
-			e.tellOne(fn, leader)
+			e.callOne(fn, leader)
 		}
 	}()
 	return func() {
@@ -125,7 +127,7 @@ func (e *Election) tell(ctx context.Context, fn func(Leader)) (stop func()) {
 	}
 }
 
-func (e *Election) tellOne(fn func(Leader), leader Leader) {
+func (e *Election) callOne(fn func(Leader), leader Leader) {
 	defer func() {
 		if v := recover(); v != nil {
 			e.log(panicked(v)).Msg("OnNewLeader panicked")
@@ -134,26 +136,26 @@ func (e *Election) tellOne(fn func(Leader), leader Leader) {
 	fn(leader)
 }
 
-// look reads the lock: who holds it, nil when nobody does, and who waits.
-func (e *Election) look(ctx context.Context) (*distlock.LockInfo, []distlock.LockInfo, error) {
-	holders, line, err := e.manager.Inspector().Holder(ctx, e.name)
+// read returns the holder of the lock, nil for a free lock, and its waiters.
+func (e *Election) read(ctx context.Context) (*distlock.LockInfo, []distlock.LockInfo, error) {
+	holders, queue, err := e.manager.Inspector().Holder(ctx, e.name)
 	if err != nil {
 		return nil, nil, err
 	}
 	var holder *distlock.LockInfo
-	for _, one := range append(holders, line...) {
+	for _, one := range append(holders, queue...) {
 		if (one.Held || one.Place > 0) && !fits(one) {
-			return nil, nil, e.failed("look at",
+			return nil, nil, e.failed("read",
 				fmt.Errorf("%w: %s by %s", ErrMode, one.Mode, quoted(one.Process)))
 		}
 		if one.Held {
 			holder = &one
 		}
 	}
-	return holder, line, nil
+	return holder, queue, nil
 }
 
-// fits reports whether a holder or waiter uses the lock as an election does, or as a plain lock.
+// fits reports whether a holder or waiter uses the lock exclusively, as elections do.
 func fits(one distlock.LockInfo) bool { return one.Mode == "exclusive" }
 
 func leaderOf(holder *distlock.LockInfo) Leader {
@@ -163,9 +165,9 @@ func leaderOf(holder *distlock.LockInfo) Leader {
 	return Leader{Candidate: candidateOf(*holder), Fence: holder.Fence}
 }
 
-// CandidateOf returns the candidate, or leader, that a holder or waiter of a lock is. Elected is
-// false for one who wants the name as a plain lock, and for the last holder of a lock that is free;
-// it has no metadata then.
+// CandidateOf returns the candidate, or leader, for a holder or waiter of a lock. Elected is false
+// for a plain lock of that name, and for the last holder of a free lock; the candidate has no
+// metadata then.
 func CandidateOf(info distlock.LockInfo) (c Candidate, elected bool) {
 	c = Candidate{Process: info.Process, Session: info.Session, Since: info.Since}
 	head, _, ok := cutLast(info.Who)
@@ -176,7 +178,7 @@ func CandidateOf(info distlock.LockInfo) (c Candidate, elected bool) {
 }
 
 func candidateOf(one distlock.LockInfo) Candidate {
-	c, _ := CandidateOf(one) // what a plain lock says is no metadata
+	c, _ := CandidateOf(one) // the reason of a plain lock is no metadata
 	return c
 }
 

@@ -17,7 +17,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// watch collects what an observer is told, until the returned function is called.
+// watch collects the results of an observer, until the returned function is called.
 func watch(e *election.Election) func() (leaders []election.Leader, errs []error) {
 	var leaders []election.Leader
 	var errs []error

@@ -32,8 +32,8 @@ func TestRun_EndlessBackoff_IsRefused(t *testing.T) {
 	})
 }
 
-// It tries to break: what the function has left behind may ask whether it shall yield when the term
-// is over: no data race, no goroutine that stays, and nobody is told.
+// It tries to break: code that the function has left behind calls YieldRequested after the term: no
+// data race, no goroutine is left, and no request arrives.
 func TestYieldRequested_AfterTheTerm_IsHarmless(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		m := w.start().Manager

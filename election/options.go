@@ -18,21 +18,21 @@ type options struct {
 	once        bool
 	lease       time.Duration
 	leased      bool
-	told        []func(Leader)
+	onLeader    []func(Leader)
 }
 
 type optionFunc func(*options)
 
 func (f optionFunc) apply(o *options) { f(o) }
 
-// Metadata is what everybody can read of this candidate and leader, such as its address: at most 1
-// KiB of valid UTF-8 without NUL. It stands in the lock document, as the lock's why. Default empty.
+// Metadata is a public text of this candidate and leader, such as its address: at most 1 KiB of
+// valid UTF-8 without NUL. The lock document has it as the lock's why. Default empty.
 func Metadata(text string) Option { return optionFunc(func(o *options) { o.metadata = text }) }
 
-// Backoff is the pause before this candidate stands again after a term that its function ended by
-// itself: first after a term without an error, and after failed ones in a row first, twice that,
-// and so on to most, each give or take a fifth. Default 1 s and 1 min. After a resignation, a
-// hand-over or a loss there is none.
+// Backoff is the pause before this candidate queues again after a term that its function ended:
+// first after a term without an error, and after consecutive failed terms first, twice that, and so
+// on up to most, each plus or minus a fifth. Default 1 s and 1 min. After a resignation, a
+// hand-over or a loss there is no pause.
 func Backoff(first, most time.Duration) Option {
 	return optionFunc(func(o *options) { o.first, o.most = first, most })
 }
@@ -40,26 +40,26 @@ func Backoff(first, most time.Duration) Option {
 // Once makes Run return after the first term, with the function's error.
 func Once() Option { return optionFunc(func(o *options) { o.once = true }) }
 
-// Lease ends a term whose leader hangs: the function calls [Leadership.Renew] where its work gets
-// on, at least every d less the margin of [distlock.Lease], by default three quarters of d. Else
-// its context ends, with [distlock.ErrLeaseExpired], and it is the leader no more; another
-// candidate leads once it has watched the lease unchanged for d, whether the function has returned
-// or not. This candidate stands again when it has. d is 1 ms to 7 days; default none, so that the
-// heartbeat of the process is enough.
+// Lease ends a term whose leader hangs: the function calls [Leadership.Renew] where its work makes
+// progress, at least every d less the margin of [distlock.Lease], by default three quarters of d.
+// Otherwise its context ends with [distlock.ErrLeaseExpired], and its leadership is over; another
+// candidate leads after it has watched the lease unchanged for d, whether the function has returned
+// or not. This candidate queues again after its function has returned. d is 1 ms to 7 days; by
+// default there is no lease, and the heartbeat of the process is enough.
 //
 // One command more for a term, and one for each renewal. While the server is too slow for d, see
-// [distlock.Lease], no term begins; that is logged, and the candidate stands again after a pause.
+// [distlock.Lease], no term begins; that is logged, and the candidate queues again after a pause.
 func Lease(d time.Duration) Option {
 	return optionFunc(func(o *options) { o.lease, o.leased = d, true })
 }
 
-// OnNewLeader has fn called with every leader that a reading shows, this process too, as long as
-// Run runs: once for each term, within a reading, see [Election.Observe], whose cost it has. fn is
-// called in a goroutine of its own, one call at a time; of several leaders that came during a call
-// it is told the last. It is not told that nobody leads. A panic of it is logged. No call begins
-// after Run has returned; one that is under way is not waited for. client-go: OnNewLeader.
+// OnNewLeader calls fn with every leader that a reading shows, also this process, while Run runs:
+// once for each term, within a reading, see [Election.Observe], at the same cost. fn runs in
+// another goroutine, one call at a time; of several leaders during a call only the last follows. fn
+// is not called when there is no leader. A panic of it is logged. After Run has returned no call
+// begins; Run does not wait for a current one. client-go: OnNewLeader.
 func OnNewLeader(fn func(Leader)) Option {
-	return optionFunc(func(o *options) { o.told = append(o.told, fn) })
+	return optionFunc(func(o *options) { o.onLeader = append(o.onLeader, fn) })
 }
 
 func newOptions(opts []Option) (options, error) {
@@ -79,7 +79,7 @@ func newOptions(opts []Option) (options, error) {
 		return o, fmt.Errorf("%w: Lease is %v; it must be 1ms to %v", distlock.ErrBadOption, o.lease,
 			catalog.MaxTakeover)
 	}
-	for _, fn := range o.told {
+	for _, fn := range o.onLeader {
 		if fn == nil {
 			return o, fmt.Errorf("%w: the function given to OnNewLeader is nil", distlock.ErrBadOption)
 		}
@@ -87,7 +87,7 @@ func newOptions(opts []Option) (options, error) {
 	return o, nil
 }
 
-// lock are the options of the lock.
+// lock returns the options of the lock.
 func (o options) lock() []distlock.Option {
 	all := []distlock.Option{distlock.Why(o.metadata), distlock.Label(label)}
 	if o.leased {
@@ -96,7 +96,7 @@ func (o options) lock() []distlock.Option {
 	return all
 }
 
-// pause is the pause after so many failed terms in a row.
+// pause returns the pause after so many consecutive failed terms.
 func (o options) pause(c clock.Clock, failures int) time.Duration {
 	pause := o.first
 	for range failures - 1 {

@@ -78,7 +78,7 @@ func (p *proc) kill() {
 
 func (p *proc) heal() { p.store.Set(nil) }
 
-// lead runs an election whose function only does this.
+// lead runs an election whose function is do.
 func (p *proc) lead(ctx context.Context, do func() error, opts ...election.Option) error {
 	fn := func(context.Context, *election.Leadership) error { return do() }
 	return election.Run(ctx, p.Manager, name, fn, opts...)
@@ -163,7 +163,7 @@ func (r *run) wantLeader() *leading {
 	}
 }
 
-// wantNone checks that r has not been told to lead.
+// wantNone checks that r does not lead.
 func (r *run) wantNone() {
 	r.w.t.Helper()
 	synctest.Wait()

@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// Candidates wait for as long as the leader lives, which is what they are there for: no line stands
-// still by it.
+// It tries to break: candidates that wait for a living leader do not count in Stats.OldestWait.
 func TestRun_CandidatesWait_NoLineStandsStill(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		leader, candidate, third := w.start(), w.start(), w.start()
@@ -16,7 +15,7 @@ func TestRun_CandidatesWait_NoLineStandsStill(t *testing.T) {
 		time.Sleep(24 * time.Hour)
 		for _, p := range []*proc{leader, candidate, third} {
 			if s := p.Stats(); s.OldestWait != 0 {
-				t.Errorf("a candidate has waited for %v, which says that a line stands still", s.OldestWait)
+				t.Errorf("OldestWait is %v, although only candidates wait", s.OldestWait)
 			}
 		}
 		if s := candidate.Stats(); s.Waiting != 1 {

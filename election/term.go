@@ -16,25 +16,24 @@ import (
 	"mongodlm/internal/metrics"
 )
 
-// A Leadership is one term, as its function has it: a guard, trusted as long as its Err is nil.
-// Under a [Lease] the function calls its Renew.
-// Releasing it ends nothing; return from the function instead. It is of no use after the function
-// has returned.
+// A Leadership is one term, as its function receives it: a guard, trusted while its Err is nil.
+// Under a [Lease] the function calls its Renew. Its Release does not end the term; return from the
+// function instead. It must not be used after the function has returned.
 type Leadership struct {
 	*distlock.TryGuard
 	term *term
 }
 
-// YieldRequested returns a channel that is closed once somebody asked this leader to resign, see
+// YieldRequested returns a channel that is closed when this leader was asked to resign, see
 // [Election.RequestYield]: within a reading, never after the term, and never for a request to an
-// earlier leader. The first call begins to ask: one read an interval for all elections of the
-// process; a leader that never calls it sends nothing.
+// earlier leader. The first call starts the readings: one command an interval for all elections of
+// the process. A leader that never calls it sends no command.
 func (l *Leadership) YieldRequested() <-chan struct{} {
 	l.term.ask.Do(l.term.listen)
 	return l.term.yield
 }
 
-// listen begins to heed requests, unless the term is over.
+// listen starts heed, unless the term is over.
 func (t *term) listen() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -43,7 +42,7 @@ func (t *term) listen() {
 	}
 }
 
-// YieldReason returns what was given as the reason; empty before YieldRequested is closed.
+// YieldReason returns the reason of the request; empty before YieldRequested is closed.
 func (l *Leadership) YieldReason() string {
 	select {
 	case <-l.term.yield:
@@ -59,12 +58,12 @@ type term struct {
 	guard  *distlock.TryGuard // the function has one of its own
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	told   error // why the term was ended from outside; set before done is closed, read after
+	cause  error // the reason for the end by another call; set before done is closed, read after
 
 	runs     atomic.Bool   // the function
 	returned chan struct{} // closed when the function has returned
-	done     chan struct{} // closed when leadership is given up
-	outcome  error         // of giving it up, once done is closed
+	done     chan struct{} // closed after the release of the lock
+	outcome  error         // of the release, once done is closed
 
 	ask    sync.Once
 	yield  chan struct{}
@@ -72,7 +71,7 @@ type term struct {
 	work   sync.WaitGroup // of heed
 
 	mu   sync.Mutex // guards over
-	over bool       // the function has returned, or is told to
+	over bool       // the function has returned
 }
 
 func newTerm(e *Election, guard *distlock.TryGuard) *term {
@@ -82,13 +81,13 @@ func newTerm(e *Election, guard *distlock.TryGuard) *term {
 	return t
 }
 
-// lead calls the function and gives leadership up when it has returned, or has ended its goroutine.
-// An error of the function that only says that it was told to end is none. released is that of
-// giving leadership up.
+// lead calls the function and releases the lock after the function has returned, or has ended its
+// goroutine. An error of the function that only reports the end of its context counts as no error.
+// released is the error of the release.
 func (t *term) lead(fn Func, clk clock.Clock) (failed, released error) {
 	t.e.term.Store(t)
 	defer close(t.done)
-	defer func() { // whatever fn does, the lock is given back
+	defer func() { // also when fn panics, or ends its goroutine
 		t.e.term.Store(nil)
 		close(t.returned)
 		t.finish()
@@ -98,16 +97,17 @@ func (t *term) lead(fn Func, clk clock.Clock) (failed, released error) {
 	}()
 	forget := context.AfterFunc(t.ctx, func() { t.complain(clk) })
 	defer forget()
-	defer locks.Use(t.guard)() // Close of the Manager does not give leadership up before fn returns
+	// Close of the Manager does not release the lock before fn returns.
+	defer t.e.manager.Internal(leading.Key{}).Use(t.guard)()
 	inner, err := t.guard.Reenter()
 	if err != nil {
-		return nil, nil // lost before it began: Release says so
+		return nil, nil // lost before it began: Release returns that
 	}
 	if t.ctx.Err() != nil {
-		_ = inner.Release() // no I/O, and Run's own says more
+		_ = inner.Release() // no I/O, and the outer Release returns more
 		return nil, nil
 	}
-	defer inner.Release() // not the last one: no I/O
+	defer inner.Release() // not the last release: no I/O
 	failed = t.call(fn, &Leadership{TryGuard: inner, term: t})
 	end := t.ctx.Err()
 	if end != nil && (errors.Is(failed, context.Canceled) || errors.Is(failed, end) ||
@@ -143,33 +143,33 @@ func (t *term) complain(clk clock.Clock) {
 	}
 }
 
-// stop ends the function's context from outside; false when the function has returned. Told twice,
-// the first counts.
+// stop ends the function's context for another call; false after the function has returned. The
+// first cause of several counts.
 func (t *term) stop(why error) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.over {
 		return false
 	}
-	if t.told == nil {
-		t.told = why
+	if t.cause == nil {
+		t.cause = why
 	}
 	t.cancel(why)
 	return true
 }
 
-// finish ends the term for the function that has returned.
+// finish ends the term after the function has returned.
 func (t *term) finish() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.over = true
-	if t.told == nil && t.guard.Err() != nil {
-		t.told = t.guard.Err()
+	if t.cause == nil && t.guard.Err() != nil {
+		t.cause = t.guard.Err()
 	}
 	t.cancel(distlock.ErrReleased)
 }
 
-// wait waits until leadership is given up.
+// wait waits for the release of the lock.
 func (t *term) wait(ctx context.Context) error {
 	select {
 	case <-t.done:
@@ -181,7 +181,7 @@ func (t *term) wait(ctx context.Context) error {
 
 // heed waits for a request to yield. It ends with the term.
 func (t *term) heed() {
-	for now, err := range locks.Watch(t.ctx, t.e.lock()) {
+	for now, err := range t.e.manager.Internal(leading.Key{}).Watch(t.ctx, t.e.name) {
 		if err != nil || now == nil || now.YieldBy == "" || now.Session != t.guard.Session() {
 			continue
 		}

@@ -9,8 +9,8 @@
 // fenced by its guard, see package distlock. A process that was paused in the middle of a round
 // goes on with it when it wakes, beside the new holder's, unless it looks at its context.
 //
-// Close of the Manager ends the context of a round and waits for it within its own: then the lock
-// goes to the next. A round that runs on keeps the lock until the takeover.
+// Close of the Manager ends the context of a round and waits for the round, as long as the context
+// of Close allows, see [distlock.Manager.Close]. A round that runs on keeps the lock until a takeover.
 //
 // No slot is done exactly once if a process dies in it: nobody can tell what it had done. It is
 // begun at most once, or done at least once, as Slots.Rerun says.

@@ -17,9 +17,6 @@ import (
 	"mongodlm/internal/metrics"
 )
 
-// locks is what distlock does for those who run functions under its locks.
-var locks = leading.Of[*distlock.DistributedLock, *distlock.TryGuard, *distlock.LockInfo]()
-
 // Pauses.
 const (
 	lookAgain  = 10 * time.Second // between two looks at settings that stop the rounds, as in mongos
@@ -105,8 +102,8 @@ func (r *runner) run(ctx context.Context) error {
 		// The guard outlives ctx, so that a round can be waited for.
 		base, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 		stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-		guard, err := locks.Standby(r.manager.Lock(r.name)).Lock(base, distlock.Label(string(r.kind)),
-			distlock.Why(r.why))
+		guard, err := r.manager.Internal(leading.Key{}).Standby(r.name).Lock(base,
+			distlock.Label(string(r.kind)), distlock.Why(r.why))
 		stop()
 		if err == nil {
 			err = r.hold(ctx, &tenure{guard: guard})
@@ -295,7 +292,8 @@ func (r *runner) may(ctx context.Context, t *tenure) (bool, error) {
 // between the answer that said so and here: then another holder may have begun the next one.
 func (r *runner) work(ctx context.Context, t *tenure, do func(context.Context) error) (
 	began bool, err error) {
-	defer locks.Use(t.guard)() // Close of the Manager does not give the lock away before do returns
+	// Close of the Manager does not release the lock before do returns.
+	defer r.manager.Internal(leading.Key{}).Use(t.guard)()
 	if t.guard.Err() != nil {
 		return false, nil
 	}

@@ -13,11 +13,6 @@ import (
 	"mongodlm/internal/leading"
 )
 
-// standby makes a lock whose waiting callers are no sign of a line that stands still.
-var standby = leading.Of[
-	*distlock.DistributedLock, *distlock.TryGuard, *distlock.LockInfo,
-]().Standby
-
 // ErrNotLeader is returned by IsLeader on all processes but one.
 var ErrNotLeader = errors.New("gocronlock: another process is the leader")
 
@@ -46,7 +41,7 @@ func NewElector(ctx context.Context, m *distlock.Manager, name string) (*Elector
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	e := &Elector{cancel: cancel, done: make(chan struct{})}
-	go e.run(ctx, standby(m.Lock(name)))
+	go e.run(ctx, m.Internal(leading.Key{}).Standby(name))
 	return e, nil
 }
 

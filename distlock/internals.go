@@ -1,0 +1,155 @@
+package distlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/transition"
+	"mongodlm/internal/clock"
+	"mongodlm/internal/leading"
+)
+
+// Internal is for the packages of this module; other programs cannot make its argument.
+func (m *Manager) Internal(leading.Key) internals { return internals{m} }
+
+// internals are the methods of a Manager for the packages that run functions under its locks:
+// elections, loops, schedules and queues.
+type internals struct{ m *Manager }
+
+// Standby returns the lock for a caller that waits while a live holder continues: a candidate, a
+// follower. Stats.OldestWait does not count the wait of such a caller. No I/O.
+func (in internals) Standby(name string) *DistributedLock {
+	return &DistributedLock{in.m, name, true}
+}
+
+// Use reports that a function is about to run under a guard, until done is called: Close of the
+// Manager ends the guard and waits for the function before it releases the lock. Call the guard's
+// Err after Use, and begin only if it returns nil. No I/O.
+func (in internals) Use(g *TryGuard) (done func()) { return g.h.use() }
+
+// Watch yields the holder of a lock, nil for a free lock, and then every change, until ctx ends: of
+// several holders the first, and also requests to yield. One command about every Config.PollMax
+// reads all names that the process watches (one command more for each hundred names, three commands
+// on the embedded server). Of several changes between two readings, or during one step of the
+// caller, only the last is yielded; the fence counts the rest.
+//
+// A temporary error such as ErrUnavailable is yielded once, and so is a *MalformedError; the watch
+// goes on, and the next snapshot is yielded in any case. The error that ends the watch is yielded
+// last: the cause of ctx, ErrClosed, ErrBadName.
+func (in internals) Watch(ctx context.Context, name string) iter.Seq2[*LockInfo, error] {
+	m := in.m
+	return func(yield func(*LockInfo, error) bool) {
+		if err := checkName(name); err != nil {
+			yield(nil, err)
+			return
+		}
+		fail := func(err error) { yield(nil, failedTo("watch", name, err)) }
+		if err := usable(ctx); err != nil {
+			fail(err)
+			return
+		}
+		if clock.Over(m.closed) {
+			fail(ErrClosed)
+			return
+		}
+		m.watch.enter(name)
+		defer m.watch.leave(name)
+		var delivered *snapshot
+		for {
+			current, changed := m.watch.current(name)
+			if current != delivered {
+				delivered = current
+				if !yield(current.holder(), current.err) {
+					return
+				}
+			}
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				fail(context.Cause(ctx))
+				return
+			case <-m.closed:
+				fail(ErrClosed)
+				return
+			}
+		}
+	}
+}
+
+// RequestYield asks the holder to release the lock, by a request in the lock document that names
+// the holder's session, so that no later holder sees it: LockInfo.YieldBy and YieldWhy. It replaces
+// an earlier request. why is at most 1 KiB of valid UTF-8 without NUL. A read and a
+// compare-and-set.
+//
+// Errors: ErrNotHeld when the lock is free, shared or held by permits; ErrBadName; ErrBadOption;
+// ErrOutcomeUnknown: ask again; ErrUnavailable; ErrClosed; *MalformedError.
+func (in internals) RequestYield(ctx context.Context, name, why string) error {
+	m := in.m
+	if err := checkName(name); err != nil {
+		return err
+	}
+	if problem := catalog.BadText(why, maxWhy); problem != "" {
+		return fmt.Errorf("%w: why %s", ErrBadOption, problem)
+	}
+	err := usable(ctx)
+	if err == nil && clock.Over(m.closed) {
+		err = ErrClosed
+	}
+	if err == nil {
+		ctx, done := m.whileOpen(ctx)
+		defer done()
+		_, _, err = m.locks.Apply(ctx, transition.RequestYield{Name: name, By: m.Process(), Why: why})
+	}
+	return changing("request the yield of", name, err, leading.ErrNotHeld)
+}
+
+// PutFirst moves a waiter, named by its session as in LockInfo, to the front of the queue, so that
+// the release of this guard grants it the lock. A later call with another waiter replaces it. The
+// release does not wait for a waiter that has left the queue. A read and a compare-and-set; with
+// the context of InTransaction's work it is part of the transaction.
+//
+// Errors: as the guard's Err; ErrNotQueued; ErrBadOption for a guard that is shared or a
+// permit; ErrOutcomeUnknown: call it again; ErrUnavailable; *MalformedError; *LostError.
+func (in internals) PutFirst(ctx context.Context, g *TryGuard, waiter bson.ObjectID) error {
+	if err := g.Err(); err != nil {
+		return err
+	}
+	name := g.h.session.Name
+	if g.h.mode != catalog.Exclusive {
+		return fmt.Errorf("%w: the guard of %s is shared or a permit; its release does not grant the "+
+			"lock to one waiter alone", ErrBadOption, quoted(name))
+	}
+	err := usable(ctx)
+	if err == nil {
+		var done func()
+		ctx, done = g.h.m.whileOpen(ctx)
+		defer done()
+		if done, err = g.h.apart(ctx); err == nil {
+			defer done()
+			_, _, err = g.h.m.locks.Apply(ctx, transition.PutFirst{Session: g.h.session, To: waiter})
+		}
+	}
+	if errors.Is(err, catalog.ErrNoMatch) {
+		if lost := g.h.check(ctx); lost != nil {
+			return lost
+		}
+	}
+	return changing("put a waiter first of", name, err, leading.ErrNotQueued)
+}
+
+// changing adds the operation and the name to an error of a change of a lock document. mismatch
+// replaces ErrNoMatch.
+func changing(verb, name string, err, mismatch error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, catalog.ErrNoMatch):
+		err = mismatch
+	}
+	return failedTo(verb, name, err)
+}
