@@ -16,9 +16,9 @@ import (
 	"mongodlm/pinger"
 )
 
-// unseeded bounds the fences that were counted up from nothing. A fence below it is raised to the
-// server's clock in milliseconds before a guard is handed out, so that the successor of a document
-// that somebody deleted is still larger.
+// unseeded bounds the fences that were counted up from zero. A fence below it is raised to the server's
+// clock in milliseconds before a guard is handed out, so that fences rise even after an operator has
+// deleted the document.
 const unseeded = 1 << 31
 
 // maxRaces bounds how often one call starts again because the document changed between two of
@@ -216,16 +216,16 @@ func (a *agent) answer(s *session, scene contend.Scene) error {
 	return held
 }
 
-// confirm returns the outcome of a failed acquisition. If that is unknown the server is asked for
-// the session by a write. Nil: the session holds the lock. Else it does not, or the background
-// releases it should it turn out to hold the lock.
+// confirm determines the outcome of a failed acquisition. If it is unknown, a write asks the server for
+// the session. It returns nil if the session holds the lock. Otherwise the background releases the
+// session if it appears in the document later.
 func (a *agent) confirm(s *session, err error) error {
 	failed := acquiring(a.name, err)
 	if !errors.Is(err, catalog.ErrUnknownOutcome) {
 		return failed
 	}
 	failed = doubtful(failed)
-	if errors.Is(err, context.DeadlineExceeded) { // a slow server would not answer in time, either
+	if errors.Is(err, context.DeadlineExceeded) { // a slow server would not answer the question either
 		a.m.pinger.Doubt(s.term)
 		a.m.pinger.ReleaseLater(s.request.Session, s.term)
 		return failed
@@ -311,9 +311,9 @@ func (c *call) newGuard(ctx context.Context, s *session) (*TryGuard, error) {
 	above, _ := c.o.parent.Value(lineageKey{}).(*lineage)
 	under := context.WithValue(c.o.parent, lineageKey{}, &lineage{h, above})
 	h.ctx, h.cancel = context.WithCancelCause(under)
-	h.telling.Add(1) // whoever ends it from now on tells that after we have told of it
+	h.telling.Add(1) // a loss is reported after the acquisition
 	defer h.telling.Done()
-	broken := c.m.owned.add(h) // before the term is asked: whoever ends it from now on finds the guard
+	broken := c.m.owned.add(h) // before the term is checked: from now on its end ends the guard
 	refuse := func(err error) (*TryGuard, error) {
 		h.end(err)
 		c.m.owned.remove(h)
@@ -331,7 +331,7 @@ func (c *call) newGuard(ctx context.Context, s *session) (*TryGuard, error) {
 	if life != nil {
 		c.m.loops.Go(h.watchLease) // ends with the guard
 	}
-	g := newGuard(h) // from here on the lock is given back, whatever panics
+	g := newGuard(h) // from here on the lock is given back even after a panic
 	g.ctx = &guardContext{h.ctx, g}
 	event := c.m.log.Info().Str("lock", catalog.Printable(c.name, 200)).Stringer("ts", s.request.TS).
 		Int64("fence", s.fence).Str("why", catalog.Printable(c.o.why, 200))
@@ -347,7 +347,7 @@ func (c *call) newGuard(ctx context.Context, s *session) (*TryGuard, error) {
 	return g, nil
 }
 
-// report emits the event of the guard that the call has got.
+// report emits the event of an acquisition.
 func (c *call) report(h *holding, s *session) {
 	kind := EventAcquired
 	switch {
@@ -358,15 +358,14 @@ func (c *call) report(h *holding, s *session) {
 	}
 	event := h.event(kind)
 	event.Waited, event.Previous = c.m.cfg.Clock.Now().Mono-c.o.began, s.previous
-	if kind == EventTakenOver && event.Previous == "" { // another process took the dead one out
+	if kind == EventTakenOver && event.Previous == "" { // another process evicted the dead one
 		event.Previous = subjectOf(h.evidence)
 	}
 	event.Rule, event.Evidence = ruleOf(h.evidence), h.evidence
 	c.m.events.emit(c.o.parent, event)
 }
 
-// heldError tells the caller what is known of the process in the way: the first holder that lives
-// as far as anybody can tell, or the first in line.
+// heldError describes the first holder that is not known to be dead, or the first waiter.
 func (m *Manager) heldError(s contend.Scene) *HeldError {
 	e := &HeldError{Name: s.Name, PingAge: -1, Holders: len(s.Holders())}
 	if s.Lock != nil {
@@ -400,7 +399,7 @@ func (m *Manager) heldError(s contend.Scene) *HeldError {
 	return e
 }
 
-// ofIt words a verdict for a text that has named the process before.
+// ofIt replaces the name of a process in a verdict, for a text that has named it before.
 func ofIt(reason, process string) string {
 	if process == "" {
 		return reason

@@ -19,14 +19,14 @@ const (
 	maxEntries = 2
 	// crowded is the number of queued entries from which a process keeps only one of its own.
 	crowded = catalog.MaxWaiters / 2
-	// maxOrphans is the number of tries under way whose callers have gone. While there are that many,
-	// a further TryLock waits for one of them to end.
+	// maxOrphans is the number of pending tries whose callers have gone. While there are that many, a
+	// further TryLock waits for one of them to end.
 	maxOrphans = 2
 	// leastSpare is the shortest time for which an entry without a call is kept.
 	leastSpare = 10 * time.Millisecond
 )
 
-// agents hold the agent of each lock that callers of this process want.
+// agents are the agents of a process, by lock name.
 type agents struct {
 	m *Manager
 
@@ -59,8 +59,8 @@ type want struct {
 	limit int32
 	why   string
 	label string
-	// standby is set for callers that wait for as long as a live holder goes on, such as candidates.
-	// Their entries are not kept for other callers.
+	// standby is set for callers that wait until the holder is gone, such as candidates. Their entries
+	// are not kept for later callers.
 	standby bool
 }
 
@@ -110,8 +110,8 @@ func (a *agent) remove(c *call) bool {
 	return i >= 0
 }
 
-// adjust starts the tries and entries that the calls need, and notifies the entries that no call
-// needs any more. The caller holds mu.
+// adjust starts the tries and entries that the calls need, and notifies entries that became spare or
+// are needed again. The caller holds mu.
 func (a *agent) adjust() {
 	spare := slices.Clone(a.entries)
 	run := a.run()
@@ -140,8 +140,8 @@ func (a *agent) adjust() {
 	}
 }
 
-// run returns how many calls at the head of the queue can hold the lock together: shared ones, or as
-// many as there are permits. Each of those has an entry of its own. The caller holds mu.
+// run returns the number of calls at the head of the queue that can hold the lock together: shared
+// calls, or as many as there are permits. Each of them gets an entry. The caller holds mu.
 func (a *agent) run() int {
 	if len(a.calls) == 0 || a.calls[0].o.mode == catalog.Exclusive {
 		return 0
@@ -201,9 +201,9 @@ func (a *agent) serve(s *session, prefer *call) bool {
 // passOn gives a session whose caller has gone to another call.
 func (a *agent) passOn(s *session) { a.granted(s, nil, nil) }
 
-// failed ends an entry or a try with an error that waiting does not mend, and returns it to the
-// calls that it concerns: to the caller of the try, to all calls with the same limit for a
-// *PermitMismatchError, else to all calls that wait. Without an error it only ends them.
+// failed ends an entry or a try with an error that will not pass, and returns the error to the calls
+// that it concerns: to the caller of the try, to all calls with the same limit for a
+// *PermitMismatchError, else to all calls that wait. With a nil error it only ends the entry or try.
 func (a *agent) failed(err error, e *entry, of *call) {
 	a.in.mu.Lock()
 	defer a.in.mu.Unlock()
@@ -221,7 +221,7 @@ func (a *agent) failed(err error, e *entry, of *call) {
 	a.adjust()
 }
 
-// ended takes an entry, or the try of a call, off the count. The caller holds mu.
+// ended removes an entry, or ends the try of a call. The caller holds mu.
 func (a *agent) ended(e *entry, of *call) {
 	if e != nil {
 		a.entries = slices.DeleteFunc(a.entries, func(o *entry) bool { return o == e })
@@ -236,7 +236,7 @@ func (a *agent) ended(e *entry, of *call) {
 	}
 }
 
-// needs reports whether a call waits for the result of its try.
+// needs reports whether a call still waits for an answer.
 func (a *agent) needs(c *call) bool {
 	a.in.mu.Lock()
 	defer a.in.mu.Unlock()
@@ -313,8 +313,8 @@ func (in *agents) backedOff() time.Duration {
 	return in.resume - in.m.cfg.Clock.Now().Mono
 }
 
-// waiting returns how many calls wait, and for how long the oldest of them has; those that stand by
-// for a live holder do not count as oldest.
+// waiting returns the number of calls that wait, and the longest time for which one of them has
+// waited, without those on standby.
 func (in *agents) waiting() (n int, oldest time.Duration) {
 	now := in.m.cfg.Clock.Now().Mono
 	in.mu.Lock()

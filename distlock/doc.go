@@ -1,92 +1,92 @@
-// Package distlock is a distributed lock on MongoDB: the one that mongos kept in config.locks and
-// config.lockpings, with what its generations lacked. A [Manager] is one process and its heartbeat,
-// a [DistributedLock] a name, a [TryGuard] a held lock.
+// Package distlock is a distributed lock on MongoDB. It is the lock that mongos kept in config.locks
+// and config.lockpings, without the known defects of its generations. A [Manager] is one process and
+// its heartbeat, a [DistributedLock] a name, a [TryGuard] a held lock.
 //
-// Give it a database of its own (Config.Database: "distlock") unless you run a cluster: servers
-// refuse change streams on config always, and transactions mostly. Release by defer. Pass the
-// guard's context to the work. Look at errors with [errors.Is]: [ErrHeld] is no failure.
+// Use a database of its own (Config.Database: "distlock") unless the program runs a cluster: on
+// config, servers refuse change streams, and most of them transactions. Release by defer. Pass the
+// guard's context to the work. Test errors with [errors.Is]: [ErrHeld] is no failure.
 //
-// # What it promises
+// # Guarantees
 //
 // At most one guard of a name is trusted at any instant, in any number of processes, under crashes,
 // pauses, partitions, lost replies, elections, and one clock of any wrong VALUE, as long as the
-// RATES of two processes' clocks differ over a takeover time by less than
+// RATES of the clocks of two processes differ over a takeover time by less than
 //
 //	Takeover : (Takeover - Margin)        default 15 min : 11 min 15 s = 1.33
 //
-// A holder that loses its lock knows before anyone else may have it: Err says so from the deadline
-// on, whether or not any timer has run, and the guard's context ends. The fence of a name rises
-// with every acquisition.
+// A holder that loses its lock detects that before another process can acquire it: Err reports it
+// from the deadline on, whether or not a timer has run, and the guard's context ends. The fence of a
+// name rises with every acquisition.
 //
-// # What it does not promise
+// # Limits
 //
-// A lock cannot stop a process. One that was paused in the middle of a statement goes on with that
-// statement when it wakes, although its guard is lost by then. What the lock protects must check
-// the fence, or be written with a filter that does.
+// A lock cannot stop a process. A process that is paused in the middle of a statement completes the
+// statement after the pause, although its guard is lost by then. The resource that the lock protects
+// must check the fence, or be written with a filter that does.
 //
-// A heartbeat says that a process lives, and nothing of its work: a job that hangs keeps its lock,
-// unless that has a [Lease], which the work itself renews.
+// A heartbeat shows that a process lives, and nothing about its work: a job that hangs keeps its
+// lock, unless it has a [Lease], which the work itself renews.
 //
-// An operator who edits the document of a held lock, or breaks it with [Inspector.Break], can let
-// two holders in until the old one's next ping. So can MongoDB's own lock manager, on a config
+// An operator who edits the document of a held lock, or breaks the lock with [Inspector.Break], can
+// let two holders in until the first one's next ping. So can MongoDB's own lock manager, on a config
 // server of 3.2 to 5.0 whose clock steps by more than 15 minutes: it decides by one clock.
 //
-// By default a takeover may rely on clock values, too, when all of them agree (see package
-// takeover): a common step of server and contender, together with a holder that is cut off for two
-// or three ping intervals, is two faults, and not covered. takeover.WatchOnly relies on no value.
+// By default a takeover may use clock values, too, when all of them agree (see package takeover). If
+// the server's and the contender's clock jump together while the holder is cut off for two or three
+// ping intervals, two holders can get in. takeover.WatchOnly uses no clock value.
 //
 // The lock is as durable as the store: w: majority on a replica set whose majority keeps its disks.
 // A standalone and the embedded server have one disk.
 //
-// # Words, each with one meaning
+// # Terms
 //
-//   - Process: one Manager, known by its process id, <host>:<pid>:<unix seconds>:<uuid>. It takes a
-//     new id at every start, and when it was condemned or found a twin: one with the same id, as
-//     after a snapshot's restore.
+//   - Process: one Manager. Its process id is <host>:<pid>:<unix seconds>:<uuid>. A process takes a
+//     new id at every start, and after it was condemned or found a twin: a process with the same id,
+//     as after the restore of a snapshot.
 //   - Holder: a process or caller that has the lock. Contender: one that wants it.
-//   - Line: the waiters of a lock, in its document. Waiter: a contender in a line.
-//   - Grant: giving a lock to the next in line, by the very command that frees it.
-//   - Guard: a held lock as its caller has it. Trusted: its Err is nil. Lost: trusted no more,
+//   - Queue: the waiters of a lock, in its document. Each process has one or two entries in it.
+//     Waiter: a contender with an entry.
+//   - Grant: the transfer of a lock to the next waiter, by the command that frees it.
+//   - Guard: a held lock as its caller has it. Trusted: its Err is nil. Lost: no longer trusted,
 //     although it was not released.
 //   - Lock session: one acquisition, the field ts. Conditional writes name it.
 //   - Fence: a number that rises with every acquisition of a name.
-//   - Ping: the command by which a process says, every Config.Ping, that it lives, and the document
-//     that it leaves in lockpings. Heartbeat: all of them.
+//   - Ping: the command that renews the document of a process in lockpings, every Config.Ping. The
+//     pings of a process are its heartbeat.
 //   - Term: the time for which pings are acknowledged without a gap. Deadline: its end by the
-//     process's own clock, Takeover - Margin after the last acknowledged ping was sent: its guards
-//     are lost then.
-//   - Silent: a process whose ping stays as it was. Takeover time: how long, before its locks may
-//     be taken. Margin: how long before that guards are lost.
-//   - Dead: silent by the rule of package takeover. Takeover: acquiring the lock of a dead holder.
-//     Evidence: the figures that decided.
-//   - Condemned: declared dead by a contender, in the ping document: pings fail.
-//   - Foreign: a program that is not this package and works on the same documents: a mongos, or
-//     MongoDB's own lock manager.
-//   - Ghost: a lock that a process has in the store and none of its callers has, as after a lost
-//     reply. The process frees it within a ping interval.
-//   - Background: what a Manager does beside its calls, such as freeing ghosts.
+//     process's own clock, Takeover - Margin after the last acknowledged ping was sent. Guards are
+//     lost then.
+//   - Silent: a process whose ping document does not change. Takeover time: how long a process must
+//     be silent before its locks can be taken. Margin: how long before that its guards are lost.
+//   - Dead: silent by the rule of package takeover. Takeover: the eviction of a dead holder, and the
+//     acquisition that follows. Evidence: the figures of the decision.
+//   - Condemned: marked as dead in its ping document: pings fail from then on.
+//   - Foreign: another program that uses the same documents: a mongos, or MongoDB's lock manager.
+//   - Ghost: a session that the store has and no caller has, as after a lost reply. The process
+//     releases it within a ping interval.
+//   - Background: the work of a Manager beside its calls, such as the release of ghosts.
 package distlock
 
-// How a lock lives:
+// The life of a lock:
 //
 //	              TryLock: one command
 //	free  ------------------------------------>  held
 //	 ^  ^                                        |  |
-//	 |  +------- Release: one command -----------+  |  holder silent for Takeover,
-//	 |                                              |  seen by a contender
+//	 |  +------- Release: one command -----------+  |  a contender has seen the holder silent
+//	 |                                              |  for the takeover time
 //	 |                                              v
 //	 |                          condemned: the holder's ping can no longer succeed
 //	 |                                              |
-//	 +-- the new holder's Release --  held  <-------+  overtake, by the session that was watched
+//	 +---------- Evict, by the session that was watched, then an acquisition as any other
 //
-// One Lock through the files:
+// The life of one Lock through the files:
 //
-// lock.go makes a call (acquire.go), and wait.go is what it does, in this order. It has its turn in
-// a line of its process. It begins a session, noted in owned.go before anything is sent. It enters
-// by one transition of the lock document (catalog/transition), which brings the lock, a place in
-// its line, or neither. With a place it sends nothing: internal/waitqueue hears of grants for all
-// callers of the process, and has internal/contend take the dead out of the way, as package
-// takeover judges. Without one it looks, by internal/contend, until there is one. Whichever process
-// granted the lock, newGuard (acquire.go) makes the guard (guard.go). release.go applies one
-// transition more, which grants the lock to the next. Package pinger keeps it all alive, and guards
-// whose term is over are lost; events.go tells the observer.
+// lock.go checks the arguments and makes a call. call.go adds the call to the queue of callers of its
+// agent and waits for an answer. agent.go keeps up to two entries for the callers of a name. entry.go
+// begins a session, which owned.go records before anything is sent, and enters it by one transition
+// of the lock document (catalog/transition). The answer is the lock, a place in the queue, or a
+// refusal, after which acquire.go reads the lock and evicts dead processes. A queued session sends
+// nothing: internal/waitqueue receives grants for the whole process, and evicts dead processes that
+// are ahead. A session that holds the lock goes to the first call that it fits, which makes the guard
+// of it (acquire.go, guard.go). release.go applies one more transition, which grants the lock to the
+// next waiter. Package pinger keeps all guards trusted, and events.go notifies the observer.

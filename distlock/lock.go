@@ -10,33 +10,33 @@ import (
 	"mongodlm/internal/contend"
 )
 
-// A DistributedLock is one name on which processes exclude each other. Get it from [Manager.Lock].
-// Safe for concurrent use.
+// A DistributedLock is a name on which processes exclude each other. [Manager.Lock] returns it. It is
+// safe for concurrent use.
 type DistributedLock struct {
 	m       *Manager
 	name    string
 	standby bool // see [internals.Standby]
 }
 
-// Lock returns the lock of that name. No I/O; an acquisition checks the name.
+// Lock returns the lock with that name. It does no I/O; an acquisition checks the name.
 func (m *Manager) Lock(name string) *DistributedLock { return &DistributedLock{m: m, name: name} }
 
-// TryLock acquires the lock if it is free or its holder is dead by the takeover rule. It never
-// waits, and returns when ctx ends, whatever the server does; the background gives back what may
-// have been acquired by then. The guard's context is a child of ctx. mongos: lock_try.
+// TryLock acquires the lock if it is free or its holder is dead by the takeover rule. It does not
+// wait for a holder. It returns when ctx ends; the command goes on, and a lock that it acquires
+// serves the next caller of the process, or is released at once. The guard's context is a child of
+// ctx. mongos: lock_try.
 //
-// After a refusal the background goes on looking at the processes in the way, by one read an
-// interval for up to 256 names, so the first call after the takeover time takes the lock. A new
-// process counts on from what another left in the silent process's ping, at least two intervals
-// before.
+// After a refusal the background watches the holders, by one read an interval for up to 256 names,
+// so the first call after the takeover time takes the lock. A new process continues the watch that
+// another one recorded in the silent process's ping, at least two intervals before.
 //
 // Errors: *HeldError; *PermitMismatchError; [ErrBadName] and [ErrBadOption]; [ErrNoHeartbeat];
 // [ErrClosed]; [ErrUnavailable]; [ErrOutcomeUnknown]; *MalformedError; *PrivilegeError; *LostError
-// if the reply came too late.
+// if the reply came too late; the error and the cause of a ctx that has ended.
 //
 // Round trips: one when the lock is free, two when it is held (four on the embedded server), one
-// more for the first try that finds the holder silent. A takeover adds three, a foreign holder
-// three reads, a name's first acquisition one.
+// more for the first try that finds the holder silent. A takeover adds four, a foreign holder three
+// reads, a name's first acquisition one.
 func (l *DistributedLock) TryLock(ctx context.Context, opts ...Option) (*TryGuard, error) {
 	c, err := l.prepare(ctx, opts)
 	if err != nil {
@@ -46,28 +46,28 @@ func (l *DistributedLock) TryLock(ctx context.Context, opts ...Option) (*TryGuar
 	return c.acquire(ctx)
 }
 
-// Lock acquires the lock and waits while others hold it, until ctx ends or as long as [WaitAtMost]
-// says. Waiters are served first come, first served, across processes and inside one. The line
-// stands in the lock document, and the command that frees the lock grants it to the next. mongos
-// polled.
+// Lock acquires the lock. It waits while others hold it, until ctx ends or the time of [WaitAtMost] is
+// up. The callers of a process are served first come, first served. The process has at most two
+// entries in the queue of the lock document, and the command that frees the lock grants it to the
+// next entry, so a process with many callers delays one with a single caller by at most three turns.
+// mongos polled.
 //
-// A waiter behind a live holder sends nothing: one change stream, or one periodic read, serves all
-// waiters of a process. A waiter whose process has missed two pings keeps its place, but those
-// behind it pass it over. A process that lost its heartbeat goes to the end. At most
-// [catalog.MaxWaiters] waiters stand in the document, in the last ten places only processes that
-// have no other; more wait in order inside their process.
+// Waiting behind a live holder sends nothing: one change stream, or one periodic read, serves all
+// callers of a process. An entry whose process has missed two pings is passed over. The entries of a
+// process that lost its heartbeat go to the end. At most [catalog.MaxWaiters] entries are queued; a
+// process that finds no room polls.
 //
-// What may pass, as no answer, is logged once and waited out. A malformed document, no privilege or
-// another number of permits ends the wait.
+// Errors that may pass, such as a server that does not answer, are logged once while the call waits.
+// A malformed document, a missing privilege or another number of permits ends the wait.
 //
 // Errors: those of TryLock; [ErrDeadlock], without a command, when the caller holds the lock
 // itself, which is known if ctx derives from the guard's context. Other deadlocks are not detected:
-// [WaitAtMost] bounds a wait. When ctx ends the error matches its cause and the last reason to
-// wait.
+// [WaitAtMost] bounds a wait. When ctx ends the error matches its error, its cause and the last
+// reason to wait.
 //
-// Round trips: one to take the lock or a place in the line, two to give up; three and four on the
-// embedded server. Releasing a shared lock or a permit costs two if this process has not entered
-// that lock before.
+// Round trips: one to acquire the lock or queue an entry, one to remove an entry that no caller needs
+// any more; two or three each on the embedded server. The release of a shared lock or a permit costs
+// two if this process has not entered that lock before.
 func (l *DistributedLock) Lock(ctx context.Context, opts ...Option) (*TryGuard, error) {
 	c, err := l.prepare(ctx, opts)
 	if err != nil {
@@ -77,8 +77,8 @@ func (l *DistributedLock) Lock(ctx context.Context, opts ...Option) (*TryGuard, 
 	return c.acquire(ctx)
 }
 
-// Holder returns who holds the lock, the first of several, or nil. The answer may be old. Errors,
-// round trips: as [Inspector.Holder]. MySQL: IS_USED_LOCK.
+// Holder returns the holder of the lock, the first of several, or nil. The lock may have changed by
+// the time it returns. Errors and round trips: as [Inspector.Holder]. MySQL: IS_USED_LOCK.
 func (l *DistributedLock) Holder(ctx context.Context) (*LockInfo, error) {
 	holders, _, err := l.m.Inspector().Holder(ctx, l.name)
 	if err != nil || len(holders) == 0 || !holders[0].Held {
@@ -87,7 +87,7 @@ func (l *DistributedLock) Holder(ctx context.Context) (*LockInfo, error) {
 	return &holders[0], nil
 }
 
-// prepare makes a call, before any I/O.
+// prepare checks the arguments and makes a call. It does no I/O.
 func (l *DistributedLock) prepare(ctx context.Context, opts []Option) (*call, error) {
 	if err := checkName(l.name); err != nil {
 		return nil, err
@@ -104,11 +104,11 @@ func (l *DistributedLock) prepare(ctx context.Context, opts []Option) (*call, er
 	return &call{m: l.m, name: l.name, o: o}, nil
 }
 
-// Do acquires the lock as [DistributedLock.Lock] does, runs work with the guard and its context,
-// and releases, also when work panics. It joins the errors of work and of [TryGuard.Release]: nil
-// means that the lock was held for the whole of work, unless work released it. Close of the Manager
-// ends work's context and waits for work; what was lost or closed before is not begun. The release
-// is bounded by ctx, and by one command if ctx has ended by then.
+// Do acquires the lock like [DistributedLock.Lock], calls work with the guard's context and the guard,
+// and releases the lock, also when work panics. It joins the errors of work and of
+// [TryGuard.Release]: nil means that the lock was held for the whole of work, unless work released
+// it. Close of the Manager ends work's context and waits for work. If the guard is lost before work
+// can be called, it is not called. The release is bounded by ctx, or by one command if ctx has ended.
 func (m *Manager) Do(ctx context.Context, name string,
 	work func(ctx context.Context, g *TryGuard) error, opts ...Option) (err error) {
 	if work == nil {
@@ -128,20 +128,21 @@ func (m *Manager) Do(ctx context.Context, name string,
 	done := guard.h.use()
 	defer done()
 	if guard.Err() != nil {
-		return nil // the release says so
+		return nil // the release returns the error
 	}
 	return work(guard.Context(), guard)
 }
 
-// Guards are the guards of locks acquired together. Safe for concurrent use.
+// Guards are the guards of locks that were acquired together. They are safe for concurrent use.
 type Guards struct{ guards []*TryGuard }
 
-// LockAll acquires several locks, all or none, and waits for each as [DistributedLock.Lock] does,
-// in the order of their names: so two LockAll cannot deadlock, but callers that hold other locks
-// can. [WaitAtMost] bounds the whole. If one fails, the background gives back the others. Two
-// thirds of a [Lease] are left at the end: LockAll renews it while it waits.
+// LockAll acquires several locks, all or none. It waits for each like [DistributedLock.Lock], in the
+// order of their names, so two calls of LockAll cannot deadlock; callers that hold other locks can.
+// [WaitAtMost] bounds the whole call. If one acquisition fails, the background releases the others.
+// LockAll renews a [Lease] while it waits: at least two thirds of it are left when it returns.
 //
-// Errors: Lock's, of the name that failed; [ErrBadOption] for no name or one twice.
+// Errors: those of Lock, for the name that failed; [ErrBadOption] for an empty list or a name that
+// occurs twice.
 func (m *Manager) LockAll(ctx context.Context, names []string, opts ...Option) (*Guards, error) {
 	names = slices.Sorted(slices.Values(names))
 	if err := checkNames(names); err != nil {
@@ -166,7 +167,7 @@ func (m *Manager) LockAll(ctx context.Context, names []string, opts ...Option) (
 	}
 	all := &Guards{}
 	meanwhile, end := context.WithCancel(ctx)
-	var waits sync.WaitGroup // of those that keep the leases meanwhile
+	var waits sync.WaitGroup // for the renewals of leases
 	defer waits.Wait()
 	defer end()
 	for i, name := range names {
@@ -176,7 +177,7 @@ func (m *Manager) LockAll(ctx context.Context, names []string, opts ...Option) (
 		}
 		g, err := m.Lock(name).Lock(ctx, opts...)
 		if err != nil {
-			if errors.Is(err, ErrHeld) { // whoever is silent in the way of the others is watched meanwhile
+			if errors.Is(err, ErrHeld) { // so that silent holders of the other locks are watched, too
 				for _, other := range names[i+1:] {
 					m.judge.Keep(contend.Scene{Name: other})
 				}
@@ -188,19 +189,19 @@ func (m *Manager) LockAll(ctx context.Context, names []string, opts ...Option) (
 		if o.life > 0 && len(all.guards) < len(names) {
 			waits.Go(func() { g.h.keep(meanwhile) })
 		}
-		ctx = g.h.ctx // ends when any is lost, and says what this caller holds; all keeps the guards
+		ctx = g.h.ctx // ends when any guard is lost, and names the guards of this caller
 	}
 	if err := all.Err(); err != nil {
 		all.giveBack()
 		return nil, err
 	}
-	for _, g := range all.guards { // each lives under the one before it: who has one has all
+	for _, g := range all.guards { // each context is a child of the one before it
 		g.ctx = &guardContext{g.h.ctx, all}
 	}
 	return all, nil
 }
 
-// checkNames refuses what LockAll cannot acquire. The names are sorted.
+// checkNames returns an error for names that LockAll cannot acquire. They must be sorted.
 func checkNames(names []string) error {
 	if len(names) == 0 {
 		return fmt.Errorf("%w: LockAll was given no name", ErrBadOption)
@@ -217,7 +218,7 @@ func checkNames(names []string) error {
 	return nil
 }
 
-// giveBack releases in the background what was acquired in vain.
+// giveBack releases the locks in the background.
 func (g *Guards) giveBack() {
 	go func() { _ = g.Release() }() // ends with its tries, at the latest with Close; they are logged
 }

@@ -19,8 +19,8 @@ import (
 	"mongodlm/pinger"
 )
 
-// A Manager is one process as far as locks are concerned: one process id, one heartbeat, any number
-// of locks. Make it with [New]. Safe for concurrent use.
+// A Manager is one process: one process id, one heartbeat, any number of locks. [New] makes it. It is
+// safe for concurrent use.
 type Manager struct {
 	cfg    settings
 	log    zerolog.Logger
@@ -43,19 +43,19 @@ type Manager struct {
 	loops     loops
 }
 
-// settings are an effective configuration and the time: the machine's, or that of a test.
+// settings are an effective configuration, and the clock of the machine or of a test.
 type settings struct {
 	Config
 	Clock clock.Clock
 }
 
-// New checks the configuration and the server, starts the heartbeat and returns when its first ping
-// is acknowledged. The background creates indexes. Whether the user may write locks shows with the
+// New checks the configuration and the server, starts the heartbeat and returns when the first ping is
+// acknowledged. The background creates indexes. A missing privilege to write locks is reported by the
 // first acquisition only.
 //
 // Errors, none of which contains a password: *ConfigError; [ErrUnavailable] when the server cannot
-// be reached within ctx and CommandTimeout; *PrivilegeError; why a server is not supported (before
-// 4.4, FerretDB 1.x, config behind a mongos).
+// be reached within ctx and CommandTimeout; *PrivilegeError; an error for a server that is not
+// supported (before 4.4, FerretDB 1.x, config behind a mongos).
 func New(ctx context.Context, cfg Config) (*Manager, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 	return m, nil
 }
 
-// creating words an error of New. A *ConfigError says itself what it is about.
+// creating wraps an error of New, except a *ConfigError, whose text is complete.
 func creating(err error) error {
 	if errors.Is(err, ErrConfig) {
 		return err
@@ -105,12 +105,12 @@ func newManager(ctx context.Context, cfg settings, s store) (*Manager, error) {
 	if err := acceptable(server, cfg.Config); err != nil {
 		return nil, err
 	}
-	if s.pings != s.locks { // both ways in must work, and know the server
+	if s.pings != s.locks { // both clients must work, and know the server
 		if _, err := s.locks.Hello(ctx); err != nil {
 			return nil, err
 		}
 	}
-	cfg.URI = mongocatalog.WithoutSecrets(cfg.URI, cfg.URI) // Config is there to be shown
+	cfg.URI = mongocatalog.WithoutSecrets(cfg.URI, cfg.URI) // Config returns it
 	m := &Manager{
 		cfg: cfg, log: cfg.Logger, locks: s.locks, sent: s.sent, hangUp: s.hangUp,
 		life: s.life, end: s.end,
@@ -157,7 +157,7 @@ func newManager(ctx context.Context, cfg settings, s store) (*Manager, error) {
 	return m, nil
 }
 
-// acceptable refuses a deployment on which the promises would not hold.
+// acceptable returns an error for a deployment on which the guarantees would not hold.
 func acceptable(s catalog.Server, cfg Config) error {
 	database := cfg.Database
 	if cfg.AllowConfigThroughMongos {
@@ -178,8 +178,8 @@ func acceptable(s catalog.Server, cfg Config) error {
 	return nil
 }
 
-// newProcess makes <host>:<pid>:<unix seconds>:<uuid>. mongos had host, port, seconds and a rand
-// that was never seeded, so that two processes could share an id (H15).
+// newProcess makes <host>:<pid>:<unix seconds>:<uuid>. mongos used host, port, seconds and a random
+// number that was never seeded, so two processes could share an id (H15).
 func newProcess(cfg settings) (string, error) {
 	id, err := uuid.NewRandom()
 	if err != nil {
@@ -194,7 +194,7 @@ func (m *Manager) Config() Config { return m.cfg.Config }
 // Process returns the process id under which this Manager acquires now.
 func (m *Manager) Process() string { return m.pinger.Process() }
 
-// Err returns nil while this process may acquire, [ErrClosed] or [ErrNoHeartbeat].
+// Err returns nil while this process can acquire locks, else [ErrClosed] or [ErrNoHeartbeat].
 func (m *Manager) Err() error {
 	if clock.Over(m.closed) {
 		return ErrClosed

@@ -19,8 +19,8 @@ import (
 // one for the chores.
 const heartbeatPool = 2
 
-// store is where a Manager keeps its documents: one way in for acquiring and releasing, one for
-// the heartbeat, so that an application that exhausts its pool cannot starve the heartbeat.
+// A store is the database of a Manager, through two clients: one for acquisitions and releases, one
+// for the heartbeat, so that an application that exhausts its pool cannot starve the heartbeat.
 type store struct {
 	locks  catalog.Catalog
 	pings  catalog.Catalog
@@ -43,7 +43,7 @@ func (s store) prompt(limit time.Duration) store {
 	return s
 }
 
-// openStore opens both ways in, or for an [Inspector] the first one twice.
+// openStore opens a store with both clients, or for an [Inspector] with one.
 func openStore(ctx context.Context, cfg Config, heartbeat bool) (store, error) {
 	if cfg.Catalog != nil {
 		return store{
@@ -52,7 +52,7 @@ func openStore(ctx context.Context, cfg Config, heartbeat bool) (store, error) {
 	}
 	var own []*mongo.Client
 	hangUp := func(ctx context.Context) error {
-		// The driver says goodbye to the server, and looks for it as long as it may.
+		// The driver ends its sessions on the server, and selects a server for as long as ctx allows.
 		ctx, cancel := context.WithTimeout(ctx, cfg.CommandTimeout)
 		defer cancel()
 		var errs []error
@@ -115,8 +115,8 @@ func openClients(cfg Config, heartbeat bool, dial func(pool uint64) (*mongo.Clie
 	return store{locks: locks, pings: pings}, nil
 }
 
-// dial makes a client. It does no I/O beyond what the driver does in the background. What it finds
-// wrong with the connection string or the options is a *ConfigError.
+// dial makes a client. It does no I/O except in the driver's background. An invalid connection string
+// or option is a *ConfigError.
 func dial(cfg Config, pool uint64) (*mongo.Client, error) {
 	opts, uri := cfg.ClientOptions, ""
 	if cfg.URI != "" {
@@ -129,7 +129,7 @@ func dial(cfg Config, pool uint64) (*mongo.Client, error) {
 	return client, err
 }
 
-// A command is a kind of what a process asks of its store.
+// A command is a kind of operation of a store.
 type command int
 
 const (
@@ -160,7 +160,7 @@ const (
 	kindsOfCommands
 )
 
-// commandKinds are their names in [Stats], and whether one writes.
+// commandKinds are the names of the kinds in [Stats], and whether the command writes.
 var commandKinds = [kindsOfCommands]struct {
 	name   string
 	writes bool
@@ -177,7 +177,7 @@ var commandKinds = [kindsOfCommands]struct {
 	toReorder: {"reorder", true},
 }
 
-// kindsOfOps are the kinds of the operations that are no transition and no change of a ping.
+// kindsOfOps are the kinds of the operations that are neither a transition nor a change of a ping.
 var kindsOfOps = map[catalog.Op]command{
 	catalog.OpRead: toLook, catalog.OpSnapshots: toLook, catalog.OpHeldOrFree: toAsk,
 	catalog.OpList: toList, catalog.OpListWaited: toList,
@@ -187,7 +187,7 @@ var kindsOfOps = map[catalog.Op]command{
 	catalog.OpPrune: toPrune, catalog.OpPruneLocks: toPrune, catalog.OpPrepare: toPrepare,
 }
 
-// kindOf returns of what kind a call is; ok is false when it is no command.
+// kindOf returns the kind of a call; ok is false for a call that sends no command.
 func kindOf(c catalog.Call) (kind command, ok bool) {
 	switch c.PingChange.(type) {
 	case transition.Condemn:
@@ -225,7 +225,7 @@ func kindOf(c catalog.Call) (kind command, ok bool) {
 	return kind, ok
 }
 
-// sentCommands counts what a process has sent, by kind.
+// sentCommands counts the commands that a process has sent, by kind.
 type sentCommands [kindsOfCommands]atomic.Int64
 
 func (c *sentCommands) byKind() map[string]int64 {
@@ -272,11 +272,11 @@ func prompt(
 	})
 }
 
-// A sending is what carries a call out.
+// A sending carries out a call.
 type sending = func(context.Context) error
 
-// asPromptAsTheStore reports whether a call is for the background alone, or is a part of a
-// transaction: a session of the driver is for one command at a time.
+// asPromptAsTheStore reports whether a call is a read of a stream, which has no limit, or a part of a
+// transaction, whose driver session takes one command at a time.
 func asPromptAsTheStore(ctx context.Context, c catalog.Call) bool {
 	switch c.Op {
 	case catalog.OpGrantStream, catalog.OpNextGrants, catalog.OpEnterTransaction, catalog.OpTransact:
@@ -333,8 +333,7 @@ func late(writes bool, cause error) error {
 	return fmt.Errorf("%w: the store did not answer in time: %w", outcome, cause)
 }
 
-// endOf says why a context has ended: that we ended it, which is no cancellation of the caller's,
-// or what it says itself.
+// endOf returns why a context has ended: the cause if the Manager ended it, else the error.
 func endOf(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	if errors.Is(cause, errTimeUp) || errors.Is(cause, ErrClosed) {
