@@ -20,7 +20,7 @@ import (
 // claims shows the rows of a queue of package claim, retries or removes dead ones, repairs rows, and
 // pauses the queue.
 type claims struct {
-	jobs
+	rowsOf
 	dead, repair   bool
 	act            string // pause or resume; empty for neither
 	queue          string
@@ -32,7 +32,7 @@ type claims struct {
 const allRows = "all"
 
 func (v *claims) flags(f *pflag.FlagSet) {
-	v.jobs.flags(f)
+	v.rowsOf.flags(f)
 	f.BoolVar(&v.dead, "dead", false, "list the rows that are dead, with their errors")
 	f.IntVar(&v.limit, "limit", 100, "the `number` of rows that --dead lists at most")
 	f.StringArrayVar(&v.retry, "retry", nil, "make the dead row with this `ID` ready, from its "+
@@ -49,7 +49,7 @@ func (v *claims) accept(c call) error {
 	if args := append(c.args, c.after...); len(args) > 1 && (args[0] == "pause" || args[0] == "resume") {
 		v.act, c.args, c.after = args[0], args[1:], nil
 	}
-	if err := v.jobs.accept(c); err != nil {
+	if err := v.rowsOf.accept(c); err != nil {
 		return err
 	}
 	ways := 0
@@ -100,7 +100,7 @@ func (v *claims) run(ctx context.Context, s stdio) error {
 	if v.collection == "" {
 		return show(ctx, s, &v.lister, v.queues)
 	}
-	return v.tell(ctx, s)
+	return show(ctx, s, &v.lister, v.count)
 }
 
 // A morgue is the dead rows of a collection.

@@ -25,7 +25,7 @@ func offered(t *testing.T, words ...string) string {
 func TestCompletion_CommandsFlagsAndShells(t *testing.T) {
 	t.Setenv(envURI, "")
 	for line, want := range map[string]string{
-		"wa":                           "watch",
+		"ver":                          "version",
 		"locks --hel":                  "--held --help",
 		"doctor --ro":                  "--role --rounds",
 		"run job --sh":                 "--shared",
@@ -60,7 +60,7 @@ func TestCompletion_NamesFromTheServer(t *testing.T) {
 		"locks $":      "",
 		"locks i":      "",
 		"locks round":  "",
-		"jobs ":        "rows",
+		"claims ":      "rows",
 		"locks job jo": "",
 	} {
 		words, got := strings.Split(line, " "), ""

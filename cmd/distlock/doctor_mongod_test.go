@@ -125,7 +125,7 @@ func privilegesOf(t *testing.T, command bson.D) []privilege {
 
 // everyCommand calls each command that has a connection string.
 var everyCommand = []string{
-	"doctor --rounds 1 --contenders 2", "locks", "locks a", "ps", "jobs", "loops", "claims rows",
+	"doctor --rounds 1 --contenders 2", "locks", "locks a", "ps", "loops", "claims rows",
 	"claims rows --dead", "claims rows --retry 1",
 	"break a --fence 1 --why x", "locks --wrong", "history", "bench --for 100ms",
 }

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -142,11 +141,6 @@ func TestLocks_NothingToShow_SaysWhereAndWhy(t *testing.T) {
 		`"neverUsed": false`) {
 		t.Errorf("it says both: %s", r.out)
 	}
-	ctx, cancel := context.WithCancelCause(t.Context())
-	out, done := start(ctx, t, b.flags("watch", "--every", "100ms")...)
-	says(t, out.String, never+other.name)
-	cancel(interrupted{syscall.SIGINT})
-	await(t, done).want(t, 0)
 	b.insert(catalog.LocksCollection, bsontest.D("_id", "job", "state", int32(0)))
 	in := fmt.Sprintf("in database %q", b.name)
 	b.cli("locks", "--held").want(t, 0, "no lock is held "+in+"; free: 1")

@@ -7,20 +7,18 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
-	"github.com/spf13/pflag"
-
+	"mongodlm/catalog"
 	"mongodlm/singleton"
 )
 
 // loops shows the loops and schedules, or the latest rounds of one. It only reads.
 type loops struct {
-	jobs
+	lister
 	name string
 }
-
-func (v *loops) flags(f *pflag.FlagSet) { v.lister.flags(f) }
 
 func (v *loops) accept(c call) error {
 	if args := append(c.args, c.after...); len(args) > 0 {
@@ -33,9 +31,101 @@ func (v *loops) accept(c call) error {
 
 func (v *loops) run(ctx context.Context, s stdio) error {
 	if v.name == "" {
-		return v.tell(ctx, s)
+		return show(ctx, s, &v.lister, v.collect)
 	}
 	return show(ctx, s, &v.lister, v.rounds)
+}
+
+// A rota is what runs on one process of many.
+type rota struct {
+	Database string    `json:"database"`
+	Loops    []loopRow `json:"loops"`
+
+	void string // said instead of an empty table
+}
+
+// A loopRow is one loop or schedule. Its texts are as stored, its times are by the server's clock
+// and null when there is none.
+type loopRow struct {
+	Name      string     `json:"name"`
+	Kind      string     `json:"kind"`  // loop or slots
+	State     string     `json:"state"` // of the latest round
+	Stopped   string     `json:"stopped"`
+	Process   string     `json:"process"`
+	Begun     *time.Time `json:"begun"`
+	Next      *time.Time `json:"next"`
+	Slot      *time.Time `json:"slot"`
+	Rounds    int64      `json:"rounds"`
+	Failures  int64      `json:"failures"`
+	Missed    int64      `json:"missed"`
+	LastError string     `json:"lastError"`
+	Malformed string     `json:"malformed"` // what is wrong with its documents
+}
+
+func (v *loops) collect(ctx context.Context, st *store) (rota, error) {
+	found := rota{Database: v.database, Loops: []loopRow{}}
+	records, err := singleton.NewStore(st.client.Database(v.database))
+	if err != nil {
+		return found, err
+	}
+	all, err := singleton.List(ctx, records)
+	if err != nil {
+		return found, err
+	}
+	if len(all) == 0 {
+		found.void = st.nothing(ctx,
+			fmt.Sprintf("no loop or schedule ever ran in database %q", v.database))
+	}
+	for _, s := range all {
+		r := loopRow{
+			Name: s.Name, Kind: string(s.Kind), State: string(s.State), Process: s.Process,
+			Begun: moment(s.Begun), Next: moment(s.Next), Slot: moment(s.Slot),
+			Rounds: s.Rounds, Failures: s.Failures, Missed: s.Missed, LastError: s.LastError,
+		}
+		switch {
+		case s.Settings.Stopped:
+			r.Stopped = "stopped"
+		case s.Settings.Window != nil:
+			r.Stopped = fmt.Sprintf("outside %v", *s.Settings.Window)
+		}
+		for _, bad := range []error{s.Err, s.SettingsErr} {
+			if bad != nil {
+				r.Malformed = strings.TrimPrefix(r.Malformed+"; "+bad.Error(), "; ")
+			}
+		}
+		found.Loops = append(found.Loops, r)
+	}
+	return found, nil
+}
+
+// print writes the listing for a person.
+func (q rota) print(w io.Writer, how layout) {
+	if len(q.Loops) == 0 {
+		fmt.Fprintln(w, q.void)
+		return
+	}
+	t := table{columns: []column{
+		{title: "NAME", least: 8}, {title: "KIND"}, {title: "LAST"}, {title: "BEGUN"}, {title: "NEXT"},
+		{title: "PAUSE", idle: "-"}, {title: "FAILED", idle: "0"}, {title: "MISSED", idle: "0"},
+		{title: "PROCESS", least: 8}, {title: "ERROR", wide: true}, {title: "ROUNDS", wide: true},
+	}}
+	for _, r := range q.Loops {
+		t.rows = append(t.rows, []string{
+			how.label(r.Name), shown(r.Kind, 20), shown(r.State, 20), stamp(r.Begun), stamp(r.Next),
+			shown(r.Stopped, 40), fmt.Sprint(r.Failures), fmt.Sprint(r.Missed),
+			how.process(r.Process), how.text(r.LastError, longText),
+			fmt.Sprint(r.Rounds),
+		})
+	}
+	t.print(w, how)
+	for _, r := range q.Loops {
+		if r.LastError != "" && !how.whole {
+			wrap(w, how, how.label(r.Name)+": "+shown(r.LastError, longText), "  ")
+		}
+		if r.Malformed != "" {
+			wrap(w, how, label(cmp.Or(r.Name, "-"))+": "+catalog.Printable(r.Malformed, 400), "  ")
+		}
+	}
 }
 
 // A roundList is the latest rounds of a loop or schedule, the newest first.

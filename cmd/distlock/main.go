@@ -3,10 +3,8 @@
 //	distlock doctor                  is this server fit to keep locks, and what can it do
 //	distlock locks [NAME]            who holds and who waits; of one all, and what if its holder died
 //	distlock ps                      which processes ping, what they hold and wait for
-//	distlock watch                   locks and lines, live
 //	distlock loops [NAME]            loops and schedules, or the latest rounds of one
 //	distlock claims COLLECTION       rows of a queue; list, retry or remove the dead ones
-//	distlock jobs [COLLECTION]       the old name of loops, and of claims COLLECTION
 //	distlock history [NAME]          the events of locks, newest first
 //	distlock break NAME --fence N    free a lock by force, if it still is as you saw it
 //	distlock ui                      all of that as a page, live, in a browser

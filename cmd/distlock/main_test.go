@@ -251,7 +251,7 @@ func TestRun_OutputThatCannotBeWritten_IsAnError(t *testing.T) {
 	b.hold("job", 3)
 	b.insert("rows", bsontest.D("_id", 1))
 	for _, args := range [][]string{
-		{"locks"}, {"locks", "job"}, {"ps"}, {"history"}, {"jobs"}, {"jobs", "rows"}, {"claims", "rows"},
+		{"locks"}, {"locks", "job"}, {"ps"}, {"history"}, {"loops"}, {"claims", "rows"},
 		{"claims", "rows", "--dead"},
 		{"doctor", "--rounds", "1", "--contenders", "2"},
 	} {

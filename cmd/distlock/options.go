@@ -51,10 +51,8 @@ func topics() []topic {
 		of[locks]("locks", "[NAME]", "who holds and who waits, or all of one lock, and what if its "+
 			"holder died now"),
 		of[processes]("ps", "", "the processes: how old their pings are, what they hold and wait for"),
-		of[watching]("watch", "[NAME]", "locks and lines, live, or those with NAME in their name"),
 		of[past]("history", "[NAME]", "the events of locks, newest first: acquired, lost, taken over, "+
 			"broken"),
-		of[jobs]("jobs", "[COLLECTION]", "the old name of loops, and of claims COLLECTION"),
 		of[loops]("loops", "[NAME]", "the loops and schedules, or the latest rounds of one: when, "+
 			"where, how long, what failed"),
 		of[claims]("claims", "[COLLECTION] [--dead] [--retry ID] [--discard ID]", "the queues, or the "+
@@ -130,7 +128,7 @@ func root(s stdio) *cobra.Command {
 
 // moved are the commands that once had another name, and what they are now.
 var moved = map[string]string{
-	"waiters": "distlock locks", "show": "distlock locks",
+	"waiters": "distlock locks", "watch": "watch -n1 distlock locks, or the page of distlock ui,", "show": "distlock locks",
 	"study": "go run ./study, in a checkout of this module",
 }
 

@@ -224,7 +224,7 @@ func useListings(t *testing.T, b *base, client *mongo.Client) {
 	ctx, list := t.Context(), lister{connection: at}
 	assert.NoErr(t, assert.Err((&locks{lister: list}).collect(ctx, st)))
 	assert.NoErr(t, assert.Err((&processes{list}).collect(ctx, st)))
-	assert.NoErr(t, assert.Err((&jobs{lister: list}).collect(ctx, st)))
+	assert.NoErr(t, assert.Err((&loops{lister: list}).collect(ctx, st)))
 	assert.NoErr(t, assert.Err((&locks{lister: list, name: "condemned"}).collect(ctx, st)))
 	records := assert.Value(singleton.NewStore(client.Database(b.name)))(t)
 	if _, err := records.Settings(t.Context(), "x"); err != nil {

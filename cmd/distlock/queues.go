@@ -26,7 +26,7 @@ type queueList struct {
 }
 
 // queues counts the rows of all queues whose workers have left a lock.
-func (v *jobs) queues(ctx context.Context, st *store) (queueList, error) {
+func (v *claims) queues(ctx context.Context, st *store) (queueList, error) {
 	l := queueList{Database: v.database, Queues: []backlog{}}
 	var names []string
 	due := map[string]string{} // by name

@@ -8,7 +8,6 @@ import (
 	"os"
 
 	"mongodlm/distlock"
-	"mongodlm/internal/clock"
 )
 
 // runSupported says why there is no run here.
@@ -21,9 +20,6 @@ func runSupported() error {
 func hidden([]string) (int, bool) { return 0, false }
 
 func forwarded(stdio) (<-chan os.Signal, func()) { return nil, func() {} }
-
-// whenStopped: no terminal stops a process here.
-func whenStopped(clock.Clock, func(func())) (end func()) { return func() {} }
 
 func (r *runner) under(context.Context, *distlock.TryGuard, string, stdio, <-chan os.Signal) (
 	int, error,

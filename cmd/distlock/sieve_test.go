@@ -2,17 +2,14 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
 	"mongodlm/cmd/internal/words"
-	"mongodlm/internal/test/assert"
 )
 
 // names are those of the locks of a listing, each once, in its order.
@@ -69,28 +66,6 @@ func TestSieve_OrdersAndFilters(t *testing.T) {
 	}
 }
 
-// It tries to break: a watch for what is in trouble tells when a lock gets there and when it
-// leaves, as it is then, and nothing of others; no lock is told to be free that is held.
-func TestDiary_Filtered_TellsWhoComesAndGoes(t *testing.T) {
-	t.Parallel()
-	var out, errOut strings.Builder
-	d := &diary{out: &out, errOut: &errOut, sieve: sieve{silent: true, order: "name"}}
-	look := func(marks ...string) {
-		l := newListing("db")
-		l.Locks = []row{{Name: "other", Process: "p:1:1:x", Session: "s", Fence: 1},
-			{Name: "job", Process: "p:1:1:x", Session: "s", Fence: 1, Marks: marks, suspect: len(marks) > 0}}
-		assert.Must(t, d.tell(time.Unix(0, 0), l, nil))
-	}
-	for _, marks := range [][]string{nil, {"silent"}, {"silent"}, nil, nil} {
-		look(marks...)
-	}
-	if got := out.String(); strings.Count(got, "\n") != 3 || !strings.Contains(got,
-		"none of 2 locks is like that\n") || strings.Count(got, `"job" held by p:1, fence 1`) != 2 ||
-		strings.Contains(got, "free") || strings.Contains(got, "other") {
-		t.Errorf("told:\n%s", got)
-	}
-}
-
 // It tries to break: `locks` goes by trouble for a person and by name for a program, and says which
 // orders there are.
 func TestLocks_Order_TroubleForPeopleNamesForPrograms(t *testing.T) {
@@ -112,30 +87,4 @@ func TestLocks_Order_TroubleForPeopleNamesForPrograms(t *testing.T) {
 	b.share("pool", catalog.Permit, 2, bson.A{party("p:1:1:a", "", catalog.Permit, 0, 0),
 		party("p:1:1:a", "", catalog.Permit, 0, 0)}, bson.A{})
 	b.cli("locks", "--waited").want(t, 0, "none of 8 locks is like that")
-}
-
-// It tries to break: a screen scrolls over all of a text and not beyond, and keys are told apart
-// however they are read.
-func TestFrame_Scrolls(t *testing.T) {
-	t.Parallel()
-	var text strings.Builder
-	for i := range 31 {
-		fmt.Fprintf(&text, "line %d\n", i)
-	}
-	from := 0
-	for _, c := range []struct {
-		keys  string
-		first int
-	}{{"", 0}, {"j", 1}, {"\x1b[B\x1b[B", 3}, {"k", 2}, {"g\x1b[A", 0}, {" ", 10}, {"G", 22},
-		{"j\x1b[6~", 22}, {"\x1b[5~", 12}} {
-		for _, key := range split(c.keys) {
-			_, from = frame(text.String(), 40, 10, scrolled(from, key))
-		}
-		drawn, first := frame(text.String(), 40, 10, from)
-		if says := fmt.Sprintf("(lines %d to %d of 30)", c.first+1, c.first+8); first != c.first ||
-			!strings.Contains(drawn, says) || !strings.HasPrefix(drawn, home+"line 0"+clearLine) ||
-			!strings.Contains(drawn, fmt.Sprintf("line %d"+clearLine, c.first+8)) {
-			t.Errorf("%q leads to %d, want %d: %q", c.keys, first, c.first, drawn)
-		}
-	}
 }

@@ -18,9 +18,8 @@ const unknownWidth = 80
 
 // A layout is how a listing is shown.
 type layout struct {
-	width int    // columns of the terminal; 0 when there is no bound
-	whole bool   // process ids are shown whole
-	other string // the command that has the flag --wide, where this one has none
+	width int  // columns of the terminal; 0 when there is no bound
+	whole bool // process ids are shown whole
 }
 
 // layoutOf fits a listing to where it is written: to a terminal, or to the COLUMNS of a program
@@ -106,7 +105,7 @@ func (t table) print(w io.Writer, l layout) {
 		fmt.Fprintln(w, strings.TrimRight(line.String(), " "))
 	}
 	if cut {
-		fmt.Fprintln(w, cutTo("(shortened; "+l.other+"--wide shows all)", l.width))
+		fmt.Fprintln(w, cutTo("(shortened; --wide shows all)", l.width))
 	}
 }
 

@@ -4,14 +4,10 @@ package main
 
 import (
 	"os"
-	"os/signal"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
-
-	"mongodlm/internal/clock"
 )
 
 // A terminal is the one that controls this process. Its nil has no owner and is given to nobody.
@@ -19,46 +15,6 @@ type terminal struct {
 	file  *os.File
 	own   int         // this process's group
 	modes *term.State // as they were when the terminal was given away
-}
-
-// stopLimit bounds the waiting for a stop, which does not come where no shell could continue the
-// process, and is longer than a busy machine takes for it.
-const stopLimit = 3 * time.Second
-
-// whenStopped lets yield give the terminal back while this process is stopped from the terminal, by
-// Ctrl-Z, until end is called. The stop is by SIGTTIN: package os/signal has taken away what
-// SIGTSTP does by itself, and the kernel ignores both where no shell could continue the process,
-// but not SIGSTOP.
-func whenStopped(clk clock.Clock, yield func(others func())) (end func()) {
-	stops, over, done := make(chan os.Signal, 1), make(chan struct{}), make(chan struct{})
-	notify(stops, syscall.SIGTSTP)
-	go func() { // ends with end, which waits for it
-		defer close(done)
-		for {
-			select {
-			case <-stops:
-			case <-over:
-				return
-			}
-			yield(func() {
-				goesOn, limit := make(chan os.Signal, 1), clk.NewTimer(stopLimit)
-				signal.Notify(goesOn, syscall.SIGCONT)
-				defer signal.Stop(goesOn)
-				defer limit.Stop()
-				_ = syscall.Kill(os.Getpid(), syscall.SIGTTIN)
-				select { // the stop is in here
-				case <-goesOn:
-				case <-limit.C():
-				case <-over:
-				}
-			})
-		}
-	}()
-	return func() {
-		signal.Stop(stops)
-		close(over)
-		<-done
-	}
 }
 
 // openTerminal returns nil when no terminal controls this process.

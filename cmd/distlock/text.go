@@ -28,15 +28,10 @@ var (
 
 // writeJSON writes a value for programs. Texts keep their value; what a terminal could obey is
 // written as \u escapes.
-func writeJSON(w io.Writer, value any) error { return encode(w, value, "  ") }
-
-// writeJSONLine is writeJSON in one line.
-func writeJSONLine(w io.Writer, value any) error { return encode(w, value, "") }
-
-func encode(w io.Writer, value any, indent string) error {
+func writeJSON(w io.Writer, value any) error {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
-	enc.SetIndent("", indent)
+	enc.SetIndent("", "  ")
 	if err := enc.Encode(value); err != nil {
 		return err
 	}

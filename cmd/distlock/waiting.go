@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"mongodlm/distlock"
@@ -79,4 +80,12 @@ func (r *runner) lookAt(ctx context.Context, m *distlock.Manager) (string, error
 		}
 	}
 	return holdersInWords(holders) + "; " + place, nil
+}
+
+// kind is an error's text without what differs from try to try.
+func kind(text string) string {
+	if strings.HasPrefix(text, noServer) {
+		text, _, _ = strings.Cut(text, ": ")
+	}
+	return text
 }

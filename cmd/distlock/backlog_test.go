@@ -109,10 +109,7 @@ func TestClaims_RowsOfEachState_AreCounted(t *testing.T) {
 	b.cli("claims", "jobs", "--json").want(t, 0, `"claimed": 2`, `"dead": 1`)
 	b.cli("claims", "a", "b").want(t, exitUsage, "one collection")
 	b.cli("claims", "jobs", "--field", "a.b").want(t, exitUsage, "--field")
-	b.cli("jobs", "jobs").want(t, 0, all, "old name of distlock claims")
-	b.cli("jobs", "--field", "a").want(t, exitUsage, "COLLECTION")
-	b.cli("jobs").want(t, 0, "no loop or schedule ever ran",
-		"distlock jobs: it is the old name of distlock loops")
+	b.cli("claims", "--field", "a").want(t, exitUsage, "COLLECTION")
 }
 
 // It tries to break: rows that are not due yet count as ready. By which field they are due stands

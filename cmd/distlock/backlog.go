@@ -8,7 +8,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/pflag"
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -17,17 +16,16 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/claim"
 	"mongodlm/distlock"
-	"mongodlm/singleton"
 )
 
-// jobs is what loops and claims have in common, and the name that both had before.
-type jobs struct {
+// rowsOf names the rows of a queue.
+type rowsOf struct {
 	lister
-	collection, field string // of rows to claim; collection is empty for loops and schedules
+	collection, field string // collection is empty for all queues
 	due               string // the field that says when a row is due; empty: as the queue itself says
 }
 
-func (v *jobs) flags(f *pflag.FlagSet) {
+func (v *rowsOf) flags(f *pflag.FlagSet) {
 	v.lister.flags(f)
 	f.StringVar(&v.field, "field", "claim",
 		"the `name` of the field that says whose a row of COLLECTION is")
@@ -35,7 +33,7 @@ func (v *jobs) flags(f *pflag.FlagSet) {
 		"(Config.Due); by default the one that\nprocesses of the queue have told")
 }
 
-func (v *jobs) accept(c call) error {
+func (v *rowsOf) accept(c call) error {
 	if args := append(c.args, c.after...); len(args) > 0 {
 		v.collection = args[0]
 		switch {
@@ -54,115 +52,6 @@ func (v *jobs) accept(c call) error {
 		return errors.New("--field is that of a COLLECTION, which is missing")
 	}
 	return v.connection.accept(c)
-}
-
-func (v *jobs) run(ctx context.Context, s stdio) error {
-	name := "loops"
-	if v.collection != "" {
-		name = "claims COLLECTION"
-	}
-	fmt.Fprintf(s.errOut, "distlock jobs: it is the old name of distlock %s, and goes with the "+
-		"next version\n", name)
-	return v.tell(ctx, s)
-}
-
-func (v *jobs) tell(ctx context.Context, s stdio) error {
-	if v.collection != "" {
-		return show(ctx, s, &v.lister, v.count)
-	}
-	return show(ctx, s, &v.lister, v.collect)
-}
-
-// A rota is what runs on one process of many.
-type rota struct {
-	Database string    `json:"database"`
-	Loops    []loopRow `json:"loops"`
-
-	void string // said instead of an empty table
-}
-
-// A loopRow is one loop or schedule. Its texts are as stored, its times are by the server's clock
-// and null when there is none.
-type loopRow struct {
-	Name      string     `json:"name"`
-	Kind      string     `json:"kind"`  // loop or slots
-	State     string     `json:"state"` // of the latest round
-	Stopped   string     `json:"stopped"`
-	Process   string     `json:"process"`
-	Begun     *time.Time `json:"begun"`
-	Next      *time.Time `json:"next"`
-	Slot      *time.Time `json:"slot"`
-	Rounds    int64      `json:"rounds"`
-	Failures  int64      `json:"failures"`
-	Missed    int64      `json:"missed"`
-	LastError string     `json:"lastError"`
-	Malformed string     `json:"malformed"` // what is wrong with its documents
-}
-
-func (v *jobs) collect(ctx context.Context, st *store) (rota, error) {
-	found := rota{Database: v.database, Loops: []loopRow{}}
-	records, err := singleton.NewStore(st.client.Database(v.database))
-	if err != nil {
-		return found, err
-	}
-	all, err := singleton.List(ctx, records)
-	if err != nil {
-		return found, err
-	}
-	if len(all) == 0 {
-		found.void = st.nothing(ctx,
-			fmt.Sprintf("no loop or schedule ever ran in database %q", v.database))
-	}
-	for _, s := range all {
-		r := loopRow{
-			Name: s.Name, Kind: string(s.Kind), State: string(s.State), Process: s.Process,
-			Begun: moment(s.Begun), Next: moment(s.Next), Slot: moment(s.Slot),
-			Rounds: s.Rounds, Failures: s.Failures, Missed: s.Missed, LastError: s.LastError,
-		}
-		switch {
-		case s.Settings.Stopped:
-			r.Stopped = "stopped"
-		case s.Settings.Window != nil:
-			r.Stopped = fmt.Sprintf("outside %v", *s.Settings.Window)
-		}
-		for _, bad := range []error{s.Err, s.SettingsErr} {
-			if bad != nil {
-				r.Malformed = strings.TrimPrefix(r.Malformed+"; "+bad.Error(), "; ")
-			}
-		}
-		found.Loops = append(found.Loops, r)
-	}
-	return found, nil
-}
-
-// print writes the listing for a person.
-func (q rota) print(w io.Writer, how layout) {
-	if len(q.Loops) == 0 {
-		fmt.Fprintln(w, q.void)
-		return
-	}
-	t := table{columns: []column{
-		{title: "NAME", least: 8}, {title: "KIND"}, {title: "LAST"}, {title: "BEGUN"}, {title: "NEXT"},
-		{title: "PAUSE", idle: "-"}, {title: "FAILED", idle: "0"}, {title: "MISSED", idle: "0"},
-		{title: "PROCESS", least: 8}, {title: "ERROR", wide: true}, {title: "ROUNDS", wide: true},
-	}}
-	for _, r := range q.Loops {
-		t.rows = append(t.rows, []string{
-			how.label(r.Name), shown(r.Kind, 20), shown(r.State, 20), stamp(r.Begun), stamp(r.Next),
-			shown(r.Stopped, 40), fmt.Sprint(r.Failures), fmt.Sprint(r.Missed),
-			how.process(r.Process), how.text(r.LastError, longText),
-			fmt.Sprint(r.Rounds),
-		})
-	}
-	t.print(w, how)
-	for _, r := range q.Loops {
-		if r.LastError != "" && !how.whole {
-			wrap(w, how, how.label(r.Name)+": "+shown(r.LastError, longText), "  ")
-		}
-		if r.Malformed != "" {
-			wrap(w, how, label(cmp.Or(r.Name, "-"))+": "+catalog.Printable(r.Malformed, 400), "  ")
-		}
-	}
 }
 
 // A backlog is the rows of a collection by state.
@@ -187,7 +76,7 @@ type backlog struct {
 
 // there refuses a collection that does not exist and that no process ever worked on, as far as the
 // user may know.
-func (v *jobs) there(ctx context.Context, st *store) error {
+func (v *rowsOf) there(ctx context.Context, st *store) error {
 	found, err := st.client.Database(v.database).
 		ListCollectionNames(ctx, bson.D{{Key: "name", Value: v.collection}})
 	if err != nil || len(found) > 0 {
@@ -218,7 +107,7 @@ func (v *jobs) there(ctx context.Context, st *store) error {
 const manyRows = 10_000
 
 // hasField reports whether one of the rows has the field.
-func (v *jobs) hasField(ctx context.Context, coll *mongo.Collection) (bool, error) {
+func (v *rowsOf) hasField(ctx context.Context, coll *mongo.Collection) (bool, error) {
 	n, err := coll.Aggregate(ctx, bson.A{
 		bson.D{{Key: "$limit", Value: manyRows}},
 		bson.D{{Key: "$match",
@@ -231,7 +120,7 @@ func (v *jobs) hasField(ctx context.Context, coll *mongo.Collection) (bool, erro
 	return has, errors.Join(n.Err(), n.Close(ctx))
 }
 
-func (v *jobs) count(ctx context.Context, st *store) (backlog, error) {
+func (v *rowsOf) count(ctx context.Context, st *store) (backlog, error) {
 	if err := v.there(ctx, st); err != nil {
 		return backlog{}, err
 	}
@@ -271,7 +160,7 @@ func (v *jobs) count(ctx context.Context, st *store) (backlog, error) {
 	return q, err
 }
 
-func (v *jobs) rows(st *store) *mongo.Collection {
+func (v *rowsOf) rows(st *store) *mongo.Collection {
 	return st.client.Database(v.database).Collection(v.collection)
 }
 
