@@ -127,7 +127,7 @@ func privilegesOf(t *testing.T, command bson.D) []privilege {
 var everyCommand = []string{
 	"doctor --rounds 1 --contenders 2", "locks", "locks a", "ps", "loops", "claims rows",
 	"claims rows --dead", "claims rows --retry 1",
-	"break a --fence 1 --why x", "locks --wrong", "history", "bench --for 100ms",
+	"break a --fence 1 --why x", "locks --wrong", "history",
 }
 
 func contents(t *testing.T, path string) string {

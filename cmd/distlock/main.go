@@ -9,7 +9,6 @@
 //	distlock break NAME --fence N    free a lock by force, if it still is as you saw it
 //	distlock ui                      all of that as a page, live, in a browser
 //	distlock run NAME -- COMMAND     run a command while holding a lock
-//	distlock bench                   how fast locks are here, in a database that it drops
 //	distlock completion SHELL        words and names completed by bash, zsh or fish
 //	distlock serve --dir FOLDER      be a config server, for those who have none
 //	distlock version                 which build this is

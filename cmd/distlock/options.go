@@ -61,7 +61,6 @@ func topics() []topic {
 			"saw it"),
 		of[page]("ui", "", "all of that as a page, live, in a browser"),
 		of[runner]("run", "NAME [flags] -- COMMAND ARG...", "run a command while holding a lock"),
-		of[bench]("bench", "", "how fast locks, hand-overs and claims are on this server"),
 		of[serve]("serve", "--dir FOLDER", "be a config server, for those who have none"),
 		of[completion]("completion", "SHELL", "words and names completed by bash, zsh or fish"),
 		of[version]("version", "", "which build this is"),
@@ -129,6 +128,7 @@ func root(s stdio) *cobra.Command {
 // moved are the commands that once had another name, and what they are now.
 var moved = map[string]string{
 	"waiters": "distlock locks", "watch": "watch -n1 distlock locks, or the page of distlock ui,", "show": "distlock locks",
+	"bench": "go run ./cmd/bench, in a checkout of this module,",
 	"study": "go run ./study, in a checkout of this module",
 }
 

@@ -108,7 +108,6 @@ func TestRun_ServerWithPassword_NeverShowsIt(t *testing.T) {
 		{"run", "--wait=" + secret},
 		{"run", "-" + secret},
 		{"locks", "--uri", odd}, // the driver takes a question mark in a password
-		{"bench", "--uri", odd},
 		{"locks", with("h") + strings.Repeat("x", 100)},
 		{"locks", "--uri", with("h:port")},
 		{"locks", "--uri", with("h/%zz?%zz")},

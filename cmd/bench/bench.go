@@ -3,15 +3,17 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"text/tabwriter"
 	"time"
 
-	"github.com/spf13/pflag"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -26,30 +28,9 @@ import (
 
 // bench measures a server, in a database of its own.
 type bench struct {
-	connection
-	each time.Duration
-	json bool
-}
-
-func (v *bench) flags(f *pflag.FlagSet) {
-	v.connection.flags(f)
-	f.DurationVar(&v.each, "for", time.Second,
-		"how `long` each of the measurements takes, 100ms to 10m")
-	f.BoolVar(&v.json, "json", false, "print the figures as JSON")
-}
-
-func (v *bench) accept(c call) error {
-	if err := c.nothing(); err != nil {
-		return err
-	}
-	if v.each < 100*time.Millisecond || v.each > 10*time.Minute {
-		return fmt.Errorf("--for is %v, must be 100ms to 10m", v.each)
-	}
-	if c.given("database") {
-		return errors.New("--database: bench makes a database of its own and drops it")
-	}
-	v.database = "distlock_bench_" + bson.NewObjectID().Hex()
-	return v.connection.accept(c)
+	uri, database string
+	each          time.Duration
+	json          bool
 }
 
 // How many rows a measurement of claims has at most, and on an embedded server, where a command
@@ -59,16 +40,25 @@ const (
 	embeddedRows = 200
 )
 
-// benchPatience bounds one command: a slow server is measured, not given up.
-const benchPatience = 30 * time.Second
+// benchPatience bounds one command: a slow server is measured, not given up. closeLimit bounds the
+// end of a Manager and of the client.
+const (
+	benchPatience = 30 * time.Second
+	closeLimit    = 10 * time.Second
+)
 
-func (v *bench) run(ctx context.Context, s stdio) error {
+// run measures, prints the figures and drops the database, also when ctx ends.
+func (v *bench) run(ctx context.Context, out, errOut io.Writer) error {
 	client, err := mongocatalog.Dial(options.Client(), v.uri, 0)
 	if err != nil {
 		return err
 	}
-	defer disconnect(client)
-	fmt.Fprintf(s.errOut, "distlock bench: writes into the new database %s on %s for about %v, "+
+	defer func() {
+		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
+		defer cancel()
+		_ = client.Disconnect(undo) // nothing is left to lose
+	}()
+	fmt.Fprintf(errOut, "bench: writes into the new database %s on %s for about %v, "+
 		"locks and at most %d rows, and drops it\n", v.database, v.hosts(), 6*v.each, 2*benchRows)
 	figures, err := v.measure(ctx, client)
 	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), benchPatience)
@@ -77,12 +67,23 @@ func (v *bench) run(ctx context.Context, s stdio) error {
 		err = errors.Join(err, fmt.Errorf("drop the database %s yourself: %w", v.database, dropped))
 	}
 	if err != nil {
-		return v.explain(err)
+		return err
 	}
 	if v.json {
-		return writeJSON(s.out, figures)
+		enc := json.NewEncoder(out)
+		enc.SetIndent("", "  ")
+		return enc.Encode(figures)
 	}
-	return printed(s.out, func(w io.Writer) { figures.print(w, layoutOf(s.out, false)) })
+	return figures.print(out)
+}
+
+// hosts names the servers of the connection string, without the user.
+func (v *bench) hosts() string {
+	_, hosts, _ := strings.Cut(v.uri, "://")
+	hosts = hosts[strings.LastIndex(hosts, "@")+1:] // first: a password may have a question mark
+	hosts, _, _ = strings.Cut(hosts, "?")
+	hosts, _, _ = strings.Cut(hosts, "/")
+	return catalog.Printable(hosts, 200)
 }
 
 // A figure is what came of one measurement.
@@ -118,7 +119,8 @@ func (v *bench) measure(ctx context.Context, client *mongo.Client) (figures, err
 	if server.Kind == catalog.FerretDB {
 		rows = embeddedRows
 	}
-	f := figures{Server: fmt.Sprintf("%s, %s %s", v.hosts(), server.Kind, shown(server.Version, 40))}
+	f := figures{Server: fmt.Sprintf("%s, %s %s", v.hosts(), server.Kind,
+		catalog.Printable(server.Version, 40))}
 	var pair [2]*distlock.Manager
 	for i := range pair {
 		m, err := distlock.New(ctx,
@@ -278,17 +280,12 @@ func (v *bench) claims(ctx context.Context, client *mongo.Client, m *distlock.Ma
 }
 
 // print writes the figures for a person.
-func (f figures) print(w io.Writer, how layout) {
-	fmt.Fprintln(w, f.Server)
-	t := table{columns: []column{
-		{title: "WHAT", least: 10}, {title: "A SECOND"}, {title: "EACH"}, {title: "LEAST WRITES"},
-		{title: "COUNT"},
-	}}
+func (f figures) print(out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "%s\nWHAT\tA SECOND\tEACH\tLEAST WRITES\tCOUNT\n", f.Server)
 	for _, one := range f.Figures {
-		t.rows = append(t.rows, []string{
-			one.What, fmt.Sprintf("%.0f", one.PerSecond), fmt.Sprintf("%.2fms", one.MedianMS),
-			fmt.Sprintf("%.2f", one.LeastWrites), fmt.Sprint(one.Count),
-		})
+		fmt.Fprintf(w, "%s\t%.0f\t%.2fms\t%.2f\t%d\n", one.What, one.PerSecond, one.MedianMS,
+			one.LeastWrites, one.Count)
 	}
-	t.print(w, how)
+	return w.Flush()
 }

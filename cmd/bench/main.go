@@ -1,0 +1,87 @@
+// Command bench measures a server with one client: its round trip and the least write (one update
+// of one document that a majority has journaled), and beside them a lock that is acquired and
+// released, a lock that two processes hand to each other, and rows that 16 workers claim and
+// complete. It works in a database of its own, distlock_bench_..., and drops it.
+//
+//	go run ./cmd/bench --uri URI [--for 1s] [--json]
+//
+// Without --uri it uses the environment variable MONGODLM_URI. The exit code is 0 when all was
+// measured and the database dropped, 1 when not, and 2 for a wrong call.
+//
+// With --json it prints one object: server names the server; figures has one object for each
+// measurement, with what, count, perSecond, medianMS (the mean where several run at a time) and
+// leastWrites (medianMS as a multiple of that of the least write).
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"mongodlm/catalog"
+)
+
+func main() {
+	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer cancel()
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run is the whole program but for the signals. It returns the exit code.
+func run(ctx context.Context, args []string, out, errOut io.Writer) int {
+	v := &bench{database: "distlock_bench_" + bson.NewObjectID().Hex()}
+	err := v.accept(args, errOut)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+		fmt.Fprintf(errOut, "bench: %s\n", catalog.Redact(err.Error()))
+		return 2
+	}
+	if err := v.run(ctx, out, errOut); err != nil {
+		fmt.Fprintf(errOut, "bench: %s\n", catalog.Redact(err.Error()))
+		return 1
+	}
+	return 0
+}
+
+// accept reads the command line and checks it. Its errors name no value of --uri.
+func (v *bench) accept(args []string, errOut io.Writer) error {
+	f := flag.NewFlagSet("bench", flag.ContinueOnError)
+	f.SetOutput(io.Discard) // it repeats values, and one may be a password
+	f.StringVar(&v.uri, "uri", "", "connection `string` of the MongoDB; default: MONGODLM_URI")
+	f.DurationVar(&v.each, "for", time.Second, "`time` of each measurement, 100ms to 10m")
+	f.BoolVar(&v.json, "json", false, "print the figures as JSON")
+	err := f.Parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		f.SetOutput(errOut)
+		f.Usage()
+	}
+	if v.uri == "" {
+		v.uri = os.Getenv("MONGODLM_URI")
+	}
+	switch {
+	case err != nil:
+		return err
+	case f.NArg() > 0:
+		return errors.New("it takes flags only, which begin with --")
+	case v.each < 100*time.Millisecond || v.each > 10*time.Minute:
+		return fmt.Errorf("--for is %v, must be 100ms to 10m", v.each)
+	case v.uri == "":
+		return errors.New("--uri is missing: give the connection string of a MongoDB, or set " +
+			"MONGODLM_URI")
+	}
+	if err := options.Client().ApplyURI(v.uri).Validate(); err != nil {
+		return fmt.Errorf("the connection string (--uri): %w", err)
+	}
+	return nil
+}
