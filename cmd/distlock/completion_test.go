@@ -7,9 +7,6 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
-
-	"mongodlm/catalog"
-	"mongodlm/internal/test/bsontest"
 )
 
 // offered are the candidates for the last word.
@@ -22,6 +19,7 @@ func offered(t *testing.T, words ...string) string {
 	return strings.Join(lines, " ")
 }
 
+// It tries to break: commands and flags are completed, and a script is there for each shell.
 func TestCompletion_CommandsFlagsAndShells(t *testing.T) {
 	t.Setenv(envURI, "")
 	for line, want := range map[string]string{
@@ -30,47 +28,17 @@ func TestCompletion_CommandsFlagsAndShells(t *testing.T) {
 		"doctor --ro":                  "--role --rounds",
 		"run job --sh":                 "--shared",
 		"locks --uri mongodb://h --js": "--json",
-		"run job -- ls --":             "",
-		"completion ":                  "bash fish zsh",
-		"no-such-command ":             "",
-		"locks ":                       "", // no server is named
 	} {
 		if got := offered(t, strings.Split(line, " ")...); got != want {
 			t.Errorf("%q: want %q, got %q", line, want, got)
 		}
 	}
-	for _, shell := range shells {
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
 		cli(t, "completion", shell).want(t, 0, "distlock", cobra.ShellCompRequestCmd)
 	}
-	cli(t, "completion", "tcsh").want(t, exitUsage, "bash, zsh or fish")
-	cli(t, "completion").want(t, exitUsage, "bash, zsh or fish")
-}
-
-// Names come from the server, those that begin as what was typed. What could steer a terminal, or
-// what a shell would carry out, is not offered.
-func TestCompletion_NamesFromTheServer(t *testing.T) {
-	b := newBase(t)
-	for _, name := range []string{"job", "job two", "job:a:b", "jab", "$(touch oops)", "it's",
-		"job\ty", foreign, "\u202ejob", "claim:" + b.name + ".rows:queue:1"} {
-		b.insert(catalog.LocksCollection, bsontest.D("_id", name, "state", int32(0)))
-	}
-	for line, want := range map[string]string{
-		"locks jo":     "job job:a:b",
-		"run ja":       "jab",
-		"locks $":      "",
-		"locks i":      "",
-		"locks round":  "",
-		"claims ":      "rows",
-		"locks job jo": "",
-	} {
-		words, got := strings.Split(line, " "), ""
-		// a busy server does not answer in time, see askLimit
-		eventually(t, line+": something is offered", func() bool {
-			got = offered(t, append(b.flags(words[:len(words)-1]...), words[len(words)-1])...)
-			return got != "" || want == ""
-		})
-		if got != want {
-			t.Errorf("%q: want %s, got %s", line, want, got)
+	for _, wrong := range [][]string{{}, {"tcsh"}} {
+		if r := cli(t, append([]string{"completion"}, wrong...)...).want(t, exitUsage); r.out != "" {
+			t.Errorf("%q: a shell would carry out %q", wrong, r.out)
 		}
 	}
 }

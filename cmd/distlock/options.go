@@ -62,7 +62,6 @@ func topics() []topic {
 		of[page]("ui", "", "all of that as a page, live, in a browser"),
 		of[runner]("run", "NAME [flags] -- COMMAND ARG...", "run a command while holding a lock"),
 		of[serve]("serve", "--dir FOLDER", "be a config server, for those who have none"),
-		of[completion]("completion", "SHELL", "words and names completed by bash, zsh or fish"),
 		of[version]("version", "", "which build this is"),
 	}
 	for i, t := range all {
@@ -86,7 +85,7 @@ func of[T any, C interface {
 func root(s stdio) *cobra.Command {
 	top := &cobra.Command{
 		Use: "distlock", Long: rootText, SilenceErrors: true, SilenceUsage: true,
-		Args: cobra.ArbitraryArgs, CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+		Args:                       cobra.ArbitraryArgs,
 		SuggestionsMinimumDistance: 2,
 	}
 	top.SetOut(s.out)
@@ -121,6 +120,12 @@ func root(s stdio) *cobra.Command {
 		}})
 	for _, t := range topics() {
 		top.AddCommand(t.command(s))
+	}
+	top.InitDefaultCompletionCmd()
+	if c, _, err := top.Find([]string{"completion"}); err == nil && c != top {
+		c.RunE = func(*cobra.Command, []string) error { // else a shell would carry out the help
+			return exit{exitUsage, errors.New("give the shell: bash, zsh, fish or powershell")}
+		}
 	}
 	return top
 }
@@ -161,13 +166,6 @@ func (t topic) command(s stdio) *cobra.Command {
 	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
 		return told(t.codes.usage, wrongFlag(err))
 	})
-	c.ValidArgsFunction = func(c *cobra.Command, args []string, begun string) ([]string,
-		cobra.ShellCompDirective) {
-		if len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveDefault
-		}
-		return t.offered(c.Context(), v, begun), cobra.ShellCompDirectiveNoFileComp
-	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		given := callOf(c.Flags())
 		given.warn = func(text string) {
