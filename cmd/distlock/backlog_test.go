@@ -19,7 +19,7 @@ import (
 // the others.
 func TestLoops_RecordsAndSettings_AreShown(t *testing.T) {
 	b := newBase(t)
-	b.cli("loops").want(t, 0, "nothing was ever locked there")
+	b.cli("loops").want(t, exitFailed, "nothing was ever locked there")
 	b.hold("job", 1)
 	b.cli("loops").want(t, 0, "no loop or schedule ever ran")
 	begun := bson.NewDateTimeFromTime(time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC))

@@ -34,7 +34,8 @@ const (
 
 const exitText = `Exit codes:
   0    done
-  1    not done: the server is unfit or cannot be reached, or the lock is not as it was seen
+  1    not done: the server is unfit or cannot be reached, the database has no locks and never had,
+       or the lock is not as it was seen
   2    wrong call
   3    of doctor: the server is fit, and there are warnings, such as a dead process that holds locks
 `

@@ -145,6 +145,7 @@ type store struct {
 	*distlock.Inspector
 	past     *history.Log
 	database string
+	never    bool // void has found no collection of locks
 }
 
 // open makes a client of at most pool connections; 0 leaves that to the connection string. No I/O.

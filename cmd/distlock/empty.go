@@ -26,6 +26,7 @@ func (s *store) void(ctx context.Context) (text string, never bool) {
 	if err != nil || has {
 		return fmt.Sprintf("database %q has no locks", s.database), false
 	}
+	s.never = true
 	text = fmt.Sprintf("database %q has no collection %s: nothing was ever locked there", s.database,
 		catalog.LocksCollection)
 	if others := s.others(ctx); len(others) > 0 {

@@ -88,7 +88,7 @@ func TestHistory_Shown(t *testing.T) {
 // An age is by the server's clock. Where there is nothing the answer says why that may be.
 func TestHistory_SinceAndNothing(t *testing.T) {
 	b := newBase(t)
-	b.cli("history").want(t, 0, "nothing was ever locked there")
+	b.cli("history").want(t, exitFailed, "nothing was ever locked there")
 	fill(b)
 	b.cli("history").want(t, 0, "no history in database")
 	now := clock.System().Now().Wall

@@ -63,7 +63,8 @@ func (l *locks) run(ctx context.Context, s stdio) error {
 	return show(ctx, s, &l.lister, l.collect)
 }
 
-// show reads a listing and prints it, for a person or as JSON.
+// show reads a listing and prints it, for a person or as JSON. It fails with exitFailed where the
+// database has no collection of locks.
 func show[T interface{ print(io.Writer, layout) }](ctx context.Context, s stdio, l *lister,
 	collect func(context.Context, *store) (T, error)) error {
 	st, err := l.open(ctx, 0, zerolog.Nop())
@@ -76,9 +77,14 @@ func show[T interface{ print(io.Writer, layout) }](ctx context.Context, s stdio,
 		return l.explain(err)
 	}
 	if l.json {
-		return writeJSON(s.out, found)
+		err = writeJSON(s.out, found)
+	} else {
+		err = printed(s.out, func(w io.Writer) { found.print(w, layoutOf(s.out, l.wide)) })
 	}
-	return printed(s.out, func(w io.Writer) { found.print(w, layoutOf(s.out, l.wide)) })
+	if err == nil && st.never {
+		return exit{code: exitFailed} // the database may be misspelt, and the output says so
+	}
+	return err
 }
 
 // A listing is what the collections hold.

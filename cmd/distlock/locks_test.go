@@ -103,7 +103,7 @@ func TestLocks_JSON_KeepsTextsAndEscapesThem(t *testing.T) {
 
 func TestLocks_Listing_WritesNothing(t *testing.T) {
 	b := newBase(t)
-	b.cli("locks").want(t, 0, "nothing was ever locked there")
+	b.cli("locks").want(t, exitFailed, "nothing was ever locked there")
 	names := assert.Value(b.db.ListCollectionNames(t.Context(), bson.D{}))(t)
 	if len(names) > 0 {
 		t.Errorf("listing made %q", names)
@@ -133,11 +133,11 @@ func TestLocks_NothingToShow_SaysWhereAndWhy(t *testing.T) {
 	b, other := newBaseOf(t, server.URI()), newBaseOf(t, server.URI())
 	other.hold("job", 3)
 	never := "nothing was ever locked there; databases here that have one: "
-	b.cli("locks").want(t, 0, never, other.name)
+	b.cli("locks").want(t, exitFailed, never, other.name)
 	b.cli("locks", "job").want(t, exitFailed, `there is no lock "job"`, never, other.name)
 	b.cli("break", "job", "--fence", "1", "--why", "x").
 		want(t, exitFailed, `there is no lock "job"`, never, other.name)
-	if r := b.cli("locks", "--json").want(t, 0, `"neverUsed": true`); strings.Contains(r.out,
+	if r := b.cli("locks", "--json").want(t, exitFailed, `"neverUsed": true`); strings.Contains(r.out,
 		`"neverUsed": false`) {
 		t.Errorf("it says both: %s", r.out)
 	}

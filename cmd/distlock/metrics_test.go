@@ -67,7 +67,7 @@ func TestMetrics_PortInUse_EndsBeforeTheLock(t *testing.T) {
 	addr := other.Addr().String()
 	b := newBase(t)
 	b.run("--metrics "+addr, "env", "0").want(t, exitNotRun, "--metrics "+addr, "another program")
-	b.cli("locks").want(t, 0, "nothing was ever locked there")
+	b.cli("locks").want(t, exitFailed, "nothing was ever locked there")
 	r := cli(t, "serve", "--dir", t.TempDir(), "--addr", "127.0.0.1:0", "--metrics", addr)
 	if r.want(t, exitFailed, "--metrics "+addr, "another program"); r.out != "" {
 		t.Errorf("a server was announced: %s", r.out)

@@ -136,7 +136,7 @@ func TestServe_UntilInterrupted_PrintsItsURI(t *testing.T) {
 	out, ended := start(ctx, t, "serve", "--dir", t.TempDir(), "--addr", "127.0.0.1:0")
 	says(t, out.String, "\n")
 	served := strings.TrimSpace(out.String())
-	cli(t, "locks", "--uri", served).want(t, 0, "nothing was ever locked there")
+	cli(t, "locks", "--uri", served).want(t, exitFailed, "nothing was ever locked there")
 	interrupt()
 	await(t, ended).want(t, 0)
 }
@@ -219,23 +219,23 @@ func TestConnection_URIFile_IsReadAndWarnedOf(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "uri")
 	assert.Must(t, os.WriteFile(file, []byte(uri+"\n"), 0o600))
 	args := []string{"locks", "--database", b.name, "--uri-file", file}
-	if r := cli(t, args...).want(t, 0, "nothing was ever locked"); r.errOut != "" {
+	if r := cli(t, args...).want(t, exitFailed, "nothing was ever locked"); r.errOut != "" {
 		t.Errorf("it said %q", r.errOut)
 	}
 	assert.Must(t, os.Chmod(file, 0o644))
-	cli(t, args...).want(t, 0, "can be read by every user", "chmod 600")
+	cli(t, args...).want(t, exitFailed, "can be read by every user", "chmod 600")
 }
 
 // An operator at night saw "no locks", because they were in another database.
 func TestConnection_Database_IsOneDefaultAndNamed(t *testing.T) {
 	t.Setenv(envURI, uri)
 	t.Setenv(envDatabase, "")
-	cli(t, "locks").want(t, 0,
+	cli(t, "locks").want(t, exitFailed,
 		`database "distlock" has no collection locks: nothing was ever locked there`)
 	name := "test_" + bson.NewObjectID().Hex()
 	t.Setenv(envDatabase, name)
-	cli(t, "locks").want(t, 0, fmt.Sprintf("database %q", name))
-	cli(t, "locks", "--database", name+"b").want(t, 0, fmt.Sprintf("database %q", name+"b"))
+	cli(t, "locks").want(t, exitFailed, fmt.Sprintf("database %q", name))
+	cli(t, "locks", "--database", name+"b").want(t, exitFailed, fmt.Sprintf("database %q", name+"b"))
 	for _, word := range []string{"version", "--version"} {
 		cli(t, word).want(t, 0, "distlock", "commit", "go1.")
 	}

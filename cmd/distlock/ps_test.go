@@ -19,7 +19,7 @@ import (
 // and one that has no ping.
 func TestPs_EveryProcess_IsListedOnce(t *testing.T) {
 	b := newBase(t)
-	b.cli("ps").want(t, 0, "nothing was ever locked there")
+	b.cli("ps").want(t, exitFailed, "nothing was ever locked there")
 	fill(b)
 	fillShared(b)
 	b.ping("idle:7:1:g", time.Minute, bson.E{Key: "seq", Value: int64(1)},

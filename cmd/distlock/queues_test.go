@@ -12,7 +12,7 @@ import (
 // what is to be asked where there are none.
 func TestClaims_NoCollection_ListsTheQueues(t *testing.T) {
 	b := newBase(t)
-	b.cli("claims").want(t, 0, "nothing was ever locked there")
+	b.cli("claims").want(t, exitFailed, "nothing was ever locked there")
 	b.hold("job", 1)
 	b.cli("claims").want(t, 0, "no worker of a queue", "COLLECTION")
 	for _, lock := range []string{":claim:s1", ":claim:s2", ":claim:refused"} {
