@@ -22,6 +22,7 @@ import (
 type rowsOf struct {
 	lister
 	collection, field string // collection is empty for all queues
+	home              string // the database of the rows; empty: that of the locks
 	due               string // the field that says when a row is due; empty: as the queue itself says
 }
 
@@ -75,7 +76,8 @@ type backlog struct {
 }
 
 // there refuses a collection that does not exist and that no process ever worked on, as far as the
-// user may know.
+// user may know. It accepts DATABASE.COLLECTION where a process works on that queue and no
+// collection has that name.
 func (v *rowsOf) there(ctx context.Context, st *store) error {
 	found, err := st.client.Database(v.database).
 		ListCollectionNames(ctx, bson.D{{Key: "name", Value: v.collection}})
@@ -87,9 +89,14 @@ func (v *rowsOf) there(ctx context.Context, st *store) error {
 		if bad != nil && !errors.Is(bad, distlock.ErrMalformed) {
 			return bad
 		}
-		of, is := strings.CutPrefix(l.Name, "claim:"+v.database+".")
-		collection, _, whole := strings.Cut(of, ":")
+		of, is := strings.CutPrefix(l.Name, "claim:")
+		of, _, whole := strings.Cut(of, ":")
+		home, collection, _ := strings.Cut(of, ".")
 		switch {
+		case is && whole && of == v.collection: // as a listing prints it
+			v.home, v.collection = home, collection
+			return nil
+		case is && home != v.database:
 		case is && whole && collection == v.collection:
 			return nil
 		case is && whole && !slices.Contains(queues, collection):
@@ -124,13 +131,13 @@ func (v *rowsOf) count(ctx context.Context, st *store) (backlog, error) {
 	if err := v.there(ctx, st); err != nil {
 		return backlog{}, err
 	}
-	q := backlog{Database: v.database, Collection: v.collection, Due: v.due}
+	q := backlog{Database: cmp.Or(v.home, v.database), Collection: v.collection, Due: v.due}
 	cfg := claim.Config{Field: v.field}
 	for l, bad := range st.Locks(ctx) {
 		if bad != nil && !errors.Is(bad, distlock.ErrMalformed) {
 			return q, bad
 		}
-		if !strings.HasPrefix(l.Name, "claim:"+v.database+"."+v.collection+":") {
+		if !strings.HasPrefix(l.Name, "claim:"+cmp.Or(v.home, v.database)+"."+v.collection+":") {
 			continue
 		}
 		as := claim.ConfigOf(l.Why)
@@ -161,7 +168,7 @@ func (v *rowsOf) count(ctx context.Context, st *store) (backlog, error) {
 }
 
 func (v *rowsOf) rows(st *store) *mongo.Collection {
-	return st.client.Database(v.database).Collection(v.collection)
+	return st.client.Database(cmp.Or(v.home, v.database)).Collection(v.collection)
 }
 
 // print writes the counts for a person.

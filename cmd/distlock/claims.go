@@ -148,10 +148,10 @@ type failure struct {
 }
 
 func (v *claims) list(ctx context.Context, st *store) (morgue, error) {
-	m := morgue{Database: v.database, Collection: v.collection, Dead: []deadRow{}}
 	if err := v.there(ctx, st); err != nil {
-		return m, err
+		return morgue{}, err
 	}
+	m := morgue{Database: cmp.Or(v.home, v.database), Collection: v.collection, Dead: []deadRow{}}
 	admin, err := v.admin(st, claim.Config{})
 	if err != nil {
 		return m, err
@@ -237,10 +237,10 @@ func (v *claims) change(ctx context.Context, s stdio) error {
 	discard, _ := idsOf(v.discard)
 	n, ids := 0, append(retry, discard...)
 	err := show(ctx, s, &v.lister, func(ctx context.Context, st *store) (c changed, err error) {
-		c = changed{Database: v.database, Collection: v.collection}
 		if err := v.there(ctx, st); err != nil {
 			return c, err
 		}
+		c = changed{Database: cmp.Or(v.home, v.database), Collection: v.collection}
 		admin, err := v.admin(st, claim.Config{})
 		if err != nil {
 			return c, err

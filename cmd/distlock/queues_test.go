@@ -13,6 +13,12 @@ import (
 func TestClaims_NoCollection_ListsTheQueues(t *testing.T) {
 	b := newBase(t)
 	b.cli("claims").want(t, exitFailed, "nothing was ever locked there")
+	defer func() { // a name is accepted as it is printed, for reading and for changes
+		b.cli("claims", b.name+".mail").want(t, 0, "1 ready, 0 claimed", "2 dead", b.name+".mail")
+		b.cli("claims", b.name+".mail", "--dead", "--json").want(t, 0, `"collection": "mail"`)
+		b.cli("claims", b.name+".mail", "--retry", "all").want(t, 0, "2 dead rows")
+		b.cli("claims", b.name+".mai").want(t, exitFailed, "there is no collection")
+	}()
 	b.hold("job", 1)
 	b.cli("claims").want(t, 0, "no worker of a queue", "COLLECTION")
 	for _, lock := range []string{":claim:s1", ":claim:s2", ":claim:refused"} {
