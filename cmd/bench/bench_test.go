@@ -14,7 +14,10 @@ import (
 	"mongodlm/configserver"
 	"mongodlm/distlock"
 	"mongodlm/internal/test/assert"
+	"mongodlm/internal/test/effort"
 )
+
+func TestMain(m *testing.M) { effort.Main(m) }
 
 // A notice cancels a context when the program has said what it writes.
 type notice struct {
