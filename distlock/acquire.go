@@ -87,17 +87,35 @@ func (m *Manager) giveBack(s *session) {
 // try acquires the lock for a call of TryLock, without an entry in the queue, and answers the call.
 // If the caller has gone meanwhile, the session serves another call, or is given back.
 func (a *agent) try(c *call) {
+	defer a.m.recovered(a, nil, c)
 	s, err := a.m.begin(a.name, c.o.want, catalog.Try)
 	if err != nil {
 		a.failed(err, nil, c)
 		return
 	}
-	if err := a.tryWith(s, c); err != nil {
+	ended := false
+	defer func() {
+		if !ended { // by a panic
+			a.m.giveBack(s)
+		}
+	}()
+	err = a.tryWith(s, c)
+	ended = true
+	if err != nil {
 		a.m.owned.attemptEnded(s.request.TS)
 		a.failed(err, nil, c)
 		return
 	}
 	a.granted(s, nil, c)
+}
+
+// recovered ends an entry or a try that panicked, as a logger, an observer or a store may: its calls
+// get an error.
+func (m *Manager) recovered(a *agent, e *entry, c *call) {
+	if r := recover(); r != nil {
+		err := fmt.Errorf("the logger or the store panicked: %v", r)
+		a.failed(acquiring(a.name, err), e, c)
+	}
 }
 
 // tryWith takes the lock for a session. If the lock is held, it evicts dead processes and tries
@@ -173,8 +191,9 @@ func (a *agent) contend(s *session) (scene contend.Scene, err error) {
 		}
 		evicted, err := a.m.judge.EvictDead(a.m.life, scene, len(scene.Judged))
 		if n := len(evicted); n > 0 {
-			last := evicted[n-1]
-			s.evicted = eviction{last.Evidence, last.Dead.Process, scene.Lock.Fence}
+			if last := evicted[n-1]; !last.Dead.Waits {
+				s.evicted = eviction{last.Evidence, last.Dead.Process, scene.Lock.Fence}
+			}
 			return scene, errFree
 		}
 		if err == nil {
@@ -227,7 +246,7 @@ func (a *agent) confirm(s *session, err error) error {
 	failed = doubtful(failed)
 	if errors.Is(err, context.DeadlineExceeded) { // a slow server would not answer the question either
 		a.m.pinger.Doubt(s.term)
-		a.m.pinger.ReleaseLater(s.request.Session, s.term)
+		a.m.pinger.ReleaseDoubtful(s.request.Session, s.term)
 		return failed
 	}
 	var ask catalog.Transition = transition.Confirm{Request: s.request}

@@ -2,13 +2,13 @@ package distlock
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"mongodlm/catalog"
 	"mongodlm/internal/clock"
-	"mongodlm/internal/contend"
 	"mongodlm/internal/waitqueue"
 )
 
@@ -33,9 +33,10 @@ type agents struct {
 	mu     sync.Mutex // guards the fields below, all agents, and the calls and entries of those
 	byName map[string]*agent
 	rtt    time.Duration // round trip of a command that queues an entry, smoothed
-	pause  time.Duration // after the last failure, 0 after a success
-	resume time.Duration // monotonic time before which no entry is sent after a failure
 }
+
+// maxAgents is the number of agents from which those that only back off are removed.
+const maxAgents = 256
 
 // An agent acquires one lock for all callers of a process. Callers form one queue, first come, first
 // served. The agent keeps at most maxEntries entries in the queue of the lock document. A session
@@ -48,8 +49,11 @@ type agent struct {
 	calls   []*call  // in the order in which they came
 	entries []*entry // queued in the document, or on the way there
 	orphans int      // tries whose callers have gone
-	queued  int      // entries of all processes, as last read
-	failure error    // why the last command did not help; nil after a success
+	queued  int      // entries of other processes, as last read
+	failure error    // of the last command; nil after an answer
+
+	pause  time.Duration // after the last failure, 0 after an answer
+	resume time.Duration // monotonic time before which no entry is sent after a failure
 }
 
 // A want is the part of a request that the lock document records. A session acquired for one call
@@ -70,6 +74,7 @@ func (in *agents) join(c *call) {
 	defer in.mu.Unlock()
 	a := in.byName[c.name]
 	if a == nil {
+		in.sweep()
 		a = &agent{in: in, m: in.m, name: c.name}
 		in.byName[c.name] = a
 	}
@@ -78,18 +83,31 @@ func (in *agents) join(c *call) {
 	a.adjust()
 }
 
+// sweep removes agents that have no calls and whose pause has passed. The caller holds mu.
+func (in *agents) sweep() {
+	if len(in.byName) < maxAgents {
+		return
+	}
+	now := in.m.cfg.Clock.Now().Mono
+	maps.DeleteFunc(in.byName, func(_ string, a *agent) bool { return a.idle() && a.resume <= now })
+}
+
+// idle reports whether the agent has nothing to do. The caller holds mu.
+func (a *agent) idle() bool { return len(a.calls)+len(a.entries)+a.orphans == 0 }
+
 // leave removes a call. It returns false if the call was answered before, and why the call had to
-// wait: the failure of a command, or the holder as last read; nil if neither is known.
+// wait: the reason of an entry with its want, or of another one, or the last failure; nil if none
+// is known.
 func (a *agent) leave(c *call) (left bool, why error) {
 	a.in.mu.Lock()
 	defer a.in.mu.Unlock()
-	if why = a.failure; why == nil {
-		for _, e := range a.entries {
-			if s := e.scene(); s != nil {
-				why = a.m.heldError(*s)
-				break
-			}
+	for _, e := range a.entries {
+		if reason := e.reason(); reason != nil && (why == nil || e.want == c.o.want) {
+			why = reason
 		}
+	}
+	if why == nil {
+		why = a.failure
 	}
 	if !a.remove(c) {
 		return false, why
@@ -115,6 +133,7 @@ func (a *agent) remove(c *call) bool {
 func (a *agent) adjust() {
 	spare := slices.Clone(a.entries)
 	run := a.run()
+	served := map[int32]int{} // calls that have an entry, by limit
 	for i, c := range a.calls {
 		if c.once {
 			if !c.trying && a.orphans < maxOrphans {
@@ -123,10 +142,14 @@ func (a *agent) adjust() {
 			}
 			continue
 		}
+		if n := served[c.o.limit]; n > 0 && n >= maxEntries && i >= run {
+			continue // an entry for this call would keep one of an earlier call out
+		}
 		fits := func(e *entry) bool { return e.want == c.o.want }
 		if at := slices.IndexFunc(spare, fits); at >= 0 {
 			spare = slices.Delete(spare, at, at+1)
-		} else if a.hasRoom(i < run) {
+			served[c.o.limit]++
+		} else if served[c.o.limit]++; a.hasRoom(c.o.limit, i < run) {
 			e := &entry{a: a, m: a.m, want: c.o.want, changed: make(chan struct{}, 1)}
 			a.entries = append(a.entries, e)
 			a.m.loops.Go(e.run) // ends when it is granted, fails or is spare, or with Close
@@ -135,7 +158,7 @@ func (a *agent) adjust() {
 	for _, e := range a.entries {
 		e.setSpare(slices.Contains(spare, e))
 	}
-	if len(a.calls)+len(a.entries)+a.orphans == 0 {
+	if a.idle() && a.pause == 0 && a.in.byName[a.name] == a {
 		delete(a.in.byName, a.name)
 	}
 }
@@ -159,11 +182,17 @@ func (a *agent) run() int {
 	return n
 }
 
-// hasRoom reports whether the agent may keep one more entry; inRun is set for a call of run. The
-// caller holds mu.
-func (a *agent) hasRoom(inRun bool) bool {
-	n := len(a.entries)
-	return n == 0 || a.queued+n < crowded && (inRun || n < maxEntries)
+// hasRoom reports whether the agent may keep one more entry with that limit; inRun is set for a call
+// of run. Entries with another limit do not count: a live holder refuses them, and a silent one lets
+// them wait. The caller holds mu.
+func (a *agent) hasRoom(limit int32, inRun bool) bool {
+	n := 0
+	for _, e := range a.entries {
+		if e.want.limit == limit {
+			n++
+		}
+	}
+	return n == 0 || a.queued+len(a.entries) < crowded && (inRun || n < maxEntries)
 }
 
 // granted ends an entry or a try with the session that it has acquired, and gives the session to a
@@ -199,7 +228,16 @@ func (a *agent) serve(s *session, prefer *call) bool {
 }
 
 // passOn gives a session whose caller has gone to another call.
-func (a *agent) passOn(s *session) { a.granted(s, nil, nil) }
+func (in *agents) passOn(s *session) {
+	in.mu.Lock()
+	a := in.byName[s.request.Name]
+	in.mu.Unlock()
+	if a == nil {
+		in.m.giveBack(s)
+		return
+	}
+	a.granted(s, nil, nil)
+}
 
 // failed ends an entry or a try with an error that will not pass, and returns the error to the calls
 // that it concerns: to the caller of the try, to all calls with the same limit for a
@@ -278,39 +316,38 @@ func (a *agent) timeLeft(w want) (left time.Duration) {
 	return left
 }
 
-// note records why an entry cannot be granted yet; nil after an answer of the server.
-func (a *agent) note(err error) {
+// answered records an answer of the server: the lock document, and the round trip.
+func (a *agent) answered(lock catalog.Lock, process string, took time.Duration) {
+	others := 0
+	for _, p := range lock.Waiters {
+		if p.Process != process {
+			others++
+		}
+	}
 	a.in.mu.Lock()
 	defer a.in.mu.Unlock()
-	a.failure = err
-}
-
-// answered records an answer of the server: the entries of the lock document, and the round trip.
-func (a *agent) answered(queued int, took time.Duration) {
-	a.in.mu.Lock()
-	defer a.in.mu.Unlock()
-	a.queued, a.failure, a.in.pause, a.in.resume = queued, nil, 0, 0
+	a.queued, a.failure, a.pause, a.resume = others, nil, 0, 0
 	if a.in.rtt == 0 {
 		a.in.rtt = took
 	}
 	a.in.rtt += (took - a.in.rtt) / 4
-	a.queued -= len(a.entries) // those of others
 }
 
-// backOff makes the entries of all locks pause after a command that failed: for Config.Poll, twice
-// as long after each further failure, and at most for Config.PollMax.
-func (in *agents) backOff() {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	in.pause = min(max(2*in.pause, in.m.cfg.Poll), in.m.cfg.PollMax)
-	in.resume = in.m.cfg.Clock.Now().Mono + in.m.pinger.Jitter(in.pause, 0.2)
+// backOff makes the entries of the lock pause after a command that failed: for Config.Poll, twice as
+// long after each further failure, and at most for Config.PollMax.
+func (a *agent) backOff(failure error) {
+	a.in.mu.Lock()
+	defer a.in.mu.Unlock()
+	a.failure = failure
+	a.pause = min(max(2*a.pause, a.m.cfg.Poll), a.m.cfg.PollMax)
+	a.resume = a.m.cfg.Clock.Now().Mono + a.m.pinger.Jitter(a.pause, 0.2)
 }
 
 // backedOff returns how long an entry has to pause.
-func (in *agents) backedOff() time.Duration {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	return in.resume - in.m.cfg.Clock.Now().Mono
+func (a *agent) backedOff() time.Duration {
+	a.in.mu.Lock()
+	defer a.in.mu.Unlock()
+	return a.resume - a.m.cfg.Clock.Now().Mono
 }
 
 // waiting returns the number of calls that wait, and the longest time for which one of them has
@@ -343,8 +380,9 @@ type entry struct {
 	since   time.Time     // server's clock: when it was queued, if its place was removed since
 
 	// Guarded by the mu of the agents.
-	spare  bool // no call needs it
-	waiter *waitqueue.Waiter
+	spare   bool // no call needs it
+	waiter  *waitqueue.Waiter
+	failure error // why the session cannot be queued
 }
 
 // setSpare notes whether a call needs the entry. The caller holds mu.
@@ -359,10 +397,21 @@ func (e *entry) setSpare(spare bool) {
 	}
 }
 
-// scene returns the last snapshot of the lock; nil before there is one. The caller holds mu.
-func (e *entry) scene() *contend.Scene {
-	if e.waiter == nil {
-		return nil
+// reason returns why the entry waits: its failure, or the holder as last read; nil if neither is
+// known. The caller holds mu.
+func (e *entry) reason() error {
+	if e.failure != nil || e.waiter == nil {
+		return e.failure
 	}
-	return e.waiter.Scene.Load()
+	if s := e.waiter.Scene.Load(); s != nil {
+		return e.m.heldError(*s)
+	}
+	return nil
+}
+
+// note records why the session cannot be queued; nil when it is.
+func (e *entry) note(failure error) {
+	e.a.in.mu.Lock()
+	defer e.a.in.mu.Unlock()
+	e.failure = failure
 }

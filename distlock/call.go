@@ -1,6 +1,7 @@
 package distlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,11 +59,16 @@ func (c *call) acquire(ctx context.Context) (g *TryGuard, err error) {
 			return nil, err
 		}
 		g, err := c.newGuard(ctx, s)
-		if err == nil || c.once || !worthWaiting(err) {
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return nil, c.stopped(ctx, context.Cause(ctx), cmp.Or(last, err))
+		case err != nil && errors.Is(err, errTimeUp):
+			return nil, c.stopped(ctx, errTimeUp, last)
+		case err == nil || c.once || !worthWaiting(err):
 			return g, err
 		}
 		last = err
-		c.m.agents.backOff()
+		c.agent.backOff(err)
 	}
 }
 
@@ -95,7 +101,7 @@ func (c *call) receive(ctx context.Context, up <-chan time.Time, last error) (*s
 	case a.err != nil:
 		return nil, a.err
 	case ctx.Err() != nil:
-		c.agent.passOn(a.session)
+		c.m.agents.passOn(a.session)
 		return nil, c.stopped(ctx, cause, why)
 	default:
 		return a.session, nil

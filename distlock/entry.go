@@ -17,6 +17,7 @@ var errDismissed = errors.New("no caller waits for the entry")
 // run queues sessions, one after the other, until one is granted, an error ends the wait, or no call
 // needs the entry.
 func (e *entry) run() {
+	defer e.m.recovered(e.a, e, nil)
 	for {
 		s, err := e.acquire()
 		switch {
@@ -32,39 +33,40 @@ func (e *entry) run() {
 			e.a.failed(err, e, nil)
 			return
 		}
-		e.a.note(err)
+		e.note(err)
 	}
 }
 
 // acquire queues one session and returns it once it holds the lock. On an error the session is
 // removed from the document in the background if it may be there.
 func (e *entry) acquire() (_ *session, err error) {
-	if pause := e.a.in.backedOff(); pause > 0 {
+	if pause := e.a.backedOff(); pause > 0 {
 		if _, err := e.wait(nil, nil, pause); err != nil {
 			return nil, err
 		}
 	}
 	s, err := e.m.begin(e.a.name, e.want, catalog.Queue)
 	if err != nil {
-		e.a.in.backOff()
+		e.a.backOff(err)
 		return nil, err
 	}
 	s.request.Since, e.since = e.since, time.Time{}
 	w := e.m.queue.Enter(s.request)
 	e.watch(w)
+	ended := false // else a panic ends it
 	defer func() {
 		e.watch(nil)
 		e.m.queue.Leave(w)
-		if err == nil {
+		if s.doubtful {
+			e.m.pinger.Doubt(s.term) // an earlier copy may be carried out after all is over
+		}
+		if ended && err == nil {
 			return
 		}
 		if scene := w.Scene.Load(); scene != nil {
 			e.m.judge.Keep(*scene)
 		}
-		if s.doubtful {
-			e.m.pinger.Doubt(s.term) // an earlier copy may be carried out after all is over
-		}
-		if s.queued || s.doubtful {
+		if s.queued || s.doubtful || !ended {
 			e.m.giveBack(s)
 		} else {
 			e.m.owned.attemptEnded(s.request.TS)
@@ -72,8 +74,10 @@ func (e *entry) acquire() (_ *session, err error) {
 	}()
 	lock, err := e.enter(s, w)
 	if err != nil {
+		ended = true
 		return nil, err
 	}
+	e.note(nil)
 	if _, got := lock.HeldBy(s.request.TS); !got {
 		mine, _ := lock.WaitedBy(s.request.TS)
 		s.queued = true
@@ -83,13 +87,16 @@ func (e *entry) acquire() (_ *session, err error) {
 			e.since = mine.Since
 		}
 		if err != nil {
+			ended = true
 			return nil, err
 		}
 		lock = grantedLock(*grant)
 		s.inTurn, s.evidence = true, grant.Evidence
 	}
 	s.queued = true // from here on it is undone if it is not handed out
-	return s, e.m.acquired(s, lock)
+	err = e.m.acquired(s, lock)
+	ended = true
+	return s, err
 }
 
 // watch makes the waiter of the present session, or nil, known to the callers.
@@ -110,7 +117,7 @@ func (e *entry) enter(s *session, w *waitqueue.Waiter) (catalog.Lock, error) {
 		switch {
 		case err == nil:
 			e.m.calls.Note(e.m.life, nil)
-			e.a.answered(len(lock.Waiters), e.m.cfg.Clock.Now().Mono-sent)
+			e.a.answered(lock, s.request.Process, e.m.cfg.Clock.Now().Mono-sent)
 			return lock, nil
 		case refused(err):
 			e.m.calls.Note(e.m.life, nil)
@@ -134,12 +141,12 @@ func (e *entry) failed(s *session, w *waitqueue.Waiter, err error) (catalog.Lock
 	}
 	err = acquiring(e.a.name, err)
 	e.m.calls.Note(e.m.life, err)
-	e.a.in.backOff()
+	e.a.backOff(err)
 	if !worthWaiting(err) || s.term.Err() != nil {
 		return catalog.Lock{}, err
 	}
-	e.a.note(err)
-	return e.pause(s, w, max(0, e.a.in.backedOff()))
+	e.note(err)
+	return e.pause(s, w, max(0, e.a.backedOff()))
 }
 
 // findRoom waits for room in a queue that is full, or for processes that are silent and use the lock
@@ -162,7 +169,7 @@ func (e *entry) findRoom(
 			return catalog.Lock{}, err
 		}
 		e.m.judge.Keep(scene)
-		e.a.note(e.fullness(err, scene))
+		e.note(e.fullness(err, scene))
 		if lock, err := e.pause(s, w, pauses.next(e.m)); err != nil || lock.Held {
 			return lock, err
 		}

@@ -107,9 +107,11 @@ func (p *LockPinger) Reap(ctx context.Context, t *Term) error {
 	p.cfg.Owner.Sweep()
 	defer p.cfg.Owner.Swept()
 	before := p.cfg.Owner.Guarded(t)
-	listed := p.queue.idle()
+	listed, _ := p.queue.list()
+	idle := p.queue.idle()
 	stored, err := p.cfg.Store.Held(ctx, t.Process())
 	if err != nil || t.Err() != nil {
+		p.releaseAgain()
 		return err
 	}
 	// The local table is asked AFTER the reply, and an attempt is entered in it before it is
@@ -134,7 +136,7 @@ func (p *LockPinger) Reap(ctx context.Context, t *Term) error {
 			p.queue.add(s.Session, release{late: true, ghost: true, term: t})
 		}
 	}
-	for _, s := range listed {
+	for _, s := range idle {
 		p.again(s, left[s])
 	}
 	p.work()

@@ -39,6 +39,7 @@ type release struct {
 	term  *Term // to which the session belongs; nil before the first
 	ghost bool  // a ping of term has found it, and nobody knows it
 	late  bool
+	maybe bool // it may never have been in its lock
 	busy  bool
 	err   error // of the last try
 }
@@ -167,7 +168,7 @@ func (q *releaseQueue) drop(s catalog.Session) (late bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	r := q.entries[s]
-	if r == nil || r.busy || slices.Contains(q.due, s) {
+	if r == nil || r.busy || !r.maybe || slices.Contains(q.due, s) {
 		return false
 	}
 	delete(q.entries, s)
@@ -213,14 +214,25 @@ func (q *releaseQueue) gone() {
 // background: by its ts, once at once, then with each read of the reaper that shows it, and at
 // Close. A few at a time. under is the term to which the session belongs, without it the last one; see
 // [LockPinger.Releasing] for what it may do. No I/O here; never blocks.
-func (p *LockPinger) ReleaseSoon(s catalog.Session, under ...*Term) { p.enlist(s, false, under) }
+func (p *LockPinger) ReleaseSoon(s catalog.Session, under ...*Term) {
+	p.enlist(s, release{}, under)
+}
 
 // ReleaseLater is ReleaseSoon of a session whose release failed, or whose acquisition has an
 // unknown outcome: it is counted and logged as a late release.
-func (p *LockPinger) ReleaseLater(s catalog.Session, under ...*Term) { p.enlist(s, true, under) }
+func (p *LockPinger) ReleaseLater(s catalog.Session, under ...*Term) {
+	p.enlist(s, release{late: true}, under)
+}
 
-func (p *LockPinger) enlist(s catalog.Session, late bool, under []*Term) {
-	p.queue.add(s, release{late: late, term: append(under, p.Last())[0]})
+// ReleaseDoubtful is ReleaseLater of a session whose acquisition was not answered in time. It is
+// tried again only while the store shows it.
+func (p *LockPinger) ReleaseDoubtful(s catalog.Session, under ...*Term) {
+	p.enlist(s, release{late: true, maybe: true}, under)
+}
+
+func (p *LockPinger) enlist(s catalog.Session, r release, under []*Term) {
+	r.term = append(under, p.Last())[0]
+	p.queue.add(s, r)
 	p.work()
 }
 
@@ -272,14 +284,13 @@ func (p *LockPinger) release(s catalog.Session, r release) {
 	err = p.cfg.Owner.ReleaseInStore(ctx, s)
 }
 
-// again follows a read of the reaper for a session with a failed try: it is tried again if the store
-// still has it.
+// again follows a read of the reaper for a session with a failed try: it is tried again, unless it may
+// never have been in its lock and the store does not show it.
 func (p *LockPinger) again(s catalog.Session, stored bool) {
-	if stored {
-		p.queue.retry(s)
-	} else if p.queue.drop(s) {
+	if !stored && p.queue.drop(s) {
 		p.releasedLate(s, false)
 	}
+	p.queue.retry(s)
 }
 
 func (p *LockPinger) releasedLate(s catalog.Session, held bool) {
