@@ -35,7 +35,7 @@ func TestAdversary_SharedCrowd_StaysBelowTheBoundOfEntries(t *testing.T) {
 			return apply()
 		})
 		var wg sync.WaitGroup
-		for range 900 {
+		for range 400 {
 			wg.Go(func() {
 				g, err := p.Lock("a").Lock(context.Background(), distlock.Shared())
 				if err != nil {
@@ -65,7 +65,7 @@ func TestAdversary_SharedCrowdBehindAWriter_EntriesInTheDocument(t *testing.T) {
 		})
 		var wg sync.WaitGroup
 		hold := make(chan struct{})
-		for range 900 {
+		for range 400 {
 			wg.Go(func() {
 				g, err := p.Lock("a").Lock(context.Background(), distlock.Shared())
 				if err != nil {
@@ -76,7 +76,7 @@ func TestAdversary_SharedCrowdBehindAWriter_EntriesInTheDocument(t *testing.T) {
 				_ = g.Release()
 			})
 		}
-		time.Sleep(25 * time.Millisecond)
+		time.Sleep(15 * time.Millisecond)
 		wg.Go(func() {
 			g, err := other.Lock("a").Lock(context.Background())
 			if err == nil {
