@@ -118,7 +118,7 @@ func TestAdversary_ReapersReadFails_ReleaseIsTriedAgain(t *testing.T) {
 		g := p.mustTry("a")
 		p.store.Set(fault.Refusing(fault.Release, fault.Held))
 		wantErr(t, g.Release(), distlock.ErrReleaseFailed)
-		synctest.Wait() // the one try in the background
+		synctest.Wait()                         // the one try in the background
 		p.store.Set(fault.Refusing(fault.Held)) // the collection is large and has no index yet
 		time.Sleep(2 * takeoverTime)
 		if l := w.lock("a"); l.Held {
