@@ -1,0 +1,227 @@
+package distlock_test
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
+	"mongodlm/internal/test/fault"
+)
+
+// It tries to break: a session whose release is under way while the reaper reads is no ghost.
+// releaseQueue.idle leaves busy sessions out of what Reap knows.
+func TestAdversary_ReleaseUnderWayDuringTheRead_IsNoGhost(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		var log syncBuffer
+		p := w.start(func(c *distlock.Config) { c.Logger = zerolog.New(&log) })
+		holder := w.start(nil)
+		holder.mustTry("a")
+		p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			switch call.Op {
+			case fault.Release: // slow on the way to the server
+				time.Sleep(3 * time.Second)
+			case fault.Held: // slow on the way back
+				err := apply()
+				time.Sleep(4 * time.Second)
+				return err
+			}
+			return apply()
+		})
+		for range 200 { // callers that give up, all the time
+			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+			_, _ = p.Lock("a").Lock(ctx)
+			cancel()
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(time.Minute)
+		if n := p.Stats().Ghosts; n > 0 || strings.Contains(log.String(), "ghost") {
+			t.Errorf("%d ghosts: %d lines of the log", n, strings.Count(log.String(), "ghost"))
+		}
+	})
+}
+
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// It tries to break: what an earlier process id of this process holds stays on the list until it is
+// released. Reap asks for the sessions of the present id, and drops those of an earlier one.
+func TestAdversary_ProcessIDChanges_FailedReleaseIsNotDropped(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		var late atomic.Int32
+		p := w.start(func(c *distlock.Config) {
+			c.Observer = observe(func(e distlock.Event) {
+				if e.Kind == distlock.EventReleasedLate {
+					late.Add(1)
+				}
+			})
+		})
+		g := p.mustTry("a")
+		old := p.Process()
+		p.store.Set(fault.Refusing(fault.Release))
+		go func() { _ = g.Release() }()
+		time.Sleep(20 * time.Second)
+		w.mem.Remove(catalog.PingsCollection, old) // an operator removes the ping document
+		time.Sleep(3 * pingTime)
+		if p.Process() == old {
+			t.Fatal("the process kept its id")
+		}
+		if l := w.lock("a"); !l.Held {
+			t.Fatal("released though every release is refused")
+		}
+		if n := p.Stats().Unreleased; n != 1 || late.Load() > 0 {
+			t.Errorf("%d sessions on the list, want 1: it is held by %s; reported as released late: %d",
+				n, w.lock("a").Process, late.Load())
+		}
+		p.store.Set(nil)
+		time.Sleep(3 * pingTime)
+		w.wantFree("a")
+		if err := p.Close(context.Background()); err == nil && w.lock("a").Held {
+			t.Error("Close reports nothing, and the lock is held")
+		}
+	})
+}
+
+type observe func(e distlock.Event)
+
+func (o observe) Observe(e distlock.Event) { o(e) }
+
+// It tries to break: a failed release is tried again after every ping, whatever the reaper's read does
+// ("The background goes on trying, at once and after every ping" of ReleaseError).
+func TestAdversary_ReapersReadFails_ReleaseIsTriedAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p, other := w.start(nil), w.start(nil)
+		g := p.mustTry("a")
+		p.store.Set(fault.Refusing(fault.Release, fault.Held))
+		wantErr(t, g.Release(), distlock.ErrReleaseFailed)
+		synctest.Wait()                         // the one try in the background
+		p.store.Set(fault.Refusing(fault.Held)) // the collection is large and has no index yet
+		time.Sleep(2 * takeoverTime)
+		if l := w.lock("a"); l.Held {
+			_, err := other.try("a")
+			t.Errorf("held twice the takeover time after its release, %d releases; another process: %v",
+				p.store.Count(fault.Release), err)
+		}
+	})
+}
+
+// It tries to break: a session in a damaged document is released once the server answers: leaving is
+// the one operation that a damaged document allows. The reaper's read does not show such sessions.
+func TestAdversary_DamagedDocument_FailedReleaseIsNotDropped(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		g := p.mustTry("a")
+		var doc bson.D
+		assert.Must(t, bson.Unmarshal(w.doc("a"), &doc))
+		doc = append(doc, bson.E{Key: "waiters", Value: "damaged"})
+		assert.Must(t, w.mem.Put(catalog.LocksCollection, doc))
+		p.store.Set(fault.Refusing(fault.Release))
+		wantErr(t, g.Release(), distlock.ErrReleaseFailed)
+		time.Sleep(2 * pingTime)
+		t.Logf("%d on the list", p.Stats().Unreleased)
+		p.store.Set(nil)
+		time.Sleep(3 * pingTime)
+		state, _ := w.doc("a").Lookup("state").AsInt64OK()
+		if state != 0 {
+			t.Errorf("the lock is held still, %d releases sent, %d on the list: %v",
+				p.store.Count(fault.Release), p.Stats().Unreleased, w.doc("a"))
+		}
+	})
+}
+
+// It tries to break: a copy of the entering command that is carried out after all is over is found by
+// Close. The doubt is noted only if the acquisition fails; this one succeeds.
+func TestAdversary_EnterCarriedOutLate_CloseLooksForIt(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		first := true
+		p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			if call.Op == fault.Enter && first {
+				first = false
+				go func() { // the network has the command still
+					time.Sleep(3 * time.Second)
+					_ = apply()
+				}()
+				return fault.Lost(call.Op)
+			}
+			return apply()
+		})
+		g, err := p.Lock("a").Lock(t.Context())
+		assert.Must(t, err)
+		w.release(g)
+		time.Sleep(4 * time.Second)
+		synctest.Wait()
+		if !w.lock("a").Held {
+			t.Skip("the late copy took nothing")
+		}
+		err = p.Close(context.Background())
+		if l := w.lock("a"); l.Held {
+			t.Errorf("Close: %v; the lock is held by %s, which is gone", err, l.Process)
+		}
+	})
+}
+
+// It tries to break: one background release that finds no server leaves the others their one try.
+func TestAdversary_OneReleaseUnavailable_OthersAreTriedAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p, holder := w.start(nil), w.start(nil)
+		var cancels []func()
+		var turns []<-chan turn
+		names := "abcdefghijklmnopqrstuvwxyz0123456789"
+		for _, n := range names {
+			holder.mustTry(string(n))
+			ctx, cancel := context.WithCancel(context.Background())
+			turns = append(turns, p.queueCtx(ctx, string(n)))
+			cancels = append(cancels, cancel)
+		}
+		refused := false
+		p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			if call.Op == fault.Release {
+				time.Sleep(time.Millisecond)
+				if !refused {
+					refused = true
+					return fault.Refused(call.Op)
+				}
+			}
+			return apply()
+		})
+		for _, cancel := range cancels {
+			cancel()
+		}
+		time.Sleep(time.Second)
+		left := 0
+		for _, n := range names {
+			left += len(w.lock(string(n)).Waiters)
+		}
+		if left > 1 {
+			t.Errorf("%d entries are left after a second, %d releases; want one", left, p.store.Count(fault.Release))
+		}
+		for _, done := range turns {
+			<-done
+		}
+	})
+}
