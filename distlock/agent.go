@@ -72,15 +72,21 @@ type want struct {
 func (in *agents) join(c *call) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	a := in.byName[c.name]
-	if a == nil {
-		in.sweep()
-		a = &agent{in: in, m: in.m, name: c.name}
-		in.byName[c.name] = a
-	}
+	a := in.of(c.name)
 	c.agent, c.trying = a, false
 	a.calls = append(a.calls, c)
 	a.adjust()
+}
+
+// of returns the agent of a name. The caller holds mu.
+func (in *agents) of(name string) *agent {
+	a := in.byName[name]
+	if a == nil {
+		in.sweep()
+		a = &agent{in: in, m: in.m, name: name}
+		in.byName[name] = a
+	}
+	return a
 }
 
 // sweep removes agents that have no calls and whose pause has passed. The caller holds mu.
@@ -335,9 +341,10 @@ func (a *agent) answered(lock catalog.Lock, process string, took time.Duration) 
 
 // backOff makes the entries of the lock pause after a command that failed: for Config.Poll, twice as
 // long after each further failure, and at most for Config.PollMax.
-func (a *agent) backOff(failure error) {
-	a.in.mu.Lock()
-	defer a.in.mu.Unlock()
+func (in *agents) backOff(name string, failure error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	a := in.of(name)
 	a.failure = failure
 	a.pause = min(max(2*a.pause, a.m.cfg.Poll), a.m.cfg.PollMax)
 	a.resume = a.m.cfg.Clock.Now().Mono + a.m.pinger.Jitter(a.pause, 0.2)

@@ -68,7 +68,7 @@ func (c *call) acquire(ctx context.Context) (g *TryGuard, err error) {
 			return g, err
 		}
 		last = err
-		c.agent.backOff(err)
+		c.m.agents.backOff(c.name, err)
 	}
 }
 

@@ -47,7 +47,7 @@ func (e *entry) acquire() (_ *session, err error) {
 	}
 	s, err := e.m.begin(e.a.name, e.want, catalog.Queue)
 	if err != nil {
-		e.a.backOff(err)
+		e.a.in.backOff(e.a.name, err)
 		return nil, err
 	}
 	s.request.Since, e.since = e.since, time.Time{}
@@ -141,7 +141,7 @@ func (e *entry) failed(s *session, w *waitqueue.Waiter, err error) (catalog.Lock
 	}
 	err = acquiring(e.a.name, err)
 	e.m.calls.Note(e.m.life, err)
-	e.a.backOff(err)
+	e.a.in.backOff(e.a.name, err)
 	if !worthWaiting(err) || s.term.Err() != nil {
 		return catalog.Lock{}, err
 	}

@@ -2,6 +2,7 @@ package distlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -121,7 +122,16 @@ func usable(ctx context.Context) error {
 		return fmt.Errorf("%w: the context is nil; pass context.Background()", ErrBadOption)
 	}
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return ended(ctx)
 	}
 	return nil
+}
+
+// ended is the error of a context that has ended: its cause, which matches its error as well.
+func ended(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return cause
+	}
+	return &acquireError{text: cause.Error(), causes: []error{cause, err}}
 }

@@ -256,12 +256,13 @@ func prompt(
 		case ctx == nil || ctx.Done() == nil || asPromptAsTheStore(ctx, c):
 			return do(ctx)
 		case c.Op == catalog.OpList || c.Op == catalog.OpListWaited: // of which each row is a part
-			return inTime(ctx, false, do)
+			return inTime(ctx, ctx, false, do)
 		}
-		return inTime(ctx, commandKinds[kind].writes, func(ctx context.Context) error {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+		command, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+		stop := context.AfterFunc(life, cancel)
+		return inTime(ctx, command, commandKinds[kind].writes, func(ctx context.Context) error {
 			defer cancel()
-			defer context.AfterFunc(life, cancel)()
+			defer stop()
 			err := do(ctx)
 			known := errors.Is(err, catalog.ErrUnavailable) || errors.Is(err, catalog.ErrUnknownOutcome)
 			if err != nil && ctx.Err() != nil && !known {
@@ -289,9 +290,10 @@ func asPromptAsTheStore(ctx context.Context, c catalog.Call) bool {
 	}
 }
 
-// inTime returns the result of a command if that comes before the end of ctx. A panic in the command
-// is the caller's.
-func inTime(ctx context.Context, writes bool, do sending) error {
+// inTime carries out a command with a context of its own, and returns its result if that comes before
+// the end of ctx, and not much later than the end of the command's context. A panic in the command is
+// the caller's.
+func inTime(ctx, command context.Context, writes bool, do sending) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("not sent: %w", endOf(ctx))
 	}
@@ -306,7 +308,7 @@ func inTime(ctx context.Context, writes bool, do sending) error {
 			r.panics = recover()
 			done <- r
 		}()
-		r.err = do(ctx)
+		r.err = do(command)
 	}()
 	var r result
 	select {
@@ -316,6 +318,14 @@ func inTime(ctx context.Context, writes bool, do sending) error {
 		case r = <-done: // at the same instant
 		default:
 			return late(writes, endOf(ctx))
+		}
+	case <-command.Done():
+		graceful, cancel := context.WithTimeout(ctx, grace)
+		defer cancel()
+		select {
+		case r = <-done:
+		case <-graceful.Done(): // the store ignores its context
+			return late(writes, endOf(command))
 		}
 	}
 	if r.panics != nil {
@@ -333,11 +343,11 @@ func late(writes bool, cause error) error {
 	return fmt.Errorf("%w: the store did not answer in time: %w", outcome, cause)
 }
 
-// endOf returns why a context has ended: the cause if the Manager ended it, else the error.
+// endOf returns why a context has ended: the cause if the Manager ended it, else its error.
 func endOf(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	if errors.Is(cause, errTimeUp) || errors.Is(cause, ErrClosed) {
 		return cause
 	}
-	return ctx.Err()
+	return ended(ctx)
 }

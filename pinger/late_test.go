@@ -31,7 +31,7 @@ func TestReleaseLater_RepeatsUntilAnswered(t *testing.T) {
 		b.store.Set(fault.Refusing(fault.Release))
 		b.p.ReleaseLater(s)
 		b.p.ReleaseLater(s)
-		b.p.ReleaseLater(catalog.Session{Name: "never held", TS: bson.NewObjectID()})
+		b.p.ReleaseDoubtful(catalog.Session{Name: "never held", TS: bson.NewObjectID()})
 		time.Sleep(3 * interval)
 		synctest.Wait()
 		assert.Equal(t, b.p.Stats().Left, 1, "%d on the list, want %d")

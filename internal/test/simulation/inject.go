@@ -226,7 +226,8 @@ func (w *world) blocked(c *call) bool {
 	}
 	if !c.blocked {
 		c.blocked = true
-		w.At(max(w.Now(), c.sent+w.s.Timing.Limit), c.p.Index, func() {
+		limit := w.s.Timing.Limit - 10*time.Millisecond // see distlock's grace
+		w.At(max(w.Now(), c.sent+limit), c.p.Index, func() {
 			if !c.answered {
 				w.judge.troubled[c.p] = w.Now()
 			}
