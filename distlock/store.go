@@ -189,7 +189,7 @@ var kindsOfOps = map[catalog.Op]command{
 	catalog.OpGrantStream: toOpenStream, catalog.OpEnterTransaction: toAcquire,
 	catalog.OpTransact: toTransact, catalog.OpHello: toHello,
 	catalog.OpPing: toPing, catalog.OpHeld: toReap,
-	catalog.OpPrune: toPrune, catalog.OpPruneLocks: toPrune, catalog.OpPrepare: toPrepare,
+	catalog.OpOldPings: toPrune, catalog.OpPrune: toPrune, catalog.OpPruneLocks: toPrune, catalog.OpPrepare: toPrepare,
 }
 
 // kindOf returns the kind of a call; ok is false for a call that sends no command.
