@@ -171,11 +171,12 @@ func (m *Manager) LockAll(ctx context.Context, names []string, opts ...Option) (
 	defer waits.Wait()
 	defer end()
 	for i, name := range names {
+		one := append(slices.Clip(opts), optionFunc(func(o *acquireOptions) { o.checked = true }))
 		if o.bounded && o.wait > 0 {
 			left := max(o.wait-(m.cfg.Clock.Now().Mono-o.began), 1)
-			opts = append(slices.Clip(opts), WaitAtMost(left))
+			one = append(one, WaitAtMost(left))
 		}
-		g, err := m.Lock(name).Lock(ctx, opts...)
+		g, err := m.Lock(name).Lock(ctx, one...)
 		if err != nil {
 			if errors.Is(err, ErrHeld) { // so that silent holders of the other locks are watched, too
 				for _, other := range names[i+1:] {
