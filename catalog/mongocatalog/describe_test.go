@@ -53,6 +53,11 @@ func TestDescribe_EveryDeployment(t *testing.T) {
 				s.Kind, s.Primary, s.Transactions = catalog.ReplicaSet, term, true
 				s.ConfigServer = true
 			}},
+		{"ConfigServerThatIsAShard_OwnDatabase", "distlock", version,
+			append(member, e("configsvr", int32(2))), func(s *catalog.Server) {
+				s.Kind, s.Primary, s.Transactions, s.ChangeStreams = catalog.ReplicaSet, term, true, true
+				s.ConfigServer = true
+			}},
 		{"Standalone", "distlock", version, []bson.E{clock, topology}, func(s *catalog.Server) {
 			s.Kind, s.Primary = catalog.Standalone, election.Hex()
 		}},

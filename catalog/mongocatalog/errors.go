@@ -212,6 +212,10 @@ func (o operation) failed(err error) error {
 		return o.wrap(fmt.Errorf("the document would be too large for the server: too many hold the "+
 			"lock or wait for it, or their texts are too long: %w", clean))
 	}
+	if hasCode(err, codeNoUserDatabase) {
+		return o.wrap(fmt.Errorf("a config server that is no shard has no database of one's own; use "+
+			"database %q there: %w", DefaultDatabase, clean))
+	}
 	return o.wrap(clean)
 }
 

@@ -92,6 +92,7 @@ func TestOutcome_OfEveryError(t *testing.T) {
 		{"WriteOnView", command(166), notApplied, notApplied}, // F21
 
 		{"NoShardingEnabled", command(193), notApplied, notApplied},
+		{"NoUserDatabase", command(14037), notApplied, notApplied},
 		{"UserWritesBlocked", command(371), unavailable, unavailable},
 		{"Overloaded82", command(462, of82...), unavailable, unavailable},
 		{"Overloaded90", command(463, of90...), unavailable, unavailable},
