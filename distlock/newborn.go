@@ -42,7 +42,6 @@ func (m *Manager) checkNew(s *session, at time.Time) error {
 	if err == nil {
 		return nil
 	}
-	m.agents.backOff()
 	m.pinger.ReleaseSoon(s.request.Session, s.term)
 	return acquiring(s.request.Name, err)
 }
