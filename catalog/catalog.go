@@ -70,10 +70,14 @@ type Pings interface {
 	// names. Documents that cannot be understood are left out.
 	Held(ctx context.Context, process string) ([]HeldSession, error)
 
-	// Prune deletes ping documents older than before (by the server's clock) whose process
-	// neither holds a lock nor waits for one, and returns how many. mongos kept those of the last
-	// holders of free locks too, for ever.
-	Prune(ctx context.Context, before time.Time) (int, error)
+	// OldPings returns the ping documents that are older than before (by the server's clock), at most
+	// MaxOldPings, in no order.
+	OldPings(ctx context.Context, before time.Time) ([]OldPing, error)
+
+	// Prune deletes those ping documents that are as they were read and whose process neither holds a
+	// lock nor waits for one, and returns how many. mongos kept those of the last holders of free
+	// locks too, for ever.
+	Prune(ctx context.Context, old []OldPing) (int, error)
 
 	// PruneLocks deletes lock documents that are free, have no line, were acquired the last time
 	// before an instant (by the server's clock), and whose fence is below that instant in
@@ -221,6 +225,26 @@ type Pinged struct {
 	// Inserted is true when there was no document before. After an acknowledged ping that means
 	// that somebody removed it.
 	Inserted bool
+}
+
+// MaxOldPings bounds the ping documents that one pruning reads.
+const MaxOldPings = 10_000
+
+// An OldPing is the ping document of a process that has not pinged for long.
+type OldPing struct {
+	Process  string
+	At       time.Time     // field ping: the server's clock at the last ping
+	Interval time.Duration // field pingMS; zero when absent or out of bounds
+}
+
+// OldPingOf reads an old ping document, whatever else is wrong with it; ok is false if it has no
+// process id or no date.
+func OldPingOf(raw bson.Raw) (p OldPing, ok bool) {
+	doc := fieldsOf(raw)
+	id, isText := doc.lookup("_id").StringValueOK()
+	at := doc.lookup("ping")
+	p = OldPing{Process: id, At: date(at), Interval: bounded(doc.lookup("pingMS"))}
+	return p, isText && at.Type == bson.TypeDateTime
 }
 
 // A Condemnation tells who declared a process dead, when and why. The server's clock is written

@@ -41,8 +41,8 @@ type Lock struct {
 	// Sharers are all holders of a lock in mode Shared or Permit, the first of which stands in the
 	// fields above as well; empty for an exclusive holder.
 	Sharers []Participant
-	// OldSharers says that the document has sharers who hold nothing: a manager that knows nothing of
-	// them has left them there.
+	// OldSharers is set for a document with sharers, or a mode of sharers, that hold nothing: a manager
+	// that does not know these fields has left them there.
 	OldSharers bool
 	// Waiters are those who queue, first come first.
 	Waiters []Participant
@@ -87,7 +87,8 @@ type Ping struct {
 // zero, or whose process is no string; sharers or waiters that are no arrays of documents with a ts
 // and a process; a session that stands there twice; a waiter whose mode is unknown, or which waits
 // for a permit without a limit of at least 1; sharers whose first is the holder, without a mode, or
-// with permits but no limit.
+// with permits but no limit; in state 1, which only this package writes, sharers whose first is
+// another, or a mode of sharers without any.
 //
 // Fields that only inform (when, who, why, takeoverMS, yield) never make a document malformed, nor
 // do leases, and a free document needs nothing but its state.

@@ -19,8 +19,8 @@ var (
 	// ErrUnknownOutcome is matched by the error of a write that may or may not have been
 	// applied, or may be applied later.
 	ErrUnknownOutcome = errors.New("outcome unknown")
-	// ErrUnavailable is matched by errors that say that the server could not be reached or had
-	// no primary, before anything was applied.
+	// ErrUnavailable is matched by errors that say that the server could not be reached, had no
+	// primary, was overloaded or accepted no writes, before anything was applied.
 	ErrUnavailable = errors.New("server unavailable")
 	// ErrNoTransactions is returned by Transact when the deployment, or the configured database of
 	// it, has no transactions. Nothing was done.

@@ -21,6 +21,7 @@ const (
 	OpPing             Op = "ping"
 	OpApplyPing        Op = "apply ping"
 	OpHeld             Op = "held"
+	OpOldPings         Op = "old pings"
 	OpPrune            Op = "prune"
 	OpPruneLocks       Op = "prune locks"
 	OpPrepare          Op = "prepare"
@@ -187,8 +188,12 @@ func (i *intercepted) Held(ctx context.Context, process string) ([]HeldSession, 
 	return Through(ctx, i.hook, of(OpHeld, process), with(i.inner.Held, process))
 }
 
-func (i *intercepted) Prune(ctx context.Context, before time.Time) (int, error) {
-	return Through(ctx, i.hook, of(OpPrune), with(i.inner.Prune, before))
+func (i *intercepted) OldPings(ctx context.Context, before time.Time) ([]OldPing, error) {
+	return Through(ctx, i.hook, of(OpOldPings), with(i.inner.OldPings, before))
+}
+
+func (i *intercepted) Prune(ctx context.Context, old []OldPing) (int, error) {
+	return Through(ctx, i.hook, of(OpPrune), with(i.inner.Prune, old))
 }
 
 func (i *intercepted) PruneLocks(ctx context.Context, before time.Time, after string, most int) (

@@ -19,8 +19,10 @@ type partial struct{ *memcatalog.Catalog }
 
 var errPart = errors.New("one batch failed")
 
-func (partial) Prepare(context.Context) ([]string, error)     { return []string{"ttl"}, errPart }
-func (partial) Prune(context.Context, time.Time) (int, error) { return 3000, errPart }
+func (partial) Prepare(context.Context) ([]string, error) { return []string{"ttl"}, errPart }
+func (partial) Prune(context.Context, []catalog.OldPing) (int, error) {
+	return 3000, errPart
+}
 func (partial) PruneLocks(context.Context, time.Time, string, int) (int, string, error) {
 	return 7, "m", errPart
 }
@@ -35,7 +37,7 @@ func TestIntercept_PartialResults(t *testing.T) {
 	if w, err := c.Prepare(t.Context()); len(w) != 1 || !errors.Is(err, errPart) {
 		t.Errorf("prepare: %v, %v", w, err)
 	}
-	if n, err := c.Prune(t.Context(), time.Time{}); n != 3000 || !errors.Is(err, errPart) {
+	if n, err := c.Prune(t.Context(), nil); n != 3000 || !errors.Is(err, errPart) {
 		t.Errorf("prune: %v, %v", n, err)
 	}
 	n, next, err := c.PruneLocks(t.Context(), time.Time{}, "", 1)

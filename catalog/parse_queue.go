@@ -22,11 +22,16 @@ func (l *Lock) parseQueue(doc fields) *MalformedError {
 	if bad != nil {
 		return bad
 	}
-	// A manager that knows nothing of sharers writes the fields of one holder and leaves the rest:
-	// the sharers count only while the first of them is the holder whom everybody sees.
-	if l.Held && len(sharers) > 0 && sharers[0].TS == l.TS {
-		mode, ok := modeOf(doc.lookup("mode"))
-		if !ok || mode == Exclusive {
+	// A manager that knows nothing of sharers writes the fields of one holder, with a state of its
+	// own, and leaves the rest: the sharers count only while the first of them is that holder.
+	mode, ok := modeOf(doc.lookup("mode"))
+	several := ok && mode != Exclusive
+	counts := l.Held && len(sharers) > 0 && sharers[0].TS == l.TS
+	if l.State == stateOurs && !counts && (several || len(sharers) > 0) {
+		return fail("sharers", "must begin with the holder that the other fields name")
+	}
+	if counts {
+		if !several {
 			return fail("mode", `must be "shared" or "permit" beside sharers`)
 		}
 		limit := int32(0)
@@ -40,7 +45,7 @@ func (l *Lock) parseQueue(doc fields) *MalformedError {
 			l.Sharers[i].Mode, l.Sharers[i].Limit = mode, limit
 		}
 	}
-	l.OldSharers = len(sharers) > len(l.Sharers)
+	l.OldSharers = !counts && (several || len(sharers) > 0)
 	if !l.Held && len(l.Waiters) > 0 { // left free by somebody who knows nothing of limits
 		l.Limit = l.Waiters[0].Limit
 	}

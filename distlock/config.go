@@ -41,8 +41,6 @@ type Config struct {
 	Catalog    catalog.Catalog // another store, such as memcatalog in a unit test
 
 	Database string // of locks and lockpings; default "config"; all but clusters use their own
-	// AllowConfigThroughMongos lets a sharded cluster's "config" be used through a mongos.
-	AllowConfigThroughMongos bool
 
 	Ping time.Duration // between two pings; default 30 s; Ping*3 <= Takeover - Margin
 	// Takeover is the time for which a holder must be silent before its locks may be taken: the

@@ -94,7 +94,9 @@ func (e *entry) acquire() (_ *session, err error) {
 		s.inTurn, s.evidence = true, grant.Evidence
 	}
 	s.queued = true // from here on it is undone if it is not handed out
-	err = e.m.acquired(s, lock)
+	if err = e.m.acquired(s, lock); err != nil {
+		e.a.backOff(err)
+	}
 	ended = true
 	return s, err
 }

@@ -17,9 +17,13 @@ var (
 	ErrDeadlock       = errors.New("distlock: deadlock")     // of *DeadlockError
 	ErrPermitMismatch = catalog.ErrPermitMismatch            // of *PermitMismatchError
 	ErrMalformed      = catalog.ErrMalformed                 // of *MalformedError
-	ErrUnavailable    = catalog.ErrUnavailable               // no server was reached, no change
-	// ErrOutcomeUnknown: the server may or may not have carried out the command. The background
-	// undoes an acquisition, within a ping interval and one CommandTimeout.
+	// ErrUnavailable: nothing was changed. No server was reached, or the server accepts no command or
+	// no write now: it is overloaded (codes 462, 463 and others), has no primary, or an operator has
+	// blocked writes (371). Try again later, and less often.
+	ErrUnavailable = catalog.ErrUnavailable
+	// ErrOutcomeUnknown: the server may or may not have carried out the command, as where its disk is
+	// full (14031). The background undoes an acquisition, within a ping interval and one
+	// CommandTimeout.
 	ErrOutcomeUnknown = errors.New("distlock: outcome unknown")
 	ErrNoHeartbeat    = errors.New("distlock: no heartbeat")  // no ping is acknowledged in time
 	ErrBadName        = errors.New("distlock: bad lock name") // empty, over 1,024 bytes, no UTF-8, NUL

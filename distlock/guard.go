@@ -353,12 +353,12 @@ func (h *holding) apart(ctx context.Context) (done func(), err error) {
 	}
 }
 
-// owned returns the guards in the lineage of ctx that were not released. A lost one is among them:
-// its lock is in the way until it is released or taken over.
-func owned(ctx context.Context) (own []*holding) {
+// owned returns the guards of a lock in the lineage of ctx that were not released. A lost one is
+// among them: its lock is in the way until it is released or taken over.
+func owned(ctx context.Context, name string) (own []*holding) {
 	under, _ := ctx.Value(lineageKey{}).(*lineage)
 	for ; under != nil; under = under.above {
-		if !under.h.givenBack() && !slices.Contains(own, under.h) {
+		if under.h.session.Name == name && !under.h.givenBack() && !slices.Contains(own, under.h) {
 			own = append(own, under.h)
 		}
 	}
@@ -368,13 +368,13 @@ func owned(ctx context.Context) (own []*holding) {
 // heldByCaller returns the error of a deadlock that needs no search: the caller waits for a lock
 // that it holds itself, in a mode that excludes its own.
 func (m *Manager) heldByCaller(ctx context.Context, name string, o acquireOptions) error {
-	if o.bounded && o.wait == 0 {
-		return nil // it does not wait
+	if o.checked || o.bounded && o.wait == 0 {
+		return nil // or it does not wait
 	}
 	permits := 0
-	for _, h := range owned(ctx) {
+	for _, h := range owned(ctx, name) {
 		switch {
-		case h.m != m || h.session.Name != name || h.limit != o.limit || h.err() != nil:
+		case h.m != m || h.limit != o.limit || h.err() != nil:
 			// Another store perhaps; another limit is an error of the server; another holder may
 			// have the lost lock.
 			continue

@@ -36,9 +36,8 @@ type Inspector struct {
 	close   func(context.Context) error                     // of the Inspector's store
 }
 
-// NewInspector opens the store of cfg; of the other fields it uses Database,
-// AllowConfigThroughMongos, CommandTimeout, Logger, Observer and Host. No I/O. Errors:
-// *ConfigError; the cause of a ctx that is over.
+// NewInspector opens the store of cfg; of the other fields it uses Database, CommandTimeout, Logger,
+// Observer and Host. No I/O. Errors: *ConfigError; the cause of a ctx that is over.
 func NewInspector(ctx context.Context, cfg Config) (*Inspector, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err

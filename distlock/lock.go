@@ -36,7 +36,7 @@ func (m *Manager) Lock(name string) *DistributedLock { return &DistributedLock{m
 //
 // Round trips: one when the lock is free, two when it is held (four on the embedded server), one
 // more for the first try that finds the holder silent. A takeover adds four, a foreign holder three
-// reads, a name's first acquisition one.
+// reads, a name's first acquisition two, and each other one in its first ping interval one.
 func (l *DistributedLock) TryLock(ctx context.Context, opts ...Option) (*TryGuard, error) {
 	c, err := l.prepare(ctx, opts)
 	if err != nil {
@@ -171,11 +171,12 @@ func (m *Manager) LockAll(ctx context.Context, names []string, opts ...Option) (
 	defer waits.Wait()
 	defer end()
 	for i, name := range names {
+		one := append(slices.Clip(opts), optionFunc(func(o *acquireOptions) { o.checked = true }))
 		if o.bounded && o.wait > 0 {
 			left := max(o.wait-(m.cfg.Clock.Now().Mono-o.began), 1)
-			opts = append(slices.Clip(opts), WaitAtMost(left))
+			one = append(one, WaitAtMost(left))
 		}
-		g, err := m.Lock(name).Lock(ctx, opts...)
+		g, err := m.Lock(name).Lock(ctx, one...)
 		if err != nil {
 			if errors.Is(err, ErrHeld) { // so that silent holders of the other locks are watched, too
 				for _, other := range names[i+1:] {

@@ -3,9 +3,12 @@ package distlock_test
 import (
 	"context"
 	"fmt"
+	"math"
+	"slices"
 	"testing"
 	"time"
 
+	"mongodlm/catalog/memcatalog"
 	"mongodlm/distlock"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
@@ -55,6 +58,39 @@ func TestLockAll_WithLease_WaitsLongerThanItsLife(t *testing.T) {
 			wantErr(t, g.Err(), distlock.ErrLeaseExpired)
 		}
 	})
+}
+
+// It tries to break: the cost of a lock does not grow with the locks that the same LockAll acquires,
+// with a bound on the wait or without. 2,000 locks at once may cost 2.5 times what eight times 250
+// do, in the best of three runs; it was 4.3 and 8.1 times as much.
+func TestLockAll_ManyNames_CostIsLinear(t *testing.T) {
+	m := assert.Value(distlock.New(t.Context(), distlock.Config{
+		Catalog: memcatalog.New(memcatalog.Options{}),
+	}))(t)
+	defer func() { assert.NoErr(t, m.Close(context.Background())) }()
+	names := make([]string, 2000)
+	for i := range names {
+		names[i] = fmt.Sprint("lock ", i)
+	}
+	took := func(size int, opts ...distlock.Option) (sum time.Duration) {
+		for some := range slices.Chunk(names, size) {
+			start := time.Now()
+			all := assert.Value(m.LockAll(t.Context(), some, opts...))(t)
+			sum += time.Since(start)
+			assert.NoErr(t, all.Release())
+		}
+		return sum
+	}
+	for _, opts := range [][]distlock.Option{nil, {distlock.WaitAtMost(time.Hour)}} {
+		best := math.Inf(1)
+		for range 3 {
+			few := took(250, opts...)
+			best = min(best, float64(took(2000, opts...))/float64(few))
+		}
+		if best > 2.5 {
+			t.Errorf("with %d options: 2,000 at once cost %.1f times what 8 times 250 do", len(opts), best)
+		}
+	}
 }
 
 // It tries to break: ten locks are given up in the time of one when the server hangs.

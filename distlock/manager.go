@@ -80,12 +80,14 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 		return nil, creating(err)
 	}
 	in := settings{Config: cfg, Clock: clock.From(ctx)}
+	asked := s.locks
 	s = s.prompt(cfg.CommandTimeout)
 	m, err := newManager(clock.With(ctx, in.Clock), in, s)
 	if err != nil {
 		s.end(ErrClosed)
 		return nil, errors.Join(creating(err), s.hangUp(context.WithoutCancel(ctx)))
 	}
+	m.warnOfUpgrade(ctx, asked)
 	return m, nil
 }
 
@@ -159,18 +161,10 @@ func newManager(ctx context.Context, cfg settings, s store) (*Manager, error) {
 
 // acceptable returns an error for a deployment on which the guarantees would not hold.
 func acceptable(s catalog.Server, cfg Config) error {
-	database := cfg.Database
-	if cfg.AllowConfigThroughMongos {
-		database = "" // any will do
-	}
-	if err := mongocatalog.Supported(s, database); err != nil {
+	if err := mongocatalog.Supported(s, cfg.Database); err != nil {
 		return err
 	}
-	if s.ConfigServer && cfg.Database != defaultDatabase {
-		return fmt.Errorf("a config server has no databases of one's own: use database %q there, "+
-			"not %q", defaultDatabase, cfg.Database)
-	}
-	if s.ConfigServer && cfg.Takeover > configServerTakeover {
+	if s.ConfigServer && cfg.Database == defaultDatabase && cfg.Takeover > configServerTakeover {
 		problem := fmt.Sprintf("Takeover is %v, must be at most %v on a config server: MongoDB's own "+
 			"lock manager overtakes after that", cfg.Takeover, configServerTakeover)
 		return &ConfigError{Problems: []string{problem}}

@@ -29,6 +29,7 @@ type acquireOptions struct {
 	life    time.Duration
 	leased  bool
 	began   time.Duration // monotonic time of the call
+	checked bool          // LockAll has looked for a deadlock of the caller with itself
 }
 
 type optionFunc func(*acquireOptions)

@@ -271,7 +271,7 @@ func (h *holding) use() (done func()) {
 // its lock up, as by Release.
 func (h *holding) busy(closing context.Context) <-chan struct{} {
 	own := 0
-	if slices.Contains(owned(closing), h) {
+	if slices.Contains(owned(closing, h.session.Name), h) {
 		own = 1
 	}
 	h.mu.Lock()

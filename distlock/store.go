@@ -19,6 +19,10 @@ import (
 // one for the chores.
 const heartbeatPool = 2
 
+// heartbeatPurpose follows the application name of the heartbeat's own client, so that an operator
+// can exempt the pings alone from the server's limits for clients.
+const heartbeatPurpose = "heartbeat"
+
 // A store is the database of a Manager, through two clients: one for acquisitions and releases, one
 // for the heartbeat, so that an application that exhausts its pool cannot starve the heartbeat.
 type store struct {
@@ -63,8 +67,8 @@ func openStore(ctx context.Context, cfg Config, heartbeat bool) (store, error) {
 		}
 		return errors.Join(errs...)
 	}
-	dial := func(pool uint64) (*mongo.Client, error) {
-		c, err := dial(cfg, pool)
+	dial := func(pool uint64, purpose string) (*mongo.Client, error) {
+		c, err := dial(cfg, pool, purpose)
 		if err == nil {
 			own = append(own, c)
 		}
@@ -78,18 +82,19 @@ func openStore(ctx context.Context, cfg Config, heartbeat bool) (store, error) {
 	return s, nil
 }
 
-func openClients(cfg Config, heartbeat bool, dial func(pool uint64) (*mongo.Client, error)) (
-	s store, err error) {
+func openClients(
+	cfg Config, heartbeat bool, dial func(pool uint64, purpose string) (*mongo.Client, error),
+) (s store, err error) {
 	client, ping := cfg.Client, cfg.PingClient
 	if client == nil {
-		if client, err = dial(0); err != nil {
+		if client, err = dial(0, ""); err != nil {
 			return store{}, err
 		}
 	}
 	switch {
 	case ping != nil || !heartbeat:
 	case cfg.URI != "" || cfg.ClientOptions != nil:
-		if ping, err = dial(heartbeatPool); err != nil {
+		if ping, err = dial(heartbeatPool, heartbeatPurpose); err != nil {
 			return store{}, err
 		}
 	default:
@@ -117,12 +122,12 @@ func openClients(cfg Config, heartbeat bool, dial func(pool uint64) (*mongo.Clie
 
 // dial makes a client. It does no I/O except in the driver's background. An invalid connection string
 // or option is a *ConfigError.
-func dial(cfg Config, pool uint64) (*mongo.Client, error) {
+func dial(cfg Config, pool uint64, purpose string) (*mongo.Client, error) {
 	opts, uri := cfg.ClientOptions, ""
 	if cfg.URI != "" {
 		opts, uri = options.Client(), cfg.URI
 	}
-	client, err := mongocatalog.Dial(opts, uri, pool)
+	client, err := mongocatalog.Dial(opts, uri, pool, purpose)
 	if err != nil && !errors.Is(err, ErrUnavailable) {
 		err = &ConfigError{Problems: []string{err.Error()}}
 	}
@@ -184,7 +189,7 @@ var kindsOfOps = map[catalog.Op]command{
 	catalog.OpGrantStream: toOpenStream, catalog.OpEnterTransaction: toAcquire,
 	catalog.OpTransact: toTransact, catalog.OpHello: toHello,
 	catalog.OpPing: toPing, catalog.OpHeld: toReap,
-	catalog.OpPrune: toPrune, catalog.OpPruneLocks: toPrune, catalog.OpPrepare: toPrepare,
+	catalog.OpOldPings: toPrune, catalog.OpPrune: toPrune, catalog.OpPruneLocks: toPrune, catalog.OpPrepare: toPrepare,
 }
 
 // kindOf returns the kind of a call; ok is false for a call that sends no command.

@@ -39,6 +39,12 @@ var failures = []failure{
 	{"189 stepped down", bson.D{field("errorCode", 189)}, notDoneUnknown},
 	{"11602 interrupted", bson.D{field("errorCode", 11602)}, notDoneUnknown},
 	{"10107 not primary", bson.D{field("errorCode", 10107)}, notDone},
+	{"462 overloaded", bson.D{field("errorCode", 462), field("errorLabels",
+		bson.A{"SystemOverloadedError", "RetryableError"})}, notDone},
+	{"463 overloaded", bson.D{field("errorCode", 463), field("errorLabels",
+		bson.A{"SystemOverloadedError", "RetryableError", "NoWritesPerformed"})}, notDone},
+	{"371 writes blocked", bson.D{field("errorCode", 371)}, notDone},
+	{"14031 disk full", bson.D{field("errorCode", 14031)}, notDoneUnknown},
 	{"write concern error", bson.D{field("writeConcernError",
 		bson.D{field("code", 64), field("errmsg", "waiting for replication timed out")})}, doneUnknown},
 	{"blocked", bson.D{field("blockConnection", true),
@@ -92,7 +98,9 @@ func (w *world) failing(t *testing.T) *failing {
 	p := &failing{w: w, app: "fails-" + bson.NewObjectID().Hex()}
 	open := func(name string) catalog.Catalog {
 		// It polls: the server tells who listens to it only of changes that really happened.
+		// As mongocatalog.Dial it reports the refusal of an overloaded server at once.
 		client := privateClient(t, options.Client().ApplyURI(w.d.uri).SetAppName(name).
+			SetMaxAdaptiveRetries(0).
 			SetServerMonitoringMode("poll").SetHeartbeatInterval(500*time.Millisecond))
 		c, err := mongocatalog.New(client, mongocatalog.Options{
 			Database: w.db.Name(), CommandTimeout: commandLimit})

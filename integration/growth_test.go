@@ -295,8 +295,11 @@ func (w *world) operations(t *testing.T, c *mongocatalog.Catalog) []operation {
 			seen := &catalog.Ping{Seq: 1, HasSeq: true}
 			return on.Condemn(ctx, w.name("dead"), seen, catalog.Condemnation{})
 		}},
+		{"OldPings", func(ctx context.Context) error {
+			return assert.Err(c.OldPings(ctx, time.UnixMilli(1_000_000)))
+		}},
 		{"Prune", func(ctx context.Context) error {
-			return assert.Err(c.Prune(ctx, time.UnixMilli(1_000_000)))
+			return assert.Err(c.Prune(ctx, []catalog.OldPing{{Process: w.name("dead")}}))
 		}},
 	}
 }

@@ -36,17 +36,19 @@ func (b *bundle) plantLock(
 	return s
 }
 
-// The first tick prunes, later ones rarely; young pings and those of holders stay (SERVER-1880).
-func TestPrune_FirstTickThenRarely(t *testing.T) {
+// Two prunings an interval apart delete, later ones are rare; young pings and those of holders stay
+// (SERVER-1880).
+func TestPrune_FirstTicksThenRarely(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, b *bundle) {
 		b.plantPing(t, "old", 4*24*time.Hour+time.Second)
 		b.plantPing(t, "old but holds", 5*24*time.Hour)
 		b.plantPing(t, "last holder", 5*24*time.Hour)
-		b.plantPing(t, "young", 4*24*time.Hour-time.Minute)
+		b.plantPing(t, "young", 4*24*time.Hour-time.Hour)
 		b.plantLock(t, "a", "old but holds", 1, 1)
 		b.plantLock(t, "b", "last holder", 0, 1)
 		b.start(t)
 		defer b.close(t)
+		time.Sleep(3 * time.Minute)
 		synctest.Wait()
 		for process, want := range map[string]bool{
 			"old": false, "old but holds": true, "young": true, "last holder": false,
@@ -57,10 +59,46 @@ func TestPrune_FirstTickThenRarely(t *testing.T) {
 		}
 		time.Sleep(10 * time.Hour)
 		synctest.Wait()
-		if n := b.store.Count(fault.Prune); n < 6 || n > 21 {
+		if n := b.store.Count(fault.OldPings); n < 6 || n > 21 {
 			t.Errorf("pruned %d times in ten hours, want about ten", n)
 		}
 	})
+}
+
+// Tries to break: no ping of a process that lives is deleted because one reading of the server's
+// clock was wrong, be it the pruner's, days ahead, or that of the ping, days behind.
+func TestPrune_OneWrongReadingOfTheClock_DeletesNoLivingPing(t *testing.T) {
+	for name, pruners := range map[string]bool{"the pruner's": true, "that of the ping": false} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, nil, func(t *testing.T, b *bundle) {
+				pings := 0
+				b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+					if pings++; call.Op == fault.Ping && pruners && pings%5 == 1 {
+						b.skew.Store(int64(5 * 24 * time.Hour))
+						defer b.skew.Store(0)
+					}
+					return apply()
+				})
+				ping := func(i int) { // of another process
+					skew := time.Duration(0)
+					if !pruners && i%5 == 1 {
+						skew = -5 * 24 * time.Hour
+					}
+					b.plantPing(t, "idle", -skew)
+				}
+				ping(0)
+				b.start(t)
+				defer b.close(t)
+				for i := range 2000 {
+					ping(i)
+					time.Sleep(interval)
+					if b.mem.Document(catalog.PingsCollection, "idle") == nil {
+						t.Fatalf("deleted after %d pings", i)
+					}
+				}
+			})
+		})
+	}
 }
 
 // A ping is on time whatever the chores do: they hang, and the next pings come.

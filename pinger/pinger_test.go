@@ -81,6 +81,7 @@ type bundle struct {
 	store *fault.Catalog
 	owner *owner
 	p     *pinger.LockPinger
+	skew  *atomic.Int64 // of the server's clock
 }
 
 // setup makes a pinger over a store in memory. It does not start it.
@@ -92,7 +93,9 @@ func setup(t *testing.T, change func(*pinger.Config)) *bundle {
 // setupBy makes a pinger that lives by a clock of its own.
 func setupBy(t *testing.T, by clock.Clock, change func(*pinger.Config)) *bundle {
 	t.Helper()
-	b := &bundle{mem: memcatalog.New(memcatalog.Options{}), owner: &owner{}}
+	skew := new(atomic.Int64)
+	now := func() time.Time { return time.Now().Add(time.Duration(skew.Load())) }
+	b := &bundle{mem: memcatalog.New(memcatalog.Options{Now: now}), owner: &owner{}, skew: skew}
 	b.store = fault.Wrap(b.mem)
 	b.owner.store = b.store
 	n := 0

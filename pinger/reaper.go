@@ -20,7 +20,7 @@ type chore struct {
 // make a ping late.
 func (p *LockPinger) choreLoop() {
 	defer p.loops.Done()
-	pruneAt := p.clock.Now().Mono
+	pruneAt, silent := p.clock.Now().Mono, silentPings{}
 	prepared, position := false, ""
 	failing := map[string]bool{}
 	step := func(name string, do func() error) bool { return p.step(failing, name, do) }
@@ -35,14 +35,14 @@ func (p *LockPinger) choreLoop() {
 				prepared = p.guarded("prepare", func() error { return p.prepare(p.stopping) })
 			}
 			if now := p.clock.Now().Mono; now >= pruneAt { // at the first tick, then rarely
-				step("prune", func() error { return p.Prune(p.stopping, c.serverTime) })
+				step("prune", func() error { return p.prune(p.stopping, c.serverTime, silent) })
 				if p.cfg.PruneLocks && !c.serverTime.IsZero() {
 					step("prune locks", func() (err error) {
 						position, err = p.pruneLocks(p.stopping, c.serverTime, position)
 						return err
 					})
 				}
-				pruneAt = now + p.Jitter(p.cfg.PruneEvery, 0.5)
+				pruneAt = now + min(p.Jitter(p.cfg.PruneEvery, 0.5), silent.due(p.cfg.Interval))
 			}
 		}
 	}
@@ -196,41 +196,4 @@ func (p *LockPinger) lastReap(ctx context.Context, id *identity) bool {
 		}
 		return errors.Join(p.Reap(ctx, t), t.Err())
 	})
-}
-
-// Prune deletes pings that are older than the prune age by the server's clock and that no lock
-// names. mongos 1.8 compared with the pinging process's own clock and could delete living pings.
-func (p *LockPinger) Prune(ctx context.Context, serverTime time.Time) error {
-	ctx, cancel := context.WithTimeout(ctx, p.cfg.Limit)
-	defer cancel()
-	n, err := p.cfg.Store.Prune(ctx, serverTime.Add(-p.cfg.PruneAge))
-	p.stats.pruned.Add(int64(n))
-	if n > 0 {
-		p.log.Info().Int("pings", n).Msg("pruned")
-	}
-	return err
-}
-
-// Lock documents that are looked at in one command, and the commands of one turn.
-const (
-	pruneBatch   = 1000
-	pruneBatches = 10
-)
-
-// pruneLocks deletes lock documents that nobody has acquired for the prune age, a share of them
-// each turn: it goes on where the last turn ended, and returns where the next one goes on.
-func (p *LockPinger) pruneLocks(ctx context.Context, now time.Time, after string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, p.cfg.Limit)
-	defer cancel()
-	for range pruneBatches {
-		n, next, err := p.cfg.Store.PruneLocks(ctx, now.Add(-p.cfg.PruneAge), after, pruneBatch)
-		if n > 0 {
-			p.log.Info().Int("locks", n).Msg("pruned")
-		}
-		if err != nil || next == "" {
-			return next, err
-		}
-		after = next
-	}
-	return after, nil
 }

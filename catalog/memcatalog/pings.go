@@ -136,8 +136,25 @@ func (c *Catalog) Held(ctx context.Context, process string) ([]catalog.HeldSessi
 	return sessions, nil
 }
 
+// OldPings is documented in [catalog.Pings].
+func (c *Catalog) OldPings(ctx context.Context, before time.Time) ([]catalog.OldPing, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("read old pings: %w", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var old []catalog.OldPing
+	for _, raw := range c.pings.sorted() {
+		p, ok := catalog.OldPingOf(raw)
+		if ok && p.At.Before(before) && len(old) < catalog.MaxOldPings {
+			old = append(old, p)
+		}
+	}
+	return old, nil
+}
+
 // Prune is documented in [catalog.Pings].
-func (c *Catalog) Prune(ctx context.Context, before time.Time) (int, error) {
+func (c *Catalog) Prune(ctx context.Context, old []catalog.OldPing) (int, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, fmt.Errorf("prune pings: %w", err)
 	}
@@ -150,23 +167,15 @@ func (c *Catalog) Prune(ctx context.Context, before time.Time) (int, error) {
 		}
 	}
 	pruned := 0
-	for key, raw := range c.pings {
-		doc := take(raw)
-		id, ok := doc.get("_id").StringValueOK()
-		if ok && !named[id] && holds(doc.get("ping"), olderThan(before)) {
+	for _, seen := range old {
+		key := stringKey(seen.Process)
+		now, ok := catalog.OldPingOf(c.pings[key])
+		if ok && !named[seen.Process] && now.At.Equal(seen.At) {
 			c.putPing(key, nil)
 			pruned++
 		}
 	}
 	return pruned, nil
-}
-
-// olderThan is the filter {field: {$lt: before}}, which only Dates match.
-func olderThan(before time.Time) func(bson.RawValue) bool {
-	return func(v bson.RawValue) bool {
-		ms, ok := v.DateTimeOK()
-		return ok && ms < before.UnixMilli()
-	}
 }
 
 // Prepare is documented in [catalog.Pings]. There is nothing to prepare in memory.

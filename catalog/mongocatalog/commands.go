@@ -109,10 +109,12 @@ func granted(r catalog.Request) bson.D {
 	}
 }
 
-// unwaited and unshared are the conditions that a document has no waiters and no sharers.
+// unwaited and unshared are the conditions that a document has no waiters and no sharers, and alone
+// that it has no mode of sharers.
 var (
 	unwaited = bson.E{Key: "waiters.0", Value: absent}
 	unshared = bson.E{Key: "sharers.0", Value: absent}
+	alone    = bson.E{Key: "mode", Value: bson.D{{Key: "$nin", Value: shareable}}}
 )
 
 // none is the condition that a list is not there, or is empty.
@@ -131,7 +133,7 @@ func acquisition(r catalog.Request) modification {
 			}},
 			{Key: "state.0", Value: absent},
 			{Key: "waiters", Value: none}, unwaited,
-			{Key: "sharers", Value: none}, unshared,
+			{Key: "sharers", Value: none}, unshared, alone,
 			{Key: "$nor", Value: append(uncountable("fence"), uncountable("rev")...)},
 		},
 		update: granted(r),
@@ -166,7 +168,7 @@ func takeover(r catalog.Request, from catalog.Holder) modification {
 		{Key: "process", Value: from.Process}, {Key: "process.0", Value: absent},
 		stateHeld, {Key: "state.0", Value: absent},
 		{Key: "waiters", Value: none}, unwaited,
-		{Key: "sharers", Value: none}, unshared,
+		{Key: "sharers", Value: none}, unshared, alone,
 		{Key: "$nor", Value: append(uncountable("fence"), uncountable("rev")...)},
 	}
 	return modification{filter: append(filter, watched(from)...), update: granted(r)}
@@ -176,7 +178,7 @@ func takeover(r catalog.Request, from catalog.Holder) modification {
 // holder stays readable, the fence survives.
 func plainRelease(s catalog.Session) bson.D {
 	countable := bson.E{Key: "$nor", Value: uncountable("rev")}
-	filter := append(held(s), unwaited, unshared, countable)
+	filter := append(held(s), unwaited, unshared, alone, countable)
 	free := bson.D{
 		{Key: "$set", Value: bson.D{{Key: "state", Value: int32(0)}}},
 		{Key: "$inc", Value: revised},

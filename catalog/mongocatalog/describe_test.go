@@ -53,6 +53,11 @@ func TestDescribe_EveryDeployment(t *testing.T) {
 				s.Kind, s.Primary, s.Transactions = catalog.ReplicaSet, term, true
 				s.ConfigServer = true
 			}},
+		{"ConfigServerThatIsAShard_OwnDatabase", "distlock", version,
+			append(member, e("configsvr", int32(2))), func(s *catalog.Server) {
+				s.Kind, s.Primary, s.Transactions, s.ChangeStreams = catalog.ReplicaSet, term, true, true
+				s.ConfigServer = true
+			}},
 		{"Standalone", "distlock", version, []bson.E{clock, topology}, func(s *catalog.Server) {
 			s.Kind, s.Primary = catalog.Standalone, election.Hex()
 		}},
@@ -198,13 +203,13 @@ func TestDial_HostsOfAProduct_AreRefused(t *testing.T) {
 		"mongodb+srv://u:secret@c.mongocluster.cosmos.azure.com/?tls=true":                   "vCore",
 	} {
 		for how, dial := range map[string]func() error{
-			"by the string": func() error { return assert.Err(mongocatalog.Dial(options.Client(), uri, 0)) },
+			"by the string": func() error { return assert.Err(mongocatalog.Dial(options.Client(), uri, 0, "")) },
 			"by options": func() error {
 				how := options.Client().SetHosts([]string{"c.mongocluster.cosmos.azure.com"})
 				if !strings.HasPrefix(uri, "mongodb+srv") {
 					how = options.Client().ApplyURI(uri)
 				}
-				return assert.Err(mongocatalog.Dial(how, "", 0))
+				return assert.Err(mongocatalog.Dial(how, "", 0, ""))
 			},
 		} {
 			text := fmt.Sprint(dial())

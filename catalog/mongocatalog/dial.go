@@ -14,12 +14,16 @@ import (
 )
 
 // Dial makes a client from a copy of opts and, if it is not empty, a connection string. pool bounds
-// its connections; 0 leaves that to opts. It does not wait for the server.
+// its connections; 0 leaves that to opts. purpose, if it is not empty, follows the application name.
+// The client sends a command that an overloaded server refuses once, whatever opts say. Dial does
+// not wait for the server.
 //
 // Errors say what is wrong with the options or the connection string, or that their hosts are no
 // MongoDB's, and never contain the user information of the latter; [catalog.ErrUnavailable] when
 // the DNS does not tell the hosts of a mongodb+srv.
-func Dial(opts *options.ClientOptions, uri string, pool uint64) (*mongo.Client, error) {
+func Dial(
+	opts *options.ClientOptions, uri string, pool uint64, purpose string,
+) (*mongo.Client, error) {
 	if err := ambiguous(uri); err != nil {
 		return nil, err
 	}
@@ -33,9 +37,7 @@ func Dial(opts *options.ClientOptions, uri string, pool uint64) (*mongo.Client, 
 	if err := supportedHosts(own.Hosts); err != nil {
 		return nil, err
 	}
-	if own.AppName == nil {
-		own.SetAppName("mongodlm")
-	}
+	own.SetAppName(appName(own.AppName, purpose)).SetMaxAdaptiveRetries(0)
 	if pool > 0 {
 		own.SetMaxPoolSize(pool).SetMinPoolSize(0)
 	}
@@ -49,6 +51,19 @@ func Dial(opts *options.ClientOptions, uri string, pool uint64) (*mongo.Client, 
 		return nil, errors.New(text)
 	}
 	return client, nil
+}
+
+// appName is the application name by which the server knows a client: that of the application, or
+// mongodlm, and the purpose of the client if the server accepts a name of that length.
+func appName(given *string, purpose string) string {
+	name := "mongodlm"
+	if given != nil {
+		name = *given
+	}
+	if full := name + " " + purpose; purpose != "" && len(full) <= 128 {
+		return full
+	}
+	return name
 }
 
 // ambiguous refuses a connection string whose password has an unescaped slash: what follows it

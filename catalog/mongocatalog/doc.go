@@ -10,6 +10,12 @@
 // applied, unknown, applied. It also saves the server the image that it keeps of every document
 // changed by a retryable findAndModify. To retry an acquisition, ask first: transition.Confirm.
 //
+// An overloaded server, from MongoDB 8.2 on, refuses commands and promises that it has not carried
+// them out. The clients of [Dial] report that at once. The driver of a client of the application
+// sends such a command up to two times more (maxAdaptiveRetries), with pauses. It is carried out at
+// most once all the same, since every earlier copy was refused; and an error is that of the last
+// copy, or a refusal where that copy was refused as well.
+//
 // # Concerns
 //
 // Writes are w: majority and reads readConcern majority on the primary whatever the connection

@@ -38,6 +38,8 @@ const (
 	codeUpsertedTooLarge        = 17420
 	codeNoUserDatabase          = 14037
 	codeAPIStrict               = 323
+	codeNoShardingEnabled       = 193
+	codeWritesBlocked           = 371
 )
 
 // refused are the codes with which a server says that it has not carried out the command: it was
@@ -45,8 +47,12 @@ const (
 var refused = []int{
 	codeBadValue, codeFailedToParse, codeTypeMismatch, codeCommandNotFound, codeDocumentValidation,
 	codeCommandNotSupportedView, codeDuplicateKey, codeCannotGrowCapped, codeNoUserDatabase,
-	codeObjectTooLarge, codeUpdatedTooLarge, codeUpsertedTooLarge,
+	codeObjectTooLarge, codeUpdatedTooLarge, codeUpsertedTooLarge, codeNoShardingEnabled,
 }
+
+// notNow are the codes with which a server says that it has not carried out the command, and may
+// carry out a later one: it is not the primary, or an operator has blocked writes.
+var notNow = []int{codeNotWritablePrimary, codeNotPrimaryNoSecondaryOk, codeWritesBlocked}
 
 // An outcome is what an error says of a command.
 type outcome int
@@ -56,7 +62,7 @@ const (
 	unknown outcome = iota
 	// notApplied: certainly not applied.
 	notApplied
-	// unavailable: certainly not applied, because there was no server to do it.
+	// unavailable: certainly not applied, because there was no server to do it, or it was overloaded.
 	unavailable
 	// denied: certainly not applied, because the user lacks a privilege.
 	denied
@@ -79,8 +85,7 @@ func classify(err error) outcome {
 		return unavailable
 	case answered && server.HasErrorCode(codeUnauthorized):
 		return denied
-	case answered && slices.ContainsFunc(
-		[]int{codeNotWritablePrimary, codeNotPrimaryNoSecondaryOk}, server.HasErrorCode):
+	case overloaded(err), answered && slices.ContainsFunc(notNow, server.HasErrorCode):
 		return unavailable
 	case answered && server.HasErrorLabel(driver.NoWritesPerformed),
 		answered && slices.ContainsFunc(refused, server.HasErrorCode):
@@ -94,6 +99,14 @@ func classify(err error) outcome {
 	default:
 		return unknown
 	}
+}
+
+// overloaded reports whether a server has refused a command because it is overloaded, and promises
+// that it has not carried it out: MongoDB 8.2 and later (codes 462, 463 and others). The label
+// SystemOverloadedError alone promises nothing.
+func overloaded(err error) bool {
+	return labeled(err, driver.ErrSystemOverloadedError) &&
+		(labeled(err, driver.ErrRetryableError) || labeled(err, driver.NoWritesPerformed))
 }
 
 // neverSent reports whether there was no connection to send the command on.
@@ -130,9 +143,11 @@ func classifyRead(err error) outcome {
 	switch got := classify(err); {
 	case got != unknown:
 		return got
-	case network(err), hasCode(err, 6, 7, 24, 43, 50, 89, 91, 133, 134, 175, 189, 237, 262,
-		11600, 11601, 11602, 13436):
-		// It broke on the way, took too long, was killed, or the node is changing its role.
+	case network(err), labeled(err, driver.ErrSystemOverloadedError),
+		hasCode(err, 6, 7, 24, 43, 50, 89, 91, 133, 134, 175, 189, 237, 262, 402, 433, 449, 450, 462, 463,
+			11600, 11601, 11602, 13436):
+		// It broke on the way, took too long, was killed, the server is overloaded, or the node is
+		// changing its role.
 		return unavailable
 	default:
 		return notApplied
@@ -196,6 +211,10 @@ func (o operation) failed(err error) error {
 	if hasCode(err, codeObjectTooLarge, codeUpdatedTooLarge, codeUpsertedTooLarge) {
 		return o.wrap(fmt.Errorf("the document would be too large for the server: too many hold the "+
 			"lock or wait for it, or their texts are too long: %w", clean))
+	}
+	if hasCode(err, codeNoUserDatabase) {
+		return o.wrap(fmt.Errorf("a config server that is no shard has no database of one's own; use "+
+			"database %q there: %w", DefaultDatabase, clean))
 	}
 	return o.wrap(clean)
 }

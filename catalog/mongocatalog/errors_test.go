@@ -91,6 +91,17 @@ func TestOutcome_OfEveryError(t *testing.T) {
 		{"Validator", command(121), notApplied, notApplied},   // F21
 		{"WriteOnView", command(166), notApplied, notApplied}, // F21
 
+		{"NoShardingEnabled", command(193), notApplied, notApplied},
+		{"NoUserDatabase", command(14037), notApplied, notApplied},
+		{"UserWritesBlocked", command(371), unavailable, unavailable},
+		{"Overloaded82", command(462, of82...), unavailable, unavailable},
+		{"Overloaded90", command(463, of90...), unavailable, unavailable},
+		{"OverloadedByAnyCode", command(433, of90...), unavailable, unavailable},
+		{"OverloadedWithoutPromise", command(462, of82[0]), unknown, unavailable},
+		{"OverloadedWithoutLabels", command(463), unknown, unavailable},
+		{"OverloadedWriteConcern", mongo.WriteException{WriteConcernError: concern, Labels: of90},
+			unknown, unavailable},
+
 		{"ConnectionBroken", broken(io.EOF), unknown, unavailable}, // D8
 		{"ConnectionBrokenInside", broken(topology.ConnectionError{Wrapped: &net.OpError{
 			Op: "read", Err: errors.New("reset by peer")}}), unknown, unavailable},

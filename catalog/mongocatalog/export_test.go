@@ -17,6 +17,12 @@ func Failed(err error, writes bool) error {
 	return o.failed(err)
 }
 
+// FailedInTransaction words an error of a command that is part of a transaction.
+func FailedInTransaction(err error) error { return onLock("enter", "balancer").inTransaction(err) }
+
+// AppName is the application name of a client.
+var AppName = appName
+
 // DuplicateKey is what a DuplicateKey error says of its index.
 var DuplicateKey = duplicateKey
 

@@ -104,6 +104,10 @@ func understood() bson.A {
 			call("$in", "$mode", shareable),
 			either(call("$eq", "$mode", string(catalog.Shared)), call("$gt", limitOf("$limit"), int32(0))),
 		)),
+		either(call("$ne", "$state", int32(1)), sharersCount(), every(
+			not(call("$in", "$mode", shareable)),
+			call("$eq", call("$size", array("$sharers")), int32(0)),
+		)),
 	}
 }
 

@@ -333,7 +333,7 @@ func TestCatalog_NoServer_IsUnavailableAndKeepsSecrets(t *testing.T) { // G11, E
 
 func TestDial_BadURI_KeepsSecrets(t *testing.T) { // G11
 	t.Parallel()
-	_, err := mongocatalog.Dial(options.Client(), "mongodb://root:s3cret@host:port:x/?w=-3", 0)
+	_, err := mongocatalog.Dial(options.Client(), "mongodb://root:s3cret@host:port:x/?w=-3", 0, "")
 	if err == nil || strings.Contains(err.Error(), "s3cret") {
 		t.Errorf("%v", err)
 	}

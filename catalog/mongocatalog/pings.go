@@ -13,7 +13,7 @@ import (
 	"mongodlm/catalog"
 )
 
-// pruneBatch is how many old pings are looked at in one step of Prune.
+// pruneBatch is the number of old pings that Prune deletes with one command.
 const pruneBatch = 1000
 
 func onPing(verb, process string) operation {
@@ -131,36 +131,36 @@ func (c *Catalog) find(
 	return r.err
 }
 
-// Prune is documented in [catalog.Pings]. Four commands for each thousand old pings. The age is
-// asked for again in the delete, so a process that pings meanwhile keeps its document.
-func (c *Catalog) Prune(ctx context.Context, before time.Time) (int, error) {
-	o := on(catalog.PingsCollection, "find, remove", "prune pings")
-	r := c.open(o, func(ctx context.Context) (*mongo.Cursor, error) {
-		return c.pings.Find(ctx, olderThan(before), options.Find().
-			SetProjection(bson.D{{Key: "_id", Value: 1}}).SetBatchSize(pruneBatch))
+// OldPings is documented in [catalog.Pings]. One command.
+func (c *Catalog) OldPings(ctx context.Context, before time.Time) (old []catalog.OldPing, err error) {
+	find := options.Find().SetProjection(only("ping", "pingMS")).
+		SetLimit(catalog.MaxOldPings).SetBatchSize(catalog.MaxOldPings + 1)
+	o := on(catalog.PingsCollection, "find", "read old pings")
+	err = c.find(ctx, o, c.pings, olderThan(before), find, func(raw bson.Raw) {
+		if p, ok := catalog.OldPingOf(raw); ok {
+			old = append(old, p)
+		}
 	})
-	defer r.close(ctx)
+	return old, err
+}
+
+// Prune is documented in [catalog.Pings]. Three commands for each thousand old pings. A process that
+// pings meanwhile keeps its document.
+func (c *Catalog) Prune(ctx context.Context, old []catalog.OldPing) (int, error) {
+	o := on(catalog.PingsCollection, "find, remove", "prune pings")
 	pruned := 0
-	for {
-		var batch []string
-		for len(batch) < pruneBatch && r.next(ctx) {
-			if id, ok := r.row().Lookup("_id").StringValueOK(); ok {
-				batch = append(batch, id)
-			}
-		}
-		if r.err != nil || len(batch) == 0 {
-			return pruned, r.err
-		}
-		n, err := c.pruneBatch(ctx, o, batch, before)
+	for batch := range slices.Chunk(old, pruneBatch) {
+		n, err := c.pruneBatch(ctx, o, batch)
 		pruned += n
 		if err != nil {
 			return pruned, err
 		}
 	}
+	return pruned, nil
 }
 
 func (c *Catalog) pruneBatch(
-	ctx context.Context, o operation, batch []string, before time.Time,
+	ctx context.Context, o operation, batch []catalog.OldPing,
 ) (int, error) {
 	named := map[string]bool{}
 	reading := o
@@ -173,19 +173,29 @@ func (c *Catalog) pruneBatch(
 			}
 		})
 	}
-	err := read(heldByAny(batch), true, "process", "sharers.process")
+	ids := make([]string, len(batch))
+	for i, p := range batch {
+		ids[i] = p.Process
+	}
+	err := read(heldByAny(ids), true, "process", "sharers.process")
 	if err == nil {
-		err = read(awaitedByAny(batch), false, "waiters.process")
+		err = read(awaitedByAny(ids), false, "waiters.process")
 	}
 	if err != nil {
 		return 0, err
 	}
-	batch = slices.DeleteFunc(batch, func(id string) bool { return named[id] })
-	if len(batch) == 0 {
+	var statements bson.A
+	for _, p := range batch {
+		if !named[p.Process] {
+			asRead := bson.D{{Key: "_id", Value: p.Process},
+				{Key: "ping", Value: bson.NewDateTimeFromTime(p.At)}}
+			statements = append(statements, removing(asRead, 1))
+		}
+	}
+	if len(statements) == 0 {
 		return 0, nil
 	}
-	filter := append(among("_id", batch), olderThan(before)...)
-	reply, err := c.write(ctx, o, deletion(o.collection, removing(filter, 0)))
+	reply, err := c.write(ctx, o, deletion(o.collection, statements...))
 	if err != nil {
 		return 0, err
 	}

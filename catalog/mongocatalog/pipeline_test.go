@@ -352,7 +352,7 @@ func TestAcquisition_AnyDocument_TakesWhatIsUnderstoodAndFree(t *testing.T) {
 			doc = remove(doc, []string{"waiters"})
 		}
 		l, bad := catalog.ParseLock(encoded(doc))
-		want := bad == nil && !l.Held && len(l.Waiters) == 0 && elements(doc, "sharers") == 0
+		want := bad == nil && !l.Held && len(l.Waiters) == 0 && !l.OldSharers
 		g := enter(1, catalog.Exclusive, 0, catalog.Try).request
 		filter := decoded(mongocatalog.Acquisition(g))
 		got, err := matches(doc, filter, time.UnixMilli(0))

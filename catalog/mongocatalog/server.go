@@ -167,7 +167,8 @@ func describe(b build, hello bson.Raw, database string) catalog.Server {
 	system := slices.Contains(systemDatabases, database)
 	replicated := s.Kind == catalog.ReplicaSet || s.Kind == catalog.Mongos
 	s.Transactions = replicated && (!system || s.ConfigServer)
-	s.ChangeStreams = replicated && !system && !s.ConfigServer
+	// A config server has a database of one's own only if it is a shard as well.
+	s.ChangeStreams = replicated && !system
 	s.PipelineUpdates = s.Kind != catalog.FerretDB
 	return s
 }

@@ -189,7 +189,8 @@ func (c *Catalog) commit(ctx context.Context, session *mongo.Session, o operatio
 			return o.inTransaction(err)
 		}
 		unknown := o.wrap(fmt.Errorf("%w: commit: %w", catalog.ErrUnknownOutcome, withoutLabels{err}))
-		if !undone && !gone && !labeled(err, driver.UnknownTransactionCommitResult) && !neverSent(err) {
+		again := labeled(err, driver.UnknownTransactionCommitResult) || neverSent(err) || overloaded(err)
+		if !undone && !gone && !again {
 			return unknown
 		}
 		select {
@@ -324,6 +325,9 @@ func (m modification) inTransaction(collection string) bson.D {
 func (o operation) inTransaction(err error) error {
 	if hasCode(err, codeNoTransactions...) {
 		return o.wrap(fmt.Errorf("%w: %w", catalog.ErrNoTransactions, catalog.Shown(err)))
+	}
+	if overloaded(err) {
+		return o.wrap(fmt.Errorf("%w: %w", catalog.ErrUnavailable, catalog.Shown(err)))
 	}
 	return o.wrap(catalog.Shown(err))
 }

@@ -25,7 +25,11 @@ func (t Overtake) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 	if !heldAlone(l, t.From.TS) || !t.From.Watched(l) || len(l.Waiters) > 0 {
 		return catalog.Change{}, catalog.ErrNoMatch
 	}
-	return taken(l, t.Request, now), nil
+	c := taken(l, t.Request, now)
+	if l.OldSharers {
+		c.Unset = []string{"limit", "mode", "sharers"}
+	}
+	return c, nil
 }
 
 // Confirm asks for the outcome of an acquisition that is unknown. It is a write that names the

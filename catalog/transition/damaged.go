@@ -31,6 +31,9 @@ func leaveDamaged(raw bson.Raw, ts bson.ObjectID, why error) (catalog.Change, er
 		return c, why
 	case top && next == nil:
 		c.Set = bson.D{{Key: "state", Value: int32(0)}}
+		if !exclusive(raw) {
+			c.Unset = []string{"limit", "mode"}
+		}
 	case top:
 		for _, field := range []string{"process", "takeoverMS", "ts", "when", "who", "why"} {
 			put(&c, field, next.Lookup(field))
@@ -79,12 +82,12 @@ func without(list bson.RawValue, ts bson.ObjectID) (rest bson.A, stood bool) {
 }
 
 // coHolder returns the first of the other sharers that has a session, nil when there is none.
-// Sharers of whom the first is another than the holder whom everybody sees count for nothing, see
-// [catalog.ParseLock].
+// Sharers of whom the first is not the holder hold nothing beside a foreign holder, whose state is
+// not 1, and beside an exclusive one.
 func coHolder(raw bson.Raw, others bson.A) bson.Raw {
 	list, _ := raw.Lookup("sharers").ArrayOK()
 	first, _ := bson.Raw(list).Lookup("0").DocumentOK()
-	if ts := sessionOf(first); !ts.IsZero() && ts != sessionOf(raw) {
+	if ts := sessionOf(first); !ts.IsZero() && ts != sessionOf(raw) && (!ours(raw) || exclusive(raw)) {
 		return nil
 	}
 	for _, v := range others {
@@ -95,13 +98,30 @@ func coHolder(raw bson.Raw, others bson.A) bson.Raw {
 	return nil
 }
 
-// unreadable reports whether others may hold the lock where nobody can see them: a mode has
-// sharers, in no list.
+// unreadable reports whether others may hold the lock that the document does not show: a mode has
+// sharers, but in no list, or in state 1 in an empty one or none.
 func unreadable(raw bson.Raw) bool {
-	mode, sharers := raw.Lookup("mode"), raw.Lookup("sharers")
+	sharers := raw.Lookup("sharers")
+	list, isList := sharers.ArrayOK()
+	values, _ := list.Values()
+	mode, _ := raw.Lookup("mode").StringValueOK()
+	several := mode == string(catalog.Shared) || mode == string(catalog.Permit)
+	return !exclusive(raw) && !absent(sharers) && !isList || ours(raw) && several && len(values) == 0
+}
+
+// exclusive reports whether the mode is that of one holder.
+func exclusive(raw bson.Raw) bool {
+	mode := raw.Lookup("mode")
 	text, isText := mode.StringValueOK()
-	plain := absent(mode) || isText && text == string(catalog.Exclusive)
-	return !plain && !absent(sharers) && sharers.Type != bson.TypeArray
+	return absent(mode) || isText && text == string(catalog.Exclusive)
+}
+
+// ours reports whether the state is that of a lock that this package has granted.
+func ours(raw bson.Raw) bool {
+	state := raw.Lookup("state")
+	n, isInt := state.AsInt64OK()
+	f, isDouble := state.DoubleOK()
+	return isInt && !isDouble && n == 1 || isDouble && f == 1
 }
 
 func absent(v bson.RawValue) bool {

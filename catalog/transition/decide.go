@@ -24,7 +24,7 @@ func Decide(raw bson.Raw, t catalog.Transition, now time.Time) (
 		if b.New.IsZero() {
 			b.New = bson.NewObjectID()
 		}
-		if b.TS.IsZero() { // whatever is wrong with it, it is to go
+		if _, bad := catalog.ParseLock(raw); b.TS.IsZero() && bad != nil { // whatever its session is
 			raw = withSession(raw, b.New)
 		}
 		t = b

@@ -96,7 +96,7 @@ type metadata struct {
 }
 
 func openMetadata(ctx context.Context, o opts) (*metadata, error) {
-	client, err := mongocatalog.Dial(options.Client(), o.uri, 0)
+	client, err := mongocatalog.Dial(options.Client(), o.uri, 0, "")
 	if err != nil {
 		return nil, err
 	}

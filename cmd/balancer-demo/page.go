@@ -38,8 +38,7 @@ func (d *demo) withPage(ctx context.Context, play func() (bool, error)) (bool, e
 	if d.o.http == "" {
 		return play()
 	}
-	cfg := distlock.Config{Client: d.meta.client, Database: d.o.database,
-		AllowConfigThroughMongos: true}
+	cfg := distlock.Config{Client: d.meta.client, Database: d.o.database}
 	past := func(ctx context.Context, q history.Query) (
 		[]history.Entry, []*distlock.MalformedError, error) {
 		return history.Read(ctx, cfg.Client, cfg.Database, q)

@@ -49,7 +49,7 @@ const (
 
 // run measures, prints the figures and drops the database, also when ctx ends.
 func (v *bench) run(ctx context.Context, out, errOut io.Writer) error {
-	client, err := mongocatalog.Dial(options.Client(), v.uri, 0)
+	client, err := mongocatalog.Dial(options.Client(), v.uri, 0, "")
 	if err != nil {
 		return err
 	}

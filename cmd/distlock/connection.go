@@ -150,7 +150,7 @@ type store struct {
 
 // open makes a client of at most pool connections; 0 leaves that to the connection string. No I/O.
 func (c *connection) open(ctx context.Context, pool uint64, log zerolog.Logger) (*store, error) {
-	client, err := mongocatalog.Dial(options.Client(), c.uri, pool)
+	client, err := mongocatalog.Dial(options.Client(), c.uri, pool, "")
 	if err != nil {
 		return nil, err
 	}

@@ -113,6 +113,9 @@ func (d *doctor) examine(ctx context.Context, st *store) (report, error) {
 	}
 	r := newReport(server, d.hosts(), d.database)
 	r.compareClocks(server, sent, watch.Now())
+	if warning := asked.UpgradeDrops(ctx); warning != "" {
+		r.warn("%s", warning)
+	}
 	refused := mongocatalog.Supported(server, d.database)
 	d.createIndexes = d.createIndexes && refused == nil
 	for _, check := range []func(context.Context, *store, *mongocatalog.Catalog, *report) error{

@@ -88,7 +88,7 @@ func (c *connection) ask(ctx context.Context, m *member) error {
 	defer cancel()
 	opts := options.Client().ApplyURI(c.uri).SetHosts([]string{m.Host}).SetDirect(true).
 		SetServerSelectionTimeout(memberLimit)
-	client, err := mongocatalog.Dial(opts, "", 1)
+	client, err := mongocatalog.Dial(opts, "", 1, "")
 	if err != nil {
 		return err
 	}

@@ -184,7 +184,8 @@ func useLocks(t *testing.T, b *base, client *mongo.Client) {
 		t.Error(err)
 	}
 	b.ping(stranger, 100*time.Hour, bson.E{Key: "seq", Value: int64(1)})
-	if n, err := store.Prune(t.Context(), time.Now().Add(-time.Hour)); err != nil || n != 1 {
+	old := assert.Value(store.OldPings(t.Context(), time.Now().Add(-time.Hour)))(t)
+	if n, err := store.Prune(t.Context(), old); err != nil || n != 1 {
 		t.Errorf("pruned %d, %v", n, err)
 	}
 }

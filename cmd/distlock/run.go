@@ -162,7 +162,7 @@ func (r *runner) run(ctx context.Context, s stdio) error {
 		return err
 	}
 	defer closeMetrics()
-	if cfg.Client, err = mongocatalog.Dial(options.Client(), r.uri, 0); err != nil {
+	if cfg.Client, err = mongocatalog.Dial(options.Client(), r.uri, 0, ""); err != nil {
 		return r.refused(ctx, err)
 	}
 	past, err := history.New(cfg.Client, r.database, history.Options{Logger: log})

@@ -219,7 +219,8 @@ func everyOperation(c catalog.Catalog, r catalog.Request) Operations {
 	maps.Copy(all, Reads(c, r))
 	maps.Copy(all, Operations{
 		"PutFirst": func(ctx context.Context) error { return On(c).PutFirst(ctx, r.Session, r.TS) },
-		"Prune":    of(c.Prune, time.UnixMilli(0)),
+		"OldPings": of(c.OldPings, time.UnixMilli(0)),
+		"Prune":    of(c.Prune, []catalog.OldPing{{Process: r.Process}}),
 		"Prepare":  func(ctx context.Context) error { return assert.Err(c.Prepare(ctx)) },
 		"Hello":    func(ctx context.Context) error { return assert.Err(c.Hello(ctx)) },
 	})

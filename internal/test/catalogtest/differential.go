@@ -261,7 +261,7 @@ func (m *machine) removePing(t *rapid.T) {
 
 func (m *machine) prune(t *rapid.T) {
 	m.both(t, "prune", func(s Store) string {
-		n, err := s.Catalog.Prune(m.ctx, time.UnixMilli(1_000_000_000_000))
+		n, err := pruneOld(m.ctx, s.Catalog, time.UnixMilli(1_000_000_000_000))
 		return fmt.Sprint(n, " ", verdict(err))
 	})
 }

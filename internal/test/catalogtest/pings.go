@@ -1,6 +1,7 @@
 package catalogtest
 
 import (
+	"context"
 	"errors"
 	"math"
 	"time"
@@ -313,7 +314,7 @@ var choreCases = []testCase{
 		plant(int32(7), old)
 		b.insert("locks", held("held", "holder"))
 		b.insert("locks", append(free("free"), field("process", "last holder")))
-		n, err := b.Catalog.Prune(b.ctx, b.ago(96*time.Hour))
+		n, err := b.prune(96 * time.Hour)
 		if err != nil || n != 31 { // the last holder of a free lock needs no ping
 			b.Fatalf("want 31, got %d, %v", n, err)
 		}
@@ -322,20 +323,43 @@ var choreCases = []testCase{
 				b.Errorf("%q is gone", id)
 			}
 		}
-		if n, err := b.Catalog.Prune(b.ctx, b.ago(96*time.Hour)); err != nil || n != 0 {
+		if n, err := b.prune(96 * time.Hour); err != nil || n != 0 {
 			b.Errorf("again: want 0, got %d, %v", n, err)
 		}
 	}},
 	{"Prune_OfNothing_IsZero", func(b *bench) {
-		if n, err := b.Catalog.Prune(b.ctx, b.ago(0)); err != nil || n != 0 {
+		if n, err := b.prune(0); err != nil || n != 0 {
 			b.Errorf("want 0, got %d, %v", n, err)
 		}
 	}},
 	{"Prune_TakesOldCondemned", func(b *bench) {
 		b.insert("lockpings", bson.D{field("_id", alice), field("ping", bson.DateTime(5)),
 			field("condemned", bson.D{field("by", bob)})})
-		if n, err := b.Catalog.Prune(b.ctx, b.ago(96*time.Hour)); err != nil || n != 1 {
+		if n, err := b.prune(96 * time.Hour); err != nil || n != 1 {
 			b.Errorf("want 1, got %d, %v", n, err)
+		}
+	}},
+	{"Prune_PingedOrRemovedSinceItWasRead_TouchesNothing", func(b *bench) {
+		plant := func(process string, at time.Time) {
+			b.insert("lockpings", bson.D{field("_id", process), field("ping", at),
+				field("pingMS", int64(30_000)), field("seq", "odd")})
+		}
+		at := b.ago(100 * time.Hour)
+		for _, process := range []string{alice, bob, "gone"} {
+			plant(process, at)
+		}
+		old := assert.Value(b.Catalog.OldPings(b.ctx, b.ago(96*time.Hour)))(b)
+		if len(old) != 3 || old[0].Interval != 30*time.Second || !old[0].At.Equal(at) {
+			b.Fatalf("read %+v, want three of %v", old, at)
+		}
+		assert.Must(b, b.Delete(b.ctx, "lockpings", "gone"))
+		assert.Must(b, b.Delete(b.ctx, "lockpings", alice))
+		plant(alice, at.Add(time.Millisecond)) // old still, but alive
+		if n, err := b.Catalog.Prune(b.ctx, old); err != nil || n != 1 {
+			b.Errorf("want 1, got %d, %v", n, err)
+		}
+		if b.document("lockpings", alice) == nil || b.document("lockpings", bob) != nil {
+			b.Error("the wrong ping is gone")
 		}
 	}},
 	{"PrepareTwice_IsNoError", func(b *bench) { // J11
@@ -355,4 +379,18 @@ var choreCases = []testCase{
 			b.Error("no clock")
 		}
 	}},
+}
+
+// prune deletes the pings that are older than d.
+func (b *bench) prune(d time.Duration) (int, error) {
+	return pruneOld(b.ctx, b.Catalog, b.ago(d))
+}
+
+// pruneOld deletes the pings that are older than an instant, as they are read.
+func pruneOld(ctx context.Context, c catalog.Catalog, before time.Time) (int, error) {
+	old, err := c.OldPings(ctx, before)
+	if err != nil {
+		return 0, err
+	}
+	return c.Prune(ctx, old)
 }

@@ -353,7 +353,7 @@ var queueReadCases = []testCase{
 		for _, one := range append(g, request("x", alice), request("x", bob)) {
 			b.insert("lockpings", bson.D{field("_id", one.Process), field("ping", old)})
 		}
-		if n, err := b.Catalog.Prune(b.ctx, b.ago(96*time.Hour)); err != nil || n != 2 {
+		if n, err := b.prune(96 * time.Hour); err != nil || n != 2 {
 			b.Errorf("want 2, got %d, %v", n, err)
 		}
 		for _, one := range g {
@@ -369,7 +369,7 @@ var queueReadCases = []testCase{
 		for _, id := range []string{alice, bob, "other"} {
 			b.insert("lockpings", bson.D{field("_id", id), field("ping", bson.DateTime(5))})
 		}
-		if n, err := b.Catalog.Prune(b.ctx, b.ago(96*time.Hour)); err != nil || n != 1 {
+		if n, err := b.prune(96 * time.Hour); err != nil || n != 1 {
 			b.Errorf("want 1, got %d, %v", n, err)
 		}
 		if b.document("lockpings", "other") != nil {

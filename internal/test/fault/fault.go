@@ -32,6 +32,7 @@ const (
 	Ping       Op = "ping"
 	RemovePing Op = "remove ping"
 	Held       Op = "held"
+	OldPings   Op = "old pings"
 	Prune      Op = "prune"
 	PruneLocks Op = "prune locks"
 	Prepare    Op = "prepare"
@@ -142,7 +143,7 @@ var ops = map[catalog.Op]Op{
 	catalog.OpNextGrants:  Notice, catalog.OpEnterTransaction: EnterTransaction,
 	catalog.OpTransact: Transact,
 	catalog.OpPing:     Ping, catalog.OpHeld: Held,
-	catalog.OpHello: Hello, catalog.OpPrune: Prune, catalog.OpPruneLocks: PruneLocks,
+	catalog.OpHello: Hello, catalog.OpOldPings: OldPings, catalog.OpPrune: Prune, catalog.OpPruneLocks: PruneLocks,
 	catalog.OpPrepare: Prepare,
 }
 

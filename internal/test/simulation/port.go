@@ -38,7 +38,8 @@ var asEvents = map[fault.Op]bool{
 	fault.Ping:  true, fault.Condemn: true, fault.Witness: true,
 	fault.RemovePing: true, fault.Prune: true, fault.Prepare: true,
 	fault.Look: false, fault.Held: false, fault.HeldOrFree: false,
-	fault.Read: false, fault.Hello: false, fault.Waiting: false,
+	fault.OldPings: false,
+	fault.Read:     false, fault.Hello: false, fault.Waiting: false,
 	fault.GrantStream: false,
 }
 

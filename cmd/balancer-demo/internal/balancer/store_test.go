@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { effort.Main(m) }
 func open(t *testing.T) *mongo.Client {
 	t.Helper()
 	server := assert.Value(configserver.Start(t.Context(), configserver.Config{}))(t)
-	client := assert.Value(mongocatalog.Dial(options.Client(), server.URI(), 0))(t)
+	client := assert.Value(mongocatalog.Dial(options.Client(), server.URI(), 0, ""))(t)
 	t.Cleanup(func() {
 		ctx := context.Background()
 		assert.NoErr(t, errors.Join(client.Disconnect(ctx), server.Close(ctx)))

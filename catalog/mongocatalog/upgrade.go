@@ -1,0 +1,49 @@
+package mongocatalog
+
+import (
+	"context"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+)
+
+// UpgradeDrops warns that MongoDB will delete the collections of this store, whatever is in them, and
+// says what to do before; empty if it will not. On a config server setFeatureCompatibilityVersion
+// "7.0" drops config.lockpings, then config.locks. No I/O but on a config server of MongoDB 7: there
+// one command, and a warning where the user may not ask for the version.
+//
+// Source: dropDistLockCollections in set_feature_compatibility_version_command.cpp, from 6.2 on.
+func (c *Catalog) UpgradeDrops(ctx context.Context) (warning string) {
+	s, err := c.known(ctx)
+	if err != nil || !s.ConfigServer || c.database != DefaultDatabase {
+		return ""
+	}
+	feature := s.Version
+	if major, _ := version(s.Version); major == 7 {
+		feature = c.featureVersion(ctx)
+	}
+	if major, _ := version(feature); major >= 7 {
+		return ""
+	}
+	return fmt.Sprintf("the upgrade of this config server to MongoDB 7.0 deletes %s.%s and %s.%s, held "+
+		"locks included, so two processes may hold one lock until the next ping: before "+
+		"setFeatureCompatibilityVersion \"7.0\" stop all processes that use them",
+		DefaultDatabase, catalog.PingsCollection, DefaultDatabase, catalog.LocksCollection)
+}
+
+// featureVersion returns the feature compatibility version of the server, empty if it cannot be read.
+func (c *Catalog) featureVersion(ctx context.Context) string {
+	var text string
+	o := on("", "getParameter", "read the feature compatibility version")
+	_ = c.run(ctx, o, func(ctx context.Context) error {
+		reply, err := c.db.Client().Database("admin").RunCommand(ctx, bson.D{
+			{Key: "getParameter", Value: int32(1)},
+			{Key: "featureCompatibilityVersion", Value: int32(1)},
+		}).Raw()
+		text, _ = reply.Lookup("featureCompatibilityVersion", "version").StringValueOK()
+		return err
+	})
+	return text
+}

@@ -1,0 +1,18 @@
+package distlock
+
+import (
+	"context"
+
+	"mongodlm/catalog"
+)
+
+// warnOfUpgrade logs that an upgrade of the server will delete the collections, if it will.
+func (m *Manager) warnOfUpgrade(ctx context.Context, store catalog.Catalog) {
+	if s, ok := store.(interface {
+		UpgradeDrops(ctx context.Context) string
+	}); ok {
+		if warning := s.UpgradeDrops(ctx); warning != "" {
+			m.log.Warn().Str("problem", warning).Msg("upgrade")
+		}
+	}
+}

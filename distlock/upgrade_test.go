@@ -1,0 +1,42 @@
+package distlock_test
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/memcatalog"
+	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
+)
+
+// A shardedConfig answers as a config server that is a shard, and that an upgrade will empty.
+type shardedConfig struct{ *memcatalog.Catalog }
+
+func (c shardedConfig) Hello(ctx context.Context) (catalog.Server, error) {
+	s, err := c.Catalog.Hello(ctx)
+	s.ConfigServer = true
+	return s, err
+}
+
+func (shardedConfig) UpgradeDrops(context.Context) string { return "the upgrade deletes all" }
+
+// Tries to break: New warns of an upgrade that deletes the collections, and leaves it to the server
+// whether a config server has a database of one's own.
+func TestNew_ConfigServer_WarnsAndTriesTheDatabase(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	m := assert.Value(distlock.New(t.Context(), distlock.Config{
+		Catalog: shardedConfig{memcatalog.New(memcatalog.Options{})}, Database: "distlock",
+		Takeover: time.Hour, Logger: zerolog.New(&log),
+	}))(t)
+	assert.Must(t, m.Close(context.Background()))
+	if !strings.Contains(log.String(), "the upgrade deletes all") {
+		t.Errorf("no warning in %s", log.String())
+	}
+}

@@ -1,0 +1,103 @@
+package pinger
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"mongodlm/catalog"
+)
+
+// silentPings are the old ping documents that prunings have read, by process.
+type silentPings map[string]silentPing
+
+// A silentPing is an old ping document that did not change from one pruning to the next.
+type silentPing struct {
+	catalog.OldPing
+	since time.Duration // monotonic time of the first pruning that read it so
+	again bool          // a later pruning has read it as well
+}
+
+// note replaces what is known by what a pruning has read at a monotonic time. It returns those that
+// have not changed for a ping interval of their process, and for the least interval.
+func (s silentPings) note(old []catalog.OldPing, now, least time.Duration) (ripe []catalog.OldPing) {
+	before := make(silentPings, len(s))
+	for process, ping := range s {
+		before[process] = ping
+	}
+	clear(s)
+	for _, p := range old {
+		known, ok := before[p.Process]
+		if !ok || !known.At.Equal(p.At) {
+			s[p.Process] = silentPing{OldPing: p, since: now}
+			continue
+		}
+		s[p.Process] = silentPing{OldPing: p, since: known.since, again: true}
+		if now-known.since >= max(least, p.Interval) {
+			ripe = append(ripe, p)
+		}
+	}
+	return ripe
+}
+
+// due returns after how long the next pruning is due for the sake of documents that were read once.
+func (s silentPings) due(interval time.Duration) time.Duration {
+	due := time.Duration(math.MaxInt64)
+	for _, p := range s {
+		if !p.again {
+			due = min(due, max(interval, p.Interval))
+		}
+	}
+	return due
+}
+
+// prune deletes the ping documents that are older than the prune age by the server's clock, did not
+// change between two prunings that were a ping interval apart by the own clock, and that no lock
+// names. So one wrong reading of the server's clock, or one wrong date in a ping, deletes no ping of
+// a process that lives. mongos 1.8 compared with the pinging process's own clock.
+func (p *LockPinger) prune(ctx context.Context, serverTime time.Time, silent silentPings) error {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.Limit)
+	defer cancel()
+	if serverTime.IsZero() {
+		return nil
+	}
+	now := p.clock.Now().Mono
+	old, err := p.cfg.Store.OldPings(ctx, serverTime.Add(-p.cfg.PruneAge))
+	if err != nil {
+		return err
+	}
+	ripe := silent.note(old, now, p.cfg.Interval)
+	if len(ripe) == 0 {
+		return nil
+	}
+	n, err := p.cfg.Store.Prune(ctx, ripe)
+	p.stats.pruned.Add(int64(n))
+	if n > 0 {
+		p.log.Info().Int("pings", n).Msg("pruned")
+	}
+	return err
+}
+
+// Lock documents that are looked at in one command, and the commands of one turn.
+const (
+	pruneBatch   = 1000
+	pruneBatches = 10
+)
+
+// pruneLocks deletes lock documents that nobody has acquired for the prune age, a share of them
+// each turn: it goes on where the last turn ended, and returns where the next one goes on.
+func (p *LockPinger) pruneLocks(ctx context.Context, now time.Time, after string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.Limit)
+	defer cancel()
+	for range pruneBatches {
+		n, next, err := p.cfg.Store.PruneLocks(ctx, now.Add(-p.cfg.PruneAge), after, pruneBatch)
+		if n > 0 {
+			p.log.Info().Int("locks", n).Msg("pruned")
+		}
+		if err != nil || next == "" {
+			return next, err
+		}
+		after = next
+	}
+	return after, nil
+}
