@@ -27,6 +27,7 @@ type arrivals struct {
 	rows    map[string]arrival // rows that are ready or will be, by _id
 	sure    bool               // no other row is ready
 	blocked bool               // ready rows may wait for a key
+	freed   int64              // the number of the last event that freed a key
 	planned bool               // rows has the due times until end
 	end     time.Time          // zero: all
 	reread  time.Duration      // when due times may be read again
@@ -81,6 +82,7 @@ func (a *arrivals) hear(event rows.Event) {
 		delete(a.rows, key)
 	case rows.Freed:
 		delete(a.rows, key)
+		a.freed = a.events
 		if a.blocked {
 			a.add(key, time.Time{})
 		}
@@ -189,7 +191,7 @@ func (a *arrivals) answered(q question, c *claimed, empty bool) {
 			delete(a.rows, key)
 		}
 	}
-	a.sure = current && !full
+	a.sure = current && !full && !(q.held && a.freed > q.events) // a key may be free since the claim
 	if !a.end.IsZero() && len(a.rows) == 0 {
 		a.planned = false
 	}

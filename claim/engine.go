@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
-	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
@@ -252,10 +251,3 @@ func (e *engine) oldest() (age time.Duration) {
 
 // claimID is the batch and the _id of a claim.
 func claimID(row rows.Row) string { return row.Mark.Batch.Hex() + rows.Key(row.ID) }
-
-func idsOf(these []rows.Row) (ids []bson.RawValue) {
-	for _, row := range these {
-		ids = append(ids, row.ID)
-	}
-	return ids
-}

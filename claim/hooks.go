@@ -5,6 +5,7 @@ import (
 	"runtime/debug"
 	"sync"
 
+	"mongodlm/internal/clock"
 	"mongodlm/internal/rows"
 )
 
@@ -44,8 +45,15 @@ func (h *hooks) call(name string, hook func(context.Context, Info), row rows.Row
 	})
 }
 
-// close waits until all calls have returned.
+// close waits until all calls have returned. Their contexts end after closeLimit.
 func (h *hooks) close() {
+	returned := make(chan struct{})
+	var limit sync.WaitGroup
+	limit.Go(func() {
+		clock.Sleep(h.e.clock, closeLimit, returned)
+		h.end()
+	})
 	h.calls.Wait()
-	h.end()
+	close(returned)
+	limit.Wait()
 }

@@ -80,15 +80,18 @@ func (q *Queue[T]) Run(ctx context.Context,
 	if err := usable(ctx); err != nil {
 		return err
 	}
-	return q.serve(ctx, ctx, handle)
+	r, err := q.begin(handle)
+	if err != nil {
+		return err
+	}
+	return r.wait(ctx, ctx)
 }
 
-func (q *Queue[T]) serve(ctx, hard context.Context,
-	handle func(ctx context.Context, row *Row[T]) error) error {
+func (q *Queue[T]) begin(handle func(ctx context.Context, row *Row[T]) error) (*run, error) {
 	if handle == nil {
-		return &ConfigError{Problems: []string{"the handler is nil"}}
+		return nil, &ConfigError{Problems: []string{"the handler is nil"}}
 	}
-	return q.e.run(ctx, hard, func(ctx context.Context, c *claimed) error {
+	return q.e.begin(func(ctx context.Context, c *claimed) error {
 		row, err := q.decode(c)
 		if err != nil {
 			return err

@@ -30,26 +30,28 @@ type run struct {
 	asking int        // the number of permits: one while no row is ready
 }
 
-// run runs handlers until ctx ends. Their contexts end with hard.
-func (e *engine) run(ctx, hard context.Context,
-	handle func(context.Context, *claimed) error) error {
+// begin registers a run, or returns ErrClosed or ErrRunning. The caller calls wait.
+func (e *engine) begin(handle func(context.Context, *claimed) error) (*run, error) {
 	r := &run{e: e, handle: handle, ended: make(chan struct{}), asking: 1,
 		permits: make(chan struct{}, mostAsking)}
-	r.hard, r.stop = context.WithCancelCause(rows.Alone(hard))
-	defer r.stop(nil)
-	soft, end := context.WithCancel(ctx)
-	defer end()
-	r.ctx = soft
-	defer context.AfterFunc(r.hard, end)()
-	if err := e.start(r); err != nil {
-		return err
-	}
+	return r, e.start(r)
+}
+
+// wait runs handlers until ctx ends. Their contexts end with hard.
+func (r *run) wait(ctx, hard context.Context) error {
+	e := r.e
 	defer func() {
 		e.mu.Lock()
 		e.running = nil
 		e.mu.Unlock()
 		close(r.ended)
 	}()
+	r.hard, r.stop = context.WithCancelCause(rows.Alone(hard))
+	defer r.stop(nil)
+	soft, end := context.WithCancel(ctx)
+	defer end()
+	r.ctx = soft
+	defer context.AfterFunc(r.hard, end)()
 	defer context.AfterFunc(e.life, func() { r.stop(ErrClosed) })()
 	r.permits <- struct{}{}
 	var workers sync.WaitGroup

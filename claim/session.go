@@ -32,8 +32,8 @@ func (s *session) err() error { return s.guard.Err() }
 // late.
 const doubts = 12
 
-// begin returns the mark of a new claim.
-func (e *engine) begin(s *session) rows.Claim {
+// newClaim returns the mark of a new claim.
+func (e *engine) newClaim(s *session) rows.Claim {
 	c := rows.Claim{Locks: s.slot.Locks, Slot: s.slot.Name, SlotFence: s.guard.Fence(),
 		Session: s.guard.Session(), Batch: bson.NewObjectID(), At: e.clock.Now().Wall}
 	e.mu.Lock()
@@ -260,7 +260,7 @@ func (e *engine) claimOnce(s *session, busy []bson.RawValue) (*claimed, error) {
 
 // claimRow sends one claim.
 func (e *engine) claimRow(s *session, ask rows.Ask) (*claimed, error) {
-	c := e.begin(s)
+	c := e.newClaim(s)
 	row, err := sent(e, func(ctx context.Context) (*rows.Row, error) {
 		return e.store.Claim(ctx, c, ask)
 	})

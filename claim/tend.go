@@ -3,7 +3,11 @@ package claim
 import (
 	"context"
 	"errors"
+	"math"
+	"strings"
 	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
@@ -103,7 +107,7 @@ func (e *engine) tendClaims(s *session) (err error) {
 			signal(e.woken)
 		}
 	}
-	_, bad := e.failRows(left, int64(e.cfg.MaxAttempts))
+	_, bad := e.failRows(s.guard, left)
 	return errors.Join(err, bad)
 }
 
@@ -180,9 +184,10 @@ func (e *engine) unlessRefused(what string, err error) error {
 	return nil
 }
 
-// failRows fails the attempts of rows whose process died, and returns how many. Rows that the server
-// refuses to change stay.
-func (e *engine) failRows(died []rows.Row, most int64) (int, error) {
+// failRows fails the attempts of rows whose process died, and returns how many; guard holds their
+// slot. A row whose process has released the slot is given back: no handler began, since the server
+// carried the claim out later. Rows that the server refuses to change stay.
+func (e *engine) failRows(guard *distlock.TryGuard, died []rows.Row) (n int, _ error) {
 	if len(died) == 0 {
 		return 0, nil
 	}
@@ -191,9 +196,12 @@ func (e *engine) failRows(died []rows.Row, most int64) (int, error) {
 		return 0, err
 	}
 	now := e.wall()
-	ends := make([]rows.Ending, len(died))
-	dead := map[string]bool{}
-	for i, row := range died {
+	most := int64(math.MaxInt64) // that of another queue is not known: its own process will see it
+	if strings.HasPrefix(guard.Name(), e.prefix+":") {
+		most = int64(e.cfg.MaxAttempts)
+	}
+	var ends, dead []rows.Ending
+	for _, row := range died {
 		end := row.End(rows.Retrying)
 		end.Error, end.At = rows.DiedText, now
 		end.Failures = rows.Failed(row.Mark.Failures, rows.Failure{Attempt: row.Mark.Attempts, At: now,
@@ -203,38 +211,47 @@ func (e *engine) failRows(died []rows.Row, most int64) (int, error) {
 		case row.Mark.Cancelled:
 			end = cancelled(row)
 			end.At = now
+		case guard.TakeoverEvidence() == "" && row.Mark.SlotFence == guard.Fence()-1:
+			end = row.Uncounted(rows.Ready)
 		case row.Mark.Attempts >= most:
 			end.To = rows.Dead
 		}
-		if ends[i] = end; end.To == rows.Dead {
-			dead[claimID(row)] = true
-		} else {
+		if end.To == rows.Dead {
+			dead = append(dead, end)
+			continue
+		}
+		if ends = append(ends, end); end.To == rows.Retrying {
 			e.wakeAt(end.NotBefore)
 		}
 	}
-	n, err := sent(e, func(ctx context.Context) (int, error) { return e.store.End(ctx, ends...) })
-	if err = e.unlessRefused("rescue", err); err == nil {
-		e.reportDead(died, dead)
+	if len(ends) > 0 {
+		n, err = sent(e, func(ctx context.Context) (int, error) { return e.store.End(ctx, ends...) })
+		err = e.unlessRefused("rescue", err)
+		signal(e.woken)
+	}
+	for _, end := range dead {
+		one, bad := e.makeDead(end)
+		n, err = n+one, errors.Join(err, bad)
 	}
 	return n, err
 }
 
-// reportDead calls OnDead for rows that a rescue made dead.
-func (e *engine) reportDead(died []rows.Row, dead map[string]bool) {
-	if e.cfg.OnDead == nil || len(dead) == 0 {
-		return
+// makeDead records that a row is dead. It calls OnDead if this command did it: the process of the row
+// may have been faster.
+func (e *engine) makeDead(end rows.Ending) (int, error) {
+	n, err := sent(e, func(ctx context.Context) (int, error) { return e.store.End(ctx, end) })
+	if n == 0 || err != nil || e.cfg.OnDead == nil {
+		return n, e.unlessRefused("rescue", err)
 	}
 	found, err := sent(e, func(ctx context.Context) ([]rows.Row, error) {
-		return e.store.Current(ctx, idsOf(died), true)
+		return e.store.Current(ctx, []bson.RawValue{end.ID}, true)
 	})
-	if err != nil {
-		e.log.Warn().Err(err).Msg("OnDead is not called for rescued rows")
+	if err != nil || len(found) == 0 {
+		e.log.Warn().Err(err).Str("row", rows.Text(end.ID)).Msg("OnDead is not called for a rescued row")
+		return n, nil
 	}
-	for _, row := range found {
-		if dead[claimID(row)] && row.Mark.State == rows.Dead {
-			e.hooks.dead(row)
-		}
-	}
+	e.hooks.dead(found[0])
+	return n, nil
 }
 
 // stuckAfter is the time after the end of a handler's context after which the handler is reported.
