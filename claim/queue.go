@@ -178,7 +178,7 @@ func (e *engine) oneKey(docs ...any) error {
 	return nil
 }
 
-// Counts counts the rows. Eight commands at most.
+// Counts counts the rows. Seven commands at most.
 func (q *Queue[T]) Counts(ctx context.Context) (Counts, error) {
 	if err := usable(ctx); err != nil {
 		return Counts{}, err

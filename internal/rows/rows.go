@@ -3,6 +3,7 @@ package rows
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -152,7 +153,7 @@ type Store interface {
 	Later(ctx context.Context, after time.Time, n int) ([]Coming, error)
 	// Now returns the server's clock.
 	Now(ctx context.Context) (time.Time, error)
-	// Count counts rows, up to most of each state; zero: all. Eight commands at most.
+	// Count counts rows, up to most of each state; zero: all. Seven commands at most.
 	Count(ctx context.Context, most int64) (Depth, error)
 	// Insert adds documents.
 	Insert(ctx context.Context, docs []any) error
@@ -219,16 +220,12 @@ func Parse(doc bson.Raw, field string) (Row, *Malformed) {
 		}
 		m.State = State(s)
 	}
-	for name, into := range map[string]*int64{"fence": &m.Fence, "attempts": &m.Attempts,
-		"slotFence": &m.SlotFence} {
-		v, err := in.LookupErr(name)
-		if err != nil {
-			continue
-		}
-		if *into, ok = v.AsInt64OK(); !ok {
-			return bad(field+"."+name, fmt.Sprintf("is a %s, not a number", v.Type))
+	for _, p := range parts {
+		if problem := p.problem(in, m.State); problem != "" {
+			return bad(field+"."+p.name, problem)
 		}
 	}
+	m.Fence, m.Attempts, m.SlotFence = count(in, "fence"), count(in, "attempts"), count(in, "slotFence")
 	m.Attempts = min(m.Attempts, m.Fence) // more can only come from another program
 	m.Locks, _ = in.Lookup("locks").StringValueOK()
 	m.Slot, _ = in.Lookup("slot").StringValueOK()
@@ -242,17 +239,7 @@ func Parse(doc bson.Raw, field string) (Row, *Malformed) {
 	m.DeadAt, _ = in.Lookup("deadAt").TimeOK()
 	m.Failures = failuresOf(in)
 	m.Unique, _ = in.Lookup("unique").StringValueOK()
-	switch m.State {
-	case Ready, Dead, Done:
-	case Retrying:
-		if in.Lookup("notBefore").Type != bson.TypeDateTime {
-			return bad(field+".notBefore", "is no date: the retry never begins")
-		}
-	case Claimed:
-		if in.Lookup("slot").Type != bson.TypeString || in.Lookup("session").Type != bson.TypeObjectID {
-			return bad(field, "is claimed by no process: it has no slot or no session")
-		}
-	default:
+	if !slices.Contains([]State{Ready, Claimed, Retrying, Dead, Done}, m.State) {
 		return bad(field+".state", fmt.Sprintf("is %q, which is no state", Text(in.Lookup("state"))))
 	}
 	return row, nil
