@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"mongodlm/catalog"
+	"mongodlm/distlock"
 )
 
 // codeUnauthorized is the server's code for a privilege that is missing.
@@ -23,6 +24,16 @@ const codeUnauthorized = 13
 type mongoStore struct{ settings, records *mongo.Collection }
 
 var _ Store = (*mongoStore)(nil)
+
+// storeOf returns the store in the database of a Manager that has the client of its program.
+func storeOf(m *distlock.Manager) (Store, error) {
+	cfg := m.Config()
+	if cfg.Client == nil {
+		return nil, bad("Store is nil, and distlock.Config.Client too: set one of them; NewStore makes a " +
+			"Store of the database of the locks")
+	}
+	return NewStore(cfg.Client.Database(cfg.Database))
+}
 
 // NewStore returns the store in a database, best that of the locks. It writes and reads with
 // majority, and reads from the primary, whatever the concerns of db. The user needs find on

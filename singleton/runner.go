@@ -60,8 +60,6 @@ func (r *runner) check(ctx context.Context, m *distlock.Manager) error {
 		return bad("the context is nil; pass context.Background()")
 	case m == nil:
 		return bad("the Manager is nil")
-	case r.store == nil:
-		return bad("Store is nil; make one with NewStore of the database of the locks")
 	case r.name == "":
 		return bad("Name is empty")
 	}
@@ -70,6 +68,13 @@ func (r *runner) check(ctx context.Context, m *distlock.Manager) error {
 	}
 	if r.zone == nil {
 		r.zone = time.UTC
+	}
+	if r.store == nil {
+		store, err := storeOf(m)
+		if err != nil {
+			return err
+		}
+		r.store = store
 	}
 	r.manager, r.clock = m, clock.From(ctx)
 	r.log = m.Config().Logger.With().Str("singleton", catalog.Printable(r.name, 200)).Logger()
@@ -260,8 +265,7 @@ func (r *runner) noteAhead(t *tenure) {
 	ahead := t.rec.Slot.Sub(r.now(t))
 	if was := r.ahead; ahead > resync && !was {
 		r.log.Warn().Time("slot", t.rec.Slot).Dur("ahead", ahead).
-			Str("repair", "if the server's clock is right, set slot of the record to the present "+
-				"and raise rev").
+			Str("repair", "if the server's clock is right, call singleton.ForgetFuture").
 			Msg("the latest slot is ahead of the server's clock")
 	}
 	r.ahead = ahead > resync

@@ -56,6 +56,37 @@ func runNow(ctx context.Context, store Store, name string, kind Kind) (err error
 	return fmt.Errorf("singleton: run %q now: %w", catalog.Printable(name, 200), ErrChanged)
 }
 
+// ForgetFuture repairs the record of a schedule after the server's clock was ahead: if the latest slot
+// is later than the server's clock, it becomes the present time, and ForgetFuture returns true. Slots
+// that began under the wrong clock begin again at their time. Call it when the server's clock is right;
+// a running holder reads the repaired record within a minute. Three commands.
+//
+// Errors: ErrBadArgument; [ErrNeverRan]; those of the store; [ErrChanged] or [ErrStale] if the holder
+// changes the record at the same time: call it again.
+func ForgetFuture(ctx context.Context, store Store, name string) (bool, error) {
+	if ctx == nil || store == nil || name == "" {
+		return false, bad("the context or the Store is nil, or the name is empty")
+	}
+	rec, err := recordOf(ctx, store, name)
+	if err != nil {
+		return false, err
+	}
+	if rec.Kind != KindSlots {
+		return false, bad("%q is of the kind %s, not %s", catalog.Printable(name, 200), rec.Kind, KindSlots)
+	}
+	// The reply has the server's clock.
+	raw, err := store.Change(ctx, Change{Name: name, Fence: rec.Fence, Rev: rec.rev})
+	if err == nil {
+		rec, err = parseRecord(raw)
+	}
+	if err != nil || !rec.Slot.After(rec.seen) {
+		return false, err
+	}
+	_, err = store.Change(ctx, Change{Name: name, Fence: rec.Fence, Rev: rec.rev,
+		Set: bson.D{e("next", time.Time{})}, Dates: []string{"slot"}})
+	return err == nil, err
+}
+
 func recordOf(ctx context.Context, store Store, name string) (Status, error) {
 	raws, err := store.Records(ctx)
 	if err != nil {

@@ -41,7 +41,8 @@ type Slot struct {
 type Slots struct {
 	// Name is that of the lock, of the settings and of the record. Required.
 	Name string
-	// Store keeps the settings and the record, best in the database of the locks. Required.
+	// Store keeps the settings and the record. Default: the database of the Manager, if its Config has
+	// a Client; RunNow needs one.
 	Store Store
 	// Schedule says when the slots are, the same for all processes. Required.
 	Schedule Schedule

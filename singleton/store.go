@@ -8,9 +8,9 @@ import (
 
 // The collections, inside the database of the store.
 const (
-	// SettingsCollection holds what operators say: a document for each name, as mongos'
-	// config.settings.
-	SettingsCollection = "settings"
+	// SettingsCollection holds the settings that operators write, a document for each name. It is not
+	// config.settings, where the schema of MongoDB 7.0 and later refuses such documents.
+	SettingsCollection = "distlock_settings"
 	// RecordsCollection holds what was run and when: a document for each name, written by the holder.
 	RecordsCollection = "singletons"
 )
