@@ -205,8 +205,8 @@ func (a *Admin) Odd(ctx context.Context) (problems []string, err error) {
 	return problems, err
 }
 
-// Repair makes odd claimed rows ready, from their first attempt, up to 1,000. A row with a wrong fence
-// stays odd.
+// Repair makes odd claimed rows ready, from their first attempt, up to 1,000. A row with a wrong
+// fence stays odd.
 func (a *Admin) Repair(ctx context.Context) (int, error) {
 	if err := usable(ctx); err != nil {
 		return 0, err

@@ -10,10 +10,10 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// Serve is Run for a program: when ctx ends, as by SIGTERM, it claims no more rows and waits for the
-// handlers for at most grace; then it ends their contexts and closes the queue, in the background if
-// a handler does not return within 10 s. If ctx has ended before, Serve only closes the queue. It
-// returns the errors of Run and Close; after ErrRunning the queue stays open.
+// Serve is Run for a program: when ctx ends, as by SIGTERM, it claims no more rows and waits for
+// the handlers for at most grace; then it ends their contexts and closes the queue, in the
+// background if a handler does not return within 10 s. If ctx has ended before, Serve only closes
+// the queue. It returns the errors of Run and Close; after ErrRunning the queue stays open.
 func (q *Queue[T]) Serve(ctx context.Context, grace time.Duration,
 	handle func(ctx context.Context, row *Row[T]) error) error {
 	if err := usable(ctx); err != nil {
@@ -51,12 +51,13 @@ func (q *Queue[T]) Serve(ctx context.Context, grace time.Duration,
 	return errors.Join(err, closed)
 }
 
-// closeLimit is the time for which Serve waits for handlers whose contexts have ended, and for Close.
+// closeLimit is the time for which Serve waits for handlers whose contexts have ended, and for
+// Close.
 const closeLimit = 10 * time.Second
 
 // Close ends the contexts of the handlers, waits until the ends of their claims are recorded, and
-// releases the slot. The contexts of running hooks end after 10 s. If ctx ends before, Close returns
-// an error and continues in the background. A handler that calls Close waits for itself.
+// releases the slot. The contexts of running hooks end after 10 s. If ctx ends before, Close
+// returns an error and continues in the background. A handler that calls Close waits for itself.
 func (q *Queue[T]) Close(ctx context.Context) error { return q.e.close(ctx) }
 
 // A closing is the end of a queue.

@@ -214,7 +214,7 @@ type claimed struct {
 	mu       sync.Mutex // guards the rest
 	cancel   context.CancelCauseFunc
 	lost     error           // the row is not claimed by this claim any more, or is cancelled
-	stopped  time.Duration   // when the context of its handler ended; zero before
+	stopped  time.Duration   // the end of its handler's context; zero before
 	stuck    bool            // the handler did not return, and was reported
 	returned bool            // the handler has returned
 	working  *sync.WaitGroup // of DoneWith; nil while it does not run

@@ -9,7 +9,7 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// hooks calls OnDead and OnStuck, one call at a time, beside the workers.
+// hooks calls OnDead and OnStuck, one call at a time, in a goroutine.
 type hooks struct {
 	e     *engine
 	ctx   context.Context

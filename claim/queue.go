@@ -24,8 +24,8 @@ type Queue[T any] struct {
 
 // New checks the configuration and creates the indexes that the queue needs. Close the queue before
 // the Manager, whose database may be on another server. Errors: a *ConfigError, also if the server
-// cannot have chains; a *distlock.PrivilegeError with the command that creates an index; ErrConfig if
-// the server refuses Filter.
+// cannot have chains; a *distlock.PrivilegeError with the command that creates an index; ErrConfig
+// if the server refuses Filter.
 func New[T any](ctx context.Context, m *distlock.Manager, coll *mongo.Collection,
 	cfg Config) (*Queue[T], error) {
 	var list []string
@@ -138,9 +138,9 @@ func (q *Queue[T]) Add(ctx context.Context, docs ...T) error {
 const mostKey = 900
 
 // Insert adds a document unless the collection has one with this key, of at most 900 bytes, and
-// reports whether it did. A key is in use until its document is removed. With the context of DoneWith
-// it belongs to that transaction. It creates a unique index on claim.unique, which a sharded
-// collection may not be able to have. After an error the document may exist: call it again.
+// reports whether it did. A key is in use until its document is removed. With the context of
+// DoneWith it belongs to that transaction. It creates a unique index on claim.unique, which a
+// sharded collection may not be able to have. After an error the document may exist: call it again.
 func (q *Queue[T]) Insert(ctx context.Context, key string, doc T) (inserted bool, err error) {
 	if err := usable(ctx); err != nil {
 		return false, err

@@ -12,8 +12,8 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// rescue cares for the rows of other processes, in the one process of the queue that holds the lock of
-// the rescue. The others try the lock now and then.
+// rescue cares for the rows of other processes, in the one process of the queue that holds the lock
+// of the rescue. All other processes try the lock now and then.
 func (e *engine) rescue() {
 	pause := e.rescueEvery()
 	for {
@@ -43,7 +43,7 @@ func (e *engine) rescue() {
 }
 
 // rescueEvery is the time between two rounds of the rescue. Each is a reading of all slots that own
-// rows, and the readings add up to a takeover of the dead ones.
+// rows, and the readings add up to a takeover of the slots of dead processes.
 func (e *engine) rescueEvery() time.Duration {
 	return min(max(e.cfg.tend, e.m.Config().Ping), e.tryEvery())
 }
@@ -55,7 +55,7 @@ func (e *engine) tryEvery() time.Duration {
 }
 
 // watch runs rounds of the rescue until the lock is lost or the queue closes. It returns false if
-// reading the slots has failed for as long as Ping.
+// reading the slots has failed for Ping.
 func (e *engine) watch(guard *distlock.TryGuard) bool {
 	ctx, cancel := context.WithCancel(guard.Context())
 	defer cancel()

@@ -22,7 +22,7 @@ type run struct {
 	ctx     context.Context // ends when no more rows are to be claimed
 	hard    context.Context // ends when handlers are to end
 	stop    context.CancelCauseFunc
-	ended   chan struct{} // closed when the run has ended
+	ended   chan struct{} // closed at the end of the run
 	handle  func(context.Context, *claimed) error
 	permits chan struct{} // a worker takes one to claim a row
 
@@ -125,7 +125,7 @@ func (r *run) next() *claimed {
 	}
 }
 
-// pass gives the permit back, and another one if it has found a row. Permits that find none are
+// pass gives the permit back, and another one if it has found a row. Permits that find no row are
 // dropped, except for the last.
 func (r *run) pass(found bool) {
 	r.mu.Lock()
@@ -207,14 +207,14 @@ func (r *run) handled(c *claimed) (o outcome, took time.Duration) {
 // errReturned ends the context of a handler that has returned.
 var errReturned = errors.New("claim: the handler has returned")
 
-// stoppedAt notes when the context of the handler ended.
+// stoppedAt sets the time of the end of the handler's context.
 func (c *claimed) stoppedAt(at time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stopped = max(at, 1)
 }
 
-// finishedWork waits for a DoneWith that the handler left running, whose context has ended, and
+// finishedWork waits for a DoneWith that the handler left running, cancels its context, and
 // returns its result.
 func (c *claimed) finishedWork() (done bool, failed error) {
 	c.mu.Lock()

@@ -14,12 +14,12 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// seldom is the number of Tends after which an idle process reads its claims, too, and wakes retries
-// that others have left.
+// seldom is the number of Tends after which an idle process reads its claims, too, and wakes
+// retries that other processes have left.
 const seldom = 60
 
-// tend cares for the rows of this process. A Tend is one command while rows are in flight or in doubt,
-// and none for an idle process, except for two commands every five minutes.
+// tend cares for the rows of this process. A Tend is one command while rows are in flight or in
+// doubt, and no command for an idle process, except for two every five minutes.
 func (e *engine) tend() {
 	last := time.Duration(0) // how long the last command took
 	for round := 1; ; round++ {
@@ -55,9 +55,9 @@ func (e *engine) tendOnce(all bool) (err error) {
 	return err
 }
 
-// tendClaims reads the rows that are claimed under a slot. It gives back claims of lost replies, fails
-// those of earlier holders of the slot, and ends the handlers of rows that are lost or cancelled. One
-// command, and another if there are rows to end.
+// tendClaims reads the rows that are claimed under a slot. It gives back claims of lost replies,
+// fails claims of earlier holders of the slot, and ends the handlers of rows that are lost or
+// cancelled. One command, and another if there are rows to end.
 func (e *engine) tendClaims(s *session) (err error) {
 	e.mu.Lock()
 	s.unsure, s.doubt = false, max(s.doubt-1, 0) // a claim may fail meanwhile
@@ -111,7 +111,7 @@ func (e *engine) tendClaims(s *session) (err error) {
 	return errors.Join(err, bad)
 }
 
-// endedUnused is the end of a claim whose handler never began.
+// endedUnused is the end of a claim without a handler.
 func endedUnused(row rows.Row) rows.Ending {
 	if row.Mark.Cancelled {
 		return cancelled(row)
@@ -132,7 +132,7 @@ func (e *engine) flyingOf(s *session) map[string]*claimed {
 	return all
 }
 
-// findLost ends the handlers whose rows are not among those that the server has, or are cancelled.
+// findLost ends the handlers of rows that are cancelled, or that the server does not have any more.
 func (e *engine) findLost(before map[string]*claimed, there map[string]rows.Row) error {
 	for id, c := range before {
 		row, is := there[id]
@@ -172,8 +172,8 @@ func (e *engine) wake() error {
 	return e.unlessRefused("wake", err)
 }
 
-// unlessRefused logs the first error with which the server refuses to change rows, and returns others:
-// the rows that are not refused were changed.
+// unlessRefused logs the first error with which the server refuses to change rows, and returns all
+// other errors: the rows that are not refused were changed.
 func (e *engine) unlessRefused(what string, err error) error {
 	if !isRefused(err) {
 		return err
@@ -236,8 +236,8 @@ func (e *engine) failRows(guard *distlock.TryGuard, died []rows.Row) (n int, _ e
 	return n, err
 }
 
-// makeDead records that a row is dead. It calls OnDead if this command did it: the process of the row
-// may have been faster.
+// makeDead records that a row is dead. It calls OnDead if this command did it: the process of the
+// row may have been faster.
 func (e *engine) makeDead(end rows.Ending) (int, error) {
 	n, err := sent(e, func(ctx context.Context) (int, error) { return e.store.End(ctx, end) })
 	if n == 0 || err != nil || e.cfg.OnDead == nil {

@@ -9,8 +9,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// Bounds of Odd: the rows of each kind, and the ready rows that it reads. Odd rows are never claimed,
-// so in time they are the first ones.
+// Bounds of Odd: the rows of each kind, and the ready rows that it reads. Odd rows are never
+// claimed, so in time they are the first ones.
 const (
 	oddAtOnce = 10
 	oddAmong  = 1000
@@ -64,7 +64,8 @@ func count(in bson.Raw, name string) int64 {
 	return n
 }
 
-// wrong are the conditions on rows in which this part is wrong. A query on a list looks at its elements.
+// wrong are the conditions on rows in which this part is wrong. A query on a list compares its
+// elements.
 func (m *Mongo) wrong(p part) bson.A {
 	name, is := m.at(p.name), bson.D{}
 	if p.of != "" {

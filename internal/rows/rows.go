@@ -120,8 +120,8 @@ type Ask struct {
 // number. A method that returns an error may have changed rows, or may do so later, except for
 // *RefusedError, *HeldError and *QueryError: the server has answered.
 type Store interface {
-	// Claim claims the first ready row and counts an attempt. It returns nil if no row is ready. Errors:
-	// *HeldError if another row holds the key; *RefusedError; *QueryError.
+	// Claim claims the first ready row and counts an attempt. It returns nil if no row is ready.
+	// Errors: *HeldError if another row holds the key; *RefusedError; *QueryError.
 	Claim(ctx context.Context, c Claim, ask Ask) (*Row, error)
 	// First returns the _id of the row that Claim would claim; zero without one.
 	First(ctx context.Context, ask Ask) (bson.RawValue, error)
@@ -143,8 +143,8 @@ type Store interface {
 	Slots(ctx context.Context) ([]Slot, error)
 	// Odd returns rows that can never be claimed, at most twenty. Two commands.
 	Odd(ctx context.Context) ([]Malformed, error)
-	// Cancel makes a ready or retrying row dead, and marks a claimed one. It returns Dead or Claimed, or
-	// an empty state if the row is in another state or does not exist. Up to three commands.
+	// Cancel makes a ready or retrying row dead, and marks a claimed one. It returns Dead or Claimed,
+	// or an empty state if the row is in another state or does not exist. Up to three commands.
 	Cancel(ctx context.Context, now time.Time, id bson.RawValue) (State, error)
 	// Purge removes rows that have been Dead or Done since before a time, at most a thousand. A zero
 	// time: all of them. Two commands.
