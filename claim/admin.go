@@ -111,7 +111,7 @@ func (a *Admin) List(ctx context.Context, state State) iter.Seq2[Info, error] {
 	}
 }
 
-// Count counts the rows. Eight commands at most.
+// Count counts the rows. Seven commands at most.
 func (a *Admin) Count(ctx context.Context) (Counts, error) {
 	if err := usable(ctx); err != nil {
 		return Counts{}, err
@@ -205,7 +205,8 @@ func (a *Admin) Odd(ctx context.Context) (problems []string, err error) {
 	return problems, err
 }
 
-// Repair makes claimed rows ready that have no slot or no session, up to 1,000.
+// Repair makes odd claimed rows ready, from their first attempt, up to 1,000. A row with a wrong
+// fence stays odd.
 func (a *Admin) Repair(ctx context.Context) (int, error) {
 	if err := usable(ctx); err != nil {
 		return 0, err

@@ -9,11 +9,11 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// arrivals is what a process knows of ready rows and of due times by the change stream, so that it
-// claims when a row is ready. Every process receives every event. So each waits for a random part of
-// a spread, and claims unless the row was taken by then. A claim in vain doubles the spread, and one
-// that finds a row makes it a little smaller: about one claim in ten is in vain, however many
-// processes there are.
+// arrivals are the ready rows and the due times that a process knows by the change stream, so that
+// it claims when a row is ready. Every process receives every event. So each waits for a random
+// part of a spread, and claims unless the row was taken by then. A claim without a row doubles the
+// spread, and one that finds a row makes it a little smaller: about one claim in ten finds no row,
+// with however many processes there are.
 type arrivals struct {
 	clock  clock.Clock
 	poll   time.Duration
@@ -27,6 +27,7 @@ type arrivals struct {
 	rows    map[string]arrival // rows that are ready or will be, by _id
 	sure    bool               // no other row is ready
 	blocked bool               // ready rows may wait for a key
+	freed   int64              // the number of the last event that freed a key
 	planned bool               // rows has the due times until end
 	end     time.Time          // zero: all
 	reread  time.Duration      // when due times may be read again
@@ -48,12 +49,12 @@ type arrival struct {
 	event int64
 }
 
-// Bounds of what a process knows, and of its pauses.
+// Bounds of the rows that a process knows, and of its pauses.
 const (
 	mostKnown   = 1000
 	leastSpread = 4 * time.Millisecond
 	mostSpread  = 20       // Polls
-	wider       = 4.       // after a claim in vain
+	wider       = 4.       // after a claim that found no row
 	narrower    = 13. / 14 // after a claim that found a row
 	fewPolls    = 10.      // between two polls with a stream
 	mostPolls   = 300.     // the same, if they find no rows
@@ -81,6 +82,7 @@ func (a *arrivals) hear(event rows.Event) {
 		delete(a.rows, key)
 	case rows.Freed:
 		delete(a.rows, key)
+		a.freed = a.events
 		if a.blocked {
 			a.add(key, time.Time{})
 		}
@@ -103,7 +105,7 @@ func (a *arrivals) add(key string, due time.Time) {
 	signal(a.news)
 }
 
-// ended notes the end of the stream.
+// ended handles the end of the stream.
 func (a *arrivals) ended() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -136,7 +138,7 @@ func (a *arrivals) next() (key string, at time.Duration, is bool) {
 	return key, at, is
 }
 
-// knows reports whether every ready row is known: then this process waits for its turn.
+// knows reports whether every ready row is known: then this process waits before it claims.
 func (a *arrivals) knows() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -150,13 +152,13 @@ func (a *arrivals) isWaited() bool {
 	return a.blocked && !a.open
 }
 
-// A question is what was known when a claim was sent.
+// A question is the state of arrivals when a claim is sent.
 type question struct {
 	streams int
 	events  int64
 	sent    time.Duration
 	due     time.Time
-	held    bool // rows with held keys were left out
+	held    bool // the claim excludes rows with held keys
 }
 
 func (a *arrivals) asks() question {
@@ -189,7 +191,7 @@ func (a *arrivals) answered(q question, c *claimed, empty bool) {
 			delete(a.rows, key)
 		}
 	}
-	a.sure = current && !full
+	a.sure = current && !full && !(q.held && a.freed > q.events) // a key may be free since the claim
 	if !a.end.IsZero() && len(a.rows) == 0 {
 		a.planned = false
 	}
@@ -201,14 +203,14 @@ type reason int
 
 const (
 	working reason = iota // it had a row just now
-	idle                  // it found none
+	idle                  // it found no row
 	hinted                // it made a row ready itself
 	heard                 // by an event, or a due time
 	polling
 	blind // it does not claim: it reads due times first
 )
 
-// learned adapts the spread and the polls to what a claim found.
+// learned adapts the spread and the polls to the result of a claim.
 func (a *arrivals) learned(why reason, found bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

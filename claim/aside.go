@@ -26,8 +26,8 @@ const (
 	mostAsides   = 1000
 )
 
-// findRefused finds the row that the server refuses to let this process claim, and sets it aside. It
-// claims the row if the server accepts that now. Two commands.
+// findRefused finds the row that the server refuses to let this process claim, and sets it aside.
+// It claims the row if the server accepts that now. Two commands.
 func (e *engine) findRefused(s *session) (*claimed, error) {
 	ask, err := e.ask()
 	if err != nil {
@@ -83,8 +83,8 @@ func (e *engine) refused() int64 {
 	return int64(len(e.asides) + e.owed)
 }
 
-// isCompany reports whether a handler of this process works on the row already: its field was removed
-// meanwhile, by a person, or by the handler, which replaced the document.
+// isCompany reports whether a handler of this process works on the row already: its field was
+// removed meanwhile, by a person, or by the handler, which replaced the document.
 func (e *engine) isCompany(c *claimed) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -10,29 +10,30 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// Serve is Run for a program: when ctx ends, as by SIGTERM, it claims no more rows and waits for the
-// handlers for at most grace; then it ends their contexts, and closes the queue, in the background if
-// a handler does not return within 10 s.
+// Serve is Run for a program: when ctx ends, as by SIGTERM, it claims no more rows and waits for
+// the handlers for at most grace; then it ends their contexts and closes the queue, in the
+// background if a handler does not return within 10 s. If ctx has ended before, Serve only closes
+// the queue. It returns the errors of Run and Close; after ErrRunning the queue stays open.
 func (q *Queue[T]) Serve(ctx context.Context, grace time.Duration,
 	handle func(ctx context.Context, row *Row[T]) error) error {
 	if err := usable(ctx); err != nil {
 		return err
 	}
 	e := q.e
+	r, err := q.begin(handle)
+	if err != nil {
+		return err
+	}
 	hard, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
 	result := make(chan error, 1)
-	go func() { result <- q.serve(ctx, hard, handle) }()
-	var err error
+	go func() { result <- r.wait(ctx, hard) }()
 	select {
 	case err = <-result:
 	case <-ctx.Done():
-		clock.Sleep(e.clock, max(grace, 0), e.over())
+		clock.Sleep(e.clock, max(grace, 0), r.ended)
 		stop(fmt.Errorf("claim: the grace of %v ended: %w", grace, context.Cause(ctx)))
-		clock.Sleep(e.clock, closeLimit, e.over())
-	}
-	if errors.Is(err, ErrRunning) || errors.Is(err, ErrConfig) {
-		return err // it never ran, and another one may
+		clock.Sleep(e.clock, closeLimit, r.ended)
 	}
 	closing, done := context.WithCancel(context.WithoutCancel(ctx))
 	var limit sync.WaitGroup
@@ -50,24 +51,13 @@ func (q *Queue[T]) Serve(ctx context.Context, grace time.Duration,
 	return errors.Join(err, closed)
 }
 
-// closeLimit is the time for which Serve waits for handlers whose contexts have ended, and for Close.
+// closeLimit is the time for which Serve waits for handlers whose contexts have ended, and for
+// Close.
 const closeLimit = 10 * time.Second
 
-// over returns a channel that is closed when no Run runs.
-func (e *engine) over() <-chan struct{} {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.running != nil {
-		return e.running.ended
-	}
-	done := make(chan struct{})
-	close(done)
-	return done
-}
-
 // Close ends the contexts of the handlers, waits until the ends of their claims are recorded, and
-// releases the slot. If ctx ends before, it returns an error and continues in the background. A
-// handler that calls Close waits for itself.
+// releases the slot. The contexts of running hooks end after 10 s. If ctx ends before, Close
+// returns an error and continues in the background. A handler that calls Close waits for itself.
 func (q *Queue[T]) Close(ctx context.Context) error { return q.e.close(ctx) }
 
 // A closing is the end of a queue.

@@ -39,7 +39,8 @@ type Config struct {
 	// fifth. Default: 1 s, and five times as long with each: ten attempts take more than a day.
 	Backoff time.Duration
 	// Timeout ends a handler's context so long after the handler began; its error is a failure then.
-	// A handler that ignores its context keeps its row and its worker, see OnStuck. Default: none.
+	// A handler that ignores its context keeps its row and its worker, see OnStuck. Default: no
+	// timeout.
 	Timeout time.Duration
 	// KeepDone removes the document of a row that has been done for so long. Default: it stays.
 	KeepDone time.Duration
@@ -209,8 +210,8 @@ const (
 	keyedBy  = ", in chains by "
 )
 
-// ConfigOf returns Due and Key of a queue from the reason with which its processes hold their slots,
-// [distlock.LockInfo].Why, for [NewAdmin]. Zero for another text.
+// ConfigOf returns Due and Key of a queue from the reason with which its processes hold their
+// slots, [distlock.LockInfo].Why, for [NewAdmin]. Zero for another text.
 func ConfigOf(why string) (c Config) {
 	rest, is := strings.CutPrefix(why, claiming)
 	if !is {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
-	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
@@ -215,7 +214,7 @@ type claimed struct {
 	mu       sync.Mutex // guards the rest
 	cancel   context.CancelCauseFunc
 	lost     error           // the row is not claimed by this claim any more, or is cancelled
-	stopped  time.Duration   // when the context of its handler ended; zero before
+	stopped  time.Duration   // the end of its handler's context; zero before
 	stuck    bool            // the handler did not return, and was reported
 	returned bool            // the handler has returned
 	working  *sync.WaitGroup // of DoneWith; nil while it does not run
@@ -252,10 +251,3 @@ func (e *engine) oldest() (age time.Duration) {
 
 // claimID is the batch and the _id of a claim.
 func claimID(row rows.Row) string { return row.Mark.Batch.Hex() + rows.Key(row.ID) }
-
-func idsOf(these []rows.Row) (ids []bson.RawValue) {
-	for _, row := range these {
-		ids = append(ids, row.ID)
-	}
-	return ids
-}

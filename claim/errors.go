@@ -10,10 +10,10 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// Errors of Run and Serve: ErrRunning while another one runs, ErrClosed after Close of the queue. Of
-// Row: ErrFinished after the end of the claim, ErrNoTransactions. Of Admin.Cancel: ErrOver for a row
-// that is dead, done or gone. ErrCancelled is matched by the *LostError of a cancelled row, the cause
-// of its handler's context. ErrNoSlot is logged if every slot that a process tried is held.
+// Errors of Run and Serve: ErrRunning while another one runs, ErrClosed after Close of the queue.
+// Of Row: ErrFinished after the end of the claim, ErrNoTransactions. Of Admin.Cancel: ErrOver for a
+// row that is dead, done or gone. ErrCancelled is matched by the *LostError of a cancelled row, the
+// cause of its handler's context. ErrNoSlot is logged if every slot that a process tried is held.
 var (
 	ErrLost           = errors.New("claim: row is lost")
 	ErrFinished       = errors.New("claim: row is finished")

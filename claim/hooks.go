@@ -5,10 +5,11 @@ import (
 	"runtime/debug"
 	"sync"
 
+	"mongodlm/internal/clock"
 	"mongodlm/internal/rows"
 )
 
-// hooks calls OnDead and OnStuck, one call at a time, beside the workers.
+// hooks calls OnDead and OnStuck, one call at a time, in a goroutine.
 type hooks struct {
 	e     *engine
 	ctx   context.Context
@@ -44,8 +45,15 @@ func (h *hooks) call(name string, hook func(context.Context, Info), row rows.Row
 	})
 }
 
-// close waits until all calls have returned.
+// close waits until all calls have returned. Their contexts end after closeLimit.
 func (h *hooks) close() {
+	returned := make(chan struct{})
+	var limit sync.WaitGroup
+	limit.Go(func() {
+		clock.Sleep(h.e.clock, closeLimit, returned)
+		h.end()
+	})
 	h.calls.Wait()
-	h.end()
+	close(returned)
+	limit.Wait()
 }

@@ -109,7 +109,7 @@ func (e *engine) timed(ctx context.Context) (context.Context, context.CancelFunc
 	return context.WithTimeoutCause(ctx, e.cfg.Timeout, cause)
 }
 
-// timedOut returns the error of a handler whose context ended by its timeout, else nil.
+// timedOut returns the error of a handler that its timeout ended, else nil.
 func timedOut(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
 	if err == nil || !errors.Is(cause, ErrTimeout) || wished(err).err != nil {
@@ -200,7 +200,7 @@ func (o outcome) shortened() (outcome, bool) {
 }
 
 // finish sends the end of a claim, and reads the row if it does not match. It returns nil if the
-// claim has ended so, a *LostError if it had ended before.
+// claim has this end, a *LostError if it has another one.
 func (e *engine) finish(o outcome) error {
 	end, c := o.end, o.c
 	known := errors.Is(c.lostErr(), ErrCancelled)
@@ -246,7 +246,7 @@ func (e *engine) finish(o outcome) error {
 	return nil
 }
 
-// ended notes the end of a claim that is known to be recorded.
+// ended counts and reports the recorded end of a claim.
 func (e *engine) ended(c *claimed, end rows.Ending) {
 	outcome := string(end.To)
 	switch {
@@ -291,8 +291,8 @@ func cancelled(row rows.Row) rows.Ending {
 	return end
 }
 
-// contradicts reports whether a row shows that an end was not applied: a rescuer keeps the batch and
-// fails the attempt in its place.
+// contradicts reports whether a row shows that an end was not applied: a rescuer keeps the batch
+// and fails the attempt in its place.
 func contradicts(m rows.Mark, end rows.Ending) bool {
 	switch {
 	case m.State == rows.Done:

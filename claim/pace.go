@@ -9,9 +9,10 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// A pace is the pause of one process before its next command on rows. A failure or a timeout doubles
-// it, and makes it at least as long as the command took; a success halves it: so a server that is too slow for all processes has fewer of them at a
-// time, and finishes rows. Safe for concurrent use.
+// A pace is the pause of one process before its next command on rows. A failure or a timeout
+// doubles it, and makes it at least as long as the command took; a success halves it: so a server
+// that is too slow for all processes has fewer of them at a time, and finishes rows. Safe for
+// concurrent use.
 type pace struct {
 	clock clock.Clock
 

@@ -24,8 +24,8 @@ type Queue[T any] struct {
 
 // New checks the configuration and creates the indexes that the queue needs. Close the queue before
 // the Manager, whose database may be on another server. Errors: a *ConfigError, also if the server
-// cannot have chains; a *distlock.PrivilegeError with the command that creates an index; ErrConfig if
-// the server refuses Filter.
+// cannot have chains; a *distlock.PrivilegeError with the command that creates an index; ErrConfig
+// if the server refuses Filter.
 func New[T any](ctx context.Context, m *distlock.Manager, coll *mongo.Collection,
 	cfg Config) (*Queue[T], error) {
 	var list []string
@@ -80,15 +80,18 @@ func (q *Queue[T]) Run(ctx context.Context,
 	if err := usable(ctx); err != nil {
 		return err
 	}
-	return q.serve(ctx, ctx, handle)
+	r, err := q.begin(handle)
+	if err != nil {
+		return err
+	}
+	return r.wait(ctx, ctx)
 }
 
-func (q *Queue[T]) serve(ctx, hard context.Context,
-	handle func(ctx context.Context, row *Row[T]) error) error {
+func (q *Queue[T]) begin(handle func(ctx context.Context, row *Row[T]) error) (*run, error) {
 	if handle == nil {
-		return &ConfigError{Problems: []string{"the handler is nil"}}
+		return nil, &ConfigError{Problems: []string{"the handler is nil"}}
 	}
-	return q.e.run(ctx, hard, func(ctx context.Context, c *claimed) error {
+	return q.e.begin(func(ctx context.Context, c *claimed) error {
 		row, err := q.decode(c)
 		if err != nil {
 			return err
@@ -135,9 +138,9 @@ func (q *Queue[T]) Add(ctx context.Context, docs ...T) error {
 const mostKey = 900
 
 // Insert adds a document unless the collection has one with this key, of at most 900 bytes, and
-// reports whether it did. A key is in use until its document is removed. With the context of DoneWith
-// it belongs to that transaction. It creates a unique index on claim.unique, which a sharded
-// collection may not be able to have. After an error the document may exist: call it again.
+// reports whether it did. A key is in use until its document is removed. With the context of
+// DoneWith it belongs to that transaction. It creates a unique index on claim.unique, which a
+// sharded collection may not be able to have. After an error the document may exist: call it again.
 func (q *Queue[T]) Insert(ctx context.Context, key string, doc T) (inserted bool, err error) {
 	if err := usable(ctx); err != nil {
 		return false, err
@@ -175,7 +178,7 @@ func (e *engine) oneKey(docs ...any) error {
 	return nil
 }
 
-// Counts counts the rows. Eight commands at most.
+// Counts counts the rows. Seven commands at most.
 func (q *Queue[T]) Counts(ctx context.Context) (Counts, error) {
 	if err := usable(ctx); err != nil {
 		return Counts{}, err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 	"time"
 
@@ -13,10 +12,9 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// rescue cares for the rows of other processes, in the one process of the queue that holds the lock of
-// the rescue. The others try the lock now and then.
+// rescue cares for the rows of other processes, in the one process of the queue that holds the lock
+// of the rescue. All other processes try the lock now and then.
 func (e *engine) rescue() {
-	cfg := e.m.Config()
 	pause := e.rescueEvery()
 	for {
 		at := e.clock.Now().Mono
@@ -24,12 +22,14 @@ func (e *engine) rescue() {
 		switch {
 		case err == nil:
 			e.stats.rescues.Store(true)
-			e.watch(guard)
+			pause = e.rescueEvery()
+			if !e.watch(guard) { // another process may be able to read rows
+				pause = 2 * e.tryEvery()
+			}
 			e.stats.rescues.Store(false)
 			err = guard.Release()
-			pause = e.rescueEvery()
 		case errors.Is(err, distlock.ErrHeld):
-			pause = max(min(cfg.MaxWatchGap/3, cfg.Takeover/10), rare*(e.clock.Now().Mono-at))
+			pause = max(e.tryEvery(), rare*(e.clock.Now().Mono-at))
 			err = nil
 		}
 		if err != nil && e.life.Err() == nil {
@@ -43,39 +43,49 @@ func (e *engine) rescue() {
 }
 
 // rescueEvery is the time between two rounds of the rescue. Each is a reading of all slots that own
-// rows, and the readings add up to a takeover of the dead ones.
+// rows, and the readings add up to a takeover of the slots of dead processes.
 func (e *engine) rescueEvery() time.Duration {
-	cfg := e.m.Config()
-	return min(max(e.cfg.tend, cfg.Ping), cfg.MaxWatchGap/3, cfg.Takeover/10)
+	return min(max(e.cfg.tend, e.m.Config().Ping), e.tryEvery())
 }
 
-// watch runs rounds of the rescue until the lock is lost or the queue closes.
-func (e *engine) watch(guard *distlock.TryGuard) {
+// tryEvery is the time between two tries of the lock of the rescue.
+func (e *engine) tryEvery() time.Duration {
+	cfg := e.m.Config()
+	return min(cfg.MaxWatchGap/3, cfg.Takeover/10)
+}
+
+// watch runs rounds of the rescue until the lock is lost or the queue closes. It returns false if
+// reading the slots has failed for Ping.
+func (e *engine) watch(guard *distlock.TryGuard) bool {
 	ctx, cancel := context.WithCancel(guard.Context())
 	defer cancel()
 	defer context.AfterFunc(e.life, cancel)()
-	last := time.Duration(0)
+	last, read := time.Duration(0), e.clock.Now().Mono
 	for ctx.Err() == nil && guard.Err() == nil {
 		at := e.clock.Now().Mono
-		err := errors.Join(e.rescueOnce(ctx), e.wake(), e.purgeDone(ctx))
+		slots, err := sent(e, e.store.Slots)
+		if err == nil {
+			read = e.clock.Now().Mono
+			err = errors.Join(e.rescueOnce(ctx, slots), e.wake(), e.purgeDone(ctx))
+		}
 		if err != nil && ctx.Err() == nil {
 			e.log.Warn().Err(err).Msg("rescuing rows failed")
 		}
-		last = e.clock.Now().Mono - at
+		now := e.clock.Now().Mono
+		if last = now - at; now-read >= e.m.Config().Ping {
+			return false
+		}
 		pause := max(jittered(e.clock, e.rescueEvery()), e.pace.now(), min(last, e.limit))
 		if !clock.Sleep(e.clock, pause, ctx.Done()) {
-			return
+			break
 		}
 	}
+	return true
 }
 
 // rescueOnce tries the slots that own rows. A slot that is free, or that the takeover rule gives to
 // this process, has no holder: its rows are failed.
-func (e *engine) rescueOnce(ctx context.Context) error {
-	slots, err := sent(e, e.store.Slots)
-	if err != nil {
-		return err
-	}
+func (e *engine) rescueOnce(ctx context.Context, slots []rows.Slot) error {
 	odd, err := sent(e, e.store.Odd)
 	for _, one := range odd {
 		if e.logOnce("odd " + rows.Key(one.ID)) {
@@ -125,11 +135,7 @@ func (e *engine) trySlot(slot string) error {
 	if err != nil {
 		return err
 	}
-	most := int64(math.MaxInt64) // that of another queue is not known: its own process will see it
-	if strings.HasPrefix(slot, e.prefix+":") {
-		most = int64(e.cfg.MaxAttempts)
-	}
-	n, err := e.rescueSlot(guard, e.slot(slot), most)
+	n, err := e.rescueSlot(guard, e.slot(slot))
 	if n > 0 {
 		e.log.Info().Str("slot", slot).Int("rows", n).Str("evidence", guard.TakeoverEvidence()).
 			Msg("rows were rescued")
@@ -138,7 +144,7 @@ func (e *engine) trySlot(slot string) error {
 }
 
 // rescueSlot fails the rows that earlier holders of a slot have claimed.
-func (e *engine) rescueSlot(guard *distlock.TryGuard, slot rows.Slot, most int64) (n int, _ error) {
+func (e *engine) rescueSlot(guard *distlock.TryGuard, slot rows.Slot) (n int, _ error) {
 	for {
 		found, err := sent(e, func(ctx context.Context) ([]rows.Row, error) {
 			return e.store.Claimed(ctx, slot)
@@ -155,7 +161,7 @@ func (e *engine) rescueSlot(guard *distlock.TryGuard, slot rows.Slot, most int64
 		if err := guard.Err(); err != nil {
 			return n, err
 		}
-		more, err := e.failRows(left, most)
+		more, err := e.failRows(guard, left)
 		if n += more; err != nil || more == 0 || len(found) < rows.MostClaimed {
 			return n, err
 		}

@@ -53,9 +53,9 @@ func (r *Row[T]) Err() error {
 	return lost
 }
 
-// DoneWith marks the row done in one transaction with what work writes by its context: both happen or
-// neither does. work may run several times. If DoneWith fails, a handler that returns nil fails with
-// its error. Errors: *LostError, ErrFinished, that of work, and ErrNoTransactions.
+// DoneWith marks the row done in one transaction with what work writes by its context: both happen
+// or neither does. work may run several times. If DoneWith fails, a handler that returns nil fails
+// with its error. Errors: *LostError, ErrFinished, that of work, and ErrNoTransactions.
 func (r *Row[T]) DoneWith(ctx context.Context, work func(ctx context.Context) error) error {
 	if err := usable(ctx); err != nil {
 		return err

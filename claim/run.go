@@ -22,7 +22,7 @@ type run struct {
 	ctx     context.Context // ends when no more rows are to be claimed
 	hard    context.Context // ends when handlers are to end
 	stop    context.CancelCauseFunc
-	ended   chan struct{} // closed when the run has ended
+	ended   chan struct{} // closed at the end of the run
 	handle  func(context.Context, *claimed) error
 	permits chan struct{} // a worker takes one to claim a row
 
@@ -30,26 +30,28 @@ type run struct {
 	asking int        // the number of permits: one while no row is ready
 }
 
-// run runs handlers until ctx ends. Their contexts end with hard.
-func (e *engine) run(ctx, hard context.Context,
-	handle func(context.Context, *claimed) error) error {
+// begin registers a run, or returns ErrClosed or ErrRunning. The caller calls wait.
+func (e *engine) begin(handle func(context.Context, *claimed) error) (*run, error) {
 	r := &run{e: e, handle: handle, ended: make(chan struct{}), asking: 1,
 		permits: make(chan struct{}, mostAsking)}
-	r.hard, r.stop = context.WithCancelCause(rows.Alone(hard))
-	defer r.stop(nil)
-	soft, end := context.WithCancel(ctx)
-	defer end()
-	r.ctx = soft
-	defer context.AfterFunc(r.hard, end)()
-	if err := e.start(r); err != nil {
-		return err
-	}
+	return r, e.start(r)
+}
+
+// wait runs handlers until ctx ends. Their contexts end with hard.
+func (r *run) wait(ctx, hard context.Context) error {
+	e := r.e
 	defer func() {
 		e.mu.Lock()
 		e.running = nil
 		e.mu.Unlock()
 		close(r.ended)
 	}()
+	r.hard, r.stop = context.WithCancelCause(rows.Alone(hard))
+	defer r.stop(nil)
+	soft, end := context.WithCancel(ctx)
+	defer end()
+	r.ctx = soft
+	defer context.AfterFunc(r.hard, end)()
 	defer context.AfterFunc(e.life, func() { r.stop(ErrClosed) })()
 	r.permits <- struct{}{}
 	var workers sync.WaitGroup
@@ -123,7 +125,7 @@ func (r *run) next() *claimed {
 	}
 }
 
-// pass gives the permit back, and another one if it has found a row. Permits that find none are
+// pass gives the permit back, and another one if it has found a row. Permits that find no row are
 // dropped, except for the last.
 func (r *run) pass(found bool) {
 	r.mu.Lock()
@@ -205,14 +207,14 @@ func (r *run) handled(c *claimed) (o outcome, took time.Duration) {
 // errReturned ends the context of a handler that has returned.
 var errReturned = errors.New("claim: the handler has returned")
 
-// stoppedAt notes when the context of the handler ended.
+// stoppedAt sets the time of the end of the handler's context.
 func (c *claimed) stoppedAt(at time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stopped = max(at, 1)
 }
 
-// finishedWork waits for a DoneWith that the handler left running, whose context has ended, and
+// finishedWork waits for a DoneWith that the handler left running, cancels its context, and
 // returns its result.
 func (c *claimed) finishedWork() (done bool, failed error) {
 	c.mu.Lock()

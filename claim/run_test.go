@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -238,121 +237,6 @@ func TestRun_EndsFail_AreRepeated(t *testing.T) {
 		w.settle(time.Minute, allDone(2))
 		time.Sleep(time.Minute)
 		assert.Equal(t, began.Load(), 2, "%d handlers began, want %d")
-	})
-}
-
-// It tries to break: Close that runs out of time leaves claimed rows: it continues in the background,
-// also when commands fail.
-func TestClose_RunsOutOfTime_FinishesInTheBackground(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.add(0, 40)
-		var n atomic.Int64
-		for range 4 {
-			p := w.start(Config{Workers: 10})
-			p.gate.set(func(_ context.Context, _ string, apply func() error) error {
-				time.Sleep(5 * time.Millisecond)
-				if n.Add(1)%4 == 0 {
-					return errCut
-				}
-				if n.Load()%7 == 0 {
-					_ = apply()
-					return errCut
-				}
-				return apply()
-			})
-			go func() {
-				_ = p.Run(t.Context(), func(ctx context.Context, _ *Row[item]) error {
-					time.Sleep(20 * time.Second)
-					return ctx.Err()
-				})
-			}()
-			time.Sleep(2 * time.Second)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			if err := p.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("Close: %v", err)
-			}
-			cancel()
-		}
-		w.settle(10*time.Minute, func(c Counts) bool { return c.Claimed == 0 })
-		w.start(Config{Workers: 10}).run(t, finish)
-		w.settle(time.Minute, allDone(40))
-		for _, row := range w.rows.All() {
-			assert.Equal(t, row.Mark.Attempts, 1, "%d attempts, want %d")
-		}
-	})
-}
-
-// It tries to break: Close leaves a row that the process claimed without a reply.
-func TestClose_LostReply_RowIsGivenBack(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.add(0, 2)
-		p := w.start(Config{Workers: 2})
-		var closing atomic.Bool
-		var claims atomic.Int64
-		p.gate.set(func(_ context.Context, command string, apply func() error) error {
-			if command == "claimed" && claims.Load() > 0 && !closing.Load() {
-				return errCut
-			}
-			if command == "claim" && claims.Add(1) > 1 {
-				_ = apply()
-				return errCut
-			}
-			return apply()
-		})
-		stop := p.run(t, stay)
-		w.settle(time.Minute, are(Counts{Claimed: 2}))
-		time.Sleep(time.Minute)
-		closing.Store(true)
-		stop()
-		assert.NoErr(t, p.Close(t.Context()))
-		w.want(Counts{Ready: 2})
-	})
-}
-
-// It tries to break: Serve claims no row after the end of its context, lets handlers finish within the
-// grace, ends the others, and closes.
-func TestServe_AtItsEnd_HandlersFinish(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.add(0, 4)
-		p := w.start(Config{Workers: 2})
-		ctx, cancel := context.WithCancel(t.Context())
-		result := make(chan error, 1)
-		began := time.Now()
-		go func() {
-			result <- p.Serve(ctx, 30*time.Second, func(ctx context.Context, row *Row[item]) error {
-				if row.Doc.ID == 0 {
-					time.Sleep(20 * time.Second)
-					return ctx.Err()
-				}
-				<-ctx.Done()
-				return ctx.Err()
-			})
-		}()
-		time.Sleep(time.Second)
-		cancel()
-		assert.NoErr(t, <-result, "Serve")
-		if took := time.Since(began); took < 31*time.Second || took > 35*time.Second {
-			t.Errorf("Serve returned after %v", took)
-		}
-		w.want(Counts{Ready: 3, Done: 1})
-		wantErr(t, p.Run(t.Context(), finish), ErrClosed)
-	})
-}
-
-// It tries to break: Serve hangs on a handler that ignores its context.
-func TestServe_HandlerIgnoresItsEnd_Returns(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.add(0, 1)
-		p := w.start(Config{})
-		free := make(chan struct{})
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		err := p.Serve(ctx, time.Second, func(context.Context, *Row[item]) error { <-free; return nil })
-		if err == nil || !strings.Contains(err.Error(), "handlers run") {
-			t.Errorf("Serve: %v", err)
-		}
-		close(free)
-		w.settle(time.Minute, allDone(1))
 	})
 }
 

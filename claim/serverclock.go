@@ -10,7 +10,7 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// A serverClock is what a process knows of the clock of the collection's server. All processes count
+// A serverClock estimates the clock of the collection's server. All processes count
 // pauses and due times by it, so their own clocks do not matter. Safe for concurrent use.
 type serverClock struct {
 	own    clock.Clock
@@ -27,8 +27,8 @@ type serverClock struct {
 // new primary, is noticed within that time.
 const clockAge = time.Minute
 
-// now returns a lower bound of the server's time: the time in its last reply, and the time since that
-// reply arrived.
+// now returns a lower bound of the server's time: the time in its last reply, and the time since
+// that reply arrived.
 func (s *serverClock) now(ctx context.Context) (time.Time, error) {
 	select {
 	case s.asking <- struct{}{}:
@@ -85,8 +85,8 @@ func (e *engine) wall() time.Time {
 	return now.Truncate(time.Millisecond)
 }
 
-// notBefore is the time after a pause. No pause becomes shorter: the server's clock, and a row, have
-// whole milliseconds.
+// notBefore is the time after a pause. No pause becomes shorter: the server's clock, and a row,
+// have whole milliseconds.
 func notBefore(now time.Time, pause time.Duration) time.Time {
 	if pause > 0 {
 		pause += 2*time.Millisecond - 1

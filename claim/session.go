@@ -20,7 +20,7 @@ type session struct {
 	slot  rows.Slot
 
 	pending map[bson.ObjectID]struct{} // claims without a reply
-	rows    int                        // claims that are in flight or not ended
+	rows    int                        // claims in flight, or without a recorded end
 	unsure  bool                       // claims of lost replies are given back before the next claim
 	doubt   int                        // so many more Tends search for them
 	retired bool                       // no more rows are claimed under it
@@ -32,8 +32,8 @@ func (s *session) err() error { return s.guard.Err() }
 // late.
 const doubts = 12
 
-// begin returns the mark of a new claim.
-func (e *engine) begin(s *session) rows.Claim {
+// newClaim returns the mark of a new claim.
+func (e *engine) newClaim(s *session) rows.Claim {
 	c := rows.Claim{Locks: s.slot.Locks, Slot: s.slot.Name, SlotFence: s.guard.Fence(),
 		Session: s.guard.Session(), Batch: bson.NewObjectID(), At: e.clock.Now().Wall}
 	e.mu.Lock()
@@ -62,7 +62,7 @@ func (e *engine) claimed(s *session, c rows.Claim, row *rows.Row, err error) *cl
 	return one
 }
 
-// finished removes a claim that has ended.
+// finished removes a claim whose end is recorded.
 func (e *engine) finished(c *claimed) {
 	e.mu.Lock()
 	delete(e.flying, c)
@@ -90,7 +90,7 @@ func (e *engine) leave(s *session) {
 	}
 }
 
-// session returns the session under which rows are claimed. It takes a slot if there is none.
+// session returns the session under which rows are claimed. It takes a slot if there is no session.
 func (e *engine) session() (*session, error) {
 	select {
 	case e.entering <- struct{}{}:
@@ -123,7 +123,7 @@ func (e *engine) session() (*session, error) {
 // slot is the lock of this name in the process's own database.
 func (e *engine) slot(name string) rows.Slot { return rows.Slot{Locks: e.locks, Name: name} }
 
-// A process tries slots at random among a few, and among more when those are held: so the names are
+// A process tries slots at random among a few, and among more if these are held: so the names are
 // few, and a hundred processes that start together rarely meet.
 const (
 	firstSlots = 256
@@ -158,8 +158,8 @@ func (e *engine) try(name, why string) (*distlock.TryGuard, error) {
 	return guard, err
 }
 
-// retire ends a session when its last claim has ended. Until then the process keeps the slot, lost or
-// not: a handler that ignores its context gets no company from this process.
+// retire ends a session after the end of its last claim. Until then the process keeps the slot, lost
+// or not: a handler that ignores its context gets no company from this process.
 func (e *engine) retire(s *session) {
 	e.mu.Lock()
 	first := !s.retired
@@ -191,7 +191,7 @@ func (e *engine) current() *session {
 	return e.now
 }
 
-// sessions are the present session and those that wait for the ends of their claims.
+// sessions are the present session and the retired ones that wait for the ends of their claims.
 func (e *engine) sessions() []*session {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -260,13 +260,13 @@ func (e *engine) claimOnce(s *session, busy []bson.RawValue) (*claimed, error) {
 
 // claimRow sends one claim.
 func (e *engine) claimRow(s *session, ask rows.Ask) (*claimed, error) {
-	c := e.begin(s)
+	c := e.newClaim(s)
 	row, err := sent(e, func(ctx context.Context) (*rows.Row, error) {
 		return e.store.Claim(ctx, c, ask)
 	})
 	if err == nil && row != nil {
-		// The slot was held when the reply arrived, so it was held at the claim. Else the row belongs to a
-		// session that is over, and is rescued.
+		// The slot was held when the reply arrived, so it was held at the claim. Else the row belongs
+		// to a session that is over, and is rescued.
 		err = s.err()
 	}
 	if err != nil {
@@ -275,8 +275,8 @@ func (e *engine) claimRow(s *session, ask rows.Ask) (*claimed, error) {
 	return e.claimed(s, c, row, err), err
 }
 
-// ask returns which rows to claim. It reads the server's clock with Config.Due, and the held keys with
-// Config.Key.
+// ask returns which rows to claim. It reads the server's clock with Config.Due, and the held keys
+// with Config.Key.
 func (e *engine) ask() (ask rows.Ask, err error) {
 	ask.Without = e.without()
 	if e.cfg.Due != "" {

@@ -39,7 +39,7 @@ func (s *stats) handled(took time.Duration) {
 	s.to.Sampled(s.sample(metrics.HandlerTime, took.Seconds()))
 }
 
-// ended notes the outcome of a claim.
+// ended counts the outcome of a claim.
 func (s *stats) ended(outcome string) {
 	s.to.Sampled(s.sample(metrics.Attempts, 1, outcome))
 }

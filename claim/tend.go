@@ -3,19 +3,23 @@ package claim
 import (
 	"context"
 	"errors"
+	"math"
+	"strings"
 	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
 	"mongodlm/internal/rows"
 )
 
-// seldom is the number of Tends after which an idle process reads its claims, too, and wakes retries
-// that others have left.
+// seldom is the number of Tends after which an idle process reads its claims, too, and wakes
+// retries that other processes have left.
 const seldom = 60
 
-// tend cares for the rows of this process. A Tend is one command while rows are in flight or in doubt,
-// and none for an idle process, except for two commands every five minutes.
+// tend cares for the rows of this process. A Tend is one command while rows are in flight or in
+// doubt, and no command for an idle process, except for two every five minutes.
 func (e *engine) tend() {
 	last := time.Duration(0) // how long the last command took
 	for round := 1; ; round++ {
@@ -51,9 +55,9 @@ func (e *engine) tendOnce(all bool) (err error) {
 	return err
 }
 
-// tendClaims reads the rows that are claimed under a slot. It gives back claims of lost replies, fails
-// those of earlier holders of the slot, and ends the handlers of rows that are lost or cancelled. One
-// command, and another if there are rows to end.
+// tendClaims reads the rows that are claimed under a slot. It gives back claims of lost replies,
+// fails claims of earlier holders of the slot, and ends the handlers of rows that are lost or
+// cancelled. One command, and another if there are rows to end.
 func (e *engine) tendClaims(s *session) (err error) {
 	e.mu.Lock()
 	s.unsure, s.doubt = false, max(s.doubt-1, 0) // a claim may fail meanwhile
@@ -103,11 +107,11 @@ func (e *engine) tendClaims(s *session) (err error) {
 			signal(e.woken)
 		}
 	}
-	_, bad := e.failRows(left, int64(e.cfg.MaxAttempts))
+	_, bad := e.failRows(s.guard, left)
 	return errors.Join(err, bad)
 }
 
-// endedUnused is the end of a claim whose handler never began.
+// endedUnused is the end of a claim without a handler.
 func endedUnused(row rows.Row) rows.Ending {
 	if row.Mark.Cancelled {
 		return cancelled(row)
@@ -128,7 +132,7 @@ func (e *engine) flyingOf(s *session) map[string]*claimed {
 	return all
 }
 
-// findLost ends the handlers whose rows are not among those that the server has, or are cancelled.
+// findLost ends the handlers of rows that are cancelled, or that the server does not have any more.
 func (e *engine) findLost(before map[string]*claimed, there map[string]rows.Row) error {
 	for id, c := range before {
 		row, is := there[id]
@@ -168,8 +172,8 @@ func (e *engine) wake() error {
 	return e.unlessRefused("wake", err)
 }
 
-// unlessRefused logs the first error with which the server refuses to change rows, and returns others:
-// the rows that are not refused were changed.
+// unlessRefused logs the first error with which the server refuses to change rows, and returns all
+// other errors: the rows that are not refused were changed.
 func (e *engine) unlessRefused(what string, err error) error {
 	if !isRefused(err) {
 		return err
@@ -180,9 +184,10 @@ func (e *engine) unlessRefused(what string, err error) error {
 	return nil
 }
 
-// failRows fails the attempts of rows whose process died, and returns how many. Rows that the server
-// refuses to change stay.
-func (e *engine) failRows(died []rows.Row, most int64) (int, error) {
+// failRows fails the attempts of rows whose process died, and returns how many; guard holds their
+// slot. A row whose process has released the slot is given back: no handler began, since the server
+// carried the claim out later. Rows that the server refuses to change stay.
+func (e *engine) failRows(guard *distlock.TryGuard, died []rows.Row) (n int, _ error) {
 	if len(died) == 0 {
 		return 0, nil
 	}
@@ -191,9 +196,12 @@ func (e *engine) failRows(died []rows.Row, most int64) (int, error) {
 		return 0, err
 	}
 	now := e.wall()
-	ends := make([]rows.Ending, len(died))
-	dead := map[string]bool{}
-	for i, row := range died {
+	most := int64(math.MaxInt64) // that of another queue is not known: its own process will see it
+	if strings.HasPrefix(guard.Name(), e.prefix+":") {
+		most = int64(e.cfg.MaxAttempts)
+	}
+	var ends, dead []rows.Ending
+	for _, row := range died {
 		end := row.End(rows.Retrying)
 		end.Error, end.At = rows.DiedText, now
 		end.Failures = rows.Failed(row.Mark.Failures, rows.Failure{Attempt: row.Mark.Attempts, At: now,
@@ -203,38 +211,47 @@ func (e *engine) failRows(died []rows.Row, most int64) (int, error) {
 		case row.Mark.Cancelled:
 			end = cancelled(row)
 			end.At = now
+		case guard.TakeoverEvidence() == "" && row.Mark.SlotFence == guard.Fence()-1:
+			end = row.Uncounted(rows.Ready)
 		case row.Mark.Attempts >= most:
 			end.To = rows.Dead
 		}
-		if ends[i] = end; end.To == rows.Dead {
-			dead[claimID(row)] = true
-		} else {
+		if end.To == rows.Dead {
+			dead = append(dead, end)
+			continue
+		}
+		if ends = append(ends, end); end.To == rows.Retrying {
 			e.wakeAt(end.NotBefore)
 		}
 	}
-	n, err := sent(e, func(ctx context.Context) (int, error) { return e.store.End(ctx, ends...) })
-	if err = e.unlessRefused("rescue", err); err == nil {
-		e.reportDead(died, dead)
+	if len(ends) > 0 {
+		n, err = sent(e, func(ctx context.Context) (int, error) { return e.store.End(ctx, ends...) })
+		err = e.unlessRefused("rescue", err)
+		signal(e.woken)
+	}
+	for _, end := range dead {
+		one, bad := e.makeDead(end)
+		n, err = n+one, errors.Join(err, bad)
 	}
 	return n, err
 }
 
-// reportDead calls OnDead for rows that a rescue made dead.
-func (e *engine) reportDead(died []rows.Row, dead map[string]bool) {
-	if e.cfg.OnDead == nil || len(dead) == 0 {
-		return
+// makeDead records that a row is dead. It calls OnDead if this command did it: the process of the
+// row may have been faster.
+func (e *engine) makeDead(end rows.Ending) (int, error) {
+	n, err := sent(e, func(ctx context.Context) (int, error) { return e.store.End(ctx, end) })
+	if n == 0 || err != nil || e.cfg.OnDead == nil {
+		return n, e.unlessRefused("rescue", err)
 	}
 	found, err := sent(e, func(ctx context.Context) ([]rows.Row, error) {
-		return e.store.Current(ctx, idsOf(died), true)
+		return e.store.Current(ctx, []bson.RawValue{end.ID}, true)
 	})
-	if err != nil {
-		e.log.Warn().Err(err).Msg("OnDead is not called for rescued rows")
+	if err != nil || len(found) == 0 {
+		e.log.Warn().Err(err).Str("row", rows.Text(end.ID)).Msg("OnDead is not called for a rescued row")
+		return n, nil
 	}
-	for _, row := range found {
-		if dead[claimID(row)] && row.Mark.State == rows.Dead {
-			e.hooks.dead(row)
-		}
-	}
+	e.hooks.dead(found[0])
+	return n, nil
 }
 
 // stuckAfter is the time after the end of a handler's context after which the handler is reported.

@@ -3,13 +3,16 @@ package integration_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
+	"mongodlm/distlock"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/singletontest"
 	"mongodlm/singleton"
@@ -51,4 +54,22 @@ func TestSingletonStore_Conforms(t *testing.T) {
 func singletonStore(t testing.TB, db *mongo.Database) singleton.Store {
 	t.Helper()
 	return assert.Value(singleton.NewStore(db))(t)
+}
+
+// It tries to break: a loop without a Store needs a second client beside that of its Manager.
+func TestSingleton_NoStore_IsThatOfTheManager(t *testing.T) {
+	t.Parallel()
+	forEach(t, func(t *testing.T, w *world) {
+		m := w.start(t, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		name := w.name("no store")
+		assert.NoErr(t, singleton.Run(ctx, m, singleton.Loop{Name: name, Every: time.Hour,
+			Do: func(context.Context, *distlock.TryGuard) error { cancel(); return nil }}))
+		records := assert.Value(singleton.NewStore(w.d.app.Database(m.Config().Database)))(t)
+		list := assert.Value(singleton.List(t.Context(), records))(t)
+		if !slices.ContainsFunc(list, func(s singleton.Status) bool { return s.Name == name }) {
+			t.Errorf("the records are %v", list)
+		}
+	})
 }

@@ -11,8 +11,8 @@ import (
 	"mongodlm/distlock"
 )
 
-// ErrNotDue is returned by [BeginSlot] and [LatestSlot] when there is no slot that may be begun:
-// the latest one was begun, or the settings stop them.
+// ErrNotDue is returned by [BeginSlot] and [LatestSlot] if no slot may begin: the latest slot has
+// begun before, or the settings stop the schedule.
 var ErrNotDue = errors.New("singleton: no slot is due")
 
 // beginTries is how often BeginSlot asks a store that does not answer.
@@ -43,26 +43,26 @@ func LatestSlot(s Schedule, last, now time.Time) (time.Time, error) {
 	return slots[0], nil
 }
 
-// A BegunSlot is a slot that was begun by [BeginSlot]. End it once.
+// A BegunSlot is a slot that [BeginSlot] has started. Call End once.
 type BegunSlot struct {
 	Time time.Time // of the slot, in UTC
 
 	r    *runner
 	t    *tenure
-	over func(error) // tells of its end
+	over func(error) // reports its end
 }
 
-// BeginSlot begins a slot for a program that decides by itself when it asks, such as another
-// scheduler, under the guard of a lock of m that it has just acquired. [RunSlots] is better where
-// it will do. The record is that of the guard's name, and as there no slot is ever begun twice.
+// BeginSlot begins a slot under guard, which the caller has just acquired from m. It is for
+// programs with a scheduler; other programs call [RunSlots]. The record has the name of the guard.
+// No slot begins twice.
 //
-// choose is given the time of the latest slot that was begun, zero when there was none, and the
-// server's clock, and returns the slot to begin, as [LatestSlot] does. One that is not later than
-// last is not begun.
+// choose returns the slot to begin, as [LatestSlot] does. Its arguments are the time of the latest
+// slot, zero without one, and the server's clock. A slot that is not later than last
+// does not begin.
 //
-// It returns when ctx ends. Errors: that of choose as it is; [ErrNotDue]; those of [RunSlots].
-// After three tries that the store does not answer, when ctx ends first, or when the guard is lost,
-// the slot may have been begun; then it runs nowhere. Three commands.
+// BeginSlot returns when ctx ends. Errors: the error of choose, unchanged; [ErrNotDue]; the errors
+// of [RunSlots]. If the store does not answer three times, if ctx ends, or if the guard is lost,
+// the record may name the slot as running although no process runs it. Three commands.
 func BeginSlot(ctx context.Context, m *distlock.Manager, guard *distlock.TryGuard, store Store,
 	choose func(last, now time.Time) (time.Time, error)) (*BegunSlot, error) {
 	if guard == nil || choose == nil {
@@ -80,7 +80,7 @@ func BeginSlot(ctx context.Context, m *distlock.Manager, guard *distlock.TryGuar
 	for range beginTries {
 		if slot, err = r.begin(within, t, slot, choose); err == nil {
 			if err = guard.Err(); err != nil {
-				break // it stopped until another holder may have begun the next one
+				break // another holder may run the next slot
 			}
 			return &BegunSlot{Time: slot, r: r, t: t, over: r.beginRound()}, nil
 		}
@@ -103,7 +103,7 @@ func (r *runner) begin(ctx context.Context, t *tenure, tried time.Time,
 	}
 	rec := t.rec
 	if rec.runFence == t.guard.Fence() && !tried.IsZero() && rec.Slot.Equal(tried) {
-		return tried, nil // it was begun, and the answer was lost
+		return tried, nil // an earlier try was applied, and its reply was lost
 	}
 	if ok, err := r.may(ctx, t); err != nil {
 		return time.Time{}, err
@@ -129,7 +129,7 @@ func (r *runner) begin(ctx context.Context, t *tenure, tried time.Time,
 		Change{Rev: rec.rev, Dates: []string{"begun"}, Set: r.begun(t, slot, 1, 0)})
 }
 
-// begun is what the beginning of a slot writes.
+// begun returns the fields that the beginning of a slot sets.
 func (r *runner) begun(t *tenure, slot time.Time, attempt, missed int) bson.D {
 	return bson.D{
 		e("state", Running), e("slot", slot), e("attempt", int64(attempt)),
@@ -139,7 +139,7 @@ func (r *runner) begun(t *tenure, slot time.Time, attempt, missed int) bson.D {
 }
 
 // End records that the slot is over, with an error or without. It does not release the guard, and
-// changes nothing when another holder has begun a slot since. One command.
+// does not change the record if another holder has started a slot since. One command.
 func (b *BegunSlot) End(err error) error {
 	b.over(err)
 	took := b.r.clock.Now().Mono - b.t.read.Mono

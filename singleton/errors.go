@@ -11,7 +11,7 @@ import (
 // Errors of running.
 var (
 	// ErrBadArgument is returned, before any I/O, by all that take arguments, when one is out of
-	// bounds. The text names it and says what is allowed.
+	// bounds. The text names the argument and its bounds.
 	ErrBadArgument = errors.New("singleton: bad argument")
 	// ErrNeverFires is returned by RunSlots, before any I/O when it is so from the start, when the
 	// schedule has no slot to come: its Next returns the zero time.
@@ -24,7 +24,7 @@ var (
 	// and RunSlots when it does although this process holds the lock: the locks were set back, as by
 	// the restore of a backup, and the records were not.
 	ErrStale = errors.New("singleton: the record carries a newer fence")
-	// ErrChanged is returned by a Store when the record has another revision than the change says.
+	// ErrChanged is returned by a Store if the record has another revision than the change.
 	ErrChanged = errors.New("singleton: the record is not as it was read")
 	// ErrPanic is matched by *PanicError.
 	ErrPanic = errors.New("singleton: panic")
@@ -37,10 +37,10 @@ var (
 // field.
 type MalformedError = catalog.MalformedError
 
-// A PanicError is the error of a round that panicked. The record of the round says so, and the loop
-// goes on.
+// A PanicError is the error of a round that panicked. The record has its text, and the loop
+// continues.
 type PanicError struct {
-	Value any    // what was given to panic
+	Value any    // the argument of panic
 	Stack string // of the goroutine
 }
 
@@ -51,7 +51,7 @@ func (e *PanicError) Error() string {
 // Is reports whether target is ErrPanic.
 func (e *PanicError) Is(target error) bool { return target == ErrPanic }
 
-// Unwrap returns what was given to panic if it was an error.
+// Unwrap returns the argument of panic if it is an error.
 func (e *PanicError) Unwrap() error {
 	err, _ := e.Value.(error)
 	return err
@@ -61,7 +61,7 @@ func bad(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrBadArgument, fmt.Sprintf(format, args...))
 }
 
-// orDefault fills d with def when it is zero. A negative one is told.
+// orDefault sets d to def if it is zero. It returns an error if d is negative.
 func orDefault(what string, d *time.Duration, def time.Duration) error {
 	if *d < 0 {
 		return bad("%s is negative (%v); leave it out for %v", what, *d, def)

@@ -31,7 +31,7 @@ func kindOf(v bson.RawValue) string {
 	return v.Type.String()
 }
 
-// fields reads a document and keeps what was the first to be wrong.
+// fields reads a document and keeps its first problem.
 type fields struct {
 	raw        bson.Raw
 	collection string
@@ -66,7 +66,7 @@ func (f fields) fail(field, format string, args ...any) {
 	}
 }
 
-// err is nil, or what was wrong.
+// err returns the first problem, or nil.
 func (f fields) err() error {
 	if *f.bad == nil {
 		return nil

@@ -15,49 +15,51 @@ import (
 type Loop struct {
 	// Name is that of the lock, of the settings and of the record. Required.
 	Name string
-	// Store keeps the settings and the record, best in the database of the locks. Required.
+	// Store keeps the settings and the record. Default: the database of the Manager, if its Config has
+	// a Client; RunNow needs one.
 	Store Store
 	// Every is the time from the beginning of a round to the beginning of the next, at least 1 ms. A
-	// round that takes longer is followed by the next at once. Required.
+	// round that takes longer is followed by the next one immediately. Required.
 	Every time.Duration
 	// Jitter is the most by which a pause is longer than Every; each takes a random part of it.
-	// Default none.
+	// Default zero.
 	Jitter time.Duration
-	// Do is a round. Its context ends when the lock is lost, and at shutdown after Drain; the guard is
-	// there for its fence. Do must return then: this process does nothing else before. A round has
-	// failed when Do returns an error or panics; the loop goes on. Required.
+	// Do is a round. Its context ends when the lock is lost, and Drain after the context of Run. Do
+	// must return then: Run waits for it. guard has the fence. A round fails if Do returns an error or
+	// panics; the loop continues. Required.
 	Do func(ctx context.Context, guard *distlock.TryGuard) error
-	// Turn is after how many rounds a process goes to the end of the line, so that the processes
-	// take turns. Default 0: never.
+	// Turn is the number of rounds after which a process releases the lock and queues again, so that
+	// all processes run rounds. Default 0: it keeps the lock.
 	Turn int
 	// Why is the reason that the lock gives. Default "runs the loop".
 	Why string
 	// BackOff is the longest pause after failed rounds: Every, doubled with each failure, to BackOff.
 	// Default ten times Every.
 	BackOff time.Duration
-	// Drain is how long a round may go on after the context of Run has ended. Default 30 s.
+	// Drain is the time for which a round may continue after the end of Run's context. Default 30 s.
 	Drain time.Duration
 	// Zone is the time zone of the active window. Default UTC, so that all processes mean the same;
 	// mongos took that of the machine it ran on, which is time.Local.
 	Zone *time.Location
 }
 
-// Run runs a Loop until ctx ends: it waits in line for the lock, holds it for as long as it can,
-// and while it holds it does rounds. mongos' balancer did so from 3.4 on. When ctx ends it waits
-// for the round that runs, releases and returns nil.
+// Run runs a Loop until ctx ends. It queues for the lock, keeps it, and runs rounds while it holds
+// it, as mongos' balancer from 3.4 on. When ctx ends, Run waits for the present round, releases the
+// lock and returns nil.
 //
-// At most one round of a name runs under a trusted guard at any instant; see package distlock for
-// what that rests on. The first round of a new holder is due when the holder before it recorded it,
-// or Every after the beginning of a round in which that holder died: restarts do not make rounds
-// more frequent.
-// Before each round the settings are read, see [ParseSettings]: those that stop it, and those that
-// cannot be understood, are looked at again after 10 s, or after Every if that is less. What went
-// on is in the record, see [List].
+// At most one round of a name runs under a trusted guard at any instant, under the assumptions of
+// package distlock. The first round of a new holder is due at the time that the previous holder has
+// recorded, or Every after the beginning of a round in which that holder died: restarts do not make
+// rounds more frequent.
+//
+// Run reads the settings before each round, see [ParseSettings]. If they stop the round or cannot
+// be parsed, it reads them again after 10 s, or after Every if that is less. [List] returns the
+// record.
 //
 // Commands: three a round, one when the settings stop it, two more for a new holder, and one a
 // minute between rounds that are further apart, see [Loop.RunNow].
 //
-// Errors: [ErrBadArgument] before any I/O; what a call of Lock returns when waiting is hopeless,
+// Errors: [ErrBadArgument] before any I/O; the errors of Lock for which waiting is useless,
 // such as distlock.ErrClosed; [ErrStale]; a *MalformedError of the record; a missing privilege; a
 // release that failed. Run does not return a round's error, which is recorded and logged by the
 // Manager's logger. When a store does not answer, Run tries again after pauses that double from 1 s
@@ -90,7 +92,7 @@ func Run(ctx context.Context, m *distlock.Manager, l Loop) error {
 	return r.run(ctx)
 }
 
-// pass does the round that is due, if one is, and says when to look again.
+// pass runs a round if one is due, and returns the time until the next pass.
 func (l *Loop) pass(ctx context.Context, r *runner, t *tenure) (time.Duration, error) {
 	if !t.entered {
 		if err := r.enter(t.guard.Context(), t); err != nil {
@@ -140,8 +142,8 @@ func (l *Loop) pass(ctx context.Context, r *runner, t *tenure) (time.Duration, e
 	return 0, l.end(r, t)
 }
 
-// end records what the last round came to, unless that was done and the answer was lost, or a hand
-// was at the record.
+// end records the end of the last round, unless an earlier try was applied, or a person has changed
+// the record.
 func (l *Loop) end(r *runner, t *tenure) (err error) {
 	if t.rec.State == Running && t.rec.runFence == t.guard.Fence() {
 		err = r.change(t, t.ending, "ended")
@@ -158,13 +160,13 @@ func (l *Loop) first(rec Status) time.Time {
 	if rec.State == Running {
 		due = rec.Begun.Add(l.Every)
 	}
-	if due.After(rec.seen.Add(l.BackOff + l.Jitter)) { // nobody who runs this Loop wrote that
+	if due.After(rec.seen.Add(l.BackOff + l.Jitter)) { // no process of this Loop wrote that
 		return rec.seen
 	}
 	return due
 }
 
-// pause is that after a failure, of a round that came after so many others.
+// pause returns the pause after so many failed rounds.
 func (l *Loop) pause(failures int64) time.Duration {
 	pause := l.Every
 	for ; failures > 0 && pause < l.BackOff; failures-- {

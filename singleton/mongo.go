@@ -13,20 +13,31 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"mongodlm/catalog"
+	"mongodlm/distlock"
 )
 
 // codeUnauthorized is the server's code for a privilege that is missing.
 const codeUnauthorized = 13
 
-// mongoStore is the store in a MongoDB. One command a method, but for a change that matches
-// nothing.
+// mongoStore is the store in a MongoDB. Each method is one command; a change that matches no record
+// is two.
 type mongoStore struct{ settings, records *mongo.Collection }
 
 var _ Store = (*mongoStore)(nil)
 
-// NewStore returns the store in a database, best that of the locks. It writes and reads with
-// majority, and reads from the primary, whatever the concerns of db. The user needs find on
-// settings, and find, insert and update on singletons. No I/O.
+// storeOf returns the store in the database of a Manager that has the client of its program.
+func storeOf(m *distlock.Manager) (Store, error) {
+	cfg := m.Config()
+	if cfg.Client == nil {
+		return nil, bad("Store is nil, and distlock.Config.Client too: set one of them; NewStore makes a " +
+			"Store of the database of the locks")
+	}
+	return NewStore(cfg.Client.Database(cfg.Database))
+}
+
+// NewStore returns the store in a database, usually the database of the locks. It writes and reads
+// with majority, and reads from the primary; the concerns of db do not matter. The user needs find
+// on distlock_settings, and find, insert and update on singletons. No I/O.
 func NewStore(db *mongo.Database) (Store, error) {
 	if db == nil {
 		return nil, bad("the database is nil")
@@ -97,7 +108,7 @@ func (s *mongoStore) Change(ctx context.Context, c Change) (bson.Raw, error) {
 		}
 		if refused := c.refused(raw); refused != nil || again {
 			return nil, refused
-		} // else two inserted it at once
+		} // else two processes inserted it at the same time
 	}
 }
 
@@ -111,7 +122,8 @@ func (s *mongoStore) Ask(ctx context.Context, name string, rev int64) error {
 	return failed("write", s.records, "update", err)
 }
 
-// refused says why a change does not take a record; nil when it would. A nil record is none.
+// refused returns the reason for which a change does not match a record; nil if it does. raw is nil
+// if there is no record.
 func (c Change) refused(raw bson.Raw) error {
 	if raw == nil {
 		if c.Rev != 0 {

@@ -19,24 +19,23 @@ import (
 
 // Pauses.
 const (
-	lookAgain  = 10 * time.Second // between two looks at settings that stop the rounds, as in mongos
+	lookAgain  = 10 * time.Second // between two readings of settings that stop rounds, as in mongos
 	resync     = time.Minute      // after which a schedule asks the server for its clock again
 	firstPause = time.Second      // after a store that failed; it doubles
 	mostPause  = 30 * time.Second
 )
 
-// endTries is how often the end of a round is tried to be recorded when the context of Run has
-// ended.
+// endTries is the number of tries to record the end of a round after the end of Run's context.
 const endTries = 3
 
 // longest bounds the times that are asked for.
 const longest = 10 * 366 * 24 * time.Hour
 
-// defaultDrain is how long a round may go on after the context of Run has ended.
+// defaultDrain is the default of Drain.
 const defaultDrain = 30 * time.Second
 
-// A runner is what loops and schedules have in common: it holds the lock of its name for as long as
-// it can, and makes pass after pass while it holds it.
+// A runner is the common part of loops and schedules. It holds the lock of its name while it can,
+// and makes one pass after the other.
 type runner struct {
 	manager *distlock.Manager
 	store   Store
@@ -49,19 +48,17 @@ type runner struct {
 	zone    *time.Location
 	pass    func(ctx context.Context, t *tenure) (wait time.Duration, err error)
 
-	stopped string // what was logged of why rounds are stopped
+	stopped string // the logged reason for which rounds are stopped
 	ahead   bool   // it was logged that the latest slot is ahead of the server's clock
 }
 
-// check checks what both kinds have, and fills in the defaults.
+// check checks the fields that both kinds have, and sets their defaults.
 func (r *runner) check(ctx context.Context, m *distlock.Manager) error {
 	switch {
 	case ctx == nil:
 		return bad("the context is nil; pass context.Background()")
 	case m == nil:
 		return bad("the Manager is nil")
-	case r.store == nil:
-		return bad("Store is nil; make one with NewStore of the database of the locks")
 	case r.name == "":
 		return bad("Name is empty")
 	}
@@ -70,6 +67,13 @@ func (r *runner) check(ctx context.Context, m *distlock.Manager) error {
 	}
 	if r.zone == nil {
 		r.zone = time.UTC
+	}
+	if r.store == nil {
+		store, err := storeOf(m)
+		if err != nil {
+			return err
+		}
+		r.store = store
 	}
 	r.manager, r.clock = m, clock.From(ctx)
 	r.log = m.Config().Logger.With().Str("singleton", catalog.Printable(r.name, 200)).Logger()
@@ -82,19 +86,19 @@ type tenure struct {
 	rec     Status // as this process wrote it last
 	entered bool   // rec is known
 	read    clock.Reading
-	told    string // what was logged of why no round begins
-	open    bool   // a round has ended here, and that is not recorded yet
-	over    bool   // its turn is over
+	told    string // the logged reason for which no round begins
+	open    bool   // the end of the last round is not recorded yet
+	over    bool   // Turn rounds have run
 
 	ran *outcome // of slots: the last one that ran here
 
 	planned bool          // of a loop: due is known; of slots: their schedule is that of the record
 	due     time.Duration // when the next round is, by the monotonic clock of this process
-	ending  bson.D        // what is to be recorded of the last round, while open
-	rounds  int           // those that it has done
+	ending  bson.D        // the fields of the end of the last round, while open
+	rounds  int           // the number of rounds
 }
 
-// run holds the lock again and again, until ctx ends or nothing is to be hoped for.
+// run acquires the lock again and again, until ctx ends or an error is permanent.
 func (r *runner) run(ctx context.Context) error {
 	defer metrics.StandsBy(r.told(), string(r.kind), r.name)()
 	r.told().Sampled(metrics.Zeros(r.labels(), metrics.Begun, metrics.Rounds)...)
@@ -166,7 +170,7 @@ func (r *runner) hold(ctx context.Context, t *tenure) (err error) {
 	return nil
 }
 
-// hopeless says that neither waiting nor another holder mends an error.
+// hopeless reports whether an error is permanent, for this process and for others.
 func hopeless(err error) bool {
 	var malformed *MalformedError
 	var denied *catalog.PrivilegeError
@@ -174,14 +178,14 @@ func hopeless(err error) bool {
 		errors.As(err, &denied) || errors.As(err, &malformed) && !unreadable(err)
 }
 
-// unreadable says that the settings cannot be understood.
+// unreadable reports whether the settings cannot be parsed.
 func unreadable(err error) bool {
 	var malformed *MalformedError
 	return errors.As(err, &malformed) && malformed.Collection == SettingsCollection
 }
 
-// note logs why no round begins, once an episode, and records what is wrong with the settings where
-// the others can read it.
+// note logs the reason for which no round begins, once an episode. It records a problem of the
+// settings, so that [List] returns it.
 func (r *runner) note(t *tenure, err error) {
 	text := "the store"
 	if unreadable(err) {
@@ -193,14 +197,14 @@ func (r *runner) note(t *tenure, err error) {
 	}
 	if unreadable(err) && t.rec.LastError != text {
 		if err := r.change(t, bson.D{e("lastError", text)}); err != nil {
-			t.entered = false // the next look does it
+			t.entered = false // the next pass reads the record
 		}
 	}
 }
 
-// change changes the record by the guard's fence. It is bounded by CommandTimeout, and by nothing
-// else: the end of a round is recorded after its context has ended. The process that is not the
-// holder any more changes nothing.
+// change changes the record by the guard's fence, within CommandTimeout. The context of Run does
+// not end it: the end of a round is recorded later. A process that has lost the lock does not
+// change the record.
 func (r *runner) change(t *tenure, set bson.D, dates ...string) error {
 	return r.changeWithin(context.WithoutCancel(t.guard.Context()), t,
 		Change{Rev: t.rec.rev, Dates: dates, Set: set})
@@ -249,25 +253,24 @@ func (r *runner) enter(ctx context.Context, t *tenure) error {
 	return nil
 }
 
-// now is the server's clock: as it was read last, and what has passed here since. It is behind by a
+// now returns the server's clock by its last reading and the time since then. It is behind by a
 // round trip at most, and never ahead.
 func (r *runner) now(t *tenure) time.Time {
 	return t.rec.seen.Add(r.clock.Now().Mono - t.read.Mono)
 }
 
-// noteAhead warns, once an episode, of a slot that was begun while the server's clock was wrong.
+// noteAhead logs, once an episode, that the latest slot began while the server's clock was wrong.
 func (r *runner) noteAhead(t *tenure) {
 	ahead := t.rec.Slot.Sub(r.now(t))
 	if was := r.ahead; ahead > resync && !was {
 		r.log.Warn().Time("slot", t.rec.Slot).Dur("ahead", ahead).
-			Str("repair", "if the server's clock is right, set slot of the record to the present "+
-				"and raise rev").
+			Str("repair", "if the server's clock is right, call singleton.ForgetFuture").
 			Msg("the latest slot is ahead of the server's clock")
 	}
 	r.ahead = ahead > resync
 }
 
-// may reads the settings and says whether a round may begin.
+// may reads the settings and reports whether a round may begin.
 func (r *runner) may(ctx context.Context, t *tenure) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.manager.Config().CommandTimeout)
 	defer cancel()
@@ -287,9 +290,9 @@ func (r *runner) may(ctx context.Context, t *tenure) (bool, error) {
 	return ok, nil
 }
 
-// work runs a round. Its context ends when the lock is lost, and when ctx has ended for the time to
-// drain. It returns when do does. A panic is an error. It has not begun if the lock was lost
-// between the answer that said so and here: then another holder may have begun the next one.
+// work runs a round and returns after do. The context of the round ends when the lock is lost, and
+// Drain after ctx. A panic is an error. work returns false if the lock was lost before the round:
+// then another holder may run the next one.
 func (r *runner) work(ctx context.Context, t *tenure, do func(context.Context) error) (
 	began bool, err error) {
 	// Close of the Manager does not release the lock before do returns.
@@ -317,7 +320,7 @@ func (r *runner) work(ctx context.Context, t *tenure, do func(context.Context) e
 	return true, leading.Asked(do(round))
 }
 
-// ending is what every round that ends writes.
+// ending returns the fields that the end of a round sets.
 func ending(rec Status, err error, next time.Time, took time.Duration) bson.D {
 	state, text, failures := Done, "", int64(0)
 	if err != nil {

@@ -12,25 +12,24 @@ import (
 	"mongodlm/catalog"
 )
 
-// ErrNeverRan is returned by RunNow when there is no record of the name: nobody runs it, and nobody
-// did.
-var ErrNeverRan = errors.New("singleton: nobody has run it")
+// ErrNeverRan is returned by RunNow and ForgetFuture if there is no record of the name: no process
+// has run it.
+var ErrNeverRan = errors.New("singleton: no process has run it")
 
-// RunNow asks whoever runs the loop of this name, in any process, for a round as soon as it may
-// begin; of l it needs Name and Store. One that runs goes on, and the round that was asked for
-// follows it. However often it is asked for before it begins, there is one. It is the next round,
-// also after failures, and Every counts from it. Settings that stop rounds stop this one until they
-// allow it.
+// RunNow requests a round of the loop of this name, in any process, as soon as it may begin. It
+// needs Name and Store of l. A round that runs continues, and the requested round follows it.
+// Several requests before it begins are one round. It is the next round, also after failures, and
+// Every counts from it. Settings that stop rounds stop this one, too.
 //
-// The process that holds the lock sees it within a minute, or at the end of its round. RunNow does
-// not wait for it. When nobody runs the loop the wish stays for the next who does.
+// The process that holds the lock reads the request within a minute, or at the end of its round.
+// RunNow does not wait for it. If no process runs the loop, the request waits for the next one.
 //
-// Errors: ErrBadArgument; [ErrNeverRan]; those of the store, after which it may have been asked
-// for; [ErrChanged] when the record changed all the time. Two commands.
+// Errors: ErrBadArgument; [ErrNeverRan]; the errors of the store, after which the request may be
+// stored; [ErrChanged] if the record changed all the time. Two commands.
 func (l Loop) RunNow(ctx context.Context) error { return runNow(ctx, l.Store, l.Name, KindLoop) }
 
-// RunNow asks whoever runs the schedule of this name for a slot as soon as one may begin, as that
-// of [Loop] does. Its Time is that of its beginning, by the server's clock; a slot of the schedule
+// RunNow requests a slot of the schedule of this name as soon as one may begin, as the method of
+// [Loop] does. Its Time is its beginning, by the server's clock; a slot of the schedule
 // that is due by then is the one. The next slot is the next of the schedule after it.
 func (s Slots) RunNow(ctx context.Context) error { return runNow(ctx, s.Store, s.Name, KindSlots) }
 
@@ -54,6 +53,37 @@ func runNow(ctx context.Context, store Store, name string, kind Kind) (err error
 		}
 	}
 	return fmt.Errorf("singleton: run %q now: %w", catalog.Printable(name, 200), ErrChanged)
+}
+
+// ForgetFuture repairs the record of a schedule after the server's clock was ahead: if the latest
+// slot is later than the server's clock, it becomes the present time, and ForgetFuture returns
+// true. Slots that began under the wrong clock begin again at their time. Call it when the server's
+// clock is right; a running holder reads the repaired record within a minute. Three commands.
+//
+// Errors: ErrBadArgument; [ErrNeverRan]; the errors of the store; [ErrChanged] or [ErrStale] if the
+// holder changes the record at the same time: call it again.
+func ForgetFuture(ctx context.Context, store Store, name string) (bool, error) {
+	if ctx == nil || store == nil || name == "" {
+		return false, bad("the context or the Store is nil, or the name is empty")
+	}
+	rec, err := recordOf(ctx, store, name)
+	if err != nil {
+		return false, err
+	}
+	if rec.Kind != KindSlots {
+		return false, bad("%q is of the kind %s, not %s", catalog.Printable(name, 200), rec.Kind, KindSlots)
+	}
+	// The reply has the server's clock.
+	raw, err := store.Change(ctx, Change{Name: name, Fence: rec.Fence, Rev: rec.rev})
+	if err == nil {
+		rec, err = parseRecord(raw)
+	}
+	if err != nil || !rec.Slot.After(rec.seen) {
+		return false, err
+	}
+	_, err = store.Change(ctx, Change{Name: name, Fence: rec.Fence, Rev: rec.rev,
+		Set: bson.D{e("next", time.Time{})}, Dates: []string{"slot"}})
+	return err == nil, err
 }
 
 func recordOf(ctx context.Context, store Store, name string) (Status, error) {
@@ -150,7 +180,7 @@ func (f fields) runs() (runs []PastRun) {
 	}
 	values, err := list.Values()
 	if err != nil || len(values) > 10*RunsKept {
-		f.fail("runs", "cannot be read, or is longer than anybody writes it")
+		f.fail("runs", "cannot be read, or is longer than a process writes it")
 		return nil
 	}
 	for i, value := range values {

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// A Schedule says when slots are. The schedules of github.com/robfig/cron/v3 are such, and [Every]
-// is one.
+// A Schedule returns the times of slots. [Every] is one, and those of github.com/robfig/cron/v3
+// fit.
 type Schedule interface {
 	// Next returns the first slot after t, in whole milliseconds; the zero time when there is none. It
-	// must depend on nothing but t, and must be the same in all processes.
+	// must depend on t only, and must be the same in all processes.
 	Next(t time.Time) time.Time
 }
 
@@ -84,7 +84,7 @@ func due(s Schedule, last, now time.Time, most int) (slots []time.Time, older in
 	if whole {
 		return slots[older:], older, nil
 	}
-	// Very many: look back from now, further and further, until there are enough.
+	// Very many: count from times further and further back, until there are enough.
 	older = mostCounted
 	for back := time.Second; ; back *= 2 {
 		slots, _, err = between(now.Add(-back), mostSteps)

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
-	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/distlock"
 	"mongodlm/internal/test/assert"
@@ -18,7 +17,7 @@ import (
 )
 
 // It tries to break: a server's clock that was a month ahead for two minutes stops a schedule in
-// silence. It is logged, once an episode, and what docs/singleton.md says repairs it.
+// silence. It is logged, once an episode, and ForgetFuture repairs it.
 func TestRunSlots_ServersClockWasAhead_WarnsAndCanBeRepaired(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		step := w.steps()
@@ -34,26 +33,14 @@ func TestRunSlots_ServersClockWasAhead_WarnsAndCanBeRepaired(t *testing.T) {
 		synctest.Wait()
 		const text = "the latest slot is ahead of the server's clock"
 		said := log.String()
-		if n := strings.Count(said, text); n != 1 || !strings.Contains(said, "set slot of the record") {
+		if n := strings.Count(said, text); n != 1 || !strings.Contains(said, "singleton.ForgetFuture") {
 			t.Errorf("logged %d times: %s", n, said)
 		}
 		begun := len(j.all())
-		raws := assert.Value(w.store.Records(t.Context()))(t)
-		var doc bson.D
-		assert.Must(t, bson.Unmarshal(raws[0], &doc))
-		var repaired bson.D
-		for _, e := range doc {
-			switch e.Key {
-			case "slot":
-				e.Value = time.Now()
-			case "rev":
-				e.Value = e.Value.(int64) + 1
-			case "next":
-				continue
-			}
-			repaired = append(repaired, e)
+		for _, want := range []bool{true, false} {
+			done := assert.Value(singleton.ForgetFuture(t.Context(), w.store, "a"))(t)
+			assert.Equal(t, done, want, "ForgetFuture returned %v, want %v")
 		}
-		assert.Must(t, w.store.Put(singleton.RecordsCollection, repaired))
 		time.Sleep(time.Hour)
 		if n := len(j.all()) - begun; n < 5 || n > 7 {
 			t.Errorf("%d slots in the hour after the repair", n)
@@ -128,4 +115,19 @@ func TestRunSlots_NewSchedule_MissesNothing(t *testing.T) {
 			assert.Equal(t, w.status().Missed, 0, "%d slots missed, want %d")
 		})
 	}
+}
+
+// It tries to break: ForgetFuture changes a loop, or a record that does not exist.
+func TestForgetFuture_OthersThanSchedules_AreRefused(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		_, err := singleton.ForgetFuture(t.Context(), w.store, "a")
+		assert.Is(t, err, singleton.ErrNeverRan)
+		p := w.start(0)
+		p.loop(looping(time.Minute, nothing))
+		time.Sleep(time.Second)
+		_, err = singleton.ForgetFuture(t.Context(), w.store, "a")
+		assert.Is(t, err, singleton.ErrBadArgument)
+		_, err = singleton.ForgetFuture(t.Context(), nil, "a")
+		assert.Is(t, err, singleton.ErrBadArgument)
+	})
 }

@@ -9,8 +9,8 @@ import (
 	"mongodlm/catalog"
 )
 
-// Settings is what the document of a name in the collection settings says. The zero value, which no
-// document means as well, lets it run at any time.
+// Settings are the parsed document of a name in distlock_settings. With the zero value, also
+// without a document, rounds may begin at any time.
 type Settings struct {
 	// Stopped is the pause switch: no round begins.
 	Stopped bool
@@ -24,13 +24,13 @@ type Window struct {
 	Start, Stop time.Duration // since midnight, never equal
 }
 
-// ParseSettings understands a document of settings, in the shape that mongos gave the balancer's:
+// ParseSettings parses a document of settings, in the shape of the balancer's document of mongos:
 //
 //	{_id: <name>, stopped: true, activeWindow: {start: "23:00", stop: "6:00"}}
 //
 // and mode, of MongoDB 3.4: "full", or "off", which stops as stopped does. Other fields are
-// somebody else's. A nil raw, when there is no document, is the zero Settings. Error: a
-// *MalformedError that names the field.
+// ignored. A nil raw, without a document, is the zero Settings. Error: a *MalformedError that names
+// the field.
 func ParseSettings(raw bson.Raw) (Settings, error) {
 	if raw == nil {
 		return Settings{}, nil
@@ -80,8 +80,8 @@ func (f fields) timeOfDay(field string) time.Duration {
 	return time.Duration(at.Hour())*time.Hour + time.Duration(at.Minute())*time.Minute
 }
 
-// MayRun says whether a round may begin at now, and if not, why. The window is one of now's own
-// time zone.
+// MayRun reports whether a round may begin at now, and the reason if not. The window is in the time
+// zone of now.
 func (s Settings) MayRun(now time.Time) (ok bool, why string) {
 	switch {
 	case s.Stopped:

@@ -44,7 +44,7 @@ func TestParseSettings(t *testing.T) {
 		var malformed *singleton.MalformedError
 		if c.field != "" {
 			if !errors.As(err, &malformed) || malformed.Field != c.field ||
-				malformed.Collection != "settings" {
+				malformed.Collection != singleton.SettingsCollection {
 				t.Errorf("%s: error is %v, want one of the field %s", name, err, c.field)
 			}
 			continue

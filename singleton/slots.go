@@ -9,16 +9,15 @@ import (
 	"mongodlm/distlock"
 )
 
-// Missed says what becomes of slots that were due while no process ran them: there was none, the
-// settings stopped them, a slot before took too long, or the holder died and was not taken over
-// yet.
+// Missed selects the missed slots that run: slots that were due while there was no process, the
+// settings stopped the schedule, an earlier slot took too long, or the holder was dead.
 type Missed int
 
-// What becomes of missed slots.
+// The values of Missed.
 const (
-	// RunOnce runs the latest of them, however old, and none of the others.
+	// RunOnce runs the latest missed slot only, however old it is.
 	RunOnce Missed = iota
-	// Skip runs the latest of them if it is no older than Grace, and none of the others.
+	// Skip runs the latest missed slot only, and only if it is no older than Grace.
 	Skip
 	// RunAll runs them all, the oldest first, but no more than the latest MostMissed.
 	RunAll
@@ -32,7 +31,7 @@ type Slot struct {
 	Attempt int
 	// Missed is how many slots before this one were not run, counted up to 10,000.
 	Missed int
-	// Guard is held while the slot runs. Its fence tells a late process from the one that runs now.
+	// Guard is held while the slot runs. The fence of a late process is smaller.
 	Guard *distlock.TryGuard
 }
 
@@ -41,59 +40,56 @@ type Slot struct {
 type Slots struct {
 	// Name is that of the lock, of the settings and of the record. Required.
 	Name string
-	// Store keeps the settings and the record, best in the database of the locks. Required.
+	// Store keeps the settings and the record. Default: the database of the Manager, if its Config has
+	// a Client; RunNow needs one.
 	Store Store
-	// Schedule says when the slots are, the same for all processes. Required.
+	// Schedule returns the times of the slots, the same for all processes. Required.
 	Schedule Schedule
-	// Zone is the time zone of the times that the schedule is given, which is its own zone if it names
-	// none, and that of the active window. Default UTC, so that all processes mean the same.
+	// Zone is the time zone of the argument of Schedule.Next, and of the active window. Default UTC,
+	// so that all processes have the same.
 	Zone *time.Location
 	// Do is the work of a slot, see Loop.Do. Required.
 	Do func(ctx context.Context, slot Slot) error
-	// Missed says what becomes of missed slots. Default RunOnce.
+	// Missed selects the missed slots that run. Default RunOnce.
 	Missed Missed
 	// Grace is how late Skip runs a slot. Default 1 min.
 	Grace time.Duration
 	// MostMissed is how many RunAll runs, 1 to 10,000. Default 100.
 	MostMissed int
-	// Rerun runs a slot again in which a process died, until it was begun MaxAttempts times. Without
-	// it, and then, the slot is recorded as Interrupted.
+	// Rerun runs a slot again in which a process died, up to MaxAttempts attempts. Without it, and
+	// after the last attempt, the slot is recorded as Interrupted.
 	Rerun bool
-	// MaxAttempts is how often Rerun begins a slot in all: one that kills its process is not to kill
-	// them all. Default 5.
+	// MaxAttempts bounds the attempts of Rerun at a slot, which may kill its processes. Default 5.
 	MaxAttempts int
-	// Drain is how long a slot may go on after the context of RunSlots has ended. Default 30 s.
+	// Drain is the time for which a slot may continue after the end of RunSlots' context. Default 30
+	// s.
 	Drain time.Duration
 }
 
 // RunSlots runs Slots until ctx ends. One process holds the lock, from slot to slot, as with [Run].
 //
-// What runs once is the slot and not the lock. The record has the time of the latest slot that was
-// begun. The holder moves it on, by a compare-and-set under its fence, before it calls Do. So no
-// slot is begun by two processes, whatever their clocks say and whoever holds the lock: a holder
-// that was taken over changes nothing. The server's clock says when a slot is due: the primary's,
-// where there is one. A server's clock that steps back delays slots and repeats none; one that
-// steps ahead makes them early.
+// No slot begins twice, even if the lock fails. The record has the time of the latest slot. The
+// holder advances it, by a compare-and-set under its fence, before it calls Do; the write of a
+// former holder does not match. A slot is due by the clock of the server, the primary in a replica
+// set. If that clock steps back, slots are late, and no slot is repeated; if it steps ahead, slots
+// are early.
 //
-// Without Rerun a slot is begun at most once: when the process dies in it, or is cut off until it
-// is taken over, the next holder records it as Interrupted, with an error, and goes on with the
-// next. It may have been done. With Rerun it is begun again until one attempt ends, or MaxAttempts
-// were begun, and the fence tells the attempts apart. A slot whose Do returned an error, or
-// panicked, was run: it is recorded as Failed, and not run again.
+// Without Rerun a slot has one attempt: if its process dies, or is cut off until another process
+// evicts it, the next holder records the slot as Interrupted, with an error, and continues with the
+// next one. The work may be complete. With Rerun further attempts follow, until one returns or
+// MaxAttempts is reached; each has a larger fence. A slot whose Do returns an error or panics is
+// recorded as Failed, and does not run again.
 //
-// The slots of a name count from the first time that it is run, and from the time at which a
-// process holds the lock first that has another schedule. A schedule of a zone with daylight saving
-// is as it says itself: one of robfig/cron has no slot in an hour that is left out, and two in one
-// that comes twice, so that a job of 02:30 runs not at all on one day of the year, and twice on
-// another.
+// The slots of a name count from its first run, and after a change of the schedule from the first
+// run of the new one. Daylight saving depends on the schedule: one of robfig/cron has no slot in an
+// hour that a day skips, and two in an hour that a day repeats. A job of 02:30 does not run on one
+// day of the year, and runs twice on another.
 //
-// A slot that is ahead of the server's clock by more than a minute, as one that was begun while
-// that was wrong, is logged: no slot begins until then. docs/singleton.md says how that is
-// repaired.
+// If the latest slot is ahead of the server's clock by more than a minute, because the clock was
+// wrong, RunSlots logs it, and no slot begins before that time. [ForgetFuture] repairs the record.
 //
-// Settings stop slots as they stop
-// rounds; what was stopped was missed. The store, the settings and errors are as with [Run].
-// Besides: [ErrNeverFires], and [ErrBadSchedule].
+// Settings that stop a slot make it a missed one. The store, the settings and the errors are as
+// with [Run]; further errors are [ErrNeverFires] and [ErrBadSchedule].
 //
 // Commands: three a slot, one a minute without any, one every 10 s while the settings stop a slot,
 // four more for a new holder.
@@ -130,7 +126,7 @@ func RunSlots(ctx context.Context, m *distlock.Manager, s Slots) error {
 	return r.run(ctx)
 }
 
-// An outcome is what came of a slot that ran here.
+// An outcome is the result of a slot that this process ran.
 type outcome struct {
 	slot    time.Time
 	attempt int64
@@ -138,7 +134,7 @@ type outcome struct {
 	took    time.Duration
 }
 
-// pass runs the slot that is due, if one is, and says when to look again.
+// pass runs a slot if one is due, and returns the time until the next pass.
 func (s *Slots) pass(ctx context.Context, r *runner, t *tenure) (time.Duration, error) {
 	if !t.entered || r.clock.Now().Mono-t.read.Mono >= resync {
 		if err := r.enter(t.guard.Context(), t); err != nil {
@@ -182,7 +178,7 @@ func (s *Slots) pass(ctx context.Context, r *runner, t *tenure) (time.Duration, 
 	return 0, s.begin(ctx, r, t, Slot{Time: slots[0], Attempt: 1, Missed: missed})
 }
 
-// countFromNow lets slots count from now: those of this schedule before now never were.
+// countFromNow lets slots count from now. Earlier slots of this schedule do not run.
 func (s *Slots) countFromNow(r *runner, t *tenure) error {
 	from := t.rec.seen
 	return r.change(t, bson.D{e("slot", from), e("next", s.Schedule.Next(from.In(r.zone)))})
@@ -196,7 +192,7 @@ func (s *Slots) most() int {
 	return 1
 }
 
-// unfinished deals with a slot that was begun and whose end is not recorded.
+// unfinished handles a slot that has started and whose end is not recorded.
 func (s *Slots) unfinished(ctx context.Context, r *runner, t *tenure) (time.Duration, error) {
 	rec := t.rec
 	mine := rec.runFence == t.guard.Fence()
@@ -240,7 +236,7 @@ func (s *Slots) begin(ctx context.Context, r *runner, t *tenure, slot Slot) erro
 	return s.run(ctx, r, t, slot)
 }
 
-// run does the work of a slot that was begun, and records its end.
+// run does the work of a slot that has started, and records its end.
 func (s *Slots) run(ctx context.Context, r *runner, t *tenure, slot Slot) error {
 	slot.Time, slot.Guard = slot.Time.In(r.zone), t.guard
 	began, err := r.work(ctx, t, func(ctx context.Context) error { return s.Do(ctx, slot) })

@@ -7,7 +7,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// Kind says what runs under a name.
+// Kind is the kind of a name: a loop or a schedule.
 type Kind string
 
 // The kinds.
@@ -16,16 +16,16 @@ const (
 	KindSlots Kind = "slots"
 )
 
-// State says what became of the latest round.
+// State is the state of the latest round.
 type State string
 
 // The states.
 const (
-	// Waiting: none has begun yet.
+	// Waiting: no round has started yet.
 	Waiting State = ""
-	// Running: it has begun, and its end is not recorded: it runs, or its process died in it.
+	// Running: its end is not recorded. It runs, or its process died in it.
 	Running State = "running"
-	// Done and Failed: it ended, without and with an error.
+	// Done and Failed: it returned, without and with an error.
 	Done   State = "done"
 	Failed State = "failed"
 	// Interrupted: a later holder found it Running. It did not run again.
@@ -34,45 +34,42 @@ const (
 	Skipped State = "skipped"
 )
 
-// A Status is what is known of a loop or a schedule. All times are of the server's clock.
+// A Status is the state of a loop or a schedule. All times are of the server's clock.
 type Status struct {
 	Name    string
 	Kind    Kind
 	Process string // the process that holds, or last held, the lock
 	Fence   int64  // of that holding
 	State   State
-	// Slot is, of a schedule, the latest slot that was begun or skipped, or the time from which
+	// Slot is, of a schedule, the latest slot that has started or was skipped, or the time from which
 	// slots count.
 	Slot time.Time
-	// Attempt is how often that slot was begun; more than once only with Slots.Rerun.
+	// Attempt is the number of attempts at that slot; more than one only with Slots.Rerun.
 	Attempt int64
-	Begun   time.Time // the latest round; zero when there was none
-	Ended   time.Time // the latest round that ended
+	Begun   time.Time // the beginning of the latest round; zero without one
+	Ended   time.Time // the end of the latest finished round
 	// Next is when the next round is due. Of a round that runs it is not known.
 	Next      time.Time
-	Rounds    int64     // that have ended
+	Rounds    int64     // finished rounds
 	Failures  int64     // of the latest ones, without a success between
 	Missed    int64     // slots that were not run
 	LastError string    // of the latest round or of the settings; empty after a success
 	Runs      []PastRun // the latest RunsKept rounds, the oldest first
 
-	// Settings are those of now, unless SettingsErr says what is wrong with them; then no round
-	// begins.
+	// Settings are the present settings. With SettingsErr, which names their problem, no round begins.
 	Settings    Settings
 	SettingsErr error
-	// Err says why the record could not be understood. Then there is only the Name, and that may be
-	// empty.
+	// Err is the problem of a record that cannot be parsed. Then only Name is set, and may be empty.
 	Err error
 
 	rev      int64
 	seen     time.Time // the server's clock when the record was written
 	runFence int64     // of the holder that began the latest round
 	asks     int64     // how often RunNow has asked for a round
-	answered int64     // what asks was when the latest round began, as far as its holder knew
+	answered int64     // the value of asks that the holder of the latest round knew when it began
 }
 
-// List returns what is known of all loops and schedules of a store, in the order of names. Two
-// commands.
+// List returns all loops and schedules of a store, in the order of names. Two commands.
 func List(ctx context.Context, store Store) ([]Status, error) {
 	if ctx == nil || store == nil {
 		return nil, bad("the context or the store is nil")

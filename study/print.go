@@ -26,7 +26,7 @@ func (c *call) table(w io.Writer, plays []study.Play) {
 	_ = t.Flush() // into memory
 }
 
-// verdicts prints what came of each case, generation by generation: the outcome, when a holder
+// verdicts prints the result of each case, generation by generation: the outcome, when a holder
 // learnt of its loss, the reason, and the line of the source that decides.
 func (c *call) verdicts(w io.Writer, plays []study.Play) {
 	for i, one := range c.cases {

@@ -45,10 +45,9 @@ const (
 	locks    = "locks"
 	pings    = "lockpings"
 	history  = "lockhistory"
-	settings = "settings"
+	settings = "distlock_settings" // of loops and queues
 	records  = "singletons"
 	every    = ""
-	switches = "distlock_settings"
 )
 
 // needs returns what a feature needs beside what the features that it stands on need; rows is the
@@ -78,7 +77,7 @@ func needs(f Feature, rows string) []Privilege {
 		return []Privilege{{settings, []string{"find"}}, {records, []string{"find", "insert", "update"}}}
 	case Claims:
 		return []Privilege{{rows, []string{"find", "insert", "update", "remove", "changeStream",
-			"createIndex", "listIndexes"}}, {switches, []string{"find", "insert", "update", "remove"}}}
+			"createIndex", "listIndexes"}}, {settings, []string{"find", "insert", "update", "remove"}}}
 	case Doctor:
 		return []Privilege{{every, []string{"find", "insert", "update", "remove", "dropCollection"}}}
 	}

@@ -41,7 +41,7 @@ func (e *KeyError) Error() string {
 func (e *KeyError) Unwrap() error { return e.Err }
 
 // A chain is the rows with one value in a field, the key. One of them holds the key at a time, from
-// its first claim until it is done or dead. Zero: there are none.
+// its first claim until it is done or dead. Zero: there are no chains.
 type chain struct {
 	key  string
 	path []string
@@ -80,14 +80,14 @@ func KeyText(v bson.RawValue) string {
 	return Key(v)
 }
 
-// MostHeld is the number of held keys that one command reads, and mostHeldBytes their size: the next
-// claim sends them back. The server refuses claims of further held keys one by one.
+// MostHeld is the number of held keys that one command reads, and mostHeldBytes their size: the
+// next claim sends them back. The server refuses claims of further held keys one by one.
 const (
 	MostHeld      = 10_000
 	mostHeldBytes = 4 << 20
 )
 
-// notOf matches rows with none of these keys. A row without a key does not have the key null.
+// notOf matches rows without these keys. A row without a key does not have the key null.
 func (m *Mongo) notOf(keys []bson.RawValue) (is bson.D) {
 	values, types := asked(keys)
 	if len(types) > 0 {
@@ -159,8 +159,8 @@ func (m *Mongo) Held(ctx context.Context) (keys []bson.RawValue, err error) {
 	return keys, nil
 }
 
-// inOrder returns the documents of a query in order. The query names its index: a planner may choose
-// that of _id, and read all done rows.
+// inOrder returns the documents of a query in order. The query names its index: a planner may
+// choose that of _id, and read all done rows.
 func (m *Mongo) inOrder(ctx context.Context, filter bson.D, opts *options.FindOptionsBuilder) (
 	docs []bson.Raw, err error) {
 	if len(m.sort) > 0 {

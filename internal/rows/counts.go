@@ -26,8 +26,7 @@ func (m *Mongo) Count(ctx context.Context, most int64) (depth Depth, err error) 
 	}{
 		{m.mine(m.is(Claimed), sound), &c.Claimed}, {m.mine(m.is(Retrying), sound), &c.Retrying},
 		{m.mine(m.is(Dead)), &c.Dead}, {m.mine(m.is(Done)), &c.Done},
-		{m.wanted(ask), &c.Ready}, {m.mine(e("$or", m.oddState())), &c.Odd},
-		{m.mine(m.isReady(), e("$or", m.oddReady())), nil}, {nil, &c.Later},
+		{m.wanted(ask), &c.Ready}, {m.mine(m.odd()), &c.Odd}, {nil, &c.Later},
 	}
 	if m.due != "" {
 		later := append(m.oddReady(), bson.D{m.isDue(ask.Due)})
@@ -46,11 +45,7 @@ func (m *Mongo) Count(ctx context.Context, most int64) (depth Depth, err error) 
 			return Depth{}, m.failed("find", err)
 		}
 		n, _ := reply.Lookup("n").AsInt64OK()
-		if one.into == nil {
-			c.Odd += n
-		} else {
-			*one.into = n
-		}
+		*one.into = n
 	}
 	if most == 0 {
 		return depth, nil

@@ -42,8 +42,8 @@ func dateIn(doc bson.Raw, path string) time.Time {
 	return at.UTC()
 }
 
-// dueStages returns three expressions for an event of the change stream: the due time of its row, if
-// the event has it; whether a new row has one; and whether the event changes one. list is the
+// dueStages returns three expressions for an event of the change stream: the due time of its row,
+// if the event has it; whether a new row has one; and whether the event changes one. list is the
 // changed fields, by name.
 func (m *Mongo) dueStages(list string) (due, added, moved any) {
 	if m.due == "" {

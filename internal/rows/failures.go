@@ -15,8 +15,8 @@ type Failure struct {
 	Error   string
 }
 
-// Bounds of the failures that a row keeps: their number, and the bytes of their texts. With its last
-// error a row grows by about 10 KB at most.
+// Bounds of the failures that a row keeps: their number, and the bytes of their texts. With its
+// last error a row grows by about 10 KB at most.
 const (
 	MostFailures = 10
 	mostText     = 700

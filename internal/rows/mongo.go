@@ -186,8 +186,8 @@ func (m *Mongo) claim(ctx context.Context, c Claim, ask Ask) (doc bson.Raw, err 
 // claimRaces bounds the rows that other processes claim between the read and the update of a claim.
 const claimRaces = 10
 
-// claimByID reads the row to claim, updates it by its _id if it still is as wanted, and reads it. An
-// error after the update has an unknown outcome.
+// claimByID reads the row to claim, updates it by its _id if it still is as wanted, and reads it.
+// An error after the update has an unknown outcome.
 func (m *Mongo) claimByID(ctx context.Context, c Claim, ask Ask) (bson.Raw, error) {
 	for range claimRaces {
 		docs, err := m.inOrder(ctx, m.wanted(ask), options.Find().SetLimit(1).SetBatchSize(2))

@@ -3,13 +3,14 @@ package rows
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// Bounds of Odd: the rows of each kind, and the ready rows that it reads. Odd rows are never claimed,
-// so in time they are the first ones.
+// Bounds of Odd: the rows of each kind, and the ready rows that it reads. Odd rows are never
+// claimed, so in time they are the first ones.
 const (
 	oddAtOnce = 10
 	oddAmong  = 1000
@@ -18,14 +19,83 @@ const (
 // ManyKeys is the problem of a row that would be in several chains.
 const ManyKeys = "is a list, and Config.Key needs one value"
 
+// A part is a part of the field of a row. A row in which one is wrong is odd: no process claims or
+// ends it.
+type part struct {
+	name string
+	kind bson.Type // TypeInt64: a whole number from zero to mostCount
+	of   State     // the rows that need the part; empty: it may be absent in any
+}
+
+var parts = []part{
+	{"fence", bson.TypeInt64, ""}, {"attempts", bson.TypeInt64, ""}, {"slotFence", bson.TypeInt64, ""},
+	{"slot", bson.TypeString, Claimed}, {"locks", bson.TypeString, ""},
+	{"session", bson.TypeObjectID, Claimed}, {"batch", bson.TypeObjectID, Claimed},
+	{"notBefore", bson.TypeDateTime, Retrying},
+}
+
+const mostCount = 1 << 53
+
+// problem returns the problem of this part of a row; empty without one.
+func (p part) problem(in bson.Raw, state State) string {
+	v, err := in.LookupErr(p.name)
+	switch {
+	case p.of != "" && p.of != state, p.of == "" && err != nil:
+	case err != nil:
+		return fmt.Sprintf("is absent in a %s row", state)
+	case p.kind == bson.TypeInt64:
+		switch n, ok := v.AsInt64OK(); {
+		case !ok || v.Type == bson.TypeDecimal128:
+			return fmt.Sprintf("is a %s, not a number", v.Type)
+		case n < 0 || n > mostCount || v.Type == bson.TypeDouble && !(v.Double() >= 0):
+			return fmt.Sprintf("is %s, not a number from zero to 2^53", v)
+		}
+	case v.Type != p.kind:
+		return fmt.Sprintf("is a %s, not a %s", v.Type, p.kind)
+	case v.Type == bson.TypeString && p.of != "" && v.StringValue() == "":
+		return "is empty"
+	}
+	return ""
+}
+
+// count returns a number of a row in which no part is wrong.
+func count(in bson.Raw, name string) int64 {
+	n, _ := in.Lookup(name).AsInt64OK()
+	return n
+}
+
+// wrong are the conditions on rows in which this part is wrong. A query on a list compares its
+// elements.
+func (m *Mongo) wrong(p part) bson.A {
+	name, is := m.at(p.name), bson.D{}
+	if p.of != "" {
+		is = bson.D{m.is(p.of)}
+	}
+	when := func(condition bson.D) bson.D { return append(slices.Clip(is), e(name, condition)) }
+	there := func(condition bson.D) bson.D { return append(d("$exists", true), condition...) }
+	list := bson.A{when(d("$type", "array"))}
+	switch {
+	case p.kind == bson.TypeInt64:
+		return append(list, when(there(not(d("$type", bson.A{"int", "long", "double"})))),
+			when(there(not(d("$gte", 0)))), when(d("$gt", mostCount)))
+	case p.of == "":
+		return append(list, when(there(not(d("$type", p.kind)))))
+	case p.kind == bson.TypeString:
+		list = append(list, append(slices.Clip(is), e(name, "")))
+	}
+	return append(list, when(not(d("$type", p.kind))))
+}
+
 // oddReady are conditions on ready rows that can never be claimed.
 func (m *Mongo) oddReady() bson.A {
-	wrong := func(name string) bson.D {
-		return d(m.at(name), bson.D{e("$exists", true), e("$not", d("$type", "number"))})
-	}
 	is := bson.A{
 		d(m.field, bson.D{e("$exists", true), e("$not", d("$type", "object"))}),
-		d(m.field, d("$type", "array")), wrong("fence"), wrong("attempts"),
+		d(m.field, d("$type", "array")), d(m.at("state"), d("$type", "array")),
+	}
+	for _, p := range parts {
+		if p.of == "" {
+			is = append(is, m.wrong(p)...)
+		}
 	}
 	for i := range m.chain.path {
 		is = append(is, d(pathTo(m.chain.path, i), d("$type", "array")))
@@ -52,11 +122,21 @@ func (m *Mongo) wrongDue() bson.D {
 // oddState matches rows that are not ready and can never be claimed or ended.
 func (m *Mongo) oddState() bson.A {
 	known := bson.A{nil, Ready, Claimed, Retrying, Dead, Done}
-	is := func(s State, name, kind string) bson.D {
-		return bson.D{m.is(s), m.e(name, not(d("$type", kind)))}
+	is := bson.A{d(m.at("state"), d("$nin", known)), d(m.at("state"), d("$type", "array"))}
+	for _, p := range parts {
+		for _, wrong := range m.wrong(p) {
+			if p.of == "" {
+				wrong = append(bson.D{m.e("state", in([]State{Claimed, Retrying}))}, wrong.(bson.D)...)
+			}
+			is = append(is, wrong)
+		}
 	}
-	return bson.A{d(m.at("state"), d("$nin", known)), is(Claimed, "slot", "string"),
-		is(Claimed, "session", "objectId"), is(Retrying, "notBefore", "date")}
+	return is
+}
+
+// odd matches the odd rows.
+func (m *Mongo) odd() bson.E {
+	return e("$or", append(m.oddState(), bson.D{m.isReady(), e("$or", m.oddReady())}))
 }
 
 // Odd is documented in [Store].
@@ -102,8 +182,7 @@ func (m *Mongo) problem(doc bson.Raw) Malformed {
 	return one
 }
 
-// Repair makes claimed rows ready that no process can end: they have no slot or no session. Two
-// commands.
+// Repair makes odd claimed rows ready, from their first attempt. A wrong fence stays. Two commands.
 func (m *Mongo) Repair(ctx context.Context) (int, error) {
 	is := m.mine(m.is(Claimed), e("$or", m.oddState()))
 	ids, err := m.lot(ctx, is)
@@ -113,7 +192,8 @@ func (m *Mongo) Repair(ctx context.Context) (int, error) {
 	changes := make([]change, len(ids))
 	for i, id := range ids {
 		changes[i] = change{d("$and", bson.A{d("_id", id), is}),
-			bson.D{m.unset("state", "locks", "slot", "slotFence", "session", "cancelled")}}
+			bson.D{m.unset("state", "locks", "slot", "slotFence", "session", "batch",
+				"cancelled", "attempts")}}
 	}
 	return m.each(ctx, ids, changes)
 }

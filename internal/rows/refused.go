@@ -39,9 +39,9 @@ func (e *QueryError) Error() string {
 }
 func (e *QueryError) Unwrap() error { return e.Err }
 
-// codesPassing are the codes of errors that do not depend on a document or a query: the server shuts
-// down, is busy, out of time or of keys, its data or its shards move, it accepts no writes, or the
-// user lacks a privilege. From the list of codes of MongoDB 8.
+// codesPassing are the codes of errors that do not depend on a document or a query: the server
+// shuts down, is busy, out of time or of keys, its data or its shards move, it accepts no writes,
+// or the user lacks a privilege. From the list of codes of MongoDB 8.
 var codesPassing = []int{6, 7, 11, codeUnauthorized, 18, 24, 43, 46, 50, 63, 64, 70, 71, 83, 89, 90,
 	91, 107, 112, 117, 133, 134, 136, 145, 149, 150, 175, 189, 199, 202, 203, 209, 210, 211, 215, 216,
 	225, 234, 237, 239, 246, 249, 250, 251, 261, 262, 264, 267, 272, 279, 281, 282, 290, 303, 308, 310,

@@ -3,6 +3,7 @@ package rows
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -119,8 +120,8 @@ type Ask struct {
 // number. A method that returns an error may have changed rows, or may do so later, except for
 // *RefusedError, *HeldError and *QueryError: the server has answered.
 type Store interface {
-	// Claim claims the first ready row and counts an attempt. It returns nil if no row is ready. Errors:
-	// *HeldError if another row holds the key; *RefusedError; *QueryError.
+	// Claim claims the first ready row and counts an attempt. It returns nil if no row is ready.
+	// Errors: *HeldError if another row holds the key; *RefusedError; *QueryError.
 	Claim(ctx context.Context, c Claim, ask Ask) (*Row, error)
 	// First returns the _id of the row that Claim would claim; zero without one.
 	First(ctx context.Context, ask Ask) (bson.RawValue, error)
@@ -142,8 +143,8 @@ type Store interface {
 	Slots(ctx context.Context) ([]Slot, error)
 	// Odd returns rows that can never be claimed, at most twenty. Two commands.
 	Odd(ctx context.Context) ([]Malformed, error)
-	// Cancel makes a ready or retrying row dead, and marks a claimed one. It returns Dead or Claimed, or
-	// an empty state if the row is in another state or does not exist. Up to three commands.
+	// Cancel makes a ready or retrying row dead, and marks a claimed one. It returns Dead or Claimed,
+	// or an empty state if the row is in another state or does not exist. Up to three commands.
 	Cancel(ctx context.Context, now time.Time, id bson.RawValue) (State, error)
 	// Purge removes rows that have been Dead or Done since before a time, at most a thousand. A zero
 	// time: all of them. Two commands.
@@ -152,7 +153,7 @@ type Store interface {
 	Later(ctx context.Context, after time.Time, n int) ([]Coming, error)
 	// Now returns the server's clock.
 	Now(ctx context.Context) (time.Time, error)
-	// Count counts rows, up to most of each state; zero: all. Eight commands at most.
+	// Count counts rows, up to most of each state; zero: all. Seven commands at most.
 	Count(ctx context.Context, most int64) (Depth, error)
 	// Insert adds documents.
 	Insert(ctx context.Context, docs []any) error
@@ -219,16 +220,12 @@ func Parse(doc bson.Raw, field string) (Row, *Malformed) {
 		}
 		m.State = State(s)
 	}
-	for name, into := range map[string]*int64{"fence": &m.Fence, "attempts": &m.Attempts,
-		"slotFence": &m.SlotFence} {
-		v, err := in.LookupErr(name)
-		if err != nil {
-			continue
-		}
-		if *into, ok = v.AsInt64OK(); !ok {
-			return bad(field+"."+name, fmt.Sprintf("is a %s, not a number", v.Type))
+	for _, p := range parts {
+		if problem := p.problem(in, m.State); problem != "" {
+			return bad(field+"."+p.name, problem)
 		}
 	}
+	m.Fence, m.Attempts, m.SlotFence = count(in, "fence"), count(in, "attempts"), count(in, "slotFence")
 	m.Attempts = min(m.Attempts, m.Fence) // more can only come from another program
 	m.Locks, _ = in.Lookup("locks").StringValueOK()
 	m.Slot, _ = in.Lookup("slot").StringValueOK()
@@ -242,17 +239,7 @@ func Parse(doc bson.Raw, field string) (Row, *Malformed) {
 	m.DeadAt, _ = in.Lookup("deadAt").TimeOK()
 	m.Failures = failuresOf(in)
 	m.Unique, _ = in.Lookup("unique").StringValueOK()
-	switch m.State {
-	case Ready, Dead, Done:
-	case Retrying:
-		if in.Lookup("notBefore").Type != bson.TypeDateTime {
-			return bad(field+".notBefore", "is no date: the retry never begins")
-		}
-	case Claimed:
-		if in.Lookup("slot").Type != bson.TypeString || in.Lookup("session").Type != bson.TypeObjectID {
-			return bad(field, "is claimed by no process: it has no slot or no session")
-		}
-	default:
+	if !slices.Contains([]State{Ready, Claimed, Retrying, Dead, Done}, m.State) {
 		return bad(field+".state", fmt.Sprintf("is %q, which is no state", Text(in.Lookup("state"))))
 	}
 	return row, nil

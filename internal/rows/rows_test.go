@@ -1,6 +1,7 @@
 package rows_test
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -34,6 +35,46 @@ func TestParse_MalformedFields_AreNamed(t *testing.T) {
 	raw, _ := bson.Marshal(bson.D{{Key: "_id", Value: 1}})
 	if row, bad := rows.Parse(raw, "claim"); bad != nil || row.Mark.State != rows.Ready {
 		t.Errorf("a row without the field: %+v, %v", row, bad)
+	}
+}
+
+// It tries to break: a claimed row that no process can end or rescue is taken for a sound one.
+func TestParse_HostileClaims_AreOdd(t *testing.T) {
+	t.Parallel()
+	list := bson.A{"claimed"}
+	decimal, err := bson.ParseDecimal128("1")
+	assert.Must(t, err)
+	sound := func(part string, value any) bson.D {
+		mark := bson.D{{Key: "state", Value: "claimed"}, {Key: "slot", Value: "s"},
+			{Key: "slotFence", Value: int64(1)}, {Key: "session", Value: bson.NewObjectID()},
+			{Key: "batch", Value: bson.NewObjectID()}, {Key: "fence", Value: int64(1)},
+			{Key: "attempts", Value: int64(1)}}
+		for i := range mark {
+			if mark[i].Key == part {
+				mark[i].Value = value
+				return mark
+			}
+		}
+		return append(mark, bson.E{Key: part, Value: value})
+	}
+	for part, values := range map[string][]any{
+		"none": nil, "state": {list, decimal}, "slot": {list, decimal, "", nil}, "locks": {list, 5},
+		"session": {list, decimal, nil}, "batch": {list, decimal, nil}, "fence": {list, decimal, -1},
+		"attempts": {list, decimal, -5, math.NaN()}, "slotFence": {list, decimal, 1e300, math.MaxInt64},
+	} {
+		for _, value := range values {
+			raw, err := bson.Marshal(bson.D{{Key: "_id", Value: 1}, {Key: "claim",
+				Value: sound(part, value)}})
+			assert.Must(t, err)
+			if _, bad := rows.Parse(raw, "claim"); bad == nil || bad.Field != "claim."+part {
+				t.Errorf("%v: %v, want an odd %s", bson.Raw(raw), bad, part)
+			}
+		}
+	}
+	raw, err := bson.Marshal(bson.D{{Key: "_id", Value: 1}, {Key: "claim", Value: sound("x", 1)}})
+	assert.Must(t, err)
+	if _, bad := rows.Parse(raw, "claim"); bad != nil {
+		t.Error(bad)
 	}
 }
 

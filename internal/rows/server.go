@@ -257,8 +257,8 @@ func (m *Mongo) Prepare(ctx context.Context) error {
 	return m.enforced(ctx, m.gate().keys, m.gate().only)
 }
 
-// enforced waits until the server uses an index: while it is built it is listed as any other one, and
-// keeps no document out. The filter is one that the index serves.
+// enforced waits until the server uses an index: while it is built it is listed as any other one,
+// and keeps no document out. The filter is one that the index serves.
 func (m *Mongo) enforced(ctx context.Context, keys, filter bson.D) error {
 	for {
 		opts := options.Find().SetHint(keys).SetLimit(1).SetProjection(d("_id", 1))

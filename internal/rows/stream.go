@@ -35,8 +35,8 @@ const (
 	Freed   EventKind = "freed"   // the row gave up its key, or was removed
 )
 
-// stages reduces the events of a change stream to Events. The names of updatedFields have dots, so the
-// stages read them as values.
+// stages reduces the events of a change stream to Events. The names of updatedFields have dots, so
+// the stages read them as values.
 func (m *Mongo) stages() bson.A {
 	is := func(a, b any) bson.D { return d("$eq", bson.A{a, b}) }
 	among := func(one, of any) bson.D { return d("$in", bson.A{one, of}) }
@@ -108,8 +108,8 @@ func (m *Mongo) Watch(ctx context.Context, report func(Event)) error {
 	return m.failed("changeStream, find", stream.Err())
 }
 
-// own matches events of the queue's rows, as far as equal values in the filter can: of rows that were
-// inserted or replaced, in collections without a collation.
+// own matches events of the queue's rows, as far as equal values in the filter can: of rows that
+// were inserted or replaced, in collections without a collation.
 func (m *Mongo) own() bson.D {
 	if m.collated.Load() {
 		return nil

@@ -12,8 +12,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// errAgain ends a transaction that has to begin again: the index of the keys is missing, and cannot be
-// created while the transaction holds the collection; or another one has added the key.
+// errAgain ends a transaction that has to begin again: the index of the keys is missing, and cannot
+// be created while the transaction holds the collection; or another one has added the key.
 var errAgain = errors.New("rows with a key are inserted outside of a transaction first, or again")
 
 // mostAgain is how often a transaction begins for that reason.

@@ -201,7 +201,7 @@ func (w *world) stage(c Case) {
 	}
 }
 
-// turn lets happen what was set.
+// turn applies the settings.
 func (w *world) turn(t turn) {
 	var p *process
 	if i := slices.IndexFunc(w.processes, func(p *process) bool { return p.name == t.who }); i >= 0 {

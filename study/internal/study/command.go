@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// A Kind is what a command is for, whatever the generation calls it.
+// A Kind is the purpose of a command, the same for all generations.
 type Kind string
 
 // The kinds of commands.
 const (
 	Ping     Kind = "ping"
 	Read     Kind = "read"
-	Insert   Kind = "insert" // of a lock that nobody has had yet
+	Insert   Kind = "insert" // of a lock that is new
 	Grab     Kind = "grab"
 	Finalize Kind = "finalize"
 	Sight    Kind = "sight"     // a note for contenders that come later
@@ -24,7 +24,7 @@ const (
 	Reread   Kind = "read again" // after a write
 	Clean    Kind = "clean"
 	Clock    Kind = "clock"
-	Write    Kind = "write" // to what the lock protects
+	Write    Kind = "write" // to the protected resource
 	Ask      Kind = "ask"   // in line
 )
 
@@ -35,16 +35,16 @@ func (k Kind) writes() bool { return !slices.Contains([]Kind{Read, Reread, Clock
 type command struct {
 	p       *process
 	kind    Kind
-	op      string        // what is sent, in a word
+	op      string        // the command, in a word
 	text    func() string // and all of it
 	apply   func() error  // carries it out
-	answer  func() string // what it answers, if there is more to say than that it was done
+	answer  func() string // the reply, if it is more than success
 	limit   time.Duration // how long the process waits for the answer; 0: for ever
 	sent    time.Duration
 	err     error // set before done is closed
 	done    chan struct{}
 	replied bool
-	struck  string // what went wrong with it
+	struck  string // the fault that hit it
 	changed bool   // it has changed a document
 	source  string // the line of the source that sends it; empty in ours
 }
@@ -59,15 +59,15 @@ type stop struct {
 	used bool
 }
 
-// An accident is what may happen to a command.
+// An accident is a fault of a command.
 type accident uint8
 
 const (
 	refused    accident = iota + 1 // no server can be reached
 	replyLost                      // it is carried out, the reply never comes
-	late                           // told at once that there is no reply; it is carried out d later
-	delayed                        // it is under way for d
-	pauseAfter                     // the process stands still for d when it was carried out
+	late                           // the caller gets no reply, and it is carried out d later
+	delayed                        // it takes d to arrive
+	pauseAfter                     // the process is paused for d after it was carried out
 )
 
 var accidentNames = map[accident]string{
@@ -137,7 +137,7 @@ func (c *command) reply(err error) {
 	})
 }
 
-// leave decides what becomes of a command that is sent.
+// leave applies the accidents of a command that is sent.
 func (c *command) leave() {
 	p, w := c.p, c.p.w
 	c.sent = w.Now()
@@ -206,7 +206,7 @@ func (c *command) arrive(lost bool, then func()) {
 	w.After(w.way, func() { c.reply(err) })
 }
 
-// stopOf returns what happens to a command, nil if nothing does.
+// stopOf returns the accident of a command, nil without one.
 func (w *world) stopOf(c *command) *stop {
 	for _, s := range w.stops {
 		if s.p == c.p && s.kind == c.kind && !s.used && s.nth == c.p.counts[c.kind] {

@@ -12,10 +12,10 @@ import (
 	"mongodlm/catalog"
 )
 
-// This file is what the old generations ask of a server: to find, update and remove documents by
+// This file has the commands of the old generations: they find, update and remove documents by
 // plain matches, in the same store in which ours keeps its documents.
 
-// A document is one of config.locks or config.lockpings; nil when there is none.
+// A document is one of config.locks or config.lockpings; nil if it does not exist.
 type document bson.D
 
 func (d document) value(field string) any {
@@ -109,10 +109,10 @@ func (w *world) put(collection string, d document) {
 
 func byID(id string) bson.D { return bson.D{{Key: "_id", Value: id}} }
 
-// free is what frees a lock.
+// free is the change that frees a lock.
 var free = bson.D{{Key: "state", Value: int32(0)}}
 
-// says writes a match or a change as a person does.
+// says formats a match or a change for people.
 func says(d bson.D) string {
 	var parts []string
 	for _, e := range d {
@@ -150,7 +150,7 @@ func (p line) find(kind Kind, collection string, match bson.D) (found []document
 	return found, err
 }
 
-// findOne returns the document of an _id, nil when there is none.
+// findOne returns the document of an _id, nil if it does not exist.
 func (p line) findOne(collection, id string) (document, error) {
 	return first(p.find(Read, collection, byID(id)))
 }
@@ -206,9 +206,9 @@ func (p line) insert(kind Kind, collection string, d document) error {
 		}, nil)
 }
 
-// findAndModify changes the first document that matches one of the queries, and returns what it has
-// become; nil when none does. With upsert the first query makes the document; errDuplicate when
-// there is one that does not match.
+// findAndModify changes the first document that matches one of the queries, and returns the changed
+// document; nil if no document matches. With upsert the first query makes the document;
+// errDuplicate when there is one that does not match.
 func (p line) findAndModify(kind Kind, collection string, queries []bson.D, set bson.D,
 	upsert bool) (d document, err error) {
 	text := func() string {
@@ -240,7 +240,7 @@ func (p line) findAndModify(kind Kind, collection string, queries []bson.D, set 
 	return d, err
 }
 
-// remove deletes the documents of a collection for which doomed says so.
+// remove deletes the documents of a collection for which doomed returns true.
 func (p line) remove(kind Kind, collection, text string, doomed func(document) bool) error {
 	n := 0
 	return p.send(p.source, kind, "remove "+collection, func() string { return text }, func() error {

@@ -39,7 +39,7 @@ func (g *gen18) at(r185, r165 int) line {
 	return line{g.p, fileOf["1.8"] + ":" + strconv.Itoa(r185)}
 }
 
-// start begins the thread of the pings, and nobody waits for its first ping (:149-156, H12).
+// start begins the thread of the pings, without waiting for its first ping (:149-156, H12).
 func (g *gen18) start() bool {
 	g.p.Go(g.pings)
 	return true
@@ -143,7 +143,7 @@ func (g *gen18) force(d document) error {
 	return err
 }
 
-// held18 is a lock that was got. The object remembers nothing of it (:312, H23).
+// held18 is an acquired lock. The object does not remember it (:312, H23).
 type held18 struct {
 	bare
 	g    *gen18

@@ -29,7 +29,7 @@ type gen20 struct {
 	seen  map[string]seen20 // LastPings, :315: by lock name
 }
 
-// seen20 is what a contender remembers of a lock that was held.
+// seen20 is the memory of a contender of a held lock.
 type seen20 struct {
 	process string
 	ping    bson.DateTime
@@ -72,8 +72,8 @@ func (g *gen20) start() bool {
 	return true
 }
 
-// alone waits for the mutex of the pinger (:149, :224, :252), and returns the function that gives it
-// back.
+// alone waits for the mutex of the pinger (:149, :224, :252), and returns the function that gives
+// it back.
 func (g *gen20) alone() (done func()) {
 	select {
 	case g.mutex <- struct{}{}:

@@ -24,7 +24,7 @@ type gen32 struct {
 	seen    map[string]seen32
 }
 
-// seen32 is what a contender remembers of a lock that was held, :213-219.
+// seen32 is the memory of a contender of a held lock, :213-219.
 type seen32 struct {
 	ping     bson.DateTime
 	at       time.Time

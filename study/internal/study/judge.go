@@ -10,14 +10,15 @@ import (
 	"mongodlm/distlock"
 )
 
-// A judge sees what happens in a play and computes what came of it. It is the same for every
-// generation: it knows nothing of how a lock works, only who was told what, and who wrote when.
+// A judge follows the events of a play and computes its outcome. It is the same for every
+// generation: it does not know how a lock works, only the replies to processes and the times of
+// their writes.
 type judge struct {
 	w       *world
 	tenures []*tenureRecord
 	wanting []*want
 	still   []pause
-	written *tenureRecord // whose write was accepted last by the resource
+	written *tenureRecord // of the last write that the resource accepted
 	largest int64         // fence that the resource has seen
 
 	holder string         // that the lock document names
@@ -25,7 +26,7 @@ type judge struct {
 	order  int
 }
 
-// A tenureRecord is what became of a lock that a process was told it has.
+// A tenureRecord is the history of a lock that a process has acquired.
 type tenureRecord struct {
 	p    *process
 	h    tenure
@@ -59,13 +60,14 @@ type want struct {
 	from, until time.Duration // until 0: it still waits
 }
 
-// A pause is when a process stood still.
+// A pause is a time in which a process was paused.
 type pause struct {
 	p           *process
 	from, until time.Duration
 }
 
-// wants notes that a process wants the lock. It returns what is called when it has it, or gives up.
+// wants notes that a process wants the lock. The caller calls the result when it has the lock, or
+// stops waiting.
 func (j *judge) wants(p *process) func() {
 	w := &want{p: p, from: j.w.Now()}
 	j.wanting = append(j.wanting, w)
@@ -117,7 +119,7 @@ func (j *judge) hangs(t *tenureRecord) {
 	j.w.record.mark(t.p, "stop", "the thread that holds the lock hangs")
 }
 
-// died ends what a process believed.
+// died ends the tenures of a process.
 func (j *judge) died(p *process) {
 	for _, t := range j.tenures {
 		if t.p == p {
@@ -157,8 +159,8 @@ func (j *judge) wrote(t *tenureRecord) bool {
 	return in
 }
 
-// look is asked before every event: who has learnt by its own clock, and whom the document ceased
-// to name.
+// look runs before every event: it finds the holders that have learnt by their own clocks, and
+// those that the document ceased to name.
 func (j *judge) look() {
 	for _, t := range j.tenures {
 		if !t.open && !t.lapsed {
@@ -176,7 +178,7 @@ func (j *judge) look() {
 	}
 }
 
-// names reports whether the lock document says that a session holds the lock.
+// names reports whether a session holds the lock by the lock document.
 func (w *world) names(session string) bool { return w.judge.holder == session }
 
 // reads notes whom the lock document names now.
@@ -188,7 +190,7 @@ func (j *judge) reads(d document) {
 	j.names(holder)
 }
 
-// names notes who is named as the holder.
+// names notes the holder by the lock document.
 func (j *judge) names(holder string) {
 	if holder != j.holder && holder != "" {
 		j.order++
@@ -197,7 +199,7 @@ func (j *judge) names(holder string) {
 	j.holder = holder
 }
 
-// end closes what is open when the play ends.
+// end closes all open records at the end of the play.
 func (j *judge) end() {
 	for _, t := range j.tenures {
 		if t.open {
@@ -214,7 +216,7 @@ func (j *judge) end() {
 	}
 }
 
-// An Outcome is what came of a play, computed from who was told what at which instant.
+// An Outcome is the result of a play, computed from the replies to processes and their times.
 type Outcome struct {
 	// Not is why a generation cannot play the case; all other fields are zero then.
 	Not string
@@ -228,7 +230,8 @@ type Outcome struct {
 	TwoTrusted time.Duration
 	// TwoFrom is when that was so first.
 	TwoFrom time.Duration
-	// Idle is the longest time for which a living process wanted the lock and none worked under it.
+	// Idle is the longest time for which a living process wanted the lock and no process worked under
+	// it.
 	Idle time.Duration
 	// GaveUp is true if the waiters did not get it in that time.
 	GaveUp bool
@@ -236,7 +239,7 @@ type Outcome struct {
 	Stale int
 	// Fenced counts the writes that the fence refused.
 	Fenced int
-	// Overtaken is how often, at most, a waiter saw the lock go to one who came later.
+	// Overtaken is how often, at most, the lock went to a later process than a waiter.
 	Overtaken int
 	// Losses are the holders that lost the lock, and when they learnt of it.
 	Losses []Loss
@@ -245,8 +248,8 @@ type Outcome struct {
 // worthTelling is the least idle time that is printed: takeovers and polls take a while.
 const worthTelling = time.Minute
 
-// Parts describes the outcome of a play in a few words each: the holders, how long the lock was idle
-// although it was wanted, what became of writes that came too late, and how often a waiter was
+// Parts describes the outcome of a play in a few words each: the holders, how long the lock was
+// idle although it was wanted, what became of writes that came too late, and how often a waiter was
 // passed over.
 func (o Outcome) Parts() []string {
 	if o.Not != "" {
@@ -330,10 +333,10 @@ type Loss struct {
 	Process string
 	// At is when the lock document ceased to name it, 0 if that never was before it learnt.
 	At time.Duration
-	// Stopped is when its guard ended by its own clock or release, and Learnt when it knew that it must
-	// not trust its lock; 0: it never did.
+	// Stopped is when its guard ended by its own clock or release, and Learnt when it knew that it
+	// must not trust its lock; 0: it never did.
 	Stopped, Learnt time.Duration
-	// Next is when the next holder was told that it has the lock; 0: there was none.
+	// Next is when the next holder got its reply; 0: there was no next holder.
 	Next time.Duration
 }
 
@@ -404,7 +407,8 @@ func (j *judge) outcome() Outcome {
 	return o
 }
 
-// holders counts who takes itself for the holder at an instant, who of them runs, and who works.
+// holders counts the processes that believe to hold the lock at an instant, those of them that run,
+// and those that work.
 func (j *judge) holders(at time.Duration) (trusted int, running []*tenureRecord, working int) {
 	for _, t := range j.tenures {
 		if t.From > at || t.Until <= at {
@@ -427,7 +431,7 @@ func (j *judge) wanted(at time.Duration) bool {
 	return slices.ContainsFunc(j.wanting, func(w *want) bool { return w.from <= at && at < w.until })
 }
 
-// overtaken finds the waiter that saw the most others go first who came later.
+// overtaken finds the waiter that the most later processes have overtaken.
 func (j *judge) overtaken() (most int) {
 	for _, w := range j.wanting {
 		n := 0

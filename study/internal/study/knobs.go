@@ -36,8 +36,8 @@ const (
 )
 
 const (
-	longest = 2 * h        // of what lasts
-	widest  = 366 * 24 * h // of what a clock is wrong
+	longest = 2 * h        // of a duration
+	widest  = 366 * 24 * h // of the error of a clock
 )
 
 // dialsOf are the knobs that each process has, dialsAll those of all.
@@ -69,7 +69,7 @@ var (
 		-widest, widest, (*world).mirrored}
 )
 
-// A turn is a knob that was set, or what the case itself sets.
+// A turn is the setting of a knob, by the user or by the case.
 type turn struct {
 	who, knob string // the process, and the name of the dial
 	dial      dial
@@ -84,7 +84,7 @@ type turn struct {
 // when is the instant of what a case does not have, if none was named.
 const when = 2*m + 10*s
 
-// ownTurn reads what a case sets, of a process or of all.
+// ownTurn reads a setting of a case, of a process or of all.
 func ownTurn(who, text string) (t turn, err error) {
 	name, value, _ := strings.Cut(text, "=")
 	dials := slices.Concat(dialsOf, dialsAll, acts, []dial{dialMirror})

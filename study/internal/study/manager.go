@@ -33,7 +33,7 @@ func (r release) since(major, minor, patch int) bool {
 // A Generation is one lock manager.
 type Generation struct {
 	Name   string // as on the command line and in tables
-	Title  string // the releases that it stands for
+	Title  string // the releases of this generation
 	column string // its name in tables; differs from Name where a release was asked for
 	held   int32  // the state of a held lock
 	// replicaSet says that its config servers are one, and not mirrored.
@@ -100,13 +100,13 @@ type manager interface {
 	lock(name string, patience time.Duration) (tenure, error)
 }
 
-// A tenure is a lock that a manager said it has got.
+// A tenure is a lock that a manager has acquired.
 type tenure interface {
 	// session is how the lock document names it: process and ts.
 	session() string
-	// fence is its fencing token; 0 in a generation that has none.
+	// fence is its fencing token; 0 in a generation without fences.
 	fence() int64
-	// trusted says why the holder knows, without asking, that the lock is lost.
+	// trusted returns the reason for which the holder knows, without a command, that the lock is lost.
 	trusted() error
 	// proceed is trusted, and renews a lease.
 	proceed() error
@@ -116,7 +116,7 @@ type tenure interface {
 	release() error
 }
 
-// bare is what the old generations have in common: no fence (G2-11), and nothing that tells the
+// bare is the common part of the old generations: no fence (G2-11), and no signal that tells the
 // holder of its loss (H8).
 type bare struct {
 	id string
@@ -156,7 +156,7 @@ type job struct {
 	lease    time.Duration // life of the lock, where a generation has such a thing
 }
 
-// step is how often whoever holds the lock writes to what it protects.
+// step is the time between two writes of a holder to the protected resource.
 const step = time.Minute
 
 // run does the job.
@@ -210,7 +210,7 @@ func (j *job) hold(p *process, h tenure) {
 	}
 }
 
-// write writes to what the lock protects: another machine, which knows fences.
+// write writes to the protected resource: another machine, which knows fences.
 func (p *process) write(t *tenureRecord) {
 	in := true
 	_ = p.send("", Write, "write", t.label, func() error {

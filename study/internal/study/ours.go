@@ -27,7 +27,7 @@ const round = time.Second
 
 func newOurs(p *process, _ release) manager { return &ours{p: p} }
 
-// kinds says what the operations of ours are for.
+// kinds are the purposes of the operations of ours.
 var kinds = map[fault.Op]Kind{
 	fault.Acquire: Grab, fault.Enter: Grab, fault.Confirm: Grab, fault.SeedFence: Grab,
 	fault.Renew: Ping, fault.Ping: Ping, fault.RemovePing: Clean, fault.Prune: Clean,
@@ -38,7 +38,7 @@ var kinds = map[fault.Op]Kind{
 	fault.Release: Release, fault.GrantNext: Grab, fault.Break: Release,
 }
 
-// words are what the operations of ours are called where their names say little.
+// words are clearer names of the operations of ours.
 var words = map[fault.Op]string{
 	fault.HeldOrFree: "ask for grants", fault.Witness: "leave a sight", fault.Evict: "take over",
 	fault.Enter: "queue",

@@ -16,9 +16,9 @@ import (
 var (
 	// errUnreachable: it was certainly not carried out.
 	errUnreachable = errors.New("no server can be reached")
-	// errNoReply: nobody can know whether it was carried out.
+	// errNoReply: it is not known whether the command was carried out.
 	errNoReply = errors.New("the reply never came")
-	// errLimit: nor can anybody when the time for an answer is over.
+	// errLimit: nor is it known after the time limit of the reply.
 	errLimit = fmt.Errorf("%w in time", errNoReply)
 )
 
@@ -40,7 +40,7 @@ type process struct {
 	locks  manager
 
 	stands bool // its wall clock is frozen
-	cut    int  // how many stretches are under way in which it is cut off
+	cut    int  // the number of present stretches in which it is cut off
 	counts map[Kind]int
 	writes int // versions of lock documents that its releases have made
 
@@ -48,7 +48,7 @@ type process struct {
 	end  context.CancelFunc
 	over chan struct{} // closed when it dies, or is buried
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the rest
 	open []*command
 }
 
@@ -83,7 +83,7 @@ func (p *process) sleep(d time.Duration) {
 	}
 }
 
-// die ends the process as far as anybody can see.
+// die ends the process, as all other processes see it.
 func (p *process) die() {
 	if p.Dead {
 		return
@@ -94,7 +94,7 @@ func (p *process) die() {
 	close(p.over)
 }
 
-// pause stops the process for d; its clocks go on.
+// pause stops the process for d; its clocks continue.
 func (p *process) pause(d time.Duration) {
 	if p.Dead {
 		return

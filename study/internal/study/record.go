@@ -27,7 +27,7 @@ type Play struct {
 	Record
 }
 
-// A Record is what was seen in a play.
+// A Record is the log of a play.
 type Record struct {
 	Processes []Process
 	Bars      []Bar
@@ -90,12 +90,12 @@ type record struct {
 	words    map[string]string // what stands for an ObjectID
 	unseen   bool              // only the outcome is wanted
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the rest
 	out  Record
 	same map[string]int // the mark that stands for commands of the same kind and answer
 }
 
-// A Written is a write to what the lock protects.
+// A Written is a write to the protected resource.
 type Written struct {
 	At      time.Duration
 	Process int
@@ -153,7 +153,7 @@ const (
 	watched  = "watches"
 )
 
-// watches begins what is noted with every ping that a contender sees.
+// watches begins a note for every ping that a contender reads.
 const watches = "remembers the ping "
 
 // note notes the figures on which a contender of an old generation decides, as mongos logged them.
@@ -185,7 +185,7 @@ func (p line) noted(format string, text func() string) {
 // hours is how a clock is shown in a decision.
 const hours = "15:04:05.000"
 
-// decides notes a decision by one clock: what it says, and what it said when the watch began.
+// decides notes a decision by one clock: its present time, and its time when the watch began.
 func (p line) decides(now, was time.Time, limit time.Duration, force bool) {
 	format := "%s - %s = %s unchanged, within %s"
 	if force {
@@ -261,7 +261,7 @@ func letters(r rune) rune {
 	return r
 }
 
-// said names an error of a command.
+// said returns the name of an error of a command.
 func said(err error) string {
 	switch {
 	case errors.Is(err, catalog.ErrNotFree):
@@ -370,7 +370,7 @@ func owner(id string) string {
 	return host
 }
 
-// state is what the lock document says, for an answer of ours.
+// state formats the lock document, for a reply of ours.
 func (r *record) state(kind Kind) string {
 	if kind == Ping || kind == Clean || kind == Clock {
 		return "done"
@@ -387,7 +387,7 @@ var (
 	ourLabel   = regexp.MustCompile(`:[0-9a-f]{8}\b`)
 )
 
-// plain replaces what chance has made: ObjectIDs by ts-1, ts-2 in the order in which they were
+// plain replaces random values: ObjectIDs by ts-1, ts-2 in the order in which they were
 // seen, and the random part of our process ids.
 func (r *record) plain(s string) string {
 	s = ourProcess.ReplaceAllString(s, "$1:pid:$2:uuid")
@@ -403,7 +403,7 @@ func (r *record) plain(s string) string {
 	return ourLabel.ReplaceAllString(s, ":random")
 }
 
-// result returns what was seen, in the order of time.
+// result returns all events, in the order of time.
 func (r *record) result() Record {
 	for _, p := range r.w.processes {
 		r.out.Processes = append(r.out.Processes, Process{p.name, p.wrongClock()})
@@ -427,7 +427,7 @@ func (r *record) result() Record {
 	return r.out
 }
 
-// wrongClock says what is wrong with the clock of a process.
+// wrongClock describes the error of the clock of a process.
 func (p *process) wrongClock() string {
 	ahead := p.now().Sub(p.w.True())
 	switch {

@@ -8,9 +8,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// Here is what cases and knobs let happen. All times are since the start of the play, by true time.
+// Here are the faults of cases and knobs. All times are since the start of the play, by true time.
 
-// acts are what a case may set besides the knobs.
+// acts are the settings of a case besides the knobs.
 var acts = []dial{
 	{"wants", stretchForm, 0, longest, (*world).wants},
 	{"waits", lengthForm, 0, longest, ofJob(func(j *job, t turn) { j.patience = t.d })},
@@ -78,7 +78,7 @@ func (w *world) pauses(p *process, t turn) {
 	}
 }
 
-// cutOff lets none of the commands of a process reach the server for a while.
+// cutOff keeps all commands of a process from the server for a while.
 func (w *world) cutOff(p *process, t turn) {
 	if t.d == 0 {
 		return

@@ -96,7 +96,7 @@ func (sw Sweep) Settings(far time.Duration) []string {
 	return append(slices.Clone(sw.Set), own)
 }
 
-// A Swept is what a sweep has found of one generation.
+// A Swept is the result of a sweep for one generation.
 type Swept struct {
 	Generation string
 	Not        string        // why it cannot be played

@@ -14,9 +14,9 @@ type Row struct {
 	At      time.Duration
 	Process int // -1: the server, an operator, or a document
 	Text    string
-	// Document is true for what a document has become.
+	// Document is true for a changed document.
 	Document bool
-	// Quiet is true for what decides nothing: pings and polls that went well.
+	// Quiet is true for pings and polls that succeeded: they do not matter for the outcome.
 	Quiet bool
 	// Source is the line of the server's source that the step follows, Sent the command of a write.
 	Source, Sent string
@@ -29,9 +29,9 @@ type Row struct {
 // Time writes an instant of a play as true time of day.
 func Time(at time.Duration) string { return noon.Add(at).Format("15:04:05.0") }
 
-// Rows returns the events in the order of time: the commands of the processes with their answers, and
-// the versions of the lock document. Pings and polls of one kind are one row. The verdict
-// names the step that decides; it may be empty.
+// Rows returns the events in the order of time: the commands of the processes with their answers,
+// and the versions of the lock document. Pings and polls of one kind are one row. The verdict names
+// the step that decides; it may be empty.
 func (p Play) Rows(v Verdict) []Row {
 	var rows []Row
 	decides := p.deciding(v)
@@ -101,7 +101,7 @@ func (p Play) deciding(v Verdict) int {
 	return found
 }
 
-// lane is the place of a process by its letter, -1 if there is none.
+// lane is the place of a process by its letter, -1 without a process.
 func (p Play) lane(letter string) int {
 	return slices.IndexFunc(p.Processes, func(q Process) bool { return q.Name == letter })
 }
@@ -118,7 +118,7 @@ func (m Mark) housekeeping() bool {
 		m.Answer != errUnreachable.Error()
 }
 
-// quiet reports whether a mark decides nothing: a ping or a poll that went well.
+// quiet reports whether a mark is a ping or a poll that succeeded.
 func (m Mark) quiet() bool {
 	bad := strings.Contains(m.Answer, "[") || strings.Contains(m.Answer, "answered: ") ||
 		slices.Contains([]string{errUnreachable.Error(), errNoReply.Error(), "condemned", "no match"},

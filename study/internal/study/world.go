@@ -10,10 +10,10 @@ import (
 	"mongodlm/internal/test/virtual"
 )
 
-// noon is true time at the start of every play: a clock that is wrong is easily told from it.
+// noon is true time at the start of every play: a wrong clock differs visibly.
 var noon = time.Date(2026, time.January, 1, 12, 0, 0, 0, time.UTC)
 
-// usualWay is how long a command, and its answer, are under way.
+// usualWay is the time that a command, and its reply, need to arrive.
 const usualWay = 2 * time.Millisecond
 
 // A world is one play of one case by one generation.
@@ -45,7 +45,7 @@ func newWorld(in *virtual.World, c Case, g Generation) *world {
 	return w
 }
 
-// play plays a case and returns what became of it. The package testing is where Go has virtual
+// play plays a case and returns its outcome. The package testing is where Go has virtual
 // time; the zero value of its T serves outside of a test as well.
 func play(c Case, g Generation) (p Play) {
 	g = c.as(g)

@@ -1,0 +1,268 @@
+package claim
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"mongodlm/internal/test/assert"
+	"mongodlm/internal/test/locktest"
+)
+
+// It tries to break: Close that runs out of time leaves claimed rows: it continues in the background,
+// also when commands fail.
+func TestClose_RunsOutOfTime_FinishesInTheBackground(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 40)
+		var n atomic.Int64
+		for range 4 {
+			p := w.start(Config{Workers: 10})
+			p.gate.set(func(_ context.Context, _ string, apply func() error) error {
+				time.Sleep(5 * time.Millisecond)
+				if n.Add(1)%4 == 0 {
+					return errCut
+				}
+				if n.Load()%7 == 0 {
+					_ = apply()
+					return errCut
+				}
+				return apply()
+			})
+			go func() {
+				_ = p.Run(t.Context(), func(ctx context.Context, _ *Row[item]) error {
+					time.Sleep(20 * time.Second)
+					return ctx.Err()
+				})
+			}()
+			time.Sleep(2 * time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			if err := p.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("Close: %v", err)
+			}
+			cancel()
+		}
+		w.settle(10*time.Minute, func(c Counts) bool { return c.Claimed == 0 })
+		w.start(Config{Workers: 10}).run(t, finish)
+		w.settle(time.Minute, allDone(40))
+		for _, row := range w.rows.All() {
+			assert.Equal(t, row.Mark.Attempts, 1, "%d attempts, want %d")
+		}
+	})
+}
+
+// It tries to break: Close leaves a row that the process claimed without a reply.
+func TestClose_LostReply_RowIsGivenBack(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 2)
+		p := w.start(Config{Workers: 2})
+		var closing atomic.Bool
+		var claims atomic.Int64
+		p.gate.set(func(_ context.Context, command string, apply func() error) error {
+			if command == "claimed" && claims.Load() > 0 && !closing.Load() {
+				return errCut
+			}
+			if command == "claim" && claims.Add(1) > 1 {
+				_ = apply()
+				return errCut
+			}
+			return apply()
+		})
+		stop := p.run(t, stay)
+		w.settle(time.Minute, are(Counts{Claimed: 2}))
+		time.Sleep(time.Minute)
+		closing.Store(true)
+		stop()
+		assert.NoErr(t, p.Close(t.Context()))
+		w.want(Counts{Ready: 2})
+	})
+}
+
+// It tries to break: Serve claims no row after the end of its context, lets handlers finish within the
+// grace, ends the others, and closes.
+func TestServe_AtItsEnd_HandlersFinish(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 4)
+		p := w.start(Config{Workers: 2})
+		ctx, cancel := context.WithCancel(t.Context())
+		result := make(chan error, 1)
+		began := time.Now()
+		go func() {
+			result <- p.Serve(ctx, 30*time.Second, func(ctx context.Context, row *Row[item]) error {
+				if row.Doc.ID == 0 {
+					time.Sleep(20 * time.Second)
+					return ctx.Err()
+				}
+				<-ctx.Done()
+				return ctx.Err()
+			})
+		}()
+		time.Sleep(time.Second)
+		cancel()
+		assert.NoErr(t, <-result, "Serve")
+		if took := time.Since(began); took < 31*time.Second || took > 35*time.Second {
+			t.Errorf("Serve returned after %v", took)
+		}
+		w.want(Counts{Ready: 3, Done: 1})
+		wantErr(t, p.Run(t.Context(), finish), ErrClosed)
+	})
+}
+
+// It tries to break: Serve hangs on a handler that ignores its context.
+func TestServe_HandlerIgnoresItsEnd_Returns(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 1)
+		p := w.start(Config{})
+		free := make(chan struct{})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err := p.Serve(ctx, time.Second, func(context.Context, *Row[item]) error { <-free; return nil })
+		if err == nil || !strings.Contains(err.Error(), "handlers run") {
+			t.Errorf("Serve: %v", err)
+		}
+		close(free)
+		w.settle(time.Minute, allDone(1))
+	})
+}
+
+// It tries to break: Serve returns an error, or another one each time, if its context has ended before.
+func TestServe_ContextEnded_ReturnsNil(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		for range 30 {
+			p := w.start(Config{})
+			assert.NoErr(t, p.Serve(ended, time.Minute, finish), "Serve")
+			wantErr(t, p.Serve(ended, time.Minute, finish), ErrClosed)
+		}
+	})
+}
+
+// It tries to break: a second Serve closes the queue under the first Run.
+func TestServe_AnotherRuns_IsRefused(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		p := w.start(Config{})
+		p.run(t, finish)
+		time.Sleep(time.Second)
+		wantErr(t, p.Serve(ended, time.Minute, finish), ErrRunning)
+		w.add(0, 1)
+		w.settle(time.Minute, allDone(1))
+	})
+}
+
+// It tries to break: Close waits for ever for a hook that waits for the end of its context.
+func TestClose_HookWaitsForItsContext_Returns(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 1)
+		p := w.start(Config{OnDead: func(ctx context.Context, _ Info) { <-ctx.Done() }})
+		stop := p.run(t, func(context.Context, *Row[item]) error { return Discard(nil) })
+		w.settle(time.Minute, are(Counts{Dead: 1}))
+		stop()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		assert.NoErr(t, p.Close(ctx), "Close")
+	})
+}
+
+// It tries to break: a claim that the server carries out after Close counts as an attempt, so that the
+// row is dead although no handler began.
+func TestClose_ClaimAppliedLater_DoesNotCount(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 1)
+		p := w.start(Config{MaxAttempts: 1})
+		p.gate.on(func(apply func() error) error {
+			go func() { time.Sleep(time.Minute); _ = apply() }()
+			return errCut
+		}, "claim")
+		stop := p.run(t, finish)
+		time.Sleep(time.Millisecond)
+		stop()
+		assert.NoErr(t, p.Close(t.Context()))
+		w.settle(2*time.Minute, are(Counts{Claimed: 1}))
+		w.start(Config{MaxAttempts: 1}).run(t, finish)
+		w.settle(10*time.Minute, allDone(1))
+		assert.Equal(t, w.row(0).Mark.Attempts, 1, "%d attempts, want %d")
+	})
+}
+
+// It tries to break: a process that holds the lock of the rescue and cannot read rows stops the rescue
+// of all processes.
+func TestRescue_RescuerCannotRead_AnotherRescues(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		first := w.start(Config{})
+		first.gate.on(func(func() error) error { return errCut }, "slots", "claim")
+		first.run(t, finish)
+		time.Sleep(time.Minute)
+		w.add(0, 1)
+		second := w.start(Config{})
+		second.run(t, stay)
+		w.settle(time.Minute, are(Counts{Claimed: 1}))
+		second.cut()
+		w.start(Config{}).run(t, finish)
+		w.settle(4*locktest.TakeoverTime, allDone(1))
+	})
+}
+
+// It tries to break: OnDead is called by the rescuer as well if the process of a row records first that
+// the row is dead.
+func TestRescue_OwnerRecordsFirst_OnDeadIsCalledOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 1)
+		var dead atomic.Int64
+		cfg := Config{MaxAttempts: 1, OnDead: func(context.Context, Info) { dead.Add(1) }}
+		owner := w.start(cfg)
+		record := make(chan struct{})
+		var recording atomic.Bool
+		owner.gate.on(func(apply func() error) error {
+			recording.Store(true)
+			<-record
+			return apply()
+		}, "end")
+		owner.run(t, func(context.Context, *Row[item]) error { return errors.New("broken") })
+		w.settle(time.Minute, func(Counts) bool { return recording.Load() })
+		other := w.start(cfg)
+		other.gate.on(func(apply func() error) error {
+			close(record)
+			time.Sleep(time.Second)
+			return apply()
+		}, "end")
+		other.run(t, finish)
+		owner.lock.Set(refused)
+		w.settle(4*locktest.TakeoverTime, are(Counts{Dead: 1}))
+		time.Sleep(time.Minute)
+		assert.Equal(t, dead.Load(), 1, "OnDead was called %d times, want %d")
+	})
+}
+
+// It tries to break: a row waits for minutes if its chain is free while a claim waits for its reply.
+func TestChains_FreedDuringAClaim_NextBegins(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.rows.Keyed("chain")
+		for i := range 2 {
+			assert.Must(t, w.rows.Insert(t.Context(), []any{item{ID: i, Chain: "x"}}))
+		}
+		free := make(chan struct{})
+		first := w.start(Config{Key: "chain"})
+		stop := first.run(t, func(context.Context, *Row[item]) error { <-free; return nil })
+		w.settle(time.Minute, are(Counts{Claimed: 1, Ready: 1}))
+		second := w.start(Config{Key: "chain"})
+		var claims atomic.Int64
+		second.gate.on(func(apply func() error) error {
+			err := apply()
+			if claims.Add(1) == 1 {
+				time.Sleep(10 * time.Second)
+			}
+			return err
+		}, "claim")
+		second.run(t, finish)
+		time.Sleep(time.Second)
+		go stop()
+		time.Sleep(time.Second)
+		close(free)
+		w.settle(time.Minute, allDone(2))
+	})
+}
