@@ -29,8 +29,8 @@ type Catalog interface {
 
 // Locks is what a contender, a holder and an operator need.
 type Locks interface {
-	// Apply carries out a transition of one lock document in one step. Of Enter, Confirm, SeedFence,
-	// Overtake and Break it returns the document as it is then; of Leave, Evict and GrantNext who was
+	// Apply carries out a transition of one lock document in one step. Of Enter, Confirm, SeedFence
+	// and Break it returns the document as it is then; of Leave, Evict and GrantNext who was
 	// granted the lock by it, and it may tell a grant of the same instant again. Nothing else that it
 	// returns beside an error counts. A document that ParseLock rejects is left unchanged:
 	// *MalformedError. Exceptions: Enter by TryPlain returns ErrNotFree, a holder may leave what was
@@ -160,7 +160,7 @@ func (r Request) Check() error {
 	return nil
 }
 
-// A Holder is what a contender watched and wants to overtake.
+// A Holder names a holder or a waiter as it was watched, for its eviction.
 type Holder struct {
 	Session
 	// Process is the holder's process id, empty when the document has none.

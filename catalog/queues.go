@@ -94,7 +94,7 @@ type EnterMode int
 const (
 	// Queue: stand at the end of the line.
 	Queue EnterMode = iota
-	// Try: do not queue, and do not overtake those who do.
+	// Try: do not queue, and do not pass those who do.
 	Try
 	// TryPlain: take the lock for oneself if it is understood and free, and nobody waits for it or
 	// stands in it as a sharer, or if it has no document yet: one command, whatever the server.

@@ -145,7 +145,6 @@ const (
 	toCondemn
 	toWitness
 	toEvict
-	toOvertake
 	toPing
 	toRemovePing
 	toReap
@@ -169,8 +168,8 @@ var commandKinds = [kindsOfCommands]struct {
 	toSeedFence: {"seed_fence", true}, toRenew: {"renew", true},
 	toAsk: {"ask", false}, toLook: {"look", false}, toOpenStream: {"stream", false},
 	toGrant: {"grant", true}, toCondemn: {"condemn", true}, toWitness: {"witness", true},
-	toEvict: {"evict", true}, toOvertake: {"overtake", true},
-	toPing: {"ping", true}, toRemovePing: {"remove_ping", true},
+	toEvict: {"evict", true},
+	toPing:  {"ping", true}, toRemovePing: {"remove_ping", true},
 	toReap: {"reap", false}, toHello: {"hello", false},
 	toPrune: {"prune", true}, toPrepare: {"prepare", true}, toTransact: {"transact", true},
 	toList: {"list", false}, toBreakLock: {"break", true}, toRequestYield: {"yield", true},
@@ -212,8 +211,6 @@ func kindOf(c catalog.Call) (kind command, ok bool) {
 		return toGrant, true
 	case transition.Evict:
 		return toEvict, true
-	case transition.Overtake:
-		return toOvertake, true
 	case transition.Break:
 		return toBreakLock, true
 	case transition.RequestYield:

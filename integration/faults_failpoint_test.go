@@ -53,7 +53,7 @@ func TestFaults_ServerFailsOneCommand(t *testing.T) {
 		p := w.failing(t)
 		for _, f := range failures {
 			for op, run := range map[fault.Op]func(*testing.T, *failing, failure){
-				fault.Acquire: failedAcquire, fault.Overtake: failedOvertake,
+				fault.Acquire: failedAcquire, fault.Evict: failedEviction,
 				fault.Ping: failedPing, fault.Release: failedRelease,
 			} {
 				t.Run(f.name+" at "+string(op), func(t *testing.T) {
@@ -204,9 +204,9 @@ func failedAcquire(t *testing.T, p *failing, f failure) {
 	}
 }
 
-func failedOvertake(t *testing.T, p *failing, f failure) {
+func failedEviction(t *testing.T, p *failing, f failure) {
 	d := p.w.plantCondemned(t)
-	over := p.fail(t, fault.Overtake, f)
+	over := p.fail(t, fault.Evict, f)
 	g, err := p.w.try(t, p.m, d.name)
 	switch f.means {
 	case doneUnknown:

@@ -39,10 +39,6 @@ func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (
 			l, err := c.claim(ctx, o, t.Request)
 			return l, nil, err
 		}
-	case transition.Overtake:
-		if !t.From.TS.IsZero() {
-			return c.fast(ctx, o, takeover(t.Request, t.From), t)
-		}
 	}
 	server, err := c.known(ctx)
 	if err != nil {

@@ -103,8 +103,6 @@ func Of(t catalog.Transition) string {
 		return "seed the fence of"
 	case Renew:
 		return "renew the lease of"
-	case Overtake:
-		return "overtake"
 	case PutFirst:
 		return "put a waiter first of"
 	case RequestYield:

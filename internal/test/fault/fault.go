@@ -26,7 +26,6 @@ const (
 	Look       Op = "look"
 	Condemn    Op = "condemn"
 	Witness    Op = "witness"
-	Overtake   Op = "overtake"
 	Release    Op = "release"
 	Read       Op = "read"
 	Ping       Op = "ping"
@@ -176,8 +175,6 @@ func OpOf(call catalog.Call) Op {
 		return SeedFence
 	case transition.Renew:
 		return Renew
-	case transition.Overtake:
-		return Overtake
 	case transition.PutFirst:
 		return PutFirst
 	case transition.RequestYield:

@@ -33,9 +33,8 @@ func (o *port) store() *store { return o.p.w.store }
 var asEvents = map[fault.Op]bool{
 	fault.Acquire: true, fault.Enter: true, fault.Release: true, fault.Evict: true,
 	fault.GrantNext: true,
-	fault.Confirm:   true, fault.SeedFence: true, fault.Renew: true, fault.Overtake: true,
-	fault.Break: true,
-	fault.Ping:  true, fault.Condemn: true, fault.Witness: true,
+	fault.Confirm:   true, fault.SeedFence: true, fault.Renew: true, fault.Break: true,
+	fault.Ping: true, fault.Condemn: true, fault.Witness: true,
 	fault.RemovePing: true, fault.Prune: true, fault.Prepare: true,
 	fault.Look: false, fault.Held: false, fault.HeldOrFree: false,
 	fault.Read: false, fault.Hello: false, fault.Waiting: false,
@@ -67,8 +66,6 @@ func (o *port) send(ctx context.Context, of catalog.Call, do func(context.Contex
 		c.ts, c.request = t.TS, t.Request
 	case transition.Confirm:
 		c.ts, c.request = t.TS, t.Request
-	case transition.Overtake:
-		c.ts, c.request, c.from = t.TS, t.Request, t.From
 	case transition.SeedFence:
 		c.ts = t.TS
 	case transition.Leave:
@@ -101,9 +98,6 @@ func (o *port) Apply(ctx context.Context, t catalog.Transition) (catalog.Lock, [
 		as.Process = o.p.alias(as.Process)
 		t = as
 	case transition.Confirm:
-		as.Process = o.p.alias(as.Process)
-		t = as
-	case transition.Overtake:
 		as.Process = o.p.alias(as.Process)
 		t = as
 	case transition.Leave:

@@ -34,7 +34,7 @@ var kinds = map[fault.Op]Kind{
 	fault.Prepare: Clean,
 	fault.Look:    Read, fault.Read: Read, fault.Held: Clock,
 	fault.Hello: Clock, fault.HeldOrFree: Ask, fault.Waiting: Ask,
-	fault.Condemn: Take, fault.Witness: Sight, fault.Overtake: Take, fault.Evict: Take,
+	fault.Condemn: Take, fault.Witness: Sight, fault.Evict: Take,
 	fault.Release: Release, fault.GrantNext: Grab, fault.Break: Release,
 }
 
