@@ -2,9 +2,9 @@ package mutant
 
 // all are the mistakes of the lock, of its stores, and of elections, loops and schedules.
 var all = []Mistake{
-	{Name: "overtake by _id alone", File: "catalog/transition/alone.go",
-		Old:     "!heldAlone(l, t.From.TS) || !t.From.Watched(l) ||",
-		New:     "!l.Held || len(l.Sharers) > 0 ||",
+	{Name: "eviction by _id alone", File: "catalog/transition/enter_leave.go",
+		Old:     "	p, waits := l.WaitedBy(t.TS)\n",
+		New:     "	t.Session, t.Process = l.Session(), l.Process\n	p, waits := l.WaitedBy(t.TS)\n",
 		Package: "distlock", Test: "TestTryLock_TwoOvertakeAtOnce_ExactlyOneWins",
 		Rule: "want exactly one"},
 	{Name: "release by _id alone", File: "catalog/transition/enter_leave.go",
