@@ -133,22 +133,6 @@ type Request struct {
 	// Since is when it first stood in the line, if it stood there before and lost its place: it
 	// enters before those who came later. Zero for a newcomer.
 	Since time.Time
-	// Behind is behind how many others it may stand in line at most; 0 or less, as well as too
-	// large: as many as there may be.
-	Behind int
-}
-
-// Places returns how many places of a line there are for the request, whose process stands there
-// already or does not.
-func (r Request) Places(stands bool) int {
-	most := MaxWaiters
-	if stands {
-		most -= ReservedPlaces
-	}
-	if r.Behind > 0 {
-		most = min(most, r.Behind)
-	}
-	return most
 }
 
 // Check refuses a grant that no document could keep: one for a permit without a limit of at least

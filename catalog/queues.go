@@ -14,10 +14,6 @@ import (
 // see [Lock.RoomFor]; more wait inside their processes.
 const MaxWaiters = 100
 
-// ReservedPlaces are the last of the MaxWaiters places: they are for processes that do not stand in
-// the line. So a process with a crowd does not keep out one with a single caller.
-const ReservedPlaces = 10
-
 // MaxHolders is how many may hold one lock at a time, shared or by permits; more wait in line.
 // Every grant rewrites the whole document and brings it back: a holder is some 270 bytes in it, and
 // 2.4 KB with the longest texts, so that a thousand of them and a full line stay far below the 16
@@ -206,17 +202,15 @@ func limitWords(limit int32) string {
 // Is reports whether target is ErrPermitMismatch.
 func (e *PermitMismatchError) Is(target error) bool { return target == ErrPermitMismatch }
 
-// RoomFor reports whether there is a place in the line for a request: fewer than MaxWaiters wait;
-// fewer by ReservedPlaces if its process stands there already; and as few as the request says. Who
-// stood there before and comes back before somebody who came later has a place of its own: fewer
-// than twice MaxWaiters wait, which bounds the document.
+// RoomFor reports whether the queue has a place for a request: fewer than MaxWaiters wait. A session
+// that was queued before and comes back before a later one has a place of its own: fewer than twice
+// MaxWaiters wait, which bounds the document.
 func (l Lock) RoomFor(r Request) bool {
 	later := func(p Participant) bool { return p.Since.After(r.Since) }
 	if !r.Since.IsZero() && slices.ContainsFunc(l.Waiters, later) {
 		return len(l.Waiters) < 2*MaxWaiters
 	}
-	own := func(p Participant) bool { return p.Process == r.Process }
-	return len(l.Waiters) < r.Places(slices.ContainsFunc(l.Waiters, own))
+	return len(l.Waiters) < MaxWaiters
 }
 
 // Holders returns the holders of the lock, in the order in which they got it.
