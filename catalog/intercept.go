@@ -8,37 +8,12 @@ import (
 	"time"
 )
 
-// An Op names an operation of a store.
-type Op string
-
-// The operations of a [Catalog]. To list those who wait is one of its own, and
-// so is each wait for the next of a [GrantStream].
-const (
-	OpApply            Op = "apply"
-	OpRead             Op = "read"
-	OpList             Op = "list"
-	OpListWaited       Op = "list waited"
-	OpPing             Op = "ping"
-	OpApplyPing        Op = "apply ping"
-	OpHeld             Op = "held"
-	OpPrune            Op = "prune"
-	OpPruneLocks       Op = "prune locks"
-	OpPrepare          Op = "prepare"
-	OpHello            Op = "hello"
-	OpTransact         Op = "transact"
-	OpSnapshots        Op = "snapshots"
-	OpHeldOrFree       Op = "held or free"
-	OpGrantStream      Op = "grant stream"
-	OpNextGrants       Op = "next grants"
-	OpEnterTransaction Op = "enter transaction"
-)
-
 // A Call is one operation of a store that is about to happen.
 type Call struct {
 	Op Op
-	// Transition is that of OpApply, else nil.
+	// Transition is that of an Apply, else nil.
 	Transition Transition
-	// PingChange is that of OpApplyPing, else nil.
+	// PingChange is that of an ApplyPing, else nil.
 	PingChange PingChange
 	// Names are the locks or the process that it is about; none where the operation has none.
 	Names []string
@@ -150,7 +125,7 @@ func with[A, T any](
 func of(op Op, names ...string) Call { return Call{Op: op, Names: names} }
 
 func (i *intercepted) Apply(ctx context.Context, t Transition) (Lock, []Grant, error) {
-	c := of(OpApply, t.On())
+	c := of(t.Op(), t.On())
 	c.Transition = t
 	r, err := Through(ctx, i.hook, c, func(ctx context.Context) (both[Lock, []Grant], error) {
 		return pair(i.inner.Apply(ctx, t))
@@ -177,8 +152,7 @@ func (i *intercepted) Ping(ctx context.Context, b Heartbeat) (Pinged, error) {
 }
 
 func (i *intercepted) ApplyPing(ctx context.Context, t PingChange) error {
-	_, process := t.Of()
-	c := of(OpApplyPing, process)
+	c := of(t.Op(), t.On())
 	c.PingChange = t
 	return i.hook(ctx, c, func(ctx context.Context) error { return i.inner.ApplyPing(ctx, t) })
 }

@@ -62,7 +62,7 @@ func sighting(p catalog.Ping, before catalog.Sight) bson.D {
 }
 
 func ping(c catalog.PingChange, now time.Time) bson.D {
-	_, process := c.Of()
+	process := c.On()
 	u, _ := c.Update()
 	return changingPing(process, u, now)
 }

@@ -16,8 +16,8 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-func onLock(verb, name string) operation {
-	return on(catalog.LocksCollection, "find, insert, update", verb, name)
+func onLock(op catalog.Op, name string) operation {
+	return on(catalog.LocksCollection, "find, insert, update", string(op), name)
 }
 
 // Apply is documented in [catalog.Locks]. A compare-and-set is the form of every transition. Those
@@ -26,7 +26,7 @@ func onLock(verb, name string) operation {
 func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (
 	catalog.Lock, []catalog.Grant, error,
 ) {
-	o := onLock(transition.Of(t), t.On())
+	o := onLock(t.Op(), t.On())
 	if s, ok := transition.Under(t); ok {
 		o.session, _ = catalog.TransactionUnder(ctx, s).(*mongo.Session)
 	}
@@ -276,7 +276,7 @@ func (o operation) understand(doc bson.Raw) (catalog.Lock, error) {
 // Read is documented in [catalog.Locks]. One command; linearizable on a replica set, readConcern
 // majority elsewhere. The first call may ask the server what it is.
 func (c *Catalog) Read(ctx context.Context, name string) (catalog.Lock, error) {
-	o := onLock("read", name)
+	o := onLock(catalog.OpRead, name)
 	s, err := c.known(ctx)
 	if err != nil {
 		return catalog.Lock{}, o.wrap(err)
@@ -320,7 +320,7 @@ func matched(reply bson.Raw) int {
 func (c *Catalog) PruneLocks(ctx context.Context, before time.Time, after string, most int) (
 	pruned int, next string, err error,
 ) {
-	o := on(catalog.LocksCollection, "find, remove", "prune locks")
+	o := on(catalog.LocksCollection, "find, remove", string(catalog.OpPruneLocks))
 	var statements bson.A
 	looked := 0
 	find := options.Find().SetSort(byID).SetLimit(int64(most))

@@ -304,9 +304,9 @@ var all = []Mistake{
 	{Name: "a watch ends with the call", File: "internal/contend/vigil.go", Old: `	if j.Go == nil || `,
 		New: `	if true || `, Package: "distlock", Test: "TestTryLock_SeldomInALivingProcess_TakesOver",
 		Rule: "not taken over"},
-	{Name: "the last places of a line are not reserved", File: "catalog/catalog.go",
-		Old: "	most := MaxWaiters\n", New: "	most := MaxWaiters\n	if most > 0 {\n		return most\n	}\n",
-		Package: "catalog/transition", Test: "TestEnter_LastPlaces_AreForThoseWithoutOne",
+	{Name: "a full queue takes one more", File: "catalog/queues.go",
+		Old: "	return len(l.Waiters) < MaxWaiters\n", New: "	return len(l.Waiters) <= MaxWaiters\n",
+		Package: "catalog/transition", Test: "TestEnter_FullQueue_RefusesWhoWouldWait",
 		Rule: "want the queue is full"},
 	{Name: "a renewal in a transaction counts before the commit", File: "distlock/lease.go",
 		Old: `	case err == nil && inside != nil:

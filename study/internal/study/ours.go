@@ -40,9 +40,11 @@ var kinds = map[fault.Op]Kind{
 
 // words are what the operations of ours are called where their names say little.
 var words = map[fault.Op]string{
+	fault.Release: "release", fault.Held: "list own locks", fault.SeedFence: "seed fence",
+	fault.RemovePing: "remove ping",
 	fault.HeldOrFree: "ask for grants", fault.Witness: "leave a sight", fault.Evict: "take over",
-	fault.Enter: "queue",
-	fault.Held:  "list own locks", fault.GrantNext: "grant to the next", fault.Hello: "server's clock",
+	fault.Enter:     "queue",
+	fault.GrantNext: "grant to the next", fault.Hello: "server's clock",
 }
 
 // through lets every operation of the package travel as a command of the process.
