@@ -15,17 +15,16 @@ type Call struct {
 	Transition Transition
 	// PingChange is that of an ApplyPing, else nil.
 	PingChange PingChange
-	// Names are the locks or the process that it is about; none where the operation has none.
+	// Names are the names of the locks, or the process; empty if the operation has none.
 	Names []string
 	// Row is the number of the row, from 0, that a listing is asked for; its command is sent with
 	// row 0.
 	Row int
 }
 
-// A Hook decides what becomes of a call. It runs do, which carries the operation out and returns
-// its error, once, in whatever goroutine, or not at all; what it returns is what the caller gets.
-// An operation whose hook returns an error of its own has no result; what an operation tells beside
-// its own error stays.
+// A Hook runs in place of a call. It may run do, which carries the operation out and returns its
+// error, at most once, in any goroutine. The caller gets the hook's error. If that is not the error
+// of do, the operation has no result.
 type Hook func(ctx context.Context, call Call, do func(ctx context.Context) error) error
 
 // Intercept returns a store that passes every operation of another through a hook. Safe for
@@ -96,7 +95,7 @@ func rows[T any](
 				return r, nil
 			})
 			if err != nil {
-				go func() { // ends with the last read; nobody is left to tell of a panic
+				go func() { // ends with the last read; no caller is left for a panic
 					defer func() { _ = recover() }()
 					reading <- struct{}{}
 					defer func() { <-reading }()

@@ -127,7 +127,9 @@ func (c *Catalog) Read(ctx context.Context, name string) (catalog.Lock, error) {
 	return l, nil
 }
 
-func failed(op catalog.Op, of string, err error) error { return fmt.Errorf("%s %q: %w", op, of, err) }
+func failed(op catalog.Op, of string, err error) error {
+	return fmt.Errorf("%s %q: %w", op, of, err)
+}
 
 // List is documented in [catalog.Locks]. The locks are of one instant.
 func (c *Catalog) List(ctx context.Context, waited bool) iter.Seq2[catalog.Snapshot, error] {

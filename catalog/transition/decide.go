@@ -44,8 +44,8 @@ func Decide(raw bson.Raw, t catalog.Transition, now time.Time) (
 	return l, c, err
 }
 
-// plain is Enter by [catalog.TryPlain], which looks at no session: a lock that is free, for which
-// nobody waits, and in which nobody stands as a sharer.
+// plain is Enter by [catalog.TryPlain], which ignores sessions: the lock must be free, without
+// waiters and without sharers.
 func (t Enter) plain(l catalog.Lock, now time.Time) (catalog.Change, error) {
 	if l.Held || len(l.Waiters) > 0 || l.OldSharers {
 		return catalog.Change{}, catalog.ErrNotFree
