@@ -27,16 +27,16 @@ type Catalog interface {
 	Transactions
 }
 
-// Locks is what a contender, a holder and an operator need.
+// Locks has the operations of contenders, holders and operators.
 type Locks interface {
-	// Apply carries out a transition of one lock document in one step. Of Enter, Confirm, SeedFence,
-	// Overtake and Break it returns the document as it is then; of Leave, Evict and GrantNext who was
-	// granted the lock by it, and it may tell a grant of the same instant again. Nothing else that it
-	// returns beside an error counts. A document that ParseLock rejects is left unchanged:
-	// *MalformedError. Exceptions: Enter by TryPlain returns ErrNotFree, a holder may leave what was
-	// damaged while it held it, and Break without a session does not look at the one that stands
-	// there. Only Enter makes a document; of the others one that is missing is ErrNoMatch. Errors:
-	// those of the transition, *MalformedError, ErrUnknownOutcome.
+	// Apply carries out a transition of one lock document in one step. For Enter, Confirm, SeedFence
+	// and Break it returns the document after the change. For Leave, Evict and GrantNext it returns
+	// the grants that the change made; a grant of the same instant may be returned twice. With an
+	// error the results have no meaning. A document that ParseLock rejects stays unchanged and is
+	// reported as a *MalformedError. Exceptions: Enter by TryPlain returns ErrNotFree, a holder may
+	// leave a document that was damaged while it held the lock, and Break without a session ignores
+	// the recorded session. Only Enter creates a document; for any other transition a missing
+	// document is ErrNoMatch. Errors: those of the transition, *MalformedError, ErrUnknownOutcome.
 	Apply(ctx context.Context, t Transition) (Lock, []Grant, error)
 
 	// Read returns the lock document by the strongest read the server has (linearizable on a
@@ -44,12 +44,12 @@ type Locks interface {
 	Read(ctx context.Context, name string) (Lock, error)
 
 	// List yields every lock document with the pings of its processes, in the order of names, or,
-	// if waited is set, those in which some process waits. A document that cannot be understood is
-	// yielded as a *MalformedError and the listing goes on; any other error ends it.
+	// if waited is set, those with waiters. A malformed document is yielded as a *MalformedError and
+	// the listing goes on; any other error ends it.
 	List(ctx context.Context, waited bool) iter.Seq2[Snapshot, error]
 }
 
-// Pings is what the heartbeat of a process needs, and those who judge it.
+// Pings has the operations of heartbeats and of the processes that judge them.
 type Pings interface {
 	// Ping renews the process: upsert, filter {_id, condemned: absent, seq < b.Seq, local in b.Mine
 	// if that is not empty}, server's clock into ping. The sender chooses the number, so a ping
@@ -93,11 +93,11 @@ type Pings interface {
 	// a TTL index that would delete living pings.
 	Prepare(ctx context.Context) (warnings []string, err error)
 
-	// Hello asks the server who it is and what time it has.
+	// Hello returns the kind, the version and the clock of the server.
 	Hello(ctx context.Context) (Server, error)
 }
 
-// Transactions is what a holder needs to write under its lock.
+// Transactions has the operation by which a holder writes under its lock.
 type Transactions interface {
 	// Transact runs run in a transaction of the store that changes the lock document, filter {_id,
 	// s among the holders}. So either the transaction commits while s holds the lock, and a
@@ -125,7 +125,7 @@ func (s Session) Compare(as Session) int {
 	return cmp.Or(cmp.Compare(s.Name, as.Name), bytes.Compare(s.TS[:], as.TS[:]))
 }
 
-// A Request is what an acquisition writes.
+// A Request has the fields that an acquisition writes.
 type Request struct {
 	Session
 	Process  string
@@ -137,22 +137,6 @@ type Request struct {
 	// Since is when it first stood in the line, if it stood there before and lost its place: it
 	// enters before those who came later. Zero for a newcomer.
 	Since time.Time
-	// Behind is behind how many others it may stand in line at most; 0 or less, as well as too
-	// large: as many as there may be.
-	Behind int
-}
-
-// Places returns how many places of a line there are for the request, whose process stands there
-// already or does not.
-func (r Request) Places(stands bool) int {
-	most := MaxWaiters
-	if stands {
-		most -= ReservedPlaces
-	}
-	if r.Behind > 0 {
-		most = min(most, r.Behind)
-	}
-	return most
 }
 
 // Check refuses a grant that no document could keep: one for a permit without a limit of at least
@@ -164,7 +148,7 @@ func (r Request) Check() error {
 	return nil
 }
 
-// A Holder is what a contender watched and wants to overtake.
+// A Holder names a holder or a waiter as it was watched, for its eviction.
 type Holder struct {
 	Session
 	// Process is the holder's process id, empty when the document has none.
@@ -204,7 +188,7 @@ func (s HeldSession) Compare(as HeldSession) int {
 	return cmp.Or(s.Session.Compare(as.Session), later(s)-later(as))
 }
 
-// A Heartbeat is what a ping writes, and asks for.
+// A Heartbeat has the fields and the conditions of a ping.
 type Heartbeat struct {
 	Process string
 	// Seq numbers the pings of one process id: 1, 2, 3 and so on, a new number for every one
@@ -219,7 +203,7 @@ type Heartbeat struct {
 	Mine []time.Time
 }
 
-// Pinged is what a ping has left.
+// Pinged is the ping document after a ping.
 type Pinged struct {
 	Ping
 	// Inserted is true when there was no document before. After an acknowledged ping that means
@@ -247,17 +231,16 @@ func OldPingOf(raw bson.Raw) (p OldPing, ok bool) {
 	return p, isText && at.Type == bson.TypeDateTime
 }
 
-// A Condemnation tells who declared a process dead, when and why. The server's clock is written
-// into at.
+// A Condemnation has the process that declared another one dead, the time and the reason. The
+// server's clock is written into at.
 type Condemnation struct {
 	By       string
 	At       time.Time // read only
 	Evidence string
 }
 
-// A Sight is what a contender saw of a silent process: at an instant of the server's clock and of
-// its own the ping stood at a number. Those who come after it count from there, see package
-// takeover.
+// A Sight records the number of a silent process's ping as a contender read it, with the time by
+// the server's clock and by its own. Later contenders measure from there, see package takeover.
 type Sight struct {
 	Seq   int64
 	At    time.Time // server's clock, as the contender was told
@@ -265,7 +248,7 @@ type Sight struct {
 	By    string    // its process id; empty when there is none
 }
 
-// A Snapshot is what one reading shows of a lock.
+// A Snapshot is one reading of a lock.
 type Snapshot struct {
 	// Lock is nil when there is no document or LockErr says what is wrong with it; never in a listing.
 	Lock    *Lock
@@ -283,10 +266,10 @@ type Snapshot struct {
 	Primary string
 }
 
-// Looks are what one reading shows of several locks, by their names.
+// Looks is one reading of several locks, by their names.
 type Looks = map[string]Snapshot
 
-// Kind says what sort of deployment answers.
+// Kind is the kind of a deployment.
 type Kind string
 
 // The kinds of deployment.
@@ -298,12 +281,11 @@ const (
 	Memory     Kind = "memory"
 )
 
-// A Server is what Hello found.
+// A Server is the result of Hello.
 type Server struct {
 	Kind    Kind
 	Version string // as the server reports it, "7.0.5"
-	// Product names what answers when it is known to be neither MongoDB nor FerretDB; such a server
-	// is refused.
+	// Product names a server that is known to be neither MongoDB nor FerretDB; it is refused.
 	Product string
 	// Front is set when the embedded server's front stands before a FerretDB.
 	Front bool
@@ -314,8 +296,8 @@ type Server struct {
 	Time time.Time
 	// Primary names the term of the primary, or the start of a standalone process.
 	Primary string
-	// Transactions, ChangeStreams and PipelineUpdates say what the configured database of this
-	// deployment can do.
+	// Transactions, ChangeStreams and PipelineUpdates report the features of the configured database
+	// in this deployment.
 	Transactions    bool
 	ChangeStreams   bool
 	PipelineUpdates bool

@@ -8,50 +8,23 @@ import (
 	"time"
 )
 
-// An Op names an operation of a store.
-type Op string
-
-// The operations of a [Catalog]. To list those who wait is one of its own, and
-// so is each wait for the next of a [GrantStream].
-const (
-	OpApply            Op = "apply"
-	OpRead             Op = "read"
-	OpList             Op = "list"
-	OpListWaited       Op = "list waited"
-	OpPing             Op = "ping"
-	OpApplyPing        Op = "apply ping"
-	OpHeld             Op = "held"
-	OpOldPings         Op = "old pings"
-	OpPrune            Op = "prune"
-	OpPruneLocks       Op = "prune locks"
-	OpPrepare          Op = "prepare"
-	OpHello            Op = "hello"
-	OpTransact         Op = "transact"
-	OpSnapshots        Op = "snapshots"
-	OpHeldOrFree       Op = "held or free"
-	OpGrantStream      Op = "grant stream"
-	OpNextGrants       Op = "next grants"
-	OpEnterTransaction Op = "enter transaction"
-)
-
 // A Call is one operation of a store that is about to happen.
 type Call struct {
 	Op Op
-	// Transition is that of OpApply, else nil.
+	// Transition is that of an Apply, else nil.
 	Transition Transition
-	// PingChange is that of OpApplyPing, else nil.
+	// PingChange is that of an ApplyPing, else nil.
 	PingChange PingChange
-	// Names are the locks or the process that it is about; none where the operation has none.
+	// Names are the names of the locks, or the process; empty if the operation has none.
 	Names []string
 	// Row is the number of the row, from 0, that a listing is asked for; its command is sent with
 	// row 0.
 	Row int
 }
 
-// A Hook decides what becomes of a call. It runs do, which carries the operation out and returns
-// its error, once, in whatever goroutine, or not at all; what it returns is what the caller gets.
-// An operation whose hook returns an error of its own has no result; what an operation tells beside
-// its own error stays.
+// A Hook runs in place of a call. It may run do, which carries the operation out and returns its
+// error, at most once, in any goroutine. The caller gets the hook's error. If that is not the error
+// of do, the operation has no result.
 type Hook func(ctx context.Context, call Call, do func(ctx context.Context) error) error
 
 // Intercept returns a store that passes every operation of another through a hook. Safe for
@@ -122,7 +95,7 @@ func rows[T any](
 				return r, nil
 			})
 			if err != nil {
-				go func() { // ends with the last read; nobody is left to tell of a panic
+				go func() { // ends with the last read; no caller is left for a panic
 					defer func() { _ = recover() }()
 					reading <- struct{}{}
 					defer func() { <-reading }()
@@ -151,7 +124,7 @@ func with[A, T any](
 func of(op Op, names ...string) Call { return Call{Op: op, Names: names} }
 
 func (i *intercepted) Apply(ctx context.Context, t Transition) (Lock, []Grant, error) {
-	c := of(OpApply, t.On())
+	c := of(t.Op(), t.On())
 	c.Transition = t
 	r, err := Through(ctx, i.hook, c, func(ctx context.Context) (both[Lock, []Grant], error) {
 		return pair(i.inner.Apply(ctx, t))
@@ -178,8 +151,7 @@ func (i *intercepted) Ping(ctx context.Context, b Heartbeat) (Pinged, error) {
 }
 
 func (i *intercepted) ApplyPing(ctx context.Context, t PingChange) error {
-	_, process := t.Of()
-	c := of(OpApplyPing, process)
+	c := of(t.Op(), t.On())
 	c.PingChange = t
 	return i.hook(ctx, c, func(ctx context.Context) error { return i.inner.ApplyPing(ctx, t) })
 }

@@ -14,10 +14,6 @@ import (
 // see [Lock.RoomFor]; more wait inside their processes.
 const MaxWaiters = 100
 
-// ReservedPlaces are the last of the MaxWaiters places: they are for processes that do not stand in
-// the line. So a process with a crowd does not keep out one with a single caller.
-const ReservedPlaces = 10
-
 // MaxHolders is how many may hold one lock at a time, shared or by permits; more wait in line.
 // Every grant rewrites the whole document and brings it back: a holder is some 270 bytes in it, and
 // 2.4 KB with the longest texts, so that a thousand of them and a full line stay far below the 16
@@ -54,17 +50,17 @@ type Participant struct {
 	Fence int64
 }
 
-// Queues is what contenders that wait in line need. The line stands in the lock document, first
-// come first, so that the very command that frees a lock grants it to the next.
+// Queues has the operations of waiters. The queue is part of the lock document, in the order of
+// arrival, so that the command that frees a lock also grants it to the next waiter.
 type Queues interface {
 	// Snapshots reads locks, the pings of those who hold or wait for them, and the server's clock,
 	// in one command where the server can. Locks without a document are left out. A document that
 	// cannot be understood is no error: it is in the result.
 	Snapshots(ctx context.Context, names []string) (Looks, error)
 
-	// HeldOrFree reads those of the named locks that process holds, or nobody, and of those whose
-	// lines are asked for, too, all that there are; not what cannot be understood. It is the question
-	// of a process that waits for them. What waiters say of themselves may be missing.
+	// HeldOrFree reads the named locks that process holds or that are free, and all existing locks in
+	// lines. Malformed documents are left out. A process that waits for these locks asks so for its
+	// grants. The texts of waiters may be missing.
 	HeldOrFree(ctx context.Context, process string, names, lines []string) ([]Lock, error)
 
 	// GrantStream opens a stream of what is granted to process from now on. Errors: ErrNoGrantStream
@@ -87,14 +83,14 @@ func LookAt(ctx context.Context, store interface {
 	return seen[name], err
 }
 
-// An EnterMode says how to enter a lock that is not to be had at once.
+// An EnterMode is the way to enter a lock that is not free.
 type EnterMode int
 
 // The ways.
 const (
-	// Queue: stand at the end of the line.
+	// Queue: wait at the end of the queue.
 	Queue EnterMode = iota
-	// Try: do not queue, and do not overtake those who do.
+	// Try: neither wait nor pass the waiters.
 	Try
 	// TryPlain: take the lock for oneself if it is understood and free, and nobody waits for it or
 	// stands in it as a sharer, or if it has no document yet: one command, whatever the server.
@@ -103,7 +99,7 @@ const (
 	TryPlain
 )
 
-// A Grant says that a session holds a lock because somebody else's step granted it.
+// A Grant reports that another session's transition granted a lock to a session.
 type Grant struct {
 	Session
 	Process string
@@ -112,16 +108,16 @@ type Grant struct {
 	Evidence string
 }
 
-// GrantStream is an open stream. Next blocks until there is something, ctx ends or the stream is
-// over; after an error the stream is of no use and must be closed. What happened while no stream
-// was open is not told: ask [Queues.HeldOrFree] after opening one.
+// GrantStream is an open stream. Next blocks until there are grants, ctx ends or the stream ends;
+// after an error the stream must be closed. Earlier grants are not reported: call
+// [Queues.HeldOrFree] after opening a stream.
 type GrantStream interface {
 	Next(ctx context.Context) ([]Grant, error)
 	Close(ctx context.Context)
 }
 
-// SnapshotOf is what a lock document shows, with the pings of those who hold it and wait for it;
-// ping returns that of a process.
+// SnapshotOf returns the snapshot of a lock document with the pings of its holders and waiters;
+// ping returns the ping of a process.
 func SnapshotOf(lock bson.Raw, ping func(process string) PingState) Snapshot {
 	l, bad := ParseLock(lock)
 	if bad != nil {
@@ -206,17 +202,15 @@ func limitWords(limit int32) string {
 // Is reports whether target is ErrPermitMismatch.
 func (e *PermitMismatchError) Is(target error) bool { return target == ErrPermitMismatch }
 
-// RoomFor reports whether there is a place in the line for a request: fewer than MaxWaiters wait;
-// fewer by ReservedPlaces if its process stands there already; and as few as the request says. Who
-// stood there before and comes back before somebody who came later has a place of its own: fewer
+// RoomFor reports whether the queue has a place for a request: fewer than MaxWaiters wait. A
+// session that was queued before and comes back before a later one has a place of its own: fewer
 // than twice MaxWaiters wait, which bounds the document.
 func (l Lock) RoomFor(r Request) bool {
 	later := func(p Participant) bool { return p.Since.After(r.Since) }
 	if !r.Since.IsZero() && slices.ContainsFunc(l.Waiters, later) {
 		return len(l.Waiters) < 2*MaxWaiters
 	}
-	own := func(p Participant) bool { return p.Process == r.Process }
-	return len(l.Waiters) < r.Places(slices.ContainsFunc(l.Waiters, own))
+	return len(l.Waiters) < MaxWaiters
 }
 
 // Holders returns the holders of the lock, in the order in which they got it.
@@ -251,8 +245,7 @@ func (l Lock) GrantsOf(process string) []Grant {
 	return grants
 }
 
-// SessionsOf returns the sessions with which process stands in the document: those that hold, then
-// those that wait.
+// SessionsOf returns the sessions of process in the document: holders first, then waiters.
 func (l Lock) SessionsOf(process string) []HeldSession {
 	var sessions []HeldSession
 	add := func(parties []Participant, waits bool) {

@@ -12,6 +12,8 @@ import (
 // A Transition is one way in which a lock document changes: a value that names the lock and says
 // what it needs, what it changes, and its errors. Package transition has them all, each once.
 type Transition interface {
+	// Op returns the operation.
+	Op() Op
 	// On returns the name of the lock.
 	On() string
 	// Next returns what the transition makes of a lock at an instant of the server's clock; nothing
@@ -65,8 +67,10 @@ func TransactionUnder(ctx context.Context, s Session) any { return ctx.Value(tra
 // process and says what it needs, what it writes, and its errors. Package transition has them all,
 // each once.
 type PingChange interface {
-	// Of returns what the change does, as errors tell it, and the process whose document it changes.
-	Of() (verb, process string)
+	// Op returns the operation.
+	Op() Op
+	// On returns the process whose document the change is for.
+	On() string
 	// Update returns the change. Errors: ErrNoMatch when there is no document that it would match.
 	Update() (PingUpdate, error)
 }

@@ -291,7 +291,7 @@ func (p *play) elsewhere(u *simulation.User) (*distlock.Manager, error) {
 		if call.Op == catalog.OpGrantStream {
 			return catalog.ErrNoGrantStream
 		}
-		return u.Command(ctx, "elsewhere: "+fault.OpOf(call), true, func() error {
+		return u.Command(ctx, "elsewhere: "+call.Op, true, func() error {
 			return run(context.WithoutCancel(ctx))
 		})
 	}

@@ -339,9 +339,9 @@ func TestTryLock_AnswerDoesNotFitTheDocument_TriesAgain(t *testing.T) {
 		times int
 		got   bool
 	}{
-		"overtake once not matched": {fault.Evict, catalog.ErrNoMatch, 1, true},
-		"acquire once not free":     {fault.Acquire, catalog.ErrNotFree, 1, true},
-		"acquire never free":        {fault.Acquire, catalog.ErrNotFree, 1 << 30, false},
+		"evict once not matched": {fault.Evict, catalog.ErrNoMatch, 1, true},
+		"acquire once not free":  {fault.Acquire, catalog.ErrNotFree, 1, true},
+		"acquire never free":     {fault.Acquire, catalog.ErrNotFree, 1 << 30, false},
 	} {
 		runInBubble(t, name, func(t *testing.T, w *world) {
 			p := w.start(nil)

@@ -95,7 +95,7 @@ func (e *entry) acquire() (_ *session, err error) {
 	}
 	s.queued = true // from here on it is undone if it is not handed out
 	if err = e.m.acquired(s, lock); err != nil {
-		e.a.backOff(err)
+		e.a.in.backOff(e.a.name, err)
 	}
 	ended = true
 	return s, err

@@ -32,4 +32,4 @@ func (g *TryGuard) PutFirst(ctx context.Context, waiter bson.ObjectID) error {
 const Grace = grace
 
 // KindsOfCommands is how many kinds of commands [Stats] counts.
-const KindsOfCommands = int(kindsOfCommands)
+var KindsOfCommands = len(newSentCommands())

@@ -26,7 +26,7 @@ type Manager struct {
 	log    zerolog.Logger
 	events *emitter
 	locks  catalog.Catalog
-	sent   *sentCommands
+	sent   sentCommands
 	pinger *pinger.LockPinger
 	owned  *ownedSessions
 	judge  *contend.Judge
@@ -335,7 +335,7 @@ type Stats struct {
 	Lateness   time.Duration    // of the heartbeat at its last ping
 	Skew       time.Duration    // by which the server's clock was ahead at the last acknowledged ping
 	Listening  string           // how waiters hear of grants: "stream", "polling", "" where none waits
-	Commands   map[string]int64 // sent to the store, by kind: "acquire", "release", "ping" and so on
+	Commands   map[string]int64 // sent to the store, by operation: "acquire", "leave", "ping" and so on
 }
 
 // Server is what the server said of itself, and can do.

@@ -28,7 +28,7 @@ const heartbeatPurpose = "heartbeat"
 type store struct {
 	locks  catalog.Catalog
 	pings  catalog.Catalog
-	sent   *sentCommands // set by prompt, like life and end
+	sent   sentCommands // set by prompt, like life and end
 	life   context.Context
 	end    context.CancelCauseFunc // ends life, and with it the commands under way
 	hangUp func(context.Context) error
@@ -36,7 +36,7 @@ type store struct {
 
 // prompt makes the operations of a store return when their contexts end, and bounds their commands.
 func (s store) prompt(limit time.Duration) store {
-	s.sent = new(sentCommands)
+	s.sent = newSentCommands()
 	s.life, s.end = context.WithCancelCause(context.Background())
 	locks := prompt(s.locks, s.life, limit, s.sent)
 	pings := locks
@@ -134,109 +134,34 @@ func dial(cfg Config, pool uint64, purpose string) (*mongo.Client, error) {
 	return client, err
 }
 
-// A command is a kind of operation of a store.
-type command int
+// sentCommands counts the commands that a process has sent, by operation.
+type sentCommands map[catalog.Op]*atomic.Int64
 
-const (
-	toAcquire command = iota
-	toRelease
-	toConfirm
-	toSeedFence
-	toRenew
-	toAsk
-	toLook
-	toOpenStream
-	toGrant
-	toCondemn
-	toWitness
-	toEvict
-	toOvertake
-	toPing
-	toRemovePing
-	toReap
-	toHello
-	toPrune
-	toPrepare
-	toTransact
-	toList
-	toBreakLock
-	toRequestYield
-	toReorder
-	kindsOfCommands
-)
-
-// commandKinds are the names of the kinds in [Stats], and whether the command writes.
-var commandKinds = [kindsOfCommands]struct {
-	name   string
-	writes bool
-}{
-	toAcquire: {"acquire", true}, toRelease: {"release", true}, toConfirm: {"confirm", true},
-	toSeedFence: {"seed_fence", true}, toRenew: {"renew", true},
-	toAsk: {"ask", false}, toLook: {"look", false}, toOpenStream: {"stream", false},
-	toGrant: {"grant", true}, toCondemn: {"condemn", true}, toWitness: {"witness", true},
-	toEvict: {"evict", true}, toOvertake: {"overtake", true},
-	toPing: {"ping", true}, toRemovePing: {"remove_ping", true},
-	toReap: {"reap", false}, toHello: {"hello", false},
-	toPrune: {"prune", true}, toPrepare: {"prepare", true}, toTransact: {"transact", true},
-	toList: {"list", false}, toBreakLock: {"break", true}, toRequestYield: {"yield", true},
-	toReorder: {"reorder", true},
-}
-
-// kindsOfOps are the kinds of the operations that are neither a transition nor a change of a ping.
-var kindsOfOps = map[catalog.Op]command{
-	catalog.OpRead: toLook, catalog.OpSnapshots: toLook, catalog.OpHeldOrFree: toAsk,
-	catalog.OpList: toList, catalog.OpListWaited: toList,
-	catalog.OpGrantStream: toOpenStream, catalog.OpEnterTransaction: toAcquire,
-	catalog.OpTransact: toTransact, catalog.OpHello: toHello,
-	catalog.OpPing: toPing, catalog.OpHeld: toReap,
-	catalog.OpOldPings: toPrune, catalog.OpPrune: toPrune, catalog.OpPruneLocks: toPrune, catalog.OpPrepare: toPrepare,
-}
-
-// kindOf returns the kind of a call; ok is false for a call that sends no command.
-func kindOf(c catalog.Call) (kind command, ok bool) {
-	switch c.PingChange.(type) {
-	case transition.Condemn:
-		return toCondemn, true
-	case transition.Witness:
-		return toWitness, true
-	case transition.RemovePing:
-		return toRemovePing, true
+func newSentCommands() sentCommands {
+	c := sentCommands{}
+	for _, op := range catalog.Ops() {
+		if op != catalog.OpNextGrants {
+			c[op] = new(atomic.Int64)
+		}
 	}
-	switch c.Transition.(type) {
-	case transition.Enter:
-		return toAcquire, true
-	case transition.Leave:
-		return toRelease, true
-	case transition.Confirm:
-		return toConfirm, true
-	case transition.SeedFence:
-		return toSeedFence, true
-	case transition.Renew:
-		return toRenew, true
-	case transition.GrantNext:
-		return toGrant, true
-	case transition.Evict:
-		return toEvict, true
-	case transition.Overtake:
-		return toOvertake, true
-	case transition.Break:
-		return toBreakLock, true
-	case transition.RequestYield:
-		return toRequestYield, true
-	case transition.PutFirst:
-		return toReorder, true
-	}
-	kind, ok = kindsOfOps[c.Op]
-	return kind, ok
+	return c
 }
 
-// sentCommands counts the commands that a process has sent, by kind.
-type sentCommands [kindsOfCommands]atomic.Int64
+// kinds are the operations that [Stats] counts as another kind.
+var kinds = map[catalog.Op]catalog.Op{
+	catalog.OpEnter: catalog.OpAcquire, catalog.OpEnterTransaction: catalog.OpAcquire,
+	catalog.OpRead: catalog.OpSnapshots, catalog.OpListWaited: catalog.OpList,
+	catalog.OpOldPings: catalog.OpPrune, catalog.OpPruneLocks: catalog.OpPrune,
+}
 
-func (c *sentCommands) byKind() map[string]int64 {
+// byKind returns the counts as [Stats] has them.
+func (c sentCommands) byKind() map[string]int64 {
 	sent := make(map[string]int64, len(c))
-	for kind := range c {
-		sent[commandKinds[kind].name] = c[kind].Load()
+	for op, n := range c {
+		if kind, other := kinds[op]; other {
+			op = kind
+		}
+		sent[string(op)] += n.Load()
 	}
 	return sent
 }
@@ -249,13 +174,12 @@ const grace = 10 * time.Millisecond
 // itself goes on until limit or the end of life: cutting it off would close its connection. The
 // outcome of a write that has not been answered in time is unknown.
 func prompt(
-	store catalog.Catalog, life context.Context, limit time.Duration, sent *sentCommands,
+	store catalog.Catalog, life context.Context, limit time.Duration, sent sentCommands,
 ) catalog.Catalog {
 	limit -= min(grace, limit/10)
 	return catalog.Intercept(store, func(ctx context.Context, c catalog.Call, do sending) error {
-		kind, counts := kindOf(c)
-		if counts && c.Row == 0 && (ctx == nil || ctx.Err() == nil) {
-			sent[kind].Add(1)
+		if n := sent[c.Op]; n != nil && c.Row == 0 && (ctx == nil || ctx.Err() == nil) {
+			n.Add(1)
 		}
 		switch {
 		case ctx == nil || ctx.Done() == nil || asPromptAsTheStore(ctx, c):
@@ -263,15 +187,18 @@ func prompt(
 		case c.Op == catalog.OpList || c.Op == catalog.OpListWaited: // of which each row is a part
 			return inTime(ctx, ctx, false, do)
 		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("not sent: %w", endOf(ctx))
+		}
 		command, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 		stop := context.AfterFunc(life, cancel)
-		return inTime(ctx, command, commandKinds[kind].writes, func(ctx context.Context) error {
+		return inTime(ctx, command, c.Op.Writes(), func(ctx context.Context) error {
 			defer cancel()
 			defer stop()
 			err := do(ctx)
 			known := errors.Is(err, catalog.ErrUnavailable) || errors.Is(err, catalog.ErrUnknownOutcome)
 			if err != nil && ctx.Err() != nil && !known {
-				return late(commandKinds[kind].writes, err)
+				return late(c.Op.Writes(), err)
 			}
 			return err
 		})
@@ -287,12 +214,9 @@ func asPromptAsTheStore(ctx context.Context, c catalog.Call) bool {
 	switch c.Op {
 	case catalog.OpGrantStream, catalog.OpNextGrants, catalog.OpEnterTransaction, catalog.OpTransact:
 		return true
-	case catalog.OpApply:
-		s, ok := transition.Under(c.Transition)
-		return ok && catalog.TransactionUnder(ctx, s) != nil
-	default:
-		return false
 	}
+	s, ok := transition.Under(c.Transition)
+	return ok && catalog.TransactionUnder(ctx, s) != nil
 }
 
 // inTime carries out a command with a context of its own, and returns its result if that comes before

@@ -279,7 +279,7 @@ func TestInTransaction_TakenBetweenTheRuns_WorkRunsOnce(t *testing.T) {
 			runs++
 			thief := catalog.Request{Session: catalog.Session{Name: "a", TS: bson.NewObjectID()},
 				Process: other.Process()}
-			_, err := catalogtest.On(w.mem).Overtake(t.Context(), thief, catalog.Holder{
+			_, err := catalogtest.On(w.mem).TakeOver(t.Context(), thief, catalog.Holder{
 				Session: catalog.Session{Name: "a", TS: g.Session()}, Process: g.Process()})
 			return err
 		})

@@ -33,7 +33,7 @@ func TestFaults_BadLinkAtEachOperation(t *testing.T) {
 		run func(t *testing.T, w *world, f toxicFault)
 	}{
 		{fault.Acquire, badLinkAtAcquire},
-		{fault.Overtake, badLinkAtOvertake},
+		{fault.Evict, badLinkAtEviction},
 		{fault.Ping, badLinkAtPing},
 		{fault.Release, badLinkAtRelease},
 	}
@@ -83,13 +83,13 @@ func badLinkAtAcquire(t *testing.T, w *world, f toxicFault) {
 	}
 }
 
-func badLinkAtOvertake(t *testing.T, w *world, f toxicFault) {
+func badLinkAtEviction(t *testing.T, w *world, f toxicFault) {
 	d := w.plantCondemned(t)
 	l, m := w.toxic(t, nil)
 	planted := w.document(t, catalog.LocksCollection, d.name)
-	l.strike(fault.Overtake, f)
+	l.strike(fault.Evict, f)
 	g, err := w.try(t, m, d.name)
-	l.happened(w, fault.Overtake, f)
+	l.happened(w, fault.Evict, f)
 	if f.works {
 		w.wantGuard(t, m, g, err)
 		return

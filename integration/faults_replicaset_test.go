@@ -34,7 +34,7 @@ func TestFaults_ReplicaSet(t *testing.T) {
 	c.quickElections(t)
 	terms := c.term(t)
 	elected := 0 // E1, E6, E7
-	for _, op := range []fault.Op{fault.Acquire, fault.Overtake, fault.Ping, fault.Release} {
+	for _, op := range []fault.Op{fault.Acquire, fault.Evict, fault.Ping, fault.Release} {
 		t.Run("stepped down at "+string(op), func(t *testing.T) { c.primaryGoes(t, op, c.stepDown) })
 		t.Run("killed at "+string(op), func(t *testing.T) { c.primaryGoes(t, op, c.killPrimary) })
 		elected += 2
@@ -192,8 +192,8 @@ func (c *cluster) primaryGoes(t *testing.T, op fault.Op, how func(*testing.T, in
 		return apply()
 	})
 	switch op {
-	case fault.Acquire, fault.Overtake:
-		if op == fault.Overtake {
+	case fault.Acquire, fault.Evict:
+		if op == fault.Evict {
 			name = d.name
 		}
 		taken, err := w.try(t, m, name)

@@ -270,9 +270,9 @@ func (w *world) operations(t *testing.T, c *mongocatalog.Catalog) []operation {
 		{"SeedFence", func(ctx context.Context) error {
 			return assert.Err(on.SeedFence(ctx, seeded.Session, 1<<41))
 		}},
-		{"Overtake", func(ctx context.Context) error {
+		{"TakeOver", func(ctx context.Context) error {
 			from := catalog.Holder{Session: theirs.Session, Process: other}
-			return assert.Err(on.Overtake(ctx, grant("theirs", me), from))
+			return assert.Err(on.TakeOver(ctx, grant("theirs", me), from))
 		}},
 		{"PutFirst", func(ctx context.Context) error {
 			return on.PutFirst(ctx, head.Session, behind.TS)

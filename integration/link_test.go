@@ -257,16 +257,16 @@ func operationOf(m []byte) string {
 	case "findAndModify " + catalog.LocksCollection:
 		update, _ := d.LookupErr("update") // a pipeline where the server has those
 		switch {
+		case update.Type == bson.TypeArray && d.Lookup("query", "process").Type == bson.TypeString:
+			return "evict"
 		case update.Type == bson.TypeArray && (has("query", "$expr") || isID("query", "ts")):
 			return "release" // in general, and in short
 		case update.Type == bson.TypeArray:
 			return "enter"
-		case has("query", "rev") && isID("update", "$set", "ts") && !has("update", "$set", "grants"):
-			return "overtake" // by compare-and-set, where the server has no pipelines
+		case has("query", "rev") && has("update", "$set", "state") && !has("update", "$set", "ts"):
+			return "evict" // by compare-and-set, where the server has no pipelines
 		case has("query", "rev"):
 			return "swap"
-		case has("query", "process"):
-			return "overtake"
 		case !has("query", "ts"):
 			return "acquire"
 		case has("update", "$max"):

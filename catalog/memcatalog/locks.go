@@ -16,13 +16,13 @@ import (
 func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (
 	l catalog.Lock, grants []catalog.Grant, err error,
 ) {
-	verb, name := transition.Of(t), t.On()
+	op, name := t.Op(), t.On()
 	enter, makes := t.(transition.Enter)
 	if err = ctx.Err(); err == nil && makes {
 		err = enter.Check()
 	}
 	if err != nil {
-		return l, nil, failed(verb, name, err)
+		return l, nil, failed(op, name, err)
 	}
 	now := serverDate(c.now())
 	if s, ok := transition.Under(t); ok {
@@ -31,7 +31,7 @@ func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (
 		}
 	}
 	if err := c.forWrite(ctx, name); err != nil {
-		return l, nil, failed(verb, name, err)
+		return l, nil, failed(op, name, err)
 	}
 	defer c.mu.Unlock()
 	doc := take(c.locks[stringKey(name)])
@@ -40,19 +40,19 @@ func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (
 	}
 	l, change, err := c.decide(doc, t, now)
 	if err != nil {
-		return catalog.Lock{}, nil, failed(verb, name, err)
+		return catalog.Lock{}, nil, failed(op, name, err)
 	}
 	if change.Nothing() {
 		return l, nil, nil
 	}
-	l, err = c.turn(verb, name, doc, change)
+	l, err = c.turn(op, name, doc, change)
 	unseeded := l.HeldAs(enter.TS, enter.Process) && l.Fence < transition.Seeded
 	if err == nil && makes && enter.How != catalog.TryPlain && unseeded {
 		// A fence that was counted up from nothing is raised to the clock by a second write, as a
 		// server's plain update has to.
 		seed := transition.SeedFence{Session: enter.Session, AtLeast: l.When.UnixMilli()}
 		if change, err := seed.Next(l, now); err == nil {
-			l, err = c.turn(verb, name, take(c.locks[stringKey(name)]), change)
+			l, err = c.turn(op, name, take(c.locks[stringKey(name)]), change)
 			return l, nil, err
 		}
 	}
@@ -110,24 +110,26 @@ func (c *Catalog) lookAt(raw bson.Raw) catalog.Snapshot {
 
 // Read is documented in [catalog.Locks].
 func (c *Catalog) Read(ctx context.Context, name string) (catalog.Lock, error) {
-	const verb = "read"
+	const op = catalog.OpRead
 	if err := ctx.Err(); err != nil {
-		return catalog.Lock{}, failed(verb, name, err)
+		return catalog.Lock{}, failed(op, name, err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	raw := c.locks[stringKey(name)]
 	if raw == nil {
-		return catalog.Lock{}, failed(verb, name, catalog.ErrNotFound)
+		return catalog.Lock{}, failed(op, name, catalog.ErrNotFound)
 	}
 	l, bad := c.understood(raw)
 	if bad != nil {
-		return catalog.Lock{}, failed(verb, name, bad)
+		return catalog.Lock{}, failed(op, name, bad)
 	}
 	return l, nil
 }
 
-func failed(verb, name string, err error) error { return fmt.Errorf("%s %q: %w", verb, name, err) }
+func failed(op catalog.Op, of string, err error) error {
+	return fmt.Errorf("%s %q: %w", op, of, err)
+}
 
 // List is documented in [catalog.Locks]. The locks are of one instant.
 func (c *Catalog) List(ctx context.Context, waited bool) iter.Seq2[catalog.Snapshot, error] {

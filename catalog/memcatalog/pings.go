@@ -15,9 +15,9 @@ import (
 
 // Ping is documented in [catalog.Pings].
 func (c *Catalog) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged, error) {
-	const verb = "ping as"
+	const op = catalog.OpPing
 	if err := ctx.Err(); err != nil {
-		return catalog.Pinged{}, failed(verb, b.Process, err)
+		return catalog.Pinged{}, failed(op, b.Process, err)
 	}
 	now := c.now()
 	key := stringKey(b.Process)
@@ -31,7 +31,7 @@ func (c *Catalog) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged
 	case doc.at("condemned") >= 0 || !below(doc.get("seq"), b.Seq) || !follows(b, doc.get("local")):
 		p, err := b.Judge(raw)
 		if err != nil {
-			return catalog.Pinged{}, failed(verb, b.Process, err)
+			return catalog.Pinged{}, failed(op, b.Process, err)
 		}
 		return catalog.Pinged{Ping: p}, nil
 	}
@@ -44,7 +44,7 @@ func (c *Catalog) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged
 	c.putPing(key, raw)
 	p, bad := catalog.ParsePing(raw)
 	if bad != nil {
-		return catalog.Pinged{}, failed(verb, b.Process, bad)
+		return catalog.Pinged{}, failed(op, b.Process, bad)
 	}
 	return catalog.Pinged{Ping: p, Inserted: !there}, nil
 }
@@ -57,10 +57,10 @@ func follows(b catalog.Heartbeat, local bson.RawValue) bool {
 
 // ApplyPing is documented in [catalog.Pings].
 func (c *Catalog) ApplyPing(ctx context.Context, t catalog.PingChange) error {
-	verb, process := t.Of()
+	op, process := t.Op(), t.On()
 	u, err := t.Update()
 	if err = cmp.Or(ctx.Err(), err); err != nil {
-		return failed(verb, process, err)
+		return failed(op, process, err)
 	}
 	now := bson.NewDateTimeFromTime(c.now())
 	for _, field := range u.Dates {
@@ -81,11 +81,11 @@ func (c *Catalog) ApplyPing(ctx context.Context, t catalog.PingChange) error {
 	case !there && u.Makes:
 		doc = fields{{"_id", text(process)}}
 	case !there || !matches(doc, u):
-		return failed(verb, process, catalog.ErrNoMatch)
+		return failed(op, process, catalog.ErrNoMatch)
 	}
 	for _, e := range u.Set {
 		if doc, err = doc.deep(e.Key, e.Value); err != nil {
-			return failed(verb, process, err)
+			return failed(op, process, err)
 		}
 	}
 	for _, key := range u.Unset {

@@ -12,10 +12,12 @@ import (
 )
 
 // turn writes a change and tells whom it granted the lock. The caller holds mu.
-func (c *Catalog) turn(verb, name string, doc fields, change catalog.Change) (catalog.Lock, error) {
+func (c *Catalog) turn(op catalog.Op, name string, doc fields, change catalog.Change) (
+	catalog.Lock, error,
+) {
 	raw, err := doc.changed(change)
 	if err != nil {
-		return catalog.Lock{}, failed(verb, name, err)
+		return catalog.Lock{}, failed(op, name, err)
 	}
 	l, _ := c.putLock(stringKey(name), raw) // malformed when its fence came to an end: nobody has it
 	c.tell(change.Grants)

@@ -199,13 +199,13 @@ func (c *Catalog) transactOnce(ctx context.Context, work func(ctx context.Contex
 // what run does only its writes to locks are undone.
 func (c *Catalog) Transact(ctx context.Context, s catalog.Session,
 	run func(ctx context.Context) error) error {
-	const verb = "transaction under"
+	const op = catalog.OpTransact
 	if err := ctx.Err(); err != nil {
-		return failed(verb, s.Name, err)
+		return failed(op, s.Name, err)
 	}
 	touch := func(ctx context.Context) error {
 		if err := c.Touch(ctx, s); err != nil {
-			return failed(verb, s.Name, err)
+			return failed(op, s.Name, err)
 		}
 		return nil
 	}
@@ -237,7 +237,7 @@ func (c *Catalog) applyIn(in *Transaction, t catalog.Transition, now time.Time) 
 		err = in.write(key, doc, change)
 	}
 	if err != nil {
-		return failed(transition.Of(t), t.On(), err)
+		return failed(t.Op(), t.On(), err)
 	}
 	return nil
 }
@@ -270,13 +270,13 @@ func holdsIt(l catalog.Lock, s catalog.Session) bool {
 
 // EnterTransaction is documented in [catalog.Queues].
 func (c *Catalog) EnterTransaction(ctx context.Context, r catalog.Request) (catalog.Lock, error) {
-	const verb = "enter in a transaction"
+	const op = catalog.OpEnterTransaction
 	if err := ctx.Err(); err != nil {
-		return catalog.Lock{}, failed(verb, r.Name, err)
+		return catalog.Lock{}, failed(op, r.Name, err)
 	}
 	t, _ := ctx.Value(transactionKey{}).(*Transaction)
 	if t == nil {
-		return catalog.Lock{}, failed(verb, r.Name, fmt.Errorf("%w: the context carries no transaction",
+		return catalog.Lock{}, failed(op, r.Name, fmt.Errorf("%w: the context carries no transaction",
 			catalog.ErrNoTransactions))
 	}
 	now := c.now()
@@ -289,19 +289,19 @@ func (c *Catalog) EnterTransaction(ctx context.Context, r catalog.Request) (cata
 	} else {
 		var bad *catalog.MalformedError
 		if l, bad = catalog.ParseLock(doc.raw()); bad != nil {
-			return catalog.Lock{}, failed(verb, r.Name, bad)
+			return catalog.Lock{}, failed(op, r.Name, bad)
 		}
 	}
 	if l.Held || len(l.Waiters) > 0 {
-		return catalog.Lock{}, failed(verb, r.Name, catalog.ErrNotFree)
+		return catalog.Lock{}, failed(op, r.Name, catalog.ErrNotFree)
 	}
 	err := t.write(key, doc, transition.Passage(l, r, now))
 	if err != nil {
-		return catalog.Lock{}, failed(verb, r.Name, err)
+		return catalog.Lock{}, failed(op, r.Name, err)
 	}
 	l, bad := catalog.ParseLock(t.writes[key])
 	if bad != nil {
-		return catalog.Lock{}, failed(verb, r.Name, bad)
+		return catalog.Lock{}, failed(op, r.Name, bad)
 	}
 	return l, nil
 }

@@ -29,7 +29,7 @@ var majority = bson.D{{Key: "w", Value: "majority"}, {Key: "j", Value: true}}
 // revised is what every write of ours raises in a lock document.
 var revised = bson.D{{Key: "rev", Value: int64(1)}}
 
-// fenced is what every acquisition, takeover and break raises.
+// fenced is what every acquisition raises.
 var fenced = bson.D{{Key: "fence", Value: int64(1)}, {Key: "rev", Value: int64(1)}}
 
 // A modification is one findAndModify.
@@ -93,7 +93,7 @@ func held(s catalog.Session) bson.D {
 	}
 }
 
-// granted is what an acquisition and a takeover write.
+// granted is the update of an acquisition.
 func granted(r catalog.Request) bson.D {
 	return bson.D{
 		{Key: "$set", Value: bson.D{
@@ -156,22 +156,6 @@ func seeding(s catalog.Session, atLeast int64) modification {
 		{Key: "$max", Value: bson.D{{Key: "fence", Value: atLeast}}},
 		{Key: "$inc", Value: revised},
 	}}
-}
-
-// takeover names the session and the process that were watched, of a lock that one has to itself
-// and nobody waits for. What it does not match although it is to be had, such as a document with
-// sharers that a foreign holder left standing, a compare-and-set takes.
-func takeover(r catalog.Request, from catalog.Holder) modification {
-	filter := bson.D{
-		{Key: "_id", Value: r.Name},
-		{Key: "ts", Value: from.TS}, {Key: "ts.0", Value: absent},
-		{Key: "process", Value: from.Process}, {Key: "process.0", Value: absent},
-		stateHeld, {Key: "state.0", Value: absent},
-		{Key: "waiters", Value: none}, unwaited,
-		{Key: "sharers", Value: none}, unshared, alone,
-		{Key: "$nor", Value: append(uncountable("fence"), uncountable("rev")...)},
-	}
-	return modification{filter: append(filter, watched(from)...), update: granted(r)}
 }
 
 // plainRelease is the release of a lock that one session holds and nobody waits for: the last

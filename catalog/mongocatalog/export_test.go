@@ -35,8 +35,6 @@ func Describe(info, hello bson.Raw, database string) catalog.Server {
 func Commands(
 	r catalog.Request, from catalog.Holder, b catalog.Heartbeat, p catalog.Ping, ts bson.ObjectID,
 ) map[string]bson.D {
-	unnamed := from
-	unnamed.Process = ""
 	how := catalog.Condemnation{By: "judge", Evidence: "silent"}
 	date := time.UnixMilli(5)
 	later := b
@@ -47,20 +45,18 @@ func Commands(
 	none := time.Time{}
 	left := catalog.Change{Set: bson.D{{Key: "state", Value: int32(0)}}, Unset: []string{"sharers"}}
 	return map[string]bson.D{
-		"acquire":         acquisition(r).command("locks"),
-		"seed":            seeding(r.Session, 9).command("locks"),
-		"overtake":        takeover(r, from).command("locks"),
-		"overtakeUnnamed": takeover(r, unnamed).command("locks"),
-		"releaseDamaged":  swap(r.Name, damaged, left).command("locks"),
-		"releasePlain":    plainRelease(r.Session),
-		"ping":            beating(b).command("lockpings"),
-		"pingAgain":       beating(later).command("lockpings"),
-		"condemn":         ping(transition.Condemn{Process: b.Process, Watched: &p, How: how}, none),
-		"condemnNone":     ping(transition.Condemn{Process: b.Process, How: how}, none),
-		"condemnDated":    ping(transition.Condemn{Process: b.Process, Watched: &p, How: how}, date),
-		"witness":         sighting(p, catalog.Sight{}),
-		"witnessAgain":    sighting(p, catalog.Sight{Seq: p.Seq, At: date, By: "first"}),
-		"removePing":      ping(transition.RemovePing{Process: b.Process}, none),
+		"acquire":        acquisition(r).command("locks"),
+		"seed":           seeding(r.Session, 9).command("locks"),
+		"releaseDamaged": swap(r.Name, damaged, left).command("locks"),
+		"releasePlain":   plainRelease(r.Session),
+		"ping":           beating(b).command("lockpings"),
+		"pingAgain":      beating(later).command("lockpings"),
+		"condemn":        ping(transition.Condemn{Process: b.Process, Watched: &p, How: how}, none),
+		"condemnNone":    ping(transition.Condemn{Process: b.Process, How: how}, none),
+		"condemnDated":   ping(transition.Condemn{Process: b.Process, Watched: &p, How: how}, date),
+		"witness":        sighting(p, catalog.Sight{}),
+		"witnessAgain":   sighting(p, catalog.Sight{Seq: p.Seq, At: date, By: "first"}),
+		"removePing":     ping(transition.RemovePing{Process: b.Process}, none),
 	}
 }
 
@@ -72,7 +68,7 @@ func sighting(p catalog.Ping, before catalog.Sight) bson.D {
 }
 
 func ping(c catalog.PingChange, now time.Time) bson.D {
-	_, process := c.Of()
+	process := c.On()
 	u, _ := c.Update()
 	return changingPing(process, u, now)
 }

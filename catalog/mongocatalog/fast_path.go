@@ -149,7 +149,7 @@ var (
 func shortEntry(r catalog.Request) modification {
 	free := append(bson.D{stateFree}, nobodyWaits...)
 	held := func(line bson.D) bson.D { return append(bson.D{stateHeld}, line...) }
-	filter := append(exclusive(r.Name, noRoom(r)...),
+	filter := append(exclusive(r.Name, full),
 		bson.E{Key: "ts", Value: bson.D{
 			{Key: "$type", Value: "objectId"}, {Key: "$nin", Value: bson.A{r.TS, bson.NilObjectID}},
 		}},
@@ -159,15 +159,8 @@ func shortEntry(r catalog.Request) modification {
 	return modification{filter: filter, update: enteringAlone(r), upsert: true}
 }
 
-// noRoom are the conditions of which none may hold where there is a place in line for r, see
-// [catalog.Lock.RoomFor].
-func noRoom(r catalog.Request) []any {
-	wait := func(n int) bson.E { return bson.E{Key: fmt.Sprintf("waiters.%d", n-1), Value: there} }
-	return []any{
-		bson.D{wait(r.Places(false))},
-		bson.D{wait(r.Places(true)), {Key: "waiters.process", Value: r.Process}},
-	}
-}
+// full is the condition that the queue has no place, see [catalog.Lock.RoomFor].
+var full = bson.D{{Key: fmt.Sprintf("waiters.%d", catalog.MaxWaiters-1), Value: there}}
 
 // enteringAlone gives r the lock if nobody holds it, and else a place at the end of the line. It
 // changes nothing where a session stands in the line twice.

@@ -75,13 +75,13 @@ func sharedEntry(r catalog.Request, how catalog.EnterMode) modification {
 		return append(d, slices.Concat(conditions...)...)
 	}
 	free := append(append(bson.D{stateFree}, noSharers...), nobodyWaits...)
-	full := bson.D{{Key: last, Value: there}}
+	taken := bson.D{{Key: last, Value: there}}
 	ways := bson.A{free, alike(nobodyWaits, bson.D{{Key: last, Value: absent}})}
 	waits := r.Mode == catalog.Permit && how == catalog.Queue
 	if waits {
-		ways = append(ways, alike(full, nobodyWaits), alike(full, somebodyWaits))
+		ways = append(ways, alike(taken, nobodyWaits), alike(taken, somebodyWaits))
 	}
-	filter := append(sharing(r.Name, r.Mode, noRoom(r)...),
+	filter := append(sharing(r.Name, r.Mode, full),
 		bson.E{Key: "ts", Value: bson.D{
 			{Key: "$type", Value: "objectId"}, {Key: "$nin", Value: bson.A{r.TS, bson.NilObjectID}},
 		}},

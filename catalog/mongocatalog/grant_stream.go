@@ -41,7 +41,8 @@ var _ catalog.GrantStream = (*grantStream)(nil)
 // while Next waits. The driver opens it again by itself where it ended after a failure of the
 // network.
 func (c *Catalog) GrantStream(ctx context.Context, process string) (catalog.GrantStream, error) {
-	o := on(catalog.LocksCollection, "changeStream, find", "open the stream of grants for", process)
+	o := on(catalog.LocksCollection, "changeStream, find", string(catalog.OpGrantStream),
+		process)
 	o.database = c.database
 	s, err := c.known(ctx)
 	if err != nil {
@@ -64,7 +65,7 @@ func (c *Catalog) GrantStream(ctx context.Context, process string) (catalog.Gran
 	if err != nil {
 		return nil, o.failed(err)
 	}
-	o.verb = "wait for grants to"
+	o.verb = string(catalog.OpNextGrants)
 	return &grantStream{c: c, o: o, process: process, stream: stream, told: map[string]string{}}, nil
 }
 

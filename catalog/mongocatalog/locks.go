@@ -16,8 +16,8 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-func onLock(verb, name string) operation {
-	return on(catalog.LocksCollection, "find, insert, update", verb, name)
+func onLock(op catalog.Op, name string) operation {
+	return on(catalog.LocksCollection, "find, insert, update", string(op), name)
 }
 
 // Apply is documented in [catalog.Locks]. A compare-and-set is the form of every transition. Those
@@ -26,7 +26,7 @@ func onLock(verb, name string) operation {
 func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (
 	catalog.Lock, []catalog.Grant, error,
 ) {
-	o := onLock(transition.Of(t), t.On())
+	o := onLock(t.Op(), t.On())
 	if s, ok := transition.Under(t); ok {
 		o.session, _ = catalog.TransactionUnder(ctx, s).(*mongo.Session)
 	}
@@ -38,10 +38,6 @@ func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (
 		if t.How == catalog.TryPlain {
 			l, err := c.claim(ctx, o, t.Request)
 			return l, nil, err
-		}
-	case transition.Overtake:
-		if !t.From.TS.IsZero() {
-			return c.fast(ctx, o, takeover(t.Request, t.From), t)
 		}
 	}
 	server, err := c.known(ctx)
@@ -280,7 +276,7 @@ func (o operation) understand(doc bson.Raw) (catalog.Lock, error) {
 // Read is documented in [catalog.Locks]. One command; linearizable on a replica set, readConcern
 // majority elsewhere. The first call may ask the server what it is.
 func (c *Catalog) Read(ctx context.Context, name string) (catalog.Lock, error) {
-	o := onLock("read", name)
+	o := onLock(catalog.OpRead, name)
 	s, err := c.known(ctx)
 	if err != nil {
 		return catalog.Lock{}, o.wrap(err)
@@ -324,7 +320,7 @@ func matched(reply bson.Raw) int {
 func (c *Catalog) PruneLocks(ctx context.Context, before time.Time, after string, most int) (
 	pruned int, next string, err error,
 ) {
-	o := on(catalog.LocksCollection, "find, remove", "prune locks")
+	o := on(catalog.LocksCollection, "find, remove", string(catalog.OpPruneLocks))
 	var statements bson.A
 	looked := 0
 	find := options.Find().SetSort(byID).SetLimit(int64(most))

@@ -21,12 +21,12 @@ var byID = bson.D{{Key: "_id", Value: int32(1)}}
 // List is documented in [catalog.Operator]. One aggregate on a replica set or a standalone, else
 // two finds for each 500 locks.
 func (c *Catalog) List(ctx context.Context, waited bool) iter.Seq2[catalog.Snapshot, error] {
-	verb, filter := "list", bson.D{}
+	op, filter := catalog.OpList, bson.D{}
 	if waited {
-		verb, filter = "list those who wait", queued()
+		op, filter = catalog.OpListWaited, queued()
 	}
 	return func(yield func(catalog.Snapshot, error) bool) {
-		o := reading(verb)
+		o := reading(string(op))
 		row := func(_ bson.Raw, look catalog.Snapshot) bool {
 			if look.LockErr != nil {
 				return yield(catalog.Snapshot{}, o.wrap(look.LockErr))

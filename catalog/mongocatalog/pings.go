@@ -22,7 +22,7 @@ func onPing(verb, process string) operation {
 
 // Ping is documented in [catalog.Pings].
 func (c *Catalog) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged, error) {
-	o := onPing("ping as", b.Process)
+	o := onPing(string(catalog.OpPing), b.Process)
 	reply, err := c.write(ctx, o, beating(b).command(o.collection))
 	if index, ok := duplicateKey(err); ok && index == idIndex {
 		return c.refused(ctx, o, b)
@@ -59,8 +59,8 @@ func (c *Catalog) refused(ctx context.Context, o operation, b catalog.Heartbeat)
 // ApplyPing is documented in [catalog.Pings]. One command; a FerretDB is asked for its clock before
 // it is to write that below another field.
 func (c *Catalog) ApplyPing(ctx context.Context, t catalog.PingChange) error {
-	verb, process := t.Of()
-	o := onPing(verb, process)
+	process := t.On()
+	o := onPing(string(t.Op()), process)
 	u, err := t.Update()
 	var now time.Time
 	below := func(field string) bool { return strings.Contains(field, ".") }

@@ -25,9 +25,7 @@ func drawStep(t *rapid.T) step {
 			limit = rapid.SampledFrom([]int32{1, 2, 2, 2, 3}).Draw(t, "limit")
 		}
 		how := rapid.SampledFrom([]catalog.EnterMode{catalog.Queue, catalog.Queue, catalog.Try})
-		s := enter(n, mode, limit, how.Draw(t, "line"))
-		s.request.Behind = rapid.SampledFrom([]int{0, 0, 85, 95, 200}).Draw(t, "behind")
-		return s
+		return enter(n, mode, limit, how.Draw(t, "line"))
 	case 5, 6, 7:
 		return leave(n)
 	case 8, 9, 10:

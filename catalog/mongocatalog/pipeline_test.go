@@ -263,20 +263,16 @@ func TestPipeline_FullLine_TakesNobodyMore(t *testing.T) {
 	}
 }
 
-// The last places of a line are for those that have none in it, in whatever mode it is waited for.
-func TestPipeline_LastPlaces_AreForThoseWithoutOne(t *testing.T) {
+// It tries to break the bound of the queue in every mode: the last place is taken by one command,
+// and the next request is refused by the transition.
+func TestPipeline_FullQueue_RefusesTheNextInEveryMode(t *testing.T) {
 	t.Parallel()
 	for mode, limit := range map[catalog.Mode]int32{
 		catalog.Exclusive: 0, catalog.Shared: 0, catalog.Permit: 1,
 	} {
-		of := func(n byte, process string) step {
-			s := enter(n, mode, limit, catalog.Queue)
-			s.request.Process = process
-			return s
-		}
 		waiters := bson.A{}
-		for i := range catalog.MaxWaiters - catalog.ReservedPlaces - 1 {
-			waiters = append(waiters, entry(of(byte(i+100), "$crowd")))
+		for i := range catalog.MaxWaiters - 1 {
+			waiters = append(waiters, entry(enter(byte(i+100), mode, limit, catalog.Queue)))
 		}
 		doc := bson.D{e("_id", "x"), e("state", int32(1)), e("process", "process-1"), e("ts", id(1)),
 			e("fence", int64(7)), e("rev", int64(3)), e("waiters", waiters)}
@@ -284,25 +280,16 @@ func TestPipeline_LastPlaces_AreForThoseWithoutOne(t *testing.T) {
 			holder := bson.D{e("ts", id(1)), e("process", "process-1"), e("fence", int64(7))}
 			doc = append(doc, e("mode", "permit"), e("limit", limit), e("sharers", bson.A{holder}))
 		}
-		n, commands := catalog.MaxWaiters-catalog.ReservedPlaces-1, 0
-		for i, c := range []struct {
-			process string
-			enters  bool
-		}{
-			{"$crowd", true}, {"$crowd", false}, {"one", true}, {"one", false}, {"two", true},
-			{"$crowd", false},
-		} {
+		for i, commands := range []int{1, 0, 0} {
+			if mode == catalog.Shared { // behind an exclusive holder: by compare-and-set
+				commands = 0
+			}
 			var short int
-			doc, short = check(t, evaluated, of(byte(10+i), c.process), doc, true)
-			if commands += short; c.enters {
-				n++
+			doc, short = check(t, evaluated, enter(byte(10+i), mode, limit, catalog.Queue), doc, true)
+			if n := elements(doc, "waiters"); n != catalog.MaxWaiters || short != commands {
+				t.Fatalf("%q, request %d: %d wait, by %d commands of their own, want %d", mode, i, n, short,
+					commands)
 			}
-			if got := elements(doc, "waiters"); got != n {
-				t.Fatalf("%q: %d wait after %q, want %d", mode, got, c.process, n)
-			}
-		}
-		if want := 3; mode != catalog.Shared && commands != want {
-			t.Errorf("%q: %d of the steps had a command of their own, want %d", mode, commands, want)
 		}
 	}
 }

@@ -31,7 +31,7 @@ type build struct {
 
 // Hello is documented in [catalog.Pings]. One command; the first time one or two more.
 func (c *Catalog) Hello(ctx context.Context) (catalog.Server, error) {
-	o := on("", "find", "hello")
+	o := on("", "find", string(catalog.OpHello))
 	b := c.build.Load()
 	if b == nil {
 		info, err := c.ask(ctx, o, "buildInfo")

@@ -46,7 +46,7 @@ const commitPause = 100 * time.Millisecond
 // for two minutes whatever the lock does.
 func (c *Catalog) Transact(ctx context.Context, s catalog.Session,
 	run func(ctx context.Context) error) error {
-	o := onLock("transaction under", s.Name)
+	o := onLock(catalog.OpTransact, s.Name)
 	o.actions = "find, update"
 	server, err := c.known(ctx)
 	if err != nil {
@@ -243,7 +243,7 @@ func labeled(err error, label string) bool {
 // theirs waits for it or conflicts with it. What is refused is refused by a read, for a write that
 // fails would end the transaction.
 func (c *Catalog) EnterTransaction(ctx context.Context, r catalog.Request) (catalog.Lock, error) {
-	o := onLock("enter in a transaction", r.Name)
+	o := onLock(catalog.OpEnterTransaction, r.Name)
 	server, err := c.known(ctx)
 	if err != nil {
 		return catalog.Lock{}, o.wrap(err)

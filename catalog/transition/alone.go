@@ -12,26 +12,6 @@ import (
 // This file has the transitions of a lock that one session has to itself. Some have a command of
 // their own in mongocatalog, of which these say what its condition means.
 
-// Overtake takes a held lock away from exactly the session and process that were watched, and the
-// renewal if From names one, where nobody else holds the lock or waits for it; where somebody does
-// [Evict] is the way. Errors: ErrNoMatch when the document is not as watched any more.
-type Overtake struct {
-	catalog.Request
-	From catalog.Holder
-}
-
-// Next implements [catalog.Transition].
-func (t Overtake) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
-	if !heldAlone(l, t.From.TS) || !t.From.Watched(l) || len(l.Waiters) > 0 {
-		return catalog.Change{}, catalog.ErrNoMatch
-	}
-	c := taken(l, t.Request, now)
-	if l.OldSharers {
-		c.Unset = []string{"limit", "mode", "sharers"}
-	}
-	return c, nil
-}
-
 // Confirm asks for the outcome of an acquisition that is unknown. It is a write that names the
 // request's session, so that what it finds is durable. Errors: ErrNoMatch when the store does not
 // hold the lock for it now.
@@ -125,7 +105,7 @@ func heldAlone(l catalog.Lock, ts bson.ObjectID) bool {
 	return l.Held && len(l.Sharers) == 0 && l.TS == ts
 }
 
-// taken is what an acquisition and a takeover write.
+// taken is the change by which a request acquires a lock.
 func taken(l catalog.Lock, r catalog.Request, now time.Time) catalog.Change {
 	return catalog.Change{Set: bson.D{
 		{Key: "fence", Value: l.Fence + 1},

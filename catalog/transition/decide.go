@@ -44,8 +44,8 @@ func Decide(raw bson.Raw, t catalog.Transition, now time.Time) (
 	return l, c, err
 }
 
-// plain is Enter by [catalog.TryPlain], which looks at no session: a lock that is free, for which
-// nobody waits, and in which nobody stands as a sharer.
+// plain is Enter by [catalog.TryPlain], which ignores sessions: the lock must be free, without
+// waiters and without sharers.
 func (t Enter) plain(l catalog.Lock, now time.Time) (catalog.Change, error) {
 	if l.Held || len(l.Waiters) > 0 || l.OldSharers {
 		return catalog.Change{}, catalog.ErrNotFree
@@ -78,42 +78,6 @@ func withSession(raw bson.Raw, ts bson.ObjectID) bson.Raw {
 		return raw
 	}
 	return changed
-}
-
-// On implements [catalog.Transition]; those with a session of the lock have it from there.
-func (t GrantNext) On() string { return t.Name }
-
-// On implements [catalog.Transition].
-func (t RequestYield) On() string { return t.Name }
-
-// Of returns what a transition does, as errors tell it.
-func Of(t catalog.Transition) string {
-	switch t := t.(type) {
-	case Enter:
-		return "enter"
-	case Leave:
-		return "leave"
-	case Evict:
-		return "evict a session of"
-	case GrantNext:
-		return "grant the next of"
-	case Confirm:
-		return "confirm"
-	case SeedFence:
-		return "seed the fence of"
-	case Renew:
-		return "renew the lease of"
-	case Overtake:
-		return "overtake"
-	case PutFirst:
-		return "put a waiter first of"
-	case RequestYield:
-		return "request the yield of"
-	case Break:
-		return "break"
-	default:
-		return t.On()
-	}
 }
 
 // Under returns the session of a transition that may be a part of the transaction under the lock

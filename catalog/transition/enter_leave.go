@@ -17,10 +17,10 @@ const Seeded = 1 << 31
 // Highest is the largest fence that is raised. A larger one was written by a hand.
 const Highest = catalog.MaxCount
 
-// Enter takes the lock for a request if nobody is before it, and else puts it at the end of the
-// line, or before those who came after its Since. How says what becomes of one that has to wait. To
-// enter again with the same session changes nothing. Errors: ErrNotFree when it did not get the
-// lock and How says not to queue; ErrQueueFull; *PermitMismatchError.
+// Enter acquires the lock for a request if it is free and has no waiters, and else queues the
+// request at the end, or before waiters that came after its Since. How decides whether it may wait.
+// Entering again with the same session changes nothing. Errors: ErrNotFree when the lock was not
+// acquired and How does not queue; ErrQueueFull; *PermitMismatchError.
 type Enter struct {
 	catalog.Request
 	How catalog.EnterMode
@@ -102,7 +102,7 @@ func (t Evict) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 	return leave(l, t.TS, now, t.Evidence)
 }
 
-// others returns those of the parties who are not of that session.
+// others returns the parties without that session.
 func others(parties []catalog.Participant, ts bson.ObjectID) []catalog.Participant {
 	gone := func(p catalog.Participant) bool { return p.TS == ts }
 	return slices.DeleteFunc(slices.Clone(parties), gone)
@@ -260,7 +260,7 @@ func (s *state) change() catalog.Change {
 	return c
 }
 
-// setHolders writes who holds the lock. When nobody does the last holder stays readable.
+// setHolders writes the holders. In a free lock the last holder stays readable.
 func (s *state) setHolders(mode catalog.Mode, set func(string, any), unset func(string)) {
 	if len(s.holders) == 0 {
 		set("state", int32(0))
@@ -285,8 +285,8 @@ func (s *state) setHolders(mode catalog.Mode, set func(string, any), unset func(
 	set("sharers", parties(s.holders, true))
 }
 
-// parties are the documents of holders or waiters. What is the same for all holders stands beside
-// them, in mode and limit.
+// parties returns the documents of holders or waiters. All holders share the fields mode and limit
+// of the lock document.
 func parties(list []catalog.Participant, holders bool) bson.A {
 	docs := make(bson.A, 0, len(list))
 	for _, p := range list {

@@ -19,8 +19,8 @@ type Condemn struct {
 	How     catalog.Condemnation
 }
 
-// Of implements [catalog.PingChange].
-func (c Condemn) Of() (verb, process string) { return "condemn", c.Process }
+// On implements [catalog.PingChange].
+func (c Condemn) On() string { return c.Process }
 
 // Update implements [catalog.PingChange].
 func (c Condemn) Update() (catalog.PingUpdate, error) {
@@ -47,8 +47,8 @@ type Witness struct {
 	Sight   catalog.Sight
 }
 
-// Of implements [catalog.PingChange].
-func (c Witness) Of() (verb, process string) { return "leave a sight of", c.Watched.Process }
+// On implements [catalog.PingChange].
+func (c Witness) On() string { return c.Watched.Process }
 
 // Update implements [catalog.PingChange].
 func (c Witness) Update() (catalog.PingUpdate, error) {
@@ -79,8 +79,8 @@ func watched(u *catalog.PingUpdate, p catalog.Ping) error {
 // when there is none. A condemned document stays.
 type RemovePing struct{ Process string }
 
-// Of implements [catalog.PingChange].
-func (c RemovePing) Of() (verb, process string) { return "remove the ping of", c.Process }
+// On implements [catalog.PingChange].
+func (c RemovePing) On() string { return c.Process }
 
 // Update implements [catalog.PingChange].
 func (c RemovePing) Update() (catalog.PingUpdate, error) {

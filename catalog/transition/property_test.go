@@ -32,7 +32,7 @@ func TestQueue_AnyLife(t *testing.T) {
 		start := rapid.SampledFrom([]int64{0, 3, transition.Seeded - 1, transition.Seeded, planted})
 		m.highest = start.Draw(t, "fence")
 		m.doc = put(m.doc, "fence", m.highest)
-		for range 89 * (rapid.IntRange(0, 15).Draw(t, "long line") / 15) {
+		for range 99 * (rapid.IntRange(0, 15).Draw(t, "long line") / 15) {
 			m.sessions++
 			g := entrant(t, fmt.Sprint("x", m.sessions))
 			g.Process = process(rapid.IntRange(-2, 0).Draw(t, "of"))
@@ -156,7 +156,6 @@ func (m *life) newGrant(t *rapid.T) catalog.Request {
 	if n := rapid.IntRange(-2, 2).Draw(t, "one of a crowd"); n <= 0 {
 		g.Process = process(n)
 	}
-	g.Behind = rapid.SampledFrom([]int{0, 0, 85, 95, 200}).Draw(t, "behind")
 	return g
 }
 
@@ -175,22 +174,13 @@ func (m *life) enters(t *rapid.T, r catalog.Request, how catalog.EnterMode) {
 	line := append(slices.Clone(l.Waiters), entry)
 	granted, rest := moveUp(l.Holders(), line)
 	in := slices.ContainsFunc(granted, func(p catalog.Participant) bool { return p.TS == r.TS })
-	most := catalog.MaxWaiters
-	for _, p := range rest {
-		if p.Process == r.Process && p.TS != r.TS {
-			most = 90
-		}
-	}
-	if r.Behind > 0 && r.Behind < most {
-		most = r.Behind
-	}
 	var want error
 	switch {
 	case (l.Held || len(l.Waiters) > 0) && l.Limit != r.Limit:
 		want = catalog.ErrPermitMismatch
 	case !in && how != catalog.Queue:
 		want = catalog.ErrNotFree
-	case !in && len(rest) > most:
+	case !in && len(rest) > catalog.MaxWaiters:
 		want = catalog.ErrQueueFull
 	}
 	if !errors.Is(err, want) || changed != (err == nil) {

@@ -212,73 +212,56 @@ func TestFence_TooLarge_GrantsNobody(t *testing.T) { // F8
 	}
 }
 
-func TestEnter_FullLine_TakesNobodyWhoWaits(t *testing.T) {
+// It tries to break the bound of the queue, in every mode: MaxWaiters are queued, the next is
+// refused, a session that is queued already is not.
+func TestEnter_FullQueue_RefusesWhoWouldWait(t *testing.T) {
 	t.Parallel()
-	line := ""
-	for i := range catalog.MaxWaiters {
-		line += fmt.Sprint(" x", i+10)
-	}
-	full := parse(t, document(t, "x1 |"+line))
-	for how, want := range map[catalog.EnterMode]error{
-		catalog.Queue: catalog.ErrQueueFull, catalog.Try: catalog.ErrNotFree,
+	for mode, kind := range map[string]struct{ holder, suffix string }{
+		"exclusive": {"x1", ""}, "shared": {"x1", ""}, "permit": {"p1/1", "/1"},
 	} {
-		if _, changed, err := entering(full, entrant(t, "x2"), how, noon); changed ||
-			!errors.Is(err, want) {
-			t.Errorf("how %d: want %v, got %v", how, want, err)
+		letter := map[string]string{"exclusive": "x", "shared": "s", "permit": "p"}[mode]
+		of := func(n int) catalog.Request {
+			return entrant(t, fmt.Sprint(letter, n, kind.suffix))
 		}
-	}
-	if _, changed, err := entering(full, entrant(t, "x10"), catalog.Queue, noon); changed ||
-		err != nil {
-		t.Errorf("a waiter again: changed %v, %v", changed, err)
-	}
-	free := parse(t, document(t, "|"+line))
-	doc := document(t, "|"+line)
-	c, _, err := entering(free, entrant(t, "x2"), catalog.Queue, noon)
-	assert.Must(t, err)
-	if l := parse(t, apply(t, doc, c)); len(l.Waiters) != catalog.MaxWaiters || !l.Held {
-		t.Error(short(l))
-	}
-}
-
-// It tries to break: who has a place may not take the last ten, who has none may.
-func TestEnter_LastPlaces_AreForThoseWithoutOne(t *testing.T) {
-	t.Parallel()
-	const crowd = catalog.MaxWaiters - catalog.ReservedPlaces
-	for _, mode := range []string{"x", "s", "p"} {
-		limit := ""
-		if mode == "p" {
-			limit = "/1"
-		}
-		doc := document(t, mode+"1"+limit+" |")
-		if mode == "s" {
-			doc = document(t, "x1 |")
-		}
-		enter := func(n int, process string, want error) {
+		doc := document(t, kind.holder+" |")
+		enters := func(n int, how catalog.EnterMode, want error) {
 			t.Helper()
-			g := entrant(t, fmt.Sprint(mode, n, limit))
-			g.Process = process
 			l := parse(t, doc)
-			c, changed, err := entering(l, g, catalog.Queue, noon)
-			if !errors.Is(err, want) || changed != (want == nil) {
-				t.Fatalf("%s enters behind %d of %q: want %v, got %v", process, len(l.Waiters), mode, want, err)
+			c, changed, err := entering(l, of(n), how, noon)
+			if changed != (want == nil) || !errors.Is(err, want) {
+				t.Fatalf("%s behind %d, how %d: want %v, got %v", mode, len(l.Waiters), how, want, err)
 			}
-			if room := l.RoomFor(g); room != (want == nil) {
-				t.Errorf("behind %d of %q: room for %s: %v", len(l.Waiters), mode, process, room)
+			if room := l.RoomFor(of(n)); how == catalog.Queue && room != (want == nil) {
+				t.Errorf("%s behind %d: room %v", mode, len(l.Waiters), room)
 			}
 			if changed {
 				doc = apply(t, doc, c)
 			}
 		}
-		for i := range crowd {
-			enter(10+i, "crowd", nil)
+		for i := range catalog.MaxWaiters {
+			enters(10+i, catalog.Queue, nil)
 		}
-		enter(201, "crowd", catalog.ErrQueueFull)
-		for i := range catalog.ReservedPlaces {
-			enter(301+i, process(i), nil)
-			enter(401+i, process(i), catalog.ErrQueueFull)
-			enter(501, "crowd", catalog.ErrQueueFull)
+		enters(2, catalog.Queue, catalog.ErrQueueFull)
+		enters(2, catalog.Try, catalog.ErrNotFree)
+		_, changed, err := entering(parse(t, doc), of(10), catalog.Queue, noon)
+		if changed || err != nil {
+			t.Errorf("%s: a waiter again: changed %v, %v", mode, changed, err)
 		}
-		enter(601, "one more", catalog.ErrQueueFull)
+	}
+}
+
+// It tries to break: a free lock is granted to the first of a full queue, and its place is free.
+func TestEnter_FreeWithAFullQueue_Queues(t *testing.T) {
+	t.Parallel()
+	line := ""
+	for i := range catalog.MaxWaiters {
+		line += fmt.Sprint(" x", i+10)
+	}
+	doc := document(t, "|"+line)
+	c, _, err := entering(parse(t, doc), entrant(t, "x2"), catalog.Queue, noon)
+	assert.Must(t, err)
+	if l := parse(t, apply(t, doc, c)); len(l.Waiters) != catalog.MaxWaiters || !l.Held {
+		t.Error(short(l))
 	}
 }
 

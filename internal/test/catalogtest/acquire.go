@@ -234,7 +234,6 @@ func Writes(c catalog.Catalog, r catalog.Request) Operations {
 		"Acquire":   of(on.Acquire, r),
 		"Confirm":   of(on.Confirm, r),
 		"SeedFence": ofTwo(on.SeedFence, r.Session, 1),
-		"Overtake":  ofTwo(on.Overtake, r, holder),
 		"Enter":     ofTwo(on.Enter, r, catalog.Queue),
 		"Leave":     of(on.Leave, r.Session),
 		"Evict":     ofTwo(on.Evict, holder, "silent"),

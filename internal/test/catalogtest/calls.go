@@ -18,7 +18,7 @@ type Changes interface {
 // Lock is a lock document, understood.
 type Lock = catalog.Lock
 
-// HolderOf returns the holder of a lock, as an overtake names it.
+// HolderOf returns the holder of a lock, as an eviction names it.
 func HolderOf(l catalog.Lock) catalog.Holder {
 	return catalog.Holder{Session: l.Session(), Process: l.Process}
 }
@@ -61,8 +61,12 @@ func (c Calls) SeedFence(ctx context.Context, s catalog.Session, atLeast int64) 
 	return c.lock(ctx, transition.SeedFence{Session: s, AtLeast: atLeast})
 }
 
-func (c Calls) Overtake(ctx context.Context, r catalog.Request, from catalog.Holder) (Lock, error) {
-	return c.lock(ctx, transition.Overtake{Request: r, From: from})
+// TakeOver evicts a holder and then acquires the lock.
+func (c Calls) TakeOver(ctx context.Context, r catalog.Request, from catalog.Holder) (Lock, error) {
+	if _, err := c.Evict(ctx, from, "silent"); err != nil {
+		return Lock{}, err
+	}
+	return c.Acquire(ctx, r)
 }
 
 func (c Calls) Break(

@@ -51,7 +51,6 @@ func (m *machine) otherSteps() map[string]func(*rapid.T) {
 		"confirm":    m.confirm,
 		"seed":       m.seed,
 		"renew":      m.renew,
-		"overtake":   m.overtake,
 		"release":    m.release,
 		"break":      m.breakLock,
 		"ping":       m.ping,
@@ -194,20 +193,6 @@ func (m *machine) renew(t *rapid.T) {
 	r := renewal(m.oldRequest(t), rapid.Int64Range(1, 3).Draw(t, "number"))
 	r.Local = r.Local.Add(time.Duration(rapid.IntRange(0, 1).Draw(t, "twin")) * time.Second)
 	m.both(t, "renew", func(s Store) string { return verdict(On(s.Catalog).Renew(m.ctx, r)) })
-}
-
-func (m *machine) overtake(t *rapid.T) {
-	from, g := m.oldRequest(t), m.newGrant(t)
-	g.Name = from.Name
-	holder := catalog.Holder{Session: from.Session, Process: from.Process}
-	if rapid.IntRange(0, 9).Draw(t, "without process") == 0 {
-		holder.Process = ""
-	}
-	holder.Renewal = rapid.SampledFrom([]int64{0, 0, 0, 1, 2}).Draw(t, "renewal")
-	m.grants[len(m.grants)-1] = g
-	m.both(t, "overtake", func(s Store) string {
-		return m.lock(On(s.Catalog).Overtake(m.ctx, g, holder))
-	})
 }
 
 func (m *machine) release(t *rapid.T) {

@@ -87,7 +87,7 @@ func (m *machine) rewrite(t *rapid.T, name string, fields ...bson.E) {
 
 func (m *machine) foreignRelease(t *rapid.T) { m.rewrite(t, m.name(t), field("state", int32(0))) }
 
-// plantLine plants a line that is nearly full, of one process or two.
+// plantLine plants a queue that is full or nearly so, of one process or two, in one mode.
 func (m *machine) plantLine(t *rapid.T) {
 	if rapid.IntRange(0, 3).Draw(t, "rarely") > 0 { // a long line makes every step long
 		t.Skip("not now")
@@ -95,8 +95,10 @@ func (m *machine) plantLine(t *rapid.T) {
 	line, name := bson.A{}, m.name(t)
 	first, last := m.process(t), m.process(t)
 	const most = catalog.MaxWaiters
-	for i := range rapid.IntRange(most-catalog.ReservedPlaces-1, most).Draw(t, "waiters") {
+	kind := m.kind(t, catalog.Request{})
+	for i := range rapid.IntRange(most-2, most).Draw(t, "waiters") {
 		r := request(name, first)
+		r.Mode, r.Limit = kind.Mode, kind.Limit
 		if r.TS = m.session(); i == 0 {
 			r.Process = last
 		}
@@ -153,7 +155,6 @@ func (m *machine) enter(t *rapid.T) {
 	m.grants[len(m.grants)-1] = g
 	lines := []catalog.EnterMode{catalog.Queue, catalog.Queue, catalog.Queue, catalog.Try}
 	how := rapid.SampledFrom(lines).Draw(t, "how")
-	g.Behind = rapid.SampledFrom([]int{0, 0, 85, 95}).Draw(t, "behind")
 	m.lift(t, g.Name)
 	m.both(t, fmt.Sprintf("enter %d %q %d", how, g.Mode, g.Limit), func(s Store) string {
 		return m.lock(On(s.Catalog).Enter(m.ctx, g, how))

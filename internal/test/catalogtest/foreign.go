@@ -65,7 +65,7 @@ var foreignCases = func() []testCase {
 	for _, g := range generations() {
 		cases = append(cases,
 			testCase{g.name + "_IsUnderstoodAndNotFree", func(b *bench) { foreignHeld(b, g) }},
-			testCase{g.name + "_IsOvertaken", func(b *bench) { foreignOvertaken(b, g) }},
+			testCase{g.name + "_IsTakenOver", func(b *bench) { foreignTakenOver(b, g) }},
 			testCase{g.name + "_ReleasedIsAcquired", func(b *bench) { foreignReleased(b, g) }},
 		)
 	}
@@ -96,13 +96,13 @@ func foreignHeld(b *bench, g historical) { // F19
 	})
 }
 
-func foreignOvertaken(b *bench, g historical) {
+func foreignTakenOver(b *bench, g historical) {
 	b.insert("locks", g.held)
 	from := b.look("balancer").Lock
 	mine := request("balancer", alice)
-	l, err := On(b.Catalog).Overtake(b.ctx, mine, HolderOf(*from))
+	l, err := On(b.Catalog).TakeOver(b.ctx, mine, HolderOf(*from))
 	if err != nil || l.Fence != from.Fence+1 {
-		b.Fatalf("overtake: %+v, %v", l, err)
+		b.Fatalf("take over: %+v, %v", l, err)
 	}
 	// The foreign holder's release names its own ts, or at least its own process.
 	s := from.Session()

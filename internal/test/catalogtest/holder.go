@@ -56,10 +56,10 @@ var holderCases = []testCase{
 			b.Errorf("created %v", raw)
 		}
 	}},
-	{"ReleaseAfterOvertake_LeavesNewHolderAlone", func(b *bench) { // B1
+	{"ReleaseAfterTakeover_LeavesNewHolderAlone", func(b *bench) { // B1
 		g := request("balancer", alice)
 		l := b.acquire(g)
-		assert.Value(On(b.Catalog).Overtake(b.ctx, request("balancer", bob), HolderOf(l)))(b)
+		assert.Value(On(b.Catalog).TakeOver(b.ctx, request("balancer", bob), HolderOf(l)))(b)
 		b.wantUntouched("locks", "balancer", func() {
 			b.wantErr(b.release(g.Session), catalog.ErrNoMatch)
 		})
@@ -166,10 +166,10 @@ var holderCases = []testCase{
 		b.wantHeld(alice, want)
 		b.wantHeld("nobody", nil)
 	}},
-	{"Held_FollowsOvertakeAndBreak", func(b *bench) {
+	{"Held_FollowsTakeoverAndBreak", func(b *bench) {
 		l := b.acquire(request("a", alice))
 		next := request("a", bob)
-		assert.Value(On(b.Catalog).Overtake(b.ctx, next, HolderOf(l)))(b)
+		assert.Value(On(b.Catalog).TakeOver(b.ctx, next, HolderOf(l)))(b)
 		b.wantHeld(alice, nil)
 		b.wantHeld(bob, []catalog.HeldSession{{Session: next.Session}})
 		assert.Value(On(b.Catalog).Break(b.ctx, catalog.Session{Name: "a"}, 2, "test"))(b)

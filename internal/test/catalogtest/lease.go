@@ -120,7 +120,7 @@ var leaseCases = []testCase{
 		g, next := request("balancer", alice), request("balancer", bob)
 		b.acquire(g)
 		from := catalog.Holder{Session: g.Session, Process: alice, Renewal: 1}
-		taken := func() error { return assert.Err(On(b.Catalog).Overtake(b.ctx, next, from)) }
+		taken := func() error { return assert.Err(On(b.Catalog).TakeOver(b.ctx, next, from)) }
 		evicted := func() error { return assert.Err(On(b.Catalog).Evict(b.ctx, from, "stood still")) }
 		b.wantErr(taken(), catalog.ErrNoMatch) // a lease that is not there
 		b.renew(renewal(g, 1))

@@ -280,7 +280,6 @@ func (b *bench) refusedByAll(name, bad string) {
 	}
 	tries := map[string]func() error{
 		"Enter, Queue": enter(catalog.Queue), "Enter, Try": enter(catalog.Try),
-		"Overtake":     func() error { return assert.Err(On(b.Catalog).Overtake(b.ctx, other, from)) },
 		"Confirm":      func() error { return assert.Err(On(b.Catalog).Confirm(b.ctx, mine)) },
 		"SeedFence":    func() error { return assert.Err(On(b.Catalog).SeedFence(b.ctx, s, 1<<41)) },
 		"Evict":        func() error { return assert.Err(On(b.Catalog).Evict(b.ctx, from, "silent")) },
@@ -423,12 +422,7 @@ func (b *bench) ways(l catalog.Lock) []way {
 		{"Acquire", func(r catalog.Request) error { return assert.Err(On(b.Catalog).Acquire(b.ctx, r)) }},
 	}
 	if l.Held {
-		ways = append(ways, way{"Overtake", func(r catalog.Request) error {
-			from := HolderOf(l)
-			from.Name = r.Name
-			_, err := On(b.Catalog).Overtake(b.ctx, r, from)
-			return err
-		}}, way{"Evict", func(r catalog.Request) error {
+		ways = append(ways, way{"Evict", func(r catalog.Request) error {
 			from := HolderOf(l)
 			from.Name = r.Name
 			_, err := On(b.Catalog).Evict(b.ctx, from, "silent")

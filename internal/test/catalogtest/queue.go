@@ -259,11 +259,10 @@ var enterCases = []testCase{
 		b.refused(request("balancer", bob), catalog.Try, catalog.ErrNotFree)
 		b.wantUntouched("locks", "balancer", func() { b.enter(last) })
 		b.leave(holder.Session, grant(first, planted+1))
-		b.refused(request("balancer", bob), catalog.Queue, catalog.ErrQueueFull) // it has a place
-		b.enter(request("balancer", process(catalog.MaxWaiters)))
+		b.enter(request("balancer", bob))
+		b.refused(request("balancer", bob), catalog.Queue, catalog.ErrQueueFull)
 	}},
-	{"Enter_TheLastPlaces_AreForThoseWithoutOne", func(b *bench) {
-		const crowd = catalog.MaxWaiters - catalog.ReservedPlaces
+	{"Enter_FullLine_InEveryMode", func(b *bench) {
 		for name, kind := range map[string]struct {
 			mode  catalog.Mode
 			limit int32
@@ -280,31 +279,15 @@ var enterCases = []testCase{
 			b.insert("locks", append(free(name), field("fence", planted)))
 			b.enter(holder)
 			list := bson.A{}
-			for range crowd - 1 {
+			for range catalog.MaxWaiters - 1 {
 				list = append(list, plantedWaiter(of(bob)))
 			}
 			b.rewrite(name, field("waiters", list))
-			if l := b.enter(of(bob)); len(l.Waiters) != crowd {
-				b.Fatalf("%s: want %d waiters, got %d", name, crowd, len(l.Waiters))
+			if l := b.enter(of(bob)); len(l.Waiters) != catalog.MaxWaiters {
+				b.Fatalf("%s: want %d waiters, got %d", name, catalog.MaxWaiters, len(l.Waiters))
 			}
-			full := func(requests ...catalog.Request) {
-				b.wantUntouched("locks", name, func() {
-					for _, r := range requests {
-						_, err := On(b.Catalog).Enter(b.ctx, r, catalog.Queue)
-						b.wantErr(err, catalog.ErrQueueFull)
-					}
-				})
-			}
-			full(of(bob))
-			for i := range catalog.ReservedPlaces {
-				if l := b.enter(of(process(i))); len(l.Waiters) != crowd+i+1 {
-					b.Fatalf("%s: want %d waiters, got %d", name, crowd+i+1, len(l.Waiters))
-				}
-				back := of("comes again")
-				back.Behind = crowd + i + 1 // so many wait already
-				full(of(process(i)), of(bob), back)
-			}
-			full(of(alice))
+			b.refused(of(bob), catalog.Queue, catalog.ErrQueueFull)
+			b.refused(of("new"), catalog.Queue, catalog.ErrQueueFull)
 		}
 	}},
 	{"Enter_FreeWithAFullLine_TakesOneMore", func(b *bench) {

@@ -80,13 +80,13 @@ var raceCases = []testCase{
 			assert.Must(b, b.release(winner))
 		}
 	}},
-	{"Overtakes_OneWins", func(b *bench) {
+	{"Takeovers_OneWins", func(b *bench) { // of a dead holder
 		from := b.acquire(request("balancer", alice))
 		for range 10 {
 			holders := make([]catalog.Lock, 4)
 			errs := together(len(holders), func(i int) (err error) {
 				r := request("balancer", process(i))
-				holders[i], err = On(b.Catalog).Overtake(b.ctx, r, HolderOf(from))
+				holders[i], err = On(b.Catalog).TakeOver(b.ctx, r, HolderOf(from))
 				return err
 			})
 			b.wantOneWinner(errs, catalog.ErrNoMatch)
@@ -98,7 +98,7 @@ var raceCases = []testCase{
 		}
 		assert.Equal(b, from.Fence, 11, "fence: want 11, got %d (%d)")
 	}},
-	{"OvertakeAndRelease_OneWins", func(b *bench) {
+	{"EvictionAndRelease_OneWins", func(b *bench) {
 		for round := range 10 {
 			r := request(fmt.Sprintf("lock-%d", round), alice)
 			l := b.acquire(r)
@@ -106,7 +106,7 @@ var raceCases = []testCase{
 				if i == 0 {
 					return b.release(r.Session)
 				}
-				_, err := On(b.Catalog).Overtake(b.ctx, request(r.Name, bob), HolderOf(l))
+				_, err := On(b.Catalog).Evict(b.ctx, HolderOf(l), "silent")
 				return err
 			}), catalog.ErrNoMatch)
 		}

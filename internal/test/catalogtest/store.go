@@ -80,7 +80,7 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 	}{
 		{"Acquire", acquireCases},
 		{"Held", holderCases},
-		{"Overtake", overtakeCases},
+		{"Evict", evictCases},
 		{"Lease", leaseCases},
 		{"Look", lookCases},
 		{"Foreign", foreignCases},

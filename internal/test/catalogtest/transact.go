@@ -48,7 +48,7 @@ var transactCases = []testCase{
 			if runs++; runs > 1 {
 				return nil // a store with snapshots runs again after the conflict
 			}
-			_, err := On(b.Catalog).Overtake(b.ctx, next, catalog.Holder{Session: g.Session, Process: alice})
+			_, err := On(b.Catalog).TakeOver(b.ctx, next, catalog.Holder{Session: g.Session, Process: alice})
 			return err
 		})
 		if b.noTransactions(err, runs) {

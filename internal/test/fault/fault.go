@@ -11,47 +11,43 @@ import (
 	"sync"
 
 	"mongodlm/catalog"
-	"mongodlm/catalog/transition"
 )
 
 // An Op names an operation of a catalog.
-type Op string
+type Op = catalog.Op
 
-// The operations.
+// The operations, by shorter names.
 const (
-	Acquire    Op = "acquire" // to enter by TryPlain
-	Confirm    Op = "confirm"
-	SeedFence  Op = "seed fence"
-	Renew      Op = "renew"
-	Look       Op = "look"
-	Condemn    Op = "condemn"
-	Witness    Op = "witness"
-	Overtake   Op = "overtake"
-	Release    Op = "release"
-	Read       Op = "read"
-	Ping       Op = "ping"
-	RemovePing Op = "remove ping"
-	Held       Op = "held"
-	OldPings   Op = "old pings"
-	Prune      Op = "prune"
-	PruneLocks Op = "prune locks"
-	Prepare    Op = "prepare"
-	Hello      Op = "hello"
-	List       Op = "list"
-	Break      Op = "break"
-	Transact   Op = "transact"
-
-	PutFirst     Op = "put first"
-	RequestYield Op = "request yield"
-
-	Enter            Op = "enter"
-	Evict            Op = "evict"
-	GrantNext        Op = "grant next"
-	HeldOrFree       Op = "held or free"
-	Waiting          Op = "waiting"
-	GrantStream      Op = "notices" // the opening of a stream
-	Notice           Op = "notice"  // each Next of one
-	EnterTransaction Op = "enter transaction"
+	Acquire          = catalog.OpAcquire
+	Enter            = catalog.OpEnter
+	Release          = catalog.OpLeave
+	Evict            = catalog.OpEvict
+	GrantNext        = catalog.OpGrantNext
+	Confirm          = catalog.OpConfirm
+	SeedFence        = catalog.OpSeedFence
+	Renew            = catalog.OpRenew
+	PutFirst         = catalog.OpPutFirst
+	RequestYield     = catalog.OpRequestYield
+	Break            = catalog.OpBreak
+	Ping             = catalog.OpPing
+	Condemn          = catalog.OpCondemn
+	Witness          = catalog.OpWitness
+	RemovePing       = catalog.OpRemovePing
+	Held             = catalog.OpHeld
+	OldPings         = catalog.OpOldPings
+	Prune            = catalog.OpPrune
+	PruneLocks       = catalog.OpPruneLocks
+	Prepare          = catalog.OpPrepare
+	Hello            = catalog.OpHello
+	Read             = catalog.OpRead
+	Look             = catalog.OpSnapshots
+	HeldOrFree       = catalog.OpHeldOrFree
+	List             = catalog.OpList
+	Waiting          = catalog.OpListWaited
+	GrantStream      = catalog.OpGrantStream
+	Notice           = catalog.OpNextGrants
+	Transact         = catalog.OpTransact
+	EnterTransaction = catalog.OpEnterTransaction
 )
 
 // A Call is one operation about to happen.
@@ -114,7 +110,7 @@ func (c *Catalog) do(ctx context.Context, call catalog.Call,
 	if call.Row > 0 {
 		return run(ctx)
 	}
-	return c.pass(ctx, Call{OpOf(call), strings.Join(call.Names, " ")}, run)
+	return c.pass(ctx, Call{call.Op, strings.Join(call.Names, " ")}, run)
 }
 
 func (c *Catalog) pass(ctx context.Context, call Call, run func(context.Context) error) error {
@@ -133,61 +129,6 @@ func (c *Catalog) pass(ctx context.Context, call Call, run func(context.Context)
 		}
 		return run(at)
 	})
-}
-
-var ops = map[catalog.Op]Op{
-	catalog.OpRead: Read, catalog.OpSnapshots: Look, catalog.OpHeldOrFree: HeldOrFree,
-	catalog.OpList:        List,
-	catalog.OpListWaited:  Waiting,
-	catalog.OpGrantStream: GrantStream,
-	catalog.OpNextGrants:  Notice, catalog.OpEnterTransaction: EnterTransaction,
-	catalog.OpTransact: Transact,
-	catalog.OpPing:     Ping, catalog.OpHeld: Held,
-	catalog.OpHello: Hello, catalog.OpOldPings: OldPings, catalog.OpPrune: Prune, catalog.OpPruneLocks: PruneLocks,
-	catalog.OpPrepare: Prepare,
-}
-
-// OpOf returns what a call is.
-func OpOf(call catalog.Call) Op {
-	switch call.PingChange.(type) {
-	case transition.Condemn:
-		return Condemn
-	case transition.Witness:
-		return Witness
-	case transition.RemovePing:
-		return RemovePing
-	}
-	switch t := call.Transition.(type) {
-	case nil:
-		return ops[call.Op]
-	case transition.Enter:
-		if t.How == catalog.TryPlain {
-			return Acquire
-		}
-		return Enter
-	case transition.Leave:
-		return Release
-	case transition.Evict:
-		return Evict
-	case transition.GrantNext:
-		return GrantNext
-	case transition.Confirm:
-		return Confirm
-	case transition.SeedFence:
-		return SeedFence
-	case transition.Renew:
-		return Renew
-	case transition.Overtake:
-		return Overtake
-	case transition.PutFirst:
-		return PutFirst
-	case transition.RequestYield:
-		return RequestYield
-	case transition.Break:
-		return Break
-	default:
-		return Op(transition.Of(t))
-	}
 }
 
 // On is a hook for one operation: do decides what becomes of it, and all others are carried out.

@@ -2,9 +2,9 @@ package mutant
 
 // all are the mistakes of the lock, of its stores, and of elections, loops and schedules.
 var all = []Mistake{
-	{Name: "overtake by _id alone", File: "catalog/transition/alone.go",
-		Old:     "!heldAlone(l, t.From.TS) || !t.From.Watched(l) ||",
-		New:     "!l.Held || len(l.Sharers) > 0 ||",
+	{Name: "eviction by _id alone", File: "catalog/transition/enter_leave.go",
+		Old:     "	p, waits := l.WaitedBy(t.TS)\n",
+		New:     "	t.Session, t.Process = l.Session(), l.Process\n	p, waits := l.WaitedBy(t.TS)\n",
 		Package: "distlock", Test: "TestTryLock_TwoOvertakeAtOnce_ExactlyOneWins",
 		Rule: "want exactly one"},
 	{Name: "release by _id alone", File: "catalog/transition/enter_leave.go",
@@ -304,9 +304,9 @@ var all = []Mistake{
 	{Name: "a watch ends with the call", File: "internal/contend/vigil.go", Old: `	if j.Go == nil || `,
 		New: `	if true || `, Package: "distlock", Test: "TestTryLock_SeldomInALivingProcess_TakesOver",
 		Rule: "not taken over"},
-	{Name: "the last places of a line are not reserved", File: "catalog/catalog.go",
-		Old: "	most := MaxWaiters\n", New: "	most := MaxWaiters\n	if most > 0 {\n		return most\n	}\n",
-		Package: "catalog/transition", Test: "TestEnter_LastPlaces_AreForThoseWithoutOne",
+	{Name: "a full queue takes one more", File: "catalog/queues.go",
+		Old: "	return len(l.Waiters) < MaxWaiters\n", New: "	return len(l.Waiters) <= MaxWaiters\n",
+		Package: "catalog/transition", Test: "TestEnter_FullQueue_RefusesWhoWouldWait",
 		Rule: "want the queue is full"},
 	{Name: "a renewal in a transaction counts before the commit", File: "distlock/lease.go",
 		Old: `	case err == nil && inside != nil:

@@ -104,9 +104,9 @@ func (o *oracle) renamed(p *process, old string) {
 	}
 }
 
-// overtaken is I4: whoever loses a lock, or a place in its line, by a takeover has stopped trusting
+// evicted is I4: whoever loses a lock, or a place in its line, by a takeover has stopped trusting
 // it before.
-func (o *oracle) overtaken(c *call, held catalog.Participant, holds bool) {
+func (o *oracle) evicted(c *call, held catalog.Participant, holds bool) {
 	if c.from.Waits { // passed over: it holds nothing, and enters again if it lives
 		if holds {
 			o.violated("I4", "%s passed a holder of %q over", c.who(), c.subject)

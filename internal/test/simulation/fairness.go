@@ -24,8 +24,6 @@ func (t turn) mover() (in, out bson.ObjectID) {
 	switch t.c.op {
 	case fault.Acquire, fault.Enter:
 		in = t.c.ts
-	case fault.Overtake:
-		in, out = t.c.ts, t.c.from.TS
 	case fault.Evict:
 		out = t.c.from.TS
 	case fault.Release:
@@ -76,10 +74,9 @@ func (o *oracle) turned(t turn) {
 	}
 	o.together(c, t.now.Holders())
 	for _, p := range partiesOf(t.was) {
-		taken := c.op == fault.Overtake || c.op == fault.Evict
-		if taken && p.TS == out && !has(partiesOf(t.now), out) {
+		if c.op == fault.Evict && p.TS == out && !has(partiesOf(t.now), out) {
 			o.takenByLease(c, t.was)
-			o.overtaken(c, p, has(t.was.Holders(), out))
+			o.evicted(c, p, has(t.was.Holders(), out))
 		}
 	}
 }
@@ -111,7 +108,7 @@ func (o *oracle) moved(t turn, in, out bson.ObjectID) {
 	}
 }
 
-// inOrder judges that nobody is overtaken: those who are granted the lock and those who wait on
+// inOrder judges that no waiter is passed: those who are granted the lock and those who wait on
 // are, one behind the other, those who stood there, and the newcomer at their end.
 func (o *oracle) inOrder(t turn, granted []catalog.Participant, in, out bson.ObjectID) {
 	line := exceptFor(t.was.Waiters, out)

@@ -369,7 +369,7 @@ func (o *oracle) wrote(h *Held) bool {
 
 // sent is told of every command when it is sent.
 func (o *oracle) sent(c *call) {
-	if c.op == fault.Acquire || c.op == fault.Overtake || c.op == fault.Enter {
+	if c.op == fault.Acquire || c.op == fault.Enter {
 		o.mu.Lock()
 		if a := o.attempts[c.p][labelOf(c.request.Who)]; a != nil {
 			a.sessions = append(a.sessions, c.ts)
@@ -384,7 +384,7 @@ func (o *oracle) sent(c *call) {
 		c.reading = c.p.Clock.Now()
 	case fault.Look:
 		c.mono = c.p.Clock.Now().Mono
-	case fault.Overtake, fault.Evict:
+	case fault.Evict:
 		o.byTheRule(c)
 	}
 }

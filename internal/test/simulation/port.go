@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -29,18 +30,13 @@ func newPort(p *process) *port {
 
 func (o *port) store() *store { return o.p.w.store }
 
-// asEvents are the commands that are events, and whether one writes.
-var asEvents = map[fault.Op]bool{
-	fault.Acquire: true, fault.Enter: true, fault.Release: true, fault.Evict: true,
-	fault.GrantNext: true,
-	fault.Confirm:   true, fault.SeedFence: true, fault.Renew: true, fault.Overtake: true,
-	fault.Break: true,
-	fault.Ping:  true, fault.Condemn: true, fault.Witness: true,
-	fault.RemovePing: true, fault.Prune: true, fault.Prepare: true,
-	fault.Look: false, fault.Held: false, fault.HeldOrFree: false,
-	fault.OldPings: false,
-	fault.Read:     false, fault.Hello: false, fault.Waiting: false,
-	fault.GrantStream: false,
+// asEvents are the commands that are events.
+var asEvents = []catalog.Op{
+	fault.Acquire, fault.Enter, fault.Release, fault.Evict, fault.GrantNext, fault.Confirm,
+	fault.SeedFence, fault.Renew, fault.Break,
+	fault.Ping, fault.Condemn, fault.Witness, fault.RemovePing, fault.Prune, fault.Prepare,
+	fault.Look, fault.Held, fault.OldPings, fault.HeldOrFree, fault.Read, fault.Hello, fault.Waiting,
+	fault.GrantStream,
 }
 
 // callKey is the key of the call that a context of the store belongs to.
@@ -48,12 +44,11 @@ type callKey struct{}
 
 // send makes an event of a command. A listing is one command, sent when its rows are asked for.
 func (o *port) send(ctx context.Context, of catalog.Call, do func(context.Context) error) error {
-	op := fault.OpOf(of)
-	writes, seen := asEvents[op]
-	if !seen || of.Row > 0 {
+	op := of.Op
+	if !slices.Contains(asEvents, op) || of.Row > 0 {
 		return do(ctx)
 	}
-	c := &call{p: o.p, op: op, subject: strings.Join(of.Names, " "), writes: writes}
+	c := &call{p: o.p, op: op, subject: strings.Join(of.Names, " "), writes: op.Writes()}
 	c.mayBeOld = op == fault.Look || op == fault.Held || op == fault.HeldOrFree
 	within := background
 	c.do = func() error { return do(context.WithValue(within, callKey{}, c)) }
@@ -68,8 +63,6 @@ func (o *port) send(ctx context.Context, of catalog.Call, do func(context.Contex
 		c.ts, c.request = t.TS, t.Request
 	case transition.Confirm:
 		c.ts, c.request = t.TS, t.Request
-	case transition.Overtake:
-		c.ts, c.request, c.from = t.TS, t.Request, t.From
 	case transition.SeedFence:
 		c.ts = t.TS
 	case transition.Leave:
@@ -102,9 +95,6 @@ func (o *port) Apply(ctx context.Context, t catalog.Transition) (catalog.Lock, [
 		as.Process = o.p.alias(as.Process)
 		t = as
 	case transition.Confirm:
-		as.Process = o.p.alias(as.Process)
-		t = as
-	case transition.Overtake:
 		as.Process = o.p.alias(as.Process)
 		t = as
 	case transition.Leave:

@@ -81,7 +81,7 @@ func about(looks []seen, from catalog.Holder) []seen {
 	return shown
 }
 
-// byTheRule judges an overtake by the looks of its contender.
+// byTheRule judges an eviction by the looks of its contender.
 func (o *oracle) byTheRule(c *call) {
 	if c.from.Waits { // who is passed over loses nothing but a look
 		return
@@ -92,7 +92,7 @@ func (o *oracle) byTheRule(c *call) {
 }
 
 // reference is the takeover rule told a second time, from the written rule and not from package
-// takeover: it says why looks do not allow an overtake, "" when they do. It is no stricter than the
+// takeover: it says why looks do not allow an eviction, "" when they do. It is no stricter than the
 // rule: it compares neighbours only, and any recent look may be the one that decided, since several
 // users of a process look at once.
 func reference(looks []seen, from catalog.Holder, own time.Duration, t Timing) string {

@@ -263,7 +263,7 @@ func wandering(r *rand.Rand, s Schedule, names []string) Foreign {
 
 // ops are the commands at which a fault is of most interest.
 var ops = []fault.Op{
-	fault.Acquire, fault.Look, fault.Condemn, fault.Witness, fault.Overtake, fault.Release, fault.Ping,
+	fault.Acquire, fault.Look, fault.Condemn, fault.Witness, fault.Evict, fault.Release, fault.Ping,
 	fault.Held,
 	fault.Confirm, fault.SeedFence, fault.Hello, opWrite, fault.Read, fault.Enter, fault.Enter,
 	fault.Evict, fault.GrantNext, fault.Look, fault.Look, fault.HeldOrFree, fault.Waiting,

@@ -34,15 +34,17 @@ var kinds = map[fault.Op]Kind{
 	fault.Prepare: Clean,
 	fault.Look:    Read, fault.Read: Read, fault.Held: Clock,
 	fault.Hello: Clock, fault.HeldOrFree: Ask, fault.Waiting: Ask,
-	fault.Condemn: Take, fault.Witness: Sight, fault.Overtake: Take, fault.Evict: Take,
+	fault.Condemn: Take, fault.Witness: Sight, fault.Evict: Take,
 	fault.Release: Release, fault.GrantNext: Grab, fault.Break: Release,
 }
 
 // words are clearer names of the operations of ours.
 var words = map[fault.Op]string{
+	fault.Release: "release", fault.Held: "list own locks", fault.SeedFence: "seed fence",
+	fault.RemovePing: "remove ping",
 	fault.HeldOrFree: "ask for grants", fault.Witness: "leave a sight", fault.Evict: "take over",
-	fault.Enter: "queue",
-	fault.Held:  "list own locks", fault.GrantNext: "grant to the next", fault.Hello: "server's clock",
+	fault.Enter:     "queue",
+	fault.GrantNext: "grant to the next", fault.Hello: "server's clock",
 }
 
 // through lets every operation of the package travel as a command of the process.

@@ -1,0 +1,65 @@
+package catalog
+
+import (
+	"maps"
+	"slices"
+)
+
+// An Op is an operation of a store, by the one word that errors, metrics and tests use.
+type Op string
+
+// The operations of a [Catalog].
+const (
+	OpAcquire      Op = "acquire" // Enter by TryPlain
+	OpEnter        Op = "enter"
+	OpLeave        Op = "release"
+	OpEvict        Op = "evict"
+	OpGrantNext    Op = "grant"
+	OpConfirm      Op = "confirm"
+	OpSeedFence    Op = "seed_fence"
+	OpRenew        Op = "renew"
+	OpPutFirst     Op = "reorder"
+	OpRequestYield Op = "yield"
+	OpBreak        Op = "break"
+
+	OpPing       Op = "ping"
+	OpCondemn    Op = "condemn"
+	OpWitness    Op = "witness"
+	OpRemovePing Op = "remove_ping"
+	OpHeld       Op = "reap"
+	OpOldPings   Op = "old_pings"
+	OpPrune      Op = "prune"
+	OpPruneLocks Op = "prune_locks"
+	OpPrepare    Op = "prepare"
+	OpHello      Op = "hello"
+
+	OpRead             Op = "read"
+	OpSnapshots        Op = "look"
+	OpHeldOrFree       Op = "ask"
+	OpList             Op = "list"
+	OpListWaited       Op = "list_waiters"
+	OpGrantStream      Op = "stream"
+	OpNextGrants       Op = "next_grants" // each Next of a [GrantStream]; sends no command
+	OpTransact         Op = "transact"
+	OpEnterTransaction Op = "enter_transaction"
+)
+
+// writes has all operations, and whether one changes documents.
+var writes = map[Op]bool{
+	OpAcquire: true, OpEnter: true, OpLeave: true, OpEvict: true, OpGrantNext: true,
+	OpConfirm: true, OpSeedFence: true, OpRenew: true, OpPutFirst: true, OpRequestYield: true,
+	OpBreak: true,
+
+	OpPing: true, OpCondemn: true, OpWitness: true, OpRemovePing: true, OpHeld: false,
+	OpOldPings: false, OpPrune: true, OpPruneLocks: true, OpPrepare: true, OpHello: false,
+
+	OpRead: false, OpSnapshots: false, OpHeldOrFree: false, OpList: false, OpListWaited: false,
+	OpGrantStream: false, OpNextGrants: false, OpTransact: true, OpEnterTransaction: true,
+}
+
+// Ops returns all operations, in no order.
+func Ops() []Op { return slices.Collect(maps.Keys(writes)) }
+
+// Writes reports whether the operation changes documents, so that its outcome is unknown when there
+// is no reply.
+func (op Op) Writes() bool { return writes[op] }

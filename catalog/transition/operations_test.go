@@ -1,0 +1,28 @@
+package transition_test
+
+import (
+	"slices"
+	"testing"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/transition"
+)
+
+// It tries to break the one list of operations: a transition or a change of a ping without a word
+// there would not be counted, and a lost reply of it would pass for a refusal.
+func TestOps_EveryChangeHasOneAndWrites(t *testing.T) {
+	t.Parallel()
+	seen := map[catalog.Op]bool{}
+	for _, c := range []interface{ Op() catalog.Op }{
+		transition.Enter{How: catalog.TryPlain}, transition.Enter{}, transition.Leave{},
+		transition.Evict{}, transition.GrantNext{}, transition.Confirm{}, transition.SeedFence{},
+		transition.Renew{}, transition.PutFirst{}, transition.RequestYield{}, transition.Break{},
+		transition.Condemn{}, transition.Witness{}, transition.RemovePing{},
+	} {
+		op := c.Op()
+		if !slices.Contains(catalog.Ops(), op) || !op.Writes() || seen[op] {
+			t.Errorf("%T: %q is no writing operation of its own", c, op)
+		}
+		seen[op] = true
+	}
+}
