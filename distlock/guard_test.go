@@ -48,7 +48,7 @@ func TestGuard_CutOff_LostAtTheDeadline(t *testing.T) {
 // the reply shows its session and the pings are acknowledged again.
 func TestGuard_Verify_AnsweredAfterTheDeadline_IsLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		p := w.start(nil)
+		p := w.start(func(c *distlock.Config) { c.CommandTimeout = 3 * pingTime })
 		g := p.mustTry("a")
 		p.store.Set(fault.Refusing(fault.Ping))
 		time.Sleep(time.Until(g.Deadline()) - 2*time.Second)

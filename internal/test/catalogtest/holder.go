@@ -195,7 +195,7 @@ var holderCases = []testCase{
 	}},
 	{"ErrorsNameOperationAndLock", func(b *bench) {
 		err := b.release(request("bal\"ancer", alice).Session)
-		const want = `leave "bal\"ancer": document is not as expected`
+		const want = `release "bal\"ancer": document is not as expected`
 		if err == nil || err.Error() != want {
 			b.Errorf("text\nwant %s\ngot  %v", want, err)
 		}
