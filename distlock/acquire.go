@@ -281,13 +281,13 @@ func (m *Manager) acquired(s *session, lock catalog.Lock) error {
 	}
 	s.fence = lock.Fence
 	if s.fence >= unseeded {
-		return m.checkNew(s, lock.When)
+		return nil
 	}
 	seed := transition.SeedFence{Session: s.request.Session, AtLeast: lock.When.UnixMilli()}
 	lock, _, err := m.locks.Apply(m.life, seed)
 	if err == nil {
 		s.fence = lock.Fence
-		return m.checkNew(s, lock.When)
+		return nil
 	}
 	err = fmt.Errorf("raise the fence: %w", err)
 	if errors.Is(err, catalog.ErrUnknownOutcome) {

@@ -36,7 +36,7 @@ func (m *Manager) Lock(name string) *DistributedLock { return &DistributedLock{m
 //
 // Round trips: one when the lock is free, two when it is held (four on the embedded server), one
 // more for the first try that finds the holder silent. A takeover adds four, a foreign holder three
-// reads, a name's first acquisition two, and each other one in its first ping interval one.
+// reads, a name's first acquisition one.
 func (l *DistributedLock) TryLock(ctx context.Context, opts ...Option) (*TryGuard, error) {
 	c, err := l.prepare(ctx, opts)
 	if err != nil {

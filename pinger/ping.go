@@ -98,7 +98,6 @@ func (p *LockPinger) pingOnce(ctx context.Context) error {
 		return err
 	}
 	p.beat.known, p.beat.mine = true, []time.Time{sent.Wall}
-	p.beat.id.acknowledged.Store(reply.Seq)
 	p.log.Trace().Str("process", p.beat.process).Int64("seq", reply.Seq).Msg("ping")
 	t := p.renewed(sent)
 	select {
@@ -148,9 +147,6 @@ func (p *LockPinger) renewed(sent clock.Reading) *Term {
 func (p *LockPinger) giveUpProcess(ctx context.Context, cause error) {
 	p.log.Warn().Err(cause).Str("process", p.beat.process).Msg("process over")
 	p.stats.sessions.Add(1)
-	if errors.Is(cause, errRemoved) {
-		p.removed.Store(int64(p.clock.Now().Mono)) // before a term of another id begins
-	}
 	if t := p.Last(); t != nil && t.id == p.beat.id {
 		t.end(cause)
 	}

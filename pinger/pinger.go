@@ -104,8 +104,6 @@ type LockPinger struct {
 	hold  time.Duration
 	queue releaseQueue
 
-	removed atomic.Int64 // when a ping last found its document removed, monotonic; -1 for never
-
 	steady atomic.Int64 // since when pings are acknowledged, monotonic; -1 after a failure
 
 	beat   beat                 // owned by whoever pings: Start, then the ping loop
@@ -142,7 +140,6 @@ func New(ctx context.Context, cfg Config) (*LockPinger, error) {
 		chores: make(chan chore, 1),
 	}
 	p.steady.Store(-1)
-	p.removed.Store(-1)
 	p.stopping, p.stop = context.WithCancel(context.Background())
 	p.pinging, p.hangUp = context.WithCancel(context.Background())
 	return p, nil
@@ -187,13 +184,6 @@ func (p *LockPinger) Process() string {
 func (p *LockPinger) Steady() (since time.Duration, ok bool) {
 	at := p.steady.Load()
 	return time.Duration(at), at >= 0
-}
-
-// Removed returns when a ping of this process last found that its document had been removed, on the
-// process's monotonic clock; ok is false if none has.
-func (p *LockPinger) Removed() (at time.Duration, ok bool) {
-	removed := p.removed.Load()
-	return time.Duration(removed), removed >= 0
 }
 
 // Server returns what the server said of itself at the last tick.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"mongodlm/catalog"
@@ -31,8 +30,6 @@ type identity struct {
 	process string
 	used    context.Context // ends when the id is given up; its cause is the reason
 	giveUp  context.CancelCauseFunc
-
-	acknowledged atomic.Int64 // number of the last acknowledged ping
 }
 
 func newIdentity(process string) *identity {
@@ -59,9 +56,6 @@ type Term struct {
 
 // Process returns the process id under which the term's locks are held.
 func (t *Term) Process() string { return t.id.process }
-
-// Acknowledged returns the number of the last acknowledged ping under the term's process id.
-func (t *Term) Acknowledged() int64 { return t.id.acknowledged.Load() }
 
 // Done returns a channel that is closed when the term is known to be over. Err may know earlier.
 func (t *Term) Done() <-chan struct{} { return t.done }
