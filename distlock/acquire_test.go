@@ -311,13 +311,14 @@ func TestTryLock_ReplyAfterDeadline_GivesBack(t *testing.T) {
 			switch call.Op {
 			case fault.Acquire:
 				err := apply()
-				time.Sleep(holdTime + time.Second)
+				time.Sleep(3 * time.Second)
 				return err
 			case fault.Ping:
 				return fault.Refused(call.Op)
 			}
 			return apply()
 		})
+		time.Sleep(p.Stats().TrustedFor - 2*time.Second)
 		g, err := p.try("a")
 		if g != nil {
 			t.Fatal("a guard was returned that was never to be trusted")

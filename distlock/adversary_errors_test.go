@@ -222,7 +222,7 @@ func TestAdversary_TwoLimits_NoForeignGuard(t *testing.T) {
 		a, b := w.start(nil), w.start(nil)
 		var wg sync.WaitGroup
 		var in [6]atomic.Int32
-		end := time.Now().Add(time.Minute)
+		end := time.Now().Add(3 * time.Second)
 		for i := range 12 {
 			p := []*proc{a, b}[i%2]
 			limit := 2 + i%3

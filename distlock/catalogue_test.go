@@ -144,18 +144,25 @@ func TestTryLock_HolderRecoversBeforeTheCondemning_IsLeftAlone(t *testing.T) {
 		old := a.mustTry("a")
 		before := w.doc("a")
 		a.kill()
-		var stopped atomic.Bool // the command outlives its caller
+		var stopped, goesOn atomic.Bool // the command outlives its caller
 		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Op == fault.Condemn && stopped.CompareAndSwap(false, true) {
+			switch {
+			case call.Op == fault.Condemn && stopped.CompareAndSwap(false, true):
 				a.store.Set(nil)
 				time.Sleep(10 * time.Minute)
+				goesOn.Store(true)
+			case stopped.Load() && !goesOn.Load():
+				return fault.Refused(call.Op)
 			}
 			return apply()
 		})
 		for start := time.Now(); !stopped.Load() &&
 			time.Since(start) < 2*takeoverTime; time.Sleep(10 * time.Second) {
-			wantErr(t, assert.Err(b.try("a")), distlock.ErrHeld)
+			if err := assert.Err(b.try("a")); !stopped.Load() {
+				wantErr(t, err, distlock.ErrHeld)
+			}
 		}
+		time.Sleep(11 * time.Minute)
 		if !stopped.Load() || !bytes.Equal(before, w.doc("a")) {
 			t.Errorf("stopped: %v, document %v", stopped.Load(), w.doc("a"))
 		}

@@ -32,4 +32,4 @@ func (g *TryGuard) PutFirst(ctx context.Context, waiter bson.ObjectID) error {
 const Grace = grace
 
 // KindsOfCommands is how many kinds of commands [Stats] counts.
-var KindsOfCommands = len(newSentCommands())
+var KindsOfCommands = len(newSentCommands()) - len(kinds)
