@@ -37,8 +37,8 @@ var all = []Mistake{
 		Old:     "if j.watched >= j.takeover {",
 		New:     "if j.now.Wall.Sub(j.now.Ping) >= j.takeover {",
 		Package: "takeover", Test: "TestObservation_LiveHolderIsNeverTaken", Rule: "taken at"},
-	{Name: "no reap", File: "pinger/reaper.go", Old: "	before := p.cfg.Owner.Guarded(t)\n",
-		New:     "	before := p.cfg.Owner.Guarded(t)\n	return nil\n",
+	{Name: "no reap", File: "pinger/reaper.go", Old: "	defer swept()\n",
+		New:     "	swept()\n	return nil\n",
 		Package: "pinger", Test: "TestReap_ReleasesGhostsOnly", Rule: "ghost: held true"},
 	{Name: "reaper asks its table before the read", File: "pinger/reaper.go",
 		Old: "!p.cfg.Owner.Owns(s.TS) && ", New: "",
@@ -269,13 +269,13 @@ var all = []Mistake{
 		New:     "false && now == nil {",
 		Package: "distlock", Test: "TestTwin_WakesAfterItsDeadline_FreesNothing", Rule: "is trusted"},
 	{Name: "the list of releases knows no terms", File: "pinger/release_queue.go",
-		Old: `	forget = r.ghost && r.term.Err() != nil || errors.Is(refused, catalog.ErrTwin)
+		Old: `	forget = ghost && r.term.Err() != nil || errors.Is(refused, catalog.ErrTwin)
 	if forget || refused != nil {
 		err = refused
 		return
 	}
 `,
-		New: `	if refused != nil {
+		New: `	if _ = ghost; refused != nil {
 		ctx = p.pinging
 	}
 `,
@@ -387,7 +387,7 @@ var all = []Mistake{
 		Old: `context.WithTimeout(context.WithoutCancel(ctx), limit)`, New: `context.WithTimeout(ctx, limit)`,
 		Package: "distlock", Test: "TestVerify_DeadlineOfTheCaller_CommandGoesOn", Rule: "cut off"},
 	{Name: "the list drops a session that the store has", File: "pinger/release_queue.go",
-		Old: "	if stored {\n", New: "	if stored && false {\n",
+		Old: "!r.trying && r.maybe && !stored[s]", New: "!r.trying",
 		Package: "pinger", Test: "TestReleaseLater_RepeatsUntilAnswered", Rule: "late_test.go"},
 	// Two processes with one id, of which one has tried to ping more often.
 	{Name: "a ping matches whatever has a smaller number",
