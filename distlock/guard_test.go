@@ -51,11 +51,17 @@ func TestGuard_Verify_AnsweredAfterTheDeadline_IsLost(t *testing.T) {
 		p := w.start(func(c *distlock.Config) { c.CommandTimeout = 3 * pingTime })
 		g := p.mustTry("a")
 		p.store.Set(fault.Refusing(fault.Ping))
-		time.Sleep(time.Until(g.Deadline()) - 2*time.Second)
-		p.store.Set(fault.On(fault.Read, func(apply func() error) error {
-			defer time.Sleep(2 * pingTime) // the reply is slow
+		deadline := g.Deadline()
+		time.Sleep(time.Until(deadline) - 2*time.Second)
+		p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			switch {
+			case call.Op == fault.Ping && time.Now().Before(deadline):
+				return fault.Refused(call.Op)
+			case call.Op == fault.Read:
+				defer time.Sleep(2 * pingTime) // the reply is slow
+			}
 			return apply()
-		}))
+		})
 		pings := p.Stats().Pings
 		wantErr(t, g.Verify(t.Context()), distlock.ErrLockLost)
 		wantErr(t, g.Err(), distlock.ErrLockLost)

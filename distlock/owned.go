@@ -194,19 +194,6 @@ func (t *ownedSessions) Owns(ts bson.ObjectID) bool {
 	return t.attempts[ts] || t.holds[ts] != nil || t.ended[ts]
 }
 
-// Guarded returns the sessions of the guards that are trusted under term.
-func (t *ownedSessions) Guarded(term *pinger.Term) []catalog.Session {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	sessions := make([]catalog.Session, 0, len(t.holds))
-	for _, h := range t.holds {
-		if h.term == term && h.ended.Load() == nil {
-			sessions = append(sessions, h.session)
-		}
-	}
-	return sessions
-}
-
 // drop records a guard that was dropped without Release, for the next Sweep.
 func (t *ownedSessions) drop(h *holding) {
 	t.mu.Lock()
@@ -214,8 +201,10 @@ func (t *ownedSessions) drop(h *holding) {
 	t.dropped = append(t.dropped, h)
 }
 
-// Sweep ends and releases the guards that were dropped without Release since the last Sweep.
-func (t *ownedSessions) Sweep() {
+// Sweep ends and releases the guards that were dropped without Release since the last Sweep. It
+// returns the sessions of the guards that are trusted under term. Owns remembers the sessions that
+// end from now until swept is called.
+func (t *ownedSessions) Sweep(term *pinger.Term) (guarded []catalog.Session, swept func()) {
 	t.mu.Lock()
 	dropped := t.dropped
 	t.dropped = nil
@@ -231,13 +220,18 @@ func (t *ownedSessions) Sweep() {
 		t.releaseLater(h)
 		t.remove(h)
 	}
-}
-
-// Swept ends the interval that Sweep began.
-func (t *ownedSessions) Swept() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.ended = nil
+	for _, h := range t.holds {
+		if h.term == term && h.ended.Load() == nil {
+			guarded = append(guarded, h.session)
+		}
+	}
+	return guarded, func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.ended = nil
+	}
 }
 
 // Vanished reads the lock of a guard that the reaper did not find, and loses the guard if it is

@@ -101,7 +101,7 @@ func TestPrune_OneWrongReadingOfTheClock_DeletesNoLivingPing(t *testing.T) {
 	}
 }
 
-// A ping is on time whatever the chores do: they hang, and the next pings come.
+// A ping is on time even if the chores hang: the next pings come.
 func TestChores_Hang_PingsComeOnTime(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, b *bundle) {
 		b.store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
@@ -122,8 +122,8 @@ func TestChores_Hang_PingsComeOnTime(t *testing.T) {
 	})
 }
 
-// A ghost is what the store shows and nobody owns: not a guard, not an attempt under way, not a
-// queued release.
+// A ghost is a session that the store shows and that has no owner: not a guard, not a current
+// attempt, not a queued release.
 func TestReap_ReleasesGhostsOnly(t *testing.T) {
 	whileItPings(t, func(t *testing.T, b *bundle) {
 		b.owner.mu.Lock() // the first chores, which begin here, see at once what is owned
@@ -148,7 +148,7 @@ func TestReap_ReleasesGhostsOnly(t *testing.T) {
 	})
 }
 
-// plantPlace puts a waiter of a process into the line of a lock that stands there already.
+// plantPlace adds a waiter of a process to the queue of an existing lock.
 func (b *bundle) plantPlace(t *testing.T, name, process string) catalog.Session {
 	t.Helper()
 	r := catalog.Request{
@@ -159,9 +159,9 @@ func (b *bundle) plantPlace(t *testing.T, name, process string) catalog.Session 
 	return r.Session
 }
 
-// Tries to break: a place in a line that no attempt of the process owns, as a command leaves it
-// that was carried out after its caller gave up, is taken out of the line within a ping. Places of
-// attempts that are under way, of queued releases and of other processes stay. It costs one
+// Tries to break: a queue entry that no attempt of the process owns, as after a command that was
+// applied after its caller had gone, is removed within a ping. Entries of current attempts, of
+// queued releases and of other processes stay. It costs one
 // read a ping, however many guards there are.
 func TestReap_PlaceOfNobody_LeavesTheLine(t *testing.T) {
 	whileItPings(t, func(t *testing.T, b *bundle) {
@@ -197,7 +197,7 @@ func TestReap_PlaceOfNobody_LeavesTheLine(t *testing.T) {
 }
 
 // Tries to break: a guard that the store does not show is reported, and no other guard is, even if
-// another session of the process stands in its place.
+// another session of the process has replaced it.
 func TestReap_GuardGone_IsReported(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -239,7 +239,7 @@ func TestPrepare_Fails_IsTriedAgain(t *testing.T) {
 	})
 }
 
-// New refuses what cannot work, in words.
+// New refuses a configuration that cannot work.
 func TestNew_BadConfig(t *testing.T) {
 	t.Parallel()
 	b := &bundle{owner: &owner{}}

@@ -3,6 +3,7 @@ package pinger_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -20,8 +21,8 @@ import (
 	"mongodlm/pinger"
 )
 
-// Late releases are repeated once an interval while the store shows the session, and dropped when it
-// shows it no more.
+// Late releases are repeated once an interval while the store shows the session, and dropped when
+// it shows it no more.
 func TestReleaseLater_RepeatsUntilAnswered(t *testing.T) {
 	whileItPings(t, func(t *testing.T, b *bundle) {
 		s := b.plantLock(t, "a", "process-1", 1, 1)
@@ -29,9 +30,9 @@ func TestReleaseLater_RepeatsUntilAnswered(t *testing.T) {
 		b.owner.attempts = map[bson.ObjectID]bool{s.TS: true} // keep the reaper out of it
 		b.owner.mu.Unlock()
 		b.store.Set(fault.Refusing(fault.Release))
-		b.p.ReleaseLater(s)
-		b.p.ReleaseLater(s)
-		b.p.ReleaseDoubtful(catalog.Session{Name: "never held", TS: bson.NewObjectID()})
+		b.p.ReleaseLater(s, b.p.Last())
+		b.p.ReleaseLater(s, b.p.Last())
+		b.p.ReleaseDoubtful(catalog.Session{Name: "never held", TS: bson.NewObjectID()}, b.p.Last())
 		time.Sleep(3 * interval)
 		synctest.Wait()
 		assert.Equal(t, b.p.Stats().Left, 1, "%d on the list, want %d")
@@ -65,7 +66,7 @@ func TestReleaseLater_TwoClusters_EachServesItsOwn(t *testing.T) {
 			b.owner.mu.Unlock()
 		}
 		one.store.Set(fault.Refusing(fault.Release))
-		one.p.ReleaseLater(s)
+		one.p.ReleaseLater(s, one.p.Last())
 		time.Sleep(3 * interval)
 		synctest.Wait()
 		if n, held := other.store.Count(fault.Release), one.p.Stats().Left; n != 0 || held != 1 {
@@ -96,8 +97,8 @@ func TestReleaseLater_ASessionTwice_IsTriedOnceAtATime(t *testing.T) {
 			return errors.New("not now")
 		}))
 		tried := b.store.Count(fault.Release)
-		b.p.ReleaseLater(s)
-		b.p.ReleaseLater(s)
+		b.p.ReleaseLater(s, b.p.Last())
+		b.p.ReleaseLater(s, b.p.Last())
 		time.Sleep(2*interval + interval/2)
 		synctest.Wait()
 		if n := b.store.Count(fault.Release) - tried; n != 3 || b.p.Stats().Left != 1 {
@@ -113,7 +114,7 @@ func TestClose_NamesWhatStaysHeld(t *testing.T) {
 		b.start(t)
 		term := b.p.Last()
 		b.store.Set(fault.Refusing(fault.Release))
-		b.p.ReleaseLater(catalog.Session{Name: "precious", TS: bson.NewObjectID()})
+		b.p.ReleaseLater(catalog.Session{Name: "precious", TS: bson.NewObjectID()}, term)
 		err := b.p.Close(t.Context())
 		if err == nil || !strings.Contains(err.Error(), "precious") {
 			t.Errorf("close: %v", err)
@@ -128,7 +129,7 @@ func TestClose_NamesWhatStaysHeld(t *testing.T) {
 }
 
 // A ping document that may or may not be removed, over a connection that had died unnoticed, is
-// removed by a second try: Close reports nothing that a user would have to look after.
+// removed by a second try: Close reports no error that would ask for a user's action.
 func TestClose_RemovalOfUnknownOutcome_IsTriedOnceMore(t *testing.T) {
 	t.Parallel()
 	for _, applied := range []bool{false, true} {
@@ -154,7 +155,7 @@ func TestClose_RemovalOfUnknownOutcome_IsTriedOnceMore(t *testing.T) {
 }
 
 // Tries to break: Close is not silent about an acquisition of unknown outcome when its last ping
-// gives the process id up, so that nobody reaps under it. What a twin has is the twin's.
+// ends the process id, so that it cannot reap. The sessions of a twin are the twin's.
 func TestClose_Doubt_LastPingGivesTheIDUp(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -187,9 +188,9 @@ func TestClose_Doubt_LastPingGivesTheIDUp(t *testing.T) {
 }
 
 // Tries to break: a doubt belongs to the process id under whose term the command was sent. An id
-// that was given up before Close takes its doubt along: what a late command takes under it Close
-// cannot look for, and says so; but what stands under a twin's id is the twin's. The next id has no
-// share in it, whatever becomes of that.
+// that ended before Close keeps its doubt: Close cannot find the lock that a late command acquires
+// under it, and reports that; but sessions under a twin's id are the twin's. The next id has no
+// share in the doubt, with any fate of that id.
 func TestClose_Doubt_BelongsToTheIDThatRaisedIt(t *testing.T) {
 	t.Parallel()
 	remove := func(process string) func(*testing.T, *bundle) {
@@ -269,5 +270,50 @@ func TestRelease_GhostOfATermThatIsOver_KeepsNothing(t *testing.T) {
 		if first.Value() != nil {
 			t.Error("the first term is still there")
 		}
+	})
+}
+
+// Tries to break: a crowd of sessions is released by at most 16 commands at a time. A command that
+// finds the server away stops the others; none of the sessions is lost.
+func TestReleaseSoon_Crowd_FewCommands(t *testing.T) {
+	whileItPings(t, func(t *testing.T, b *bundle) {
+		synctest.Wait() // the chores of the first ping
+		var now, most, sent atomic.Int32
+		var away atomic.Bool
+		b.store.Set(fault.On(fault.Release, func(apply func() error) error {
+			n := now.Add(1)
+			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+			}
+			defer now.Add(-1)
+			sent.Add(1)
+			time.Sleep(10 * time.Millisecond)
+			if away.Load() {
+				return fault.Refused(fault.Release)
+			}
+			return apply()
+		}))
+		const crowd = 100
+		enlist := func() {
+			for i := range crowd {
+				s := b.plantLock(t, fmt.Sprint(i), "process-1", 1, int64(i+1))
+				b.p.ReleaseSoon(s, b.p.Last())
+			}
+			time.Sleep(time.Second)
+			synctest.Wait()
+		}
+		enlist()
+		if n := most.Load(); n != 16 || sent.Load() != crowd || b.p.Stats().Left != 0 {
+			t.Errorf("%d at a time, %d commands, %d left", n, sent.Load(), b.p.Stats().Left)
+		}
+		away.Store(true)
+		sent.Store(0)
+		enlist()
+		if n := sent.Load(); n > 32 || b.p.Stats().Left != crowd {
+			t.Errorf("%d commands to a server that is away, %d left", n, b.p.Stats().Left)
+		}
+		away.Store(false)
+		time.Sleep(2 * interval)
+		synctest.Wait()
+		assert.Equal(t, b.p.Stats().Left, 0, "%d left, want %d")
 	})
 }

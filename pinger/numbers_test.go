@@ -37,9 +37,9 @@ func (b *bundle) seq(t *testing.T) int64 {
 	return p.Seq
 }
 
-// I7: tries to break "no number is sent twice". Whatever becomes of a ping, refused, lost or
-// carried out without a reply, the next has another number; a new process id begins with 1. And no
-// lost reply is taken for a twin.
+// I7: tries to break "no number is sent twice". After a ping that was refused, lost or
+// applied without a reply, the next has another number; a new process id begins with 1. And no
+// lost reply counts as a twin.
 func TestLockPinger_LostPings_NumbersRise(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)

@@ -12,35 +12,27 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// beat is the identity under which the process pings, and what it knows of its ping document.
+// beat is the identity under which the process pings, and the state of its ping document.
 type beat struct {
 	id      *identity // nil before the first
 	process string    // of id
 	sent    int64     // number of the last ping that was sent; no number is sent twice
 	known   bool      // a ping was acknowledged, so the document is there
 	failing bool      // an episode of failed pings lasts
-	// mine are the local times of the last acknowledged ping and of those sent since.
+	// mine are the local times of the last acknowledged ping and of later ones.
 	mine []time.Time
 }
 
-// mostMine bounds beat.mine. Of more the oldest that were not acknowledged are left out; one of
-// them that stands in the document is taken for a twin's, and nothing is released.
+// mostMine bounds beat.mine. Beyond it the oldest local times that were not acknowledged are
+// dropped. If the document has one of them, the process takes it for a twin's and releases no lock.
 const mostMine = 64
 
-// wrote notes a ping that is sent.
-func (b *beat) wrote(local time.Time) {
-	if len(b.mine) == mostMine {
-		b.mine = slices.Delete(b.mine, 1, 2) // the first is the acknowledged one
-	}
-	b.mine = append(b.mine, local)
-}
-
-// errRemoved says why the session is over: the ping document is one that this very ping has made.
+// errRemoved: this very ping has made the ping document, so the one before was removed.
 var errRemoved = errors.New("it was removed")
 
-// Ping sends one ping and draws the consequences: it renews the term, begins a new one, or ends it.
-// One command; two when the process has to take a new id. The loop calls it; a test or a
-// scheduler may call it instead of the loop, but never beside it.
+// Ping sends one ping and renews the term, begins a new one, or ends it. One command; two when the
+// process has to take a new id. The loop calls it; a test or a scheduler may call it instead of the
+// loop, but never concurrently with it.
 //
 // Errors are those of [catalog.Pings.Ping]: then the term is as before.
 func (p *LockPinger) Ping(ctx context.Context) error {
@@ -84,7 +76,10 @@ func (p *LockPinger) pingOnce(ctx context.Context) error {
 		Process: p.beat.process, Seq: p.beat.sent, Local: sent.Wall, Mine: slices.Clone(p.beat.mine),
 		Takeover: p.cfg.Takeover, Interval: p.cfg.Interval,
 	}
-	p.beat.wrote(sent.Wall)
+	if len(p.beat.mine) == mostMine {
+		p.beat.mine = slices.Delete(p.beat.mine, 1, 2) // the first is the acknowledged one
+	}
+	p.beat.mine = append(p.beat.mine, sent.Wall)
 	reply, err := p.cfg.Store.Ping(ctx, heartbeat)
 	received := p.clock.Now()
 	err = p.verdict(reply, err)
@@ -102,13 +97,13 @@ func (p *LockPinger) pingOnce(ctx context.Context) error {
 	t := p.renewed(sent)
 	select {
 	case p.chores <- chore{term: t, serverTime: reply.At}:
-	default: // the chore loop is busy; the next ping asks again
+	default: // the chore loop is busy; the next ping tries again
 	}
 	return nil
 }
 
-// verdict says what the answer to the last ping means: nil when it is acknowledged, ErrCondemned or
-// ErrForked when the session is over, another error when nothing has changed.
+// verdict judges the reply to the last ping: it returns nil when the ping is acknowledged,
+// ErrCondemned or ErrForked when the process id is over, another error when the state is as before.
 func (p *LockPinger) verdict(reply catalog.Pinged, err error) error {
 	switch {
 	case errors.Is(err, catalog.ErrCondemned):
@@ -138,12 +133,12 @@ func (p *LockPinger) renewed(sent clock.Reading) *Term {
 		p.log.Info().Str("process", t.Process()).AnErr("before", old.Err()).Msg("a new term begins")
 	}
 	p.cfg.Owner.TermBegan(t)
-	p.releaseAgain() // what waited for it
+	p.releaseAgain() // some waited for it
 	return t
 }
 
-// giveUpProcess gives the process id up: the term is over, all guards are lost, the next ping is
-// sent under a new id.
+// giveUpProcess ends the process id: the term is over, all guards are lost, the next ping is sent
+// under a new id.
 func (p *LockPinger) giveUpProcess(ctx context.Context, cause error) {
 	p.log.Warn().Err(cause).Str("process", p.beat.process).Msg("process over")
 	p.stats.sessions.Add(1)
@@ -158,15 +153,15 @@ func (p *LockPinger) giveUpProcess(ctx context.Context, cause error) {
 	p.releaseAgain() // or forget, if there is a twin
 	p.beat = beat{failing: old.failing}
 	if errors.Is(cause, errRemoved) {
-		// Our ping has just made the document anew, and nobody else will ever take it away. That of
-		// a twin is left alone: the twin goes on with it.
+		// This ping has just made the document again, and no other process removes it. The document
+		// of a twin stays: the twin continues with it.
 		if err := p.cfg.Store.ApplyPing(ctx, transition.RemovePing{Process: old.process}); err != nil {
 			p.log.Debug().Err(err).Str("process", old.process).Msg("old ping not removed")
 		}
 	}
 }
 
-// pingLimit bounds one ping so that at least two fit into what is left of the term.
+// pingLimit bounds one ping so that at least two fit into the rest of the term.
 func (p *LockPinger) pingLimit() time.Duration {
 	left := p.hold
 	if t := p.Term(); t != nil {
@@ -175,8 +170,8 @@ func (p *LockPinger) pingLimit() time.Duration {
 	return min(p.cfg.Limit, max(p.cfg.Interval, left/2))
 }
 
-// noteLateness measures how late the loop itself is: the process was paused, starved or suspended.
-// It is logged once per episode.
+// noteLateness measures how late the loop itself is, as in a process that was paused, starved or
+// suspended. It logs that once per episode.
 func (p *LockPinger) noteLateness(due clock.Reading) {
 	late := p.clock.Now().Mono - due.Mono
 	p.stats.lateness.Store(int64(late))

@@ -16,43 +16,40 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// Owner is what the pinger must know of the locks of its process. The methods are called from the
-// pinger's goroutines, with none of its locks held, and must not block for long.
+// Owner is the pinger's view of the locks of its process. The methods are called from the pinger's
+// goroutines, without its mutexes, and must not block for long.
 type Owner interface {
-	// TermBegan is called with every new term, before the ping loop goes on.
+	// TermBegan is called with every new term, before the next ping.
 	TermBegan(t *Term)
-	// Sweep is called after an acknowledged ping, before the store is asked for what the process
-	// holds: the owner hands over what is to be released.
-	Sweep()
-	// Swept is called when what Sweep began is done.
-	Swept()
-	// Owns reports, between Sweep and Swept, whether at any time since Sweep a guard, trusted or
-	// not but not yet released, or an attempt that is under way names the session.
+	// Sweep is called after an acknowledged ping of t, before the read of the sessions in the
+	// store. The owner starts the releases that are due. It returns the sessions of the guards that
+	// are trusted under t; swept is called after the last call of Owns.
+	Sweep(t *Term) (guarded []catalog.Session, swept func())
+	// Owns reports, between Sweep and swept, whether at any time since Sweep the session was that
+	// of a current attempt, or of a guard that was not released, trusted or not.
 	Owns(ts bson.ObjectID) bool
-	// Guarded returns the sessions of the guards that are trusted under t now.
-	Guarded(t *Term) []catalog.Session
-	// Vanished is called for a session that Guarded returned before the store was asked and that
-	// the store's answer does not show. The answer may have been stale: ask again before
-	// ending anything.
+	// Vanished is called for a session that Sweep returned and that the read does not show. The
+	// read may have been stale: the owner reads the lock before it ends a guard.
 	Vanished(ctx context.Context, s catalog.Session)
-	// ReleaseInStore takes a session out of its lock, holder or waiter, in one try, and tells the
-	// waiter of this process that is granted the lock by it. Errors: those of [catalog.Queues.Leave].
+	// ReleaseInStore removes a session from its lock, holder or waiter, in one try, and delivers
+	// the grants that follow to the waiters of this process. Errors: those of
+	// [catalog.Queues.Leave].
 	ReleaseInStore(ctx context.Context, s catalog.Session) error
 }
 
-// Told is told, by the pinger's goroutines, of what they did. It must not block: a ping waits for
+// Told receives the events of the pinger from its goroutines. It must not block: a ping waits for
 // it.
 type Told interface {
-	// Pinged: a ping went on for took, and was late by late; err is nil when it was acknowledged.
+	// Pinged: a ping lasted took, and was late by late; err is nil when it was acknowledged.
 	Pinged(process string, took, late time.Duration, err error)
-	// Over: the process id was given up for a new one.
+	// Over: a new process id replaces this one.
 	Over(process string, cause error)
 	// ReleasedLate: a late release is done.
 	ReleasedLate(s catalog.Session)
 }
 
-// Config is what a LockPinger needs. Store, Owner and NewProcess are required; of the
-// durations only Interval, Takeover and Margin must be set, the others have defaults.
+// Config configures a LockPinger. Store, Owner, NewProcess, Interval, Takeover and Margin are
+// required.
 type Config struct {
 	Store catalog.Pings
 	Owner Owner
@@ -63,18 +60,18 @@ type Config struct {
 	// Takeover is how long this process must have been silent before a contender may take
 	// its locks; mongos: 15 min. Written into the ping document.
 	Takeover time.Duration
-	// Margin is how long before that the process stops trusting itself.
+	// Margin is how long before Takeover the process stops trusting its own locks.
 	Margin time.Duration
 	// Limit bounds one command; default 5 s.
 	Limit time.Duration
-	// PruneAge is the age from which a ping that no lock names is deleted; default 4 days.
+	// PruneAge is the age at which a ping that no lock names is deleted; default 4 days.
 	PruneAge time.Duration
 	// PruneEvery is the time between two prunings, give or take half; default 1 h.
 	PruneEvery time.Duration
-	// PruneLocks deletes lock documents, too, that have been free for so long.
+	// PruneLocks also deletes lock documents that have been free for PruneAge.
 	PruneLocks bool
 	Logger     zerolog.Logger
-	// Told is told of what happens; nil tells nobody.
+	// Told receives the events; may be nil.
 	Told Told
 	// Jitter returns a number in [0, 1); default [clock.Chance].
 	Jitter func() float64
@@ -106,8 +103,8 @@ type LockPinger struct {
 
 	steady atomic.Int64 // since when pings are acknowledged, monotonic; -1 after a failure
 
-	beat   beat                 // owned by whoever pings: Start, then the ping loop
-	term   atomic.Pointer[Term] // set by it; nil before the first acknowledged ping
+	beat   beat                 // owned by Start, then by the ping loop
+	term   atomic.Pointer[Term] // set by that goroutine; nil before the first acknowledged ping
 	server atomic.Pointer[catalog.Server]
 	stats  counters
 
@@ -123,8 +120,8 @@ type LockPinger struct {
 	loops    sync.WaitGroup
 }
 
-// New makes a pinger that does nothing yet. Of ctx it takes the clock of a test or a simulation, if
-// it carries one, and does not keep it.
+// New makes a pinger that is not started. It uses the clock that ctx carries, as in a test or a
+// simulation, and does not keep ctx.
 func New(ctx context.Context, cfg Config) (*LockPinger, error) {
 	if cfg.Store == nil || cfg.Owner == nil || cfg.NewProcess == nil {
 		return nil, errors.New("pinger: Store, Owner and NewProcess must be set")
@@ -139,14 +136,18 @@ func New(ctx context.Context, cfg Config) (*LockPinger, error) {
 		cfg: cfg, clock: by, log: cfg.Logger, hold: cfg.Takeover - cfg.Margin,
 		chores: make(chan chore, 1),
 	}
+	p.queue = releaseQueue{
+		entries: map[catalog.Session]*release{}, running: make(chan struct{}, releaseParallel),
+	}
+	p.queue.idle = sync.NewCond(&p.queue.mu)
 	p.steady.Store(-1)
 	p.stopping, p.stop = context.WithCancel(context.Background())
 	p.pinging, p.hangUp = context.WithCancel(context.Background())
 	return p, nil
 }
 
-// Start sends the first ping and starts the loops. When it returns nil a term has begun. Errors:
-// those of [catalog.Pings.Ping]; then nothing runs and Start may be called again.
+// Start sends the first ping and starts the loops. When it returns nil a term has started. After an
+// error, one of [catalog.Pings.Ping], no loop runs and Start may be called again.
 func (p *LockPinger) Start(ctx context.Context) error {
 	if err := p.Ping(ctx); err != nil {
 		return err
@@ -157,8 +158,8 @@ func (p *LockPinger) Start(ctx context.Context) error {
 	return nil
 }
 
-// Term returns the current term, nil when there is none: then no ping was acknowledged in time and
-// nothing may be acquired.
+// Term returns the current term, or nil when no ping was acknowledged in time: then the process may
+// not acquire a lock.
 func (p *LockPinger) Term() *Term {
 	if t := p.term.Load(); t != nil && t.Err() == nil {
 		return t
@@ -166,7 +167,7 @@ func (p *LockPinger) Term() *Term {
 	return nil
 }
 
-// Last returns the current or the last term, to ask why it ended; nil before the first.
+// Last returns the current or the last term, for the cause of its end; nil before the first.
 func (p *LockPinger) Last() *Term { return p.term.Load() }
 
 // Process returns the process id under which it pings; empty before the first ping was
@@ -179,14 +180,14 @@ func (p *LockPinger) Process() string {
 }
 
 // Steady returns since when pings are acknowledged without a failure, on the process's monotonic
-// clock; ok is false while they are not. A contender that judges others' pings asks whether the
-// server took any.
+// clock; ok is false while they are not. A contender that judges the pings of other processes must
+// know whether the server accepts pings.
 func (p *LockPinger) Steady() (since time.Duration, ok bool) {
 	at := p.steady.Load()
 	return time.Duration(at), at >= 0
 }
 
-// Server returns what the server said of itself at the last tick.
+// Server returns the server's last answer to Hello.
 func (p *LockPinger) Server() catalog.Server {
 	if s := p.server.Load(); s != nil {
 		return *s
@@ -194,20 +195,20 @@ func (p *LockPinger) Server() catalog.Server {
 	return catalog.Server{}
 }
 
-// SetServer notes a newer answer of Hello. Call it once before Start.
+// SetServer sets the answer to Hello. Call it once before Start.
 func (p *LockPinger) SetServer(s catalog.Server) {
 	if old := p.server.Swap(&s); old != nil && old.Primary != s.Primary {
 		p.log.Info().Str("before", old.Primary).Str("now", s.Primary).Msg("another primary")
 	}
 }
 
-// Close stops the loops, tries every release that is left once more, ends the term and removes the
-// ping document. Where the term is over already it pings once more before: what a twin has is left
-// to it. Everything is bounded by ctx. What could not be released is in the error. The locks of the
-// process must have been released before. Idempotent.
+// Close stops the loops, tries the remaining releases once more, ends the term and removes the ping
+// document. Where the term is over already it pings once before that: locks of a twin must stay
+// held. ctx bounds all steps. The error names the locks that could not be released. The caller must
+// have released the locks of the process before. Idempotent.
 //
-// A ping that is under way is waited for, at most its own limit: given up, it could be applied
-// after the ping document was removed and make it anew.
+// Close waits for a ping that was sent, at most for its limit: a canceled one could be applied
+// after the removal of the ping document and make it again.
 func (p *LockPinger) Close(ctx context.Context) error {
 	first := false
 	p.stopOnce.Do(func() { first = true; p.stop() })
@@ -221,10 +222,10 @@ func (p *LockPinger) Close(ctx context.Context) error {
 	if !pinged && p.Term() == nil && p.Last().id.used.Err() == nil { // there may be a twin by now
 		proof = p.Ping(ctx)
 	}
-	if ctx.Err() == nil { // else there is no time to try anything again
+	if ctx.Err() == nil { // else there is no time for another try
 		p.releaseAgain()
 	}
-	<-p.queue.drain()
+	p.queue.drain()
 	p.hangUp()
 	t, err := p.Last(), p.left()
 	alone := t.Err() == nil
@@ -233,7 +234,7 @@ func (p *LockPinger) Close(ctx context.Context) error {
 		err = errors.Join(err, fmt.Errorf("pinger: what an acquisition of unknown outcome takes stays "+
 			"held until it is taken over: %w", catalog.ErrUnknownOutcome))
 	}
-	if !alone { // a twin may go on with the document
+	if !alone { // a twin may continue with the document
 		return errors.Join(err, proof)
 	}
 	if failed := p.removePing(ctx, t.Process()); failed != nil {
@@ -242,8 +243,8 @@ func (p *LockPinger) Close(ctx context.Context) error {
 	return err
 }
 
-// removePing removes the ping of a process that has ended. To do it twice is harmless, so one of
-// unknown outcome, such as over a connection that had died unnoticed, is tried once more.
+// removePing removes the ping of this process at its end. A second removal is harmless, so one with
+// an unknown outcome, as over a connection that had broken unnoticed, is tried once more.
 func (p *LockPinger) removePing(ctx context.Context, process string) error {
 	err := p.cfg.Store.ApplyPing(ctx, transition.RemovePing{Process: process})
 	if errors.Is(err, catalog.ErrUnknownOutcome) && ctx.Err() == nil {
@@ -285,13 +286,13 @@ func (p *LockPinger) untilNext(failures int) time.Duration {
 	return p.Jitter(pause, 0.1)
 }
 
-// Jitter returns d, give or take the share of it.
+// Jitter returns d plus or minus a random part of the share of it.
 func (p *LockPinger) Jitter(d time.Duration, share float64) time.Duration {
 	return time.Duration(float64(d) * (1 + share*(2*p.cfg.Jitter()-1)))
 }
 
-// guarded runs one step and reports whether it succeeded. A panic in it is logged and counted; the
-// next tick comes all the same. mongos 1.8 lost its ping thread for good that way (H16).
+// guarded runs one step and reports whether it succeeded. A panic in it is logged and counted, and
+// the loop continues. mongos 1.8 lost its ping thread for good that way (H16).
 func (p *LockPinger) guarded(step string, do func() error) (ok bool) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -305,7 +306,7 @@ func (p *LockPinger) guarded(step string, do func() error) (ok bool) {
 	return do() == nil
 }
 
-// Stats counts what a pinger has done since it was made.
+// Stats counts the work of a pinger since it was made.
 type Stats struct {
 	Pings       int64         // acknowledged
 	Failures    int64         // not acknowledged
@@ -319,7 +320,7 @@ type Stats struct {
 	// Skew is by how much the server's clock was ahead of this machine's at the last acknowledged
 	// ping, give or take half of its round trip.
 	Skew time.Duration
-	Left int // sessions that are yet to be taken out of their locks
+	Left int // sessions in the queue of releases
 }
 
 type counters struct {
@@ -331,12 +332,15 @@ type counters struct {
 
 // Stats returns the counts so far.
 func (p *LockPinger) Stats() Stats {
+	p.queue.mu.Lock()
+	left := len(p.queue.entries)
+	p.queue.mu.Unlock()
 	c := &p.stats
 	return Stats{
 		Pings: c.pings.Load(), Failures: c.failures.Load(), ProcessIDs: c.sessions.Load(),
 		Ghosts: c.ghosts.Load(), Late: c.late.Load(), Pruned: c.pruned.Load(),
 		Panics: c.panics.Load(), MaxLateness: time.Duration(c.maxLate.Load()),
 		Lateness: time.Duration(c.lateness.Load()), Skew: time.Duration(c.skew.Load()),
-		Left: p.queue.len(),
+		Left: left,
 	}
 }

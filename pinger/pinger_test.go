@@ -33,7 +33,7 @@ const (
 	hold     = takeover - margin
 )
 
-// owner is the guard table of a process that holds what a test says.
+// owner is the guard table of a process whose sessions a test sets.
 type owner struct {
 	mu       sync.Mutex // guards the fields
 	terms    []*pinger.Term
@@ -54,9 +54,6 @@ func (o *owner) TermBegan(t *pinger.Term) {
 	o.terms = append(o.terms, t)
 }
 
-func (o *owner) Sweep() {}
-func (o *owner) Swept() {}
-
 func (o *owner) Owns(ts bson.ObjectID) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -64,10 +61,10 @@ func (o *owner) Owns(ts bson.ObjectID) bool {
 		slices.ContainsFunc(o.guarded, func(s catalog.Session) bool { return s.TS == ts })
 }
 
-func (o *owner) Guarded(*pinger.Term) []catalog.Session {
+func (o *owner) Sweep(*pinger.Term) (guarded []catalog.Session, swept func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return slices.Clone(o.guarded)
+	return slices.Clone(o.guarded), func() {}
 }
 
 func (o *owner) Vanished(_ context.Context, s catalog.Session) {
@@ -141,9 +138,8 @@ func (b *bundle) close(t *testing.T) {
 	assert.NoErr(t, b.p.Close(context.Background()), "close")
 }
 
-// H12: it tries to break that nothing is acquired before a ping of the process stands in the store.
-// A start whose first ping is refused, or whose reply is lost, has begun no term, and may be
-// repeated.
+// H12: tries to break that the process acquires no lock before the store has a ping of it. A Start
+// whose first ping is refused, or whose reply is lost, has started no term, and may be repeated.
 func TestLockPinger_FirstPingNotAcknowledged_NothingBegins(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, b *bundle) {
 		for _, lost := range []bool{false, true} {
@@ -166,7 +162,7 @@ func TestLockPinger_FirstPingNotAcknowledged_NothingBegins(t *testing.T) {
 	})
 }
 
-// One process pings once an interval, whatever it holds, and each ping moves the deadline on from
+// One process pings once an interval for all of its locks, and each ping moves the deadline on from
 // its SEND time.
 func TestLockPinger_Pings_OncePerInterval(t *testing.T) {
 	whileItPings(t, func(t *testing.T, b *bundle) {
@@ -283,7 +279,7 @@ func TestLockPinger_DocumentNotAsLeft_ProcessOver(t *testing.T) {
 	}
 }
 
-// A condemned process learns it in the reply of its next ping and takes a new id.
+// A condemned process detects that by the reply to its next ping and takes a new id.
 func TestLockPinger_Condemned_ProcessOver(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)

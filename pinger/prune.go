@@ -18,8 +18,8 @@ type silentPing struct {
 	again bool          // a later pruning has read it as well
 }
 
-// note replaces what is known by what a pruning has read at a monotonic time. It returns those that
-// have not changed for a ping interval of their process, and for the least interval.
+// note replaces the documents of the last pruning by the old ones of this pruning. It returns the
+// documents that have not changed for a ping interval of their process and for the least interval.
 func (s silentPings) note(old []catalog.OldPing, now, least time.Duration) (ripe []catalog.OldPing) {
 	before := make(silentPings, len(s))
 	for process, ping := range s {
@@ -40,7 +40,7 @@ func (s silentPings) note(old []catalog.OldPing, now, least time.Duration) (ripe
 	return ripe
 }
 
-// due returns after how long the next pruning is due for the sake of documents that were read once.
+// due returns the time until the next pruning that documents need which were read once.
 func (s silentPings) due(interval time.Duration) time.Duration {
 	due := time.Duration(math.MaxInt64)
 	for _, p := range s {
@@ -53,8 +53,8 @@ func (s silentPings) due(interval time.Duration) time.Duration {
 
 // prune deletes the ping documents that are older than the prune age by the server's clock, did not
 // change between two prunings that were a ping interval apart by the own clock, and that no lock
-// names. So one wrong reading of the server's clock, or one wrong date in a ping, deletes no ping of
-// a process that lives. mongos 1.8 compared with the pinging process's own clock.
+// names. So one wrong reading of the server's clock, or one wrong date in a ping, deletes no ping
+// of a process that lives. mongos 1.8 compared with the pinging process's own clock.
 func (p *LockPinger) prune(ctx context.Context, serverTime time.Time, silent silentPings) error {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Limit)
 	defer cancel()
@@ -78,14 +78,13 @@ func (p *LockPinger) prune(ctx context.Context, serverTime time.Time, silent sil
 	return err
 }
 
-// Lock documents that are looked at in one command, and the commands of one turn.
 const (
-	pruneBatch   = 1000
-	pruneBatches = 10
+	pruneBatch   = 1000 // lock documents that one command reads
+	pruneBatches = 10   // commands of one prune
 )
 
-// pruneLocks deletes lock documents that nobody has acquired for the prune age, a share of them
-// each turn: it goes on where the last turn ended, and returns where the next one goes on.
+// pruneLocks deletes lock documents that were not acquired for the prune age, a part of them each
+// time: it starts after the name at which the last call ended, and returns the name for the next.
 func (p *LockPinger) pruneLocks(ctx context.Context, now time.Time, after string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Limit)
 	defer cancel()

@@ -16,8 +16,8 @@ type chore struct {
 	serverTime time.Time // server's clock in the ping's reply
 }
 
-// choreLoop runs the chores one after the other, beside the ping loop, so that none of them can
-// make a ping late.
+// choreLoop runs the chores one after the other. It is not the ping loop, so that a slow chore
+// makes no ping late.
 func (p *LockPinger) choreLoop() {
 	defer p.loops.Done()
 	pruneAt, silent := p.clock.Now().Mono, silentPings{}
@@ -48,8 +48,8 @@ func (p *LockPinger) choreLoop() {
 	}
 }
 
-// step runs one chore. Its failure is logged once per episode, except that the server is away,
-// which the ping says.
+// step runs one chore. It logs a failure once per episode, but not an unavailable server: the ping
+// logs that.
 func (p *LockPinger) step(failing map[string]bool, name string, do func() error) bool {
 	return p.guarded(name, func() error {
 		err := do()
@@ -62,7 +62,7 @@ func (p *LockPinger) step(failing map[string]bool, name string, do func() error)
 	})
 }
 
-// hello notes who the server is now, so that an election is seen and restarts every watch.
+// hello asks for the primary, since an election restarts every watch.
 func (p *LockPinger) hello(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Limit)
 	defer cancel()
@@ -87,36 +87,34 @@ func (p *LockPinger) prepare(ctx context.Context) error {
 	}
 	var denied *catalog.PrivilegeError
 	if errors.As(err, &denied) {
-		return nil // asking again would only fill the server's log
+		return nil // another try would only fill the server's log
 	}
 	return err
 }
 
-// Reap compares the sessions with which this process stands in lock documents, as a holder or in a
-// line, with what the process owns. One that nobody owns is a ghost of a command that was lost and
-// carried out all the same: it is released by its session, or taken out of the line. A guard that
-// the store does not show is reported to the owner. One read, as large as the process has sessions:
-// with 10,000 held locks 1.5 MB, and 14 ms to decode it (measured).
+// Reap compares the sessions of this process in the lock documents, holders and waiters, with the
+// sessions that it owns. A session without an owner is a ghost, of a command that was applied
+// although its reply was lost: Reap releases it or removes it from the queue. It reports a guard
+// that the store does not show to the owner. One read; its size grows with the sessions of the
+// process: with 10,000 held locks 1.5 MB, and 14 ms to decode it (measured).
 //
 // It must follow an acknowledged ping of t, so that a twin with the same process id never gets
-// here; and what it has seen counts only while t lasts, to the very release of a ghost: a read may
-// be slow, and a later ping may have found a twin.
+// here. Its findings count only while t lasts, until the release of a ghost is sent: a read may be
+// slow, and a later ping may have found a twin.
 func (p *LockPinger) Reap(ctx context.Context, t *Term) error {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Limit)
 	defer cancel()
-	p.cfg.Owner.Sweep()
-	defer p.cfg.Owner.Swept()
-	before := p.cfg.Owner.Guarded(t)
-	listed, _ := p.queue.list()
-	idle := p.queue.idle()
+	before, swept := p.cfg.Owner.Sweep(t)
+	defer swept()
+	listed, resting := p.queue.sessions()
 	stored, err := p.cfg.Store.Held(ctx, t.Process())
 	if err != nil || t.Err() != nil {
 		p.releaseAgain()
 		return err
 	}
-	// The local table is asked AFTER the reply, and an attempt is entered in it before it is
-	// sent: so a fresh acquisition can never be taken for a ghost. A guard that was there before
-	// the read, or an entry of the list, and is not any more was released meanwhile.
+	// The owner is asked AFTER the reply, and it knows an attempt before the attempt is sent: so a
+	// fresh acquisition is never taken for a ghost. A guard or a queued release from before the
+	// read that has gone was released meanwhile.
 	known := make(map[catalog.Session]bool, len(before)+len(listed))
 	for _, s := range slices.Concat(before, listed) {
 		known[s] = true
@@ -133,13 +131,10 @@ func (p *LockPinger) Reap(ctx context.Context, t *Term) error {
 			p.log.Warn().Str("lock", catalog.Printable(s.Name, 200)).Stringer("ts", s.TS).
 				Str("process", t.Process()).Bool("waits", s.Waits).
 				Msg("ghost of a lost reply is released")
-			p.queue.add(s.Session, release{late: true, ghost: true, term: t})
+			p.enlist(s.Session, release{late: true, ghost: true, term: t})
 		}
 	}
-	for _, s := range idle {
-		p.again(s, left[s])
-	}
-	p.work()
+	p.checkReleases(resting, left)
 	gone := slices.DeleteFunc(before, func(s catalog.Session) bool { return seen[s] })
 	slices.SortFunc(gone, catalog.Session.Compare)
 	for _, s := range gone {
@@ -148,10 +143,10 @@ func (p *LockPinger) Reap(ctx context.Context, t *Term) error {
 	return nil
 }
 
-// Doubt notes that this process may come to stand in a lock although nobody knows of it: the
-// outcome of a command that takes a lock or a place in its line is unknown, and the store does not
-// show it yet. Reap finds it when it appears; Close looks for it once more. t is the term of the
-// command: the doubt is one of its process id, and ends with that where the id is a twin's now.
+// Doubt records that a session of this process may appear in a lock later: the outcome of a command
+// that acquires or queues is unknown, and the store does not show its session yet. Reap finds the
+// session when it appears; Close reaps once more. t is the term of the command: the doubt belongs
+// to its process id, and ends where that id is a twin's.
 func (p *LockPinger) Doubt(t *Term) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -161,9 +156,9 @@ func (p *LockPinger) Doubt(t *Term) {
 	p.doubted[t.id] = true
 }
 
-// settle looks once more for what a doubted command may have taken, and reports whether it could:
-// what an id has that was given up is taken over in time, unless it is a twin's. pinged is true
-// when a ping was sent for it.
+// settle reaps once more for the doubts, and reports whether no session of them can stay held.
+// Sessions of an earlier id stay until they are taken over, unless the id is a twin's. pinged is
+// true when it sent a ping.
 func (p *LockPinger) settle(ctx context.Context) (settled, pinged bool) {
 	p.mu.Lock()
 	doubted := maps.Clone(p.doubted)
@@ -181,9 +176,9 @@ func (p *LockPinger) settle(ctx context.Context) (settled, pinged bool) {
 	return p.lastReap(ctx, now) && settled, true
 }
 
-// lastReap looks for ghosts that appeared since the last tick. It pings first: a twin must not get
-// to the reaper. It reports whether the store answered for the id. Where that ping gives the id up
-// nobody may reap it; only to a twin nothing stays held, since what stands under the id is the
+// lastReap reaps the ghosts that appeared since the last ping. It pings first, since a process with
+// a twin must not reap. It reports whether no ghost of the id stays held. Where that ping ends the
+// id it cannot reap; that is a success only if the id is a twin's, since its sessions are the
 // twin's.
 func (p *LockPinger) lastReap(ctx context.Context, id *identity) bool {
 	return p.guarded("last reap", func() error {

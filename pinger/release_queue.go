@@ -1,7 +1,6 @@
 package pinger
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,53 +12,36 @@ import (
 	"mongodlm/catalog"
 )
 
-// releaseParallel bounds how many sessions are taken out of their locks at a time in the
-// background, so that a crowd of waiters that is cancelled at once does not outrun the server.
+// releaseParallel is the largest number of concurrent releases in the background, so that a crowd
+// of waiters that is cancelled together does not outrun the server.
 const releaseParallel = 16
 
-// releaseQueue has the sessions that are taken out of their locks in the background: those of callers
-// that have gone, and those whose release failed or whose acquisition has an unknown outcome. Each
-// is tried once at once. What fails is left to the reaper, which tries it again for as long as the
-// store shows the session. mongos has had a list of late releases since 2.0; its entries could be
-// forgotten at a shutdown.
+// A releaseQueue has the sessions that are removed from their locks in the background: sessions of
+// abandoned calls, of failed releases, and of acquisitions with an unknown outcome. Each is tried
+// immediately. The reaper tries a failed one again while the store shows the session. mongos has
+// had a list of late releases since 2.0; its entries could be forgotten at a shutdown.
 type releaseQueue struct {
-	mu      sync.Mutex // guards the fields below
+	mu      sync.Mutex // guards the fields below, except running
 	entries map[catalog.Session]*release
-	added   int               // entries so far: the number of the next one
-	due     []catalog.Session // to be tried now: each an entry that nobody is at, once
-	workers int
-	busy    int           // workers that are at an entry
-	drained chan struct{} // closed when the last worker has gone; nil before Close
+	trying  int        // entries with a goroutine
+	idle    *sync.Cond // trying is 0
 	closed  bool
+	running chan struct{} // has one element for each command
 }
 
-// A release is one entry of the list.
+// A release is one entry of the queue. The queue's mu guards the fields.
 type release struct {
-	no    int   // later ones have higher numbers
-	term  *Term // to which the session belongs; nil before the first
-	ghost bool  // a ping of term has found it, and nobody knows it
-	late  bool
-	maybe bool // it may never have been in its lock
-	busy  bool
-	err   error // of the last try
+	term   *Term // of the session; nil before the first
+	ghost  bool  // a ping of term has found the session, and the process does not know it
+	late   bool
+	maybe  bool // the session may never have been in its lock
+	trying bool // a goroutine waits for its command or sends it
+	due    bool // false: that goroutine sends no command, because the server is away
+	err    error
 }
 
-// add enters a session that is not on the list yet.
-func (q *releaseQueue) add(s catalog.Session, r release) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if old := q.entries[s]; old != nil {
-		old.late, old.ghost = old.late || r.late, old.ghost && r.ghost
-		return
-	}
-	if q.entries == nil {
-		q.entries = map[catalog.Session]*release{}
-	}
-	r.no = q.added
-	q.entries[s] = &r
-	q.added++
-	q.due = append(q.due, s)
-}
+// errSkipped is the result of a try without a command.
+var errSkipped = errors.New("the server is away")
 
 func (q *releaseQueue) has(s catalog.Session) bool {
 	q.mu.Lock()
@@ -67,216 +49,107 @@ func (q *releaseQueue) has(s catalog.Session) bool {
 	return q.entries[s] != nil
 }
 
-func (q *releaseQueue) len() int {
+// sessions returns the sessions of the queue in order, and those that are not tried now.
+func (q *releaseQueue) sessions() (all, resting []catalog.Session) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.entries)
-}
-
-// list returns the entries, oldest first, and the error of the first one that has one.
-func (q *releaseQueue) list() (sessions []catalog.Session, err error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	sessions = q.oldestFirst()
-	for _, s := range sessions {
-		if err == nil {
-			err = q.entries[s].err
+	all = slices.SortedFunc(maps.Keys(q.entries), catalog.Session.Compare)
+	for _, s := range all {
+		if !q.entries[s].trying {
+			resting = append(resting, s)
 		}
 	}
-	return sessions, err
+	return all, resting
 }
 
-// oldestFirst returns the entries. The caller holds mu.
-func (q *releaseQueue) oldestFirst() []catalog.Session {
-	return slices.SortedFunc(maps.Keys(q.entries), func(a, b catalog.Session) int {
-		return cmp.Compare(q.entries[a].no, q.entries[b].no)
-	})
-}
-
-// again makes all entries due that nobody is at.
-func (q *releaseQueue) again() {
+// drain waits until no session is tried. No session is tried after that.
+func (q *releaseQueue) drain() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	busy := func(s catalog.Session) bool { return q.entries[s].busy }
-	q.due = slices.DeleteFunc(q.oldestFirst(), busy)
-}
-
-// hire reports whether a further worker is needed, and counts it. There is none after Close.
-func (q *releaseQueue) hire() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.closed || q.workers == releaseParallel || q.workers-q.busy >= len(q.due) {
-		return false
+	for q.trying > 0 {
+		q.idle.Wait()
 	}
-	q.workers++
-	return true
+	q.closed = true
 }
 
-// take gives a worker an entry that is due; ok is false when there is none, and the worker has
-// gone.
-func (q *releaseQueue) take() (s catalog.Session, r release, ok bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if len(q.due) == 0 {
-		q.workers--
-		q.gone()
-		return s, r, false
+// ReleaseSoon removes a session of an abandoned call from its lock, holder or waiter, in the
+// background: it tries once immediately, then after each read of the reaper that shows the session,
+// and at Close. At most 16 commands run at a time. t is the term of the session; see
+// [LockPinger.Releasing] for its meaning. No I/O here; never blocks.
+func (p *LockPinger) ReleaseSoon(s catalog.Session, t *Term) { p.enlist(s, release{term: t}) }
+
+// ReleaseLater is ReleaseSoon after a failed release, or an acquisition with an unknown outcome. It
+// is counted and logged as a late release.
+func (p *LockPinger) ReleaseLater(s catalog.Session, t *Term) {
+	p.enlist(s, release{late: true, term: t})
+}
+
+// ReleaseDoubtful is ReleaseLater for a session whose acquisition was not answered in time. After
+// the first try it is tried only while the store shows it.
+func (p *LockPinger) ReleaseDoubtful(s catalog.Session, t *Term) {
+	p.enlist(s, release{late: true, maybe: true, term: t})
+}
+
+func (p *LockPinger) enlist(s catalog.Session, r release) {
+	p.queue.mu.Lock()
+	old := p.queue.entries[s]
+	if old == nil {
+		p.queue.entries[s] = &r
+	} else {
+		old.late, old.ghost = old.late || r.late, old.ghost && r.ghost
 	}
-	s = q.due[0]
-	q.due = q.due[1:]
-	q.entries[s].busy = true
-	q.busy++
-	return s, *q.entries[s], true
-}
-
-// forget takes an entry off the list that a worker is at.
-func (q *releaseQueue) forget(s catalog.Session) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.busy--
-	delete(q.entries, s)
-}
-
-// idle returns the sessions that are not tried now, oldest first.
-func (q *releaseQueue) idle() (sessions []catalog.Session) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	due := make(map[catalog.Session]bool, len(q.due))
-	for _, s := range q.due {
-		due[s] = true
-	}
-	for _, s := range q.oldestFirst() {
-		if !q.entries[s].busy && !due[s] {
-			sessions = append(sessions, s)
-		}
-	}
-	return sessions
-}
-
-// retry makes a session due that a worker has tried.
-func (q *releaseQueue) retry(s catalog.Session) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if r := q.entries[s]; r != nil && !r.busy && !slices.Contains(q.due, s) {
-		q.due = append(q.due, s)
+	p.queue.mu.Unlock()
+	if old == nil {
+		p.retry(s)
 	}
 }
 
-// drop removes a session that is in its lock no more, and reports whether it was one of a late
-// release.
-func (q *releaseQueue) drop(s catalog.Session) (late bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	r := q.entries[s]
-	if r == nil || r.busy || !r.maybe || slices.Contains(q.due, s) {
-		return false
-	}
-	delete(q.entries, s)
-	return r.late
-}
-
-// done notes what became of a try, and reports whether it was a late release that is done. Where
-// there is no server the others are not tried now: they would find none either.
-func (q *releaseQueue) done(s catalog.Session, err error) (late bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.busy--
-	r := q.entries[s]
-	if err == nil {
-		delete(q.entries, s)
-		return r.late
-	}
-	r.busy, r.late, r.err = false, true, err
-	if errors.Is(err, catalog.ErrUnavailable) {
-		q.due = nil
-	}
-	return false
-}
-
-// drain returns a channel that is closed when the workers have gone. None is hired after that.
-func (q *releaseQueue) drain() <-chan struct{} {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.drained = make(chan struct{})
-	q.gone()
-	return q.drained
-}
-
-// gone ends the queue with its last worker, once that is waited for. The caller holds mu.
-func (q *releaseQueue) gone() {
-	if q.workers == 0 && q.drained != nil && !q.closed {
-		q.closed = true
-		close(q.drained)
-	}
-}
-
-// ReleaseSoon takes a session whose caller has gone out of its lock, holder or waiter, in the
-// background: by its ts, once at once, then with each read of the reaper that shows it, and at
-// Close. A few at a time. under is the term to which the session belongs, without it the last one; see
-// [LockPinger.Releasing] for what it may do. No I/O here; never blocks.
-func (p *LockPinger) ReleaseSoon(s catalog.Session, under ...*Term) {
-	p.enlist(s, release{}, under)
-}
-
-// ReleaseLater is ReleaseSoon of a session whose release failed, or whose acquisition has an
-// unknown outcome: it is counted and logged as a late release.
-func (p *LockPinger) ReleaseLater(s catalog.Session, under ...*Term) {
-	p.enlist(s, release{late: true}, under)
-}
-
-// ReleaseDoubtful is ReleaseLater of a session whose acquisition was not answered in time. It is
-// tried again only while the store shows it.
-func (p *LockPinger) ReleaseDoubtful(s catalog.Session, under ...*Term) {
-	p.enlist(s, release{late: true, maybe: true}, under)
-}
-
-func (p *LockPinger) enlist(s catalog.Session, r release, under []*Term) {
-	r.term = append(under, p.Last())[0]
-	p.queue.add(s, r)
-	p.work()
-}
-
-// releaseAgain tries every entry of the list now.
+// releaseAgain tries every session of the queue.
 func (p *LockPinger) releaseAgain() {
-	p.queue.again()
-	p.work()
+	all, _ := p.queue.sessions()
+	p.retry(all...)
 }
 
-// work starts workers for what is due.
-func (p *LockPinger) work() {
-	for p.queue.hire() {
-		go func() { // ends when nothing is due; waited for by Close
-			for s, r, ok := p.queue.take(); ok; s, r, ok = p.queue.take() {
-				p.guarded("release", func() error { p.release(s, r); return nil })
-			}
+// retry starts a try for each of the sessions that is in the queue and not tried now.
+func (p *LockPinger) retry(sessions ...catalog.Session) {
+	q := &p.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, s := range sessions {
+		r := q.entries[s]
+		if r == nil || r.trying || q.closed {
+			continue
+		}
+		r.trying, r.due = true, true
+		q.trying++
+		go func() { // ends after one command; waited for by Close
+			q.running <- struct{}{}
+			defer func() { <-q.running }()
+			p.guarded("release", func() error { p.release(s, r); return nil })
 		}()
 	}
 }
 
-// release tries one entry of the list once, or forgets it: what is the twin's by now, and a ghost
-// that a term has found which is over. A ghost that is one still the next ping finds again.
-func (p *LockPinger) release(s catalog.Session, r release) {
+// release removes one session from its lock, unless another try has just found the server away. It
+// forgets a session that this process must not release: that of a twin, and a ghost of a term that
+// is over. The next ping finds the latter again if it is still a ghost.
+func (p *LockPinger) release(s catalog.Session, r *release) {
+	err, forget := errSkipped, false
+	defer func() { p.tried(s, r, err, forget) }()
+	p.queue.mu.Lock()
+	due, ghost := r.due, r.ghost
+	p.queue.mu.Unlock()
+	if !due {
+		return
+	}
+	err = errors.New("the release panicked")
 	ctx, cancel := context.WithTimeout(p.pinging, p.cfg.Limit)
 	defer cancel()
-	err, forget := errors.New("the release panicked"), false
-	defer func() {
-		if forget {
-			p.queue.forget(s)
-			return
-		}
-		held := err == nil
-		if errors.Is(err, catalog.ErrNoMatch) { // it is out already
-			err = nil
-		}
-		if p.queue.done(s, err) {
-			p.releasedLate(s, held)
-		}
-	}()
 	ctx, done, refused := p.Releasing(ctx, r.term)
 	if refused == nil {
 		defer done()
 	}
-	forget = r.ghost && r.term.Err() != nil || errors.Is(refused, catalog.ErrTwin)
+	forget = ghost && r.term.Err() != nil || errors.Is(refused, catalog.ErrTwin)
 	if forget || refused != nil {
 		err = refused
 		return
@@ -284,13 +157,49 @@ func (p *LockPinger) release(s catalog.Session, r release) {
 	err = p.cfg.Owner.ReleaseInStore(ctx, s)
 }
 
-// again follows a read of the reaper for a session with a failed try: it is tried again, unless it may
-// never have been in its lock and the store does not show it.
-func (p *LockPinger) again(s catalog.Session, stored bool) {
-	if !stored && p.queue.drop(s) {
-		p.releasedLate(s, false)
+// tried records the result of a try. A session that is not in its lock counts as released.
+func (p *LockPinger) tried(s catalog.Session, r *release, err error, forget bool) {
+	q, late := &p.queue, false
+	q.mu.Lock()
+	switch {
+	case forget:
+		delete(q.entries, s)
+	case err == nil, errors.Is(err, catalog.ErrNoMatch):
+		late = r.late
+		delete(q.entries, s)
+	case !errors.Is(err, errSkipped):
+		r.late, r.err = true, err
+		for _, other := range q.entries {
+			other.due = other.due && !errors.Is(err, catalog.ErrUnavailable)
+		}
 	}
-	p.queue.retry(s)
+	r.trying = false
+	if q.trying--; q.trying == 0 {
+		q.idle.Broadcast()
+	}
+	q.mu.Unlock()
+	if late {
+		p.releasedLate(s, err == nil)
+	}
+}
+
+// checkReleases retries the sessions after a read of the reaper. It removes from the queue a
+// session that may never have been in its lock and that the read did not find.
+func (p *LockPinger) checkReleases(sessions []catalog.Session, stored map[catalog.Session]bool) {
+	for _, s := range sessions {
+		p.queue.mu.Lock()
+		r := p.queue.entries[s]
+		gone := r != nil && !r.trying && r.maybe && !stored[s]
+		if gone {
+			delete(p.queue.entries, s)
+		}
+		p.queue.mu.Unlock()
+		if !gone {
+			p.retry(s)
+		} else if r.late {
+			p.releasedLate(s, false)
+		}
+	}
 }
 
 func (p *LockPinger) releasedLate(s catalog.Session, held bool) {
@@ -302,20 +211,27 @@ func (p *LockPinger) releasedLate(s catalog.Session, held bool) {
 	}
 }
 
-// left says which locks may still be held, nil when none.
-func (p *LockPinger) left() error {
-	sessions, err := p.queue.list()
-	if len(sessions) == 0 {
+// left returns an error that names the locks that may still be held, or nil.
+func (p *LockPinger) left() (err error) {
+	p.queue.mu.Lock()
+	defer p.queue.mu.Unlock()
+	const shown = 10
+	n := len(p.queue.entries)
+	var names []string
+	for _, s := range slices.SortedFunc(maps.Keys(p.queue.entries), catalog.Session.Compare) {
+		if len(names) < shown {
+			names = append(names, `"`+catalog.Printable(s.Name, 200)+`"`)
+		}
+		if err == nil {
+			err = p.queue.entries[s].err
+		}
+	}
+	if n == 0 {
 		return nil
 	}
-	const shown = 10
-	var names []string
-	for _, s := range sessions[:min(shown, len(sessions))] {
-		names = append(names, `"`+catalog.Printable(s.Name, 200)+`"`)
-	}
-	if more := len(sessions) - shown; more > 0 {
-		names = append(names, fmt.Sprintf("%d more", more))
+	if n > shown {
+		names = append(names, fmt.Sprintf("%d more", n-shown))
 	}
 	return fmt.Errorf("pinger: %d locks could not be released and may stay held until they are "+
-		"taken over: %s: %w", len(sessions), strings.Join(names, ", "), err)
+		"taken over: %s: %w", n, strings.Join(names, ", "), err)
 }

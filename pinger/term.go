@@ -11,24 +11,23 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// Why a term ended. Every cause matches exactly one of these.
+// The causes of a term's end. Every cause matches exactly one of these.
 var (
 	// ErrLapsed: no ping was acknowledged for the hold time.
 	ErrLapsed = errors.New("no ping was acknowledged in time")
 	// ErrCondemned: a contender declared the process dead.
 	ErrCondemned = errors.New("the process was condemned by a contender")
-	// ErrForked: the ping document is not as this process wrote it: a twin with the same process id
-	// has pinged, or an operator edited or removed the document.
+	// ErrForked: the ping document differs from the last ping of this process: a twin with the same
+	// process id has pinged, or an operator edited or removed the document.
 	ErrForked = errors.New("the ping document was changed by somebody else")
 	// ErrStopped: the pinger was closed.
 	ErrStopped = errors.New("the pinger was closed")
 )
 
-// An identity is a process id from the first ping under it until it is given up. All terms under it
-// share it.
+// An identity is a process id from its first ping to its end. All its terms share it.
 type identity struct {
 	process string
-	used    context.Context // ends when the id is given up; its cause is the reason
+	used    context.Context // ends with the id; its cause is the reason
 	giveUp  context.CancelCauseFunc
 }
 
@@ -38,7 +37,7 @@ func newIdentity(process string) *identity {
 	return id
 }
 
-// twins reports whether the id was given up to a twin: whatever stands under it is the twin's.
+// twins reports whether the id ended because of a twin: then its sessions are the twin's.
 func (id *identity) twins() bool { return errors.Is(context.Cause(id.used), catalog.ErrTwin) }
 
 // A Term is a stretch of time in which a process may trust its locks; see the package comment.
@@ -97,8 +96,8 @@ func (t *Term) Deadline() time.Time {
 	return t.sent.Wall.Add(t.hold)
 }
 
-// renew makes the term last for the hold time after sent. It reports false, and changes nothing,
-// when the term is over, be it only by this very reading (R4: loss is one way).
+// renew makes the term last for the hold time after sent. It reports false, without a change,
+// when the term is over, even if only by this very reading (R4: loss is one way).
 func (t *Term) renew(sent clock.Reading) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -132,24 +131,24 @@ func (t *Term) finish(cause error) {
 	}
 }
 
-// errUnproven says why a release waits.
+// errUnproven is the reason why a release waits.
 var errUnproven = errors.New(
 	"it waits for an acknowledged ping, since a twin may have the lock by now")
 
-// Releasing returns the context in which a session of a term may be taken out of its lock now. A
-// twin holds by the very sessions that this process had when the two became two, and only a ping
-// tells of it:
+// Releasing returns the context in which a session of a term may be removed from its lock now. A
+// twin holds its locks by the very sessions that this process had when it was copied, and only a
+// ping detects it:
 //
 //   - While a term of that process id is trusted the release may be sent: the term itself, or a
 //     later one, which began with an acknowledged ping, so no twin had pinged until then.
-//   - When the id was given up to a twin, whatever stands under it is the twin's. The error matches
-//     [catalog.ErrTwin], and the context of a release that is under way ends.
+//   - When the id ended because of a twin, its sessions are the twin's. The error matches
+//     [catalog.ErrTwin], and the context of a release that was sent already ends.
 //   - When the process was condemned, the release may be sent: no ping under that id succeeds any
-//     more, whoever sends it, and a contender condemns only who was silent for the takeover time,
-//     so that the guards of both are lost by their clocks. So it may when the ping document was
-//     removed or cannot be read: a twin that closed had given back what it had, and one that lives
-//     gives the id up with its next ping.
-//   - Else the term is over by the clock, and the answer of the next ping is waited for.
+//     more, neither of this process nor of a twin, and a contender condemns only a process that was
+//     silent for the takeover time, so that the guards of both are lost by their clocks.
+//   - The same is true when the ping document was removed or cannot be read: a twin that closed had
+//     released its locks, and a twin that is active ends the id with its next ping.
+//   - Otherwise the term is over by the clock, and the release waits for the next ping's reply.
 func (p *LockPinger) Releasing(ctx context.Context, t *Term) (
 	context.Context, context.CancelFunc, error,
 ) {

@@ -2,7 +2,10 @@ package takeover
 
 import (
 	"fmt"
+	"math"
+	"strings"
 	"time"
+	"unicode"
 )
 
 // Names of the rules in [Decision.Rule].
@@ -12,62 +15,83 @@ const (
 	ruleCondemned = "condemned"
 )
 
-// Decide says what a contender may do whose watch began with the look first and who has just
-// looked again. For a first look both are the same. It is pure and total: every evidence has an
-// answer, none makes it panic. With a policy that [Policy.Validate] refuses it never answers Take,
-// unless the holder is condemned.
+// Decide judges a watch by its first read and the present one. For a first read both are the same.
+// It is pure and total: every evidence has a verdict, and no evidence makes it panic. With a policy
+// that [Policy.Validate] refuses it never returns Take, unless the holder is condemned.
 func Decide(first, now Evidence, p Policy) Decision { return decide(first, first, now, p) }
 
-// decide is Decide with one look more: the last one before now. A server that moved between the
-// last two looks restarts the watch even if it looks innocent against the first.
+// decide is Decide with the last read before now as well. A server that moved between the last two
+// reads restarts the watch even if the first and the present one agree.
 func decide(first, last, now Evidence, p Policy) Decision {
 	switch {
 	case now.Malformed != "":
-		return malformed(now)
+		// 1.8 and 2.x read such documents with default values, so that a lock without state was
+		// free; 3.2 and later returned UnsupportedFormat.
+		return Decision{Verdict: Malformed, Reason: printable(now.Malformed, textLimit) +
+			"; never taken over until somebody repairs it"}
 	case !now.Held:
 		return Decision{Verdict: Free, Reason: "nobody holds the lock"}
 	case now.Condemned != "" && !now.Foreign():
-		return condemned(now)
+		// Its contender had watched it, and it cannot renew any more. No generation of mongos had
+		// this rule; a contender that died between forcing and acquiring left a free lock in 1.8
+		// and 2.x, and no trace in 3.2.
+		return Decision{Verdict: Take, Rule: ruleCondemned, Reason: fmt.Sprintf(
+			"%s is condemned: %s", holder(now), printable(now.Condemned, textLimit))}
 	}
-	j := judgement{
-		first: first, last: last, now: now, p: p,
-		takeover: takeoverTime(now, p),
-		watched:  watchedFor(first, now),
-	}
+	j := judge(first, now, p)
 	if err := p.Validate(); err != nil {
-		return Decision{
-			Verdict: Watch, Remaining: max(j.takeover, 0),
-			Reason: "no takeover by this policy: " + err.Error(),
-		}
+		return Decision{Verdict: Watch, Remaining: max(j.takeover, 0),
+			Reason: "no takeover by this policy: " + err.Error()}
 	}
-	return j.decide()
-}
-
-// A judgement is the case at hand: a lock that is held and can be read, and a valid policy.
-type judgement struct {
-	first, last, now Evidence
-	p                Policy
-	takeover         time.Duration // T, at least 1 ns
-	watched          time.Duration // at least 0
-}
-
-func (j *judgement) decide() Decision {
-	before, cause := j.disturbance()
-	if cause != "" {
+	if before, cause := disturbance(&first, &last, &now, p); cause != "" {
 		return j.restart(before, cause)
 	}
+	// The watch rule, mongos 2.0 to 6.0: unchanged for the takeover time. They measured by the
+	// server's clock alone; 2.0 wanted more than the time (>), 3.2 and this at least the time (>=).
+	// A missing ping is watched like any other evidence, as in 2.0 and later.
 	if j.watched >= j.takeover {
-		return j.watchedOut()
+		return Decision{Verdict: Take, Rule: ruleWatch, Reason: j.unchanged()}
 	}
 	if d, ok := j.shorter(); ok {
 		return d
 	}
-	return j.wait()
+	d := Decision{Verdict: Watch, Remaining: j.takeover - j.watched, Reason: j.unchanged()}
+	if j.fresh {
+		d.Verdict, d.Reason = Held, holder(now)+" pinged "+j.pingAge()+" ago; "+d.Reason
+	}
+	return d
 }
 
-// takeoverTime returns T. Generations 1 to 3 knew only the contender's own; a holder that recorded
-// a longer one is given it. A holder that could be a mongos gets what every mongos gave: the
-// foreign takeover time at least.
+// A judgement has the measures of a lock that is held and can be read.
+type judgement struct {
+	first, now  Evidence
+	p           Policy
+	takeover    time.Duration // T, at least 1 ns with a valid policy
+	watched     time.Duration // at least 0; the smaller of own and server
+	own, server time.Duration // the watch by the contender's clock and by the server's, or unknown
+	roundTrip   time.Duration // of the present read, at least 0
+	tolerance   time.Duration // clocks that differ by at most this much agree
+	fresh       bool
+}
+
+func judge(first, now Evidence, p Policy) judgement {
+	j := judgement{first: first, now: now, p: p, takeover: takeoverTime(now, p)}
+	j.watched, j.own, j.server = watchedFor(first, now)
+	j.roundTrip = minus(replied(now), now.Sent)
+	j.tolerance = minus(p.MaxClockSkew, -j.roundTrip/2)
+	if now.HasPing && !now.Server.IsZero() {
+		// A ping is fresh while it is younger than two intervals, and not further in the future
+		// than clocks may differ: a server's reading may be a little older than a ping that arrived
+		// meanwhile. That only words the verdict; no takeover depends on it.
+		age := now.Server.Sub(now.Ping)
+		j.fresh = age >= -j.tolerance && age < j.intervals(2)
+	}
+	return j
+}
+
+// takeoverTime returns T. Generations 1 to 3 knew only the contender's own; here a longer one that
+// the holder recorded counts. A holder that could be a mongos gets the time that every mongos gave:
+// the foreign takeover time at least.
 func takeoverTime(now Evidence, p Policy) time.Duration {
 	t := max(p.Takeover, now.Recorded)
 	if now.HasPing {
@@ -79,123 +103,196 @@ func takeoverTime(now Evidence, p Policy) time.Duration {
 	return t
 }
 
-// malformed answers for documents that no rule can be applied to. 1.8 and 2.x read them with
-// default values, so that a lock without state was free; 3.2 and later returned UnsupportedFormat.
-func malformed(now Evidence) Decision {
-	return Decision{
-		Verdict: Malformed,
-		Reason:  printable(now.Malformed, textLimit) + "; never taken over until somebody repairs it",
+// intervals returns n ping intervals of the holder, at most the takeover time. The contender's own
+// interval counts where the holder's is unknown.
+func (j *judgement) intervals(n time.Duration) time.Duration {
+	d := j.p.PingInterval
+	if j.now.PingInterval > 0 {
+		d = j.now.PingInterval
 	}
+	if d > j.takeover/n {
+		return j.takeover
+	}
+	return n * d
 }
 
-// condemned answers at once: whoever condemned the holder had watched it, and it cannot renew any
-// more. No generation of mongos had it; a contender that died between forcing and acquiring
-// left a free lock in 1.8 and 2.x, and nothing at all in 3.2.
-func condemned(now Evidence) Decision {
-	return Decision{
-		Verdict: Take, Rule: ruleCondemned,
-		Reason: fmt.Sprintf("%s is condemned: %s", holder(now), printable(now.Condemned, textLimit)),
+// changed compares the evidence of two reads and names the first difference, or returns "".
+// mongos 2.0 to 3.0 compared process id, ping and ts; 3.2 to 6.0 ping and ts. Here seq is compared
+// as well, so that a frozen or coarse clock of the server hides no ping, and local, which shows a
+// second process with the same id. ts is compared for reads of the same lock; reads of different
+// locks belong together only where one watch serves them (see [Evidence.Subject]).
+func changed(before, now *Evidence) string {
+	switch {
+	case !before.Held || before.Malformed != "":
+		return "the read before showed no holder"
+	case before.Process != now.Process:
+		return fmt.Sprintf("the holder was %s", holder(*before))
+	case before.HasPing != now.HasPing && now.HasPing:
+		return "a ping document has appeared"
+	case before.HasPing != now.HasPing:
+		return "the ping document has gone"
+	case before.HasSeq != now.HasSeq:
+		return "the ping document has another form"
+	case before.Seq != now.Seq:
+		return fmt.Sprintf("seq went from %d to %d", before.Seq, now.Seq)
+	case !before.Ping.Equal(now.Ping):
+		return fmt.Sprintf("ping went from %s to %s", instant(before.Ping), instant(now.Ping))
+	case !before.Local.Equal(now.Local):
+		return fmt.Sprintf("local went from %s to %s", instant(before.Local), instant(now.Local))
+	case before.Subject() != now.Subject():
+		return fmt.Sprintf("the read before was of lock %s", quoted(before.Name))
+	case before.Name == now.Name && before.TS != now.TS:
+		return "another session holds the lock"
 	}
+	return ""
 }
 
-// disturbance returns why the watch cannot go on, and the look with which the present one does not
-// go together; "" when it can.
-func (j *judgement) disturbance() (before Evidence, cause string) {
-	for _, differs := range []func(before, now *Evidence) string{changed, moved} {
-		for _, before := range []*Evidence{&j.first, &j.last} {
-			if cause := differs(before, &j.now); cause != "" {
-				return *before, cause
-			}
+// disturbance returns why the watch cannot continue, and the read that differs from the present
+// one; "" when it can. Besides a change of the evidence these end a watch:
+//   - A new primary, as in mongos 3.2 and later, which compared election ids. A term that one of
+//     the reads does not know cannot be compared.
+//   - A server's clock that went back: mongos 2.0 counted 0, mongos 3.2 warned and waited.
+//   - A pause between two reads. No generation of mongos had this: two reads fifteen minutes apart
+//     were enough, without any read between them.
+func disturbance(first, last, now *Evidence, p Policy) (before *Evidence, cause string) {
+	for _, before = range []*Evidence{first, last} {
+		if cause = changed(before, now); cause != "" {
+			return before, cause
 		}
 	}
-	return j.first, paused(j.now, j.p)
+	for _, before = range []*Evidence{first, last} {
+		switch {
+		case before.Primary != "" && now.Primary != "" && before.Primary != now.Primary:
+			return before, fmt.Sprintf("primary %s instead of %s answered",
+				quoted(now.Primary), quoted(before.Primary))
+		case !before.Server.IsZero() && !now.Server.IsZero() && now.Server.Before(before.Server):
+			return before, fmt.Sprintf("the server's clock went back from %s to %s",
+				instant(before.Server), instant(now.Server))
+		}
+	}
+	if now.LongestGap > p.MaxGap {
+		return first, fmt.Sprintf("no read for %s, more than the %s allowed",
+			figure(now.LongestGap), figure(p.MaxGap))
+	}
+	return first, ""
 }
 
-// restart begins anew. All generations from 2.0 on did so for a changed ping or ts.
-func (j *judgement) restart(before Evidence, cause string) Decision {
-	d := Decision{Verdict: Watch, Remaining: j.takeover, Restart: true}
-	if pinged(before, j.now) || j.fresh() {
-		d.Verdict = Held
-		d.Reason = fmt.Sprintf("%s is alive: %s", holder(j.now), cause)
-		if !pinged(before, j.now) {
-			d.Reason = fmt.Sprintf("%s pinged %s ago; %s", holder(j.now), j.pingAge(), cause)
-		}
-		return d
+// restart returns the decision of the first read of a new watch. All generations from 2.0 on
+// restarted for a changed ping or ts. The verdict is Held where the holder visibly pinged since the
+// read before: its seq rose or, for a foreign holder, its ping became younger.
+func (j *judgement) restart(before *Evidence, cause string) Decision {
+	now := &j.now
+	pinged := before.Process == now.Process && before.HasPing && now.HasPing &&
+		before.HasSeq == now.HasSeq
+	if now.HasSeq {
+		pinged = pinged && now.Seq > before.Seq
+	} else {
+		pinged = pinged && now.Ping.After(before.Ping)
 	}
-	d.Reason = fmt.Sprintf("watch of %s begins anew: %s; takeover after %s unchanged",
-		holder(j.now), cause, figure(j.takeover))
+	d := Decision{Verdict: Held, Remaining: j.takeover, Restart: true}
+	switch {
+	case pinged:
+		d.Reason = fmt.Sprintf("%s is alive: %s", holder(*now), cause)
+	case j.fresh:
+		d.Reason = fmt.Sprintf("%s pinged %s ago; %s", holder(*now), j.pingAge(), cause)
+	default:
+		d.Verdict = Watch
+		d.Reason = fmt.Sprintf("watch of %s begins anew: %s; takeover after %s unchanged",
+			holder(*now), cause, figure(j.takeover))
+	}
 	return d
 }
 
-// watchedOut is the ground rule, mongos 2.0 to 6.0: seen unchanged for the takeover time. They
-// measured by the server's clock alone; 2.0 wanted more than the time (>), 3.2 and this at least
-// the time (>=). A missing ping is a picture like any other, as in 2.0 and later.
-func (j *judgement) watchedOut() Decision {
-	return Decision{Verdict: Take, Rule: ruleWatch, Reason: j.picture() + " " + j.span(j.takeover)}
-}
+// pingAge writes the age of the ping by the server's clock, zero for one in the future.
+func (j *judgement) pingAge() string { return figure(max(j.now.Server.Sub(j.now.Ping), 0)) }
 
-// wait answers for a lock that may not be taken yet: Held while the ping looks fresh, else Watch.
-func (j *judgement) wait() Decision {
-	verdict, age := Watch, ""
-	if j.fresh() {
-		verdict, age = Held, holder(j.now)+" pinged "+j.pingAge()+" ago; "
-	}
-	return Decision{
-		Verdict: verdict, Remaining: j.takeover - j.watched,
-		Reason: age + j.picture() + " " + j.span(j.takeover),
-	}
-}
-
-// interval returns the ping interval by which the holder is measured: its own, or the contender's
-// where it is unknown.
-func (j *judgement) interval() time.Duration {
-	if j.now.PingInterval > 0 {
-		return j.now.PingInterval
-	}
-	return j.p.PingInterval
-}
-
-// tolerance returns by how much clocks may differ and still count as agreeing.
-func (j *judgement) tolerance() time.Duration {
-	return plus(j.p.MaxClockSkew, roundTrip(j.now)/2)
-}
-
-// fresh reports whether the ping looks alive by the server's clock: younger than two intervals,
-// and not further in the future than clocks may differ (a server's reading may be a little older
-// than a ping that arrived meanwhile). It only words the verdict; no takeover depends on it.
-func (j *judgement) fresh() bool {
-	if !j.now.HasPing || j.now.Server.IsZero() {
-		return false
-	}
-	age := j.now.Server.Sub(j.now.Ping)
-	return age >= -j.tolerance() && age < upTo(j.takeover, j.interval(), 2)
-}
-
-// pingAge writes the age of the ping by the server's clock, zero for one of this instant.
-func (j *judgement) pingAge() string {
-	return figure(max(j.now.Server.Sub(j.now.Ping), 0))
-}
-
-// picture names what has been watched.
-func (j *judgement) picture() string {
+// unchanged names the evidence that is watched, for how long and by which clocks it has been
+// unchanged, and for how long it must be.
+func (j *judgement) unchanged() string {
+	what := ""
 	switch {
 	case j.now.Lease:
-		return fmt.Sprintf("lease of %s, renewal %d", holder(j.now), j.now.Seq)
+		what = fmt.Sprintf("lease of %s, renewal %d", holder(j.now), j.now.Seq)
 	case j.now.HasPing:
-		return "ping of " + holder(j.now)
+		what = "ping of " + holder(j.now)
 	case j.now.Process != "":
-		return "absence of a ping document of " + holder(j.now)
+		what = "absence of a ping document of " + holder(j.now)
 	default:
-		return fmt.Sprintf("lock %s of %s", quoted(j.now.Name), holder(j.now))
+		what = fmt.Sprintf("lock %s of %s", quoted(j.now.Name), holder(j.now))
 	}
+	return what + " " + j.span(j.takeover)
 }
 
-// span writes how long the picture stood, by which clocks, and how long it must.
+// span writes for how long the evidence has been unchanged, by which clocks, and for how long it
+// must be.
 func (j *judgement) span(need time.Duration) string {
 	server := "unknown"
-	if d, ok := byServer(j.first, j.now); ok {
-		server = figure(d)
+	if j.server != unknown {
+		server = figure(j.server)
 	}
 	return "unchanged for " + figure(j.watched) + " of " + figure(need) +
-		" (contender's clock " + figure(byOwnClock(j.first, j.now)) + ", server's clock " + server + ")"
+		" (contender's clock " + figure(j.own) + ", server's clock " + server + ")"
+}
+
+// Longest foreign texts in a reason, in characters.
+const (
+	idLimit   = 200
+	textLimit = 800
+)
+
+// printable escapes characters that are not printable and cuts the text to limit characters.
+func printable(s string, limit int) string {
+	special := func(r rune) bool { return r < ' ' || r > '~' }
+	if len(s) <= limit && strings.IndexFunc(s, special) < 0 { // nearly always
+		return s
+	}
+	var b strings.Builder
+	n := 0
+	for _, r := range s {
+		if n++; n > limit {
+			b.WriteString("...")
+			break
+		}
+		if unicode.IsPrint(r) {
+			b.WriteRune(r)
+		} else {
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.String()
+}
+
+// quoted is printable between quotation marks, which are escaped inside.
+func quoted(s string) string {
+	return `"` + strings.ReplaceAll(printable(s, idLimit), `"`, `\"`) + `"`
+}
+
+// holder names the holder of e.
+func holder(e Evidence) string {
+	if e.Process == "" {
+		return "a holder without a process id"
+	}
+	return quoted(e.Process)
+}
+
+// figure writes a duration to the millisecond, without a number where it has saturated.
+func figure(d time.Duration) string {
+	switch d {
+	case math.MaxInt64:
+		return "more than 292 years"
+	case math.MinInt64:
+		return "less than -292 years"
+	}
+	if d > -time.Millisecond && d < time.Millisecond {
+		return d.String()
+	}
+	return d.Round(time.Millisecond).String()
+}
+
+// instant writes a clock's reading in UTC.
+func instant(t time.Time) string {
+	if t.IsZero() {
+		return "unknown"
+	}
+	return t.UTC().Format("2006-01-02T15:04:05.000Z")
 }

@@ -17,7 +17,7 @@ func doomed(e *takeover.Evidence) { e.Condemned = "by db9:1:1:x: unchanged for 1
 
 func free(e *takeover.Evidence) { e.Held = false }
 
-// The order of the answers: what cannot be read, what is free, what is condemned, then the rest.
+// The order of the verdicts: malformed, free, condemned, then the rest.
 func TestDecide_OrderOfAnswers(t *testing.T) {
 	t.Parallel()
 	check(t, []row{
@@ -84,8 +84,7 @@ func TestDecide_OrderOfAnswers(t *testing.T) {
 	})
 }
 
-// A policy that was never validated must not take anything, least of all with a takeover time of
-// zero.
+// A policy that was never validated must not take a lock, even with a takeover time of zero.
 func TestDecide_PolicyNotValid(t *testing.T) {
 	t.Parallel()
 	check(t, []row{
@@ -107,7 +106,7 @@ func TestDecide_PolicyNotValid(t *testing.T) {
 	})
 }
 
-// F14: three generations, three answers.
+// F14: three generations, three verdicts.
 func TestDecide_NoPingDocument(t *testing.T) {
 	t.Parallel()
 	nameless := func(e *takeover.Evidence) { e.Process = "" }
@@ -168,7 +167,7 @@ func TestDecide_NoPingDocument(t *testing.T) {
 		{ // F5: nobody's absence says nothing about another lock
 			name: "no process id, another lock", first: look(0, noPing, nameless),
 			now: look(limit+trip, noPing, nameless, named("shard")), verdict: takeover.Watch,
-			remaining: limit, restart: true, says: `at lock "balancer"`,
+			remaining: limit, restart: true, says: `of lock "balancer"`,
 		},
 		{ // a mongos may acquire before its first ping
 			name: "absent, another lock", first: look(0, noPing),
@@ -207,8 +206,8 @@ func TestDecide_Reason_EscapesForeignText(t *testing.T) {
 	}
 }
 
-// Rule 4: what tells a holder of ours from a foreign one. A mark counts at the first look for ours
-// and for nothing for a foreign one.
+// Rule 4: the difference between a holder of ours and a foreign one. A mark counts at the first
+// read for ours, and never for a foreign one.
 func TestEvidence_Foreign(t *testing.T) {
 	t.Parallel()
 	unrecorded := func(e *takeover.Evidence) { e.Recorded = 0 }

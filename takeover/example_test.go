@@ -8,7 +8,7 @@ import (
 	"mongodlm/takeover"
 )
 
-// A holder died at noon. A contender comes by at eight in the evening and keeps looking.
+// A holder died at noon. A contender starts at eight in the evening and reads repeatedly.
 func Example() {
 	policy := takeover.Policy{
 		Takeover: 15 * time.Minute, ForeignTakeover: 15 * time.Minute,

@@ -11,8 +11,8 @@ import (
 	"mongodlm/takeover"
 )
 
-// evidence fills evidence from two raw documents as a contender does; an empty document stands
-// for none.
+// evidence fills evidence from two raw documents as a contender does; an empty document is a
+// missing one.
 func evidence(lock, ping []byte) takeover.Evidence {
 	var e takeover.Evidence
 	if len(lock) == 0 {
@@ -36,7 +36,7 @@ func evidence(lock, ping []byte) takeover.Evidence {
 	e.PingInterval, e.PingTakeover = p.Interval, p.Takeover
 	e.Sight = takeover.Sight{Seq: p.Sight.Seq, Server: p.Sight.At, Local: p.Sight.Local,
 		By: p.Sight.By}
-	// F18: a mark that does not say by whom is no mark for a contender.
+	// F18: a mark without its author is no mark for a contender.
 	if c := p.Condemned; c != nil && c.By != "" {
 		e.Condemned = "by " + catalog.Printable(c.By, 200) + ": " +
 			catalog.Printable(c.Evidence, 400)
@@ -54,8 +54,8 @@ func document(doc bson.D) []byte {
 
 var session = bson.ObjectID{11: 1}
 
-// lockWith is a good lock document with some fields replaced or added; a nil value that is no
-// bson.Null leaves the field out.
+// lockWith is a good lock document with some fields replaced or added; a nil value other than
+// bson.Null removes the field.
 func lockWith(changes ...bson.E) []byte {
 	return document(with(bson.D{
 		{Key: "_id", Value: "balancer"}, {Key: "state", Value: int32(1)},
@@ -100,8 +100,8 @@ const (
 	unread  = takeover.Malformed
 )
 
-// documents are the malformed and extreme ones, with the answer to a first look at noon + 1 s and
-// to a look at the same picture after the longest takeover time that a document may record.
+// documents are the malformed and extreme ones, with the verdict on a first read at noon + 1 s and
+// on a read of the same evidence after the longest takeover time that a document may record.
 var documents = map[string]struct {
 	lock, ping  []byte
 	first, last takeover.Verdict
@@ -214,7 +214,7 @@ func date(key string, at time.Time) bson.E { return field(key, bson.NewDateTimeF
 
 func year(y int) time.Time { return time.Date(y, 12, 31, 23, 59, 59, 0, time.UTC) }
 
-// read puts the clocks' readings of a look at the given time after noon into e.
+// read sets the clocks' readings of e to those of a read at the given time after noon.
 func read(e takeover.Evidence, at time.Duration) takeover.Evidence {
 	clocks := look(at)
 	e.Server, e.Primary, e.Wall = clocks.Server, clocks.Primary, clocks.Wall
@@ -240,10 +240,10 @@ func TestDecide_Documents(t *testing.T) {
 	}
 }
 
-// FuzzDecide judges two raw documents under any readings of the clocks: nothing panics, what is
-// malformed is never taken, the first look takes nothing that is not condemned, or of which
-// somebody has left a sight, and every lock that can be read is taken when it stood still for
-// longer than any document may ask.
+// FuzzDecide judges two raw documents under any readings of the clocks: no call panics, a
+// malformed lock is never taken, the first read takes only a condemned holder or one with a sight,
+// and every lock that can be read is taken when it was unchanged for longer than any document may
+// ask.
 func FuzzDecide(f *testing.F) {
 	for _, c := range documents {
 		f.Add(c.lock, c.ping, noon.UnixMilli(), noon.UnixMilli(), int64(0), int64(trip))

@@ -7,7 +7,7 @@ import (
 )
 
 // TestMain makes every property stand 10,000 checks unless the command line says otherwise, and
-// fails when a goroutine is left.
+// fails when a goroutine remains.
 func TestMain(m *testing.M) {
 	effort.RapidChecks(10000)
 	effort.Main(m)

@@ -8,7 +8,8 @@ import (
 	"mongodlm/takeover"
 )
 
-// watch shows an observation one look every step from start to end, and returns the last answer.
+// watch adds one read every step from start to end to an observation, and returns the last
+// decision.
 func watch(
 	o takeover.Observation, start, end, step time.Duration, edits ...edit,
 ) (takeover.Observation, takeover.Decision) {
@@ -50,7 +51,7 @@ func TestObservation_Look_PauseRestarts(t *testing.T) {
 	if !d.Restart || d.Remaining != limit || first.Received != origin+back+trip {
 		t.Fatalf("after the pause: %+v, since %v", d, first.Received)
 	}
-	// The pause is forgotten with the watch that it ended.
+	// A new watch does not count the pause that ended the old one.
 	o, d = watch(o, back+time.Minute, back+limit, time.Minute)
 	if d.Restart || d.Verdict != takeover.Watch {
 		t.Fatalf("after the new beginning: %+v", d)
@@ -91,7 +92,7 @@ func TestObservation_Look_IgnoresTheCallersGap(t *testing.T) {
 	}
 }
 
-// A16: terms 1, unknown, 2. No two neighbours differ, and yet there was an election.
+// A16: terms 1, unknown, 2. No two neighbours differ, although there was an election.
 func TestObservation_Look_RemembersThePrimary(t *testing.T) {
 	t.Parallel()
 	for name, terms := range map[string][]string{
@@ -117,7 +118,7 @@ func TestObservation_Look_RemembersThePrimary(t *testing.T) {
 	}
 }
 
-// A blind look that restarts the watch does not make it forget the term either.
+// A read without a term that restarts the watch does not remove the known term either.
 func TestObservation_Look_RemembersThePrimaryOverARestart(t *testing.T) {
 	t.Parallel()
 	o, _ := takeover.Observation{}.Look(look(0), policy())
@@ -130,7 +131,7 @@ func TestObservation_Look_RemembersThePrimaryOverARestart(t *testing.T) {
 	}
 }
 
-// A4: the server's clock falls between two looks but stays above the first one.
+// A4: the server's clock falls between two reads but stays above the first one.
 func TestObservation_Look_ServerBackAgainstTheLookBefore(t *testing.T) {
 	t.Parallel()
 	for name, between := range map[string][]edit{
@@ -168,7 +169,7 @@ func TestObservation_Look_FreeAndMalformedEndTheWatch(t *testing.T) {
 	}
 }
 
-// A value: looking with one copy leaves the other where it was.
+// A value: a read added to one copy does not change the other.
 func TestObservation_Look_LeavesTheOldOneAlone(t *testing.T) {
 	t.Parallel()
 	o, _ := watch(takeover.Observation{}, 0, time.Minute, time.Minute)
@@ -189,8 +190,7 @@ func TestObservation_Look_ServesAllLocksOfAProcess(t *testing.T) {
 	}
 }
 
-// Any difference between two looks begins the watch anew, in either direction, however long it
-// has lasted.
+// Any difference between two reads restarts the watch, in either direction, after any time.
 func TestDecide_ChangeRestarts(t *testing.T) {
 	t.Parallel()
 	at := limit + trip
@@ -237,8 +237,8 @@ func TestDecide_ChangeRestarts(t *testing.T) {
 		again("server's clock went back", takeover.Watch, look(at, serverOff(-20*time.Minute)),
 			"server's clock went back from 2011-06-01T12:00:00.010Z to 2011-06-01T11:55:00.030Z"),
 		// D5
-		again("nobody looked for too long", takeover.Watch, look(2*limit, gap(maxGap+1)),
-			"nobody looked for 1m30s"),
+		again("no read for too long", takeover.Watch, look(2*limit, gap(maxGap+1)),
+			"no read for 1m30s"),
 		{
 			name: "first look showed a free lock", first: look(0, free), now: look(at),
 			verdict: takeover.Watch, remaining: limit, restart: true, says: "showed no holder",
@@ -258,12 +258,12 @@ func TestDecide_ChangeRestarts(t *testing.T) {
 		{
 			name: "foreign holder, another lock", first: look(0, foreign),
 			now: look(at, foreign, named("shard")), verdict: takeover.Watch, remaining: limit,
-			restart: true, says: `the look before was at lock "balancer"`,
+			restart: true, says: `the read before was of lock "balancer"`,
 		},
 	})
 }
 
-// What is no difference: the watch goes on and gets there.
+// Differences that do not count: the watch continues and takes the lock.
 func TestDecide_NoChange(t *testing.T) {
 	t.Parallel()
 	at := limit + trip

@@ -41,7 +41,7 @@ var (
 	})
 )
 
-// anyEvidence draws evidence without any sense.
+// anyEvidence draws arbitrary evidence.
 func anyEvidence(t *rapid.T) takeover.Evidence {
 	return takeover.Evidence{
 		Name:      anyText.Draw(t, "name"),
@@ -70,7 +70,7 @@ func anyEvidence(t *rapid.T) takeover.Evidence {
 	}
 }
 
-// anySight draws what nobody would leave.
+// anySight draws an arbitrary sight.
 func anySight(t *rapid.T) takeover.Sight {
 	return takeover.Sight{
 		Seq: rapid.Int64().Draw(t, "seen seq"), Server: anyTime.Draw(t, "seen by the server's clock"),
@@ -91,7 +91,7 @@ func anyPolicy(t *rapid.T) takeover.Policy {
 	return p
 }
 
-// secondLook draws a look that shows the picture of first, later, from the same primary.
+// secondLook draws a later read with the evidence of first, from the same primary.
 func secondLook(t *rapid.T, first takeover.Evidence) takeover.Evidence {
 	now := first
 	now.Sent = first.Received + drawn(t, "elapsed", 0, 2*time.Hour)
@@ -107,7 +107,7 @@ func drawn(t *rapid.T, label string, from, to time.Duration) time.Duration {
 	return time.Duration(rapid.Int64Range(int64(from), int64(to)).Draw(t, label))
 }
 
-// sane draws a look at a lock that can be read, with readings within a few hours of noon.
+// sane draws a read of a well-formed lock, with readings within a few hours of noon.
 func sane(t *rapid.T) takeover.Evidence {
 	e := look(drawn(t, "at", 0, 2*time.Hour))
 	e.Received = e.Sent + drawn(t, "round trip", 0, time.Minute)
@@ -124,8 +124,7 @@ func sane(t *rapid.T) takeover.Evidence {
 	return e
 }
 
-// Whatever the evidence and the policy, there is an answer, it is the same one each time, and it
-// is well formed.
+// Every evidence and policy has a decision, the same one each time, and a well-formed one.
 func TestDecide_IsTotalAndDeterministic(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -152,7 +151,7 @@ func TestDecide_IsTotalAndDeterministic(t *testing.T) {
 	})
 }
 
-// wellFormed checks what holds for every decision.
+// wellFormed checks the properties of every decision.
 func wellFormed(t interface {
 	Helper()
 	Errorf(string, ...any)
@@ -179,7 +178,7 @@ func wellFormed(t interface {
 	}
 }
 
-// A younger ping never turns any other answer into Take.
+// A younger ping never turns another verdict into Take.
 func TestDecide_YoungerPingNeverTakes(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -203,8 +202,8 @@ func TestDecide_YoungerPingNeverTakes(t *testing.T) {
 	})
 }
 
-// One clock that says anything at all cannot make a young ping look old at the first look, not
-// even for the policy that takes at once. A1, A3, A6, A7.
+// One clock with an arbitrary value cannot make a young ping old at the first read, not even for
+// the policy that takes immediately. A1, A3, A6, A7.
 func TestDecide_OneLyingWitnessNeverTakes(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -234,7 +233,7 @@ func TestDecide_OneLyingWitnessNeverTakes(t *testing.T) {
 	})
 }
 
-// A pause in one's own watching never brings a takeover nearer. D5
+// A pause between the contender's reads never makes a takeover earlier. D5
 func TestDecide_GapNeverBringsATakeoverNearer(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -259,7 +258,7 @@ func TestDecide_GapNeverBringsATakeoverNearer(t *testing.T) {
 }
 
 // While either clock has counted less than the takeover time, and the witnesses do not agree,
-// nothing is taken.
+// no lock is taken.
 func TestDecide_NeverTakesBeforeTheTakeoverTime(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -288,8 +287,8 @@ func TestDecide_NeverTakesBeforeTheTakeoverTime(t *testing.T) {
 	})
 }
 
-// A holder that has left no trace of ours is taken by the watch rule alone, and not before the
-// foreign takeover time: whatever its ping and its mark say.
+// A holder without a trace of ours is taken by the watch rule alone, and not before the foreign
+// takeover time, with any ping and any mark.
 func TestDecide_ForeignHolderIsOnlyWatched(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -314,7 +313,7 @@ func TestDecide_ForeignHolderIsOnlyWatched(t *testing.T) {
 	})
 }
 
-// Where the contender's monotonic clock begins to count is of no account.
+// The start of the contender's monotonic clock does not matter.
 func TestDecide_MonotonicOriginIsOfNoAccount(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

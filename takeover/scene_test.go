@@ -10,7 +10,7 @@ import (
 	"mongodlm/takeover"
 )
 
-// The scene of most tests: a holder whose last ping was at noon, a contender with a round trip of
+// The setup of most tests: a holder whose last ping was at noon, a contender with a round trip of
 // 20 ms, and clocks that are right.
 const (
 	limit    = 15 * time.Minute
@@ -43,7 +43,7 @@ func policy(adjusts ...adjust) takeover.Policy {
 
 func mode(m takeover.Rule) adjust { return func(p *takeover.Policy) { p.Rule = m } }
 
-// look is a look sent at the given time after noon.
+// look is a read sent at the given time after noon.
 func look(at time.Duration, edits ...edit) takeover.Evidence {
 	e := takeover.Evidence{
 		Name: "balancer", Held: true, Process: process, TS: [12]byte{11: 1}, Recorded: limit,
@@ -90,8 +90,8 @@ func pinged(d time.Duration, n int64) edit {
 	return func(e *takeover.Evidence) { e.Ping, e.Local, e.Seq = noon.Add(d), noon.Add(d), n }
 }
 
-// row is one case: a first look, a present look and what Decide must say. now may be left out
-// for a first look.
+// row is one case: a first read, a present read and the decision. now may be missing for a first
+// read.
 type row struct {
 	name       string
 	first, now takeover.Evidence

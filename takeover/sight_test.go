@@ -11,7 +11,7 @@ import (
 
 const two = 2 * interval
 
-// sight is what a contender left that looked at the given time after noon.
+// sight is the record of a contender that read at the given time after noon.
 func sight(at time.Duration, edits ...func(*takeover.Sight)) edit {
 	return func(e *takeover.Evidence) {
 		e.Sight = takeover.Sight{
@@ -23,7 +23,7 @@ func sight(at time.Duration, edits ...func(*takeover.Sight)) edit {
 	}
 }
 
-// Two intervals after somebody else has seen the ping, and all witnesses agree.
+// Two intervals after the sight of another contender, and all witnesses agree.
 func TestDecide_SightRule(t *testing.T) {
 	t.Parallel()
 	due := night + two + trip // of the second contender's look; its clock counts from reply to send
@@ -77,7 +77,7 @@ func TestDecide_SightRule(t *testing.T) {
 	})
 }
 
-// Who leaves a sight, and who does not.
+// The reads that leave a sight, and those that do not.
 func TestEvidence_Sighting(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -112,10 +112,10 @@ func TestEvidence_Sighting(t *testing.T) {
 	}
 }
 
-// What is left and one clock that says anything at all: the server's, from the beginning or from
-// some instant on, the holder's, or that of either contender. Nothing is taken whose last ping is
-// not older than the takeover time, and nothing before two intervals, but for what clocks may
-// differ, have passed since the sight.
+// A sight and one clock with an arbitrary value: the server's, from the beginning or from some
+// instant on, the holder's, or that of either contender. No lock is taken before its last ping is
+// older than the takeover time, nor before two intervals, less the allowed difference of the
+// clocks, have passed since the sight.
 func TestDecide_SightAndOneLiar(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -9,8 +9,8 @@ import (
 	"mongodlm/takeover"
 )
 
-// Tries to break: whichever one clock is wrong, and by any amount, now and when the ping was sent,
-// the witnesses take no lock before the ping is T old. So a holder with any margin has given up.
+// Tries to break: with any one clock wrong by any amount, now and when the ping was sent, the
+// witnesses take no lock before the ping is T old. So a holder with any margin has lost it.
 func TestDecide_OneWrongClock_PingIsAsOldAsTheTakeoverTime(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

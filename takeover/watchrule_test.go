@@ -8,7 +8,7 @@ import (
 	"mongodlm/takeover"
 )
 
-// The ground rule by itself, measured from reply to send on the smaller of two clocks.
+// The watch rule by itself, measured from reply to send on the smaller of two clocks.
 func TestDecide_WatchRule(t *testing.T) {
 	t.Parallel()
 	only := policy(mode(takeover.WatchOnly))
@@ -171,7 +171,7 @@ func TestDecide_WatchRule(t *testing.T) {
 	})
 }
 
-// Whatever stands in the documents, equality decides, and nothing overflows. A15, F16.
+// With any values in the documents equality decides, and no figure overflows. A15, F16.
 func TestDecide_WatchRule_ExtremeTimes(t *testing.T) {
 	t.Parallel()
 	for name, at := range map[string]time.Time{

@@ -5,113 +5,127 @@ import (
 	"time"
 )
 
-// ages are the three witnesses: the age of the same ping by different pairs of clocks.
-type ages struct {
-	server    time.Duration // server's clock against ping, which the server stamped
-	contender time.Duration // contender's wall clock, when the look was sent, against ping
-	late      time.Duration // the same when the reply was there
-	holder    time.Duration // server's clock against local, which the holder stamped
+// A Sight is the state of a silent process that an earlier contender recorded in its ping document,
+// so that a job that runs for twenty seconds in a new process each night does not restart its watch
+// each time. The zero value is no record. No generation of mongos had it: their processes lived for
+// long.
+type Sight struct {
+	Seq    int64     // the number of the ping
+	Server time.Time // the server's clock at the read
+	Local  time.Time // that contender's wall clock at the reply
+	By     string    // its process id; empty when there is no record
 }
 
-func agesOf(e Evidence) ages {
-	late := e.Wall.Sub(e.Ping)
-	return ages{
-		server:    e.Server.Sub(e.Ping),
-		contender: minus(late, roundTrip(e)),
-		late:      late,
-		holder:    e.Server.Sub(e.Local),
-	}
-}
-
-// old returns how many of the three say that the ping is at least t old.
-func (a ages) old(t time.Duration) int {
-	n := 0
-	for _, age := range []time.Duration{a.server, a.contender, a.holder} {
-		if age >= t {
-			n++
-		}
-	}
-	return n
-}
-
-// least returns the smallest of the three.
-func (a ages) least() time.Duration { return min(a.server, a.contender, a.holder) }
-
-// backwards reports whether a witness sees the ping in its future by more than clocks may differ.
-// mongos 1.8 had the test for the contender's clock, without any allowance.
-func (a ages) backwards(allowed time.Duration) bool {
-	return min(a.server, a.late, a.holder) < -allowed
-}
-
-func (a ages) String() string {
-	return fmt.Sprintf("server %s, contender %s, holder %s",
-		figure(a.server), figure(a.contender), figure(a.holder))
-}
-
-// witnessed reports whether the shorter rule can be asked at all: all three clocks are there, and
-// the holder can be condemned.
+// witnessed reports whether the shorter rule applies at all: all three clocks are known, and the
+// holder can be condemned.
 func (j *judgement) witnessed() bool {
 	return j.p.Rule != WatchOnly && j.now.HasPing && j.now.HasSeq &&
 		!j.now.Server.IsZero() && !j.now.Wall.IsZero() && !j.now.Local.IsZero()
 }
 
-// shorter is the rule that may take a lock before it was watched for T; ok is false when it has
-// nothing to say. mongos 1.8 compared the contender's clock with the ping and took at the first
-// look, on the word of that one pair of clocks. Here three pairs must agree, server and contender
-// must show the same time, and the ping must have stood still for three of the holder's intervals
-// (the three skew checks of mongos 2.0 to 3.0), or for two since an earlier contender left a
-// [Sight] of it. All three ages must exceed T by as much as the clocks of server and contender may
-// differ: so the ping is T old, whichever one clock is wrong.
+// shorter is the rule that may take a lock before it was watched for T; ok is false when it gives
+// no verdict. mongos 1.8 compared the contender's clock with the ping and took at the first read,
+// by that one pair of clocks. Here three pairs must agree, server and contender must show the same
+// time, and the ping must be unchanged for three of the holder's intervals (the three skew checks
+// of mongos 2.0 to 3.0), or for two since a [Sight] of it. All three ages must exceed T by as much
+// as the clocks of server and contender may differ: so the ping is T old, whichever one clock is
+// wrong. mongos 1.8 had the test for a ping in the future for the contender's clock, without any
+// allowance.
+//
+// Where the clocks contradict each other only the watch rule may decide. mongos 2.0 to 3.0 threw an
+// exception (14023, later DistributedClockSkewed) for config servers that differed; 3.2 and later
+// did not check.
 func (j *judgement) shorter() (d Decision, ok bool) {
 	if !j.witnessed() {
 		return Decision{}, false
 	}
-	a := agesOf(j.now)
-	if a.backwards(j.tolerance()) {
-		return j.skewed("a clock shows a time before the ping", a), true
-	}
-	old := a.old(j.takeover)
+	// The witnesses: the age of the same ping by three pairs of clocks.
+	late := j.now.Wall.Sub(j.now.Ping)       // contender's wall clock at the reply against ping
+	contender := minus(late, j.roundTrip)    // the same at the sending
+	server := j.now.Server.Sub(j.now.Ping)   // server's clock against ping, by the same clock
+	holders := j.now.Server.Sub(j.now.Local) // server's clock against local, by the holder's
+	youngest, skew := min(server, contender, holders), ""
 	switch {
-	case old == 0:
+	case min(server, late, holders) < -j.tolerance:
+		skew = "a clock shows a time before the ping"
+	case max(server, contender, holders) < j.takeover:
 		return Decision{}, false
-	case old < 3:
-		return j.skewed("clocks disagree", a), true
-	case apart(j.now.Server, j.now.Wall) > j.tolerance():
-		return j.skewed("the clocks of server and contender differ too much", a), true
+	case youngest < j.takeover:
+		skew = "clocks disagree"
+	case j.now.Server.Sub(j.now.Wall).Abs() > j.tolerance:
+		skew = "the clocks of server and contender differ too much"
 	}
-	return j.agreed(a), true
+	ages := fmt.Sprintf("server %s, contender %s, holder %s",
+		figure(server), figure(contender), figure(holders))
+	if skew != "" {
+		return Decision{
+			Verdict: Skewed, Remaining: j.takeover - j.watched,
+			Reason: fmt.Sprintf("%s: ping of %s is %s old, takeover time %s; "+
+				"server's clock %s, contender's %s; %s", skew, holder(j.now), ages, figure(j.takeover),
+				instant(j.now.Server), instant(j.now.Wall), j.span(j.takeover)),
+		}, true
+	}
+	return j.agreed(youngest, ages), true
 }
 
-// agreed answers when all witnesses say that the ping is old enough.
-func (j *judgement) agreed(a ages) Decision {
-	agree := fmt.Sprintf("all clocks say that the ping of %s is older than %s: %s",
-		holder(j.now), figure(j.takeover), a)
-	need := upTo(j.takeover, j.interval(), 3)
-	agree += "; " + j.span(need)
-	if early := j.takeover + j.tolerance() - a.least(); early > 0 {
-		const why = "; clocks may differ by %s, so that it must be older by as much"
-		left := min(max(early, need-j.watched), j.takeover-j.watched)
-		return Decision{Verdict: Watch, Remaining: left,
-			Reason: agree + fmt.Sprintf(why, figure(j.tolerance()))}
+// agreed decides where the ping is older than T by all witnesses; least is the youngest age.
+func (j *judgement) agreed(least time.Duration, ages string) Decision {
+	need := j.intervals(3)
+	d := Decision{Verdict: Watch, Reason: fmt.Sprintf(
+		"all clocks say that the ping of %s is older than %s: %s; %s",
+		holder(j.now), figure(j.takeover), ages, j.span(need))}
+	if early := j.takeover - least + j.tolerance; early > 0 {
+		d.Remaining = min(max(early, need-j.watched), j.takeover-j.watched)
+		d.Reason += fmt.Sprintf("; clocks may differ by %s, so that it must be older by as much",
+			figure(j.tolerance))
+		return d
 	}
-	if j.watched >= need {
-		return Decision{Verdict: Take, Rule: ruleWitnesses, Reason: agree}
+	d.Remaining = max(0, need-j.watched)
+	if seen, ok := j.sighted(); ok && d.Remaining > 0 {
+		enough := j.intervals(sightIntervals)
+		d.Remaining = max(0, min(d.Remaining, minus(enough, seen)))
+		d.Reason += fmt.Sprintf("; %s saw the same ping %s ago, %s are enough",
+			printable(j.now.Sight.By, idLimit), figure(max(seen, 0)), figure(enough))
 	}
-	remaining, seen := j.sightedLongEnough(need - j.watched)
-	if remaining == 0 {
-		return Decision{Verdict: Take, Rule: ruleWitnesses, Reason: agree + seen}
+	if d.Remaining == 0 {
+		d.Verdict, d.Rule = Take, ruleWitnesses
 	}
-	return Decision{Verdict: Watch, Remaining: remaining, Reason: agree + seen}
+	return d
 }
 
-// skewed answers when the witnesses contradict each other: then only the ground rule may decide.
-// mongos 2.0 to 3.0 threw an exception (14023, later DistributedClockSkewed) for config servers
-// that differed; nothing in 3.2 and later did.
-func (j *judgement) skewed(what string, a ages) Decision {
-	return Decision{
-		Verdict: Skewed, Remaining: j.takeover - j.watched,
-		Reason: fmt.Sprintf("%s: ping of %s is %s old, takeover time %s; "+
-			"server's clock %s, contender's %s; %s", what, holder(j.now), a, figure(j.takeover),
-			instant(j.now.Server), instant(j.now.Wall), j.span(j.takeover)),
+// sightIntervals is the age that a [Sight] must have, in ping intervals of the holder. A watch
+// counts three on a monotonic clock; two are enough here, since the ping was two intervals old
+// already when it was recorded, and two pairs of clocks measure each interval.
+const sightIntervals = 2
+
+// sighted returns for how long the ping has been unchanged since its [Sight]: by the server's clock
+// and by the clocks of the two contenders, whichever is less. ok is false when the record does not
+// count: it is one of another ping, or its clocks disagreed.
+func (j *judgement) sighted() (d time.Duration, ok bool) {
+	s := j.now.Sight
+	if s.By == "" || s.Seq != j.now.Seq || s.Server.IsZero() || s.Local.IsZero() ||
+		s.Server.Sub(s.Local).Abs() > j.tolerance {
+		return 0, false
 	}
+	byServer, byContenders := j.now.Server.Sub(s.Server), minus(j.now.Wall.Sub(s.Local), j.roundTrip)
+	return min(byServer, byContenders), true
+}
+
+// Sighting returns the [Sight] that a contender records after this read; ok is false when it writes
+// no record: the policy does not ask for witnesses, the process is not silent or cannot be
+// condemned, the clocks disagree, or there is a record already that counts.
+func (e Evidence) Sighting(by string, p Policy) (s Sight, ok bool) {
+	j := judge(e, e, p)
+	switch {
+	case p.Validate() != nil || p.Rule != Witnesses,
+		!e.Held || e.Malformed != "" || e.Condemned != "" || e.Lease,
+		!j.witnessed() || e.Foreign(),
+		e.Server.Sub(e.Ping) < j.intervals(2),
+		e.Server.Sub(e.Wall).Abs() > j.tolerance:
+		return Sight{}, false
+	}
+	if seen, counts := j.sighted(); counts && seen >= -j.tolerance {
+		return Sight{}, false
+	}
+	return Sight{Seq: e.Seq, Server: e.Server, Local: e.Wall, By: by}, true
 }

@@ -10,7 +10,7 @@ import (
 
 const three = 3 * interval
 
-// The shorter rule: all witnesses agree, and the ping stands still for three intervals.
+// The shorter rule: all witnesses agree, and the ping is unchanged for three intervals.
 func TestDecide_WitnessesRule(t *testing.T) {
 	t.Parallel()
 	every := func(d time.Duration) edit {
@@ -179,19 +179,20 @@ func TestDecide_WitnessMissingOrLying(t *testing.T) {
 		look(night, func(e *takeover.Evidence) { e.Local = time.UnixMilli(math.MaxInt64) }))
 	seen("ping of the first Date, alive by local", takeover.Skewed, "more than 292 years",
 		look(second, pingAt(time.UnixMilli(math.MinInt64))))
-	// Time that passes under way is no age: answered while the holder was alive, read later, and
+	// The time of the reply is no age: answered while the holder was alive, received later, and
 	// the server stepped.
 	seen("alive, server ahead, reply late", takeover.Skewed, "contender 1s",
 		look(second, serverOff(off), late(2*off)))
-	// The contender ahead by what is allowed and a holder behind: only the server says young.
+	// The contender ahead by the allowed difference and a holder behind: only by the server the
+	// ping is young.
 	seen("almost old enough, all but the server's witness", takeover.Skewed, "clocks disagree",
 		look(limit-10*second, wallOff(20*second), local(-time.Minute)))
 	seen("ping in the server's future alone", takeover.Skewed, "before the ping",
 		look(0, ping(time.Minute), wallOff(2*time.Minute)))
-	// It pinged while the look was on its way.
+	// It pinged between the read's sending and its reply.
 	seen("alive, request late", takeover.Held, "pinged",
 		look(0, late(3*time.Minute), serverOff(3*time.Minute), pinged(3*time.Minute, 8)))
-	// Cannot be condemned, whatever else its document says.
+	// Cannot be condemned, with any other field in its document.
 	seen("dead, seq unknown, local known", takeover.Watch, "", look(night, foreign, local(0)))
 	check(t, rows)
 }
@@ -204,7 +205,7 @@ func late(d time.Duration) edit {
 	}
 }
 
-// As long as clocks contradict each other only the ground rule decides, and it does.
+// While clocks contradict each other only the watch rule decides, and it does.
 func TestDecide_Skewed_UntilTheWatchRule(t *testing.T) {
 	t.Parallel()
 	wrong := wallOff(20 * time.Minute)

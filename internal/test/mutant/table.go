@@ -13,10 +13,10 @@ var all = []Mistake{
 	{Name: "deadline from the reply", File: "pinger/ping.go",
 		Old: "p.renewed(sent)\n", New: "p.renewed(p.clock.Now())\n",
 		Package: "pinger", Test: "TestTerm_SlowReply_DeadlineCountsFromSend", Rule: "pinger_test.go"},
-	{Name: "stopwatch from before the first look", File: "takeover/elapsed.go",
+	{Name: "stopwatch from before the first look", File: "takeover/observation.go",
 		Old: "minus(now.Sent, replied(first))", New: "minus(now.Sent, first.Sent)",
 		Package: "takeover", Test: "TestDecide_WatchRule", Rule: "scene_test.go"},
-	{Name: "stopwatch read after the last look", File: "takeover/elapsed.go",
+	{Name: "stopwatch read after the last look", File: "takeover/observation.go",
 		Old: "minus(now.Sent, replied(first))", New: "minus(replied(now), replied(first))",
 		Package: "takeover", Test: "TestDecide_WatchRule", Rule: "scene_test.go"},
 	{Name: "guard revived by a late reply", File: "distlock/guard.go",
@@ -37,8 +37,8 @@ var all = []Mistake{
 		Old:     "if j.watched >= j.takeover {",
 		New:     "if j.now.Wall.Sub(j.now.Ping) >= j.takeover {",
 		Package: "takeover", Test: "TestObservation_LiveHolderIsNeverTaken", Rule: "taken at"},
-	{Name: "no reap", File: "pinger/reaper.go", Old: "	before := p.cfg.Owner.Guarded(t)\n",
-		New:     "	before := p.cfg.Owner.Guarded(t)\n	return nil\n",
+	{Name: "no reap", File: "pinger/reaper.go", Old: "	defer swept()\n",
+		New:     "	swept()\n	return nil\n",
 		Package: "pinger", Test: "TestReap_ReleasesGhostsOnly", Rule: "ghost: held true"},
 	{Name: "reaper asks its table before the read", File: "pinger/reaper.go",
 		Old: "!p.cfg.Owner.Owns(s.TS) && ", New: "",
@@ -75,10 +75,10 @@ var all = []Mistake{
 	return append(d, bson.E{Key: "writeConcern", Value: majority})`,
 		Package: "catalog/mongocatalog", Test: "TestCatalog_Acquire_IsOneCommandWhateverTheURISays",
 		Rule: "write concern"},
-	{Name: "watch goes on after an election", File: "takeover/change.go",
+	{Name: "watch goes on after an election", File: "takeover/decide.go",
 		Old: "before.Primary != now.Primary:", New: "false:",
 		Package: "takeover", Test: "TestDecide_ChangeRestarts", Rule: "scene_test.go"},
-	{Name: "watch goes on over another ts", File: "takeover/change.go",
+	{Name: "watch goes on over another ts", File: "takeover/decide.go",
 		Old: "before.TS != now.TS:", New: "false:",
 		Package: "takeover", Test: "TestDecide_ChangeRestarts", Rule: "scene_test.go"},
 	{Name: "expiry by timer only", File: "pinger/term.go",
@@ -269,26 +269,26 @@ var all = []Mistake{
 		New:     "false && now == nil {",
 		Package: "distlock", Test: "TestTwin_WakesAfterItsDeadline_FreesNothing", Rule: "is trusted"},
 	{Name: "the list of releases knows no terms", File: "pinger/release_queue.go",
-		Old: `	forget = r.ghost && r.term.Err() != nil || errors.Is(refused, catalog.ErrTwin)
+		Old: `	forget = ghost && r.term.Err() != nil || errors.Is(refused, catalog.ErrTwin)
 	if forget || refused != nil {
 		err = refused
 		return
 	}
 `,
-		New: `	if refused != nil {
+		New: `	if _ = ghost; refused != nil {
 		ctx = p.pinging
 	}
 `,
 		Package: "pinger", Test: "TestRelease_GhostOfATermThatIsOver_KeepsNothing",
 		Rule: "want another find"},
 	// A watch that outlives its process.
-	{Name: "a sight of another ping counts", File: "takeover/sight.go",
+	{Name: "a sight of another ping counts", File: "takeover/witnesses.go",
 		Old: ` || s.Seq != j.now.Seq || `, New: ` || `,
 		Package: "takeover", Test: "TestDecide_SightRule", Rule: "scene_test.go"},
-	{Name: "a sight of a clock that was wrong counts", File: "takeover/sight.go",
-		Old: `		apart(s.Server, s.Local) > j.tolerance() {`, New: `		false {`,
+	{Name: "a sight of a clock that was wrong counts", File: "takeover/witnesses.go",
+		Old: `		s.Server.Sub(s.Local).Abs() > j.tolerance {`, New: `		false {`,
 		Package: "takeover", Test: "TestDecide_SightRule", Rule: "scene_test.go"},
-	{Name: "a sight is as old as the server says", File: "takeover/sight.go",
+	{Name: "a sight is as old as the server says", File: "takeover/witnesses.go",
 		Old: `return min(byServer, byContenders), true`, New: `return max(byServer, byContenders), true`,
 		Package: "takeover", Test: "TestDecide_SightRule", Rule: "scene_test.go"},
 	{Name: "a refused call leaves no sight", File: "internal/contend/vigil.go",
@@ -335,7 +335,7 @@ var all = []Mistake{
 		Old: "&guardContext{h.ctx, g}", New: "&guardContext{h.ctx, nil}",
 		Package: "distlock", Test: "TestGuard_Dropped_IsReleased", Rule: "was given back"},
 	{Name: "the witnesses do not wait for the skew", File: "takeover/witnesses.go",
-		Old: "early > 0 {", New: "early > j.tolerance() {", Package: "takeover",
+		Old: "early > 0 {", New: "early > j.tolerance {", Package: "takeover",
 		Test: "TestDecide_OneWrongClock_PingIsAsOldAsTheTakeoverTime", Rule: "taken at a true age"},
 	// Who has missed two pings in a line.
 	{Name: "a release grants to the dead", File: "internal/contend/evict.go",
@@ -387,7 +387,7 @@ var all = []Mistake{
 		Old: `context.WithTimeout(context.WithoutCancel(ctx), limit)`, New: `context.WithTimeout(ctx, limit)`,
 		Package: "distlock", Test: "TestVerify_DeadlineOfTheCaller_CommandGoesOn", Rule: "cut off"},
 	{Name: "the list drops a session that the store has", File: "pinger/release_queue.go",
-		Old: "	if stored {\n", New: "	if stored && false {\n",
+		Old: "!r.trying && r.maybe && !stored[s]", New: "!r.trying",
 		Package: "pinger", Test: "TestReleaseLater_RepeatsUntilAnswered", Rule: "late_test.go"},
 	// Two processes with one id, of which one has tried to ping more often.
 	{Name: "a ping matches whatever has a smaller number",
