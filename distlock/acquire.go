@@ -12,7 +12,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/transition"
 	"mongodlm/internal/clock"
-	"mongodlm/internal/contend"
+	"mongodlm/internal/watch"
 	"mongodlm/pinger"
 )
 
@@ -130,7 +130,7 @@ func (a *agent) tryWith(s *session, c *call) error {
 			return a.confirm(s, err)
 		}
 		if !a.needs(c) { // the background watches the holder, and evicts it once it is dead
-			a.m.judge.Keep(contend.Scene{Name: a.name})
+			a.m.judge.Keep(watch.Scene{Name: a.name})
 			a.m.judge.Wanted(a.name)
 			return acquiring(a.name, err)
 		}
@@ -173,7 +173,7 @@ var errFree = errors.New("free")
 // contend reads a lock that refused the session, evicts dead processes, and returns the snapshot
 // with the reason for the refusal: errFree if the session may be sent again, a *HeldError, a
 // *PermitMismatchError, or another error.
-func (a *agent) contend(s *session) (scene contend.Scene, err error) {
+func (a *agent) contend(s *session) (scene watch.Scene, err error) {
 	for range maxRaces + 1 {
 		if scene, err = a.m.judge.Look(a.m.life, a.name); err != nil {
 			return scene, acquiring(a.name, err)
@@ -207,7 +207,7 @@ func (a *agent) contend(s *session) (scene contend.Scene, err error) {
 }
 
 // grantNext grants a lock that a foreign release left free with a queue to its first waiter.
-func (a *agent) grantNext(s *session, scene contend.Scene) error {
+func (a *agent) grantNext(s *session, scene watch.Scene) error {
 	if scene.Lock == nil || len(scene.Lock.Waiters) == 0 {
 		return errFree
 	}
@@ -221,7 +221,7 @@ func (a *agent) grantNext(s *session, scene contend.Scene) error {
 
 // answer returns why living processes keep the session out: a *PermitMismatchError if they use
 // another limit, a *HeldError if there is no place in the queue, else errFree.
-func (a *agent) answer(s *session, scene contend.Scene) error {
+func (a *agent) answer(s *session, scene watch.Scene) error {
 	_, waits := scene.Lock.WaitedBy(s.request.TS) // after a lost reply, which entering again returns
 	_, holds := scene.Lock.HeldBy(s.request.TS)
 	held := a.m.heldError(scene)
@@ -385,7 +385,7 @@ func (c *call) report(h *holding, s *session) {
 }
 
 // heldError describes the first holder that is not known to be dead, or the first waiter.
-func (m *Manager) heldError(s contend.Scene) *HeldError {
+func (m *Manager) heldError(s watch.Scene) *HeldError {
 	e := &HeldError{Name: s.Name, PingAge: -1, Holders: len(s.Holders())}
 	if s.Lock != nil {
 		e.Waiters, e.Mode = len(s.Lock.Waiters), modeWord(s.Lock.Mode)

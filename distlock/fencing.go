@@ -9,7 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
-	"mongodlm/internal/contend"
+	"mongodlm/internal/watch"
 )
 
 // fenceField is the field in which a fenced document keeps the highest fence that wrote it.
@@ -262,12 +262,12 @@ func (c *call) enterTransaction(ctx context.Context) error {
 
 // evictDead evicts dead processes. It returns a *HeldError when others are in the way, or a
 // *PermitMismatchError when one of them lives and the lock is a semaphore.
-func (c *call) evictDead(ctx context.Context, scene contend.Scene) error {
+func (c *call) evictDead(ctx context.Context, scene watch.Scene) error {
 	_, err := c.m.judge.EvictDead(ctx, scene, len(scene.Judged))
 	if err != nil && !errors.Is(err, catalog.ErrNoMatch) {
 		return acquiring(c.name, err)
 	}
-	if !slices.ContainsFunc(scene.Judged, func(one contend.Judged) bool { return !one.Dead() }) {
+	if !slices.ContainsFunc(scene.Judged, func(one watch.Judged) bool { return !one.Dead() }) {
 		return nil
 	}
 	c.m.judge.Keep(scene)

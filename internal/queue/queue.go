@@ -1,4 +1,4 @@
-package waitqueue
+package queue
 
 import (
 	"context"
@@ -13,14 +13,14 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/internal/clock"
-	"mongodlm/internal/contend"
+	"mongodlm/internal/watch"
 	"mongodlm/pinger"
 )
 
 // Config is what a Queue is made of.
 type Config struct {
 	Store   Store
-	Judge   *contend.Judge
+	Judge   *watch.Judge
 	Process Process
 	Clock   clock.Clock
 	Log     zerolog.Logger
@@ -169,7 +169,7 @@ type Waiter struct {
 
 	// Scene is the latest snapshot of the lock, nil before there is one. From Stands on the loop alone
 	// writes it, and has the fields below.
-	Scene  atomic.Pointer[contend.Scene]
+	Scene  atomic.Pointer[watch.Scene]
 	looked bool          // there is a snapshot with pings
 	place  int           // how many turns are before its own, by what was read last
 	seen   time.Duration // since when it is known to be so many, monotonic
@@ -215,7 +215,7 @@ func (q *Queue) Stands(w *Waiter, lock catalog.Lock, left time.Duration) {
 	}
 	w.standsIn(lock.Waiters, now)
 	w.behind = w.place
-	w.Scene.Store(contend.Pictured(lock))
+	w.Scene.Store(watch.Pictured(lock))
 	if !q.attends && !clock.Over(q.Closed) {
 		q.attends = true
 		q.Go(q.lookAfter) // ends when no session waits, or with Closed

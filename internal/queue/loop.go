@@ -1,4 +1,4 @@
-package waitqueue
+package queue
 
 import (
 	"cmp"
@@ -12,7 +12,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/transition"
 	"mongodlm/internal/clock"
-	"mongodlm/internal/contend"
+	"mongodlm/internal/watch"
 )
 
 // A loop looks after all waiters of a process. There is one at most, and only while somebody waits
@@ -288,7 +288,7 @@ func (l *loop) attend(ctx context.Context, by map[string][]*Waiter, names []stri
 		return
 	}
 	l.asked = received.Mono
-	scenes := make([]contend.Scene, 0, len(names))
+	scenes := make([]watch.Scene, 0, len(names))
 	for _, name := range names {
 		look, there := looks[name]
 		if !there { // removed by a hand: the waiters' places are gone
@@ -305,7 +305,7 @@ func (l *loop) attend(ctx context.Context, by map[string][]*Waiter, names []stri
 }
 
 // consider draws the consequences of one look.
-func (l *loop) consider(ctx context.Context, ws []*Waiter, s contend.Scene) {
+func (l *loop) consider(ctx context.Context, ws []*Waiter, s watch.Scene) {
 	if err := s.Malformed(); err != nil {
 		tell(ws, Fate{Err: err})
 		return
@@ -314,7 +314,7 @@ func (l *loop) consider(ctx context.Context, ws []*Waiter, s contend.Scene) {
 	var missing []*Waiter
 	for i, w := range ws {
 		ts, limit := w.party.TS, w.party.Limit
-		at := slices.IndexFunc(s.Judged, func(p contend.Judged) bool { return p.TS == ts })
+		at := slices.IndexFunc(s.Judged, func(p watch.Judged) bool { return p.TS == ts })
 		if at < 0 {
 			missing = append(missing, w)
 			continue

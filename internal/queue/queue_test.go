@@ -1,4 +1,4 @@
-package waitqueue_test
+package queue_test
 
 import (
 	"sync"
@@ -11,8 +11,8 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/internal/clock"
+	"mongodlm/internal/queue"
 	"mongodlm/internal/test/effort"
-	"mongodlm/internal/waitqueue"
 	"mongodlm/pinger"
 )
 
@@ -30,12 +30,12 @@ func TestQueue_StandsWhileTheLoopEnds_NoDataRace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		closed, loops := make(chan struct{}), sync.WaitGroup{}
-		q := waitqueue.New(waitqueue.Config{
+		q := queue.New(queue.Config{
 			Store: memcatalog.New(memcatalog.Options{}), Process: process{}, Clock: clock.System(),
 			Ping: time.Second, Poll: time.Second, PollMax: time.Second, MaxWatchGap: time.Minute,
 			Closed: closed, Go: loops.Go,
 		})
-		enter := func() *waitqueue.Waiter {
+		enter := func() *queue.Waiter {
 			return q.Enter(catalog.Request{
 				Session: catalog.Session{Name: "a", TS: bson.NewObjectID()}, Process: "p",
 			})

@@ -1,4 +1,4 @@
-package contend_test
+package watch_test
 
 import (
 	"context"
@@ -11,8 +11,8 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/transition"
 	"mongodlm/internal/clock"
-	"mongodlm/internal/contend"
 	"mongodlm/internal/test/effort"
+	"mongodlm/internal/watch"
 	"mongodlm/takeover"
 )
 
@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { effort.Main(m) }
 
 // server is a store and a process that note what happens, in its order.
 type server struct {
-	contend.Store
+	watch.Store
 	events []string
 }
 
@@ -48,13 +48,13 @@ func (s *server) Apply(_ context.Context, t catalog.Transition) (
 func TestEvictDead_SeveralDead_EachGrantIsToldAtOnce(t *testing.T) {
 	t.Parallel()
 	s := &server{}
-	judge := contend.Judge{
+	judge := watch.Judge{
 		Store: s, Process: s, Clock: clock.System(),
 		Granted: func(grants []catalog.Grant) { s.events = append(s.events, "told "+grants[0].Process) },
 	}
-	scene := contend.Scene{Name: "a"}
+	scene := watch.Scene{Name: "a"}
 	for i, process := range []string{"first", "second"} {
-		scene.Judged = append(scene.Judged, contend.Judged{
+		scene.Judged = append(scene.Judged, watch.Judged{
 			Participant: catalog.Participant{Process: process, TS: bson.ObjectID{11: byte(i)}},
 			Evidence:    takeover.Evidence{HasPing: true, HasSeq: true},
 			Decision:    takeover.Decision{Verdict: takeover.Take},
@@ -76,7 +76,7 @@ func TestEvictDead_SeveralDead_EachGrantIsToldAtOnce(t *testing.T) {
 func TestDecide_ManyObservations_SweptOnceAnInterval(t *testing.T) {
 	t.Parallel()
 	const interval, gap, many = 30 * time.Second, time.Minute, 600
-	judge := contend.Judge{Store: &server{}, Process: &server{}, Clock: clock.System(),
+	judge := watch.Judge{Store: &server{}, Process: &server{}, Clock: clock.System(),
 		Policy: takeover.Policy{
 			Takeover: time.Hour, ForeignTakeover: time.Hour, PingInterval: interval, MaxGap: gap,
 		}}
@@ -125,12 +125,12 @@ func TestDecide_LeaseRanOut_MalformedPing_IsLeftAlone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := &server{}
-			judge := contend.Judge{Store: s, Process: s, Clock: clock.System(),
+			judge := watch.Judge{Store: s, Process: s, Clock: clock.System(),
 				Granted: func([]catalog.Grant) {},
 				Policy: takeover.Policy{
 					Takeover: time.Hour, ForeignTakeover: time.Hour, PingInterval: 30 * second, MaxGap: 2 * life,
 				}}
-			var scene contend.Scene
+			var scene watch.Scene
 			for at := time.Duration(0); at <= 2*life; at += 10 * second {
 				now := time.Unix(0, 0).Add(at)
 				r := clock.Reading{Mono: at, Wall: now}

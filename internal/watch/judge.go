@@ -1,4 +1,4 @@
-package contend
+package watch
 
 import (
 	"context"
