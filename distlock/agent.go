@@ -410,7 +410,7 @@ func (e *entry) reason() error {
 	if e.failure != nil || e.waiter == nil {
 		return e.failure
 	}
-	if s := e.waiter.Scene.Load(); s != nil {
+	if s := e.waiter.View.Load(); s != nil {
 		return e.m.heldError(*s)
 	}
 	return nil

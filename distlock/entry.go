@@ -51,20 +51,20 @@ func (e *entry) acquire() (_ *session, err error) {
 		return nil, err
 	}
 	s.request.Since, e.since = e.since, time.Time{}
-	w := e.m.queue.Enter(s.request)
+	w := e.m.queue.Register(s.request)
 	e.watch(w)
 	ended := false // else a panic ends it
 	defer func() {
 		e.watch(nil)
-		e.m.queue.Leave(w)
+		e.m.queue.Unregister(w)
 		if s.doubtful {
 			e.m.pinger.Doubt(s.term) // an earlier copy may be carried out after all is over
 		}
 		if ended && err == nil {
 			return
 		}
-		if scene := w.Scene.Load(); scene != nil {
-			e.m.judge.Keep(*scene)
+		if scene := w.View.Load(); scene != nil {
+			e.m.judge.WatchRefused(*scene)
 		}
 		if s.queued || s.doubtful || !ended {
 			e.m.giveBack(s)
@@ -81,7 +81,7 @@ func (e *entry) acquire() (_ *session, err error) {
 	if _, got := lock.HeldBy(s.request.TS); !got {
 		mine, _ := lock.WaitedBy(s.request.TS)
 		s.queued = true
-		e.m.queue.Stands(w, lock, e.a.timeLeft(e.want))
+		e.m.queue.MarkQueued(w, lock, e.a.timeLeft(e.want))
 		grant, err := e.wait(s, w, -1)
 		if errors.Is(err, errRemoved) {
 			e.since = mine.Since
@@ -118,11 +118,11 @@ func (e *entry) enter(s *session, w *queue.Waiter) (catalog.Lock, error) {
 		lock, _, err := e.m.locks.Apply(e.m.life, transition.Enter{Request: s.request, How: s.how})
 		switch {
 		case err == nil:
-			e.m.calls.Note(e.m.life, nil)
+			e.m.calls.Record(e.m.life, nil)
 			e.a.answered(lock, s.request.Process, e.m.cfg.Clock.Now().Mono-sent)
 			return lock, nil
 		case refused(err):
-			e.m.calls.Note(e.m.life, nil)
+			e.m.calls.Record(e.m.life, nil)
 			lock, err = e.findRoom(s, w, &pauses, err, again)
 			again = true
 		default:
@@ -142,7 +142,7 @@ func (e *entry) failed(s *session, w *queue.Waiter, err error) (catalog.Lock, er
 		err = doubtful(err)
 	}
 	err = acquiring(e.a.name, err)
-	e.m.calls.Note(e.m.life, err)
+	e.m.calls.Record(e.m.life, err)
 	e.a.in.backOff(e.a.name, err)
 	if !worthWaiting(err) || s.term.Err() != nil {
 		return catalog.Lock{}, err
@@ -166,11 +166,11 @@ func (e *entry) findRoom(
 		case errors.Is(err, errFree):
 			err = acquiring(e.a.name, refusal)
 		case errors.Is(err, ErrHeld):
-		case errors.Is(err, ErrPermitMismatch) && scene.Silent(s.want.limit):
+		case errors.Is(err, ErrPermitMismatch) && scene.OthersSilent(s.want.limit):
 		default:
 			return catalog.Lock{}, err
 		}
-		e.m.judge.Keep(scene)
+		e.m.judge.WatchRefused(scene)
 		e.note(e.fullness(err, scene))
 		if lock, err := e.pause(s, w, pauses.next(e.m)); err != nil || lock.Held {
 			return lock, err
@@ -179,7 +179,7 @@ func (e *entry) findRoom(
 }
 
 // fullness words a refusal for which the snapshot shows no reason.
-func (e *entry) fullness(err error, scene watch.Scene) error {
+func (e *entry) fullness(err error, scene watch.View) error {
 	if errors.Is(err, ErrHeld) || errors.Is(err, ErrPermitMismatch) {
 		return err
 	}
@@ -213,10 +213,10 @@ func (e *entry) wait(s *session, w *queue.Waiter, pause time.Duration) (*catalog
 		up = timer.C()
 	}
 	var granted <-chan catalog.Grant
-	var fate <-chan queue.Fate
+	var fate <-chan queue.End
 	var over <-chan struct{}
 	if s != nil {
-		granted, fate, over = w.Granted, w.Fate, s.term.Done()
+		granted, fate, over = w.Granted, w.Ended, s.term.Done()
 	}
 	var kept clock.Timer
 	defer func() {
@@ -274,7 +274,7 @@ func (e *entry) keptFor() (d time.Duration, spare bool) {
 // removed is the error of a session whose entry is no longer in the queue.
 func (e *entry) removed(w *queue.Waiter) error {
 	held := &HeldError{Name: e.a.name, PingAge: -1}
-	if scene := w.Scene.Load(); scene != nil {
+	if scene := w.View.Load(); scene != nil {
 		held = e.m.heldError(*scene)
 	}
 	held.Reason = errRemoved.Error()

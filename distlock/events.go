@@ -124,15 +124,15 @@ func (b *background) ReleasedLate(s catalog.Session) {
 	})
 }
 
-// Condemned implements [watch.Told].
+// Condemned implements [watch.Events].
 func (b *background) Condemned(process, rule, evidence string) {
 	b.tell(Event{
 		Kind: EventCondemned, Process: b.process(), Previous: process, Rule: rule, Evidence: evidence,
 	})
 }
 
-// Evicted implements [watch.Told].
-func (b *background) Evicted(lock string, dead watch.Judged, evidence string) {
+// Evicted implements [watch.Events].
+func (b *background) Evicted(lock string, dead watch.Suspect, evidence string) {
 	b.tell(Event{
 		Kind: EventEvicted, Name: lock, Why: dead.Why, Mode: modeWord(dead.Mode), Process: b.process(),
 		Session: dead.TS, Fence: dead.Fence, Previous: dead.Process,

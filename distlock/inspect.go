@@ -259,7 +259,7 @@ func (i *Inspector) row(seen catalog.Snapshot, p catalog.Participant) LockInfo {
 		Why: p.Why, Since: p.Since, Age: since(p.Since), Session: p.TS, Fence: p.Fence,
 		Waiters: len(seen.Lock.Waiters), Takeover: p.Takeover,
 		BadPing: pulse.Err, PingAge: -1, LeaseAge: -1,
-		Foreign: watch.TraceOf(p, pulse).Foreign(), Self: p.Process != "" && p.Process == i.process(),
+		Foreign: watch.EvidenceOf(p, pulse).Foreign(), Self: p.Process != "" && p.Process == i.process(),
 	}
 	if lease, ok := seen.Lock.LeaseOf(p.TS); ok {
 		row.Lease, row.LeaseAge = lease.Life, since(lease.At)

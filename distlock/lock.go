@@ -180,7 +180,7 @@ func (m *Manager) LockAll(ctx context.Context, names []string, opts ...Option) (
 		if err != nil {
 			if errors.Is(err, ErrHeld) { // so that silent holders of the other locks are watched, too
 				for _, other := range names[i+1:] {
-					m.judge.Keep(watch.Scene{Name: other})
+					m.judge.WatchRefused(watch.View{Name: other})
 				}
 			}
 			all.giveBack()

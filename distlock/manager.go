@@ -33,7 +33,7 @@ type Manager struct {
 	queue  *queue.Queue
 	agents *agents
 	watch  *watcher
-	calls  queue.Episode               // of failed calls of Lock, for the log
+	calls  queue.FailureLog            // of failed calls of Lock, for the log
 	hangUp func(context.Context) error // disconnects the clients that New made
 
 	closeOnce sync.Once
@@ -122,7 +122,7 @@ func newManager(ctx context.Context, cfg settings, s store) (*Manager, error) {
 	m.owned = newOwned(m)
 	skew := func() time.Duration { return m.pinger.Stats().Skew }
 	var pingerTold pinger.Told
-	var judgeTold watch.Told
+	var judgeTold watch.Events
 	if m.events != nil {
 		told := &background{m.events, m.Process, skew, m.owned.releasedLate}
 		pingerTold, judgeTold = told, told
@@ -143,7 +143,7 @@ func newManager(ctx context.Context, cfg settings, s store) (*Manager, error) {
 		Steady:   m.pinger.Steady,
 		Interval: min(cfg.Ping, cfg.MaxWatchGap/2), Go: m.loops.Go, Closed: m.closed,
 	}
-	m.calls = queue.Episode{Log: m.log, What: "waiting for a lock"}
+	m.calls = queue.FailureLog{Log: m.log, Action: "waiting for a lock"}
 	m.queue = queue.New(queue.Config{
 		Store: m.locks, Judge: m.judge, Process: m.pinger, Clock: cfg.Clock, Log: m.log,
 		Ping: cfg.Ping, Poll: cfg.Poll, PollMax: cfg.PollMax, MaxWatchGap: cfg.MaxWatchGap,
@@ -152,7 +152,7 @@ func newManager(ctx context.Context, cfg settings, s store) (*Manager, error) {
 	m.agents = &agents{m: m, byName: map[string]*agent{}}
 	m.watch = newWatcher(m)
 	m.judge.Granted = m.queue.Deliver
-	m.judge.Told = judgeTold
+	m.judge.Events = judgeTold
 	if err := m.pinger.Start(ctx); err != nil {
 		return nil, err
 	}
@@ -372,7 +372,7 @@ func (m *Manager) Stats() Stats {
 }
 
 func (m *Manager) listening() string {
-	switch attends, streaming := m.queue.Listens(); {
+	switch attends, streaming := m.queue.Status(); {
 	case !attends:
 		return ""
 	case streaming:

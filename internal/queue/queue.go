@@ -17,7 +17,7 @@ import (
 	"mongodlm/pinger"
 )
 
-// Config is what a Queue is made of.
+// Config configures a Queue. All fields are required.
 type Config struct {
 	Store   Store
 	Judge   *watch.Judge
@@ -25,17 +25,17 @@ type Config struct {
 	Clock   clock.Clock
 	Log     zerolog.Logger
 
-	Ping        time.Duration // between two pings
-	Poll        time.Duration // the first pause between two questions for a lock
-	PollMax     time.Duration // the longest
-	MaxWatchGap time.Duration // between two looks that are one observation
+	Ping        time.Duration // the ping interval
+	Poll        time.Duration // the scale of the pauses between two polls
+	PollMax     time.Duration // the longest pause
+	MaxWatchGap time.Duration // between two reads of one observation
 
-	// Closed is closed when nobody is to wait any more. Go starts a goroutine that ends soon after it.
+	// Closed is closed when the process stops waiting. Go starts a goroutine that ends soon after.
 	Closed <-chan struct{}
 	Go     func(func())
 }
 
-// Store is what a Queue needs of a [catalog.Catalog].
+// Store has the methods of [catalog.Catalog] that a Queue calls.
 type Store interface {
 	Snapshots(ctx context.Context, names []string) (map[string]catalog.Snapshot, error)
 	HeldOrFree(ctx context.Context, process string, names, lines []string) ([]catalog.Lock, error)
@@ -43,182 +43,179 @@ type Store interface {
 	GrantStream(ctx context.Context, process string) (catalog.GrantStream, error)
 }
 
-// Process is what a Queue needs of the process that waits; a *pinger.LockPinger is one.
+// Process has the methods of *pinger.LockPinger that a Queue calls.
 type Process interface {
-	// Process returns the process id, Term the current term; nil when there is none.
+	// Process returns the process id, Term the current term; nil if there is none.
 	Process() string
 	Term() *pinger.Term
-	// Server returns what is known of the server.
+	// Server returns the last answer of Hello.
 	Server() catalog.Server
-	// Jitter returns d, give or take the share of it.
+	// Jitter returns d, changed at random by at most the share of it.
 	Jitter(d time.Duration, share float64) time.Duration
 }
 
-// A Queue is where the waiters of one process are. Safe for concurrent use.
+// A Queue has the waiters of one process. Safe for concurrent use.
 type Queue struct {
 	Config
 
-	mu      sync.Mutex                // guards the fields below
-	inside  map[bson.ObjectID]*Waiter // known before the command is sent
-	attends bool                      // the loop is at work
-	moved   time.Duration             // monotonic time of the last progress
-	rtt     time.Duration             // of a question, smoothed
-	stream  *following                // of the loop that began last
-	turns   map[string]time.Duration  // how long one took, by lock name
-	wake    chan struct{}
+	mu       sync.Mutex                // guards the fields below
+	waiters  map[bson.ObjectID]*Waiter // registered, by session
+	running  bool                      // the loop runs
+	progress time.Duration             // monotonic time of the last grant or new waiter
+	rtt      time.Duration             // of a poll, smoothed
+	stream   *stream                   // of the loop that began last
+	paces    map[string]time.Duration  // by lock name
+	wake     chan struct{}
 
-	looks, questions, steps, lags *Episode // of failures, for the log
+	reads, polls, steps, lags *FailureLog
 }
 
-// New makes a queue in which nobody waits. It starts no goroutine.
+// New returns a queue without waiters. It starts no goroutine.
 func New(cfg Config) *Queue {
-	failing := func(what string) *Episode { return &Episode{Log: cfg.Log, What: what} }
+	failures := func(action string) *FailureLog { return &FailureLog{Log: cfg.Log, Action: action} }
 	return &Queue{
-		Config: cfg, inside: map[bson.ObjectID]*Waiter{}, turns: map[string]time.Duration{},
-		wake:      make(chan struct{}, 1),
-		looks:     failing("look at the locks that are waited for"),
-		questions: failing("question for grants"),
-		steps:     failing("step for a line"),
-		lags:      failing("hearing of grants in time by the stream"),
+		Config: cfg, waiters: map[bson.ObjectID]*Waiter{}, paces: map[string]time.Duration{},
+		wake:  make(chan struct{}, 1),
+		reads: failures("reading the locks with waiters"),
+		polls: failures("polling for grants"),
+		steps: failures("eviction or grant in a queue"),
+		lags:  failures("timely delivery by the grant stream"),
 	}
 }
 
-// Deliver tells the waiters of this process what was granted to them. A waiter that was granted a
-// lock left its line. What was granted to a session that waits no longer is being given back by its
-// caller, or is a ghost for the reaper.
+// Deliver sends grants to the waiters of this process. A grant to a session that is not registered
+// is dropped: its caller gives it back, or the reaper finds it.
 func (q *Queue) Deliver(grants []catalog.Grant) {
 	for _, g := range grants {
 		q.deliver(g, nil)
 	}
 }
 
-// deliver tells of one grant; by is the stream that told of it, nil for other means.
-func (q *Queue) deliver(g catalog.Grant, by *following) {
+// deliver sends one grant to its waiter; by is the stream that brought it, else nil.
+func (q *Queue) deliver(g catalog.Grant, by *stream) {
 	q.mu.Lock()
-	w, now := q.inside[g.TS], q.Clock.Now().Mono
-	news := w != nil && !w.told && w.party.Process == g.Process
+	w, now := q.waiters[g.TS], q.Clock.Now().Mono
+	first := w != nil && !w.served && w.party.Process == g.Process
 	since := time.Duration(0)
-	if news {
-		w.told, q.moved, since = true, now, w.since
-		q.tookTurns(w, now)
+	if first {
+		w.served, q.progress, since = true, now, w.since
+		q.recordPace(w, now)
 	}
 	changed, lag := false, error(nil)
 	switch {
 	case by != nil:
-		changed, lag = by.worth.tell(g.TS, news, since, now, q.bounds())
-	case news && q.stream != nil && q.stream.worth.open:
-		// What may have been granted before the stream was open proves nothing.
-		if s := &q.stream.worth; max(since, s.heard) >= s.opened {
-			s.untold[g.TS] = found{g.Name, now}
+		changed, lag = by.quality.deliver(g.TS, first, since, now, q.bounds())
+	case first && q.stream != nil && q.stream.quality.open:
+		// A grant that may be older than the stream is no evidence.
+		if s := &q.stream.quality; max(since, s.complete) >= s.opened {
+			s.undelivered[g.TS] = polled{g.Name, now}
 		}
 	}
 	q.mu.Unlock()
 	if changed {
-		q.thinks(by, lag)
+		q.recordTrust(by, lag)
 	}
-	if news {
+	if first {
 		w.Granted <- g
 	}
 }
 
-// thinks draws the consequences of what a stream has shown: that it lags, or that it tells in time
-// again.
-func (q *Queue) thinks(of *following, lag error) {
-	q.lags.Note(context.Background(), lag)
-	of.askAtOnce()
+// recordTrust records that a stream lags, or is trusted again if lag is nil, and wakes the loop.
+func (q *Queue) recordTrust(s *stream, lag error) {
+	q.lags.Record(context.Background(), lag)
+	s.signal()
 }
 
-// waiters returns those who stand in line, by lock name, and the names.
-func (q *Queue) waiters() (map[string][]*Waiter, []string) {
+// queued returns the waiters that are queued, by lock name, and the names in order.
+func (q *Queue) queued() (map[string][]*Waiter, []string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	by := map[string][]*Waiter{}
-	for _, w := range q.inside {
-		if w.stands {
+	for _, w := range q.waiters {
+		if w.queued {
 			by[w.Name] = append(by[w.Name], w)
 		}
 	}
 	return by, slices.Sorted(maps.Keys(by))
 }
 
-// Listens reports whether somebody waits, or did a ping interval ago, and whether grants come by a
-// change stream that tells in time, or are asked for.
-func (q *Queue) Listens() (attends, streaming bool) {
+// Status reports whether the loop runs, because a session is queued or was queued in the last ping
+// interval, and whether grants come by a change stream that delivers in time.
+func (q *Queue) Status() (running, streaming bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.attends, q.stream != nil && q.stream.worth.trusted
+	return q.running, q.stream != nil && q.stream.quality.trusted
 }
 
-// A Waiter is a session of this process that is queued in a lock document.
+// A Waiter is a session of this process that is queued in a lock document, or about to be queued.
 type Waiter struct {
 	Name  string
 	party catalog.Participant // as in the document
 
-	// Granted has room for one: a session is granted once. So has Fate: why the session must not wait
-	// any longer.
+	// Granted receives at most one grant. Ended receives at most one reason to stop waiting.
 	Granted chan catalog.Grant
-	Fate    chan Fate
+	Ended   chan End
 
-	told   bool // of its grant; the queue's mu guards it, and stands
-	stands bool // it is queued in the document: the loop watches it
+	served bool // it was sent its grant; guarded by the queue's mu, as is queued
+	queued bool // it is queued in the document
 
-	// Set by Stands.
-	since  time.Duration // monotonic time of that
-	behind int           // how many turns were before its own then
-	half   time.Duration // its lock is read after this at the latest
+	// Set by MarkQueued.
+	since     time.Duration // monotonic time
+	behind    int           // the grants before its own
+	readAfter time.Duration // its lock is first read after this time at the latest
 
-	// Scene is the latest snapshot of the lock, nil before there is one. From Stands on the loop alone
-	// writes it, and has the fields below.
-	Scene  atomic.Pointer[watch.Scene]
-	looked bool          // there is a snapshot with pings
-	place  int           // how many turns are before its own, by what was read last
-	seen   time.Duration // since when it is known to be so many, monotonic
+	// View is the last snapshot of the lock; nil before the first. After MarkQueued only the loop
+	// writes it and the fields below.
+	View       atomic.Pointer[watch.View]
+	read       bool          // the view has pings
+	place      int           // as behind, by the last read or poll
+	placeSince time.Duration // monotonic time of the first read or poll with this place
 }
 
-// A Fate is why a waiter must not wait any longer: one of two.
-type Fate struct {
-	Err     error // with which a new call would be refused as well
-	Removed bool  // its place is gone: it may enter again
+// An End is the reason for which a waiter must stop waiting: one of two.
+type End struct {
+	Err     error // a new call would fail with it as well
+	Removed bool  // its entry was removed: it may queue again
 }
 
-// Leave ends a session, whatever became of it; again it does nothing.
-func (q *Queue) Leave(w *Waiter) {
+// Unregister ends a session. It may be called again.
+func (q *Queue) Unregister(w *Waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	delete(q.inside, w.party.TS)
+	delete(q.waiters, w.party.TS)
 }
 
-// Enter makes a session known before it is sent, so that no grant is missed. It is not queued yet.
-func (q *Queue) Enter(r catalog.Request) *Waiter {
+// Register returns the waiter of a session that is about to be sent, so that no grant is missed.
+func (q *Queue) Register(r catalog.Request) *Waiter {
 	w := &Waiter{
 		Name: r.Name, party: catalog.Participant{TS: r.TS, Process: r.Process, Limit: r.Limit},
-		Granted: make(chan catalog.Grant, 1), Fate: make(chan Fate, 1),
+		Granted: make(chan catalog.Grant, 1), Ended: make(chan End, 1),
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.inside[r.TS] = w
+	q.waiters[r.TS] = w
 	return w
 }
 
-// Stands records that a session is queued, as the lock document shows: from here on the loop watches
-// it. left is the time that the callers still have, 0 without a bound. If it is short, and this
-// process knows neither the turns of the lock nor its holder, the lock is read after half of that
+// MarkQueued records that a session is queued, as the lock document shows. From then on the loop
+// watches its lock. left is the time that the callers still have, 0 without a bound. If this
+// process knows neither the pace of the lock nor its holder, the lock is read after half of that
 // time: the process may live for no longer, as a job that cron starts.
-func (q *Queue) Stands(w *Waiter, lock catalog.Lock, left time.Duration) {
+func (q *Queue) MarkQueued(w *Waiter, lock catalog.Lock, left time.Duration) {
 	now := q.Clock.Now().Mono
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.moved = now
-	w.stands, w.since, w.seen, w.half = true, now, now, forEver
-	if left != 0 && q.turns[w.Name] == 0 && !q.Judge.Keeps(w.Name) {
-		w.half = left / 2
+	q.progress = now
+	w.queued, w.since, w.placeSince, w.readAfter = true, now, now, forever
+	if left != 0 && q.paces[w.Name] == 0 && !q.Judge.Watches(w.Name) {
+		w.readAfter = left / 2
 	}
-	w.standsIn(lock.Waiters, now)
+	w.setPlace(lock.Waiters, now)
 	w.behind = w.place
-	w.Scene.Store(watch.Pictured(lock))
-	if !q.attends && !clock.Over(q.Closed) {
-		q.attends = true
-		q.Go(q.lookAfter) // ends when no session waits, or with Closed
+	w.View.Store(watch.ViewOf(lock))
+	if !q.running && !clock.Over(q.Closed) {
+		q.running = true
+		q.Go(q.run) // ends when no session is queued, or with Closed
 	}
 	select {
 	case q.wake <- struct{}{}:
@@ -226,67 +223,29 @@ func (q *Queue) Stands(w *Waiter, lock catalog.Lock, left time.Duration) {
 	}
 }
 
-// standsIn notes how many turns of others come before its own in a line, if it stands there.
-// Readers that stand one behind the other have their turn together.
-func (w *Waiter) standsIn(line []catalog.Participant, now time.Duration) {
+// setPlace records the number of grants before its own in a queue, if it is there. Shared waiters
+// that follow each other count as one.
+func (w *Waiter) setPlace(queue []catalog.Participant, now time.Duration) {
 	place := -1
-	for i, p := range line {
-		if i == 0 || p.Mode != catalog.Shared || line[i-1].Mode != catalog.Shared {
+	for i, p := range queue {
+		if i == 0 || p.Mode != catalog.Shared || queue[i-1].Mode != catalog.Shared {
 			place++
 		}
 		if p.TS == w.party.TS {
 			if place != w.place {
-				w.place, w.seen = place, now
+				w.place, w.placeSince = place, now
 			}
 			return
 		}
 	}
 }
 
-// tell ends the stay of waiters in the line. What was told first counts.
-func tell(ws []*Waiter, f Fate) {
+// end sends waiters the reason to stop; a waiter that has one keeps it.
+func end(ws []*Waiter, reason End) {
 	for _, w := range ws {
 		select {
-		case w.Fate <- f:
+		case w.Ended <- reason:
 		default:
 		}
-	}
-}
-
-// An Episode is a time in which something fails that waiting may mend. However often it fails
-// meanwhile, it is logged once when it begins and once when it ends.
-type Episode struct {
-	Log  zerolog.Logger
-	What string
-
-	mu       sync.Mutex // guards failures
-	failures int        // 0: all is well
-}
-
-// Lasts reports whether the episode goes on.
-func (e *Episode) Lasts() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.failures > 0
-}
-
-// Note says how one command went: nil when it went well, or failed in a way that its caller is
-// told. What its caller gave up says nothing.
-func (e *Episode) Note(ctx context.Context, failure error) {
-	if ctx.Err() != nil {
-		return
-	}
-	e.mu.Lock()
-	before := e.failures
-	if e.failures++; failure == nil {
-		e.failures = 0
-	}
-	now := e.failures
-	e.mu.Unlock()
-	switch {
-	case before == 0 && now > 0:
-		e.Log.Warn().Err(failure).Msg(e.What + " failed")
-	case before > 0 && now == 0:
-		e.Log.Info().Int("failures", before).Msg(e.What + " succeeds again")
 	}
 }

@@ -12,175 +12,173 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// following is one change stream, kept open by a goroutine of its own.
-type following struct {
-	changed chan struct{} // the stream opened, broke or lags: ask what happened meanwhile
+// A stream is one change stream of grants, kept open by its own goroutine.
+type stream struct {
+	changed chan struct{} // one element: the stream opened, broke or lags, so poll
 	cancel  context.CancelFunc
 	done    chan struct{}
 
-	worth worth // the queue's mu guards it
-	brief bool  // the last one broke within PollMax; its goroutine alone has it
+	quality quality // guarded by the queue's mu
+	brief   bool    // the last one broke within PollMax; only its goroutine uses it
 }
 
-// follow keeps a stream of notices open until end, and makes it the queue's. Where there are none
-// it does nothing.
-func follow(q *Queue) *following {
-	f := &following{changed: make(chan struct{}, 1), done: make(chan struct{})}
+// openStream keeps a stream of grants open until close, and makes it the stream of the queue. On a
+// server without change streams it opens none.
+func openStream(q *Queue) *stream {
+	s := &stream{changed: make(chan struct{}, 1), done: make(chan struct{})}
 	q.mu.Lock()
-	q.stream = f
+	q.stream = s
 	q.mu.Unlock()
 	ctx, cancel := context.WithCancel(context.Background())
-	f.cancel = cancel
+	s.cancel = cancel
 	if !q.Process.Server().ChangeStreams {
-		close(f.done)
-		return f
+		close(s.done)
+		return s
 	}
-	go func() { // ends with end, which waits for it
-		defer close(f.done)
+	go func() { // ends with close, which waits for it
+		defer close(s.done)
 		for ctx.Err() == nil {
-			err := f.once(ctx, q)
+			err := s.receive(ctx, q)
 			var denied *catalog.PrivilegeError
 			switch {
 			case errors.Is(err, catalog.ErrNoGrantStream):
 				return
-			case errors.As(err, &denied): // asking again would only fill the server's log
-				q.Log.Warn().Err(err).Msg("no stream of grants; waiters ask for them")
+			case errors.As(err, &denied): // another try would only fill the server's log
+				q.Log.Warn().Err(err).Msg("no grant stream; waiters poll")
 				return
 			}
-			q.Log.Debug().Err(err).Msg("stream of grants")
+			q.Log.Debug().Err(err).Msg("grant stream ended")
 			clock.Sleep(q.Clock, q.Process.Jitter(q.Poll, 0.5), ctx.Done())
 		}
 	}()
-	return f
+	return s
 }
 
-// once opens a stream and follows it until it breaks or the process takes another id.
-func (f *following) once(ctx context.Context, q *Queue) error {
+// receive opens a stream and delivers its grants until it breaks or the term ends.
+func (s *stream) receive(ctx context.Context, q *Queue) error {
 	term := q.Process.Term()
 	if term == nil {
 		return errors.New("no heartbeat")
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go func() { // ends with once
+	go func() { // ends with receive
 		select {
 		case <-term.Done():
 			cancel()
 		case <-ctx.Done():
 		}
 	}()
-	stream, err := q.Store.GrantStream(ctx, term.Process())
+	grants, err := q.Store.GrantStream(ctx, term.Process())
 	if err != nil {
 		return err
 	}
-	defer stream.Close(context.WithoutCancel(ctx))
-	// One behind a mongos has yet to show that it tells in time, and so has one after another that
-	// was late, or broke before anybody asked whether it was: what is found by the first question
-	// may be older than the stream.
+	defer grants.Close(context.WithoutCancel(ctx))
+	// A stream behind a mongos has to prove that it delivers in time. So has the successor of one
+	// that was late, or that broke before a poll could show whether it was: the grants of the first
+	// poll may be older than the stream.
 	opened := q.Clock.Now().Mono
-	f.set(q, worth{
-		open: true, trusted: q.Process.Server().Kind != catalog.Mongos && !q.lags.Lasts() && !f.brief,
-		opened: opened, begun: opened, untold: map[bson.ObjectID]found{},
+	s.set(q, quality{
+		open: true, trusted: q.Process.Server().Kind != catalog.Mongos && !q.lags.Failing() && !s.brief,
+		opened: opened, begun: opened, undelivered: map[bson.ObjectID]polled{},
 	})
 	defer func() {
-		f.brief = q.Clock.Now().Mono-opened <= q.PollMax
-		f.set(q, worth{})
+		s.brief = q.Clock.Now().Mono-opened <= q.PollMax
+		s.set(q, quality{})
 	}()
 	for {
-		grants, err := stream.Next(ctx)
+		next, err := grants.Next(ctx)
 		if err != nil {
 			return err
 		}
-		for _, g := range grants {
-			q.deliver(g, f)
+		for _, g := range next {
+			q.deliver(g, s)
 		}
 	}
 }
 
-// set begins or ends a stream.
-func (f *following) set(q *Queue, is worth) {
+// set begins or ends a change stream.
+func (s *stream) set(q *Queue, is quality) {
 	q.mu.Lock()
-	f.worth = is
+	s.quality = is
 	q.mu.Unlock()
-	f.askAtOnce()
+	s.signal()
 }
 
-func (f *following) askAtOnce() {
+// signal makes the loop poll at once.
+func (s *stream) signal() {
 	select {
-	case f.changed <- struct{}{}:
-	default: // it will be asked
+	case s.changed <- struct{}{}:
+	default: // the loop has yet to handle the last signal
 	}
 }
 
-func (f *following) end() {
-	f.cancel()
-	<-f.done
+func (s *stream) close() {
+	s.cancel()
+	<-s.done
 }
 
-// From here on: what a stream of grants is worth. Behind a mongos it tells nothing before every
-// shard has advanced, and an idle shard does so every ten seconds; on a replica set it may wait for
-// a slow member. So it is measured: a grant that becomes known by other means (a question, a look,
-// the reply to a step of this process) is compared with the time at which the stream tells it. Who
-// waits asks, as long as the stream is not trusted.
+// quality is what one change stream has proved. Behind a mongos a stream delivers nothing before
+// every shard has advanced, and an idle shard does so every ten seconds; on a replica set it may
+// wait for a slow member. So each grant that became known by other means (a poll, a read, the reply
+// to a command of this process) is compared with the time at which the stream delivers it. The loop
+// polls as long as the stream is not trusted. The queue's mu guards all fields.
+type quality struct {
+	open        bool
+	trusted     bool                     // it delivers in time
+	opened      time.Duration            // monotonic; earlier grants are not delivered
+	complete    time.Duration            // monotonic; all earlier grants are known
+	undelivered map[bson.ObjectID]polled // by the stream
 
-// worth is what one open stream has shown. The queue's mu guards it.
-type worth struct {
-	open    bool
-	trusted bool          // it tells in time
-	opened  time.Duration // monotonic; what was granted before is not told
-	heard   time.Duration // all that was granted before is known
-	untold  map[bson.ObjectID]found
-
-	// The trial of a stream that is not trusted: since when, and how many grants it told in time
-	// and slowly.
+	// The trial of a stream that is not trusted: its begin, and the number of grants that were
+	// delivered in time and slowly.
 	begun        time.Duration
 	prompt, slow int
 }
 
-// found is a grant that became known by other means than the stream, and when.
-type found struct {
+// polled is a grant that became known by other means than the stream.
+type polled struct {
 	name string
-	at   time.Duration
+	at   time.Duration // monotonic
 }
 
-// A stream is trusted after a trial of PollMax and of so many grants, none of which was late, and
-// at most one of so many was told later than the next question would have told it. So one that was
-// late once, and is behind by a little more than the shortest pause ever after, is asked beside
-// where turns are short: a question tells some ms before it does, at each hand-over. Where turns
-// are long the pauses are, and it is as good as asking.
+// A stream is trusted after a trial of PollMax and trialGrants grants, of which none was late, and
+// at most one in trialShare was delivered later than the next poll would have returned it. So a
+// stream that was late once, and from then on takes a little more than the shortest pause, is not
+// trusted at a quick pace: a poll is some milliseconds quicker at each grant. At a slow pace the
+// pauses are long, and the stream is as quick as polls.
 const (
 	trialGrants = 3
 	trialShare  = 8
 )
 
-// bounds say what is in time, and how long a trial takes.
+// bounds are the limits of a prompt and of a late delivery, and the length of a trial.
 type bounds struct{ prompt, late, trial time.Duration }
 
-// bounds follow the server's round trip. A stream that tells within the two shortest pauses between
-// questions is as good as asking. The caller holds mu.
+// bounds returns limits that follow the round trip. A stream that delivers within the two shortest
+// pauses between polls is as quick as polls. The caller holds mu.
 func (q *Queue) bounds() bounds {
-	prompt := 2 * q.leastPause(roundTrips*q.rtt)
+	prompt := 2 * q.minPause(roundTrips*q.rtt)
 	return bounds{prompt: prompt, trial: q.PollMax, late: max(prompt, q.Poll/5, 50*time.Millisecond)}
 }
 
-// tell notes a grant that the stream told, as the first to do so if it is news. Streams tell in
-// order, so all that was granted before the waiter came is known. It reports whether that has
-// changed what is thought of the stream: with an error that it lags, without one that it is trusted
-// again.
-func (s *worth) tell(ts bson.ObjectID, news bool, since, now time.Duration, b bounds) (
+// deliver records a grant that the stream delivered; first is set if it was not known. A stream
+// delivers in order, so all grants from before the waiter was queued are known. It reports whether
+// the trust in the stream has changed, with an error if it lags.
+func (s *quality) deliver(ts bson.ObjectID, first bool, since, now time.Duration, b bounds) (
 	changed bool, lag error,
 ) {
-	s.heard = max(s.heard, since)
-	f, known := s.untold[ts]
-	delete(s.untold, ts)
-	switch after := now - f.at; {
-	case !news && !known: // told before, or found late
-	case news || after <= b.prompt:
+	s.complete = max(s.complete, since)
+	p, known := s.undelivered[ts]
+	delete(s.undelivered, ts)
+	switch after := now - p.at; {
+	case !first && !known: // delivered before, or recorded as late
+	case first || after <= b.prompt:
 		s.prompt++
 	case after <= b.late:
 		s.slow++
 	default:
-		return true, s.lags(f, now)
+		return true, s.distrust(p, now)
 	}
 	if s.trusted || now-s.begun < b.trial || s.prompt+s.slow < trialGrants {
 		return false, nil
@@ -190,24 +188,24 @@ func (s *worth) tell(ts bson.ObjectID, news bool, since, now time.Duration, b bo
 	return s.trusted, nil
 }
 
-// overdue returns when the next of the grants that the stream has yet to tell is late, and an error
-// if one is.
-func (s *worth) overdue(now time.Duration, b bounds) (next time.Duration, lag error) {
-	next = forEver
-	for ts, f := range s.untold {
-		if now-f.at > b.late {
-			delete(s.untold, ts)
-			lag = s.lags(f, now)
+// overdue returns the time at which the next undelivered grant will be late, and an error if one is
+// late now.
+func (s *quality) overdue(now time.Duration, b bounds) (next time.Duration, lag error) {
+	next = forever
+	for ts, p := range s.undelivered {
+		if now-p.at > b.late {
+			delete(s.undelivered, ts)
+			lag = s.distrust(p, now)
 			continue
 		}
-		next = min(next, f.at+b.late+1)
+		next = min(next, p.at+b.late+1)
 	}
 	return next, lag
 }
 
-// lags ends the trust in a stream, and begins its trial anew.
-func (s *worth) lags(f found, now time.Duration) error {
+// distrust ends the trust in a stream, and begins a new trial.
+func (s *quality) distrust(p polled, now time.Duration) error {
 	s.trusted, s.begun, s.prompt, s.slow = false, now, 0, 0
-	return fmt.Errorf("it had not told a grant of %q %v after it was found; who waits asks as well",
-		catalog.Printable(f.name, 200), now-f.at)
+	return fmt.Errorf("a grant of %q was not delivered %v after a poll returned it; waiters poll",
+		catalog.Printable(p.name, 200), now-p.at)
 }

@@ -1,6 +1,5 @@
-// Package watch judges who is in the way of a contender: it looks at a lock, watches the
-// processes of its holders and waiters, decides by the takeover rule which of them are dead,
-// condemns them, and takes them out of the lock.
+// Package watch reads locks, observes the processes of their holders and waiters, decides by the
+// takeover rule which processes are dead, condemns them, and evicts them from the locks.
 //
-// It knows nothing of guards, of waiting and of queues. The rule itself is in package takeover.
+// It knows no guards and no callers. The rule itself is in package takeover.
 package watch

@@ -11,23 +11,24 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// An Eviction is that of one dead holder or waiter, and why it was evicted.
+// An Eviction is a dead holder or waiter that was evicted, with the evidence.
 type Eviction struct {
-	Dead     Judged
+	Dead     Suspect
 	Evidence string
 }
 
-// EvictDead evicts the dead processes among the first n suspects of a lock. The last come first, so
-// that no dead waiter is granted the lock on the way. Entries of this process are left to its
-// reaper, except a holder whose lease has expired. Errors, if none was evicted: one that matches
-// [catalog.ErrNoMatch] when the lock has changed, or may have: read it again; others.
-func (j *Judge) EvictDead(ctx context.Context, s Scene, n int) (evicted []Eviction, err error) {
+// EvictDead evicts the dead among the first n suspects of a view. It begins with the last of them,
+// so that no dead waiter is granted the lock. Sessions of this process are left to its reaper,
+// except a holder whose lease has expired. It returns an error only if it evicted no suspect: one
+// that matches [catalog.ErrNoMatch] if the lock has changed or may have changed, so that it must be
+// read again; others.
+func (j *Judge) EvictDead(ctx context.Context, v View, n int) (evicted []Eviction, err error) {
 	done := condemned{}
-	for _, one := range slices.Backward(s.Judged[:n]) {
+	for _, one := range slices.Backward(v.Suspects[:n]) {
 		if !one.Dead() || one.Renewal == 0 && one.Process == j.Process.Process() {
 			continue
 		}
-		switch evidence, e := j.evict(ctx, s, one, done); {
+		switch evidence, e := j.evict(ctx, v, one, done); {
 		case e == nil:
 			evicted = append(evicted, Eviction{one, evidence})
 		case !errors.Is(e, catalog.ErrNoMatch), errors.Is(e, catalog.ErrUnknownOutcome):
@@ -42,52 +43,47 @@ func (j *Judge) EvictDead(ctx context.Context, s Scene, n int) (evicted []Evicti
 	return evicted, err
 }
 
-// evict takes a dead holder or waiter out of a lock, on the evidence of its watch: make sure of the
-// primary, condemn its process, and take it out, by which the next in line is granted the lock. An
-// error that matches catalog.ErrNoMatch says that somebody was faster or the process lives.
-func (j *Judge) evict(ctx context.Context, s Scene, dead Judged, done condemned) (
+// evict removes a dead holder or waiter from a lock, after condemn. The same command grants the
+// lock to the next waiter. An error that matches catalog.ErrNoMatch reports that another process
+// was faster, or that the dead process is alive.
+func (j *Judge) evict(ctx context.Context, v View, dead Suspect, done condemned) (
 	evidence string, err error,
 ) {
-	evidence, err = j.condemn(ctx, s, dead, done)
+	evidence, err = j.condemn(ctx, v, dead, done)
 	if err != nil {
 		return "", err
 	}
-	evict := transition.Evict{Holder: dead.Watched(s.Name), Evidence: evidence}
+	evict := transition.Evict{Holder: dead.Holder(v.Name), Evidence: evidence}
 	_, grants, err := j.Store.Apply(ctx, evict)
 	if err != nil {
-		return "", before("evict", inDoubt(err))
+		return "", beforeTakeover("evict", unknownAsNoMatch(err))
 	}
-	j.Log.Warn().Str("lock", catalog.Printable(s.Name, 200)).
+	j.Log.Warn().Str("lock", catalog.Printable(v.Name, 200)).
 		Str("process", catalog.Printable(dead.Process, 200)).Bool("waited", dead.Waits).
 		Str("evidence", evidence).Msg("evicted")
-	if j.Told != nil {
-		j.Told.Evicted(s.Name, dead, evidence)
+	if j.Events != nil {
+		j.Events.Evicted(v.Name, dead, evidence)
 	}
 	j.Granted(grants)
 	return evidence, nil
 }
 
-// HolderOf names a holder or waiter of a lock for the store.
-func HolderOf(lock string, p catalog.Participant) catalog.Holder {
-	return catalog.Holder{Session: catalog.Session{Name: lock, TS: p.TS}, Process: p.Process}
-}
-
-// condemned are the processes that were condemned on one scene: their other places need no mark
-// of their own.
+// condemned holds the processes that were condemned on one view. Their other sessions need no
+// second condemnation.
 type condemned map[string]bool
 
-// condemn carries out the steps between a verdict Take and the eviction: it makes sure that the
-// server that answered the read is primary now, and marks the process, so that it cannot ping any
-// more. It returns the evidence in words. For a holder whose lease expired there is nothing to do.
-// An error that matches [catalog.ErrNoMatch] reports that the process lives, or that another
-// contender was faster: read the lock again.
-func (j *Judge) condemn(ctx context.Context, s Scene, dead Judged, done condemned) (string, error) {
+// condemn carries out the steps between the verdict Take and the eviction: it verifies that the
+// server that answered the read is still primary, and marks the process in its ping document, after
+// which no ping of it succeeds. It returns the evidence as text. For a holder whose lease has
+// expired both steps are skipped. An error that matches [catalog.ErrNoMatch] reports that the
+// process is alive, or that another contender was faster: read the lock again.
+func (j *Judge) condemn(ctx context.Context, v View, dead Suspect, done condemned) (string, error) {
 	d, ping := dead.Decision, dead.PingState.Ping
 	evidence := fmt.Sprintf("rule %s: %s", dead.Rule(), d.Reason)
-	if dead.Renewal != 0 { // its process may live; the taking names the renewal that was watched
+	if dead.Renewal != 0 { // its process may be alive; the eviction names the watched renewal
 		return evidence, nil
 	}
-	if err := j.samePrimary(ctx, s, dead); err != nil {
+	if err := j.samePrimary(ctx, v, dead); err != nil {
 		return "", err
 	}
 	if dead.Evidence.Foreign() || done[dead.Process] || ping != nil && ping.Condemned != nil {
@@ -98,126 +94,130 @@ func (j *Judge) condemn(ctx context.Context, s Scene, dead Judged, done condemne
 		How: catalog.Condemnation{By: j.Process.Process(), Evidence: evidence},
 	})
 	if err != nil {
-		return "", before("condemn", inDoubt(err))
+		return "", beforeTakeover("condemn", unknownAsNoMatch(err))
 	}
 	done[dead.Process] = true
 	j.Log.Warn().Str("process", catalog.Printable(dead.Process, 200)).
 		Str("evidence", evidence).Msg("condemned")
-	if j.Told != nil {
-		j.Told.Condemned(dead.Process, dead.Rule(), evidence)
+	if j.Events != nil {
+		j.Events.Condemned(dead.Process, dead.Rule(), evidence)
 	}
 	return evidence, nil
 }
 
-// samePrimary makes sure, right before a takeover, that the server that answered the watch is
-// primary now. An old primary that was cut off may answer reads for an election timeout. A holder
-// of ours is condemned afterwards, by a write that only the true primary can carry out. For a
-// foreign one, which cannot be condemned, the last look is made once more between two questions for
-// the primary and before a linearizable read, so that it is the true primary's (R5).
-func (j *Judge) samePrimary(ctx context.Context, s Scene, dead Judged) error {
-	if err := j.isPrimary(ctx, s); err != nil || !dead.Evidence.Foreign() {
+// samePrimary verifies, right before a takeover, that the server that answered the reads is primary
+// now. An old primary that was cut off may answer reads for an election timeout. A holder of this
+// program is condemned afterwards, by a write that only the true primary can carry out. A foreign
+// holder cannot be condemned: the last read is repeated between two calls of Hello and before a
+// linearizable read, so that it comes from the true primary (R5).
+func (j *Judge) samePrimary(ctx context.Context, v View, dead Suspect) error {
+	if err := j.isPrimary(ctx, v); err != nil || !dead.Evidence.Foreign() {
 		return err
 	}
-	again, err := j.Look(ctx, s.Name)
+	again, err := j.Read(ctx, v.Name)
 	if err != nil {
-		return before("look", err)
+		return beforeTakeover("read", err)
 	}
-	same := func(now Judged) bool {
+	same := func(now Suspect) bool {
 		return now.TS == dead.TS && now.Process == dead.Process && now.Waits == dead.Waits && now.Dead()
 	}
-	if !slices.ContainsFunc(again.Judged, same) {
-		return fmt.Errorf("%w: the last look showed another picture", catalog.ErrNoMatch)
+	if !slices.ContainsFunc(again.Suspects, same) {
+		return fmt.Errorf("%w: the last read showed another state", catalog.ErrNoMatch)
 	}
-	lock, err := j.Store.Read(ctx, s.Name)
+	lock, err := j.Store.Read(ctx, v.Name)
 	_, holds := lock.HeldBy(dead.TS)
 	_, waits := lock.WaitedBy(dead.TS)
 	if errors.Is(err, catalog.ErrNotFound) || err == nil && !holds && !waits {
 		return fmt.Errorf("%w: the lock changed before the takeover", catalog.ErrNoMatch)
 	}
 	if err != nil {
-		return before("read", err)
+		return beforeTakeover("linearizable read", err)
 	}
-	return j.isPrimary(ctx, s)
+	return j.isPrimary(ctx, v)
 }
 
-func (j *Judge) isPrimary(ctx context.Context, s Scene) error {
+func (j *Judge) isPrimary(ctx context.Context, v View) error {
 	server, err := j.Store.Hello(ctx)
 	if err != nil {
-		return before("hello", err)
+		return beforeTakeover("hello", err)
 	}
 	j.Process.SetServer(server)
-	if server.Primary != s.Primary {
+	if server.Primary != v.Primary {
 		return fmt.Errorf("%w: another primary was elected during the watch", catalog.ErrNoMatch)
 	}
 	return nil
 }
 
-// inDoubt makes an unknown outcome one of a picture that has changed: perhaps it has, the next look
-// tells.
-func inDoubt(err error) error {
+// unknownAsNoMatch lets an unknown outcome match [catalog.ErrNoMatch], too: the lock may have
+// changed, and the next read shows whether it has.
+func unknownAsNoMatch(err error) error {
 	if errors.Is(err, catalog.ErrUnknownOutcome) {
 		return fmt.Errorf("%w: %w", catalog.ErrNoMatch, err)
 	}
 	return err
 }
 
-// before words an error of the last steps before a takeover.
-func before(step string, err error) error {
+func beforeTakeover(step string, err error) error {
 	return fmt.Errorf("%s before the takeover: %w", step, err)
 }
 
-// maxPassed is how many waiters are passed over after one look.
-const maxPassed = 16
+// maxSilent bounds the silent waiters that are evicted after one read.
+const maxSilent = 16
 
-// PassOver takes those waiters among the first n suspects out of the line whose processes have
-// missed two pings, so that no release grants the lock to somebody who has died meanwhile. It
-// condemns nobody and takes no lock: a live process finds its place gone and enters again, before
-// those who came later. It returns how many it has taken out, and how long to wait until another
-// may have missed two; zero when none has missed one.
+// EvictSilent evicts the waiters among the first n suspects whose processes have missed two pings,
+// so that no release grants the lock to a dead process. It condemns no process and acquires no
+// lock: a live process finds its entry removed and queues again, at its former place. It returns
+// the number of evicted waiters, and the time until another waiter may have missed two pings; zero
+// if none has missed one.
 //
-// That a whole line is silent may be the server's doing, which was away and took no pings. So the
-// own watch must cover more than an interval, in which every live process pings, and the own pings
-// must have been acknowledged for as long. Where all holders are dead it need not: whoever takes
-// them out may have no time for that, and must not give the lock to another dead one.
-func (j *Judge) PassOver(ctx context.Context, s Scene, n int) (passed int, again time.Duration) {
-	dead := !slices.ContainsFunc(s.Holders(), func(one Judged) bool { return !one.Dead() })
-	for _, one := range s.Judged[:n] {
-		left, silent := j.silent(&one, dead)
+// If all waiters are silent the server may be the cause: it was away and accepted no pings. So the
+// observation by this process must be longer than an interval, in which every live process pings,
+// and its own pings must have been acknowledged for as long. If all holders are dead neither is
+// required: the process that evicts them may have no time for that, and must not grant the lock to
+// another dead process.
+func (j *Judge) EvictSilent(ctx context.Context, v View, n int) (
+	evicted int, next time.Duration,
+) {
+	dead := !slices.ContainsFunc(v.Holders(), func(one Suspect) bool { return !one.Dead() })
+	for _, one := range v.Suspects[:n] {
+		left, silent := j.missedPing(&one, dead)
 		switch {
 		case !silent, left > 0:
-			if silent && (again == 0 || left < again) {
-				again = left
+			if silent && (next == 0 || left < next) {
+				next = left
 			}
 			continue
-		case passed >= maxPassed:
-			return passed, again
+		case evicted >= maxSilent:
+			return evicted, next
 		}
-		gone := one.Watched(s.Name)
+		gone := one.Holder(v.Name)
 		gone.Waits = true
-		one.Passed = true
+		one.Silent = true
 		evidence := "rule silent: its process has missed two pings; " + one.Decision.Reason
 		_, grants, err := j.Store.Apply(ctx, transition.Evict{Holder: gone, Evidence: evidence})
-		if err != nil {
-			if !errors.Is(err, catalog.ErrNoMatch) {
-				j.Log.Debug().Err(err).Str("lock", catalog.Printable(s.Name, 200)).Msg("not passed over")
-				return passed, again
-			}
-			continue // it was granted the lock, or has left
+		if errors.Is(err, catalog.ErrNoMatch) {
+			continue // it was granted the lock, or has left the queue
 		}
-		passed++
-		j.Log.Info().Str("lock", catalog.Printable(s.Name, 200)).
-			Str("process", catalog.Printable(one.Process, 200)).Msg("passed over")
-		if j.Told != nil {
-			j.Told.Evicted(s.Name, one, evidence)
+		if err != nil {
+			j.Log.Debug().Err(err).Str("lock", catalog.Printable(v.Name, 200)).
+				Msg("evicting a silent waiter failed")
+			return evicted, next
+		}
+		evicted++
+		j.Log.Info().Str("lock", catalog.Printable(v.Name, 200)).
+			Str("process", catalog.Printable(one.Process, 200)).Msg("evicted a silent waiter")
+		if j.Events != nil {
+			j.Events.Evicted(v.Name, one, evidence)
 		}
 		j.Granted(grants)
 	}
-	return passed, again
+	return evicted, next
 }
 
-// silent reports whether a waiter has missed a ping at least, and how long until it has missed two;
-// zero when it has. unwatched says that the server's clock is enough to know that.
-func (j *Judge) silent(one *Judged, unwatched bool) (left time.Duration, silent bool) {
+// missedPing reports whether the process of a waiter has missed at least one ping, and the time
+// until it has missed two; zero if it has. If byServer is set, the server's clock alone is
+// sufficient.
+func (j *Judge) missedPing(one *Suspect, byServer bool) (left time.Duration, missed bool) {
 	e, ping := one.Evidence, one.PingState.Ping
 	if !one.Waits || one.Dead() || one.Process == j.Process.Process() || e.Foreign() ||
 		ping == nil || !ping.HasSeq || j.Steady == nil {
@@ -227,7 +227,7 @@ func (j *Judge) silent(one *Judged, unwatched bool) (left time.Duration, silent 
 	if interval <= 0 {
 		interval = j.Policy.PingInterval
 	}
-	little := interval + interval/8 // pings come within a tenth of it
+	most := interval + interval/8 // between two pings: the jitter is a tenth
 	watched := j.seen.unchanged(e.Subject())
 	age := watched
 	if !e.Server.IsZero() {
@@ -235,13 +235,13 @@ func (j *Judge) silent(one *Judged, unwatched bool) (left time.Duration, silent 
 	}
 	since, steady := j.Steady()
 	switch {
-	case age < little:
+	case age < most:
 		return 0, false
-	case unwatched:
+	case byServer:
 		return max(0, 2*interval-age), true
 	case !steady:
 		return 0, false
 	}
 	own := j.Clock.Now().Mono - since
-	return max(0, 2*interval-age, little-watched, little-own), true
+	return max(0, 2*interval-age, most-watched, most-own), true
 }

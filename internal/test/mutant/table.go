@@ -89,7 +89,7 @@ var all = []Mistake{
 		Old: "if s.fence >= unseeded {", New: "if true {",
 		Package: "distlock", Test: "TestFence_DocumentDeleted_StillRises", Rule: "fence 1 after 1"},
 	{Name: "last look from a stale primary, not condemned", File: "internal/watch/evict.go",
-		Old: `	if err := j.samePrimary(ctx, s, dead); err != nil {
+		Old: `	if err := j.samePrimary(ctx, v, dead); err != nil {
 		return "", err
 	}
 	if dead.Evidence.Foreign()`,
@@ -136,9 +136,9 @@ var all = []Mistake{
 		Old: "h.lapsed(); err != nil {", New: "h.lapsed(); false {",
 		Package: "distlock", Test: "TestTryLock_ReplyAfterDeadline_GivesBack",
 		Rule: "never to be trusted"},
-	{Name: "a stream is never asked after", File: "internal/queue/loop.go",
-		Old:     "return min(late, max(l.asked, heard, first)+pause)",
-		New:     "return max(late, heard, first, pause)",
+	{Name: "a stream is never verified by a poll", File: "internal/queue/loop.go",
+		Old:     "return min(late, max(l.lastPoll, complete, first)+pause)",
+		New:     "return max(late, complete, first, pause)",
 		Package: "distlock", Test: "TestLock_PromptStreamIsLateOnce_GrantIsAskedFor",
 		Rule: "the grant was found after"},
 	{Name: "waiter evicted by age alone", File: "internal/watch/judge.go",
@@ -179,8 +179,8 @@ var all = []Mistake{
 		Package: "distlock", Test: "TestAcquire_AnotherLimitOfADeadHolder_IsTaken",
 		Rule: "outside_test.go"},
 	{Name: "waiters are not told what makes waiting hopeless", File: "internal/queue/loop.go",
-		Old:     "	if err := s.Malformed(); err != nil {\n		tell(ws, Fate{Err: err})\n",
-		New:     "	if err := s.Malformed(); err != nil {\n",
+		Old:     "	if err := v.Malformed(); err != nil {\n		end(ws, End{Err: err})\n",
+		New:     "	if err := v.Malformed(); err != nil {\n",
 		Package: "distlock", Test: "TestLock_WaitingBecomesHopeless_IsTold", Rule: "it still waits"},
 	{Name: "a holder not known to be foreign counts as ours", File: "takeover/decide.go",
 		Old: `if now.Foreign() {`, New: `if now.Foreign() && now.HasPing {`,
@@ -291,7 +291,7 @@ var all = []Mistake{
 	{Name: "a sight is as old as the server says", File: "takeover/sight.go",
 		Old: `return min(byServer, byContenders), true`, New: `return max(byServer, byContenders), true`,
 		Package: "takeover", Test: "TestDecide_SightRule", Rule: "scene_test.go"},
-	{Name: "a refused call leaves no sight", File: "internal/watch/vigil.go",
+	{Name: "a refused call leaves no sight", File: "internal/watch/refused.go",
 		Old: `			if !ok {
 				continue
 			}
@@ -301,7 +301,7 @@ var all = []Mistake{
 			}
 			err := j.Store.ApplyPing(`,
 		Package: "distlock", Test: "TestDo_NewProcessEachTime_RunsAtTheSecondTry", Rule: "run 2"},
-	{Name: "a watch ends with the call", File: "internal/watch/vigil.go", Old: `	if j.Go == nil || `,
+	{Name: "a watch ends with the call", File: "internal/watch/refused.go", Old: `	if j.Go == nil || `,
 		New: `	if true || `, Package: "distlock", Test: "TestTryLock_SeldomInALivingProcess_TakesOver",
 		Rule: "not taken over"},
 	{Name: "a full queue takes one more", File: "catalog/queues.go",
@@ -351,7 +351,7 @@ var all = []Mistake{
 		Old: `	if t.Waits && !waits {`, New: `	if false {`, Package: "distlock",
 		Test: "TestLock_GrantedWhileItIsPassedOver_KeepsTheLock", Rule: "lost the lock"},
 	{Name: "old pings alone pass over", File: "internal/watch/evict.go",
-		Old: `	case unwatched:`, New: `	case true:`,
+		Old: `	case byServer:`, New: `	case true:`,
 		Package: "distlock", Test: "TestLock_ServerWasAway_NobodyIsPassedOver", Rule: "passed over"},
 	{Name: "a product that names itself otherwise passes for MongoDB",
 		File: "catalog/mongocatalog/server.go", Old: `	if err := supportedProduct(s); err != nil {`,
