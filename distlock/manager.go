@@ -139,13 +139,12 @@ func newManager(ctx context.Context, cfg settings, s store) (*Manager, error) {
 	}
 	m.pinger.SetServer(server)
 	m.judge = &watch.Judge{
-		Store: m.locks, Clock: cfg.Clock, Policy: cfg.policy(), Process: m.pinger, Log: m.log,
-		Steady:   m.pinger.Steady,
+		Store: m.locks, Clock: cfg.Clock, Policy: cfg.policy(), Pinger: m.pinger, Log: m.log,
 		Interval: min(cfg.Ping, cfg.MaxWatchGap/2), Go: m.loops.Go, Closed: m.closed,
 	}
 	m.calls = queue.FailureLog{Log: m.log, Action: "waiting for a lock"}
 	m.queue = queue.New(queue.Config{
-		Store: m.locks, Judge: m.judge, Process: m.pinger, Clock: cfg.Clock, Log: m.log,
+		Store: m.locks, Judge: m.judge, Pinger: m.pinger, Clock: cfg.Clock, Log: m.log,
 		Ping: cfg.Ping, Poll: cfg.Poll, PollMax: cfg.PollMax, MaxWatchGap: cfg.MaxWatchGap,
 		Closed: m.closed, Go: m.loops.Go,
 	})

@@ -25,7 +25,7 @@ func (f *FailureLog) Failing() bool {
 }
 
 // Record records one attempt; err is nil if it succeeded, or if its caller returns the error. It
-// ignores an attempt whose context has ended.
+// ignores an attempt after the end of its context.
 func (f *FailureLog) Record(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return

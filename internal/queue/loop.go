@@ -172,18 +172,18 @@ func (l *loop) nextPoll(near bool, first time.Duration, next expectation) time.D
 		l.q.recordTrust(l.stream, lag)
 	}
 	if trusted {
-		pause := l.q.Process.Jitter(max(l.q.PollMax, still/besideStream), 0.2)
+		pause := l.q.Pinger.Jitter(max(l.q.PollMax, still/besideStream), 0.2)
 		return min(late, max(l.lastPoll, complete, first)+pause)
 	}
 	pause := still / farFromFront
 	if near {
 		pause = still / nearFront
 	}
-	least, others := roundTrips*rtt, next.left-next.pace // others: the time of the grants before
-	toward := others / approach
+	least, before := roundTrips*rtt, next.left-next.pace // until it is first
+	toward := before / approach
 	if next.pace > 0 {
 		pause = min(pause, max(next.pace, -next.left)/whenDue)
-		if others <= 0 {
+		if before <= 0 {
 			least, toward = rtt, min(next.left/approach, still/unexpected)
 		}
 	}
@@ -192,7 +192,7 @@ func (l *loop) nextPoll(near bool, first time.Duration, next expectation) time.D
 
 // pollPause returns a pause of at least least and at most PollMax, with jitter.
 func (q *Queue) pollPause(pause, least time.Duration) time.Duration {
-	return q.Process.Jitter(min(max(pause, q.minPause(least)), q.PollMax), 0.2)
+	return q.Pinger.Jitter(min(max(pause, q.minPause(least)), q.PollMax), 0.2)
 }
 
 // minPause returns the shortest pause between two polls, at least trips.
@@ -200,11 +200,11 @@ func (q *Queue) minPause(trips time.Duration) time.Duration {
 	return max(trips, q.Poll/pollsInPoll, time.Millisecond)
 }
 
-// poll reads the locks that were granted to this process, those that are free, and the queues in
+// poll reads the granted locks of this process, the free locks, and the queues in
 // which a waiter expects its grant.
 func (l *loop) poll(ctx context.Context, by map[string][]*Waiter, names []string) {
 	l.pollNow = false
-	sent, process := l.q.Clock.Now().Mono, l.q.Process.Process()
+	sent, process := l.q.Clock.Now().Mono, l.q.Pinger.Process()
 	locks, err := l.q.Store.HeldOrFree(ctx, process, names, l.q.expecting(by, sent))
 	l.lastPoll = l.q.Clock.Now().Mono
 	if l.record(ctx, l.q.polls, err, slices.Collect(maps.Values(by))...); err != nil {
@@ -254,7 +254,7 @@ func (l *loop) recordStep(ctx context.Context, ws []*Waiter, err error) {
 	l.record(ctx, l.q.steps, err, ws)
 }
 
-// record records the outcome of a command. A permanent error ends the waiters, others are logged.
+// record records the outcome of a command. A permanent error ends the waiters; any other is logged.
 func (l *loop) record(ctx context.Context, log *FailureLog, err error, waiters ...[]*Waiter) {
 	if permanent(err) {
 		for _, ws := range waiters {
@@ -281,7 +281,7 @@ func (l *loop) readLocks(ctx context.Context, by map[string][]*Waiter, names []s
 	l.lastRead = received.Mono
 	l.nextRead = received.Mono + l.interval
 	if l.record(ctx, l.q.reads, err, slices.Collect(maps.Values(by))...); err != nil {
-		l.nextRead = received.Mono + l.q.Process.Jitter(min(l.q.PollMax, l.interval/2), 0.2)
+		l.nextRead = received.Mono + l.q.Pinger.Jitter(min(l.q.PollMax, l.interval/2), 0.2)
 		l.lastRead = l.nextRead // new waiters wait for it as well
 		return
 	}
@@ -346,7 +346,7 @@ func (l *loop) update(ws []*Waiter, v *watch.View) (last int) {
 			end(ws[i:i+1], End{Err: other})
 		}
 	}
-	l.q.Deliver(v.Lock.GrantsOf(l.q.Process.Process()))
+	l.q.Deliver(v.Lock.GrantsOf(l.q.Pinger.Process()))
 	end(missing, End{Removed: true}) // they queue again
 	return last
 }
@@ -355,7 +355,7 @@ func (l *loop) update(ws []*Waiter, v *watch.View) (last int) {
 // read forward to the time at which another may be dead.
 func (l *loop) findDead(v *watch.View, last int) (dead bool) {
 	for _, one := range v.Suspects[:max(last, 0)] {
-		own := one.Process == l.q.Process.Process()
+		own := one.Process == l.q.Pinger.Process()
 		_, leased := v.Lock.LeaseOf(one.TS) // a lease may expire although its process is alive
 		switch {
 		case one.Dead() && (one.Renewal != 0 || !own):

@@ -9,7 +9,7 @@ import (
 
 // The pace of a lock is the time from one grant to the next. Where the loop polls, sixteen
 // processes in one queue would all poll as often as the first waiter, and their polls would delay
-// its grant: so a waiter behind others polls less until its grant is expected.
+// its grant: so a later waiter polls less until its grant is expected.
 //
 // The pause between two polls is at most 1/approach of the time until a waiter is expected to be
 // first. Each poll returns its place, and so a pace that has changed. For the first waiter the
@@ -36,7 +36,7 @@ const (
 // maxQueues bounds the queues that one poll reads.
 const maxQueues = 16
 
-// maxPaces bounds the locks whose pace is recorded.
+// maxPaces bounds the locks with a recorded pace.
 const maxPaces = 1000
 
 // An expectation is the next grant that a waiter expects.
@@ -45,9 +45,9 @@ type expectation struct {
 	pace time.Duration // 0 if unknown
 }
 
-// expecting returns the locks whose queues a poll reads: a waiter expects its grant, the grant is
-// not late by more than PollMax, and the pace is short compared with PollMax. It returns at most
-// maxQueues locks, the soonest.
+// expecting returns the locks for a poll to read the queues of: a waiter expects its grant, the
+// grant is not late by more than PollMax, and the pace is short compared with PollMax. It returns
+// at most maxQueues locks, the soonest.
 func (q *Queue) expecting(by map[string][]*Waiter, now time.Duration) []string {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -19,11 +19,11 @@ import (
 
 // Config configures a Queue. All fields are required.
 type Config struct {
-	Store   Store
-	Judge   *watch.Judge
-	Process Process
-	Clock   clock.Clock
-	Log     zerolog.Logger
+	Store  Store
+	Judge  *watch.Judge
+	Pinger *pinger.LockPinger
+	Clock  clock.Clock
+	Log    zerolog.Logger
 
 	Ping        time.Duration // the ping interval
 	Poll        time.Duration // the scale of the pauses between two polls
@@ -41,17 +41,6 @@ type Store interface {
 	HeldOrFree(ctx context.Context, process string, names, lines []string) ([]catalog.Lock, error)
 	Apply(ctx context.Context, t catalog.Transition) (catalog.Lock, []catalog.Grant, error)
 	GrantStream(ctx context.Context, process string) (catalog.GrantStream, error)
-}
-
-// Process has the methods of *pinger.LockPinger that a Queue calls.
-type Process interface {
-	// Process returns the process id, Term the current term; nil if there is none.
-	Process() string
-	Term() *pinger.Term
-	// Server returns the last answer of Hello.
-	Server() catalog.Server
-	// Jitter returns d, changed at random by at most the share of it.
-	Jitter(d time.Duration, share float64) time.Duration
 }
 
 // A Queue has the waiters of one process. Safe for concurrent use.

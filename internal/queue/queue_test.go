@@ -12,19 +12,11 @@ import (
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/internal/clock"
 	"mongodlm/internal/queue"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/effort"
 	"mongodlm/internal/watch"
 	"mongodlm/pinger"
 )
-
-// process is a process that only waits.
-type process struct{}
-
-func (process) Process() string                                 { return "p" }
-func (process) Term() *pinger.Term                              { return nil }
-func (process) SetServer(catalog.Server)                        {}
-func (process) Server() catalog.Server                          { return catalog.Server{} }
-func (process) Jitter(d time.Duration, _ float64) time.Duration { return d }
 
 // Tries to break, with the race detector: the loop may end at the instant at which a session is
 // queued.
@@ -32,10 +24,15 @@ func TestQueue_QueuedWhileTheLoopEnds_NoDataRace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		closed, loops := make(chan struct{}), sync.WaitGroup{}
+		store := memcatalog.New(memcatalog.Options{})
+		p := assert.Value(pinger.New(t.Context(), pinger.Config{
+			Store: store, Owner: struct{ pinger.Owner }{},
+			NewProcess: func() (string, error) { return "p", nil },
+			Interval:   time.Second, Takeover: time.Minute,
+		}))(t)
 		q := queue.New(queue.Config{
-			Store: memcatalog.New(memcatalog.Options{}), Process: process{}, Clock: clock.System(),
-			Judge: &watch.Judge{Process: process{}},
-			Ping:  time.Second, Poll: time.Second, PollMax: time.Second, MaxWatchGap: time.Minute,
+			Store: store, Judge: &watch.Judge{Pinger: p}, Pinger: p, Clock: clock.System(),
+			Ping: time.Second, Poll: time.Second, PollMax: time.Second, MaxWatchGap: time.Minute,
 			Closed: closed, Go: loops.Go,
 		})
 		register := func() *queue.Waiter {

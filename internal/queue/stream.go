@@ -31,7 +31,7 @@ func openStream(q *Queue) *stream {
 	q.mu.Unlock()
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
-	if !q.Process.Server().ChangeStreams {
+	if !q.Pinger.Server().ChangeStreams {
 		close(s.done)
 		return s
 	}
@@ -48,7 +48,7 @@ func openStream(q *Queue) *stream {
 				return
 			}
 			q.Log.Debug().Err(err).Msg("grant stream ended")
-			clock.Sleep(q.Clock, q.Process.Jitter(q.Poll, 0.5), ctx.Done())
+			clock.Sleep(q.Clock, q.Pinger.Jitter(q.Poll, 0.5), ctx.Done())
 		}
 	}()
 	return s
@@ -56,7 +56,7 @@ func openStream(q *Queue) *stream {
 
 // receive opens a stream and delivers its grants until it breaks or the term ends.
 func (s *stream) receive(ctx context.Context, q *Queue) error {
-	term := q.Process.Term()
+	term := q.Pinger.Term()
 	if term == nil {
 		return errors.New("no heartbeat")
 	}
@@ -79,7 +79,7 @@ func (s *stream) receive(ctx context.Context, q *Queue) error {
 	// poll may be older than the stream.
 	opened := q.Clock.Now().Mono
 	s.set(q, quality{
-		open: true, trusted: q.Process.Server().Kind != catalog.Mongos && !q.lags.Failing() && !s.brief,
+		open: true, trusted: q.Pinger.Server().Kind != catalog.Mongos && !q.lags.Failing() && !s.brief,
 		opened: opened, begun: opened, undelivered: map[bson.ObjectID]polled{},
 	})
 	defer func() {

@@ -17,15 +17,15 @@ type Eviction struct {
 	Evidence string
 }
 
-// EvictDead evicts the dead among the first n suspects of a view. It begins with the last of them,
-// so that no dead waiter is granted the lock. Sessions of this process are left to its reaper,
-// except a holder whose lease has expired. It returns an error only if it evicted no suspect: one
-// that matches [catalog.ErrNoMatch] if the lock has changed or may have changed, so that it must be
-// read again; others.
+// EvictDead evicts the dead suspects among the first n of a view. It begins with the last, so that
+// no dead waiter is granted the lock. Sessions of this process are left to its reaper, except a
+// holder of an expired lease. It returns an error only if it evicted no suspect: one that matches
+// [catalog.ErrNoMatch] if the lock has changed or may have changed, so that it must be read again;
+// others.
 func (j *Judge) EvictDead(ctx context.Context, v View, n int) (evicted []Eviction, err error) {
 	done := condemned{}
 	for _, one := range slices.Backward(v.Suspects[:n]) {
-		if !one.Dead() || one.Renewal == 0 && one.Process == j.Process.Process() {
+		if !one.Dead() || one.Renewal == 0 && one.Process == j.Pinger.Process() {
 			continue
 		}
 		switch evidence, e := j.evict(ctx, v, one, done); {
@@ -74,8 +74,8 @@ type condemned map[string]bool
 
 // condemn carries out the steps between the verdict Take and the eviction: it verifies that the
 // server that answered the read is still primary, and marks the process in its ping document, after
-// which no ping of it succeeds. It returns the evidence as text. For a holder whose lease has
-// expired both steps are skipped. An error that matches [catalog.ErrNoMatch] reports that the
+// which no ping of it succeeds. It returns the evidence as text. For a holder of an expired lease
+// both steps are skipped. An error that matches [catalog.ErrNoMatch] reports that the
 // process is alive, or that another contender was faster: read the lock again.
 func (j *Judge) condemn(ctx context.Context, v View, dead Suspect, done condemned) (string, error) {
 	d, ping := dead.Decision, dead.PingState.Ping
@@ -91,7 +91,7 @@ func (j *Judge) condemn(ctx context.Context, v View, dead Suspect, done condemne
 	}
 	err := j.Store.ApplyPing(ctx, transition.Condemn{
 		Process: dead.Process, Watched: ping,
-		How: catalog.Condemnation{By: j.Process.Process(), Evidence: evidence},
+		How: catalog.Condemnation{By: j.Pinger.Process(), Evidence: evidence},
 	})
 	if err != nil {
 		return "", beforeTakeover("condemn", unknownAsNoMatch(err))
@@ -141,7 +141,7 @@ func (j *Judge) isPrimary(ctx context.Context, v View) error {
 	if err != nil {
 		return beforeTakeover("hello", err)
 	}
-	j.Process.SetServer(server)
+	j.Pinger.SetServer(server)
 	if server.Primary != v.Primary {
 		return fmt.Errorf("%w: another primary was elected during the watch", catalog.ErrNoMatch)
 	}
@@ -164,11 +164,11 @@ func beforeTakeover(step string, err error) error {
 // maxSilent bounds the silent waiters that are evicted after one read.
 const maxSilent = 16
 
-// EvictSilent evicts the waiters among the first n suspects whose processes have missed two pings,
-// so that no release grants the lock to a dead process. It condemns no process and acquires no
-// lock: a live process finds its entry removed and queues again, at its former place. It returns
-// the number of evicted waiters, and the time until another waiter may have missed two pings; zero
-// if none has missed one.
+// EvictSilent evicts the waiters of processes that have missed two pings, among the first n
+// suspects, so that no release grants the lock to a dead process. It condemns no process and
+// acquires no lock: a live process finds its entry removed and queues again, at its former place.
+// It returns the number of evicted waiters, and the time until another waiter may have missed two
+// pings; zero if no waiter has missed one.
 //
 // If all waiters are silent the server may be the cause: it was away and accepted no pings. So the
 // observation by this process must be longer than an interval, in which every live process pings,
@@ -219,8 +219,8 @@ func (j *Judge) EvictSilent(ctx context.Context, v View, n int) (
 // sufficient.
 func (j *Judge) missedPing(one *Suspect, byServer bool) (left time.Duration, missed bool) {
 	e, ping := one.Evidence, one.PingState.Ping
-	if !one.Waits || one.Dead() || one.Process == j.Process.Process() || e.Foreign() ||
-		ping == nil || !ping.HasSeq || j.Steady == nil {
+	if !one.Waits || one.Dead() || one.Process == j.Pinger.Process() || e.Foreign() ||
+		ping == nil || !ping.HasSeq {
 		return 0, false
 	}
 	interval := e.PingInterval
@@ -233,7 +233,7 @@ func (j *Judge) missedPing(one *Suspect, byServer bool) (left time.Duration, mis
 	if !e.Server.IsZero() {
 		age = max(age, e.Server.Sub(e.Ping))
 	}
-	since, steady := j.Steady()
+	since, steady := j.Pinger.Steady()
 	switch {
 	case age < most:
 		return 0, false

@@ -9,24 +9,33 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/memcatalog"
 	"mongodlm/catalog/transition"
 	"mongodlm/internal/clock"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/effort"
 	"mongodlm/internal/watch"
+	"mongodlm/pinger"
 	"mongodlm/takeover"
 )
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// server is a store and a process that record evictions and grants in their order.
+// newPinger returns a pinger that sends no pings.
+func newPinger(t *testing.T) *pinger.LockPinger {
+	t.Helper()
+	return assert.Value(pinger.New(t.Context(), pinger.Config{
+		Store: memcatalog.New(memcatalog.Options{}), Owner: struct{ pinger.Owner }{},
+		NewProcess: func() (string, error) { return "own", nil },
+		Interval:   30 * time.Second, Takeover: time.Hour,
+	}))(t)
+}
+
+// server is a store that records evictions and grants in their order.
 type server struct {
 	watch.Store
 	events []string
 }
-
-func (*server) Process() string          { return "own" }
-func (*server) Server() catalog.Server   { return catalog.Server{} }
-func (*server) SetServer(catalog.Server) {}
 
 func (*server) Hello(context.Context) (catalog.Server, error) { return catalog.Server{}, nil }
 
@@ -49,7 +58,7 @@ func TestEvictDead_SeveralDead_EachGrantIsDeliveredAtOnce(t *testing.T) {
 	t.Parallel()
 	s := &server{}
 	judge := watch.Judge{
-		Store: s, Process: s, Clock: clock.System(),
+		Store: s, Pinger: newPinger(t), Clock: clock.System(),
 		Granted: func(grants []catalog.Grant) { s.events = append(s.events, "grant "+grants[0].Process) },
 	}
 	view := watch.View{Name: "a"}
@@ -76,7 +85,7 @@ func TestEvictDead_SeveralDead_EachGrantIsDeliveredAtOnce(t *testing.T) {
 func TestDecide_ManyObservations_SweptOnceAnInterval(t *testing.T) {
 	t.Parallel()
 	const interval, gap, many = 30 * time.Second, time.Minute, 600
-	judge := watch.Judge{Store: &server{}, Process: &server{}, Clock: clock.System(),
+	judge := watch.Judge{Store: &server{}, Pinger: newPinger(t), Clock: clock.System(),
 		Policy: takeover.Policy{
 			Takeover: time.Hour, ForeignTakeover: time.Hour, PingInterval: interval, MaxGap: gap,
 		}}
@@ -125,7 +134,7 @@ func TestDecide_LeaseRanOut_MalformedPing_IsLeftAlone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := &server{}
-			judge := watch.Judge{Store: s, Process: s, Clock: clock.System(),
+			judge := watch.Judge{Store: s, Pinger: newPinger(t), Clock: clock.System(),
 				Granted: func([]catalog.Grant) {},
 				Policy: takeover.Policy{
 					Takeover: time.Hour, ForeignTakeover: time.Hour, PingInterval: 30 * second, MaxGap: 2 * life,

@@ -11,27 +11,25 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/internal/clock"
+	"mongodlm/pinger"
 	"mongodlm/takeover"
 )
 
 // A Judge reads the locks that its process cannot acquire, decides by the takeover rule which of
 // their holders and waiters are dead, and evicts these. Safe for concurrent use.
 type Judge struct {
-	Store   Store
-	Clock   clock.Clock
-	Policy  takeover.Policy
-	Process Process
-	Log     zerolog.Logger
+	Store  Store
+	Pinger *pinger.LockPinger
+	Clock  clock.Clock
+	Policy takeover.Policy
+	Log    zerolog.Logger
 	// Events receives what the Judge did; may be nil.
 	Events Events
 	// Granted receives the grants that follow from an eviction, at once.
 	Granted func([]catalog.Grant)
 
-	// Steady returns since when the pings of this process are acknowledged without a failure. If it
-	// is nil, EvictSilent evicts no waiter.
-	Steady func() (since time.Duration, ok bool)
 	// Interval is the time between two reads of the locks of refused calls. Go starts a goroutine
-	// that ends soon after Closed is closed; if it is nil there are no such reads.
+	// that ends soon after Closed is closed.
 	Interval time.Duration
 	Go       func(func())
 	Closed   <-chan struct{}
@@ -56,15 +54,6 @@ type Store interface {
 	Apply(ctx context.Context, t catalog.Transition) (catalog.Lock, []catalog.Grant, error)
 }
 
-// Process has the methods of *pinger.LockPinger that a Judge calls.
-type Process interface {
-	// Process returns the process id.
-	Process() string
-	// Server returns the last answer of Hello, SetServer replaces it.
-	Server() catalog.Server
-	SetServer(catalog.Server)
-}
-
 // Read reads a lock, decides on its holders and waiters, and records sightings of silent processes.
 func (j *Judge) Read(ctx context.Context, name string) (View, error) {
 	sent := j.Clock.Now() // R2: before the command is sent
@@ -80,7 +69,7 @@ func (j *Judge) Read(ctx context.Context, name string) (View, error) {
 // Decide adds a snapshot to the observations of the processes in it, and decides on each of them.
 func (j *Judge) Decide(name string, seen catalog.Snapshot, sent, received clock.Reading) View {
 	if seen.Primary == "" {
-		seen.Primary = j.Process.Server().Primary
+		seen.Primary = j.Pinger.Server().Primary
 	}
 	v := View{Snapshot: seen, Name: name}
 	defer func() { j.noteRead(&v, sent, received) }()
@@ -99,7 +88,7 @@ func (j *Judge) Decide(name string, seen catalog.Snapshot, sent, received clock.
 			e := EvidenceOf(p, one.PingState)
 			e.Name, e.Server, e.Primary = name, seen.ServerTime, seen.Primary
 			e.Wall, e.Sent, e.Received = received.Wall, sent.Mono, received.Mono
-			if e.Sight.By == j.Process.Process() {
+			if e.Sight.By == j.Pinger.Process() {
 				e.Sight = takeover.Sight{} // the observation of this process has more
 			}
 			if e.Subject().Lock == "" { // another session of the process does not restart its watch

@@ -15,8 +15,8 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// maxRefused bounds the locks of refused calls that a process watches. The lock whose last refusal
-// is the oldest is dropped first.
+// maxRefused bounds the locks of refused calls that a process watches. The one with the
+// oldest refusal is dropped first.
 const maxRefused = 256
 
 // maxSightings bounds the sightings that are recorded after one read of several locks: each is a
@@ -42,7 +42,7 @@ type refusedLock struct {
 	others        map[bson.ObjectID]progress
 }
 
-// progress is what changes while a suspect lives: the pings of its process, the renewals of its
+// progress changes while a suspect lives: the pings of its process, the renewals of its
 // lease.
 type progress struct {
 	known   bool // by a read of the ping
@@ -69,7 +69,7 @@ func (j *Judge) progressOfOthers(v *View) map[bson.ObjectID]progress {
 		return found
 	}
 	for _, one := range v.Suspects {
-		if p := progressOf(v, &one); one.Process != j.Process.Process() || p.renewal != 0 {
+		if p := progressOf(v, &one); one.Process != j.Pinger.Process() || p.renewal != 0 {
 			found[one.TS] = p
 		}
 	}
@@ -77,7 +77,7 @@ func (j *Judge) progressOfOthers(v *View) map[bson.ObjectID]progress {
 }
 
 // WatchRefused records the view for which a call was refused; a view without a lock stands for a
-// call whose time was up before it read the lock. From then on the process reads the lock once per
+// call that timed out before it read the lock. From then on the process reads the lock once per
 // interval, all such locks with one command, until each suspect of the view has made progress or
 // left.
 func (j *Judge) WatchRefused(v View) {
@@ -85,7 +85,7 @@ func (j *Judge) WatchRefused(v View) {
 	if v.Lock != nil || v.LockErr != nil {
 		others = j.progressOfOthers(&v)
 	}
-	if j.Go == nil || others != nil && len(others) == 0 {
+	if others != nil && len(others) == 0 {
 		return
 	}
 	r, now := &j.refused, j.Clock.Now().Mono
@@ -104,7 +104,7 @@ func (j *Judge) WatchRefused(v View) {
 		if p.known {
 			l.read, l.due = now, j.due(&v, now)
 		} else if old, ok := l.others[ts]; ok {
-			others[ts] = old // of a read with pings; this view has none
+			others[ts] = old // of a read with pings; this view has no pings
 		}
 	}
 	if others != nil {
@@ -119,7 +119,7 @@ func (j *Judge) WatchRefused(v View) {
 	}
 }
 
-// dropOldest drops the lock whose last refusal is the oldest. The caller holds mu.
+// dropOldest drops the lock with the oldest last refusal. The caller holds mu.
 func (r *refusals) dropOldest() {
 	oldest, at := "", never
 	for name, l := range r.locks {
@@ -142,7 +142,7 @@ func (j *Judge) due(v *View, received time.Duration) time.Duration {
 	due := never
 	for _, one := range v.Suspects {
 		switch {
-		case one.Process == j.Process.Process() && one.Renewal == 0: // the reaper's
+		case one.Process == j.Pinger.Process() && one.Renewal == 0: // the reaper's
 		case one.Dead():
 			return received
 		case one.Decision.Remaining > 0:
@@ -152,9 +152,9 @@ func (j *Judge) due(v *View, received time.Duration) time.Duration {
 	return due
 }
 
-// EvictDue evicts the dead from a lock that refused a call, if one of its suspects may be dead by
-// now. The caller is a new call for the lock. The commands run in the background, and continue when
-// the call ends: its time may be shorter than one read.
+// EvictDue evicts dead suspects from a lock that refused a call, if one may be dead by now. The
+// caller is a new call for the lock. The commands run in the background, and continue when the call
+// ends: its time may be shorter than one read.
 func (j *Judge) EvictDue(name string) {
 	r, now := &j.refused, j.Clock.Now().Mono
 	r.mu.Lock()
@@ -217,7 +217,7 @@ func (j *Judge) readRefused() {
 	}
 }
 
-// readLocks reads locks of refused calls, and drops those without a silent suspect.
+// readLocks reads locks of refused calls, and drops the locks without a silent suspect.
 func (j *Judge) readLocks(ctx context.Context, names []string) (ok bool) {
 	sent := j.Clock.Now() // R2
 	snapshots, err := j.Store.Snapshots(ctx, names)
@@ -236,7 +236,7 @@ func (j *Judge) readLocks(ctx context.Context, names []string) (ok bool) {
 	return true
 }
 
-// update compares the progress of the suspects with the last, and drops those that are alive or
+// update compares the progress of the suspects with the last, and drops suspects that are alive or
 // have left.
 func (r *refusals) update(name string, now map[bson.ObjectID]progress) {
 	r.mu.Lock()
@@ -261,12 +261,12 @@ func (r *refusals) update(name string, now map[bson.ObjectID]progress) {
 }
 
 // RecordSightings records in the pings of silent processes when this process saw them, for
-// contenders that come when this process is gone. The views are those of one read: a process gets
+// contenders that come when this process is gone. The views come from one read: a process gets
 // one sighting, however many locks it uses. After an error of the server the rest is left to the
 // next read, or to another process.
 func (j *Judge) RecordSightings(ctx context.Context, views ...View) {
 	done := map[string]bool{}
-	own := j.Process.Process()
+	own := j.Pinger.Process()
 	for _, v := range views {
 		for i := range v.Suspects {
 			one := &v.Suspects[i]

@@ -76,8 +76,7 @@ func (v *View) Holders() []Suspect {
 // Free reports whether the lock has no holder.
 func (v *View) Free() bool { return v.LockErr == nil && len(v.Holders()) == 0 }
 
-// Malformed returns the first error in the lock document and in the pings of the holders; nil if
-// there is none.
+// Malformed returns the first error in the lock document and in the pings of the holders; else nil.
 func (v *View) Malformed() error {
 	if v.LockErr != nil {
 		return v.LockErr

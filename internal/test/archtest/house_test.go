@@ -96,7 +96,7 @@ func TestImports_PointOneWay(t *testing.T) {
 		"catalog/memcatalog":   {"catalog", "catalog/transition", "internal/clock"},
 		"pinger":               {"catalog", "catalog/transition", "internal/clock"},
 		// no queue, no guards
-		"internal/watch": {"catalog", "catalog/transition", "takeover", "internal/clock"},
+		"internal/watch": {"catalog", "catalog/transition", "pinger", "takeover", "internal/clock"},
 		"internal/queue": {"catalog", "catalog/transition", "pinger", "internal/clock",
 			"internal/watch"}, // no managers
 		"internal/leading": {},

@@ -301,7 +301,7 @@ var all = []Mistake{
 			}
 			err := j.Store.ApplyPing(`,
 		Package: "distlock", Test: "TestDo_NewProcessEachTime_RunsAtTheSecondTry", Rule: "run 2"},
-	{Name: "a watch ends with the call", File: "internal/watch/refused.go", Old: `	if j.Go == nil || `,
+	{Name: "a watch ends with the call", File: "internal/watch/refused.go", Old: `	if others != nil && `,
 		New: `	if true || `, Package: "distlock", Test: "TestTryLock_SeldomInALivingProcess_TakesOver",
 		Rule: "not taken over"},
 	{Name: "a full queue takes one more", File: "catalog/queues.go",
