@@ -12,7 +12,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/transition"
 	"mongodlm/internal/clock"
-	"mongodlm/internal/contend"
+	"mongodlm/internal/watch"
 	"mongodlm/pinger"
 )
 
@@ -130,14 +130,14 @@ func (a *agent) tryWith(s *session, c *call) error {
 			return a.confirm(s, err)
 		}
 		if !a.needs(c) { // the background watches the holder, and evicts it once it is dead
-			a.m.judge.Keep(contend.Scene{Name: a.name})
-			a.m.judge.Wanted(a.name)
+			a.m.judge.WatchRefused(watch.View{Name: a.name})
+			a.m.judge.EvictDue(a.name)
 			return acquiring(a.name, err)
 		}
 		scene, err := a.contend(s)
 		if !errors.Is(err, errFree) {
 			if errors.Is(err, ErrHeld) || errors.Is(err, ErrPermitMismatch) {
-				a.m.judge.Keep(scene)
+				a.m.judge.WatchRefused(scene)
 			}
 			return err
 		}
@@ -173,9 +173,9 @@ var errFree = errors.New("free")
 // contend reads a lock that refused the session, evicts dead processes, and returns the snapshot
 // with the reason for the refusal: errFree if the session may be sent again, a *HeldError, a
 // *PermitMismatchError, or another error.
-func (a *agent) contend(s *session) (scene contend.Scene, err error) {
+func (a *agent) contend(s *session) (scene watch.View, err error) {
 	for range maxRaces + 1 {
-		if scene, err = a.m.judge.Look(a.m.life, a.name); err != nil {
+		if scene, err = a.m.judge.Read(a.m.life, a.name); err != nil {
 			return scene, acquiring(a.name, err)
 		}
 		if err := scene.Malformed(); err != nil {
@@ -185,11 +185,11 @@ func (a *agent) contend(s *session) (scene contend.Scene, err error) {
 			return scene, a.grantNext(s, scene)
 		}
 		if s.how == catalog.Queue {
-			if passed, _ := a.m.judge.PassOver(a.m.life, scene, len(scene.Judged)); passed > 0 {
+			if passed, _ := a.m.judge.EvictSilent(a.m.life, scene, len(scene.Suspects)); passed > 0 {
 				return scene, errFree
 			}
 		}
-		evicted, err := a.m.judge.EvictDead(a.m.life, scene, len(scene.Judged))
+		evicted, err := a.m.judge.EvictDead(a.m.life, scene, len(scene.Suspects))
 		if n := len(evicted); n > 0 {
 			if last := evicted[n-1]; !last.Dead.Waits {
 				s.evicted = eviction{last.Evidence, last.Dead.Process, scene.Lock.Fence}
@@ -207,7 +207,7 @@ func (a *agent) contend(s *session) (scene contend.Scene, err error) {
 }
 
 // grantNext grants a lock that a foreign release left free with a queue to its first waiter.
-func (a *agent) grantNext(s *session, scene contend.Scene) error {
+func (a *agent) grantNext(s *session, scene watch.View) error {
 	if scene.Lock == nil || len(scene.Lock.Waiters) == 0 {
 		return errFree
 	}
@@ -221,7 +221,7 @@ func (a *agent) grantNext(s *session, scene contend.Scene) error {
 
 // answer returns why living processes keep the session out: a *PermitMismatchError if they use
 // another limit, a *HeldError if there is no place in the queue, else errFree.
-func (a *agent) answer(s *session, scene contend.Scene) error {
+func (a *agent) answer(s *session, scene watch.View) error {
 	_, waits := scene.Lock.WaitedBy(s.request.TS) // after a lost reply, which entering again returns
 	_, holds := scene.Lock.HeldBy(s.request.TS)
 	held := a.m.heldError(scene)
@@ -385,17 +385,17 @@ func (c *call) report(h *holding, s *session) {
 }
 
 // heldError describes the first holder that is not known to be dead, or the first waiter.
-func (m *Manager) heldError(s contend.Scene) *HeldError {
+func (m *Manager) heldError(s watch.View) *HeldError {
 	e := &HeldError{Name: s.Name, PingAge: -1, Holders: len(s.Holders())}
 	if s.Lock != nil {
 		e.Waiters, e.Mode = len(s.Lock.Waiters), modeWord(s.Lock.Mode)
 		e.Fence, e.Permits = s.Lock.Fence, int(s.Lock.Limit)
 	}
-	if len(s.Judged) == 0 {
+	if len(s.Suspects) == 0 {
 		e.Reason = "it was free a moment ago"
 		return e
 	}
-	in := s.Judged[0]
+	in := s.Suspects[0]
 	for _, h := range s.Holders() {
 		if !h.Dead() {
 			in = h

@@ -9,7 +9,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/internal/clock"
-	"mongodlm/internal/waitqueue"
+	"mongodlm/internal/queue"
 )
 
 // Bounds of an agent.
@@ -388,7 +388,7 @@ type entry struct {
 
 	// Guarded by the mu of the agents.
 	spare   bool // no call needs it
-	waiter  *waitqueue.Waiter
+	waiter  *queue.Waiter
 	failure error // why the session cannot be queued
 }
 
@@ -410,7 +410,7 @@ func (e *entry) reason() error {
 	if e.failure != nil || e.waiter == nil {
 		return e.failure
 	}
-	if s := e.waiter.Scene.Load(); s != nil {
+	if s := e.waiter.View.Load(); s != nil {
 		return e.m.heldError(*s)
 	}
 	return nil

@@ -43,7 +43,7 @@ func (c *call) acquire(ctx context.Context) (g *TryGuard, err error) {
 		if err := c.m.heldByCaller(ctx, c.name, c.o); err != nil {
 			return nil, err
 		}
-		c.m.judge.Wanted(c.name)
+		c.m.judge.EvictDue(c.name)
 	}
 	c.ctx = ctx
 	var up <-chan time.Time

@@ -86,7 +86,7 @@ package distlock
 // begins a session, which owned.go records before anything is sent, and enters it by one transition
 // of the lock document (catalog/transition). The answer is the lock, a place in the queue, or a
 // refusal, after which acquire.go reads the lock and evicts dead processes. A queued session sends
-// nothing: internal/waitqueue receives grants for the whole process, and evicts dead processes that
+// nothing: internal/queue receives grants for the whole process, and evicts dead processes that
 // are ahead. A session that holds the lock goes to the first call that it fits, which makes the guard
 // of it (acquire.go, guard.go). release.go applies one more transition, which grants the lock to the
 // next waiter. Package pinger keeps all guards trusted, and events.go notifies the observer.

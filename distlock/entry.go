@@ -7,8 +7,8 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/transition"
 	"mongodlm/internal/clock"
-	"mongodlm/internal/contend"
-	"mongodlm/internal/waitqueue"
+	"mongodlm/internal/queue"
+	"mongodlm/internal/watch"
 )
 
 // errDismissed ends an entry that no call needs any more.
@@ -51,20 +51,20 @@ func (e *entry) acquire() (_ *session, err error) {
 		return nil, err
 	}
 	s.request.Since, e.since = e.since, time.Time{}
-	w := e.m.queue.Enter(s.request)
+	w := e.m.queue.Register(s.request)
 	e.watch(w)
 	ended := false // else a panic ends it
 	defer func() {
 		e.watch(nil)
-		e.m.queue.Leave(w)
+		e.m.queue.Unregister(w)
 		if s.doubtful {
 			e.m.pinger.Doubt(s.term) // an earlier copy may be carried out after all is over
 		}
 		if ended && err == nil {
 			return
 		}
-		if scene := w.Scene.Load(); scene != nil {
-			e.m.judge.Keep(*scene)
+		if scene := w.View.Load(); scene != nil {
+			e.m.judge.WatchRefused(*scene)
 		}
 		if s.queued || s.doubtful || !ended {
 			e.m.giveBack(s)
@@ -81,7 +81,7 @@ func (e *entry) acquire() (_ *session, err error) {
 	if _, got := lock.HeldBy(s.request.TS); !got {
 		mine, _ := lock.WaitedBy(s.request.TS)
 		s.queued = true
-		e.m.queue.Stands(w, lock, e.a.timeLeft(e.want))
+		e.m.queue.MarkQueued(w, lock, e.a.timeLeft(e.want))
 		grant, err := e.wait(s, w, -1)
 		if errors.Is(err, errRemoved) {
 			e.since = mine.Since
@@ -102,7 +102,7 @@ func (e *entry) acquire() (_ *session, err error) {
 }
 
 // watch makes the waiter of the present session, or nil, known to the callers.
-func (e *entry) watch(w *waitqueue.Waiter) {
+func (e *entry) watch(w *queue.Waiter) {
 	e.a.in.mu.Lock()
 	defer e.a.in.mu.Unlock()
 	e.waiter = w
@@ -111,18 +111,18 @@ func (e *entry) watch(w *waitqueue.Waiter) {
 // enter sends the session until the server has answered. Entering again with the same session is
 // harmless, so a command with an unknown outcome is repeated. It returns the lock as the session
 // holds it or is queued in it.
-func (e *entry) enter(s *session, w *waitqueue.Waiter) (catalog.Lock, error) {
+func (e *entry) enter(s *session, w *queue.Waiter) (catalog.Lock, error) {
 	pauses := backoff{least: e.m.cfg.Poll / 10, most: e.m.cfg.PollMax}
 	for again := false; ; {
 		sent := e.m.cfg.Clock.Now().Mono
 		lock, _, err := e.m.locks.Apply(e.m.life, transition.Enter{Request: s.request, How: s.how})
 		switch {
 		case err == nil:
-			e.m.calls.Note(e.m.life, nil)
+			e.m.calls.Record(e.m.life, nil)
 			e.a.answered(lock, s.request.Process, e.m.cfg.Clock.Now().Mono-sent)
 			return lock, nil
 		case refused(err):
-			e.m.calls.Note(e.m.life, nil)
+			e.m.calls.Record(e.m.life, nil)
 			lock, err = e.findRoom(s, w, &pauses, err, again)
 			again = true
 		default:
@@ -136,13 +136,13 @@ func (e *entry) enter(s *session, w *waitqueue.Waiter) (catalog.Lock, error) {
 
 // failed waits after a failure of the command that queues the session. It returns the lock if a
 // grant shows that the command was carried out all the same, and an error if there is no other try.
-func (e *entry) failed(s *session, w *waitqueue.Waiter, err error) (catalog.Lock, error) {
+func (e *entry) failed(s *session, w *queue.Waiter, err error) (catalog.Lock, error) {
 	s.doubtful = s.doubtful || errors.Is(err, catalog.ErrUnknownOutcome)
 	if s.doubtful {
 		err = doubtful(err)
 	}
 	err = acquiring(e.a.name, err)
-	e.m.calls.Note(e.m.life, err)
+	e.m.calls.Record(e.m.life, err)
 	e.a.in.backOff(e.a.name, err)
 	if !worthWaiting(err) || s.term.Err() != nil {
 		return catalog.Lock{}, err
@@ -156,7 +156,7 @@ func (e *entry) failed(s *session, w *waitqueue.Waiter, err error) (catalog.Lock
 // sent again. After a second refusal in a row it pauses at least once. Errors: those of wait; a
 // *PermitMismatchError when a process that lives uses another limit; others of reading.
 func (e *entry) findRoom(
-	s *session, w *waitqueue.Waiter, pauses *backoff, refusal error, again bool,
+	s *session, w *queue.Waiter, pauses *backoff, refusal error, again bool,
 ) (catalog.Lock, error) {
 	for ; ; again = false {
 		scene, err := e.a.contend(s)
@@ -166,11 +166,11 @@ func (e *entry) findRoom(
 		case errors.Is(err, errFree):
 			err = acquiring(e.a.name, refusal)
 		case errors.Is(err, ErrHeld):
-		case errors.Is(err, ErrPermitMismatch) && scene.Silent(s.want.limit):
+		case errors.Is(err, ErrPermitMismatch) && scene.OthersSilent(s.want.limit):
 		default:
 			return catalog.Lock{}, err
 		}
-		e.m.judge.Keep(scene)
+		e.m.judge.WatchRefused(scene)
 		e.note(e.fullness(err, scene))
 		if lock, err := e.pause(s, w, pauses.next(e.m)); err != nil || lock.Held {
 			return lock, err
@@ -179,7 +179,7 @@ func (e *entry) findRoom(
 }
 
 // fullness words a refusal for which the snapshot shows no reason.
-func (e *entry) fullness(err error, scene contend.Scene) error {
+func (e *entry) fullness(err error, scene watch.View) error {
 	if errors.Is(err, ErrHeld) || errors.Is(err, ErrPermitMismatch) {
 		return err
 	}
@@ -190,7 +190,7 @@ func (e *entry) fullness(err error, scene contend.Scene) error {
 
 // pause is wait for a session that is not known to be queued. It returns the lock if the session was
 // granted it meanwhile.
-func (e *entry) pause(s *session, w *waitqueue.Waiter, d time.Duration) (l catalog.Lock, err error) {
+func (e *entry) pause(s *session, w *queue.Waiter, d time.Duration) (l catalog.Lock, err error) {
 	grant, err := e.wait(s, w, d)
 	if err != nil || grant == nil {
 		return l, err
@@ -205,7 +205,7 @@ var errRemoved = errors.New("its queue entry was removed")
 // wait waits for a grant of the session, or for a pause; without end if that is negative. It
 // returns nil, nil after the pause. Errors: errDismissed when no call has needed the entry for a
 // round trip; errRemoved; why the session must not wait any longer.
-func (e *entry) wait(s *session, w *waitqueue.Waiter, pause time.Duration) (*catalog.Grant, error) {
+func (e *entry) wait(s *session, w *queue.Waiter, pause time.Duration) (*catalog.Grant, error) {
 	var up, spare <-chan time.Time
 	if pause >= 0 {
 		timer := e.m.cfg.Clock.NewTimer(pause)
@@ -213,10 +213,10 @@ func (e *entry) wait(s *session, w *waitqueue.Waiter, pause time.Duration) (*cat
 		up = timer.C()
 	}
 	var granted <-chan catalog.Grant
-	var fate <-chan waitqueue.Fate
+	var fate <-chan queue.End
 	var over <-chan struct{}
 	if s != nil {
-		granted, fate, over = w.Granted, w.Fate, s.term.Done()
+		granted, fate, over = w.Granted, w.Ended, s.term.Done()
 	}
 	var kept clock.Timer
 	defer func() {
@@ -272,9 +272,9 @@ func (e *entry) keptFor() (d time.Duration, spare bool) {
 }
 
 // removed is the error of a session whose entry is no longer in the queue.
-func (e *entry) removed(w *waitqueue.Waiter) error {
+func (e *entry) removed(w *queue.Waiter) error {
 	held := &HeldError{Name: e.a.name, PingAge: -1}
-	if scene := w.Scene.Load(); scene != nil {
+	if scene := w.View.Load(); scene != nil {
 		held = e.m.heldError(*scene)
 	}
 	held.Reason = errRemoved.Error()

@@ -14,8 +14,8 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/internal/clock"
-	"mongodlm/internal/contend"
 	"mongodlm/internal/metrics"
+	"mongodlm/internal/watch"
 	"mongodlm/pinger"
 )
 
@@ -64,7 +64,7 @@ func (e *emitter) one(ctx context.Context, o Observer, event Event) {
 // brokenWord begins the evidence of a grant that follows a break.
 const brokenWord = "broken: "
 
-// ruleOf returns the rule in evidence of package contend; "" without one.
+// ruleOf returns the rule in evidence of package watch; "" without one.
 func ruleOf(evidence string) string {
 	rest, ok := strings.CutPrefix(evidence, "rule ")
 	rule, _, found := strings.Cut(rest, ": ")
@@ -78,7 +78,7 @@ func ruleOf(evidence string) string {
 	return ""
 }
 
-// subjectOf returns the dead process in evidence of packages contend and takeover; "" if the
+// subjectOf returns the dead process in evidence of packages watch and takeover; "" if the
 // evidence does not name it in full.
 func subjectOf(evidence string) string {
 	at := strings.IndexByte(evidence, '"')
@@ -124,15 +124,15 @@ func (b *background) ReleasedLate(s catalog.Session) {
 	})
 }
 
-// Condemned implements [contend.Told].
+// Condemned implements [watch.Events].
 func (b *background) Condemned(process, rule, evidence string) {
 	b.tell(Event{
 		Kind: EventCondemned, Process: b.process(), Previous: process, Rule: rule, Evidence: evidence,
 	})
 }
 
-// Evicted implements [contend.Told].
-func (b *background) Evicted(lock string, dead contend.Judged, evidence string) {
+// Evicted implements [watch.Events].
+func (b *background) Evicted(lock string, dead watch.Suspect, evidence string) {
 	b.tell(Event{
 		Kind: EventEvicted, Name: lock, Why: dead.Why, Mode: modeWord(dead.Mode), Process: b.process(),
 		Session: dead.TS, Fence: dead.Fence, Previous: dead.Process,

@@ -9,7 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
-	"mongodlm/internal/contend"
+	"mongodlm/internal/watch"
 )
 
 // fenceField is the field in which a fenced document keeps the highest fence that wrote it.
@@ -237,7 +237,7 @@ func (c *call) enterTransaction(ctx context.Context) error {
 	fail := func(err error) error {
 		return fmt.Errorf("distlock: acquire %s in a transaction: %w", quoted(c.name), err)
 	}
-	scene, err := c.m.judge.Look(ctx, c.name)
+	scene, err := c.m.judge.Read(ctx, c.name)
 	if err != nil {
 		return fail(err)
 	}
@@ -262,16 +262,16 @@ func (c *call) enterTransaction(ctx context.Context) error {
 
 // evictDead evicts dead processes. It returns a *HeldError when others are in the way, or a
 // *PermitMismatchError when one of them lives and the lock is a semaphore.
-func (c *call) evictDead(ctx context.Context, scene contend.Scene) error {
-	_, err := c.m.judge.EvictDead(ctx, scene, len(scene.Judged))
+func (c *call) evictDead(ctx context.Context, scene watch.View) error {
+	_, err := c.m.judge.EvictDead(ctx, scene, len(scene.Suspects))
 	if err != nil && !errors.Is(err, catalog.ErrNoMatch) {
 		return acquiring(c.name, err)
 	}
-	if !slices.ContainsFunc(scene.Judged, func(one contend.Judged) bool { return !one.Dead() }) {
+	if !slices.ContainsFunc(scene.Suspects, func(one watch.Suspect) bool { return !one.Dead() }) {
 		return nil
 	}
-	c.m.judge.Keep(scene)
-	if other := scene.OtherLimit(0); other != nil && !scene.Silent(0) {
+	c.m.judge.WatchRefused(scene)
+	if other := scene.OtherLimit(0); other != nil && !scene.OthersSilent(0) {
 		return acquiring(c.name, other)
 	}
 	return c.m.heldError(scene)

@@ -241,7 +241,8 @@ func TestLock_StepsForTheLineFail_IsLoggedOnce(t *testing.T) {
 				b.store.Set(nil)
 				w.release(w.wantTurn(done))
 				for text, want := range map[string]int{
-					"step for a line failed": 1, "step for a line succeeds again": 1,
+					"eviction or grant in a queue failed":         1,
+					"eviction or grant in a queue succeeds again": 1,
 				} {
 					if n := strings.Count(log.String(), text); n != want {
 						t.Errorf("%q was logged %d times, want %d", text, n, want)

@@ -17,7 +17,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/transition"
 	"mongodlm/internal/clock"
-	"mongodlm/internal/contend"
+	"mongodlm/internal/watch"
 )
 
 // An Inspector lists and breaks locks. It has no heartbeat and no goroutine, and acquires nothing.
@@ -259,7 +259,7 @@ func (i *Inspector) row(seen catalog.Snapshot, p catalog.Participant) LockInfo {
 		Why: p.Why, Since: p.Since, Age: since(p.Since), Session: p.TS, Fence: p.Fence,
 		Waiters: len(seen.Lock.Waiters), Takeover: p.Takeover,
 		BadPing: pulse.Err, PingAge: -1, LeaseAge: -1,
-		Foreign: contend.TraceOf(p, pulse).Foreign(), Self: p.Process != "" && p.Process == i.process(),
+		Foreign: watch.EvidenceOf(p, pulse).Foreign(), Self: p.Process != "" && p.Process == i.process(),
 	}
 	if lease, ok := seen.Lock.LeaseOf(p.TS); ok {
 		row.Lease, row.LeaseAge = lease.Life, since(lease.At)
@@ -398,7 +398,7 @@ func (i *Inspector) breakLock(ctx context.Context, name string, fence int64, why
 		} // else a waiter came, or the lock changed
 	}
 	end(catalog.Session{Name: name, TS: seen.TS})
-	granted, err := i.evict(ctx, contend.HolderOf(name, seen), brokenWord+why)
+	granted, err := i.evict(ctx, watch.HolderOf(name, seen), brokenWord+why)
 	if now = append(now, granted...); len(now) == 0 && len(holders) == 1 {
 		now = append(now, LockInfo{Name: name})
 	}

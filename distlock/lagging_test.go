@@ -101,7 +101,7 @@ func TestLock_StreamLags_GrantsAreAskedFor(t *testing.T) {
 				}
 				assert.Equal(t, a.Stats().Listening, "polling", "grants come by %q, want %q")
 				synctest.Wait()
-				if warned := strings.Count(log.String(), "by the stream"); warned != 1 {
+				if warned := strings.Count(log.String(), "by the grant stream"); warned != 1 {
 					t.Errorf("told %d times, want once: %s", warned, log.String())
 				}
 			})

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"sync"
 
-	"mongodlm/internal/contend"
+	"mongodlm/internal/watch"
 )
 
 // A DistributedLock is a name on which processes exclude each other. [Manager.Lock] returns it. It is
@@ -180,7 +180,7 @@ func (m *Manager) LockAll(ctx context.Context, names []string, opts ...Option) (
 		if err != nil {
 			if errors.Is(err, ErrHeld) { // so that silent holders of the other locks are watched, too
 				for _, other := range names[i+1:] {
-					m.judge.Keep(contend.Scene{Name: other})
+					m.judge.WatchRefused(watch.View{Name: other})
 				}
 			}
 			all.giveBack()

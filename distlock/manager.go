@@ -14,8 +14,8 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/internal/clock"
-	"mongodlm/internal/contend"
-	"mongodlm/internal/waitqueue"
+	"mongodlm/internal/queue"
+	"mongodlm/internal/watch"
 	"mongodlm/pinger"
 )
 
@@ -29,11 +29,11 @@ type Manager struct {
 	sent   sentCommands
 	pinger *pinger.LockPinger
 	owned  *ownedSessions
-	judge  *contend.Judge
-	queue  *waitqueue.Queue
+	judge  *watch.Judge
+	queue  *queue.Queue
 	agents *agents
-	watch  *watch
-	calls  waitqueue.Episode           // of failed calls of Lock, for the log
+	watch  *watcher
+	calls  queue.FailureLog            // of failed calls of Lock, for the log
 	hangUp func(context.Context) error // disconnects the clients that New made
 
 	closeOnce sync.Once
@@ -122,7 +122,7 @@ func newManager(ctx context.Context, cfg settings, s store) (*Manager, error) {
 	m.owned = newOwned(m)
 	skew := func() time.Duration { return m.pinger.Stats().Skew }
 	var pingerTold pinger.Told
-	var judgeTold contend.Told
+	var judgeTold watch.Events
 	if m.events != nil {
 		told := &background{m.events, m.Process, skew, m.owned.releasedLate}
 		pingerTold, judgeTold = told, told
@@ -138,21 +138,20 @@ func newManager(ctx context.Context, cfg settings, s store) (*Manager, error) {
 		return nil, err
 	}
 	m.pinger.SetServer(server)
-	m.judge = &contend.Judge{
-		Store: m.locks, Clock: cfg.Clock, Policy: cfg.policy(), Process: m.pinger, Log: m.log,
-		Steady:   m.pinger.Steady,
+	m.judge = &watch.Judge{
+		Store: m.locks, Clock: cfg.Clock, Policy: cfg.policy(), Pinger: m.pinger, Log: m.log,
 		Interval: min(cfg.Ping, cfg.MaxWatchGap/2), Go: m.loops.Go, Closed: m.closed,
 	}
-	m.calls = waitqueue.Episode{Log: m.log, What: "waiting for a lock"}
-	m.queue = waitqueue.New(waitqueue.Config{
-		Store: m.locks, Judge: m.judge, Process: m.pinger, Clock: cfg.Clock, Log: m.log,
+	m.calls = queue.FailureLog{Log: m.log, Action: "waiting for a lock"}
+	m.queue = queue.New(queue.Config{
+		Store: m.locks, Judge: m.judge, Pinger: m.pinger, Clock: cfg.Clock, Log: m.log,
 		Ping: cfg.Ping, Poll: cfg.Poll, PollMax: cfg.PollMax, MaxWatchGap: cfg.MaxWatchGap,
 		Closed: m.closed, Go: m.loops.Go,
 	})
 	m.agents = &agents{m: m, byName: map[string]*agent{}}
-	m.watch = newWatch(m)
+	m.watch = newWatcher(m)
 	m.judge.Granted = m.queue.Deliver
-	m.judge.Told = judgeTold
+	m.judge.Events = judgeTold
 	if err := m.pinger.Start(ctx); err != nil {
 		return nil, err
 	}
@@ -372,7 +371,7 @@ func (m *Manager) Stats() Stats {
 }
 
 func (m *Manager) listening() string {
-	switch attends, streaming := m.queue.Listens(); {
+	switch attends, streaming := m.queue.Status(); {
 	case !attends:
 		return ""
 	case streaming:

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A watch reads the locks that callers of this process watch, all of them with one command.
-type watch struct {
+// A watcher reads the locks that callers of this process watch, all of them with one command.
+type watcher struct {
 	m     *Manager
 	begin sync.Once     // starts run
 	wake  chan struct{} // one element: a name has no snapshot yet
@@ -29,8 +29,8 @@ type snapshot struct {
 	err  error
 }
 
-func newWatch(m *Manager) *watch {
-	return &watch{
+func newWatcher(m *Manager) *watcher {
+	return &watcher{
 		m: m, names: map[string]*watched{}, wake: make(chan struct{}, 1), changed: make(chan struct{}),
 	}
 }
@@ -58,7 +58,7 @@ func (s *snapshot) same(next *snapshot) bool {
 }
 
 // enter adds a caller. The first caller of a name causes an immediate reading.
-func (w *watch) enter(name string) {
+func (w *watcher) enter(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.names[name] == nil {
@@ -72,7 +72,7 @@ func (w *watch) enter(name string) {
 	w.begin.Do(func() { w.m.loops.Go(w.run) }) // ends with Close
 }
 
-func (w *watch) leave(name string) {
+func (w *watcher) leave(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	one := w.names[name]
@@ -83,14 +83,14 @@ func (w *watch) leave(name string) {
 
 // current returns the current snapshot of a name, nil before the first, and a channel that is
 // closed by the next change of any name.
-func (w *watch) current(name string) (*snapshot, <-chan struct{}) {
+func (w *watcher) current(name string) (*snapshot, <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.names[name].current, w.changed
 }
 
 // run reads all names every PollMax, and a new name immediately.
-func (w *watch) run() {
+func (w *watcher) run() {
 	pause := func() time.Duration { return w.m.pinger.Jitter(w.m.cfg.PollMax, 0.2) }
 	timer := w.m.cfg.Clock.NewTimer(pause())
 	defer timer.Stop()
@@ -108,7 +108,7 @@ func (w *watch) run() {
 }
 
 // read reads all names, or only the names without a snapshot.
-func (w *watch) read(all bool) {
+func (w *watcher) read(all bool) {
 	var names []string
 	w.mu.Lock()
 	for name, one := range w.names {

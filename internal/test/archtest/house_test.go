@@ -96,14 +96,14 @@ func TestImports_PointOneWay(t *testing.T) {
 		"catalog/memcatalog":   {"catalog", "catalog/transition", "internal/clock"},
 		"pinger":               {"catalog", "catalog/transition", "internal/clock"},
 		// no queue, no guards
-		"internal/contend": {"catalog", "catalog/transition", "takeover", "internal/clock"},
-		"internal/waitqueue": {"catalog", "catalog/transition", "pinger", "internal/clock",
-			"internal/contend"}, // no managers
+		"internal/watch": {"catalog", "catalog/transition", "pinger", "takeover", "internal/clock"},
+		"internal/queue": {"catalog", "catalog/transition", "pinger", "internal/clock",
+			"internal/watch"}, // no managers
 		"internal/leading": {},
 		"internal/metrics": {"internal/clock"},
 		"distlock": {"catalog", "catalog/transition", "catalog/mongocatalog", "pinger",
-			"takeover", "internal/clock", "internal/contend", "internal/leading", "internal/metrics",
-			"internal/waitqueue"},
+			"takeover", "internal/clock", "internal/watch", "internal/leading", "internal/metrics",
+			"internal/queue"},
 		"distlock/history": {"catalog", "distlock", "internal/clock"},
 		"election": {"catalog", "distlock", "internal/clock", "internal/leading",
 			"internal/metrics"},
@@ -248,7 +248,7 @@ func TestClock_ReadInOnePlace(t *testing.T) {
 // What waits has its chance from the clock: else a walk cannot be replayed from its seed.
 func TestClock_BringsTheChance(t *testing.T) {
 	t.Parallel()
-	for _, pkg := range []string{"pinger", "internal/contend", "internal/waitqueue", "internal/rows",
+	for _, pkg := range []string{"pinger", "internal/watch", "internal/queue", "internal/rows",
 		"election", "singleton", "claim"} {
 		for _, path := range importsOf(t, pkg) {
 			if strings.HasPrefix(path, "math/rand") {

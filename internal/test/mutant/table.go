@@ -88,8 +88,8 @@ var all = []Mistake{
 	{Name: "fence starts anew with the document", File: "distlock/acquire.go",
 		Old: "if s.fence >= unseeded {", New: "if true {",
 		Package: "distlock", Test: "TestFence_DocumentDeleted_StillRises", Rule: "fence 1 after 1"},
-	{Name: "last look from a stale primary, not condemned", File: "internal/contend/evict.go",
-		Old: `	if err := j.samePrimary(ctx, s, dead); err != nil {
+	{Name: "last look from a stale primary, not condemned", File: "internal/watch/evict.go",
+		Old: `	if err := j.samePrimary(ctx, v, dead); err != nil {
 		return "", err
 	}
 	if dead.Evidence.Foreign()`,
@@ -136,12 +136,12 @@ var all = []Mistake{
 		Old: "h.lapsed(); err != nil {", New: "h.lapsed(); false {",
 		Package: "distlock", Test: "TestTryLock_ReplyAfterDeadline_GivesBack",
 		Rule: "never to be trusted"},
-	{Name: "a stream is never asked after", File: "internal/waitqueue/loop.go",
-		Old:     "return min(late, max(l.asked, heard, first)+pause)",
-		New:     "return max(late, heard, first, pause)",
+	{Name: "a stream is never verified by a poll", File: "internal/queue/loop.go",
+		Old:     "return min(late, max(l.lastPoll, complete, first)+pause)",
+		New:     "return max(late, complete, first, pause)",
 		Package: "distlock", Test: "TestLock_PromptStreamIsLateOnce_GrantIsAskedFor",
 		Rule: "the grant was found after"},
-	{Name: "waiter evicted by age alone", File: "internal/contend/judge.go",
+	{Name: "waiter evicted by age alone", File: "internal/watch/judge.go",
 		Old: "	one.Participant, one.Waits = p, waits\n",
 		New: `	one.Participant, one.Waits = p, waits
 			if waits && seen.ServerTime.Sub(p.Since) >= j.Policy.Takeover {
@@ -178,14 +178,14 @@ var all = []Mistake{
 		evicted, err := a.m.judge.EvictDead(`,
 		Package: "distlock", Test: "TestAcquire_AnotherLimitOfADeadHolder_IsTaken",
 		Rule: "outside_test.go"},
-	{Name: "waiters are not told what makes waiting hopeless", File: "internal/waitqueue/loop.go",
-		Old:     "	if err := s.Malformed(); err != nil {\n		tell(ws, Fate{Err: err})\n",
-		New:     "	if err := s.Malformed(); err != nil {\n",
+	{Name: "waiters are not told what makes waiting hopeless", File: "internal/queue/loop.go",
+		Old:     "	if err := v.Malformed(); err != nil {\n		end(ws, End{Err: err})\n",
+		New:     "	if err := v.Malformed(); err != nil {\n",
 		Package: "distlock", Test: "TestLock_WaitingBecomesHopeless_IsTold", Rule: "it still waits"},
 	{Name: "a holder not known to be foreign counts as ours", File: "takeover/decide.go",
 		Old: `if now.Foreign() {`, New: `if now.Foreign() && now.HasPing {`,
 		Package: "takeover", Test: "TestDecide_NoPingDocument", Rule: "scene_test.go"},
-	{Name: "a foreign holder is condemned", File: "internal/contend/evict.go",
+	{Name: "a foreign holder is condemned", File: "internal/watch/evict.go",
 		Old: `dead.Evidence.Foreign() || done`, New: `done`,
 		Package: "distlock", Test: "TestTryLock_ForeignHolderOverOurFields_OnlyWatched",
 		Rule: "not taken over within"},
@@ -212,7 +212,7 @@ var all = []Mistake{
 		New:     `		sent = h.m.cfg.Clock.Now(); h.lease.renewed(h.m.cfg.Clock, sent)`,
 		Package: "distlock", Test: "TestRenew_SlowOrLostReply_CountsFromTheSend",
 		Rule: "45s after the send"},
-	{Name: "a lease that ran out is left to the heartbeat", File: "internal/contend/judge.go",
+	{Name: "a lease that ran out is left to the heartbeat", File: "internal/watch/judge.go",
 		Old:     `ok && !waits && !one.Dead() && one.PingState.Err == nil {`,
 		New:     `ok && !waits && one.Dead() {`,
 		Package: "distlock", Test: "TestLease_HungJob_LosesItsLockWhileItsProcessLives",
@@ -291,7 +291,7 @@ var all = []Mistake{
 	{Name: "a sight is as old as the server says", File: "takeover/witnesses.go",
 		Old: `return min(byServer, byContenders), true`, New: `return max(byServer, byContenders), true`,
 		Package: "takeover", Test: "TestDecide_SightRule", Rule: "scene_test.go"},
-	{Name: "a refused call leaves no sight", File: "internal/contend/vigil.go",
+	{Name: "a refused call leaves no sight", File: "internal/watch/refused.go",
 		Old: `			if !ok {
 				continue
 			}
@@ -301,7 +301,7 @@ var all = []Mistake{
 			}
 			err := j.Store.ApplyPing(`,
 		Package: "distlock", Test: "TestDo_NewProcessEachTime_RunsAtTheSecondTry", Rule: "run 2"},
-	{Name: "a watch ends with the call", File: "internal/contend/vigil.go", Old: `	if j.Go == nil || `,
+	{Name: "a watch ends with the call", File: "internal/watch/refused.go", Old: `	if others != nil && `,
 		New: `	if true || `, Package: "distlock", Test: "TestTryLock_SeldomInALivingProcess_TakesOver",
 		Rule: "not taken over"},
 	{Name: "a full queue takes one more", File: "catalog/queues.go",
@@ -338,7 +338,7 @@ var all = []Mistake{
 		Old: "early > 0 {", New: "early > j.tolerance {", Package: "takeover",
 		Test: "TestDecide_OneWrongClock_PingIsAsOldAsTheTakeoverTime", Rule: "taken at a true age"},
 	// Who has missed two pings in a line.
-	{Name: "a release grants to the dead", File: "internal/contend/evict.go",
+	{Name: "a release grants to the dead", File: "internal/watch/evict.go",
 		Old: `		case !silent, left > 0:`, New: `		case !silent, left >= 0:`, Package: "distlock",
 		Test: "TestLock_FirstWaiterDied_ReleaseGrantsToTheNext", Rule: "stands for the dead"},
 	{Name: "a waiter that was passed over goes to the end", File: "catalog/transition/enter_leave.go",
@@ -350,8 +350,8 @@ var all = []Mistake{
 	{Name: "a holder is passed over", File: "catalog/transition/enter_leave.go",
 		Old: `	if t.Waits && !waits {`, New: `	if false {`, Package: "distlock",
 		Test: "TestLock_GrantedWhileItIsPassedOver_KeepsTheLock", Rule: "lost the lock"},
-	{Name: "old pings alone pass over", File: "internal/contend/evict.go",
-		Old: `	case unwatched:`, New: `	case true:`,
+	{Name: "old pings alone pass over", File: "internal/watch/evict.go",
+		Old: `	case byServer:`, New: `	case true:`,
 		Package: "distlock", Test: "TestLock_ServerWasAway_NobodyIsPassedOver", Rule: "passed over"},
 	{Name: "a product that names itself otherwise passes for MongoDB",
 		File: "catalog/mongocatalog/server.go", Old: `	if err := supportedProduct(s); err != nil {`,

@@ -1,4 +1,4 @@
-package contend_test
+package watch_test
 
 import (
 	"context"
@@ -9,24 +9,33 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/memcatalog"
 	"mongodlm/catalog/transition"
 	"mongodlm/internal/clock"
-	"mongodlm/internal/contend"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/effort"
+	"mongodlm/internal/watch"
+	"mongodlm/pinger"
 	"mongodlm/takeover"
 )
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// server is a store and a process that note what happens, in its order.
-type server struct {
-	contend.Store
-	events []string
+// newPinger returns a pinger that sends no pings.
+func newPinger(t *testing.T) *pinger.LockPinger {
+	t.Helper()
+	return assert.Value(pinger.New(t.Context(), pinger.Config{
+		Store: memcatalog.New(memcatalog.Options{}), Owner: struct{ pinger.Owner }{},
+		NewProcess: func() (string, error) { return "own", nil },
+		Interval:   30 * time.Second, Takeover: time.Hour,
+	}))(t)
 }
 
-func (*server) Process() string          { return "own" }
-func (*server) Server() catalog.Server   { return catalog.Server{} }
-func (*server) SetServer(catalog.Server) {}
+// server is a store that records evictions and grants in their order.
+type server struct {
+	watch.Store
+	events []string
+}
 
 func (*server) Hello(context.Context) (catalog.Server, error) { return catalog.Server{}, nil }
 
@@ -43,25 +52,25 @@ func (s *server) Apply(_ context.Context, t catalog.Transition) (
 	return l, []catalog.Grant{{Process: "next after " + dead.Process}}, nil
 }
 
-// I7: a grant is told before the next of the dead is evicted. That may take as long as the server
-// likes.
-func TestEvictDead_SeveralDead_EachGrantIsToldAtOnce(t *testing.T) {
+// I7: a grant is delivered before the next dead process is evicted, which may take as long as the
+// server needs.
+func TestEvictDead_SeveralDead_EachGrantIsDeliveredAtOnce(t *testing.T) {
 	t.Parallel()
 	s := &server{}
-	judge := contend.Judge{
-		Store: s, Process: s, Clock: clock.System(),
-		Granted: func(grants []catalog.Grant) { s.events = append(s.events, "told "+grants[0].Process) },
+	judge := watch.Judge{
+		Store: s, Pinger: newPinger(t), Clock: clock.System(),
+		Granted: func(grants []catalog.Grant) { s.events = append(s.events, "grant "+grants[0].Process) },
 	}
-	scene := contend.Scene{Name: "a"}
+	view := watch.View{Name: "a"}
 	for i, process := range []string{"first", "second"} {
-		scene.Judged = append(scene.Judged, contend.Judged{
+		view.Suspects = append(view.Suspects, watch.Suspect{
 			Participant: catalog.Participant{Process: process, TS: bson.ObjectID{11: byte(i)}},
 			Evidence:    takeover.Evidence{HasPing: true, HasSeq: true},
 			Decision:    takeover.Decision{Verdict: takeover.Take},
 		})
 	}
-	evicted, err := judge.EvictDead(t.Context(), scene, 2)
-	want := []string{"evict second", "told next after second", "evict first", "told next after first"}
+	evicted, err := judge.EvictDead(t.Context(), view, 2)
+	want := []string{"evict second", "grant next after second", "evict first", "grant next after first"}
 	if len(evicted) != 2 || err != nil || len(s.events) != len(want) {
 		t.Fatalf("evicted %d, %v: %q", len(evicted), err, s.events)
 	}
@@ -72,15 +81,15 @@ func TestEvictDead_SeveralDead_EachGrantIsToldAtOnce(t *testing.T) {
 	}
 }
 
-// Observations that nobody looks at any more are dropped, and not looked for at every look.
+// Observations without further reads are dropped, by one search per interval.
 func TestDecide_ManyObservations_SweptOnceAnInterval(t *testing.T) {
 	t.Parallel()
 	const interval, gap, many = 30 * time.Second, time.Minute, 600
-	judge := contend.Judge{Store: &server{}, Process: &server{}, Clock: clock.System(),
+	judge := watch.Judge{Store: &server{}, Pinger: newPinger(t), Clock: clock.System(),
 		Policy: takeover.Policy{
 			Takeover: time.Hour, ForeignTakeover: time.Hour, PingInterval: interval, MaxGap: gap,
 		}}
-	look := func(name string, at time.Duration) {
+	read := func(name string, at time.Duration) {
 		l := catalog.Lock{Name: name, Held: true, State: 1, Process: "of " + name,
 			TS: bson.ObjectID{11: 1}, Takeover: time.Hour}
 		r := clock.Reading{Mono: at, Wall: time.Unix(0, 0).Add(at)}
@@ -88,23 +97,23 @@ func TestDecide_ManyObservations_SweptOnceAnInterval(t *testing.T) {
 	}
 	start := time.Hour
 	for i := range many {
-		look(fmt.Sprint(i), start+time.Duration(i)*time.Second/10)
+		read(fmt.Sprint(i), start+time.Duration(i)*time.Second/10)
 	}
 	before, drops := judge.Observed(), 0
 	for s := range 180 {
-		look("last", start+gap+time.Duration(s)*time.Second)
+		read("last", start+gap+time.Duration(s)*time.Second)
 		if n := judge.Observed(); n < before {
 			drops++
 			before = n
 		}
 	}
 	if drops > 180/30+1 || judge.Observed() > 256 {
-		t.Errorf("dropped at %d looks, %d are left", drops, judge.Observed())
+		t.Errorf("dropped at %d reads, %d are left", drops, judge.Observed())
 	}
 }
 
-// Tries to break: of a holder whose ping cannot be understood nothing is concluded, though its
-// lease has stood still for its life: nobody is to be taken out of a lock by half of what he left.
+// Tries to break: a holder with a malformed ping is not evicted, although its lease has not changed
+// for its life: half of the evidence is not enough.
 func TestDecide_LeaseRanOut_MalformedPing_IsLeftAlone(t *testing.T) {
 	t.Parallel()
 	const life, second = time.Minute, time.Second
@@ -125,12 +134,12 @@ func TestDecide_LeaseRanOut_MalformedPing_IsLeftAlone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := &server{}
-			judge := contend.Judge{Store: s, Process: s, Clock: clock.System(),
+			judge := watch.Judge{Store: s, Pinger: newPinger(t), Clock: clock.System(),
 				Granted: func([]catalog.Grant) {},
 				Policy: takeover.Policy{
 					Takeover: time.Hour, ForeignTakeover: time.Hour, PingInterval: 30 * second, MaxGap: 2 * life,
 				}}
-			var scene contend.Scene
+			var view watch.View
 			for at := time.Duration(0); at <= 2*life; at += 10 * second {
 				now := time.Unix(0, 0).Add(at)
 				r := clock.Reading{Mono: at, Wall: now}
@@ -138,16 +147,16 @@ func TestDecide_LeaseRanOut_MalformedPing_IsLeftAlone(t *testing.T) {
 					Process: "other", Seq: int64(at / second), HasSeq: true, At: now, Local: now,
 					Interval: 30 * second,
 				}
-				look := catalog.PingState{Ping: &ping}
+				state := catalog.PingState{Ping: &ping}
 				if c.ping != nil {
-					look = catalog.PingState{Err: c.ping}
+					state = catalog.PingState{Err: c.ping}
 				}
-				scene = judge.Decide("a", catalog.Snapshot{
-					Lock: &lock, ServerTime: now, Pings: map[string]catalog.PingState{"other": look},
+				view = judge.Decide("a", catalog.Snapshot{
+					Lock: &lock, ServerTime: now, Pings: map[string]catalog.PingState{"other": state},
 				}, r, r)
 			}
-			one := scene.Judged[0]
-			evicted, err := judge.EvictDead(t.Context(), scene, 1)
+			one := view.Suspects[0]
+			evicted, err := judge.EvictDead(t.Context(), view, 1)
 			n := len(evicted)
 			if dead := one.Dead(); dead != c.dead || (n == 1) != c.dead || err != nil {
 				t.Errorf("dead %t, evicted %d, %v: %s", dead, n, err, one.Decision.Reason)

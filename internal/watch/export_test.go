@@ -1,4 +1,4 @@
-package contend
+package watch
 
 // Observed returns how many subjects a Judge observes.
 func (j *Judge) Observed() int {

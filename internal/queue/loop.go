@@ -1,0 +1,376 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/transition"
+	"mongodlm/internal/clock"
+	"mongodlm/internal/watch"
+)
+
+// A loop serves all waiters of a process. A process has at most one, which runs while a session is
+// queued and for one ping interval afterwards. Its commands do not depend on the number of waiters:
+//
+//   - A change stream brings the grants, where the server has change streams. Its delay is measured,
+//     see stream.go. While it delivers in time, the loop polls only after PollMax and a quarter of
+//     the time without progress, to verify that it still does.
+//   - Without such a stream the loop polls: one command reads the grants. The pause is a small part
+//     of the time without progress, a smaller one if a waiter is near the front, so that polls add
+//     the same share to every wait. Once a grant is due, the pause is a small part of the pace, see
+//     pace.go. It is at least two round trips, one for the first waiter, so that it follows the
+//     server, and at most PollMax.
+//   - Once per ping interval one command reads the locks with the pings of holders and waiters. It
+//     does so for a new waiter after a sixth of the interval, or after half of a short waiting time,
+//     see MarkQueued. It starts and continues the watch, and finds grants that were not delivered.
+type loop struct {
+	q *Queue
+
+	// interval is the time between two reads: the ping interval, but short enough that a late read
+	// does not restart the watch. patience is the time after which the lock of a new waiter is read:
+	// most waits are over by then, and cost no read.
+	interval, patience time.Duration
+
+	lastPoll  time.Duration // monotonic
+	lastRead  time.Duration // monotonic
+	nextRead  time.Duration // monotonic
+	idleSince time.Duration // monotonic time since which no session is queued; -1 while one is
+	pollNow   bool          // the stream opened, broke or lags
+	stream    *stream
+	timer     clock.Timer // of sleep; nil before the first
+}
+
+// Bounds of the pause between two polls, see loop.
+const (
+	roundTrips   = 2
+	nearFront    = 64 // the pause is this part of the time without progress
+	farFromFront = 16 // for waiters with at least nearPlaces grants before them
+	nearPlaces   = 16
+	besideStream = 4   // with a stream that delivers in time; at least PollMax then
+	pollsInPoll  = 100 // the shortest pause is this part of Poll
+
+	forever = time.Duration(math.MaxInt64)
+)
+
+// run is the goroutine of the loop.
+func (q *Queue) run() {
+	ctx, cancel := clock.Until(q.Closed)
+	defer cancel()
+	now, interval := q.Clock.Now().Mono, min(q.Ping, q.MaxWatchGap/2)
+	l := &loop{
+		q: q, stream: openStream(q), interval: interval, patience: max(q.Poll, interval/6),
+		lastPoll: now, lastRead: now, nextRead: now + interval, idleSince: -1,
+	}
+	defer l.stream.close()
+	for !clock.Over(q.Closed) {
+		by, names := q.queued()
+		pause, read := l.next(by)
+		switch {
+		case len(names) == 0:
+			if l.stopIdle() {
+				return
+			}
+			pause = max(l.idleSince+q.Ping-q.Clock.Now().Mono, time.Millisecond)
+		case pause <= 0 && read:
+			l.readLocks(ctx, by, names)
+			continue
+		case pause <= 0:
+			l.poll(ctx, by, names)
+			continue
+		}
+		l.sleep(pause)
+	}
+}
+
+// stopIdle records that no session is queued. It ends the loop, and returns true, if that has been
+// so for a ping interval.
+func (l *loop) stopIdle() bool {
+	now := l.q.Clock.Now().Mono
+	if l.idleSince < 0 {
+		l.idleSince = now
+	}
+	if now-l.idleSince < l.q.Ping {
+		return false
+	}
+	l.q.mu.Lock()
+	defer l.q.mu.Unlock()
+	for _, w := range l.q.waiters {
+		if w.queued {
+			return false
+		}
+	}
+	l.q.running = false
+	return true
+}
+
+func (l *loop) sleep(pause time.Duration) {
+	if l.timer == nil {
+		l.timer = l.q.Clock.NewTimer(pause)
+	} else {
+		l.timer.Reset(pause)
+	}
+	defer l.timer.Stop()
+	select {
+	case <-l.timer.C():
+	case <-l.q.wake:
+	case <-l.stream.changed:
+		l.pollNow = true
+	case <-l.q.Closed:
+	}
+}
+
+// next returns the time until the next command, zero or less if it is due, and whether that is a
+// read of the locks; else it is a poll.
+func (l *loop) next(by map[string][]*Waiter) (pause time.Duration, read bool) {
+	now := l.q.Clock.Now().Mono
+	readAt := l.nextRead
+	if len(by) > 0 {
+		l.idleSince = -1
+	}
+	near, first, soonest := false, forever, expectation{left: forever}
+	l.q.mu.Lock()
+	for name, ws := range by {
+		pace := l.q.paces[name]
+		for _, w := range ws {
+			if !w.read {
+				readAt = min(readAt, max(w.since, l.lastRead)+min(l.patience, w.readAfter))
+			}
+			left := w.timeLeft(pace, now)
+			near = near || w.place < nearPlaces || pace > 0 && left < nearPlaces*pace
+			first = min(first, w.since)
+			if left < soonest.left {
+				soonest = expectation{left, pace}
+			}
+		}
+	}
+	l.q.mu.Unlock()
+	at := readAt
+	if len(by) > 0 {
+		at = min(at, l.nextPoll(near, first, soonest))
+	}
+	if l.pollNow {
+		at = now
+	}
+	return at - now, now >= readAt
+}
+
+// nextPoll returns the time of the next poll, or of the next check of the stream. first is the time
+// at which the first waiter was queued, next the soonest grant.
+func (l *loop) nextPoll(near bool, first time.Duration, next expectation) time.Duration {
+	now := l.q.Clock.Now().Mono
+	l.q.mu.Lock()
+	s := &l.stream.quality
+	late, lag := s.overdue(now, l.q.bounds())
+	trusted, complete, still, rtt := s.trusted, s.complete, now-l.q.progress, l.q.rtt
+	l.q.mu.Unlock()
+	if lag != nil {
+		l.q.recordTrust(l.stream, lag)
+	}
+	if trusted {
+		pause := l.q.Pinger.Jitter(max(l.q.PollMax, still/besideStream), 0.2)
+		return min(late, max(l.lastPoll, complete, first)+pause)
+	}
+	pause := still / farFromFront
+	if near {
+		pause = still / nearFront
+	}
+	least, before := roundTrips*rtt, next.left-next.pace // until it is first
+	toward := before / approach
+	if next.pace > 0 {
+		pause = min(pause, max(next.pace, -next.left)/whenDue)
+		if before <= 0 {
+			least, toward = rtt, min(next.left/approach, still/unexpected)
+		}
+	}
+	return l.lastPoll + max(l.q.pollPause(pause, least), min(toward, l.q.PollMax))
+}
+
+// pollPause returns a pause of at least least and at most PollMax, with jitter.
+func (q *Queue) pollPause(pause, least time.Duration) time.Duration {
+	return q.Pinger.Jitter(min(max(pause, q.minPause(least)), q.PollMax), 0.2)
+}
+
+// minPause returns the shortest pause between two polls, at least trips.
+func (q *Queue) minPause(trips time.Duration) time.Duration {
+	return max(trips, q.Poll/pollsInPoll, time.Millisecond)
+}
+
+// poll reads the granted locks of this process, the free locks, and the queues in
+// which a waiter expects its grant.
+func (l *loop) poll(ctx context.Context, by map[string][]*Waiter, names []string) {
+	l.pollNow = false
+	sent, process := l.q.Clock.Now().Mono, l.q.Pinger.Process()
+	locks, err := l.q.Store.HeldOrFree(ctx, process, names, l.q.expecting(by, sent))
+	l.lastPoll = l.q.Clock.Now().Mono
+	if l.record(ctx, l.q.polls, err, slices.Collect(maps.Values(by))...); err != nil {
+		return
+	}
+	for _, lock := range locks { // before setComplete: the first reply may be older than the stream
+		l.q.Deliver(lock.GrantsOf(process))
+		for _, w := range by[lock.Name] {
+			w.setPlace(lock.Waiters, sent)
+		}
+	}
+	l.setComplete(sent, l.lastPoll-sent)
+	for _, lock := range locks {
+		if !lock.Held {
+			l.grantNext(ctx, by[lock.Name], lock.Name)
+		}
+	}
+}
+
+// setComplete records that every grant before a read or poll was sent is known, and the round trip
+// of a poll; zero for a read.
+func (l *loop) setComplete(sent, trip time.Duration) {
+	l.q.mu.Lock()
+	defer l.q.mu.Unlock()
+	l.stream.quality.complete = max(l.stream.quality.complete, sent)
+	switch {
+	case l.q.rtt == 0:
+		l.q.rtt = trip
+	case trip > 0:
+		l.q.rtt += (trip - l.q.rtt) / 4
+	}
+}
+
+// grantNext grants a lock that is free although it has a queue to the first waiter.
+func (l *loop) grantNext(ctx context.Context, ws []*Waiter, name string) {
+	_, grants, err := l.q.Store.Apply(ctx, transition.GrantNext{Name: name})
+	l.recordStep(ctx, ws, err)
+	l.q.Deliver(grants)
+}
+
+// recordStep records the outcome of an eviction or a grant. A change by another process is no
+// failure.
+func (l *loop) recordStep(ctx context.Context, ws []*Waiter, err error) {
+	if errors.Is(err, catalog.ErrNoMatch) && !errors.Is(err, catalog.ErrUnknownOutcome) {
+		err = nil
+	}
+	l.record(ctx, l.q.steps, err, ws)
+}
+
+// record records the outcome of a command. A permanent error ends the waiters; any other is logged.
+func (l *loop) record(ctx context.Context, log *FailureLog, err error, waiters ...[]*Waiter) {
+	if permanent(err) {
+		for _, ws := range waiters {
+			end(ws, End{Err: err})
+		}
+		err = nil
+	}
+	log.Record(ctx, err)
+}
+
+// permanent reports whether an error needs an operator: waiting does not help, and a new call would
+// fail as well.
+func permanent(err error) bool {
+	var denied *catalog.PrivilegeError
+	return errors.As(err, &denied) || errors.Is(err, catalog.ErrMalformed) ||
+		errors.Is(err, catalog.ErrPermitMismatch)
+}
+
+// readLocks reads all locks with queued sessions, and the pings of their holders and waiters.
+func (l *loop) readLocks(ctx context.Context, by map[string][]*Waiter, names []string) {
+	sent := l.q.Clock.Now() // R2
+	snapshots, err := l.q.Store.Snapshots(ctx, names)
+	received := l.q.Clock.Now() // R1
+	l.lastRead = received.Mono
+	l.nextRead = received.Mono + l.interval
+	if l.record(ctx, l.q.reads, err, slices.Collect(maps.Values(by))...); err != nil {
+		l.nextRead = received.Mono + l.q.Pinger.Jitter(min(l.q.PollMax, l.interval/2), 0.2)
+		l.lastRead = l.nextRead // new waiters wait for it as well
+		return
+	}
+	l.lastPoll = received.Mono
+	views := make([]watch.View, 0, len(names))
+	for _, name := range names {
+		snapshot, ok := snapshots[name]
+		if !ok { // an operator removed the document with its queue
+			end(by[name], End{Removed: true})
+			continue
+		}
+		views = append(views, l.q.Judge.Decide(name, snapshot, sent, received))
+	}
+	l.q.Judge.RecordSightings(ctx, views...)
+	for _, v := range views {
+		l.handle(ctx, by[v.Name], v)
+	}
+	l.setComplete(sent.Mono, 0)
+}
+
+// handle delivers the grants in a view, ends waiters that must not wait any longer, and evicts dead
+// and silent processes before a waiter.
+func (l *loop) handle(ctx context.Context, ws []*Waiter, v watch.View) {
+	if err := v.Malformed(); err != nil {
+		end(ws, End{Err: err})
+		return
+	}
+	last := l.update(ws, &v)
+	if last > 0 {
+		evicted, next := l.q.Judge.EvictSilent(ctx, v, last)
+		if evicted > 0 || next > 0 {
+			l.readWithin(next)
+		}
+	}
+	if v.Free() && len(v.Lock.Waiters) > 0 {
+		l.grantNext(ctx, ws, v.Name)
+		return
+	}
+	if l.findDead(&v, last) {
+		_, err := l.q.Judge.EvictDead(ctx, v, last)
+		l.recordStep(ctx, ws, err)
+	}
+}
+
+// update gives each waiter the view and its place in it, and delivers the grants. It returns the
+// index of the last waiter among the suspects; -1 if all are missing.
+func (l *loop) update(ws []*Waiter, v *watch.View) (last int) {
+	last = -1
+	var missing []*Waiter
+	for i, w := range ws {
+		ts, limit := w.party.TS, w.party.Limit
+		at := slices.IndexFunc(v.Suspects, func(s watch.Suspect) bool { return s.TS == ts })
+		if at < 0 {
+			missing = append(missing, w)
+			continue
+		}
+		w.read = true
+		w.View.Store(v)
+		w.setPlace(v.Lock.Waiters, l.lastRead)
+		last = max(last, at)
+		if other := v.OtherLimit(limit); other != nil && v.Suspects[at].Waits && !v.OthersSilent(limit) {
+			end(ws[i:i+1], End{Err: other})
+		}
+	}
+	l.q.Deliver(v.Lock.GrantsOf(l.q.Pinger.Process()))
+	end(missing, End{Removed: true}) // they queue again
+	return last
+}
+
+// findDead reports whether one of the suspects before the last waiter is dead, and brings the next
+// read forward to the time at which another may be dead.
+func (l *loop) findDead(v *watch.View, last int) (dead bool) {
+	for _, one := range v.Suspects[:max(last, 0)] {
+		own := one.Process == l.q.Pinger.Process()
+		_, leased := v.Lock.LeaseOf(one.TS) // a lease may expire although its process is alive
+		switch {
+		case one.Dead() && (one.Renewal != 0 || !own):
+			dead = true
+			l.readWithin(0)
+		case !own || leased && !one.Waits:
+			l.readWithin(one.Decision.Remaining)
+		}
+	}
+	return dead
+}
+
+// readWithin brings the next read forward. It keeps a pause of Poll, so that failures do not make a
+// storm of reads.
+func (l *loop) readWithin(in time.Duration) {
+	now := l.q.Clock.Now().Mono
+	l.nextRead = min(l.nextRead, now+max(in, l.q.Poll))
+}

@@ -1,0 +1,240 @@
+package queue
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/internal/clock"
+	"mongodlm/internal/watch"
+	"mongodlm/pinger"
+)
+
+// Config configures a Queue. All fields are required.
+type Config struct {
+	Store  Store
+	Judge  *watch.Judge
+	Pinger *pinger.LockPinger
+	Clock  clock.Clock
+	Log    zerolog.Logger
+
+	Ping        time.Duration // the ping interval
+	Poll        time.Duration // the scale of the pauses between two polls
+	PollMax     time.Duration // the longest pause
+	MaxWatchGap time.Duration // between two reads of one observation
+
+	// Closed is closed when the process stops waiting. Go starts a goroutine that ends soon after.
+	Closed <-chan struct{}
+	Go     func(func())
+}
+
+// Store has the methods of [catalog.Catalog] that a Queue calls.
+type Store interface {
+	Snapshots(ctx context.Context, names []string) (map[string]catalog.Snapshot, error)
+	HeldOrFree(ctx context.Context, process string, names, lines []string) ([]catalog.Lock, error)
+	Apply(ctx context.Context, t catalog.Transition) (catalog.Lock, []catalog.Grant, error)
+	GrantStream(ctx context.Context, process string) (catalog.GrantStream, error)
+}
+
+// A Queue has the waiters of one process. Safe for concurrent use.
+type Queue struct {
+	Config
+
+	mu       sync.Mutex                // guards the fields below
+	waiters  map[bson.ObjectID]*Waiter // registered, by session
+	running  bool                      // the loop runs
+	progress time.Duration             // monotonic time of the last grant or new waiter
+	rtt      time.Duration             // of a poll, smoothed
+	stream   *stream                   // of the loop that began last
+	paces    map[string]time.Duration  // by lock name
+	wake     chan struct{}
+
+	reads, polls, steps, lags *FailureLog
+}
+
+// New returns a queue without waiters. It starts no goroutine.
+func New(cfg Config) *Queue {
+	failures := func(action string) *FailureLog { return &FailureLog{Log: cfg.Log, Action: action} }
+	return &Queue{
+		Config: cfg, waiters: map[bson.ObjectID]*Waiter{}, paces: map[string]time.Duration{},
+		wake:  make(chan struct{}, 1),
+		reads: failures("reading the locks with waiters"),
+		polls: failures("polling for grants"),
+		steps: failures("eviction or grant in a queue"),
+		lags:  failures("timely delivery by the grant stream"),
+	}
+}
+
+// Deliver sends grants to the waiters of this process. A grant to a session that is not registered
+// is dropped: its caller gives it back, or the reaper finds it.
+func (q *Queue) Deliver(grants []catalog.Grant) {
+	for _, g := range grants {
+		q.deliver(g, nil)
+	}
+}
+
+// deliver sends one grant to its waiter; by is the stream that brought it, else nil.
+func (q *Queue) deliver(g catalog.Grant, by *stream) {
+	q.mu.Lock()
+	w, now := q.waiters[g.TS], q.Clock.Now().Mono
+	first := w != nil && !w.served && w.party.Process == g.Process
+	since := time.Duration(0)
+	if first {
+		w.served, q.progress, since = true, now, w.since
+		q.recordPace(w, now)
+	}
+	changed, lag := false, error(nil)
+	switch {
+	case by != nil:
+		changed, lag = by.quality.deliver(g.TS, first, since, now, q.bounds())
+	case first && q.stream != nil && q.stream.quality.open:
+		// A grant that may be older than the stream is no evidence.
+		if s := &q.stream.quality; max(since, s.complete) >= s.opened {
+			s.undelivered[g.TS] = polled{g.Name, now}
+		}
+	}
+	q.mu.Unlock()
+	if changed {
+		q.recordTrust(by, lag)
+	}
+	if first {
+		w.Granted <- g
+	}
+}
+
+// recordTrust records that a stream lags, or is trusted again if lag is nil, and wakes the loop.
+func (q *Queue) recordTrust(s *stream, lag error) {
+	q.lags.Record(context.Background(), lag)
+	s.signal()
+}
+
+// queued returns the waiters that are queued, by lock name, and the names in order.
+func (q *Queue) queued() (map[string][]*Waiter, []string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	by := map[string][]*Waiter{}
+	for _, w := range q.waiters {
+		if w.queued {
+			by[w.Name] = append(by[w.Name], w)
+		}
+	}
+	return by, slices.Sorted(maps.Keys(by))
+}
+
+// Status reports whether the loop runs, because a session is queued or was queued in the last ping
+// interval, and whether grants come by a change stream that delivers in time.
+func (q *Queue) Status() (running, streaming bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.running, q.stream != nil && q.stream.quality.trusted
+}
+
+// A Waiter is a session of this process that is queued in a lock document, or about to be queued.
+type Waiter struct {
+	Name  string
+	party catalog.Participant // as in the document
+
+	// Granted receives at most one grant. Ended receives at most one reason to stop waiting.
+	Granted chan catalog.Grant
+	Ended   chan End
+
+	served bool // it was sent its grant; guarded by the queue's mu, as is queued
+	queued bool // it is queued in the document
+
+	// Set by MarkQueued.
+	since     time.Duration // monotonic time
+	behind    int           // the grants before its own
+	readAfter time.Duration // its lock is first read after this time at the latest
+
+	// View is the last snapshot of the lock; nil before the first. After MarkQueued only the loop
+	// writes it and the fields below.
+	View       atomic.Pointer[watch.View]
+	read       bool          // the view has pings
+	place      int           // as behind, by the last read or poll
+	placeSince time.Duration // monotonic time of the first read or poll with this place
+}
+
+// An End is the reason for which a waiter must stop waiting: one of two.
+type End struct {
+	Err     error // a new call would fail with it as well
+	Removed bool  // its entry was removed: it may queue again
+}
+
+// Unregister ends a session. It may be called again.
+func (q *Queue) Unregister(w *Waiter) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.waiters, w.party.TS)
+}
+
+// Register returns the waiter of a session that is about to be sent, so that no grant is missed.
+func (q *Queue) Register(r catalog.Request) *Waiter {
+	w := &Waiter{
+		Name: r.Name, party: catalog.Participant{TS: r.TS, Process: r.Process, Limit: r.Limit},
+		Granted: make(chan catalog.Grant, 1), Ended: make(chan End, 1),
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.waiters[r.TS] = w
+	return w
+}
+
+// MarkQueued records that a session is queued, as the lock document shows. From then on the loop
+// watches its lock. left is the time that the callers still have, 0 without a bound. If this
+// process knows neither the pace of the lock nor its holder, the lock is read after half of that
+// time: the process may live for no longer, as a job that cron starts.
+func (q *Queue) MarkQueued(w *Waiter, lock catalog.Lock, left time.Duration) {
+	now := q.Clock.Now().Mono
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.progress = now
+	w.queued, w.since, w.placeSince, w.readAfter = true, now, now, forever
+	if left != 0 && q.paces[w.Name] == 0 && !q.Judge.Watches(w.Name) {
+		w.readAfter = left / 2
+	}
+	w.setPlace(lock.Waiters, now)
+	w.behind = w.place
+	w.View.Store(watch.ViewOf(lock))
+	if !q.running && !clock.Over(q.Closed) {
+		q.running = true
+		q.Go(q.run) // ends when no session is queued, or with Closed
+	}
+	select {
+	case q.wake <- struct{}{}:
+	default: // the loop has yet to handle the last signal
+	}
+}
+
+// setPlace records the number of grants before its own in a queue, if it is there. Shared waiters
+// that follow each other count as one.
+func (w *Waiter) setPlace(queue []catalog.Participant, now time.Duration) {
+	place := -1
+	for i, p := range queue {
+		if i == 0 || p.Mode != catalog.Shared || queue[i-1].Mode != catalog.Shared {
+			place++
+		}
+		if p.TS == w.party.TS {
+			if place != w.place {
+				w.place, w.placeSince = place, now
+			}
+			return
+		}
+	}
+}
+
+// end sends waiters the reason to stop; a waiter that has one keeps it.
+func end(ws []*Waiter, reason End) {
+	for _, w := range ws {
+		select {
+		case w.Ended <- reason:
+		default:
+		}
+	}
+}

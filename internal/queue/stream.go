@@ -1,0 +1,211 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/internal/clock"
+)
+
+// A stream is one change stream of grants, kept open by its own goroutine.
+type stream struct {
+	changed chan struct{} // one element: the stream opened, broke or lags, so poll
+	cancel  context.CancelFunc
+	done    chan struct{}
+
+	quality quality // guarded by the queue's mu
+	brief   bool    // the last one broke within PollMax; only its goroutine uses it
+}
+
+// openStream keeps a stream of grants open until close, and makes it the stream of the queue. On a
+// server without change streams it opens none.
+func openStream(q *Queue) *stream {
+	s := &stream{changed: make(chan struct{}, 1), done: make(chan struct{})}
+	q.mu.Lock()
+	q.stream = s
+	q.mu.Unlock()
+	ctx, cancel := context.WithCancel(context.Background())
+	s.cancel = cancel
+	if !q.Pinger.Server().ChangeStreams {
+		close(s.done)
+		return s
+	}
+	go func() { // ends with close, which waits for it
+		defer close(s.done)
+		for ctx.Err() == nil {
+			err := s.receive(ctx, q)
+			var denied *catalog.PrivilegeError
+			switch {
+			case errors.Is(err, catalog.ErrNoGrantStream):
+				return
+			case errors.As(err, &denied): // another try would only fill the server's log
+				q.Log.Warn().Err(err).Msg("no grant stream; waiters poll")
+				return
+			}
+			q.Log.Debug().Err(err).Msg("grant stream ended")
+			clock.Sleep(q.Clock, q.Pinger.Jitter(q.Poll, 0.5), ctx.Done())
+		}
+	}()
+	return s
+}
+
+// receive opens a stream and delivers its grants until it breaks or the term ends.
+func (s *stream) receive(ctx context.Context, q *Queue) error {
+	term := q.Pinger.Term()
+	if term == nil {
+		return errors.New("no heartbeat")
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() { // ends with receive
+		select {
+		case <-term.Done():
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	grants, err := q.Store.GrantStream(ctx, term.Process())
+	if err != nil {
+		return err
+	}
+	defer grants.Close(context.WithoutCancel(ctx))
+	// A stream behind a mongos has to prove that it delivers in time. So has the successor of one
+	// that was late, or that broke before a poll could show whether it was: the grants of the first
+	// poll may be older than the stream.
+	opened := q.Clock.Now().Mono
+	s.set(q, quality{
+		open: true, trusted: q.Pinger.Server().Kind != catalog.Mongos && !q.lags.Failing() && !s.brief,
+		opened: opened, begun: opened, undelivered: map[bson.ObjectID]polled{},
+	})
+	defer func() {
+		s.brief = q.Clock.Now().Mono-opened <= q.PollMax
+		s.set(q, quality{})
+	}()
+	for {
+		next, err := grants.Next(ctx)
+		if err != nil {
+			return err
+		}
+		for _, g := range next {
+			q.deliver(g, s)
+		}
+	}
+}
+
+// set begins or ends a change stream.
+func (s *stream) set(q *Queue, is quality) {
+	q.mu.Lock()
+	s.quality = is
+	q.mu.Unlock()
+	s.signal()
+}
+
+// signal makes the loop poll at once.
+func (s *stream) signal() {
+	select {
+	case s.changed <- struct{}{}:
+	default: // the loop has yet to handle the last signal
+	}
+}
+
+func (s *stream) close() {
+	s.cancel()
+	<-s.done
+}
+
+// quality is what one change stream has proved. Behind a mongos a stream delivers nothing before
+// every shard has advanced, and an idle shard does so every ten seconds; on a replica set it may
+// wait for a slow member. So each grant that became known by other means (a poll, a read, the reply
+// to a command of this process) is compared with the time at which the stream delivers it. The loop
+// polls as long as the stream is not trusted. The queue's mu guards all fields.
+type quality struct {
+	open        bool
+	trusted     bool                     // it delivers in time
+	opened      time.Duration            // monotonic; earlier grants are not delivered
+	complete    time.Duration            // monotonic; all earlier grants are known
+	undelivered map[bson.ObjectID]polled // by the stream
+
+	// The trial of a stream that is not trusted: its begin, and the number of grants that were
+	// delivered in time and slowly.
+	begun        time.Duration
+	prompt, slow int
+}
+
+// polled is a grant that became known by other means than the stream.
+type polled struct {
+	name string
+	at   time.Duration // monotonic
+}
+
+// A stream is trusted after a trial of PollMax and trialGrants grants, of which none was late, and
+// at most one in trialShare was delivered later than the next poll would have returned it. So a
+// stream that was late once, and from then on takes a little more than the shortest pause, is not
+// trusted at a quick pace: a poll is some milliseconds quicker at each grant. At a slow pace the
+// pauses are long, and the stream is as quick as polls.
+const (
+	trialGrants = 3
+	trialShare  = 8
+)
+
+// bounds are the limits of a prompt and of a late delivery, and the length of a trial.
+type bounds struct{ prompt, late, trial time.Duration }
+
+// bounds returns limits that follow the round trip. A stream that delivers within the two shortest
+// pauses between polls is as quick as polls. The caller holds mu.
+func (q *Queue) bounds() bounds {
+	prompt := 2 * q.minPause(roundTrips*q.rtt)
+	return bounds{prompt: prompt, trial: q.PollMax, late: max(prompt, q.Poll/5, 50*time.Millisecond)}
+}
+
+// deliver records a grant that the stream delivered; first is set if it was not known. A stream
+// delivers in order, so all grants from before the waiter was queued are known. It reports whether
+// the trust in the stream has changed, with an error if it lags.
+func (s *quality) deliver(ts bson.ObjectID, first bool, since, now time.Duration, b bounds) (
+	changed bool, lag error,
+) {
+	s.complete = max(s.complete, since)
+	p, known := s.undelivered[ts]
+	delete(s.undelivered, ts)
+	switch after := now - p.at; {
+	case !first && !known: // delivered before, or recorded as late
+	case first || after <= b.prompt:
+		s.prompt++
+	case after <= b.late:
+		s.slow++
+	default:
+		return true, s.distrust(p, now)
+	}
+	if s.trusted || now-s.begun < b.trial || s.prompt+s.slow < trialGrants {
+		return false, nil
+	}
+	s.trusted = s.slow*trialShare <= s.prompt
+	s.begun, s.prompt, s.slow = now, 0, 0
+	return s.trusted, nil
+}
+
+// overdue returns the time at which the next undelivered grant will be late, and an error if one is
+// late now.
+func (s *quality) overdue(now time.Duration, b bounds) (next time.Duration, lag error) {
+	next = forever
+	for ts, p := range s.undelivered {
+		if now-p.at > b.late {
+			delete(s.undelivered, ts)
+			lag = s.distrust(p, now)
+			continue
+		}
+		next = min(next, p.at+b.late+1)
+	}
+	return next, lag
+}
+
+// distrust ends the trust in a stream, and begins a new trial.
+func (s *quality) distrust(p polled, now time.Duration) error {
+	s.trusted, s.begun, s.prompt, s.slow = false, now, 0, 0
+	return fmt.Errorf("a grant of %q was not delivered %v after a poll returned it; waiters poll",
+		catalog.Printable(p.name, 200), now-p.at)
+}

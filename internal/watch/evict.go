@@ -1,0 +1,247 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/transition"
+)
+
+// An Eviction is a dead holder or waiter that was evicted, with the evidence.
+type Eviction struct {
+	Dead     Suspect
+	Evidence string
+}
+
+// EvictDead evicts the dead suspects among the first n of a view. It begins with the last, so that
+// no dead waiter is granted the lock. Sessions of this process are left to its reaper, except a
+// holder of an expired lease. It returns an error only if it evicted no suspect: one that matches
+// [catalog.ErrNoMatch] if the lock has changed or may have changed, so that it must be read again;
+// others.
+func (j *Judge) EvictDead(ctx context.Context, v View, n int) (evicted []Eviction, err error) {
+	done := condemned{}
+	for _, one := range slices.Backward(v.Suspects[:n]) {
+		if !one.Dead() || one.Renewal == 0 && one.Process == j.Pinger.Process() {
+			continue
+		}
+		switch evidence, e := j.evict(ctx, v, one, done); {
+		case e == nil:
+			evicted = append(evicted, Eviction{one, evidence})
+		case !errors.Is(e, catalog.ErrNoMatch), errors.Is(e, catalog.ErrUnknownOutcome):
+			return evicted, e
+		default:
+			err = e
+		}
+	}
+	if len(evicted) > 0 {
+		err = nil
+	}
+	return evicted, err
+}
+
+// evict removes a dead holder or waiter from a lock, after condemn. The same command grants the
+// lock to the next waiter. An error that matches catalog.ErrNoMatch reports that another process
+// was faster, or that the dead process is alive.
+func (j *Judge) evict(ctx context.Context, v View, dead Suspect, done condemned) (
+	evidence string, err error,
+) {
+	evidence, err = j.condemn(ctx, v, dead, done)
+	if err != nil {
+		return "", err
+	}
+	evict := transition.Evict{Holder: dead.Holder(v.Name), Evidence: evidence}
+	_, grants, err := j.Store.Apply(ctx, evict)
+	if err != nil {
+		return "", beforeTakeover("evict", unknownAsNoMatch(err))
+	}
+	j.Log.Warn().Str("lock", catalog.Printable(v.Name, 200)).
+		Str("process", catalog.Printable(dead.Process, 200)).Bool("waited", dead.Waits).
+		Str("evidence", evidence).Msg("evicted")
+	if j.Events != nil {
+		j.Events.Evicted(v.Name, dead, evidence)
+	}
+	j.Granted(grants)
+	return evidence, nil
+}
+
+// condemned holds the processes that were condemned on one view. Their other sessions need no
+// second condemnation.
+type condemned map[string]bool
+
+// condemn carries out the steps between the verdict Take and the eviction: it verifies that the
+// server that answered the read is still primary, and marks the process in its ping document, after
+// which no ping of it succeeds. It returns the evidence as text. For a holder of an expired lease
+// both steps are skipped. An error that matches [catalog.ErrNoMatch] reports that the
+// process is alive, or that another contender was faster: read the lock again.
+func (j *Judge) condemn(ctx context.Context, v View, dead Suspect, done condemned) (string, error) {
+	d, ping := dead.Decision, dead.PingState.Ping
+	evidence := fmt.Sprintf("rule %s: %s", dead.Rule(), d.Reason)
+	if dead.Renewal != 0 { // its process may be alive; the eviction names the watched renewal
+		return evidence, nil
+	}
+	if err := j.samePrimary(ctx, v, dead); err != nil {
+		return "", err
+	}
+	if dead.Evidence.Foreign() || done[dead.Process] || ping != nil && ping.Condemned != nil {
+		return evidence, nil
+	}
+	err := j.Store.ApplyPing(ctx, transition.Condemn{
+		Process: dead.Process, Watched: ping,
+		How: catalog.Condemnation{By: j.Pinger.Process(), Evidence: evidence},
+	})
+	if err != nil {
+		return "", beforeTakeover("condemn", unknownAsNoMatch(err))
+	}
+	done[dead.Process] = true
+	j.Log.Warn().Str("process", catalog.Printable(dead.Process, 200)).
+		Str("evidence", evidence).Msg("condemned")
+	if j.Events != nil {
+		j.Events.Condemned(dead.Process, dead.Rule(), evidence)
+	}
+	return evidence, nil
+}
+
+// samePrimary verifies, right before a takeover, that the server that answered the reads is primary
+// now. An old primary that was cut off may answer reads for an election timeout. A holder of this
+// program is condemned afterwards, by a write that only the true primary can carry out. A foreign
+// holder cannot be condemned: the last read is repeated between two calls of Hello and before a
+// linearizable read, so that it comes from the true primary (R5).
+func (j *Judge) samePrimary(ctx context.Context, v View, dead Suspect) error {
+	if err := j.isPrimary(ctx, v); err != nil || !dead.Evidence.Foreign() {
+		return err
+	}
+	again, err := j.Read(ctx, v.Name)
+	if err != nil {
+		return beforeTakeover("read", err)
+	}
+	same := func(now Suspect) bool {
+		return now.TS == dead.TS && now.Process == dead.Process && now.Waits == dead.Waits && now.Dead()
+	}
+	if !slices.ContainsFunc(again.Suspects, same) {
+		return fmt.Errorf("%w: the last read showed another state", catalog.ErrNoMatch)
+	}
+	lock, err := j.Store.Read(ctx, v.Name)
+	_, holds := lock.HeldBy(dead.TS)
+	_, waits := lock.WaitedBy(dead.TS)
+	if errors.Is(err, catalog.ErrNotFound) || err == nil && !holds && !waits {
+		return fmt.Errorf("%w: the lock changed before the takeover", catalog.ErrNoMatch)
+	}
+	if err != nil {
+		return beforeTakeover("linearizable read", err)
+	}
+	return j.isPrimary(ctx, v)
+}
+
+func (j *Judge) isPrimary(ctx context.Context, v View) error {
+	server, err := j.Store.Hello(ctx)
+	if err != nil {
+		return beforeTakeover("hello", err)
+	}
+	j.Pinger.SetServer(server)
+	if server.Primary != v.Primary {
+		return fmt.Errorf("%w: another primary was elected during the watch", catalog.ErrNoMatch)
+	}
+	return nil
+}
+
+// unknownAsNoMatch lets an unknown outcome match [catalog.ErrNoMatch], too: the lock may have
+// changed, and the next read shows whether it has.
+func unknownAsNoMatch(err error) error {
+	if errors.Is(err, catalog.ErrUnknownOutcome) {
+		return fmt.Errorf("%w: %w", catalog.ErrNoMatch, err)
+	}
+	return err
+}
+
+func beforeTakeover(step string, err error) error {
+	return fmt.Errorf("%s before the takeover: %w", step, err)
+}
+
+// maxSilent bounds the silent waiters that are evicted after one read.
+const maxSilent = 16
+
+// EvictSilent evicts the waiters of processes that have missed two pings, among the first n
+// suspects, so that no release grants the lock to a dead process. It condemns no process and
+// acquires no lock: a live process finds its entry removed and queues again, at its former place.
+// It returns the number of evicted waiters, and the time until another waiter may have missed two
+// pings; zero if no waiter has missed one.
+//
+// If all waiters are silent the server may be the cause: it was away and accepted no pings. So the
+// observation by this process must be longer than an interval, in which every live process pings,
+// and its own pings must have been acknowledged for as long. If all holders are dead neither is
+// required: the process that evicts them may have no time for that, and must not grant the lock to
+// another dead process.
+func (j *Judge) EvictSilent(ctx context.Context, v View, n int) (
+	evicted int, next time.Duration,
+) {
+	dead := !slices.ContainsFunc(v.Holders(), func(one Suspect) bool { return !one.Dead() })
+	for _, one := range v.Suspects[:n] {
+		left, silent := j.missedPing(&one, dead)
+		switch {
+		case !silent, left > 0:
+			if silent && (next == 0 || left < next) {
+				next = left
+			}
+			continue
+		case evicted >= maxSilent:
+			return evicted, next
+		}
+		gone := one.Holder(v.Name)
+		gone.Waits = true
+		one.Silent = true
+		evidence := "rule silent: its process has missed two pings; " + one.Decision.Reason
+		_, grants, err := j.Store.Apply(ctx, transition.Evict{Holder: gone, Evidence: evidence})
+		if errors.Is(err, catalog.ErrNoMatch) {
+			continue // it was granted the lock, or has left the queue
+		}
+		if err != nil {
+			j.Log.Debug().Err(err).Str("lock", catalog.Printable(v.Name, 200)).
+				Msg("evicting a silent waiter failed")
+			return evicted, next
+		}
+		evicted++
+		j.Log.Info().Str("lock", catalog.Printable(v.Name, 200)).
+			Str("process", catalog.Printable(one.Process, 200)).Msg("evicted a silent waiter")
+		if j.Events != nil {
+			j.Events.Evicted(v.Name, one, evidence)
+		}
+		j.Granted(grants)
+	}
+	return evicted, next
+}
+
+// missedPing reports whether the process of a waiter has missed at least one ping, and the time
+// until it has missed two; zero if it has. If byServer is set, the server's clock alone is
+// sufficient.
+func (j *Judge) missedPing(one *Suspect, byServer bool) (left time.Duration, missed bool) {
+	e, ping := one.Evidence, one.PingState.Ping
+	if !one.Waits || one.Dead() || one.Process == j.Pinger.Process() || e.Foreign() ||
+		ping == nil || !ping.HasSeq {
+		return 0, false
+	}
+	interval := e.PingInterval
+	if interval <= 0 {
+		interval = j.Policy.PingInterval
+	}
+	most := interval + interval/8 // between two pings: the jitter is a tenth
+	watched := j.seen.unchanged(e.Subject())
+	age := watched
+	if !e.Server.IsZero() {
+		age = max(age, e.Server.Sub(e.Ping))
+	}
+	since, steady := j.Pinger.Steady()
+	switch {
+	case age < most:
+		return 0, false
+	case byServer:
+		return max(0, 2*interval-age), true
+	case !steady:
+		return 0, false
+	}
+	own := j.Clock.Now().Mono - since
+	return max(0, 2*interval-age, most-watched, most-own), true
+}

@@ -1,0 +1,162 @@
+package watch
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/internal/clock"
+	"mongodlm/pinger"
+	"mongodlm/takeover"
+)
+
+// A Judge reads the locks that its process cannot acquire, decides by the takeover rule which of
+// their holders and waiters are dead, and evicts these. Safe for concurrent use.
+type Judge struct {
+	Store  Store
+	Pinger *pinger.LockPinger
+	Clock  clock.Clock
+	Policy takeover.Policy
+	Log    zerolog.Logger
+	// Events receives what the Judge did; may be nil.
+	Events Events
+	// Granted receives the grants that follow from an eviction, at once.
+	Granted func([]catalog.Grant)
+
+	// Interval is the time between two reads of the locks of refused calls. Go starts a goroutine
+	// that ends soon after Closed is closed.
+	Interval time.Duration
+	Go       func(func())
+	Closed   <-chan struct{}
+
+	seen    observations
+	refused refusals
+}
+
+// Events receives condemned processes and evicted holders and waiters, in the goroutine that
+// condemned or evicted them. It must not block.
+type Events interface {
+	Condemned(process, rule, evidence string)
+	Evicted(lock string, dead Suspect, evidence string)
+}
+
+// Store has the methods of [catalog.Catalog] that a Judge calls.
+type Store interface {
+	Snapshots(ctx context.Context, names []string) (map[string]catalog.Snapshot, error)
+	Read(ctx context.Context, name string) (catalog.Lock, error)
+	Hello(ctx context.Context) (catalog.Server, error)
+	ApplyPing(ctx context.Context, c catalog.PingChange) error
+	Apply(ctx context.Context, t catalog.Transition) (catalog.Lock, []catalog.Grant, error)
+}
+
+// Read reads a lock, decides on its holders and waiters, and records sightings of silent processes.
+func (j *Judge) Read(ctx context.Context, name string) (View, error) {
+	sent := j.Clock.Now() // R2: before the command is sent
+	seen, err := catalog.LookAt(ctx, j.Store, name)
+	if err != nil {
+		return View{}, err
+	}
+	v := j.Decide(name, seen, sent, j.Clock.Now()) // R1: after the reply
+	j.RecordSightings(ctx, v)
+	return v, nil
+}
+
+// Decide adds a snapshot to the observations of the processes in it, and decides on each of them.
+func (j *Judge) Decide(name string, seen catalog.Snapshot, sent, received clock.Reading) View {
+	if seen.Primary == "" {
+		seen.Primary = j.Pinger.Server().Primary
+	}
+	v := View{Snapshot: seen, Name: name}
+	defer func() { j.noteRead(&v, sent, received) }()
+	if seen.Lock == nil {
+		return v
+	}
+	holders := seen.Lock.Holders()
+	parties := slices.Concat(holders, seen.Lock.Waiters)
+	v.Suspects = make([]Suspect, 0, len(parties))
+	decided := map[evidenceKey]Suspect{}
+	for i, p := range parties {
+		key, waits := evidenceKey{p.Process, p.Takeover}, i >= len(holders)
+		one, known := decided[key]
+		if !known || one.Evidence.Subject().Lock != "" {
+			one = Suspect{PingState: seen.Pings[p.Process]}
+			e := EvidenceOf(p, one.PingState)
+			e.Name, e.Server, e.Primary = name, seen.ServerTime, seen.Primary
+			e.Wall, e.Sent, e.Received = received.Wall, sent.Mono, received.Mono
+			if e.Sight.By == j.Pinger.Process() {
+				e.Sight = takeover.Sight{} // the observation of this process has more
+			}
+			if e.Subject().Lock == "" { // another session of the process does not restart its watch
+				e.TS = bson.NilObjectID
+			}
+			one.Decision = j.seen.add(&e, j.Policy)
+			one.Evidence = e
+			decided[key] = one
+		}
+		one.Participant, one.Waits = p, waits
+		lease, ok := seen.Lock.LeaseOf(p.TS)
+		if ok && !waits && !one.Dead() && one.PingState.Err == nil {
+			j.decideLease(&one, name, seen, lease, sent, received)
+		}
+		v.Suspects = append(v.Suspects, one)
+	}
+	return v
+}
+
+// An evidenceKey is equal for all holders and waiters of a lock that share one decision: the safety
+// of a takeover depends on the ping of the process.
+type evidenceKey struct {
+	process  string
+	takeover time.Duration
+}
+
+// decideLease decides by its lease on a holder that is alive by its ping. Decide does not call it
+// for a ping that is malformed: a version that writes another ping may give its leases another
+// meaning.
+func (j *Judge) decideLease(one *Suspect, name string, seen catalog.Snapshot, lease catalog.Lease,
+	sent, received clock.Reading) {
+	e := takeover.Evidence{
+		Name: name, Held: true, Process: one.Process, TS: one.TS, Lease: true,
+		HasPing: true, Ping: lease.At, Local: lease.Local, Seq: lease.Number, HasSeq: true,
+		PingTakeover: lease.Life,
+		Server:       seen.ServerTime, Primary: seen.Primary,
+		Wall: received.Wall, Sent: sent.Mono, Received: received.Mono,
+	}
+	d := j.seen.add(&e, j.Policy.OfLease(lease.Life))
+	switch {
+	case d.Verdict == takeover.Take:
+		one.Evidence, one.Decision, one.Renewal = e, d, lease.Number
+	case one.Decision.Remaining <= 0 || d.Remaining < one.Decision.Remaining:
+		one.Decision.Remaining = d.Remaining // the time of the next read
+		one.Decision.Reason += "; " + d.Reason
+	}
+}
+
+// EvidenceOf returns the evidence that the documents hold on a holder or waiter.
+func EvidenceOf(party catalog.Participant, state catalog.PingState) takeover.Evidence {
+	e := takeover.Evidence{
+		Held: true, Process: party.Process, TS: party.TS, Recorded: party.Takeover,
+	}
+	if state.Err != nil {
+		e.Malformed = state.Err.Error()
+	}
+	if p := state.Ping; p != nil {
+		e.HasPing, e.Ping, e.Local = true, p.At, p.Local
+		e.Seq, e.HasSeq = p.Seq, p.HasSeq
+		e.PingInterval, e.PingTakeover = p.Interval, p.Takeover
+		seen := p.Sight
+		e.Sight = takeover.Sight{Seq: seen.Seq, Server: seen.At, Local: seen.Local, By: seen.By}
+		// A foreign mark stops the renewals of a holder, but is no evidence of a silent process: the
+		// holder is watched.
+		if p.Condemned != nil && p.Condemned.By != "" {
+			e.Condemned = fmt.Sprintf("by %s: %s", catalog.Printable(p.Condemned.By, 200),
+				catalog.Printable(p.Condemned.Evidence, 400))
+		}
+	}
+	return e
+}

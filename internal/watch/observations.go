@@ -1,0 +1,72 @@
+package watch
+
+import (
+	"sync"
+	"time"
+
+	"mongodlm/takeover"
+)
+
+// observations holds the observations of all processes that this process has read of. Repeated
+// TryLock calls continue one observation, and one observation of a process serves all its locks.
+// mongos 2.0.0 kept observations in the lock object, and abandoned locks were never taken over.
+type observations struct {
+	mu    sync.Mutex // guards the fields below
+	seen  map[takeover.Subject]*observed
+	swept time.Duration // monotonic time of the last sweep
+}
+
+type observed struct {
+	takeover.Observation
+	last time.Duration // monotonic time of the last read
+}
+
+// maxObservations is the number of observations from which abandoned ones are dropped, once per
+// ping interval: a search through all of them after each read would cost milliseconds.
+const maxObservations = 256
+
+// add adds one read to the observation of its subject, and decides.
+func (o *observations) add(e *takeover.Evidence, p takeover.Policy) takeover.Decision {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.seen == nil {
+		o.seen = map[takeover.Subject]*observed{}
+	}
+	if len(o.seen) > maxObservations && e.Sent-o.swept >= p.PingInterval {
+		o.swept = e.Sent
+		for subject, old := range o.seen {
+			if e.Sent-old.last > p.MaxGap {
+				delete(o.seen, subject)
+			}
+		}
+	}
+	subject := e.Subject()
+	before := o.seen[subject]
+	if before == nil {
+		before = &observed{}
+		o.seen[subject] = before
+	}
+	if first, begun := before.First(); begun && e.Sent < before.last {
+		// The reads of several goroutines may overlap, and one read may show a process several
+		// times. A read that overlaps the last one gets a decision, and leaves the observation as
+		// it is.
+		e.LongestGap = 0
+		if e.Server.Before(first.Server) {
+			e.Server = first.Server
+		}
+		return takeover.Decide(first, *e, p)
+	}
+	next, decision := before.Look(*e, p)
+	before.Observation, before.last = next, e.Received
+	return decision
+}
+
+// unchanged returns for how long the observed documents of a subject have not changed.
+func (o *observations) unchanged(s takeover.Subject) time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if seen := o.seen[s]; seen != nil {
+		return seen.Unchanged()
+	}
+	return 0
+}

@@ -1,0 +1,295 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/transition"
+	"mongodlm/internal/clock"
+)
+
+// maxRefused bounds the locks of refused calls that a process watches. The one with the
+// oldest refusal is dropped first.
+const maxRefused = 256
+
+// maxSightings bounds the sightings that are recorded after one read of several locks: each is a
+// command.
+const maxSightings = 16
+
+const never = time.Duration(math.MaxInt64)
+
+// refusals are the locks that refused a call. The watch of their holders and waiters continues
+// between calls, so that calls of any period make one observation. It only reads: eviction needs a
+// call, see EvictDue.
+type refusals struct {
+	mu      sync.Mutex // guards the fields below
+	locks   map[string]*refusedLock
+	running bool // readRefused runs
+}
+
+// A refusedLock has monotonic times and the suspects that kept a call out.
+type refusedLock struct {
+	refused, read time.Duration // of the last refused call and the last read
+	due           time.Duration // when a suspect may be dead, by the last read
+	retry         time.Duration // when EvictDue may read again
+	others        map[bson.ObjectID]progress
+}
+
+// progress changes while a suspect lives: the pings of its process, the renewals of its
+// lease.
+type progress struct {
+	known   bool // by a read of the ping
+	seq     int64
+	at      time.Time
+	renewal int64
+}
+
+func progressOf(v *View, one *Suspect) progress {
+	p := progress{known: one.Decision.Verdict != 0}
+	if ping := one.PingState.Ping; ping != nil {
+		p.seq, p.at = ping.Seq, ping.At
+	}
+	if lease, ok := v.Lock.LeaseOf(one.TS); ok && !one.Waits {
+		p.seq, p.at, p.renewal = 0, time.Time{}, lease.Number // it may hang while its process pings
+	}
+	return p
+}
+
+// progressOfOthers returns the progress of the suspects of other processes, and of leased holders.
+func (j *Judge) progressOfOthers(v *View) map[bson.ObjectID]progress {
+	found := map[bson.ObjectID]progress{}
+	if v.Lock == nil || v.Malformed() != nil {
+		return found
+	}
+	for _, one := range v.Suspects {
+		if p := progressOf(v, &one); one.Process != j.Pinger.Process() || p.renewal != 0 {
+			found[one.TS] = p
+		}
+	}
+	return found
+}
+
+// WatchRefused records the view for which a call was refused; a view without a lock stands for a
+// call that timed out before it read the lock. From then on the process reads the lock once per
+// interval, all such locks with one command, until each suspect of the view has made progress or
+// left.
+func (j *Judge) WatchRefused(v View) {
+	var others map[bson.ObjectID]progress
+	if v.Lock != nil || v.LockErr != nil {
+		others = j.progressOfOthers(&v)
+	}
+	if others != nil && len(others) == 0 {
+		return
+	}
+	r, now := &j.refused, j.Clock.Now().Mono
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.locks == nil {
+		r.locks = map[string]*refusedLock{}
+	}
+	l := r.locks[v.Name]
+	if l == nil {
+		l = &refusedLock{read: now - j.Interval, due: never}
+		r.locks[v.Name] = l
+	}
+	l.refused = now
+	for ts, p := range others {
+		if p.known {
+			l.read, l.due = now, j.due(&v, now)
+		} else if old, ok := l.others[ts]; ok {
+			others[ts] = old // of a read with pings; this view has no pings
+		}
+	}
+	if others != nil {
+		l.others = others
+	}
+	if len(r.locks) > maxRefused {
+		r.dropOldest()
+	}
+	if !r.running {
+		r.running = true
+		j.Go(j.readRefused) // ends when no lock is left, or with Closed
+	}
+}
+
+// dropOldest drops the lock with the oldest last refusal. The caller holds mu.
+func (r *refusals) dropOldest() {
+	oldest, at := "", never
+	for name, l := range r.locks {
+		if l.refused < at {
+			oldest, at = name, l.refused
+		}
+	}
+	delete(r.locks, oldest)
+}
+
+// Watches reports whether the process watches a lock that refused a call.
+func (j *Judge) Watches(name string) bool {
+	j.refused.mu.Lock()
+	defer j.refused.mu.Unlock()
+	return j.refused.locks[name] != nil
+}
+
+// due returns the time from which a suspect may be dead if nothing changes.
+func (j *Judge) due(v *View, received time.Duration) time.Duration {
+	due := never
+	for _, one := range v.Suspects {
+		switch {
+		case one.Process == j.Pinger.Process() && one.Renewal == 0: // the reaper's
+		case one.Dead():
+			return received
+		case one.Decision.Remaining > 0:
+			due = min(due, received+one.Decision.Remaining)
+		}
+	}
+	return due
+}
+
+// EvictDue evicts dead suspects from a lock that refused a call, if one may be dead by now. The
+// caller is a new call for the lock. The commands run in the background, and continue when the call
+// ends: its time may be shorter than one read.
+func (j *Judge) EvictDue(name string) {
+	r, now := &j.refused, j.Clock.Now().Mono
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l := r.locks[name]
+	if l == nil || now < max(l.due, l.retry) {
+		return
+	}
+	l.retry = now + j.Interval // not with each call after a failure
+	j.Go(func() {              // ends with its commands, which end with Closed
+		ctx, cancel := clock.Until(j.Closed)
+		defer cancel()
+		v, err := j.Read(ctx, name)
+		if err == nil && v.Malformed() == nil {
+			_, err = j.EvictDead(ctx, v, len(v.Suspects))
+		}
+		if err != nil && !errors.Is(err, catalog.ErrNoMatch) {
+			j.Log.Debug().Err(err).Str("lock", catalog.Printable(name, 200)).
+				Msg("evicting dead processes failed")
+		}
+	})
+}
+
+// noteRead records a read, which readRefused need not repeat.
+func (j *Judge) noteRead(v *View, sent, received clock.Reading) {
+	j.refused.mu.Lock()
+	defer j.refused.mu.Unlock()
+	if l := j.refused.locks[v.Name]; l != nil {
+		l.read, l.due = sent.Mono, j.due(v, received.Mono)
+	}
+}
+
+// unread returns the locks without a read since a time; over if no lock is left.
+func (r *refusals) unread(since time.Duration) (names []string, over bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name, l := range r.locks {
+		if l.read <= since {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	r.running = len(r.locks) > 0
+	return names, !r.running
+}
+
+// readRefused is the goroutine that reads the locks of refused calls.
+func (j *Judge) readRefused() {
+	ctx, cancel := clock.Until(j.Closed)
+	defer cancel()
+	for pause := j.Interval; clock.Sleep(j.Clock, pause, j.Closed); {
+		names, over := j.refused.unread(j.Clock.Now().Mono - j.Interval/2)
+		if over {
+			return
+		}
+		pause = j.Interval
+		if len(names) > 0 && !j.readLocks(ctx, names) {
+			pause = j.Interval / 4 // a long gap would restart the watch
+		}
+	}
+}
+
+// readLocks reads locks of refused calls, and drops the locks without a silent suspect.
+func (j *Judge) readLocks(ctx context.Context, names []string) (ok bool) {
+	sent := j.Clock.Now() // R2
+	snapshots, err := j.Store.Snapshots(ctx, names)
+	received := j.Clock.Now() // R1
+	if err != nil {
+		j.Log.Debug().Err(err).Msg("reading the locks of refused calls failed")
+		return false
+	}
+	views := make([]View, 0, len(names))
+	for _, name := range names {
+		v := j.Decide(name, snapshots[name], sent, received)
+		j.refused.update(name, j.progressOfOthers(&v))
+		views = append(views, v)
+	}
+	j.RecordSightings(ctx, views...)
+	return true
+}
+
+// update compares the progress of the suspects with the last, and drops suspects that are alive or
+// have left.
+func (r *refusals) update(name string, now map[bson.ObjectID]progress) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l := r.locks[name]
+	if l == nil {
+		return
+	}
+	if l.others == nil { // before the first read
+		l.others = now
+	}
+	for ts, before := range l.others {
+		if p, ok := now[ts]; ok && (!before.known || p == before) {
+			l.others[ts] = p
+		} else {
+			delete(l.others, ts)
+		}
+	}
+	if len(l.others) == 0 {
+		delete(r.locks, name)
+	}
+}
+
+// RecordSightings records in the pings of silent processes when this process saw them, for
+// contenders that come when this process is gone. The views come from one read: a process gets
+// one sighting, however many locks it uses. After an error of the server the rest is left to the
+// next read, or to another process.
+func (j *Judge) RecordSightings(ctx context.Context, views ...View) {
+	done := map[string]bool{}
+	own := j.Pinger.Process()
+	for _, v := range views {
+		for i := range v.Suspects {
+			one := &v.Suspects[i]
+			ping := one.PingState.Ping
+			if done[one.Process] || ping == nil || one.Process == own || one.Dead() ||
+				ping.Sight.By == own && ping.Sight.Seq == ping.Seq { // recorded before
+				continue
+			}
+			seen, ok := one.Evidence.Sighting(own, j.Policy)
+			if !ok {
+				continue
+			}
+			err := j.Store.ApplyPing(ctx, transition.Witness{Watched: *ping, Sight: catalog.Sight{
+				Seq: seen.Seq, At: seen.Server, Local: seen.Local, By: seen.By,
+			}})
+			if err != nil {
+				j.Log.Debug().Err(err).Str("process", catalog.Printable(one.Process, 200)).
+					Msg("recording a sighting failed")
+			}
+			done[one.Process] = true
+			if err != nil && !errors.Is(err, catalog.ErrNoMatch) || len(done) == maxSightings {
+				return
+			}
+		}
+	}
+}
