@@ -7,6 +7,7 @@ import (
 	"iter"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/transition"
@@ -25,6 +26,14 @@ type internals struct{ m *Manager }
 // follower. Stats.OldestWait does not count the wait of such a caller. No I/O.
 func (in internals) Standby(name string) *DistributedLock {
 	return &DistributedLock{in.m, name, true}
+}
+
+// Database returns the database of the locks, by the client of the locks; nil with Config.Catalog.
+func (in internals) Database() *mongo.Database {
+	if in.m.client == nil {
+		return nil
+	}
+	return in.m.client.Database(in.m.cfg.Database)
 }
 
 // Use reports that a function is about to run under a guard, until done is called: Close of the

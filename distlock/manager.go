@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/rs/zerolog"
+	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
@@ -34,6 +35,7 @@ type Manager struct {
 	agents *agents
 	watch  *watcher
 	calls  queue.FailureLog            // of failed calls of Lock, for the log
+	client *mongo.Client               // of the locks; nil with Config.Catalog
 	hangUp func(context.Context) error // disconnects the clients that New made
 
 	closeOnce sync.Once
@@ -114,7 +116,7 @@ func newManager(ctx context.Context, cfg settings, s store) (*Manager, error) {
 	}
 	cfg.URI = mongocatalog.WithoutSecrets(cfg.URI, cfg.URI) // Config returns it
 	m := &Manager{
-		cfg: cfg, log: cfg.Logger, locks: s.locks, sent: s.sent, hangUp: s.hangUp,
+		cfg: cfg, log: cfg.Logger, locks: s.locks, sent: s.sent, hangUp: s.hangUp, client: s.client,
 		life: s.life, end: s.end,
 		closed: make(chan struct{}),
 	}

@@ -31,6 +31,7 @@ type store struct {
 	sent   sentCommands // set by prompt, like life and end
 	life   context.Context
 	end    context.CancelCauseFunc // ends life, and with it the commands under way
+	client *mongo.Client           // of locks; nil for another store
 	hangUp func(context.Context) error
 }
 
@@ -111,13 +112,13 @@ func openClients(
 		return store{}, err
 	}
 	if !heartbeat {
-		return store{locks: locks, pings: locks}, nil
+		return store{client: client, locks: locks, pings: locks}, nil
 	}
 	pings, err := mongocatalog.New(ping, opts)
 	if err != nil {
 		return store{}, err
 	}
-	return store{locks: locks, pings: pings}, nil
+	return store{client: client, locks: locks, pings: pings}, nil
 }
 
 // dial makes a client. It does no I/O except in the driver's background. An invalid connection string

@@ -14,6 +14,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
+	"mongodlm/internal/leading"
 )
 
 // codeUnauthorized is the server's code for a privilege that is missing.
@@ -25,14 +26,13 @@ type mongoStore struct{ settings, records *mongo.Collection }
 
 var _ Store = (*mongoStore)(nil)
 
-// storeOf returns the store in the database of a Manager that has the client of its program.
+// storeOf returns the store in the database of the locks of a Manager.
 func storeOf(m *distlock.Manager) (Store, error) {
-	cfg := m.Config()
-	if cfg.Client == nil {
-		return nil, bad("Store is nil, and distlock.Config.Client too: set one of them; NewStore makes a " +
-			"Store of the database of the locks")
+	db := m.Internal(leading.Key{}).Database()
+	if db == nil {
+		return nil, bad("Store is nil, and the Manager has a Catalog of its own: set Store")
 	}
-	return NewStore(cfg.Client.Database(cfg.Database))
+	return NewStore(db)
 }
 
 // NewStore returns the store in a database, usually the database of the locks. It writes and reads
