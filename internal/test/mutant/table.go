@@ -378,7 +378,7 @@ var all = []Mistake{
 		Package: "distlock", Test: "TestLock_BesideACrowd_SingleCallerWaitsForThreeTurns",
 		Rule: "entries of one process"},
 	{Name: "entries do not back off", File: "distlock/agent.go",
-		Old: `min(max(2*in.pause, in.m.cfg.Poll), in.m.cfg.PollMax)`, New: `time.Millisecond`,
+		Old: `min(max(2*a.pause, a.m.cfg.Poll), a.m.cfg.PollMax)`, New: `time.Millisecond`,
 		Package: "distlock", Test: "TestLock_CommandsFail_EntriesBackOff", Rule: "commands in a minute"},
 	{Name: "orphans are not counted", File: "distlock/agent.go",
 		Old: `!c.trying && a.orphans < maxOrphans`, New: `!c.trying`,
