@@ -46,11 +46,22 @@ func TestCommands_OfHandOver(t *testing.T) {
 		g = wantTurn(t, warm)
 		var turns []<-chan turn
 		sent.reset()
-		for i := range waiters {
+		for i := range 4 { // two entries of each process, then callers behind them
 			turns = append(turns, w.queue(t, []*distlock.Manager{a, b}[i%2], name))
 		}
 		entering := sent.all()
 		sent.reset()
+		for i := 4; i < waiters; i++ {
+			m := []*distlock.Manager{a, b}[i%2]
+			before, done := m.Stats().Waiting, make(chan turn, 1)
+			go func() { // ends with its turn
+				g, err := m.Lock(name).Lock(t.Context())
+				w.keep(g)
+				done <- turn{g, err}
+			}()
+			eventually(t, turnLimit, "it waits", func() bool { return m.Stats().Waiting > before })
+			turns = append(turns, done)
+		}
 		begun := time.Now()
 		for _, done := range turns {
 			wantReleased(t, g)
@@ -61,11 +72,11 @@ func TestCommands_OfHandOver(t *testing.T) {
 		wantReleased(t, g)
 		change := "findAndModify " + catalog.LocksCollection
 		if a.Stats().Server.Kind == string(catalog.FerretDB) {
-			assert.Equal(t, entering[change], waiters, "%d writes to enter %d times")
+			assert.Equal(t, entering[change], 4, "%d writes to enter %d times")
 			return
 		}
-		assert.Equal(t, entering[change], waiters, "%d commands to enter %d times")
-		assert.Equal(t, leaving[change], waiters, "%d commands to hand over %d times")
+		assert.Equal(t, entering[change], 4, "%d commands to enter %d times")
+		assert.Equal(t, leaving[change], 2*waiters-4, "%d commands to hand over and to enter, want %d")
 		looks := 0
 		for command, n := range leaving {
 			if strings.HasPrefix(command, "aggregate") {
@@ -77,7 +88,7 @@ func TestCommands_OfHandOver(t *testing.T) {
 		}
 		most := 4
 		if a.Stats().Server.Kind == string(catalog.Mongos) { // whose stream tells too late
-			most = 4 * waiters
+			most = 6 * waiters
 		}
 		if a.Stats().Server.ChangeStreams && leaving["find "+catalog.LocksCollection] > most {
 			t.Errorf("it asked although it is told: %v", leaving)
