@@ -336,7 +336,7 @@ type Stats struct {
 	Lateness   time.Duration    // of the heartbeat at its last ping
 	Skew       time.Duration    // by which the server's clock was ahead at the last acknowledged ping
 	Listening  string           // how waiters hear of grants: "stream", "polling", "" where none waits
-	Commands   map[string]int64 // sent to the store, by operation: "acquire", "leave", "ping" and so on
+	Commands   map[string]int64 // sent to the store, by operation: "acquire", "release", "ping" and so on
 }
 
 // Server is what the server said of itself, and can do.

@@ -119,7 +119,7 @@ func (w *world) acquireMany(
 }
 
 // While it is renewed nobody has it, and a renewal is one command, as is an acquisition with its
-// first renewal two; three more on the embedded server, which is asked and read before.
+// first renewal two; one more on the embedded server, whose document is read before.
 func TestRenew_IsOneCommand(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -131,7 +131,7 @@ func TestRenew_IsOneCommand(t *testing.T) {
 		}
 		renewal := 1
 		if m.Stats().Server.Kind == string(catalog.FerretDB) {
-			renewal = 3
+			renewal = 2
 		}
 		sent.reset()
 		guard := assert.Value(w.try(t, m, name, distlock.Lease(time.Minute)))(t)

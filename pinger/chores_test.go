@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -71,9 +72,9 @@ func TestPrune_OneWrongReadingOfTheClock_DeletesNoLivingPing(t *testing.T) {
 	for name, pruners := range map[string]bool{"the pruner's": true, "that of the ping": false} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, nil, func(t *testing.T, b *bundle) {
-				pings := 0
+				var pings atomic.Int64
 				b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-					if pings++; call.Op == fault.Ping && pruners && pings%5 == 1 {
+					if n := pings.Add(1); call.Op == fault.Ping && pruners && n%5 == 1 {
 						b.skew.Store(int64(5 * 24 * time.Hour))
 						defer b.skew.Store(0)
 					}

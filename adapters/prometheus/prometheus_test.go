@@ -97,7 +97,7 @@ distlock_releases_total{cause=""} 1
 		text := page(t, c)
 		for _, want := range []string{
 			`distlock_hold_seconds_bucket{le="30"} 0`, `distlock_hold_seconds_bucket{le="60"} 1`,
-			`distlock_commands_total{kind="leave"} 1`, `distlock_listening{by="stream"} 0`,
+			`distlock_commands_total{kind="release"} 1`, `distlock_listening{by="stream"} 0`,
 			`distlock_server_info{kind="memory"`, `distlock_wait_seconds_count{outcome="refused"} 1`,
 		} {
 			if !strings.Contains(text, want) {

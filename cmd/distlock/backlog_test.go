@@ -99,7 +99,8 @@ func TestClaims_RowsOfEachState_AreCounted(t *testing.T) {
 		doc := bsontest.D("_id", i)
 		if state != "" {
 			doc = append(doc, bson.E{Key: "claim", Value: bsontest.D("state", state, "slot", "claim:x:0",
-				"session", bson.NewObjectID(), "notBefore", bson.DateTime(0))})
+				"session", bson.NewObjectID(), "batch", bson.NewObjectID(), "notBefore",
+				bson.DateTime(0))})
 		}
 		b.insert("jobs", doc)
 	}
