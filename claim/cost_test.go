@@ -177,8 +177,8 @@ func (s *server) serve(ctx context.Context, name string, apply func() error) err
 
 // It tries to break: an overloaded server finishes no rows. A serial server of 20 to 60 ms a command,
 // 100 processes, 500 rows: at least half of the server's capacity are finished rows. Where the
-// commands of the locks go through the same server, heartbeats alone take up to half of it, and all
-// rows are finished nevertheless.
+// commands of the locks go through the same server, heartbeats and locks take up to nine tenths of it,
+// and all rows are finished nevertheless.
 func TestRun_OverloadedServer_FinishesRows(t *testing.T) {
 	t.Parallel()
 	for _, each := range []time.Duration{20, 40, 60} {
@@ -212,7 +212,7 @@ func overload(t *testing.T, w *world, each time.Duration, all bool) {
 	took, ideal := time.Since(began), 2*n*each
 	most := 2 * ideal
 	if all {
-		most *= 4
+		most *= 6
 	}
 	s.mu.Lock()
 	t.Logf("%v a command: %d rows in %v, ideal %v, %v", each, n, took, ideal, s.n)

@@ -112,8 +112,17 @@ func pass[T any](ctx context.Context, g *gate, command string, apply func() (T, 
 	if hook == nil {
 		return apply()
 	}
+	var mu sync.Mutex // apply may go on after hook has returned
 	var got T
-	err := hook(ctx, command, func() (err error) { got, err = apply(); return err })
+	err := hook(ctx, command, func() error {
+		result, err := apply()
+		mu.Lock()
+		defer mu.Unlock()
+		got = result
+		return err
+	})
+	mu.Lock()
+	defer mu.Unlock()
 	return got, err
 }
 
