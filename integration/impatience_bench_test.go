@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -88,8 +89,14 @@ func BenchmarkImpatience(b *testing.B) {
 				for _, kind := range []string{"polling", "Lock", "WaitAtMost", "TryLock"} {
 					w.part(b, fmt.Sprintf("pairs=%d/%s", pairs, kind), func(b *testing.B) {
 						i := &impatience{longest: pair * time.Duration(pairs)}
-						before := sent.total()
+						before, ops := sent.total(), operations(ms)
 						w.impatient(b, i, ms, kind)
+						after := operations(ms)
+						maps.DeleteFunc(after, func(op string, n int64) bool { return n == ops[op] })
+						for op := range after {
+							after[op] -= ops[op]
+						}
+						b.Logf("%s, %d calls: %v", b.Name(), i.calls.Load(), after)
 						b.ReportMetric(float64(i.turns.Load()), "turns")
 						b.ReportMetric(float64(sent.total()-before)/max(1, float64(i.turns.Load())), "commands/turn")
 						b.ReportMetric(float64(i.unknown.Load()), "unknown")
@@ -102,6 +109,17 @@ func BenchmarkImpatience(b *testing.B) {
 			}
 		})
 	}
+}
+
+// operations returns how often the processes have sent each operation.
+func operations(ms []*distlock.Manager) map[string]int64 {
+	all := map[string]int64{}
+	for _, m := range ms {
+		for op, n := range m.Stats().Commands {
+			all[op] += n
+		}
+	}
+	return all
 }
 
 // pair returns the median time of an acquisition and its release without contention.
