@@ -44,11 +44,11 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	case errors.Is(err, flag.ErrHelp):
 		return 0
 	case err != nil:
-		fmt.Fprintf(errOut, "bench: %s\n", catalog.Redact(err.Error()))
+		fmt.Fprintf(errOut, "bench: %s\n", catalog.RedactUserInfo(err.Error()))
 		return 2
 	}
 	if err := v.run(ctx, out, errOut); err != nil {
-		fmt.Fprintf(errOut, "bench: %s\n", catalog.Redact(err.Error()))
+		fmt.Fprintf(errOut, "bench: %s\n", catalog.RedactUserInfo(err.Error()))
 		return 1
 	}
 	return 0

@@ -223,9 +223,10 @@ func (l *logging) open() (zerolog.Logger, func(), error) {
 	return logger, func() { _ = f.Close() }, nil // every event was written whole
 }
 
-// redact takes out of a text what catalog.Redact does, and the password of uri in every form.
+// redact removes the users and passwords of connection strings, and the password of uri in every form,
+// from a text. The texts of servers and drivers were redacted by package catalog before.
 func redact(text, uri string) string {
-	text = catalog.Redact(text)
+	text = catalog.RedactUserInfo(text)
 	_, rest, _ := strings.Cut(uri, "://")
 	at := strings.LastIndex(rest, "@")
 	if at < 0 {

@@ -108,7 +108,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 	if errors.As(err, &e); e.err == nil {
 		return e.code
 	}
-	fmt.Fprintf(errOut, "%s: %s\n", c.CommandPath(), catalog.Redact(e.err.Error()))
+	fmt.Fprintf(errOut, "%s: %s\n", c.CommandPath(), catalog.RedactUserInfo(e.err.Error()))
 	if c.HasParent() && (e.code == exitUsage || e.code == exitWrongCall) {
 		fmt.Fprintf(errOut, "%s -h tells more\n", c.CommandPath())
 	}

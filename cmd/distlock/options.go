@@ -139,7 +139,7 @@ var moved = map[string]string{
 
 // unknown refuses a word that is no command.
 func unknown(top *cobra.Command, word string) error {
-	text := fmt.Sprintf("there is no command %q", shown(catalog.Redact(word), 60))
+	text := fmt.Sprintf("there is no command %q", shown(catalog.RedactUserInfo(word), 60))
 	if now, ok := moved[word]; ok {
 		text = fmt.Sprintf("%s is %s now", word, now)
 	} else if like := top.SuggestionsFor(word); len(like) > 0 {
