@@ -8,7 +8,9 @@ import (
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/pflag"
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
@@ -120,6 +122,7 @@ func (d *doctor) examine(ctx context.Context, st *store) (report, error) {
 	d.createIndexes = d.createIndexes && refused == nil
 	for _, check := range []func(context.Context, *store, *mongocatalog.Catalog, *report) error{
 		d.harmfulIndexes, d.missingIndexes, d.queueIndexes, d.privileges, d.members, d.parties,
+		d.idleLocks,
 	} {
 		if err := d.limited(ctx,
 			func(ctx context.Context) error { return check(ctx, st, asked, &r) }); err != nil {
@@ -131,6 +134,31 @@ func (d *doctor) examine(ctx context.Context, st *store) (report, error) {
 		return r, nil
 	}
 	return r, d.race(ctx, st, &r)
+}
+
+// Bounds of idleLocks.
+const (
+	idleAge  = 4 * 24 * time.Hour // as Config.PruneLocks
+	manyIdle = 10_000
+	mostIdle = 100_000 // counted at most
+)
+
+// idleLocks warns of many documents of locks that nobody uses any more: names that were generated.
+func (d *doctor) idleLocks(
+	ctx context.Context, st *store, _ *mongocatalog.Catalog, r *report,
+) error {
+	old := bson.D{{Key: "state", Value: 0}, {Key: "when", Value: bson.D{
+		{Key: "$lt", Value: time.Now().Add(-idleAge)}}}}
+	n, err := st.client.Database(d.database).Collection(catalog.LocksCollection).
+		CountDocuments(ctx, old, options.Count().SetLimit(mostIdle))
+	if err != nil {
+		return fmt.Errorf("count idle locks: %w", err)
+	}
+	if n >= manyIdle {
+		r.warn("%d free locks or more were not used for 4 days: Config.PruneLocks deletes the documents "+
+			"of such names", n)
+	}
+	return nil
 }
 
 // limited bounds a step that is not worth waiting for. An index may take long.

@@ -140,3 +140,26 @@ func TestReport_CompareClocks_WarnsBeyondTheSkew(t *testing.T) {
 		}
 	}
 }
+
+// It tries to break: documents of generated names fill the collection, and doctor does not report it.
+func TestDoctor_ManyIdleLocks_IsWarned(t *testing.T) {
+	b := newBase(t)
+	docs := make([]any, manyIdle+1)
+	for i := range docs {
+		at := time.Now().Add(-2 * idleAge)
+		if i == 0 {
+			at = time.Now()
+		}
+		docs[i] = bsontest.D("_id", fmt.Sprint("order ", i), "state", 0, "when",
+			bson.NewDateTimeFromTime(at), "ts", bson.NewObjectID(), "process", "", "who", "", "why", "")
+	}
+	locks := b.db.Collection(catalog.LocksCollection)
+	assert.Value(locks.InsertMany(t.Context(), docs))(t)
+	b.cli("doctor", "--rounds", "1", "--contenders", "2").want(t, exitWarned, "10000 free locks",
+		"PruneLocks")
+	assert.Value(locks.DeleteOne(t.Context(), bson.D{{Key: "_id", Value: "order 1"}}))(t)
+	r := b.cli("doctor", "--rounds", "1", "--contenders", "2")
+	if strings.Contains(r.out, "PruneLocks") {
+		t.Errorf("%d idle locks are reported: %s", manyIdle-1, r.out)
+	}
+}

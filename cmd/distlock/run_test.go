@@ -216,6 +216,6 @@ func TestRunner_Fit_KillsBeforeATakeover(t *testing.T) {
 func TestRun_NamesLikeSecrets_AreShown(t *testing.T) {
 	b := newBase(t)
 	cli(t, append(b.flags("run", "pwd:sync"), "--", "/etc/passwd")...).want(t, exitNotRunnable,
-		"/etc/passwd: permission denied")
+		`"/etc/passwd": permission denied`)
 	b.cli("locks", "pwd:sync").want(t, exitFailed, `"pwd:sync"`)
 }
