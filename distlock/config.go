@@ -146,6 +146,11 @@ func (c Config) Validate() error {
 	if c.MaxClockSkew >= c.Takeover {
 		say("MaxClockSkew (%v) must be smaller than Takeover (%v)", c.MaxClockSkew, c.Takeover)
 	}
+	if c.TakeoverRule == takeover.Witnesses && c.MaxClockSkew > c.Margin {
+		say("MaxClockSkew (%v) must be at most Margin (%v): a contender's clocks may be wrong by as much, and "+
+			"the holder must stop trusting its locks before; lengthen Margin, shorten MaxClockSkew, or use "+
+			"takeover.WatchOnly", c.MaxClockSkew, c.Margin)
+	}
 	if problem := badHost(c.Host); problem != "" {
 		say("Host %s", problem)
 	}

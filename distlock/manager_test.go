@@ -16,6 +16,7 @@ import (
 	"mongodlm/distlock"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
+	"mongodlm/takeover"
 )
 
 // J4: 10,000 held locks cost one ping an interval, one read, and no goroutine.
@@ -222,6 +223,12 @@ func TestConfig_Contradictions_AllAtOnce(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "Ping") {
 		t.Errorf("Ping*3 > Takeover-Margin: %v", err)
 	}
+	short := distlock.Config{URI: "mongodb://h/", Margin: 20 * time.Second} // MaxClockSkew is 30 s
+	if err := short.Validate(); err == nil || !strings.Contains(err.Error(), "MaxClockSkew (30s)") {
+		t.Errorf("a margin below the tolerated skew: %v", err)
+	}
+	short.TakeoverRule = takeover.WatchOnly
+	assert.NoErr(t, short.Validate())
 	if err := (distlock.Config{}).Validate(); err == nil || !strings.Contains(err.Error(), "URI") {
 		t.Errorf("no connection: %v", err)
 	}
