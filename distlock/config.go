@@ -69,7 +69,7 @@ type Config struct {
 
 // Tuning are the settings for tests and for unusual deployments.
 type Tuning struct {
-	MaxClockSkew    time.Duration // of server and contender; default Takeover/30 (LOCK_SKEW_FACTOR)
+	MaxClockSkew    time.Duration // of server and contender; at most Margin; default Takeover/30 (mongos)
 	MaxWatchGap     time.Duration // a watch starts anew after a longer gap; default Takeover/4
 	TakeoverRule    takeover.Rule // takeover.Witnesses, the default, or takeover.WatchOnly
 	ForeignTakeover time.Duration // the least takeover time for a foreign holder; default 15 min

@@ -329,8 +329,8 @@ type Stats struct {
 
 	Held       int              // acquisitions that were not released, lost ones too
 	Waiting    int              // calls of Lock and Do that have yet to get their locks
-	OldestWait time.Duration    // in line; not of who stands by: candidates, followers, rescuers
-	Unreleased int              // sessions that the background is yet to take out of their locks
+	OldestWait time.Duration    // of these calls, without candidates, followers and rescuers
+	Unreleased int              // sessions that the background has yet to release
 	PingAge    time.Duration    // since the last acknowledged ping was sent
 	TrustedFor time.Duration    // how long guards stay trusted without another ping; 0 when lost
 	Lateness   time.Duration    // of the heartbeat at its last ping
