@@ -191,13 +191,21 @@ func (c census) print(w io.Writer, how layout) {
 			{title: "MARKS", idle: "-", least: 9}, {title: "HOLDS", least: 8},
 			{title: "WAITS FOR", idle: "-", least: 8},
 		}}
+		alike := map[string]int{}
 		for _, p := range c.Processes {
+			alike[how.process(p.Process)]++
+		}
+		for _, p := range c.Processes {
+			id := how.process(p.Process)
+			if alike[id] > 1 {
+				id = how.text(p.Process, longText)
+			}
 			clock := "-"
 			if p.AheadMS != nil {
 				clock = signed(time.Duration(*p.AheadMS) * time.Millisecond)
 			}
 			t.rows = append(t.rows, []string{
-				how.process(p.Process), age(duration(p.PingAgeMS)), age(duration(p.TakeoverMS)), clock,
+				id, age(duration(p.PingAgeMS)), age(duration(p.TakeoverMS)), clock,
 				shown(strings.Join(p.Marks, ", "), 60), how.listed(p.Holds), how.listed(p.Waits),
 			})
 		}
@@ -227,7 +235,7 @@ func (l layout) listed(names []string) string {
 	}
 	var all []string
 	for _, name := range names[:min(len(names), mostListed)] {
-		all = append(all, l.label(name))
+		all = append(all, label(name))
 	}
 	if more := len(names) - len(all); more > 0 {
 		all = append(all, fmt.Sprintf("and %d more", more))

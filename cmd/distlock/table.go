@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -64,20 +65,16 @@ func (l layout) text(s string, limit int) string {
 	return shown(s, limit)
 }
 
-// label shows the name of a lock in a table, to so many runes as fit, or whole.
-func (l layout) label(name string) string {
-	if l.whole {
-		return words.LabelTo(name, longText)
-	}
-	return words.Label(name)
-}
+// label returns the name of a lock for a cell. A table cuts it.
+func (l layout) label(name string) string { return words.LabelTo(name, longText) }
 
-// A column is one of a table. In a table that is too wide the columns that say nothing go first,
-// then those that may be cut are cut, and at last the last ones go.
+// A column is one of a table. In a table that is too wide, columns without information go first, then
+// cells are cut, and then the last columns go. The first column names the row: it is cut in the
+// middle, and never so short that two rows look alike.
 type column struct {
 	title string
-	idle  string // what a cell says that says nothing
-	least int    // how far it may be cut at worst; 0: not at all
+	idle  string // text of a cell without information
+	least int    // least width to which cells are cut; 0: they are not cut
 	wide  bool   // only in a layout without a bound
 }
 
@@ -98,6 +95,9 @@ func (t table) print(w io.Writer, l layout) {
 		var line strings.Builder
 		for i, text := range row {
 			if widths[i] > 0 {
+				if i == 0 {
+					text = cutMiddle(text, widths[i])
+				}
 				text = cutTo(text, widths[i])
 				line.WriteString(text + strings.Repeat(" ", widths[i]-cells(text)+gap))
 			}
@@ -115,6 +115,10 @@ const gap = 2
 // fit returns how wide each column is shown, 0 for one that is left out, and whether anything is
 // lost by that.
 func (t table) fit(l layout) (widths []int, cut bool) {
+	if l.width > 0 && t.columns[0].least > 0 {
+		t.columns = slices.Clone(t.columns)
+		t.columns[0].least = t.distinctWidth(t.columns[0].least)
+	}
 	for n := len(t.columns); n > 0; n-- { // without the last ones if need be
 		widths = make([]int, len(t.columns))
 		for i, c := range t.columns[:n] {
@@ -141,13 +145,37 @@ func (t table) fit(l layout) (widths []int, cut bool) {
 	return widths, true
 }
 
+// distinctWidth returns the least width of the first column, least or more, at which no two
+// different cells are shown alike.
+func (t table) distinctWidth(least int) int {
+	whole, longest := map[string]bool{}, least
+	for _, row := range t.rows {
+		whole[row[0]] = true
+		longest = max(longest, cells(row[0]))
+	}
+	for ; least < longest; least++ {
+		cut := map[string]bool{}
+		for text := range whole {
+			cut[cutMiddle(text, least)] = true
+		}
+		if len(cut) == len(whole) {
+			break
+		}
+	}
+	return least
+}
+
 // shrink cuts the widest columns until all of them fit, each to so many times its least width at
 // most, and reports whether they do.
 func (t table) shrink(widths []int, limit, times int) bool {
 	for total(widths) > limit {
 		widest := -1
 		for i, c := range t.columns {
-			if c.least > 0 && widths[i] > times*c.least && (widest < 0 || widths[i] > widths[widest]) {
+			least := times * c.least
+			if i == 0 {
+				least = c.least
+			}
+			if c.least > 0 && widths[i] > least && (widest < 0 || widths[i] > widths[widest]) {
 				widest = i
 			}
 		}
@@ -199,7 +227,17 @@ func runeCells(r rune) int {
 	return 1
 }
 
-// cutTo cuts a text to so many columns of a terminal; two dots say that it was cut.
+// cutMiddle cuts the middle out of a text that takes more than limit columns of a terminal.
+func cutMiddle(s string, limit int) string {
+	runes := []rune(s)
+	for n := len(runes); n > 1 && cells(s) > limit; n-- {
+		s = words.Middle(string(runes), n-1)
+	}
+	return s
+}
+
+// cutTo cuts the end of a text that takes more than limit columns of a terminal; two dots show that
+// it was cut.
 func cutTo(s string, limit int) string {
 	const mark = ".."
 	if cells(s) <= limit {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -64,6 +65,36 @@ func TestTable_IdleColumns_GoFirst(t *testing.T) {
 		"(shortened; --..\n"
 	if out.String() != want {
 		t.Errorf("want\n%s\ngot\n%s", want, out.String())
+	}
+}
+
+// It tries to break: names that differ at their ends, in their middle or by their length look alike in
+// a narrow terminal.
+func TestTable_NarrowTerminal_NoTwoRowsAreAlike(t *testing.T) {
+	t.Parallel()
+	for name, format := range map[string]string{
+		"end":    "payments-worker-deployment-7d9f8b6c5d-%03d",
+		"middle": "tenant-%03d-nightly-export-of-everything",
+		"start":  "%03d-a-name-with-a-very-long-common-rest-of-it",
+	} {
+		tab := table{columns: []column{
+			{title: "NAME", least: 8}, {title: "MODE", least: 9}, {title: "FENCE"}, {title: "WHY", least: 4},
+		}}
+		for i := range 300 {
+			tab.rows = append(tab.rows,
+				[]string{fmt.Sprintf(format, i), "exclusive", "1795228717123", "nightly export"})
+		}
+		for _, width := range []int{200, 80, 60, 44} {
+			var out strings.Builder
+			tab.print(&out, layout{width: width})
+			seen := map[string]bool{}
+			for line := range strings.Lines(out.String()) {
+				if seen[line] || cells(strings.TrimSuffix(line, "\n")) > width {
+					t.Fatalf("%s, %d columns: a row is not unique, or too wide: %s", name, width, line)
+				}
+				seen[line] = true
+			}
+		}
 	}
 }
 
