@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -95,7 +96,16 @@ func (v *loops) collect(ctx context.Context, st *store) (rota, error) {
 		}
 		found.Loops = append(found.Loops, r)
 	}
+	slices.SortStableFunc(found.Loops, func(a, b loopRow) int { return cmp.Compare(b.trouble(), a.trouble()) })
 	return found, nil
+}
+
+// trouble orders a listing: loops that cannot run, then those that fail, by failures, then the rest.
+func (r loopRow) trouble() int64 {
+	if r.Malformed != "" {
+		return math.MaxInt64
+	}
+	return r.Failures
 }
 
 // print writes the listing for a person.

@@ -94,7 +94,7 @@ func root(s stdio) *cobra.Command {
 		if before := c.Flags().Args(); c == top && len(before) > 0 {
 			return unknown(top, before[0])
 		}
-		return exit{exitUsage, fmt.Errorf("%w; name a command, distlock -h lists them", wrongFlag(err))}
+		return exit{exitUsage, fmt.Errorf("%w; name a command, distlock -h lists them", wrongFlag(c.Flags(), err))}
 	})
 	build := top.Flags().Bool("version", false, "which build this is, as the command version")
 	top.RunE = func(c *cobra.Command, args []string) error {
@@ -163,8 +163,8 @@ func (t topic) command(s stdio) *cobra.Command {
 	c := &cobra.Command{Use: strings.TrimSpace(t.name + " " + t.usage), Short: t.summary,
 		Long: strings.TrimSpace(helpOf(t.name) + "\n" + t.exits), Args: cobra.ArbitraryArgs}
 	v.flags(c.Flags())
-	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
-		return told(t.codes.usage, wrongFlag(err))
+	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return told(t.codes.usage, wrongFlag(c.Flags(), err))
 	})
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		given := callOf(c.Flags())
@@ -193,19 +193,32 @@ func callOf(f *pflag.FlagSet) call {
 
 // wrongFlag says what a flag must be, and nothing of the value that was given: it may be a
 // password.
-func wrongFlag(err error) error {
+func wrongFlag(flags *pflag.FlagSet, err error) error {
 	var value *pflag.InvalidValueError
 	var name *pflag.NotExistError
 	switch {
 	case errors.As(err, &value):
 		must := map[string]string{"bool": "true or false",
-			"duration": "a time with its unit, such as 30s or 15m", "patience": "a time such as 30s, or " +
+			"duration": "a time with its unit (ms, s, m, h), such as 30s or 15m", "days": "a time with its unit (s, m, h, d), such as 30m or 7d", "patience": "a time such as 30s, or " +
 				forever}[value.GetFlag().Value.Type()]
 		return fmt.Errorf("--%s must be %s", value.GetFlag().Name, cmp.Or(must, "a whole number"))
 	case errors.As(err, &name) && len(name.GetSpecifiedShortnames()) > 1:
 		return fmt.Errorf("unknown flag: -%.1s...; flags begin with --", name.GetSpecifiedName())
+	case errors.As(err, &name):
+		if like := similar(flags, name.GetSpecifiedName()); len(like) > 0 {
+			return fmt.Errorf("%w; did you mean --%s?", err, strings.Join(like, " or --"))
+		}
 	}
 	return err
+}
+
+// similar returns the names of flags that are like a mistyped one.
+func similar(flags *pflag.FlagSet, typed string) []string {
+	names := &cobra.Command{SuggestionsMinimumDistance: 2}
+	flags.VisitAll(func(f *pflag.Flag) {
+		names.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
+	})
+	return names.SuggestionsFor(typed)
 }
 
 // likeTime are words that were meant as a time, and would be the name of a lock.

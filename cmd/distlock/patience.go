@@ -66,7 +66,7 @@ func (d *days) Set(value string) error {
 }
 
 // Type is the word for it in [wrongFlag].
-func (d *days) Type() string { return "duration" }
+func (d *days) Type() string { return "days" }
 
 // Type is the word for it in [wrongFlag].
 func (p *patience) Type() string { return "patience" }

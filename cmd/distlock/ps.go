@@ -86,9 +86,22 @@ func (v *processes) collect(ctx context.Context, st *store) (census, error) {
 		return duration(p.PingAgeMS)
 	}
 	slices.SortFunc(found.Processes, func(a, b processRow) int {
-		return cmp.Or(cmp.Compare(byPing(a), byPing(b)), cmp.Compare(a.Process, b.Process))
+		return cmp.Or(cmp.Compare(b.trouble(), a.trouble()), cmp.Compare(byPing(a), byPing(b)),
+			cmp.Compare(a.Process, b.Process))
 	})
 	return found, nil
+}
+
+// trouble orders a listing: processes with a mark other than "foreign" that hold locks come first, by
+// the number of locks, then those that wait, then the rest.
+func (p processRow) trouble() int {
+	switch {
+	case !slices.ContainsFunc(p.Marks, func(mark string) bool { return mark != "foreign" }):
+		return 0
+	case len(p.Holds) > 0:
+		return 1 + len(p.Holds)
+	}
+	return min(1, len(p.Waits))
 }
 
 // parties adds the processes of a listing.
@@ -235,7 +248,11 @@ func (l layout) listed(names []string) string {
 	}
 	var all []string
 	for _, name := range names[:min(len(names), mostListed)] {
-		all = append(all, label(name))
+		if l.whole {
+			all = append(all, l.label(name))
+		} else {
+			all = append(all, label(name))
+		}
 	}
 	if more := len(names) - len(all); more > 0 {
 		all = append(all, fmt.Sprintf("and %d more", more))

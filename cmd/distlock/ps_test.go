@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -46,8 +47,12 @@ func TestPs_EveryProcess_IsListedOnce(t *testing.T) {
 		duration(idle.TakeoverMS) != time.Minute || idle.EveryMS != nil || alive.TakeoverMS != nil {
 		t.Errorf("the idle one is %+v", idle)
 	}
-	if last := got.Processes[len(got.Processes)-1]; last.PingAgeMS != nil {
-		t.Errorf("a process with a ping comes last: %+v", last)
+	weights := []int{}
+	for _, p := range got.Processes {
+		weights = append(weights, -p.trouble())
+	}
+	if !slices.IsSorted(weights) || weights[0] == 0 || weights[len(weights)-1] != 0 {
+		t.Errorf("the processes in trouble do not come first: %v", weights)
 	}
 }
 

@@ -59,6 +59,9 @@ func (v *claims) queues(ctx context.Context, st *store) (queueList, error) {
 			Later: n.Later, Due: due[name], Claimed: n.Claimed, Retrying: n.Retrying, Dead: n.Dead,
 			Done: n.Done})
 	}
+	slices.SortStableFunc(l.Queues, func(a, b backlog) int {
+		return cmp.Or(cmp.Compare(b.Dead, a.Dead), cmp.Compare(b.Retrying, a.Retrying))
+	})
 	if len(l.Queues) == 0 {
 		l.void = st.nothing(ctx, fmt.Sprintf("no worker of a queue ever had a lock in database %q; "+
 			"name a COLLECTION to count its rows", l.Database))
