@@ -244,7 +244,7 @@ func TestBrowser_Live(t *testing.T) {
 		func(_ context.Context, call fault.Call, _ func() error) error { return fault.Refused(call.Op) })
 	b.until("it says that the server is away",
 		`document.getElementById("live").dataset.state === "stale" &&
-		document.body.innerText.includes("The server does not answer since")`)
+		document.body.innerText.includes("The locks could not be read since")`)
 	w.store.Set(nil)
 	b.until("it comes back",
 		`document.getElementById("live").dataset.state === "on" && !document.querySelector(".problem")`)

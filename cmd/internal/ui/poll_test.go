@@ -116,19 +116,19 @@ func TestPoll_ServerGoesAway_SaysSo_ComesBack(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		_, text := b.seen()
 		want(t, text, "job")
-		lack(t, text, "does not answer")
+		lack(t, text, "could not be read since")
 		w.store.Set(func(_ context.Context, call fault.Call, _ func() error) error {
 			return fmt.Errorf("dial mongodb://u:%s@h<b>: %w", secret, fault.Refused(call.Op))
 		})
 		time.Sleep(5 * time.Second)
 		_, text = b.seen()
-		want(t, text, "does not answer since", "job", "xxx@h&lt;b&gt;")
+		want(t, text, "could not be read since", "job", "xxx@h&lt;b&gt;")
 		lack(t, text, secret)
 		w.store.Set(nil)
 		time.Sleep(2 * time.Second)
 		_, text = b.seen()
 		want(t, text, "job")
-		lack(t, text, "does not answer")
+		lack(t, text, "could not be read since")
 	})
 }
 
@@ -138,7 +138,7 @@ func TestPage_ServerNeverAnswered_SaysSo(t *testing.T) {
 		w.store.Set(
 			func(_ context.Context, call fault.Call, _ func() error) error { return fault.Refused(call.Op) })
 		for _, path := range paths {
-			want(t, w.get(path), "does not answer since", "Nothing was read so far")
+			want(t, w.get(path), "could not be read since", "Nothing was read so far")
 		}
 	})
 }

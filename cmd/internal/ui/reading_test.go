@@ -46,7 +46,7 @@ func TestPage_NothingReadSoFar_SaysNoFigureAndNoNone(t *testing.T) {
 				if found := told.FindString(page); found != "" {
 					t.Errorf("%s says %q", path, found)
 				}
-				want(t, page, "does not answer", "Not known")
+				want(t, page, "could not be read since", "Not known")
 			}
 		}
 	})
@@ -121,10 +121,10 @@ func TestPage_LocksNotReadAgain_TellsNoQueues(t *testing.T) {
 	t.Parallel()
 	client := served(t)
 	w := newWorld(t, func(c *ui.Config) { c.Client, c.Interval = client, 100*time.Millisecond })
-	lack(t, w.get("/"), "does not answer")
+	lack(t, w.get("/"), "could not be read since")
 	w.away()
 	// a round was made less than an interval ago
-	for !strings.Contains(w.get("/"), "does not answer") {
+	for !strings.Contains(w.get("/"), "could not be read since") {
 		runtime.Gosched()
 	}
 	lack(t, w.get("/queues"), "Nobody claims rows")

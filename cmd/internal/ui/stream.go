@@ -16,7 +16,8 @@ const (
 	writeTimeout = 10 * time.Second // of a browser that does not read; it comes back by itself
 )
 
-// stream sends a view whenever there is a new state. A browser that is slow misses the states
+// stream sends a view whenever there is a new state. The id of an event is the age of the reading in
+// milliseconds. A browser that is slow misses the states
 // between: nothing is kept for it but what it is being sent.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, v view) {
 	select {
@@ -38,7 +39,9 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, v view) {
 			sent = now.seq
 			deadline := s.clock.Now().Wall.Add(writeTimeout)
 			_ = out.SetWriteDeadline(deadline) // a writer that has none is a test's
-			if _, err := w.Write(s.rendered(r, v, now)); err != nil || out.Flush() != nil {
+			age := max(0, s.clock.Now().Wall.Sub(now.at).Milliseconds())
+			if _, err := fmt.Fprintf(w, "event: view\nid: %d\ndata: %s\n\n", age, s.rendered(r, v, now)); err != nil ||
+				out.Flush() != nil {
 				return
 			}
 		}
@@ -60,7 +63,7 @@ type rendered struct {
 	text []byte
 }
 
-// rendered returns the event that brings a view of a state.
+// rendered returns the lines of a view of a state.
 func (s *Server) rendered(r *http.Request, v view, now *state) []byte {
 	kept := &rendered{}
 	n := 0
@@ -74,7 +77,7 @@ func (s *Server) rendered(r *http.Request, v view, now *state) []byte {
 		if err := s.templates.ExecuteTemplate(&b, "view", s.layout(r, v, now)); err != nil {
 			fmt.Fprintf(&b, "<p class=problem>This page cannot be made. Please look at another one.</p>")
 		}
-		kept.text = []byte("event: view\ndata: " + lines.Replace(strings.TrimSpace(b.String())) + "\n\n")
+		kept.text = []byte(lines.Replace(strings.TrimSpace(b.String())))
 	})
 	return kept.text
 }

@@ -56,7 +56,7 @@ function morph(from, to) {
   }
 }
 
-let source = null, retry = 0;
+let source = null, retry = 0, readAt = 0; // readAt: when the view was read, by performance.now()
 
 function say(state, text) {
   const live = document.getElementById("live");
@@ -64,7 +64,18 @@ function say(state, text) {
   live.textContent = text;
 }
 
+// age shows how old the view is, from 5 s on.
+function age() {
+  if (!source || !readAt) return;
+  const seconds = Math.floor((performance.now() - readAt) / 1000);
+  if (document.querySelector("[data-k=problem]")) say("stale", "reading fails");
+  else if (seconds >= 5) say("stale", "read " + seconds + " s ago");
+  else say("on", "live");
+}
+setInterval(age, 1000);
+
 function close() {
+  readAt = 0;
   clearTimeout(retry);
   if (source) source.close();
   source = null;
@@ -84,7 +95,8 @@ function open() {
     whole.append(next.content);
     for (const a of view.attributes) whole.setAttribute(a.name, a.value);
     morph(view, whole);
-    say(view.querySelector("[data-k=problem]") ? "stale" : "on", view.querySelector("[data-k=problem]") ? "no server" : "live");
+    readAt = performance.now() - Number(e.lastEventId);
+    age();
   });
   source.onerror = () => {
     if (source !== mine) return;
