@@ -44,8 +44,14 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r.WithContext(by(r.Context(), who)))
 		case r.URL.Path == "/login" && r.Method == http.MethodPost:
 			s.login(w, r)
+		case r.Header.Get("Authorization") != "":
+			s.wrongToken(w, r, layout{Title: "Token"})
 		default:
-			s.write(w, http.StatusUnauthorized, "login", layout{Title: "Token"})
+			asked := "/"
+			if r.Method == http.MethodGet {
+				asked = r.URL.RequestURI()
+			}
+			s.write(w, http.StatusUnauthorized, "login", layout{Title: "Token", Path: asked})
 		}
 	}))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -3,6 +3,7 @@ package ui_test
 import (
 	"context"
 	"fmt"
+	"html/template"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -191,9 +192,12 @@ func TestGuard_Token_AskedOfEveryBrowser(t *testing.T) {
 				"stream":                   with("Accept", "text/event-stream"),
 			} {
 				for _, path := range append(paths, "/break?name=job", "/nothing") {
-					if rec := w.request("GET", path, change); rec.Code != http.StatusUnauthorized ||
-						strings.Contains(rec.Body.String(), "job") || strings.Contains(rec.Body.String(), token) {
-						t.Errorf("%s, %s: %d\n%s", name, path, rec.Code, rec.Body)
+					rec := w.request("GET", path, change)
+					// the form of the login carries the address
+					body := strings.Replace(rec.Body.String(), template.HTMLEscapeString(path), "", 1)
+					if rec.Code != http.StatusUnauthorized || strings.Contains(body, "job") ||
+						strings.Contains(body, token) {
+						t.Errorf("%s, %s: %d\n%s", name, path, rec.Code, body)
 					}
 				}
 			}

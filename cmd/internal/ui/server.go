@@ -78,6 +78,7 @@ type Server struct {
 
 	key     []byte // of tokens and cookies; a new one for every start
 	streams chan struct{}
+	wrong   chan struct{} // wrong tokens whose answers wait
 	handler http.Handler
 }
 
@@ -97,7 +98,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		cfg.Redact = func(s string) string { return s }
 	}
 	s := &Server{cfg: cfg, clock: clock.From(ctx), key: []byte(rand.Text()),
-		streams: make(chan struct{}, maxStreams)}
+		streams: make(chan struct{}, maxStreams), wrong: make(chan struct{}, maxWrong)}
 	s.poller = newPoller(ctx, cfg.Interval, func(ctx context.Context) (*listing, error) {
 		return s.read(ctx)
 	}, s.problem)

@@ -8,12 +8,15 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"regexp"
 	"strings"
+	"time"
 	"unicode"
 
 	"mongodlm/distlock"
+	"mongodlm/internal/clock"
 )
 
 // What is expected of a file of tokens.
@@ -128,13 +131,44 @@ func (s *Server) visitor(r *http.Request) (who string, known bool) {
 func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 	shown := r.PostFormValue("token")
 	if _, known := s.owner(func(token string) bool { return equal(shown, token) }); !known {
-		s.write(w, http.StatusUnauthorized, "login", layout{Title: "Token", Problem: "That is not the " +
-			"token. It stands in the file that was named when the page was started."})
+		s.wrongToken(w, r, layout{Title: "Token", Path: r.PostFormValue("to"), Problem: "This is not a " +
+			"token of the file that was named when the page was started."})
 		return
 	}
 	http.SetCookie(w, &http.Cookie{Name: cookieName, Value: s.sign("cookie", shown), Path: "/",
 		HttpOnly: true, Secure: s.cfg.Secure, SameSite: http.SameSiteStrictMode})
-	http.Redirect(w, r, "/", http.StatusSeeOther)
+	http.Redirect(w, r, local(r.PostFormValue("to")), http.StatusSeeOther)
+}
+
+// local returns the path and query of a page of this server, "/" for anything else.
+func local(to string) string {
+	if u, err := url.ParseRequestURI(to); err == nil && u.Host == "" && u.Scheme == "" &&
+		strings.HasPrefix(to, "/") && !strings.HasPrefix(to, "//") && !strings.Contains(to, "\\") {
+		return u.RequestURI()
+	}
+	return "/"
+}
+
+// Bounds of wrong tokens: each is answered after wrongPause, and at most maxWrong wait for that.
+const (
+	wrongPause = time.Second
+	maxWrong   = 8
+)
+
+// wrongToken logs a wrong token, without the token, and answers after a pause.
+func (s *Server) wrongToken(w http.ResponseWriter, r *http.Request, page layout) {
+	s.cfg.Logger.Warn().Str("from", r.RemoteAddr).Msg("wrong token")
+	select {
+	case s.wrong <- struct{}{}:
+		defer func() { <-s.wrong }()
+	default:
+		w.Header().Set("Retry-After", "2")
+		s.refuse(w, http.StatusTooManyRequests, "Too many wrong tokens. Try again later.")
+		return
+	}
+	if clock.Sleep(s.clock, wrongPause, r.Context().Done()) {
+		s.write(w, http.StatusUnauthorized, "login", page)
+	}
 }
 
 // equal compares in a time that tells nothing.

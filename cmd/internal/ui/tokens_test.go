@@ -1,12 +1,16 @@
 package ui_test
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
 
 	"mongodlm/cmd/internal/ui"
 	"mongodlm/distlock"
@@ -90,5 +94,41 @@ func TestBreak_InTheNameOfTheToken(t *testing.T) {
 			want(t, rec.Body.String(), "The lock is free now")
 		}
 		assert.Slices(t, asked, []string{"alice", "bob", "alice"}, "broken in the names of %q, want %v")
+	})
+}
+
+// It tries to break: login leads to another page than the one that was asked for, or to another site;
+// wrong tokens are tried fast, or leave no trace in the log.
+func TestLogin_WrongTokensAndTheAskedPage(t *testing.T) {
+	const token = "0123456789abcdef"
+	var log bytes.Buffer
+	change := func(c *ui.Config) {
+		c.Tokens, c.Logger = ui.Tokens{token: "alice"}, zerolog.New(&log)
+	}
+	inBubble(t, change, func(t *testing.T, w *world) {
+		want(t, w.request(http.MethodGet, "/loops?name=a", nil).Body.String(),
+			`name="to" value="/loops?name=a"`)
+		for to, leads := range map[string]string{
+			"/loops?name=a": "/loops?name=a", "": "/", "//evil.example/x": "/", "https://evil.example": "/",
+			`/\evil.example`: "/", "/locks\n": "/",
+		} {
+			rec := w.request(http.MethodPost, "/login", form(url.Values{"token": {token}, "to": {to}}))
+			if got := rec.Result().Header.Get("Location"); got != leads {
+				t.Errorf("%q leads to %q, want %q", to, got, leads)
+			}
+		}
+		begun := time.Now()
+		for range 3 {
+			rec := w.request(http.MethodPost, "/login", form(url.Values{"token": {"secret"}}))
+			assert.Equal(t, rec.Code, http.StatusUnauthorized, "a wrong token: %d, want %d")
+		}
+		w.request(http.MethodGet, "/", func(r *http.Request) { r.Header.Set("Authorization", "Bearer x") })
+		if took := time.Since(begun); took < 4*time.Second {
+			t.Errorf("four wrong tokens took %v", took)
+		}
+		if n := strings.Count(log.String(), "wrong token"); n != 4 ||
+			strings.Contains(log.String(), "secret") {
+			t.Errorf("the log has %d of 4:\n%s", n, log.String())
+		}
 	})
 }
