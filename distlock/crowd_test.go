@@ -221,11 +221,11 @@ func TestVerify_DeadlineOfTheCaller_CommandGoesOn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
 		g := p.mustTry("a")
-		cut := false
+		var cut atomic.Bool
 		p.store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
 			if call.Op == fault.Read {
 				time.Sleep(100 * time.Millisecond)
-				cut = ctx.Err() != nil
+				cut.Store(ctx.Err() != nil)
 			}
 			return apply()
 		})
@@ -233,7 +233,7 @@ func TestVerify_DeadlineOfTheCaller_CommandGoesOn(t *testing.T) {
 		defer cancel()
 		wantErr(t, g.Verify(ctx), context.DeadlineExceeded)
 		time.Sleep(time.Second)
-		if cut {
+		if cut.Load() {
 			t.Error("the command was cut off")
 		}
 		w.release(g)
@@ -267,15 +267,21 @@ func TestLock_CommandsFail_EntriesBackOff(t *testing.T) {
 func TestTryLock_ImpatientCallers_FewCommands(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
+		var mu sync.Mutex
 		var now, most int
+		count := func(n int) {
+			mu.Lock()
+			defer mu.Unlock()
+			now += n
+			most = max(most, now)
+		}
 		p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 			if call.Op != fault.Acquire {
 				return apply()
 			}
-			now++
-			most = max(most, now)
+			count(1)
 			time.Sleep(time.Second)
-			now--
+			count(-1)
 			return apply()
 		})
 		for range 200 {
@@ -286,6 +292,8 @@ func TestTryLock_ImpatientCallers_FewCommands(t *testing.T) {
 			}
 			cancel()
 		}
+		mu.Lock()
+		defer mu.Unlock()
 		if most > 3 {
 			t.Errorf("%d commands at a time", most)
 		}
@@ -301,6 +309,7 @@ func TestLock_TwoCrowds_GrantsAreFoundInTime(t *testing.T) {
 		for round := range 4 {
 			free, longest := time.Now(), time.Duration(0)
 			var wg sync.WaitGroup
+			var mu sync.Mutex // guards free and longest
 			for i := range 2 * many {
 				wg.Go(func() {
 					g, err := procs[i%2].Lock("a").Lock(t.Context())
@@ -308,10 +317,14 @@ func TestLock_TwoCrowds_GrantsAreFoundInTime(t *testing.T) {
 						t.Error(err)
 						return
 					}
+					mu.Lock()
 					longest = max(longest, time.Since(free))
+					mu.Unlock()
 					time.Sleep(hold)
-					_ = g.Release()
+					mu.Lock()
 					free = time.Now()
+					mu.Unlock()
+					_ = g.Release()
 				})
 			}
 			wg.Wait()

@@ -148,7 +148,7 @@ func (d *doctor) idleLocks(
 	ctx context.Context, st *store, _ *mongocatalog.Catalog, r *report,
 ) error {
 	old := bson.D{{Key: "state", Value: 0}, {Key: "when", Value: bson.D{
-		{Key: "$lt", Value: time.Now().Add(-idleAge)}}}}
+		{Key: "$lt", Value: clock.System().Now().Wall.Add(-idleAge)}}}}
 	n, err := st.client.Database(d.database).Collection(catalog.LocksCollection).
 		CountDocuments(ctx, old, options.Count().SetLimit(mostIdle))
 	if err != nil {

@@ -54,7 +54,7 @@ func tail(lines []string, n int) []string { return lines[max(0, len(lines)-n):] 
 // Go's scheduler chooses, so that a seed may have a few timelines; it has not a new one every time.
 func TestRun_SameSeed_SameTimeline(t *testing.T) {
 	t.Parallel()
-	const plays = 4
+	const plays = 12
 	for seed := uint64(1); seed <= 3; seed++ {
 		s := simulation.Walk(seed)
 		s.Trace = true
