@@ -40,8 +40,8 @@ func Backoff(first, most time.Duration) Option {
 // Once makes Run return after the first term, with the function's error.
 func Once() Option { return optionFunc(func(o *options) { o.once = true }) }
 
-// Lease ends a term whose leader hangs: the function calls [Leadership.Renew] where its work makes
-// progress, at least every d less the margin of [distlock.Lease], by default three quarters of d.
+// Lease ends a term whose leader hangs: the function calls [distlock.TryGuard.Renew] where its work
+// makes progress, at least every d less the margin of [distlock.Lease], by default three quarters of d.
 // Otherwise its context ends with [distlock.ErrLeaseExpired], and its leadership is over; another
 // candidate leads after it has watched the lease unchanged for d, whether the function has returned
 // or not. This candidate queues again after its function has returned. d is 1 ms to 7 days; by

@@ -33,7 +33,7 @@ type Owner interface {
 	Vanished(ctx context.Context, s catalog.Session)
 	// ReleaseInStore removes a session from its lock, holder or waiter, in one try, and delivers
 	// the grants that follow to the waiters of this process. Errors: those of
-	// [catalog.Queues.Leave].
+	// [catalog.Catalog].
 	ReleaseInStore(ctx context.Context, s catalog.Session) error
 }
 

@@ -18,7 +18,7 @@ const listBatch = 500
 
 var byID = bson.D{{Key: "_id", Value: int32(1)}}
 
-// List is documented in [catalog.Operator]. One aggregate on a replica set or a standalone, else
+// List is documented in [catalog.Catalog]. One aggregate on a replica set or a standalone, else
 // two finds for each 500 locks.
 func (c *Catalog) List(ctx context.Context, waited bool) iter.Seq2[catalog.Snapshot, error] {
 	op, filter := catalog.OpList, bson.D{}

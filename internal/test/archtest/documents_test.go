@@ -386,3 +386,37 @@ func (h *house) tryOut(t *testing.T) {
 		}
 	}
 }
+
+// docLink matches a doc link in a comment of Go: a name, with its type and its package.
+var docLink = regexp.MustCompile(`\[\*?([A-Za-z]\w*(?:\.[A-Za-z]\w*){0,2})\]`)
+
+// It tries to break: a doc link in a comment names a symbol of this module that does not exist.
+func TestComments_LinkWhatExists(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	links := 0
+	sources(t, func(name string, source []byte) {
+		file, err := parser.ParseFile(token.NewFileSet(), name, source,
+			parser.ParseComments|parser.SkipObjectResolution)
+		assert.Must(t, err)
+		own := strings.TrimSuffix(file.Name.Name, "_test")
+		for _, group := range file.Comments {
+			for _, m := range docLink.FindAllStringSubmatch(group.Text(), -1) {
+				pkg, symbol := own, m[1]
+				if !ast.IsExported(symbol) {
+					pkg, symbol, _ = strings.Cut(symbol, ".")
+				}
+				if h.declared[pkg] == nil || symbol == "" || symbol == strings.ToUpper(symbol) {
+					continue // of another module, or an argument in a usage
+				}
+				links++
+				if !h.declared[pkg][symbol] {
+					t.Errorf("%s: [%s] does not exist", name, m[1])
+				}
+			}
+		}
+	})
+	if links < 100 {
+		t.Errorf("%d links were found, want 100 at least", links)
+	}
+}
