@@ -151,7 +151,7 @@ func TestKubernetes_WhatIsNamedIsThere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, host := range strings.Split(uri.Host, ",") {
+	for host := range strings.SplitSeq(uri.Host, ",") {
 		if !hosts[host] {
 			t.Errorf("the connection string names %q, which no set has", host)
 		}

@@ -141,7 +141,7 @@ func TestDockerignore_LeavesOutWhatIsNotBuilt(t *testing.T) {
 	if !slices.Contains(patterns, ".git") {
 		t.Errorf(".git is sent to the builder: %q", patterns)
 	}
-	for _, module := range strings.Fields(string(work)) {
+	for module := range strings.FieldsSeq(string(work)) {
 		for _, p := range patterns {
 			if "./"+p == module {
 				t.Errorf("%s is left out, and go.work names it", p)

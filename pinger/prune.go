@@ -2,6 +2,7 @@ package pinger
 
 import (
 	"context"
+	"maps"
 	"math"
 	"time"
 
@@ -22,9 +23,7 @@ type silentPing struct {
 // documents that have not changed for a ping interval of their process and for the least interval.
 func (s silentPings) note(old []catalog.OldPing, now, least time.Duration) (ripe []catalog.OldPing) {
 	before := make(silentPings, len(s))
-	for process, ping := range s {
-		before[process] = ping
-	}
+	maps.Copy(before, s)
 	clear(s)
 	for _, p := range old {
 		known, ok := before[p.Process]

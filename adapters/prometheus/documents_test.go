@@ -144,7 +144,7 @@ func TestDashboardAndAlerts_AskForWhatThereIs(t *testing.T) {
 			if types[base] == "" || base != name && types[base] != "histogram" {
 				t.Errorf("there is no %s: %s", name, e)
 			}
-			for _, l := range strings.Split(labels[base], ", ") {
+			for l := range strings.SplitSeq(labels[base], ", ") {
 				known[l] = true
 			}
 		}

@@ -2,6 +2,7 @@ package mongocatalog_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -193,9 +194,7 @@ func (ev evaluator) reference(text string) any {
 func (ev evaluator) with(x any, vars ...any) any {
 	inner := ev
 	inner.vars = map[string]any{}
-	for name, v := range ev.vars {
-		inner.vars[name] = v
-	}
+	maps.Copy(inner.vars, ev.vars)
 	for i := 0; i < len(vars); i += 2 {
 		inner.vars[vars[i].(string)] = vars[i+1]
 	}

@@ -253,11 +253,11 @@ func TestEnter_FullQueue_RefusesWhoWouldWait(t *testing.T) {
 // It tries to break: a free lock is granted to the first of a full queue, and its place is free.
 func TestEnter_FreeWithAFullQueue_Queues(t *testing.T) {
 	t.Parallel()
-	line := ""
+	var line strings.Builder
 	for i := range catalog.MaxWaiters {
-		line += fmt.Sprint(" x", i+10)
+		line.WriteString(fmt.Sprint(" x", i+10))
 	}
-	doc := document(t, "|"+line)
+	doc := document(t, "|"+line.String())
 	c, _, err := entering(parse(t, doc), entrant(t, "x2"), catalog.Queue, noon)
 	assert.Must(t, err)
 	if l := parse(t, apply(t, doc, c)); len(l.Waiters) != catalog.MaxWaiters || !l.Held {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -134,11 +135,12 @@ func outcome(now []distlock.LockInfo) string {
 	case !now[0].Held:
 		return "The lock is free now. "
 	}
-	what := "The lock was granted to whoever was next in line:"
+	var what strings.Builder
+	what.WriteString("The lock was granted to whoever was next in line:")
 	for _, n := range now {
-		what += fmt.Sprintf("\n  %s, fence %d", shown(n.Process, 200), n.Fence)
+		what.WriteString(fmt.Sprintf("\n  %s, fence %d", shown(n.Process, 200), n.Fence))
 	}
-	return what + "\n"
+	return what.String() + "\n"
 }
 
 // failed explains why a break was not carried out, and shows what is there now.

@@ -62,18 +62,19 @@ func (q queue) printOf(w io.Writer, how layout) {
 		return
 	}
 	for _, r := range q.Waiters {
-		text := fmt.Sprintf("%4d  %s waits for %s", r.Place, how.process(r.Process),
-			age(duration(r.WaitedMS)))
+		var text strings.Builder
+		text.WriteString(fmt.Sprintf("%4d  %s waits for %s", r.Place, how.process(r.Process),
+			age(duration(r.WaitedMS))))
 		if r.Mode != exclusive {
-			text += ", " + modeOf(r.Mode, r.Limit)
+			text.WriteString(", " + modeOf(r.Mode, r.Limit))
 		}
 		if r.PingAgeMS != nil {
-			text += ", ping " + age(duration(r.PingAgeMS)) + " old"
+			text.WriteString(", ping " + age(duration(r.PingAgeMS)) + " old")
 		}
 		for _, mark := range r.Marks {
-			text += ", " + mark
+			text.WriteString(", " + mark)
 		}
-		wrap(w, how, text+": "+shown(r.Why, longText), "      ")
+		wrap(w, how, text.String()+": "+shown(r.Why, longText), "      ")
 	}
 }
 

@@ -183,7 +183,7 @@ func TestRunner_BehindTheDashes_NothingIsRead(t *testing.T) {
 	args = append(append(args, "--"),
 		self(t, append([]string{"args"}, strings.Fields(command)...)...)...)
 	cli(t, args...).want(t, 0, fmt.Sprintf("%q", strings.Fields(command)))
-	for _, first := range strings.Fields("run locks -h --help --wait") {
+	for first := range strings.FieldsSeq("run locks -h --help --wait") {
 		cli(t, append(b.flags("run", "job"), "--", first)...).want(t, exitNotFound, first)
 	}
 }

@@ -29,11 +29,12 @@ func gathered(t *testing.T, o *overseer) map[string]float64 {
 	all := map[string]float64{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
-			name := f.GetName()
+			var name strings.Builder
+			name.WriteString(f.GetName())
 			for _, l := range m.GetLabel() {
-				name += " " + l.GetName() + "=" + l.GetValue()
+				name.WriteString(" " + l.GetName() + "=" + l.GetValue())
 			}
-			all[name] = m.GetGauge().GetValue()
+			all[name.String()] = m.GetGauge().GetValue()
 		}
 	}
 	return all

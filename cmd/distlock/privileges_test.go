@@ -372,16 +372,16 @@ func (b *base) all() string {
 	b.t.Helper()
 	names := assert.Value(b.db.ListCollectionNames(b.t.Context(), bson.D{}))(b.t)
 	slices.Sort(names)
-	text := ""
+	var text strings.Builder
 	for _, name := range names {
 		cursor, err := b.db.Collection(name).Find(b.t.Context(), bson.D{},
 			options.Find().SetSort(bsontest.D("_id", 1)))
 		assert.Must(b.t, err)
 		var docs []bson.Raw
 		assert.Must(b.t, cursor.All(b.t.Context(), &docs))
-		text += fmt.Sprintln(name, docs)
+		text.WriteString(fmt.Sprintln(name, docs))
 	}
-	return text
+	return text.String()
 }
 
 // Members whose clocks differ, an arbiter without which nothing is acknowledged, one that does not

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -107,11 +108,12 @@ func (m *Mongo) oddReady() bson.A {
 }
 
 func pathTo(path []string, i int) string {
-	name := path[0]
+	var name strings.Builder
+	name.WriteString(path[0])
 	for _, part := range path[1 : i+1] {
-		name += "." + part
+		name.WriteString("." + part)
 	}
-	return name
+	return name.String()
 }
 
 // wrongDue matches rows with something else than a date, or null, where they are due.

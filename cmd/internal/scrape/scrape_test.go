@@ -54,12 +54,13 @@ func TestConfigServer_IsDocumented(t *testing.T) {
 		t.Fatalf("%d families, %v", len(families), err)
 	}
 	for _, f := range families {
-		item := "\n- `" + f.GetName()
+		var item strings.Builder
+		item.WriteString("\n- `" + f.GetName())
 		for _, l := range f.GetMetric()[0].GetLabel() {
-			item += "{" + l.GetName() + "}"
+			item.WriteString("{" + l.GetName() + "}")
 		}
-		if !strings.Contains(string(text), item+"`: ") {
-			t.Errorf("not documented: %s", item)
+		if !strings.Contains(string(text), item.String()+"`: ") {
+			t.Errorf("not documented: %s", item.String())
 		}
 		if counter := strings.HasSuffix(f.GetName(),
 			"_total"); counter != (f.GetType().String() == "COUNTER") {

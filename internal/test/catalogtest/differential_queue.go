@@ -218,11 +218,12 @@ func (m *machine) heldOrFree(t *rapid.T) {
 		locks, err := s.Catalog.HeldOrFree(m.ctx, process, m.names(), lines)
 		var told []string
 		for _, l := range locks {
-			line := fmt.Sprintf("%s held %v: %+v;", l.Name, l.Held, l.GrantsOf(process))
+			var line strings.Builder
+			line.WriteString(fmt.Sprintf("%s held %v: %+v;", l.Name, l.Held, l.GrantsOf(process)))
 			for _, p := range l.Waiters {
-				line += " " + m.masked(p.TS)
+				line.WriteString(" " + m.masked(p.TS))
 			}
-			told = append(told, line)
+			told = append(told, line.String())
 		}
 		slices.Sort(told)
 		return fmt.Sprint(told, verdict(err))

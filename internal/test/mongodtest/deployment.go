@@ -136,13 +136,14 @@ func (d *Deployment) startNodes(ctx context.Context) error {
 // member was started again.
 func (d *Deployment) watch() error {
 	d.unwatch()
-	script := "cat >/dev/null; kill -9"
+	var script strings.Builder
+	script.WriteString("cat >/dev/null; kill -9")
 	for _, n := range d.nodes {
 		if n.command != nil && n.command.Process != nil {
-			script += fmt.Sprintf(" %d", n.command.Process.Pid)
+			script.WriteString(fmt.Sprintf(" %d", n.command.Process.Pid))
 		}
 	}
-	d.guard = exec.Command("sh", "-c", script)
+	d.guard = exec.Command("sh", "-c", script.String())
 	pipe, err := d.guard.StdinPipe()
 	if err != nil {
 		return err

@@ -168,12 +168,7 @@ func (p *process) before(id string) string {
 func (p *process) named(id string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, own := range p.ids {
-		if own == id {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(p.ids, id)
 }
 
 // leaves reports whether a release of a session is on its way.
