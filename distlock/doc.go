@@ -29,7 +29,7 @@
 //
 // An operator who edits the document of a held lock, or breaks the lock with [Inspector.Break], can
 // let two holders in until the first one's next ping. So can MongoDB's own lock manager, on a config
-// server of 3.2 to 5.0 whose clock steps by more than 15 minutes: it decides by one clock.
+// server of 3.2 to 6.0 whose clock steps by more than 15 minutes: it decides by one clock.
 //
 // By default a takeover may use clock values, too, when all of them agree (see package takeover). If
 // the server's and the contender's clock jump together while the holder is cut off for two or three
