@@ -28,7 +28,7 @@ const (
 	swapPause   = 20 * time.Millisecond
 )
 
-// errKeepsChanging is the error of a compare-and-set that failed until its context ended.
+// errKeepsChanging is the error of a compare-and-set that failed until its context was done.
 var errKeepsChanging = errors.New("others keep changing the document")
 
 // bySwap carries out a transition and returns the document after it. After a conflict it reads the
@@ -38,8 +38,8 @@ var errKeepsChanging = errors.New("others keep changing the document")
 func (c *Catalog) bySwap(ctx context.Context, o operation, t catalog.Transition) (
 	l catalog.Lock, grants []catalog.Grant, err error,
 ) {
-	// The write that Confirm looks for may not be committed yet; the write that follows waits for the
-	// majority.
+	// The acquisition that Confirm checks may not be committed yet; the write that follows waits for
+	// the majority.
 	_, confirms := t.(transition.Confirm)
 	committed := !confirms
 	for try := 1; ; {

@@ -12,7 +12,7 @@ import (
 )
 
 // This file has the common case of an exclusive lock, in a document as this package writes it: one
-// command with a short pipeline, since the server parses and plans a pipeline with every command.
+// command with a short pipeline, since the server parses and optimizes it with every command.
 // Documents that do not match these conditions are changed by compare-and-set, see
 // compare_and_set.go.
 //

@@ -67,8 +67,8 @@ func standsOnce() bson.D {
 }
 
 // sharedEntry enters r into a missing lock, which it inserts, a free one without waiters, or one
-// that is held in its mode: with room for it and without waiters, or, for a permit, with all permits
-// taken, where it queues.
+// that is held in its mode: with room for it and without waiters, or, for a queueing permit, with
+// all permits taken.
 func sharedEntry(r catalog.Request, how catalog.EnterMode) modification {
 	last := fmt.Sprintf("sharers.%d", most(r)-1)
 	alike := func(conditions ...bson.D) bson.D {

@@ -30,8 +30,8 @@ func standingIn(process string) bson.D {
 // whole is the condition that package catalog understands the document.
 func whole() bson.E { return bson.E{Key: "$expr", Value: every(understood()...)} }
 
-// observation returns the pipeline that reads lock documents, each with the pings of its holders and
-// waiters and the server's clock. The documents are nested below separate fields, so that their
+// observation returns the pipeline that reads lock documents, each with the pings of its holders
+// and waiters and the server's clock. The documents are nested below separate fields, so that their
 // field names do not conflict.
 func observation(which ...any) bson.A {
 	processes := call("$setUnion", bson.A{"$lock.process"},
@@ -87,8 +87,8 @@ var withoutWords = bson.D{
 	{Key: "waiters.since", Value: int32(0)}, {Key: "waiters.takeoverMS", Value: int32(0)},
 }
 
-// heldByAny and awaitedByAny are the filters for the locks that any of the processes holds, or waits
-// for.
+// heldByAny and awaitedByAny are the filters for the locks that any of the processes holds, or
+// waits for.
 func heldByAny(processes []string) bson.D {
 	held := bson.E{Key: "state", Value: positive}
 	return bson.D{{Key: "$or", Value: bson.A{

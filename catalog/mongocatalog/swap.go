@@ -17,7 +17,7 @@ func answer() bson.D {
 		bson.E{Key: "now", Value: "$$NOW"})
 }
 
-// holdsWith is the filter for the lock that s holds, alone or with others.
+// holdsWith is the filter for the lock that s holds, exclusively or shared.
 func holdsWith(s catalog.Session) bson.D {
 	holds := call("$in", s.TS, holding("$$p.ts", "$ts"))
 	return bson.D{
