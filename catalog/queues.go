@@ -110,8 +110,8 @@ type Grant struct {
 	Evidence string
 }
 
-// GrantStream is an open stream. Next blocks until there are grants, or returns an error when ctx or
-// the stream ends; then the stream must be closed. Earlier grants are not reported: call
+// GrantStream is an open stream. Next blocks until there are grants, or returns an error when ctx
+// or the stream ends; then the stream must be closed. Earlier grants are not reported: call
 // [Queues.HeldOrFree] after opening a stream.
 type GrantStream interface {
 	Next(ctx context.Context) ([]Grant, error)
@@ -183,7 +183,8 @@ var (
 	ErrNoGrantStream = errors.New("no stream of grants here")
 )
 
-// A PermitMismatchError reports that a lock is in use with another number of permits than requested.
+// A PermitMismatchError reports that a lock is in use with another number of permits than
+// requested.
 type PermitMismatchError struct {
 	Name     string
 	Recorded int32 // 0: as an exclusive or shared lock

@@ -14,9 +14,9 @@ import (
 )
 
 // Dial makes a client from a copy of opts and, if it is not empty, a connection string. pool bounds
-// its connections; 0 leaves that to opts. purpose, if it is not empty, follows the application name.
-// The client never resends a command that an overloaded server refused, regardless of opts. Dial
-// does not wait for the server.
+// its connections; 0 leaves that to opts. purpose, if it is not empty, follows the application
+// name. The client never resends a command that an overloaded server refused, regardless of opts.
+// Dial does not wait for the server.
 //
 // Dial returns an error for invalid options, an invalid connection string, and the hosts of another
 // product than MongoDB. The error never contains the user information of the connection string. It

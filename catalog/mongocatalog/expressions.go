@@ -121,7 +121,8 @@ func counter(field string) bson.D {
 	))
 }
 
-// sharersCount is the condition that the first of the sharers is the holder in the top-level fields.
+// sharersCount is the condition that the first of the sharers is the holder in the top-level
+// fields.
 func sharersCount() bson.D {
 	return every(
 		isHeld(),

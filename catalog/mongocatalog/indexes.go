@@ -33,8 +33,8 @@ const (
 // both.
 //
 // Earlier versions of this package made sparse indexes instead of partial ones. A client that is
-// restricted to the Stable API by apiStrict may neither make nor use a sparse index (MongoDB 5.0 and
-// newer, SERVER-53997, SERVER-94424).
+// restricted to the Stable API by apiStrict may neither make nor use a sparse index (MongoDB 5.0
+// and newer, SERVER-53997, SERVER-94424).
 type index struct {
 	field string
 	name  string // empty for the default name of the server

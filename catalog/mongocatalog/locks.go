@@ -146,9 +146,9 @@ func standsIn(l catalog.Lock, ts bson.ObjectID) bool {
 	return holds || waits
 }
 
-// raised raises the fence of a lock that r has just acquired to the clock, if it was counted up from
-// zero, so that a document inserted after a deletion has a larger one. doc is the document as r
-// left it. On an error r may hold the lock without its fence: then the outcome is unknown.
+// raised raises the fence of a lock that r has just acquired to the clock, if it was counted up
+// from zero, so that a document inserted after a deletion has a larger one. doc is the document as
+// r left it. On an error r may hold the lock without its fence: then the outcome is unknown.
 func (c *Catalog) raised(
 	ctx context.Context, o operation, r catalog.Request, doc bson.Raw, l catalog.Lock,
 ) (_ catalog.Lock, err error) {

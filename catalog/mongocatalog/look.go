@@ -17,9 +17,9 @@ import (
 // Snapshots is documented in [catalog.Queues]. On a replica set or a standalone it sends one
 // command for any number of names: an aggregate that returns the locks, the pings of their
 // processes and the server's clock. FerretDB does not support that aggregate: its clock, the locks
-// and the pings are read, in that order. The clock of a mongos is not the store's, so behind one the
-// result has the clock of this process's latest ping; a viewer does not ping and reads the clock of
-// the mongos.
+// and the pings are read, in that order. The clock of a mongos is not the store's, so behind one
+// the result has the clock of this process's latest ping; a viewer does not ping and reads the
+// clock of the mongos.
 func (c *Catalog) Snapshots(ctx context.Context, names []string) (catalog.Looks, error) {
 	if len(names) == 0 {
 		return catalog.Looks{}, ctx.Err()

@@ -102,8 +102,8 @@ func (c *Catalog) ListingTime() time.Time {
 }
 
 // seedTime returns the clock from which the fences of a lock without a document start: the
-// server's, in s. A mongos does not report the clock of the shards. Behind it the latest ping may be
-// older than a document that was just deleted, and the clock of the mongos may be slow: seedTime
+// server's, in s. A mongos does not report the clock of the shards. Behind it the latest ping may
+// be older than a document that was just deleted, and the clock of the mongos may be slow: seedTime
 // returns the later of the two.
 func (c *Catalog) seedTime(s catalog.Server) time.Time {
 	if s.Kind != catalog.Mongos {

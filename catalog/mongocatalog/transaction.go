@@ -21,8 +21,8 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// codeNoTransactions are the codes with which servers refuse a transaction: on a standalone (20), on
-// database config of a replica set (263).
+// codeNoTransactions are the codes with which servers refuse a transaction: on a standalone (20),
+// on database config of a replica set (263).
 var codeNoTransactions = []int{20, 263}
 
 // After a conflict the next run waits, from runPause up to runPauseMost. A transaction that the
@@ -40,10 +40,10 @@ const commitPause = 100 * time.Millisecond
 
 // Transact is documented in [catalog.Transactions]. Every run updates the lock document with a
 // filter for s among the holders and raises rev: a real change, since an update without a change
-// causes no conflict (measured on 4.4). After a conflict that update comes first, and is tried alone
-// until it succeeds: then a plain write of another client waits in the server for the transaction,
-// and a write of another transaction fails. The driver's retry loop is not used: it continues for
-// two minutes even if the lock is lost.
+// causes no conflict (measured on 4.4). After a conflict that update comes first, and is tried
+// alone until it succeeds: then a plain write of another client waits in the server for the
+// transaction, and a write of another transaction fails. The driver's retry loop is not used: it
+// continues for two minutes even if the lock is lost.
 func (c *Catalog) Transact(ctx context.Context, s catalog.Session,
 	run func(ctx context.Context) error) error {
 	o := onLock(catalog.OpTransact, s.Name)
@@ -99,9 +99,9 @@ func noTransactions(s catalog.Server, database string) error {
 // withoutLabels hides the driver's labels, so that no caller runs the transaction again.
 type withoutLabels struct{ error }
 
-// transactOnce is one run. If first is set, it writes the lock document before it calls run. Errors:
-// those of run, unchanged; ErrNoMatch when s does not hold the lock; transient ones, after which
-// all writes are undone; ErrUnknownOutcome of a commit.
+// transactOnce is one run. If first is set, it writes the lock document before it calls run.
+// Errors: those of run, unchanged; ErrNoMatch when s does not hold the lock; transient ones, after
+// which all writes are undone; ErrUnknownOutcome of a commit.
 func (c *Catalog) transactOnce(ctx context.Context, session *mongo.Session, o operation,
 	s catalog.Session, first bool, run func(ctx context.Context) error) error {
 	err := session.StartTransaction(options.Transaction().
@@ -142,8 +142,8 @@ func (c *Catalog) transactOnce(ctx context.Context, session *mongo.Session, o op
 }
 
 // catchUp reads a lock document through a mongos, so that the mongos learns of its latest write. A
-// transaction behind a mongos reads the state at the latest time known to the mongos. It learns of a
-// write only with the reply, which waits for a majority. Without the read, frequent writes to the
+// transaction behind a mongos reads the state at the latest time known to the mongos. It learns of
+// a write only with the reply, which waits for a majority. Without the read, frequent writes to the
 // document would make every write of the transaction conflict. A replica set returns the latest
 // state.
 func (c *Catalog) catchUp(ctx context.Context, o operation, name string) error {
@@ -172,12 +172,12 @@ func (c *Catalog) touch(within context.Context, o operation, s catalog.Session) 
 	return cmp.Or(err, o.wrap(catalog.ErrNoMatch))
 }
 
-// commit commits, and tries again while a further try may determine the outcome and ctx is not done.
-// Committing again is harmless: the server knows the transaction. The driver itself sends a commit a
-// second time and reports only the last try, so a failed commit may have been applied. Only one
-// reply proves that it was not: NoSuchTransaction with the label TransientTransactionError, which
-// the server sends only if that is majority-committed. The label alone is no proof: the driver also
-// sets it for a cleared connection pool.
+// commit commits, and tries again while a further try may determine the outcome and ctx is not
+// done. Committing again is harmless: the server knows the transaction. The driver itself sends a
+// commit a second time and reports only the last try, so a failed commit may have been applied.
+// Only one reply proves that it was not: NoSuchTransaction with the label
+// TransientTransactionError, which the server sends only if that is majority-committed. The label
+// alone is no proof: the driver also sets it for a cleared connection pool.
 func (c *Catalog) commit(ctx context.Context, session *mongo.Session, o operation) error {
 	for {
 		err := session.CommitTransaction(ctx)
@@ -213,8 +213,8 @@ func (c *Catalog) abort(ctx context.Context, session *mongo.Session) {
 	_ = session.AbortTransaction(ctx)
 }
 
-// end ends the session, and aborts the transaction that still runs in it. If ctx is done, it does so
-// in the background.
+// end ends the session, and aborts the transaction that still runs in it. If ctx is done, it does
+// so in the background.
 func (c *Catalog) end(ctx context.Context, session *mongo.Session) {
 	end := func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.timeout)
@@ -239,9 +239,9 @@ func labeled(err error, label string) bool {
 }
 
 // EnterTransaction is documented in [catalog.Queues]. It sends two commands inside the transaction,
-// and one outside for the server's clock if the fence is below transition.Seeded. The document stays
-// free: its uncommitted write keeps other sessions away, since their writes wait for it or conflict
-// with it. A read checks the conditions, since a failed write would end the transaction.
+// and one outside for the server's clock if the fence is below transition.Seeded. The document
+// stays free: its uncommitted write keeps other sessions away, since their writes wait for it or
+// conflict with it. A read checks the conditions, since a failed write would end the transaction.
 func (c *Catalog) EnterTransaction(ctx context.Context, r catalog.Request) (catalog.Lock, error) {
 	o := onLock(catalog.OpEnterTransaction, r.Name)
 	server, err := c.known(ctx)
