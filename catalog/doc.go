@@ -52,6 +52,6 @@
 //	seq         int64, chosen by its process, larger with each ping; without it a ping is foreign
 //	takeoverMS, pingMS   int64, the holder's timing
 //	condemned   {by, at, evidence}, written by a contender before it takes over
-//	sight       {seq, at, local, by}, written once, by the first contender that finds no new ping
-//	            of the process; the next ping removes it
+//	sight       {seq, at, local, by}, the record of a contender that found no new ping of the
+//	            process; the next ping removes it
 package catalog

@@ -85,7 +85,8 @@ type Ping struct {
 //
 //   - a state that is no int, long or double, or is negative or not integral;
 //   - a fence or rev that is present and no int or long, negative or too large to be raised;
-//   - a held lock with a ts that is no ObjectID or is all zero, or a process that is no string;
+//   - a held lock with a ts that is no ObjectID or is all zero, or with a process that is neither
+//     absent nor a string;
 //   - sharers or waiters that are no arrays of documents with a ts and a process;
 //   - a session that occurs twice;
 //   - a waiter with an unknown mode, or for a permit without a limit of at least 1;
