@@ -18,11 +18,11 @@ import (
 // Event is a row that is due at a time.
 type Event struct {
 	ID        string    `bson:"_id"`
-	Locked    bool      `bson:"locked"` // by a person, who wants it to wait
+	Locked    bool      `bson:"locked"` // set by a person to delay it
 	ExecuteAt time.Time `bson:"execute_at"`
 }
 
-// The query of many a queue in SQL: locked = false and execute_at < NOW() order by execute_at, for
+// The query of many queues in SQL: locked = false and execute_at < NOW() order by execute_at, for
 // update skip locked. NOW() is the server's clock here, too.
 func Example_dueRows() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -48,7 +48,7 @@ func Example_dueRows() {
 	coll := client.Database("app").Collection("events")
 	events, err := claim.New[Event](ctx, manager, coll, claim.Config{
 		Filter: bson.D{{Key: "locked", Value: false}},
-		Due:    "execute_at", // not before the server's clock has passed it, and in that order
+		Due:    "execute_at", // after that time by the server's clock, in that order
 	})
 	if err != nil {
 		log.Print(err)
@@ -63,7 +63,7 @@ func Example_dueRows() {
 		return
 	}
 
-	ctx, stop := context.WithCancel(ctx) // the program's: it ends with a signal
+	ctx, stop := context.WithCancel(ctx) // in a program: signal.NotifyContext
 	execute := func(_ context.Context, event Event, _ int64) error {
 		fmt.Println(event.ID)
 		if event.ID == "soon" {
@@ -72,7 +72,7 @@ func Example_dueRows() {
 		return nil
 	}
 	err = events.Serve(ctx, 30*time.Second, func(ctx context.Context, row *claim.Row[Event]) error {
-		return execute(ctx, row.Doc, row.Fence()) // nil: done; an error: again, after a pause
+		return execute(ctx, row.Doc, row.Fence()) // nil: done; an error: a retry after a pause
 	})
 	counts, countErr := events.Counts(context.Background())
 	fmt.Println(counts.Done, "done", counts.Later, "later", err, countErr)
