@@ -48,7 +48,7 @@ func Example_dueRows() {
 	coll := client.Database("app").Collection("events")
 	events, err := claim.New[Event](ctx, manager, coll, claim.Config{
 		Filter: bson.D{{Key: "locked", Value: false}},
-		Due:    "execute_at", // after that time by the server's clock, in that order
+		Due:    "execute_at", // not before the server's clock has passed it, and in that order
 	})
 	if err != nil {
 		log.Print(err)
@@ -72,7 +72,7 @@ func Example_dueRows() {
 		return nil
 	}
 	err = events.Serve(ctx, 30*time.Second, func(ctx context.Context, row *claim.Row[Event]) error {
-		return execute(ctx, row.Doc, row.Fence()) // nil: done; an error: a retry after a pause
+		return execute(ctx, row.Doc, row.Fence()) // nil: done; an error: again, after a pause
 	})
 	counts, countErr := events.Counts(context.Background())
 	fmt.Println(counts.Done, "done", counts.Later, "later", err, countErr)
