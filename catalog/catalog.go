@@ -17,9 +17,9 @@ const (
 	PingsCollection = "lockpings"
 )
 
-// Catalog is the whole store. [ParseLock] is its one reading of a lock document. Safe for
-// concurrent use. Every method is bounded by its context and by the implementation's own limit for
-// one command.
+// Catalog is the whole store. It reads every lock document with [ParseLock]. It is safe for
+// concurrent use. Every method is bounded by its context and by the implementation's limit for one
+// command.
 type Catalog interface {
 	Locks
 	Pings
@@ -31,66 +31,65 @@ type Catalog interface {
 type Locks interface {
 	// Apply carries out a transition of one lock document in one step. For Enter, Confirm, SeedFence
 	// and Break it returns the document after the change. For Leave, Evict and GrantNext it returns
-	// the grants that the change made; a grant of the same instant may be returned twice. With an
-	// error the results have no meaning. A document that ParseLock rejects stays unchanged and is
-	// reported as a *MalformedError. Exceptions: Enter by TryPlain returns ErrNotFree, a holder may
-	// leave a document that was damaged while it held the lock, and Break without a session ignores
-	// the recorded session. Only Enter creates a document; for any other transition a missing
-	// document is ErrNoMatch. Errors: those of the transition, *MalformedError, ErrUnknownOutcome.
+	// the grants of the change; a grant of the same instant may be returned twice. With an error the
+	// results have no meaning. A document that ParseLock rejects stays unchanged and is reported as
+	// a *MalformedError. Exceptions: Enter by TryPlain returns ErrNotFree, a holder may leave a
+	// document that was damaged while it held the lock, and Break without a session ignores the
+	// recorded session. Only Enter creates a document; for any other transition a missing document
+	// is ErrNoMatch. Errors: those of the transition, *MalformedError, ErrUnknownOutcome.
 	Apply(ctx context.Context, t Transition) (Lock, []Grant, error)
 
 	// Read returns the lock document by the strongest read the server has (linearizable on a
 	// replica set). Errors: ErrNotFound, *MalformedError.
 	Read(ctx context.Context, name string) (Lock, error)
 
-	// List yields every lock document with the pings of its processes, in the order of names, or,
-	// if waited is set, those with waiters. A malformed document is yielded as a *MalformedError and
-	// the listing goes on; any other error ends it.
+	// List yields every lock document with the pings of its processes, in the order of names. If
+	// waited is set, it yields only documents with waiters. A malformed document is yielded as a
+	// *MalformedError and the listing continues; any other error ends it.
 	List(ctx context.Context, waited bool) iter.Seq2[Snapshot, error]
 }
 
 // Pings has the operations of heartbeats and of the processes that judge them.
 type Pings interface {
 	// Ping renews the process: upsert, filter {_id, condemned: absent, seq < b.Seq, local in b.Mine
-	// if that is not empty}, server's clock into ping. The sender chooses the number, so a ping
-	// that was lost and is carried out later, however late, matches nothing. It returns the
-	// document as written; a ping that was carried out twice is acknowledged as well. One command,
-	// and a read where the document does not match. Errors: *CondemnedError when the process was
-	// condemned; *TwinError when somebody else has written the document; *MalformedError for a seq
-	// that is no number; ErrNoMatch when the document changed while it was asked, so that the next
-	// ping tells; ErrUnknownOutcome.
+	// if that is not empty}, server's clock into ping. The sender chooses the number, so a delayed
+	// ping does not match after a later one. Ping returns the document as written; a ping that was
+	// carried out twice is acknowledged as well. It sends one command, and a read where the document
+	// does not match. Errors: *CondemnedError when the process was condemned; *TwinError when
+	// another process has written the document; *MalformedError for a seq that is no number;
+	// ErrNoMatch when the document changed before that read, in which case the next ping shows the
+	// cause; ErrUnknownOutcome.
 	Ping(ctx context.Context, b Heartbeat) (Pinged, error)
 
 	// ApplyPing carries out any other change of one ping document, in one command. Errors: those of
 	// the change; ErrUnknownOutcome.
 	ApplyPing(ctx context.Context, c PingChange) error
 
-	// Held returns every session with which process stands in a lock document: as a holder, or as
-	// a waiter in the line, of a lock that is held or was left free. They come in the order of
-	// names. Documents that cannot be understood are left out.
+	// Held returns every session of process in the lock documents: as a holder, or as a waiter of a
+	// lock, held or free. They come in the order of names. Malformed documents are skipped.
 	Held(ctx context.Context, process string) ([]HeldSession, error)
 
 	// OldPings returns the ping documents that are older than before (by the server's clock), at most
 	// MaxOldPings, in no order.
 	OldPings(ctx context.Context, before time.Time) ([]OldPing, error)
 
-	// Prune deletes those ping documents that are as they were read and whose process neither holds a
-	// lock nor waits for one, and returns how many. mongos kept those of the last holders of free
-	// locks too, for ever.
+	// Prune deletes the ping documents that are unchanged since old was read, unless their process
+	// holds a lock or waits for one, and returns their number. mongos also kept the pings of the
+	// last holders of free locks, without a time limit.
 	Prune(ctx context.Context, old []OldPing) (int, error)
 
-	// PruneLocks deletes lock documents that are free, have no line, were acquired the last time
-	// before an instant (by the server's clock), and whose fence is below that instant in
-	// milliseconds, so that the next holder of the name has a larger one. It looks at most
-	// documents behind the name after, in their order, and returns where to go on; "" at the end. A
+	// PruneLocks deletes lock documents that are free, have no waiters, were last acquired before an
+	// instant (by the server's clock), and have a fence below that instant in milliseconds, so that
+	// the next holder of the name has a larger one. It reads at most that many documents that follow
+	// the name after, in the order of names. It returns the name to continue after, "" at the end. A
 	// document that changes meanwhile stays.
 	PruneLocks(ctx context.Context, before time.Time, after string, most int) (
 		pruned int, next string, err error)
 
-	// Prepare creates the indexes that keep reads from growing with the names that were ever
-	// locked: on locks those who hold and who wait by process, on lockpings {ping: 1}. It is safe
-	// to run in a hundred processes at once and returns what an operator should know, such as
-	// a TTL index that would delete living pings.
+	// Prepare creates the indexes that keep the cost of reads independent of the number of names
+	// ever locked: on locks the holders and the waiters by process, on lockpings {ping: 1}. Many
+	// processes may run it concurrently. It returns warnings for the operator, such as a TTL index
+	// that would delete current pings.
 	Prepare(ctx context.Context) (warnings []string, err error)
 
 	// Hello returns the kind, the version and the clock of the server.
@@ -101,13 +100,13 @@ type Pings interface {
 type Transactions interface {
 	// Transact runs run in a transaction of the store that changes the lock document, filter {_id,
 	// s among the holders}. So either the transaction commits while s holds the lock, and a
-	// takeover waits for it; or the takeover came first, and nothing of the transaction remains.
-	// That write is the last one, so that nobody waits for run; but once there was a conflict it is
-	// the first one, so that others who touch the lock document wait instead: however often that is,
-	// run is not called a third time for it. Its context carries the transaction, and Renew and
-	// PutFirst of s with that context are part of it. Everything is bounded by ctx. Errors: those
-	// of run as they are; ErrNoMatch when s does not hold the lock; ErrNoTransactions, before run
-	// is called; ErrUnknownOutcome when the commit's outcome is.
+	// takeover waits for it; or the takeover came first, and the transaction has no effect. That
+	// write is the last one, so that other writers of the lock document do not wait for run. After a
+	// conflict it is the first one, so that the other writers wait instead: however many there are,
+	// run is not called a third time for it. The context of run carries the transaction, and Renew
+	// and PutFirst of s with that context are part of it. Everything is bounded by ctx. Errors:
+	// those of run, unchanged; ErrNoMatch when s does not hold the lock; ErrNoTransactions, before
+	// run is called; ErrUnknownOutcome when the outcome of the commit is unknown.
 	Transact(ctx context.Context, s Session, run func(ctx context.Context) error) error
 }
 
@@ -134,13 +133,13 @@ type Request struct {
 	Takeover time.Duration // written as takeoverMS
 	Mode     Mode
 	Limit    int32 // in mode Permit the number of permits, at least 1
-	// Since is when it first stood in the line, if it stood there before and lost its place: it
-	// enters before those who came later. Zero for a newcomer.
+	// Since is when the request was first queued, if it was queued before and lost its place: it
+	// enters before waiters that came later. Zero for a newcomer.
 	Since time.Time
 }
 
-// Check refuses a grant that no document could keep: one for a permit without a limit of at least
-// 1.
+// Check returns an error for a request that would make the document malformed: one for a permit
+// with a limit below 1.
 func (r Request) Check() error {
 	if r.Mode == Permit && r.Limit < 1 {
 		return fmt.Errorf("a grant of mode %q has the limit %d; it must be at least 1", r.Mode, r.Limit)
@@ -148,20 +147,20 @@ func (r Request) Check() error {
 	return nil
 }
 
-// A Holder names a holder or a waiter as it was watched, for its eviction.
+// A Holder identifies a holder or a waiter, as it was watched, for its eviction.
 type Holder struct {
 	Session
-	// Process is the holder's process id, empty when the document has none.
+	// Process is the holder's process id, empty when the document does not contain it.
 	Process string
-	// Renewal is the number of its lease's last renewal that was watched: a renewal in between
-	// wins. Zero when the lease is none of the reasons.
+	// Renewal is the number of the last watched renewal of its lease; a later renewal prevents the
+	// eviction. Zero when the lease is not a reason for the eviction.
 	Renewal int64
-	// Waits demands that it waits: a waiter that was granted the lock meanwhile stays. See package
-	// transition.
+	// Waits requires that the session still waits: a waiter that was granted the lock meanwhile
+	// stays. See package transition.
 	Waits bool
 }
 
-// Watched reports whether a lock still has the holder that was watched.
+// Watched reports whether the lock still has this holder, with the watched renewal.
 func (h Holder) Watched(l Lock) bool {
 	if !l.HeldAs(h.TS, h.Process) {
 		return false
@@ -170,10 +169,10 @@ func (h Holder) Watched(l Lock) bool {
 	return h.Renewal == 0 || lease.Number == h.Renewal
 }
 
-// A HeldSession is one session with which the store says that a process stands in a lock document.
+// A HeldSession is one session of a process in a lock document.
 type HeldSession struct {
 	Session
-	// Waits is set for a waiter: the session has a place in the line, and does not hold the lock.
+	// Waits is set for a waiter: the session is queued and does not hold the lock.
 	Waits bool
 }
 
@@ -191,27 +190,27 @@ func (s HeldSession) Compare(as HeldSession) int {
 // A Heartbeat has the fields and the conditions of a ping.
 type Heartbeat struct {
 	Process string
-	// Seq numbers the pings of one process id: 1, 2, 3 and so on, a new number for every one
-	// that is sent, whatever becomes of it.
+	// Seq numbers the pings of one process id: 1, 2, 3 and so on, a new number for every ping that
+	// is sent, whether or not it succeeds.
 	Seq      int64
 	Local    time.Time     // the process's own clock; milliseconds are written
 	Takeover time.Duration // written as takeoverMS
 	Interval time.Duration // written as pingMS
-	// Mine are the times Local of the pings that may stand in the document: of the last acknowledged
-	// one and of those that were sent since. A document with another is a twin's, whatever its number.
-	// None, as for the first ping of an id: the number alone is asked for.
+	// Mine lists the Local of each ping that may be in the document: of the last acknowledged ping
+	// and of every ping sent since. A document with another local time belongs to a twin, for any
+	// number. If Mine is empty, as for the first ping of an id, only the number is compared.
 	Mine []time.Time
 }
 
 // Pinged is the ping document after a ping.
 type Pinged struct {
 	Ping
-	// Inserted is true when there was no document before. After an acknowledged ping that means
-	// that somebody removed it.
+	// Inserted is true when there was no document before. After an earlier acknowledged ping it
+	// means that the document was deleted.
 	Inserted bool
 }
 
-// MaxOldPings bounds the ping documents that one pruning reads.
+// MaxOldPings bounds the ping documents that one [Pings.OldPings] returns.
 const MaxOldPings = 10_000
 
 // An OldPing is the ping document of a process that has not pinged for long.
@@ -221,8 +220,8 @@ type OldPing struct {
 	Interval time.Duration // field pingMS; zero when absent or out of bounds
 }
 
-// OldPingOf reads an old ping document, whatever else is wrong with it; ok is false if it has no
-// process id or no date.
+// OldPingOf reads an old ping document; ok is false if it has no process id or no date. Other
+// invalid fields do not matter.
 func OldPingOf(raw bson.Raw) (p OldPing, ok bool) {
 	doc := fieldsOf(raw)
 	id, isText := doc.lookup("_id").StringValueOK()
@@ -231,42 +230,43 @@ func OldPingOf(raw bson.Raw) (p OldPing, ok bool) {
 	return p, isText && at.Type == bson.TypeDateTime
 }
 
-// A Condemnation has the process that declared another one dead, the time and the reason. The
-// server's clock is written into at.
+// A Condemnation names the process that declared another one dead, the time by the server's clock,
+// and the reason.
 type Condemnation struct {
 	By       string
 	At       time.Time // read only
 	Evidence string
 }
 
-// A Sight records the number of a silent process's ping as a contender read it, with the time by
-// the server's clock and by its own. Later contenders measure from there, see package takeover.
+// A Sight records the number of the last ping of a silent process as a contender read it, with the
+// time by the server's clock and by the contender's own. Later contenders measure from that time,
+// see package takeover.
 type Sight struct {
 	Seq   int64
-	At    time.Time // server's clock, as the contender was told
-	Local time.Time // that contender's own clock when the reply was there
-	By    string    // its process id; empty when there is none
+	At    time.Time // the server's clock, as the contender read it
+	Local time.Time // the contender's own clock when the reply arrived
+	By    string    // its process id; empty for the zero Sight
 }
 
 // A Snapshot is one reading of a lock.
 type Snapshot struct {
-	// Lock is nil when there is no document or LockErr says what is wrong with it; never in a listing.
+	// Lock is nil when there is no document or it is malformed, see LockErr; never nil in a listing.
 	Lock    *Lock
 	LockErr *MalformedError
-	// Ping is the ping document of the holder, nil when there is none, when the lock has no
-	// process, or when PingErr says what is wrong with it.
+	// Ping is the ping document of the holder, nil when it does not exist, when the lock has no
+	// process, or when the document is malformed, see PingErr.
 	Ping    *Ping
 	PingErr *MalformedError
 	// Pings are the pings of all holders and waiters, by process.
 	Pings map[string]PingState
-	// ServerTime is the server's clock at the reading, zero when the server could not be asked.
+	// ServerTime is the server's clock at the reading, zero when it is not known.
 	ServerTime time.Time
-	// Primary names the server's term (election id, or the start of a standalone process);
-	// empty when this reading could not tell, and in a listing.
+	// Primary names the server's term (election id, or the start of a standalone process); empty
+	// when this reading does not include it, and in a listing.
 	Primary string
 }
 
-// Looks is one reading of several locks, by their names.
+// Looks is one reading of several locks, by name.
 type Looks = map[string]Snapshot
 
 // Kind is the kind of a deployment.
@@ -292,7 +292,7 @@ type Server struct {
 	// ConfigServer is set for a mongod that runs with --configsvr; MongoDB's own lock manager
 	// works in the same collections there, with a takeover time of 15 minutes.
 	ConfigServer bool
-	// Time is the server's clock, zero behind a mongos, whose clock is not the store's.
+	// Time is the server's clock, zero behind a mongos, since its clock is not the store's.
 	Time time.Time
 	// Primary names the term of the primary, or the start of a standalone process.
 	Primary string

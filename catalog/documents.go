@@ -12,14 +12,14 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// MaxTakeover bounds what a document may say of a holder's timing. A recorded takeover time or
-// ping interval that is not positive or larger than this is not believed.
+// MaxTakeover bounds the recorded timing of a holder. A takeover time or ping interval that is not
+// positive or larger than this is ignored.
 const MaxTakeover = 7 * 24 * time.Hour
 
 // stateOurs is the state that this package writes for a held lock.
 const stateOurs = 1
 
-// A Lock is a document of the collection locks, understood.
+// A Lock is a parsed document of the collection locks.
 type Lock struct {
 	Name    string
 	Held    bool
@@ -30,41 +30,41 @@ type Lock struct {
 	When    time.Time // zero when absent or unreadable; informational only
 	TS      bson.ObjectID
 	Fence   int64
-	// Takeover is the takeover time that the holder has recorded; zero when it has not, or out of
-	// bounds. A foreign manager leaves the field of a holder of ours before it: in a document whose
-	// state is 2, as MongoDB's own manager and mongos from 2.0 on write it and none of ours does, it
-	// is nobody's. mongos before 2.0 wrote 1, and works with no server that ours work with.
+	// Takeover is the takeover time that the holder has recorded; zero when absent or out of bounds.
+	// A foreign manager leaves the field of an earlier holder in the document. So the field is
+	// ignored if state is 2, as MongoDB's own manager and mongos from 2.0 on write it and this module
+	// does not. mongos before 2.0 wrote 1, and works with no server that this module supports.
 	Takeover time.Duration
-	// Mode and Limit say how the lock is held or, when it is free, waited for.
+	// Mode and Limit are the values of the holders or, in a free lock, Limit is that of the first
+	// waiter.
 	Mode  Mode
 	Limit int32
-	// Sharers are all holders of a lock in mode Shared or Permit, the first of which stands in the
+	// Sharers are all holders of a lock in mode Shared or Permit, the first of which is in the
 	// fields above as well; empty for an exclusive holder.
 	Sharers []Participant
-	// OldSharers is set for a document with sharers, or a mode of sharers, that hold nothing: a manager
-	// that does not know these fields has left them there.
+	// OldSharers is set for a document with sharers, or a mode of sharers, that no longer count: a
+	// manager that does not know these fields has left them.
 	OldSharers bool
-	// Waiters are those who queue, first come first.
+	// Waiters is the queue, in order of arrival.
 	Waiters []Participant
-	// Yield says whether this holder, who has the lock alone, is asked to give it up; By is empty
-	// else.
+	// Yield is a request to the exclusive holder to release the lock; By is empty without a request.
 	Yield YieldRequest
-	// Grants are whom the last grant from the queue went to; see [Grant].
+	// Grants are the grants of the last step that granted the lock; see [Grant].
 	Grants []Grant
-	// Leases are those of the holders that have one, see LeaseOf.
+	// Leases are the leases of the holders, see LeaseOf.
 	Leases []Lease
 }
 
 // Session returns the session that holds, or last held, the lock.
 func (l Lock) Session() Session { return Session{Name: l.Name, TS: l.TS} }
 
-// A YieldRequest asks the holder of a lock to give it up.
+// A YieldRequest asks the holder of a lock to release it.
 type YieldRequest struct {
-	By  string // the process id of who asks
+	By  string // the requesting process
 	Why string // its reason
 }
 
-// A Ping is a document of the collection lockpings, understood.
+// A Ping is a parsed document of the collection lockpings.
 type Ping struct {
 	Process string
 	At      time.Time // field ping: the server's clock at the last ping
@@ -76,22 +76,26 @@ type Ping struct {
 	Interval time.Duration // zero when absent or out of bounds
 	// Condemned is set when a contender declared the process dead.
 	Condemned *Condemnation
-	// Sight is what a contender left who saw the process silent; its By is empty when nobody has.
+	// Sight is the record of a contender that found no new ping of the process; zero without one.
 	Sight Sight
 }
 
-// ParseLock understands a document of locks. It is the one reading of a document: what is malformed
-// to it every operation refuses before anything is taken. The rule of what is malformed: a state
-// that is no int, long or double, or is negative or not integral; a fence or rev that is there and
-// no int or long, negative or too large to be raised; a held lock whose ts is no ObjectID or is all
-// zero, or whose process is no string; sharers or waiters that are no arrays of documents with a ts
-// and a process; a session that stands there twice; a waiter whose mode is unknown, or which waits
-// for a permit without a limit of at least 1; sharers whose first is the holder, without a mode, or
-// with permits but no limit; in state 1, which only this package writes, sharers whose first is
-// another, or a mode of sharers without any.
+// ParseLock parses a document of locks. Every operation reads documents with it, and refuses a
+// malformed one before it takes the lock. A document is malformed in these cases:
 //
-// Fields that only inform (when, who, why, takeoverMS, yield) never make a document malformed, nor
-// do leases, and a free document needs nothing but its state.
+//   - a state that is no int, long or double, or is negative or not integral;
+//   - a fence or rev that is present and no int or long, negative or too large to be raised;
+//   - a held lock with a ts that is no ObjectID or is all zero, or with a process that is neither
+//     absent nor a string;
+//   - sharers or waiters that are no arrays of documents with a ts and a process;
+//   - a session that occurs twice;
+//   - a waiter with an unknown mode, or for a permit without a limit of at least 1;
+//   - sharers with the holder first, without a mode, or with permits but no limit;
+//   - in state 1, which only this module writes, sharers without the holder first, or a mode of
+//     sharers without sharers.
+//
+// Informational fields (when, who, why, takeoverMS, yield) and leases never make a document
+// malformed. A free document needs only its state.
 func ParseLock(raw bson.Raw) (Lock, *MalformedError) {
 	var l Lock
 	doc := fieldsOf(raw)
@@ -145,9 +149,8 @@ func ParseLock(raw bson.Raw) (Lock, *MalformedError) {
 	return l, nil
 }
 
-// ParsePing understands a document of lockpings. ping must be a Date; seq, when present, a whole
-// number. A document without seq is foreign, not malformed. Any condemned mark counts, whatever
-// its type.
+// ParsePing parses a document of lockpings. ping must be a Date; seq, when present, a whole number.
+// A document without seq is foreign, not malformed. A condemned mark of any type counts.
 func ParsePing(raw bson.Raw) (Ping, *MalformedError) {
 	var p Ping
 	doc := fieldsOf(raw)
@@ -187,7 +190,7 @@ func ParsePing(raw bson.Raw) (Ping, *MalformedError) {
 	return p, nil
 }
 
-// parseSight reads what a contender has left; what it cannot understand is as if nobody had.
+// parseSight parses the record of a contender; an invalid one yields the zero Sight.
 func parseSight(doc fields) (s Sight) {
 	seq, problem := integral(doc.lookup("seq"))
 	by, _ := doc.lookup("by").StringValueOK()
@@ -198,8 +201,8 @@ func parseSight(doc fields) (s Sight) {
 	return Sight{Seq: seq, At: at, Local: local, By: by}
 }
 
-// Printable makes a foreign text fit for a log line, an error or a terminal: control and
-// direction characters and invalid bytes are escaped, and it is cut to limit runes.
+// Printable makes a foreign text fit for a log line, an error or a terminal: it escapes control and
+// direction characters and invalid bytes, and truncates the text to limit runes.
 func Printable(s string, limit int) string {
 	var b strings.Builder
 	n := 0
@@ -220,8 +223,7 @@ func Printable(s string, limit int) string {
 	return b.String()
 }
 
-// BadText says what is wrong with a text that is to be stored, of so many bytes at most; empty when
-// nothing is.
+// BadText returns the problem with a text that is to be stored, of at most limit bytes, or "".
 func BadText(s string, limit int) string {
 	switch {
 	case len(s) > limit:
@@ -246,7 +248,7 @@ func parseID(collection string, raw bson.Raw, doc fields) (string, *MalformedErr
 	return id, nil
 }
 
-// fields are the elements of a document, taken apart once.
+// fields are the elements of a document, split once.
 type fields []bson.RawElement
 
 func fieldsOf(raw bson.Raw) fields {
@@ -257,7 +259,7 @@ func fieldsOf(raw bson.Raw) fields {
 	return elements
 }
 
-// lookup returns the LAST element of that name, as the Go decoder would; the zero value if none.
+// lookup returns the LAST element of that name, as the Go decoder would, or the zero value.
 func (f fields) lookup(key string) bson.RawValue {
 	end := 1 + len(key) // an element is its type, its name, a zero and its value
 	for _, e := range slices.Backward(f) {
@@ -290,15 +292,15 @@ func integral(v bson.RawValue) (n int64, problem string) {
 	}
 }
 
-// MaxCount bounds the fence and the rev of a free lock: an acquisition raises both. Those of a held
-// one may be larger by MaxCountHeld-MaxCount, more than anybody could ever raise them by, so that
-// a process that took a lock can give it back.
+// MaxCount bounds the fence and the rev of a free lock: an acquisition raises both. In a held lock
+// they may be larger by MaxCountHeld-MaxCount, more than any number of writes could add, so that a
+// holder can always release its lock.
 const (
 	MaxCount     = 1 << 62
 	MaxCountHeld = MaxCount + 1<<61
 )
 
-// counter reads what every write of ours raises; 0 when it is missing.
+// counter reads a fence or a rev; 0 when it is missing.
 func counter(v bson.RawValue, held bool) (n int64, problem string) {
 	if v.Type == 0 {
 		return 0, ""
@@ -343,13 +345,13 @@ func describe(v bson.RawValue) string {
 	return v.Type.String()
 }
 
-// Judge says what a ping b means that found no document which its filter matches, while raw is what
-// there is, nil for none. Without an error b is acknowledged all the same: a copy of the request
-// came first. Its local time tells it from the ping of a twin with the same number, and those of
-// Mine tell an earlier ping of b's process from that of a twin which has pinged less often.
+// Judge returns the result of a ping b whose filter did not match the document raw, nil if it does
+// not exist. Without an error b is acknowledged: a copy of the request was applied first. Its local
+// time distinguishes it from the ping of a twin with the same number, and the times in Mine
+// distinguish an earlier ping of b's process from that of a twin which has pinged less often.
 //
-// A copy that came first may have inserted the document, and nobody is told. That is harmless: see
-// the package comment of package pinger.
+// The copy may have inserted the document, which is not reported. That is harmless: see the comment
+// of package pinger.
 func (b Heartbeat) Judge(raw bson.Raw) (Ping, error) {
 	if raw == nil {
 		return Ping{}, ErrNoMatch // removed since
@@ -357,7 +359,7 @@ func (b Heartbeat) Judge(raw bson.Raw) (Ping, error) {
 	p, bad := ParsePing(raw)
 	switch _, unmarked := raw.LookupErr("condemned"); {
 	case unmarked == nil && bad != nil:
-		return Ping{}, &CondemnedError{Process: b.Process} // the verdict stands without its reasons
+		return Ping{}, &CondemnedError{Process: b.Process} // the mark counts without its fields
 	case unmarked == nil:
 		return Ping{}, &CondemnedError{Process: b.Process, Condemnation: *p.Condemned}
 	case bad != nil:
@@ -370,8 +372,8 @@ func (b Heartbeat) Judge(raw bson.Raw) (Ping, error) {
 	return Ping{}, &TwinError{Process: b.Process, Sent: b.Seq, Found: p}
 }
 
-// Follows reports whether b's process may have written the ping with that local time before b: it
-// is one of Mine, or Mine says nothing.
+// Follows reports whether b's process may have written the ping with that local time before b: Mine
+// contains the time, or is empty.
 func (b Heartbeat) Follows(local time.Time) bool {
 	return len(b.Mine) == 0 || slices.ContainsFunc(b.Mine, func(mine time.Time) bool {
 		return mine.UnixMilli() == local.UnixMilli()

@@ -8,22 +8,22 @@ import (
 
 // Outcomes of conditional writes and reads.
 var (
-	// ErrNotFree is returned by Enter when the lock is not to be had at once. TryPlain returns it for
-	// a malformed document as well: only a Snapshot can tell.
+	// ErrNotFree is returned by Enter when the lock cannot be acquired without waiting. TryPlain
+	// returns it for a malformed document as well; a Snapshot distinguishes the two cases.
 	ErrNotFree = errors.New("lock is not free")
-	// ErrNoMatch is returned by a conditional write whose filter matched nothing: the document
-	// is not what the caller thought. Nothing was changed.
+	// ErrNoMatch is returned by a conditional write when its filter matched no document: the document
+	// is not in the state that the write requires. It is unchanged.
 	ErrNoMatch = errors.New("document is not as expected")
 	// ErrNotFound is returned by Read when there is no such document.
 	ErrNotFound = errors.New("no such document")
 	// ErrUnknownOutcome is matched by the error of a write that may or may not have been
 	// applied, or may be applied later.
 	ErrUnknownOutcome = errors.New("outcome unknown")
-	// ErrUnavailable is matched by errors that say that the server could not be reached, had no
-	// primary, was overloaded or accepted no writes, before anything was applied.
+	// ErrUnavailable is matched by the error of an operation that was not applied because the server
+	// could not be reached, had no primary, was overloaded or accepted no writes.
 	ErrUnavailable = errors.New("server unavailable")
-	// ErrNoTransactions is returned by Transact when the deployment, or the configured database of
-	// it, has no transactions. Nothing was done.
+	// ErrNoTransactions is returned by Transact when the deployment, or its configured database, has
+	// no transactions. The store is unchanged.
 	ErrNoTransactions = errors.New("no transactions here")
 	// ErrCondemned is matched by *CondemnedError.
 	ErrCondemned = errors.New("process was condemned")
@@ -33,13 +33,13 @@ var (
 	ErrMalformed = errors.New("malformed document")
 )
 
-// A MalformedError names a document that no rule can be applied to, and the field that is wrong.
-// Such a document is never taken for free and never taken over.
+// A MalformedError names a document that cannot be interpreted, and its invalid field. Such a
+// document never counts as free and is never taken over.
 type MalformedError struct {
 	Collection string // "locks", "lockpings" or "lockhistory"
 	ID         string // the _id, as extended JSON when it is no string
 	Field      string
-	Problem    string // what is wrong with the field and what was expected
+	Problem    string // the problem with the field and the expected value
 }
 
 func (e *MalformedError) Error() string {
@@ -50,10 +50,10 @@ func (e *MalformedError) Error() string {
 // Is reports whether target is ErrMalformed.
 func (e *MalformedError) Is(target error) bool { return target == ErrMalformed }
 
-// A CondemnedError tells a process that a contender has declared it dead.
+// A CondemnedError reports that a contender has declared the process dead.
 type CondemnedError struct {
 	Process string
-	// Condemnation is what the contender wrote; zero when it could not be read.
+	// Condemnation is the mark of the contender; zero when it could not be read.
 	Condemnation Condemnation
 }
 
@@ -68,9 +68,9 @@ func (e *CondemnedError) Error() string {
 // Is reports whether target is ErrCondemned.
 func (e *CondemnedError) Is(target error) bool { return target == ErrCondemned }
 
-// A TwinError tells a process that its ping document carries a number or a local time that it has
-// not written: another process has the same id, as after the restore of a snapshot, or an operator
-// changed the document. Nothing was changed.
+// A TwinError reports that the ping document of the process has a number or a local time that the
+// process has not written: another process has the same id, as after the restore of a snapshot, or
+// an operator changed the document. The document is unchanged.
 type TwinError struct {
 	Process string
 	Sent    int64 // number of the ping that was refused
@@ -89,7 +89,7 @@ func (e *TwinError) Error() string {
 // Is reports whether target is ErrTwin.
 func (e *TwinError) Is(target error) bool { return target == ErrTwin }
 
-// A PrivilegeError says which privilege the user of the connection lacks, or that it has none.
+// A PrivilegeError names the privilege that the user of the connection lacks.
 type PrivilegeError struct {
 	Namespace string // "config.locks"
 	Action    string // "find, insert, update"
@@ -105,8 +105,8 @@ func (e *PrivilegeError) Error() string {
 		e.Action, e.Namespace, e.Err)
 }
 
-// NoUser reports whether there is nobody to grant anything to: the server knows no user of the
-// connection.
+// NoUser reports whether the connection is not authenticated, so that there is no user to grant
+// the privilege to.
 func (e *PrivilegeError) NoUser() bool {
 	return e.Err != nil && strings.Contains(strings.ToLower(e.Err.Error()), "requires authentication")
 }

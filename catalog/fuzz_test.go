@@ -13,8 +13,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// FuzzParse feeds raw bytes to both parsers (F20). Whatever they are: no panic, nothing out of a
-// malformed document, free only for a numeric zero, and held only with a session.
+// FuzzParse feeds raw bytes to both parsers (F20). No input causes a panic, a malformed document
+// yields no values, a lock is free only for a numeric zero, and held only with a session.
 func FuzzParse(f *testing.F) {
 	for _, doc := range []bson.D{
 		lock("state", int32(0)), lock("state", 2.0), lock("state", nil), lock("state", "0"),
@@ -57,7 +57,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// wantOrderly checks what everybody who reads a queue relies on.
+// wantOrderly checks the invariants of a parsed queue.
 func wantOrderly(t *testing.T, l catalog.Lock) {
 	t.Helper()
 	for _, p := range slices.Concat(l.Sharers, l.Waiters) {
@@ -78,7 +78,7 @@ func wantOrderly(t *testing.T, l catalog.Lock) {
 	}
 }
 
-// numericZero reads the state in another way than the parser: through the driver's iteration.
+// numericZero reads the state independently of the parser, by the driver's iteration.
 func numericZero(data []byte) bool {
 	elements, err := bson.Raw(data).Elements()
 	if err != nil {
@@ -103,8 +103,8 @@ func numericZero(data []byte) bool {
 	return zero
 }
 
-// It tries to break: no signature and no session of a command stands in the text of an error, in
-// whatever form the command is repeated, whole or cut.
+// The text of an error contains no signature and no session of a command, in any form in which the
+// command is quoted, whole or truncated.
 func TestRedact_CommandOfARefusal_HasNoSignature(t *testing.T) {
 	t.Parallel()
 	const head = `not authorized on locks to execute command { findAndModify: "locks", ` +
@@ -132,7 +132,7 @@ func TestRedact_CommandOfARefusal_HasNoSignature(t *testing.T) {
 	assert.Equal(t, catalog.Redact(text), text, "taken out: %s, of %s")
 }
 
-// It tries to break: who has no user is not told to grant something to it.
+// The error for a connection without a user does not ask to grant it a privilege.
 func TestPrivilegeError_NoUser_IsNotToldToGrant(t *testing.T) {
 	t.Parallel()
 	for text, none := range map[string]bool{

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A Call is one operation of a store that is about to happen.
+// A Call is one operation of a store, before it runs.
 type Call struct {
 	Op Op
 	// Transition is that of an Apply, else nil.
@@ -17,17 +17,16 @@ type Call struct {
 	PingChange PingChange
 	// Names are the names of the locks, or the process; empty if the operation has none.
 	Names []string
-	// Row is the number of the row, from 0, that a listing is asked for; its command is sent with
-	// row 0.
+	// Row is the number, from 0, of the requested row of a listing; the command is sent with row 0.
 	Row int
 }
 
-// A Hook runs in place of a call. It may run do, which carries the operation out and returns its
+// A Hook runs in place of a call. It may call do, which carries the operation out and returns its
 // error, at most once, in any goroutine. The caller gets the hook's error. If that is not the error
 // of do, the operation has no result.
 type Hook func(ctx context.Context, call Call, do func(ctx context.Context) error) error
 
-// Intercept returns a store that passes every operation of another through a hook. Safe for
+// Intercept returns a store that passes every operation of another through a hook. It is safe for
 // concurrent use if the hook is.
 func Intercept(store Catalog, hook Hook) Catalog { return &intercepted{store, hook} }
 
@@ -67,8 +66,8 @@ type both[A, B any] struct {
 
 func pair[A, B any](a A, b B, err error) (both[A, B], error) { return both[A, B]{a, b}, err }
 
-// rows passes a listing through the hook, row by row. After an error of the hook nobody waits for
-// the closing of its cursor, which may be a command.
+// rows passes a listing through the hook, row by row. After an error of the hook the cursor is
+// closed in the background, since that may take a command.
 func rows[T any](
 	ctx context.Context, hook Hook, c Call, list func(context.Context) iter.Seq2[T, error],
 ) iter.Seq2[T, error] {
@@ -80,7 +79,7 @@ func rows[T any](
 	return func(yield func(T, error) bool) {
 		c, asked := c, ctx
 		next, stop := iter.Pull2(func(yield func(T, error) bool) { list(asked)(yield) })
-		reading := make(chan struct{}, 1) // full while somebody reads; guards over
+		reading := make(chan struct{}, 1) // full during a read; guards over
 		over := false
 		for ; ; c.Row++ {
 			r, err := Through(ctx, hook, c, func(ctx context.Context) (r row, _ error) {

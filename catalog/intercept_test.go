@@ -31,7 +31,7 @@ type operation = func(context.Context) error
 
 func pass(ctx context.Context, _ catalog.Call, do operation) error { return do(ctx) }
 
-// It tries to break: a hook that passes everything on changes nothing.
+// A hook that passes every call does not change the results.
 func TestIntercept_PartialResults(t *testing.T) {
 	c := catalog.Intercept(partial{memcatalog.New(memcatalog.Options{})}, pass)
 	if w, err := c.Prepare(t.Context()); len(w) != 1 || !errors.Is(err, errPart) {
@@ -46,7 +46,7 @@ func TestIntercept_PartialResults(t *testing.T) {
 	}
 }
 
-// It tries to break: a sequence may be ranged over again: that is a new command.
+// A second range over a sequence sends a new command.
 func TestIntercept_ListTwice(t *testing.T) {
 	first := 0
 	count := func(ctx context.Context, call catalog.Call, do operation) error {
@@ -77,7 +77,7 @@ func (e eager) List(ctx context.Context, waited bool) iter.Seq2[catalog.Snapshot
 	return e.Catalog.List(ctx, waited)
 }
 
-// It tries to break: what List does before the first row is a part of the operation.
+// The steps of List before the first row are part of the operation.
 func TestIntercept_EagerList(t *testing.T) {
 	in := make(chan struct{})
 	refuse := errors.New("refused")

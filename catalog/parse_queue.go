@@ -9,7 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// parseQueue understands what our queue adds to a lock document.
+// parseQueue parses the fields that this module adds to a lock document for its queue.
 func (l *Lock) parseQueue(doc fields) *MalformedError {
 	fail := func(field, problem string) *MalformedError {
 		return &MalformedError{LocksCollection, l.Name, field, problem}
@@ -22,8 +22,8 @@ func (l *Lock) parseQueue(doc fields) *MalformedError {
 	if bad != nil {
 		return bad
 	}
-	// A manager that knows nothing of sharers writes the fields of one holder, with a state of its
-	// own, and leaves the rest: the sharers count only while the first of them is that holder.
+	// A manager without support for sharers writes the fields of one holder, with its own state, and
+	// leaves the rest: the sharers count only while the first of them is that holder.
 	mode, ok := modeOf(doc.lookup("mode"))
 	several := ok && mode != Exclusive
 	counts := l.Held && len(sharers) > 0 && sharers[0].TS == l.TS
@@ -46,7 +46,7 @@ func (l *Lock) parseQueue(doc fields) *MalformedError {
 		}
 	}
 	l.OldSharers = !counts && (several || len(sharers) > 0)
-	if !l.Held && len(l.Waiters) > 0 { // left free by somebody who knows nothing of limits
+	if !l.Held && len(l.Waiters) > 0 { // freed by a manager without support for limits
 		l.Limit = l.Waiters[0].Limit
 	}
 	if field := l.twice(); field != "" {
@@ -58,7 +58,7 @@ func (l *Lock) parseQueue(doc fields) *MalformedError {
 	return nil
 }
 
-// twice names a session that stands in the document twice, as a holder or a waiter.
+// twice returns the path of a session that is in the document twice, as a holder or a waiter.
 func (l *Lock) twice() (field string) {
 	if len(l.Sharers)+len(l.Waiters) == 0 {
 		return ""
@@ -80,7 +80,7 @@ func (l *Lock) twice() (field string) {
 	return ""
 }
 
-// modeOf reads a mode; it is not ok when it is none that we know.
+// modeOf reads a mode; ok is false for an unknown one.
 func modeOf(v bson.RawValue) (m Mode, ok bool) {
 	if absent(v) {
 		return Exclusive, true
@@ -90,7 +90,7 @@ func modeOf(v bson.RawValue) (m Mode, ok bool) {
 	return m, ok && (m == Exclusive || m == Shared || m == Permit)
 }
 
-// limitOf reads a number of permits; 0 when it is none.
+// limitOf reads a number of permits; 0 when it is invalid.
 func limitOf(v bson.RawValue) int32 {
 	n, problem := integral(v)
 	if problem != "" || n < 1 || n > math.MaxInt32 {
@@ -99,7 +99,7 @@ func limitOf(v bson.RawValue) int32 {
 	return int32(n)
 }
 
-// parseParties understands an array of holders or waiters. Each needs a ts and a process.
+// parseParties parses an array of holders or waiters. Each needs a ts and a process.
 func parseParties(name, field string, v bson.RawValue) ([]Participant, *MalformedError) {
 	if absent(v) {
 		return nil, nil
@@ -134,7 +134,7 @@ func parseParties(name, field string, v bson.RawValue) ([]Participant, *Malforme
 	return parties, nil
 }
 
-// parse understands one party. Only a waiter has a mode and a limit of its own.
+// parse parses one participant. Only a waiter has its own mode and limit.
 func (p *Participant) parse(in fields, waits bool) (key, problem string) {
 	var ok bool
 	if p.TS, ok = in.lookup("ts").ObjectIDOK(); !ok || p.TS.IsZero() {
@@ -157,8 +157,8 @@ func (p *Participant) parse(in fields, waits bool) (key, problem string) {
 	return "", ""
 }
 
-// ProcessesIn returns the processes that wait in a lock document, and if it is held those that hold
-// it, whether or not it is understood.
+// ProcessesIn returns the processes of the waiters in a lock document and, if held is set, those of
+// its holders, even if the document is malformed.
 func ProcessesIn(raw bson.Raw, held bool) (named []string) {
 	doc := fieldsOf(raw)
 	var values []bson.RawValue
@@ -167,7 +167,7 @@ func ProcessesIn(raw bson.Raw, held bool) (named []string) {
 		values, lines = append(values, doc.lookup("process")), append(lines, "sharers")
 	}
 	for _, line := range lines {
-		list, _ := doc.lookup(line).ArrayOK() // nobody stands in what is no array, or a damaged one
+		list, _ := doc.lookup(line).ArrayOK() // an invalid or damaged array has no participants
 		parties, _ := list.Values()
 		for _, p := range parties {
 			party, _ := p.DocumentOK()
@@ -182,7 +182,7 @@ func ProcessesIn(raw bson.Raw, held bool) (named []string) {
 	return named
 }
 
-// complete fills in what only informs.
+// complete fills in the informational fields.
 func (p *Participant) complete(in fields) {
 	p.Who, _ = in.lookup("who").StringValueOK()
 	p.Why, _ = in.lookup("why").StringValueOK()
@@ -195,17 +195,18 @@ func (p *Participant) complete(in fields) {
 	}
 }
 
-// GrantLine is one line of the field grants: session, fence and process. The field is a text, not
-// an array, so that every shape of change event brings it whole and a filter can find a process in
-// it. A line break in a process id, which none of ours has, is a space: it makes no second grant.
+// GrantLine returns one line of the field grants: session, fence and process. The field is a text,
+// not an array, so that every kind of change event contains all of it and a filter can find a
+// process in it. A line break in a process id, which this module never writes, becomes a space, so
+// it cannot forge a second grant.
 func GrantLine(ts bson.ObjectID, fence int64, process string) string {
 	return fmt.Sprintf("%s %d %s\n", ts.Hex(), fence, OneLine(process))
 }
 
-// OneLine is a process id as it stands in a [GrantLine].
+// OneLine returns a process id as a [GrantLine] contains it.
 func OneLine(process string) string { return strings.ReplaceAll(process, "\n", " ") }
 
-// ParseGrants understands the field grants of a lock. Lines that are none of ours are left out.
+// ParseGrants parses the field grants of a lock. It skips lines of another format.
 func ParseGrants(name, text, evidence string) []Grant {
 	var grants []Grant
 	for line := range strings.Lines(text) {
@@ -223,8 +224,8 @@ func ParseGrants(name, text, evidence string) []Grant {
 	return grants
 }
 
-// parseYield understands a request to yield. One that names another session than the holder's is
-// none.
+// parseYield parses a request to yield. It ignores one that names another session than the
+// holder's.
 func (l *Lock) parseYield(v bson.RawValue) {
 	raw, ok := v.DocumentOK()
 	if !ok || !l.Held || len(l.Sharers) > 0 {

@@ -18,7 +18,7 @@ import (
 
 var ts2 = bson.ObjectID{0: 0x4d, 11: 0x5d}
 
-// party returns a whole entry of waiters or sharers with one field set, or left out for missing.
+// party returns a whole entry of waiters or sharers with one field set, or removed for missing.
 func party(key string, value any) bson.D {
 	return replace(bson.D{
 		field("ts", ts2), field("process", "q"), field("who", "q:1"), field("why", "because"),
@@ -158,7 +158,7 @@ func TestParseLock_Sharers_CountWhileTheFirstIsTheHolder(t *testing.T) {
 			doc = replace(replace(doc, "limit", int32(2)), c.key, c.value)
 			l, bad := catalog.ParseLock(marshal(t, doc))
 			if disagree := c.sharers == 0 && c.key != "state"; disagree {
-				// Of state 1 ours write all three fields; of state 2 foreign managers leave them.
+				// In state 1 this module writes all three fields; in state 2 they are left from before.
 				if bad == nil || bad.Field != "sharers" {
 					t.Fatalf("state 1: %+v, %v", l, bad)
 				}
@@ -188,8 +188,8 @@ func TestParseLock_Sharers_CountWhileTheFirstIsTheHolder(t *testing.T) {
 	}
 }
 
-// While the first of the sharers is the holder, how they share must be known: else an exclusive
-// holder would be seen where several hold. And no session stands there twice.
+// While the first of the sharers is the holder, their mode must be valid: otherwise a shared lock
+// would be read as an exclusive one. A session may not occur twice.
 func TestParseLock_Sharers_MalformedAreNamed(t *testing.T) {
 	t.Parallel()
 	one := bson.D{field("ts", ts), field("process", "p"), field("fence", int64(6))}
@@ -242,7 +242,7 @@ func TestParseLock_Limit_OfAFreeLineCounts(t *testing.T) {
 	}
 }
 
-// The ping of a process is read once, however many of its callers stand in a line: a hundred may.
+// The ping of a process is read once for all its queued sessions, which may be a hundred.
 func TestSnapshotOf_CallersOfOneProcess_ItsPingIsReadOnce(t *testing.T) {
 	t.Parallel()
 	waits := func(session byte) bson.D { return party("ts", bson.ObjectID{session}) }
@@ -351,7 +351,7 @@ func TestLimitError_SaysBothUses(t *testing.T) {
 	}
 }
 
-// It tries to break: no process id, whatever stands in it, makes a second grant out of one.
+// No process id turns one grant into two.
 func TestGrantLine_ProcessWithLineBreaks_IsOneGrant(t *testing.T) {
 	t.Parallel()
 	line := catalog.GrantLine

@@ -10,41 +10,43 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// MaxWaiters is how many contenders may queue in a lock document, beside those who come back to it,
-// see [Lock.RoomFor]; more wait inside their processes.
+// MaxWaiters is the number of contenders that may queue in a lock document, except for contenders
+// that return to it, see [Lock.RoomFor]; more wait inside their processes.
 const MaxWaiters = 100
 
-// MaxHolders is how many may hold one lock at a time, shared or by permits; more wait in line.
-// Every grant rewrites the whole document and brings it back: a holder is some 270 bytes in it, and
-// 2.4 KB with the longest texts, so that a thousand of them and a full line stay far below the 16
-// MiB where a server refuses the document.
+// MaxHolders is the number of sessions that may hold one lock at a time, shared or by permits; more
+// wait in the queue. Every grant rewrites and returns the whole document. A holder takes about 270
+// bytes of it, and 2.4 KB with the longest texts, so a thousand holders and a full queue stay far
+// below the 16 MiB at which a server refuses the document.
 const MaxHolders = 1000
 
-// A Mode says how a lock is held. The modes of one name do not mix, but for Exclusive and Shared.
+// A Mode is the way a lock is held. The modes of one name do not mix, except for Exclusive and
+// Shared.
 type Mode string
 
-// The modes, as they stand in the documents.
+// The modes, as they are stored in the documents.
 const (
 	// Exclusive: one holder. Documents have no mode then, as mongos wrote them.
 	Exclusive Mode = ""
 	// Shared: up to MaxHolders holders, or one exclusive one.
 	Shared Mode = "shared"
-	// Permit: at most as many holders as the limit in the document says, and at most MaxHolders.
+	// Permit: at most as many holders as the limit in the document, and at most MaxHolders.
 	Permit Mode = "permit"
 )
 
-// A Participant is a holder or a waiter of a lock, as its document tells.
+// A Participant is a holder or a waiter in a lock document.
 type Participant struct {
 	TS      bson.ObjectID
 	Process string
 	Who     string
 	Why     string
 	Mode    Mode
-	// Limit is the number of permits asked for; zero but in mode Permit.
+	// Limit is the requested number of permits; zero in the other modes.
 	Limit int32
 	// Takeover is the recorded takeover time; zero when absent or out of bounds.
 	Takeover time.Duration
-	// Since is the server's clock when the party came, or was granted the lock; zero when unknown.
+	// Since is the server's clock when the waiter was queued, or the holder was granted the lock;
+	// zero when unknown.
 	Since time.Time
 	// Fence is that of a holder, zero for a waiter.
 	Fence int64
@@ -53,29 +55,30 @@ type Participant struct {
 // Queues has the operations of waiters. The queue is part of the lock document, in the order of
 // arrival, so that the command that frees a lock also grants it to the next waiter.
 type Queues interface {
-	// Snapshots reads locks, the pings of those who hold or wait for them, and the server's clock,
-	// in one command where the server can. Locks without a document are left out. A document that
-	// cannot be understood is no error: it is in the result.
+	// Snapshots reads locks, the pings of their holders and waiters, and the server's clock, in one
+	// command if the server supports that. The result omits locks without a document. A malformed
+	// document is no error: the result contains it.
 	Snapshots(ctx context.Context, names []string) (Looks, error)
 
 	// HeldOrFree reads the named locks that process holds or that are free, and all existing locks in
-	// lines. Malformed documents are left out. A process that waits for these locks asks so for its
-	// grants. The texts of waiters may be missing.
+	// lines. It skips malformed documents. A process that waits for these locks polls its grants with
+	// it. The texts of waiters may be missing.
 	HeldOrFree(ctx context.Context, process string, names, lines []string) ([]Lock, error)
 
-	// GrantStream opens a stream of what is granted to process from now on. Errors: ErrNoGrantStream
-	// where the deployment or the database has none.
+	// GrantStream opens a stream of the grants to process from now on. It returns ErrNoGrantStream
+	// if the deployment or the database has no change streams.
 	GrantStream(ctx context.Context, process string) (GrantStream, error)
 
-	// EnterTransaction takes a free lock inside the transaction that ctx carries: until it ends
-	// nobody else can take it, and afterwards it is free. Errors: ErrNoTransactions when ctx
-	// carries none or there are none here; ErrNotFree, after which the transaction still lives;
-	// others, such as a conflict, as the driver worded them, so that its loop runs again.
+	// EnterTransaction takes a free lock inside the transaction that ctx carries: until the
+	// transaction ends no other session can take the lock, and afterwards it is free. Errors:
+	// ErrNoTransactions when ctx carries no transaction or the store has none; ErrNotFree, after
+	// which the transaction is still active; any other error, such as a conflict, keeps the driver's
+	// labels, so that its loop runs the transaction again.
 	EnterTransaction(ctx context.Context, g Request) (Lock, error)
 }
 
-// LookAt is [Queues.Snapshots] of one lock. Of one without a document nothing is known, not even
-// the time.
+// LookAt is [Queues.Snapshots] of one lock. A lock without a document yields the zero Snapshot,
+// without the server's clock.
 func LookAt(ctx context.Context, store interface {
 	Snapshots(ctx context.Context, names []string) (Looks, error)
 }, name string) (Snapshot, error) {
@@ -86,16 +89,15 @@ func LookAt(ctx context.Context, store interface {
 // An EnterMode is the way to enter a lock that is not free.
 type EnterMode int
 
-// The ways.
+// The ways to enter.
 const (
 	// Queue: wait at the end of the queue.
 	Queue EnterMode = iota
 	// Try: neither wait nor pass the waiters.
 	Try
-	// TryPlain: take the lock for oneself if it is understood and free, and nobody waits for it or
-	// stands in it as a sharer, or if it has no document yet: one command, whatever the server.
-	// ErrNotFree stands for any other document, of which a Snapshot says what is in the way. The
-	// fence is not raised to the clock, see SeedFence.
+	// TryPlain: take the lock exclusively if its document is well formed and free, without waiters
+	// and sharers, or does not exist: one command on every server. Any other document is
+	// ErrNotFree; a Snapshot shows the cause. The fence is not raised to the clock, see SeedFence.
 	TryPlain
 )
 
@@ -104,12 +106,12 @@ type Grant struct {
 	Session
 	Process string
 	Fence   int64
-	// Evidence is not empty when a dead holder or waiter was evicted for it.
+	// Evidence is the reason of the eviction that led to the grant; empty without an eviction.
 	Evidence string
 }
 
-// GrantStream is an open stream. Next blocks until there are grants, ctx ends or the stream ends;
-// after an error the stream must be closed. Earlier grants are not reported: call
+// GrantStream is an open stream. Next blocks until there are grants, or returns an error when ctx
+// or the stream ends; then the stream must be closed. Earlier grants are not reported: call
 // [Queues.HeldOrFree] after opening a stream.
 type GrantStream interface {
 	Next(ctx context.Context) ([]Grant, error)
@@ -126,7 +128,7 @@ func SnapshotOf(lock bson.Raw, ping func(process string) PingState) Snapshot {
 	return l.Shown(ping)
 }
 
-// Shown is [SnapshotOf] of a document that was understood.
+// Shown is [SnapshotOf] of a parsed document.
 func (l Lock) Shown(ping func(process string) PingState) Snapshot {
 	look := Snapshot{Lock: &l}
 	holders := l.Holders()
@@ -134,7 +136,7 @@ func (l Lock) Shown(ping func(process string) PingState) Snapshot {
 		look.Pings = make(map[string]PingState, parties)
 	}
 	of := func(process string) PingState {
-		state, known := look.Pings[process] // several of its callers may stand there
+		state, known := look.Pings[process] // a process may have several sessions
 		if !known && process != "" {
 			state = ping(process)
 		}
@@ -150,14 +152,14 @@ func (l Lock) Shown(ping func(process string) PingState) Snapshot {
 	return look
 }
 
-// A PingState is the ping document of one process, or what is wrong with it; both are nil when
-// there is none.
+// A PingState is the ping document of one process, or the error if it is malformed; both are nil
+// when the document does not exist.
 type PingState struct {
 	Ping *Ping
 	Err  *MalformedError
 }
 
-// PingStateOf understands the ping document of a process, nil for none.
+// PingStateOf parses the ping document of a process; raw is nil if it does not exist.
 func PingStateOf(raw bson.Raw) PingState {
 	if raw == nil {
 		return PingState{}
@@ -171,16 +173,18 @@ func PingStateOf(raw bson.Raw) PingState {
 
 // Outcomes of queueing.
 var (
-	// ErrQueueFull is returned by Enter when there is no place for a request, see [Lock.RoomFor].
+	// ErrQueueFull is returned by Enter when the queue has no place for a request, see
+	// [Lock.RoomFor].
 	ErrQueueFull = errors.New("the queue is full")
 	// ErrPermitMismatch is matched by *PermitMismatchError.
 	ErrPermitMismatch = errors.New("another limit")
-	// ErrNoGrantStream is returned by GrantStream where the deployment has no change streams, or the
-	// database has none.
+	// ErrNoGrantStream is returned by GrantStream if the deployment or the database has no change
+	// streams.
 	ErrNoGrantStream = errors.New("no stream of grants here")
 )
 
-// A PermitMismatchError says that a lock is in use with another number of permits than asked for.
+// A PermitMismatchError reports that a lock is in use with another number of permits than
+// requested.
 type PermitMismatchError struct {
 	Name     string
 	Recorded int32 // 0: as an exclusive or shared lock
@@ -202,9 +206,9 @@ func limitWords(limit int32) string {
 // Is reports whether target is ErrPermitMismatch.
 func (e *PermitMismatchError) Is(target error) bool { return target == ErrPermitMismatch }
 
-// RoomFor reports whether the queue has a place for a request: fewer than MaxWaiters wait. A
-// session that was queued before and comes back before a later one has a place of its own: fewer
-// than twice MaxWaiters wait, which bounds the document.
+// RoomFor reports whether the queue has a place for a request: fewer than MaxWaiters wait. For a
+// session that was queued before and returns ahead of a later waiter the bound is twice MaxWaiters,
+// which bounds the document.
 func (l Lock) RoomFor(r Request) bool {
 	later := func(p Participant) bool { return p.Since.After(r.Since) }
 	if !r.Since.IsZero() && slices.ContainsFunc(l.Waiters, later) {
@@ -213,7 +217,7 @@ func (l Lock) RoomFor(r Request) bool {
 	return len(l.Waiters) < MaxWaiters
 }
 
-// Holders returns the holders of the lock, in the order in which they got it.
+// Holders returns the holders of the lock, in the order of their grants.
 func (l Lock) Holders() []Participant {
 	switch {
 	case !l.Held:
@@ -227,7 +231,7 @@ func (l Lock) Holders() []Participant {
 	}}
 }
 
-// GrantsOf returns what process holds of the lock, as grants.
+// GrantsOf returns the sessions of process that hold the lock, as grants.
 func (l Lock) GrantsOf(process string) []Grant {
 	var grants []Grant
 	for _, p := range l.Holders() {

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Shown is an error of a server or a driver with a text that is fit to be shown: one line of
-// bounded length, without what [Redact] takes out. The error itself stays reachable by errors.As.
+// Shown returns an error of a server or a driver with a text that is fit for display: one line of
+// bounded length, redacted by [Redact]. The error itself stays reachable by errors.As.
 func Shown(err error) error { return shown{text: Printable(Redact(err.Error()), 600), cause: err} }
 
 type shown struct {
@@ -22,8 +22,8 @@ var (
 	credential = regexp.MustCompile(
 		`(?i)(\\?["']?(?:password|passwd|pwd|payload|saslpayload|client_secret|access_token)` +
 			`\\?["']?\s*[:=]\s*)(?:\\?"[^"]*"|'[^']*'|\{[^}]*\}|[^\s,&}]+)`)
-	// signed are the fields with which a driver signs a command. A server repeats the command where
-	// it refuses it.
+	// signed matches the fields with which a driver signs a command. The error of a server may quote
+	// the command.
 	signed = regexp.MustCompile(`,?\s*\\?["']?(?:lsid|\$clusterTime|signature)\\?["']?\s*:\s*`)
 )
 
@@ -46,8 +46,8 @@ func Redact(text string) string {
 	}
 }
 
-// valueEnd is where the value ends that a text begins with: after its closing brace, or before the
-// next field. A text that was cut ends in it.
+// valueEnd returns the offset where the value at the start of a text ends: after its closing brace,
+// or before the next field. The value of a truncated text ends with the text.
 func valueEnd(text string) int {
 	depth := 0
 	for i, r := range text {

@@ -16,21 +16,21 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// making is held while a FerretDB is made: ferretdb.New writes to variables of its process.
+// making guards the call of ferretdb.New, which writes to global variables.
 var making sync.Mutex
 
 // A backend is a FerretDB that runs in this process and listens on a Unix socket.
 type backend struct {
-	private string // folder of the socket, open to nobody else
+	private string // folder of the socket, with access only for this user
 	stop    context.CancelFunc
 	stopped chan struct{} // closed when FerretDB has returned
 }
 
-// startBackend runs a FerretDB over the SQLite files of dir, and waits until it answers. With
-// volatile set nothing is forced to the disk.
+// startBackend runs a FerretDB over the SQLite files of dir, and waits until it replies. If
+// volatile is set, it does not sync to the disk.
 //
-// It never reports home: the embedded FerretDB contains no reporter, and marks telemetry as
-// switched off. It writes no state file. What it logs as an error is passed on as a warning.
+// It sends no telemetry: the embedded FerretDB contains no reporter, and marks telemetry as
+// switched off. It writes no state file. Its errors are logged as warnings.
 func startBackend(
 	ctx context.Context, dir string, volatile bool, log zerolog.Logger,
 ) (*backend, error) {
@@ -57,7 +57,7 @@ func startBackend(
 	}
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	b.stop = stop
-	go func() { // ends when close calls stop
+	go func() { // returns when close calls stop
 		defer close(b.stopped)
 		_ = db.Run(running) // its error is always nil
 	}()
@@ -82,7 +82,7 @@ func (b *backend) ping(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close() // nothing is lost with it
+	defer conn.Close() // its error does not matter
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	document, err := bson.Marshal(bson.D{{Key: "ping", Value: 1}, {Key: "$db", Value: "admin"}})
 	if err != nil {
@@ -94,16 +94,16 @@ func (b *backend) ping(ctx context.Context) error {
 	return errors.Join(err, ctx.Err())
 }
 
-// close stops FerretDB and waits for it. It ends at once when no connection is open, and after
-// three seconds, by FerretDB's own choice, when one is.
+// close stops FerretDB and waits for it. FerretDB ends immediately if no connection is open, and
+// after its own timeout of three seconds otherwise.
 func (b *backend) close() error {
 	b.stop()
 	<-b.stopped
 	return os.RemoveAll(b.private)
 }
 
-// errorsOnly drops what FerretDB logs below an error, which is a line or two for each command
-// that does not succeed, and lowers the rest to warnings: the one it matters to has an error reply.
+// errorsOnly drops the log lines of FerretDB below the level of an error, which are one or two for
+// each command that fails. It lowers errors to warnings, since the client gets an error reply.
 type errorsOnly struct{ slog.Handler }
 
 func (h errorsOnly) Enabled(_ context.Context, level slog.Level) bool {

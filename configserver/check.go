@@ -21,43 +21,44 @@ const (
 	defaultRounds     = 50
 	maxContenders     = 256
 	maxRounds         = 10_000
-	// commandTimeout bounds each command of a contender, also when the caller's context has ended.
+	// commandTimeout bounds each command of a contender, also after the end of the caller's context.
 	commandTimeout = 10 * time.Second
 	// dropTimeout bounds the removal of the scratch collection.
 	dropTimeout = 10 * time.Second
 )
 
-// CheckOptions says how hard [Check] tries. The zero value is 50 rounds of 16 contenders in
+// CheckOptions are the settings of [Check]. The zero value is 50 rounds of 16 contenders in
 // database config.
 type CheckOptions struct {
-	// Database is where the scratch collection is made; default "config". It should be the one
-	// the locks live in: a config server lets nobody create another.
+	// Database is the database of the scratch collection; default "config". It should be the one of
+	// the locks: on a config server no other database can be created.
 	Database string
-	// Contenders is how many try at one instant; 2 to 256, default 16. The pool of the client
-	// must allow as many connections, or fewer really race.
+	// Contenders is the number of concurrent contenders; 2 to 256, default 16. The pool of the
+	// client must allow as many connections, or fewer of them race.
 	Contenders int
-	// Rounds is how often each of the two kinds of race is run; 1 to 10,000, default 50.
+	// Rounds is the number of rounds of each of the two kinds of race; 1 to 10,000, default 50.
 	Rounds int
 }
 
-// A Tally counts the rounds of one kind of race by how many contenders were told that they won.
+// A Tally counts the rounds of one kind of race by the number of winners, according to the server's
+// replies.
 type Tally struct {
 	Rounds  int
-	One     int // exactly one, and the document is as that one wrote it
+	One     int // exactly one winner, with its write in the document
 	Several int // two or more: mutual exclusion is broken
-	None    int // nobody, or the only winner's write is not in the document
+	None    int // no winner, or the only winner's write is not in the document
 }
 
-// A Report is what a check found.
+// A Report is the result of a check.
 type Report struct {
 	Contenders int
-	// Acquire is the race of findAndModify in the shape of an acquisition: half of the rounds on
-	// a document that does not exist yet, half on a free one.
+	// Acquire is the race of findAndModify in the form of an acquisition: half of the rounds on a
+	// missing document, half on a free one.
 	Acquire Tally
-	// CompareAndSet is the race of updates that name the value they expect.
+	// CompareAndSet is the race of updates with the expected value in the filter.
 	CompareAndSet Tally
-	// Atomic is set when every round of both had exactly one winner. It proves a server unfit
-	// when false; when true, it is as good as the number of rounds.
+	// Atomic is set when every round of both races had exactly one winner. If it is false, the
+	// server is unfit; if it is true, the confidence depends on the number of rounds.
 	Atomic bool
 }
 
@@ -77,16 +78,15 @@ func (t Tally) String() string {
 		t.One, t.Rounds, t.Several, t.None)
 }
 
-// Check races contenders on scratch documents of a server and counts how many win. A lock may be
-// kept only on a server whose report is Atomic. A bare FerretDB v1 is not: measured, 97 of 100
-// rounds of compare-and-set had several winners, and about as many acquisitions of a released
-// lock; only the first acquisition of a name, decided by its unique _id, had one.
+// Check races contenders on scratch documents of a server and counts the winners. Keep locks only
+// on a server with an Atomic report. A bare FerretDB v1 is not atomic: measured, 97 of 100 rounds
+// of compare-and-set had several winners, and about as many acquisitions of a released lock; only
+// the first acquisition of a name, decided by its unique _id, had one.
 //
-// It works in a collection of its own, distlock_check_<random>, and drops it afterwards, also when
-// it failed or ctx has ended. An error means that the check could not be carried out, and the
-// report then says nothing; only when the dropping alone failed it is complete. When ctx ends, the
-// round that is under way is still awaited, for 10 s at most. Each round takes Contenders commands
-// and at most four more.
+// Check creates a collection distlock_check_<random> and drops it afterwards, also after an error
+// or the end of ctx. On an error the check was not carried out and the report is empty, unless only
+// the drop failed: then the report is complete. When ctx ends, Check waits for the current round,
+// for 10 s at most. Each round of a race takes Contenders commands and at most four more.
 func Check(ctx context.Context, client *mongo.Client, opts CheckOptions) (Report, error) {
 	c, err := newContest(client, opts)
 	if err != nil {

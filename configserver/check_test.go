@@ -19,7 +19,7 @@ import (
 	"mongodlm/internal/test/effort"
 )
 
-// rounds makes 500 by default, 120 under the race detector, at most 30 with -short; -rounds=500
+// rounds returns 500 by default, 120 under the race detector, at most 30 with -short; -rounds=500
 // makes a long run.
 var rounds = flag.Int("rounds", effort.Share(250),
 	"rounds of each kind of race through the front; the two kinds make 500")
@@ -40,8 +40,8 @@ func TestCheck_Front_EveryRoundHasOneWinner(t *testing.T) {
 	noScratchLeft(t, client)
 }
 
-// Writes of different databases reach the backend at one time, so each of them must keep its
-// promise beside the others.
+// Writes of different databases reach the backend concurrently, so each of them must be atomic
+// while the others run.
 func TestCheck_Front_FourDatabasesAtOnce_EveryRoundHasOneWinner(t *testing.T) {
 	const databases, rounds = 4, 15
 	client := connect(t, start(t, configserver.Config{}).URI())
@@ -67,7 +67,7 @@ func TestCheck_BareFerretDB_SeveralWinners(t *testing.T) {
 	t.Cleanup(func() { assert.NoErr(t, stop()) })
 	client := connect(t, "mongodb://"+url.PathEscape(socket)+"/")
 	var report configserver.Report
-	for range 20 { // a round may have one winner by chance: on a busy processor many do
+	for range 20 { // a round may have one winner by chance, often on a busy processor
 		if report, err = configserver.Check(t.Context(), client,
 			configserver.CheckOptions{Rounds: 10}); err != nil {
 			t.Fatal(err)
@@ -127,7 +127,7 @@ func TestCheck_ContextEnds_ScratchIsDropped(t *testing.T) {
 	noScratchLeft(t, client)
 }
 
-// Readers that run beside the writers see the document at every moment, whole, and never an older
+// Readers that run concurrently with the writers always see the whole document, and never an older
 // state after a newer one.
 func TestFront_ReadsBesideWrites_SeeWholeDocumentsInOrder(t *testing.T) {
 	t.Parallel()

@@ -6,12 +6,12 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// frontField is the field of buildInfo by which a client tells the front from a bare FerretDB.
+// frontField is the field of buildInfo that distinguishes the front from a bare FerretDB.
 const frontField = "mongodlmFront"
 
-// A request is a client's message, understood as far as the front needs.
+// A request is a client's message with the parsed fields that the front needs.
 type request struct {
-	frame    frame // fit for the backend: no checksum, no flags
+	frame    frame // for the backend: no checksum, no flags
 	command  string
 	database string // of a write, folded
 	write    bool
@@ -19,11 +19,11 @@ type request struct {
 	silent bool
 }
 
-// parseRequest understands a client's message, or says why its connection has to be closed.
+// parseRequest parses a client's message. On an error the connection must be closed.
 //
-// The flags are cleared for the backend. So it answers an unacknowledged write too, and the front
-// knows when it is done; that reply is then dropped. Exhaust replies and checksums, which a client
-// may only offer, are not made use of.
+// It clears the flags for the backend. So the backend also replies to an unacknowledged write, and
+// the front knows when that is complete; it drops the reply. The front does not use exhaust replies
+// and checksums, which a client may only offer.
 func parseRequest(f frame) (request, error) {
 	switch f.opCode() {
 	case opMsg:
@@ -73,8 +73,8 @@ func commandName(document bson.Raw) (string, error) {
 	return name, nil
 }
 
-// isRead reports whether a command is known to change no document. Everything else waits its turn,
-// so a command that nobody thought of costs time, not atomicity.
+// isRead reports whether a command is known to change no document. Any other command waits for its
+// gate, so an unlisted command costs time, not atomicity.
 func isRead(command string) bool {
 	switch command {
 	case "hello", "isMaster", "ismaster", "ping", "buildInfo", "buildinfo", "connectionStatus",
@@ -90,8 +90,8 @@ func isRead(command string) bool {
 	return false
 }
 
-// onlyReads reports whether no stage of an aggregate writes. Whatever cannot be understood counts
-// as a write.
+// onlyReads reports whether no stage of an aggregate writes. An aggregate that cannot be parsed
+// counts as a write.
 func onlyReads(aggregate bson.Raw) bool {
 	elements, err := aggregate.Elements()
 	if err != nil {
@@ -119,7 +119,7 @@ func onlyReads(aggregate bson.Raw) bool {
 	return true
 }
 
-// writes reports whether a stage is, or may be, one that writes.
+// writes reports whether a stage writes, or may write.
 func writes(stage bson.Raw) bool {
 	elements, err := stage.Elements()
 	if err != nil {

@@ -10,21 +10,22 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// A contest is the rounds of one check.
+// A contest runs the rounds of one check.
 type contest struct {
 	scratch    *mongo.Collection
 	contenders int
 	rounds     int
 }
 
-// An attempt is one contender's command. It reports whether the server told it that it won, and
-// fails when the command neither won nor lost.
+// An attempt is one contender's command. It reports whether the contender won according to the
+// server's reply, and returns an error if the command neither won nor lost.
 type attempt func(ctx context.Context, session bson.ObjectID) (won bool, err error)
 
 // casID is the document of the compare-and-set races.
 const casID = "compare-and-set"
 
-// A scratchLock is a document of both races. It is our own, so decoding it needs no care.
+// A scratchLock is a document of both races. Only this package writes it, so it is decoded without
+// checks.
 type scratchLock struct {
 	TS    bson.ObjectID `bson:"ts"`
 	Fence int64         `bson:"fence"`
@@ -52,8 +53,8 @@ func (c *contest) run(ctx context.Context) (Report, error) {
 	return report, nil
 }
 
-// connect makes the client open a connection for each contender, so that the first race is not
-// one of handshakes.
+// connect makes the client open a connection for each contender, so that the first race does not
+// include handshakes.
 func (c *contest) connect(ctx context.Context) error {
 	_, err := c.race(ctx, func(ctx context.Context, _ bson.ObjectID) (bool, error) {
 		return false, c.scratch.Database().RunCommand(ctx, bson.D{{Key: "ping", Value: 1}}).Err()
@@ -61,7 +62,7 @@ func (c *contest) connect(ctx context.Context) error {
 	return err
 }
 
-// race releases all contenders at one instant and returns the sessions that won.
+// race starts all contenders at the same time and returns the sessions that won.
 func (c *contest) race(ctx context.Context, try attempt) ([]bson.ObjectID, error) {
 	var (
 		mu      sync.Mutex // guards winners, failed
@@ -77,8 +78,8 @@ func (c *contest) race(ctx context.Context, try attempt) ([]bson.ObjectID, error
 		ended.Go(func() {
 			ready.Done()
 			<-start
-			// Not cut short by ctx: what is still under way when the scratch collection is
-			// dropped would make it anew.
+			// Not canceled by ctx: a command that is still running when the scratch collection
+			// is dropped would create it again.
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commandTimeout)
 			defer cancel()
 			won, err := try(ctx, session)
@@ -98,9 +99,8 @@ func (c *contest) race(ctx context.Context, try attempt) ([]bson.ObjectID, error
 	return winners, failed
 }
 
-// acquireRound races for a lock: in every other round for one that does not exist yet, in the
-// rest for one that was released. The document is removed afterwards, as a FerretDB slows down with
-// each.
+// acquireRound races for a lock: in every other round for a missing one, else for a released one.
+// It deletes the document afterwards, since a FerretDB slows down with each document.
 func (c *contest) acquireRound(ctx context.Context, round int, t *Tally) error {
 	id := fmt.Sprintf("acquire-%d", round)
 	byID := bson.D{{Key: "_id", Value: id}}
@@ -142,7 +142,7 @@ func (c *contest) acquire(ctx context.Context, id string, s bson.ObjectID) (bool
 	return err == nil && got.TS == s, err
 }
 
-// setRound races for a change of the fence from the value that everybody has read.
+// setRound races for a change of the fence from the value that all contenders have read.
 func (c *contest) setRound(ctx context.Context, t *Tally) error {
 	byID := bson.D{{Key: "_id", Value: casID}}
 	var before, after scratchLock
@@ -171,7 +171,7 @@ func (c *contest) setRound(ctx context.Context, t *Tally) error {
 	return nil
 }
 
-// count adds a round. last is the document after it, fence what exactly one winner leaves there.
+// count adds a round. last is the document after it, fence its value after exactly one winner.
 func (t *Tally) count(winners []bson.ObjectID, last scratchLock, fence int64) {
 	t.Rounds++
 	switch {

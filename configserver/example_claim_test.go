@@ -21,7 +21,7 @@ type Mail struct {
 	To string `bson:"to"`
 }
 
-// Rows of a collection, each given to one worker of all processes; one fails for good.
+// Each row of a collection goes to one worker of all processes; one row fails permanently.
 func Example_claim() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -55,7 +55,7 @@ func Example_claim() {
 		log.Print(err)
 		return
 	}
-	ctx, stop := context.WithCancel(ctx) // of a program: signal.NotifyContext
+	ctx, stop := context.WithCancel(ctx) // in a program: signal.NotifyContext
 	err = mails.Serve(ctx, 30*time.Second, func(ctx context.Context, row *claim.Row[Mail]) error {
 		if row.Doc.ID == "3" {
 			defer stop()

@@ -18,11 +18,11 @@ import (
 // Event is a row that is due at a time.
 type Event struct {
 	ID        string    `bson:"_id"`
-	Locked    bool      `bson:"locked"` // by a person, who wants it to wait
+	Locked    bool      `bson:"locked"` // set by a person to delay it
 	ExecuteAt time.Time `bson:"execute_at"`
 }
 
-// The query of many a queue in SQL: locked = false and execute_at < NOW() order by execute_at, for
+// The query of many queues in SQL: locked = false and execute_at < NOW() order by execute_at, for
 // update skip locked. NOW() is the server's clock here, too.
 func Example_dueRows() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -63,7 +63,7 @@ func Example_dueRows() {
 		return
 	}
 
-	ctx, stop := context.WithCancel(ctx) // the program's: it ends with a signal
+	ctx, stop := context.WithCancel(ctx) // in a program: signal.NotifyContext
 	execute := func(_ context.Context, event Event, _ int64) error {
 		fmt.Println(event.ID)
 		if event.ID == "soon" {

@@ -25,7 +25,7 @@ func Example_do() {
 		log.Fatal(err)
 	}
 	defer server.Close(context.Background())
-	uri := server.URI() // or that of a MongoDB
+	uri := server.URI() // or the URI of a MongoDB
 
 	manager, err := distlock.New(ctx, distlock.Config{URI: uri, Database: "distlock"})
 	if err != nil {
@@ -43,24 +43,24 @@ func Example_do() {
 	// Output: reporting under the lock
 }
 
-// The whole of it: a server, a manager, a lock, work under the lock.
+// All steps: a server, a manager, a lock, work under the lock.
 func Example() {
-	// The context of the program: it ends with a signal, and with it the contexts of the guards.
+	// The context of the program. It ends with a signal, and so do the contexts of the guards.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 
-	// A config server for people who have none. With a MongoDB, leave this out and use its URI.
+	// An embedded config server. With a MongoDB, omit it and use the URI of the MongoDB.
 	server, err := configserver.Start(ctx, configserver.Config{})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer server.Close(context.Background())
 
-	starting, cancel := context.WithTimeout(ctx, time.Minute) // for New alone
+	starting, cancel := context.WithTimeout(ctx, time.Minute) // only for New
 	defer cancel()
 	manager, err := distlock.New(starting, distlock.Config{
 		URI:      server.URI(),
-		Database: "distlock", // a database of one's own; mongos used "config"
+		Database: "distlock", // a separate database; mongos used "config"
 		Ping:     time.Second,
 		Takeover: 15 * time.Second, // a dead holder's locks are free after this
 	})
@@ -87,18 +87,18 @@ func Example() {
 	// Output: reporting under the lock
 }
 
-// report ends when the lock is lost: its context does.
+// report returns when the lock is lost, since its context ends then.
 func report(ctx context.Context, fence int64) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx) // matches distlock.ErrLockLost
 	}
-	if fence > 0 { // give it to whatever the lock protects
+	if fence > 0 { // pass it to the protected resource
 		fmt.Println("reporting under the lock")
 	}
 	return nil
 }
 
-// Check says whether locks may be kept on a server; here on the embedded one.
+// Check reports whether a server may keep locks; here the embedded one.
 func ExampleCheck() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

@@ -8,7 +8,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// The only door for tests into private parts.
+// The exports of unexported identifiers for tests.
 
 // StartBare runs a FerretDB without the front, on its Unix socket, and returns the socket's path.
 func StartBare(ctx context.Context, dir string) (socket string, stop func() error, err error) {
@@ -19,10 +19,10 @@ func StartBare(ctx context.Context, dir string) (socket string, stop func() erro
 	return b.socket(), b.close, nil
 }
 
-// A Front is a front before any backend.
+// A Front is a front with any backend.
 type Front struct{ *front }
 
-// NewFront serves on listener and dials the backend by dial.
+// NewFront serves on listener and connects to the backend by dial.
 func NewFront(listener net.Listener, dial dialer, limit int, log zerolog.Logger) Front {
 	return Front{newFront(listener, dial, limit, log)}
 }
@@ -30,21 +30,21 @@ func NewFront(listener net.Listener, dial dialer, limit int, log zerolog.Logger)
 // Close is close.
 func (f Front) Close(ctx context.Context) { f.close(ctx) }
 
-// Clients returns how many clients are being served.
+// Clients returns the number of connected clients.
 func (f Front) Clients() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.clients)
 }
 
-// OpenGates returns of how many databases a write is under way or waits.
+// OpenGates returns the number of databases with a running or waiting write.
 func (f Front) OpenGates() int {
 	f.gates.mu.Lock()
 	defer f.gates.mu.Unlock()
 	return len(f.gates.open)
 }
 
-// ErrDamaged is the kind of what the front does not understand.
+// ErrDamaged is matched by the error of a message that violates the protocol.
 var ErrDamaged = errDamaged
 
 // NewMsg makes a message of one document.
@@ -53,7 +53,7 @@ func NewMsg(id int32, document []byte) []byte { return newMsg(id, document) }
 // ReadFrame reads a message.
 func ReadFrame(r io.Reader) ([]byte, error) { return readFrame(r) }
 
-// Parse returns what the front makes of a client's message.
+// Parse returns the request that the front makes of a client's message.
 func Parse(message []byte) (command string, write, silent bool, forwarded []byte, err error) {
 	r, err := parseRequest(message)
 	return r.command, r.write, r.silent, r.frame, err

@@ -16,8 +16,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// A stage is a front between clients and a backend that are played by the test, all of them pipes
-// in a bubble: after synctest.Wait everything that can happen has happened.
+// A stage is a front between simulated clients and a simulated backend, connected by pipes in a
+// synctest bubble: after synctest.Wait all possible steps are done.
 type stage struct {
 	t        *testing.T
 	front    configserver.Front
@@ -27,7 +27,7 @@ type stage struct {
 	closed   chan struct{}
 }
 
-// An arrival is a message that the backend got, and where its reply goes.
+// An arrival is a message that the backend received, with the connection for its reply.
 type arrival struct {
 	frame []byte
 	conn  net.Conn
@@ -67,7 +67,7 @@ func (s *stage) dial(context.Context) (net.Conn, error) {
 		return nil, errors.New("refused")
 	}
 	near, far := net.Pipe()
-	go func() { // ends when the front closes its side
+	go func() { // returns when the front closes its side
 		for {
 			frame, err := configserver.ReadFrame(far)
 			if err != nil {
@@ -85,18 +85,18 @@ type client struct {
 	s *stage
 	net.Conn
 	id int32
-	// replies gets what the front sends, and is closed with the connection.
+	// replies gets the replies of the front, and is closed with the connection.
 	replies chan []byte
 }
 
-// connect brings a client to the front. It reads whatever comes, unless deaf is set.
+// connect connects a client to the front. It reads all replies, unless deaf is set.
 func (s *stage) connect(deaf bool) *client {
 	near, far := net.Pipe()
 	c := &client{s: s, Conn: near, replies: make(chan []byte, 100)}
 	s.t.Cleanup(func() { near.Close() })
 	s.incoming <- far
 	if !deaf {
-		go func() { // ends when the connection does
+		go func() { // returns when the connection is closed
 			defer close(c.replies)
 			for {
 				frame, err := configserver.ReadFrame(near)
@@ -110,8 +110,7 @@ func (s *stage) connect(deaf bool) *client {
 	return c
 }
 
-// send writes a message that carries one command. The front takes it up at once, or the test
-// deadlocks.
+// send writes a message with one command. The front reads it immediately, or the test deadlocks.
 func (c *client) send(command bson.D, flags uint32) {
 	c.s.t.Helper()
 	c.id++
@@ -121,7 +120,7 @@ func (c *client) send(command bson.D, flags uint32) {
 	synctest.Wait()
 }
 
-// reply takes a reply that has arrived; nil when none has.
+// reply returns a reply that has arrived, or nil.
 func (c *client) reply() []byte {
 	synctest.Wait()
 	select {
@@ -132,7 +131,7 @@ func (c *client) reply() []byte {
 	}
 }
 
-// gone reports whether the front has closed the connection and all replies are taken.
+// gone reports whether the front has closed the connection and all replies were returned.
 func (c *client) gone() bool {
 	synctest.Wait()
 	select {
@@ -143,7 +142,7 @@ func (c *client) gone() bool {
 	}
 }
 
-// next takes a message that has reached the backend; false when none has.
+// next returns a message that has reached the backend; false without one.
 func (s *stage) next() (arrival, bool) {
 	synctest.Wait()
 	select {
@@ -154,7 +153,7 @@ func (s *stage) next() (arrival, bool) {
 	}
 }
 
-// expect takes the message that must have reached the backend and checks its command.
+// expect returns the message that must have reached the backend and checks its command.
 func (s *stage) expect(command string) arrival {
 	s.t.Helper()
 	a, ok := s.next()
@@ -185,7 +184,7 @@ func (a arrival) answer(t *testing.T, document bson.D) {
 	synctest.Wait()
 }
 
-// message makes an opMsg; with the flag of a checksum it carries a right one.
+// message makes an opMsg; with the flag of a checksum it has a valid one.
 func message(t testing.TB, id int32, command bson.D, flags uint32) []byte {
 	t.Helper()
 	document := assert.Value(bson.Marshal(command))(t)

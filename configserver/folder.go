@@ -14,22 +14,22 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// ErrDirInUse is returned by [Start] when another server, of this process or another, works in
+// ErrDirInUse is returned by [Start] when another server, of this process or another, uses
 // Config.Dir.
 var ErrDirInUse = errors.New("configserver: folder is in use by another config server")
 
-// lockFile is the SQLite file whose exclusive lock says that a server works in the folder. It does
+// lockFile is the SQLite file with the exclusive lock of the server that uses the folder. It does
 // not end in .sqlite, so FerretDB does not take it for a database.
 const lockFile = "configserver.lock"
 
-// A folder is where the documents live.
+// A folder has the documents of a server.
 type folder struct {
 	path      string
 	temporary bool
-	lock      *sql.DB // nil when temporary: nobody else knows it
+	lock      *sql.DB // nil when temporary: no other server knows it
 }
 
-// openFolder makes path ready and locks it; an empty path makes a temporary folder.
+// openFolder makes and locks the folder at path, or makes a temporary folder if path is empty.
 func openFolder(ctx context.Context, path string) (*folder, error) {
 	if path == "" {
 		temporary, err := os.MkdirTemp("", "mongodlm-data-")
@@ -56,8 +56,8 @@ func openFolder(ctx context.Context, path string) (*folder, error) {
 	return &folder{path: absolute, lock: lock}, nil
 }
 
-// lockFolder takes the exclusive lock of a SQLite file: it works alike on every system, within a
-// process and between them, and ends with the process however that ends.
+// lockFolder takes the exclusive lock of a SQLite file: it works the same on every system, within a
+// process and between processes, and ends with the process, also after a crash.
 func lockFolder(ctx context.Context, dir string) (*sql.DB, error) {
 	file := url.URL{
 		Scheme: "file", OmitHost: true, Path: filepath.ToSlash(filepath.Join(dir, lockFile)),
@@ -67,7 +67,7 @@ func lockFolder(ctx context.Context, dir string) (*sql.DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configserver: lock folder %q: %w", dir, err)
 	}
-	// One connection that is never given up: the lock is its own.
+	// One connection that stays open, since it owns the lock.
 	db.SetMaxOpenConns(1)
 	db.SetMaxIdleConns(1)
 	db.SetConnMaxLifetime(0)
@@ -82,7 +82,7 @@ func lockFolder(ctx context.Context, dir string) (*sql.DB, error) {
 	return nil, errors.Join(fmt.Errorf("configserver: lock folder %q: %w", dir, err), db.Close())
 }
 
-// close gives up the lock and removes a temporary folder.
+// close releases the lock, or removes a temporary folder.
 func (f *folder) close() error {
 	if f.temporary {
 		return os.RemoveAll(f.path)

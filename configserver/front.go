@@ -15,34 +15,35 @@ import (
 )
 
 const (
-	// maxClients bounds the connections of the front. One more is closed at once.
+	// maxClients bounds the connections of the front, which closes further ones immediately.
 	maxClients = 2000
-	// dialTimeout bounds the connecting to the backend for a new client.
+	// dialTimeout bounds the connection to the backend for a new client.
 	dialTimeout = 10 * time.Second
-	// acceptPause is waited after a failed accept, such as one for want of file descriptors.
+	// acceptPause is the pause after a failed accept, such as one without free file descriptors.
 	acceptPause = 50 * time.Millisecond
 )
 
-// errFrontClosed ends a request that had not been sent to the backend when the front was closed.
+// errFrontClosed is the error of a request that was not sent to the backend before the front
+// closed.
 var errFrontClosed = errors.New("the front is closed")
 
 // A dialer connects to the backend.
 type dialer func(ctx context.Context) (net.Conn, error)
 
-// A front serves clients over one backend connection each, and lets one write
-// at a time through to each database.
+// A front serves clients over one backend connection each, and passes one write at a time to each
+// database.
 //
-// One goroutine serves a client from its first message to its last: it reads a message, sends it
-// to the backend, reads the answer and hands it on. So a client that goes away in the middle of a
-// write does not cut the write short: its goroutine still waits for the backend's answer, and only
-// then lets the next write through.
+// One goroutine serves a client from its first message to its last: it reads a message, sends it to
+// the backend, reads the reply and passes it to the client. So a client that disconnects during a
+// write does not interrupt the write: its goroutine still waits for the backend's reply, and only
+// then passes the next write.
 type front struct {
 	listener net.Listener
 	dial     dialer
 	limit    int
 	log      zerolog.Logger
 	gates    gates
-	// done is closed when the front begins to close: no further write is let through.
+	// done is closed when the front begins to close: no further command passes.
 	done   chan struct{}
 	counts counts
 	// served counts the goroutines: one that accepts and one for each client.
@@ -51,20 +52,20 @@ type front struct {
 	mu      sync.Mutex // guards clients, closing, full
 	clients map[*session]struct{}
 	closing bool
-	full    bool // the limit has been logged, and no client left since
+	full    bool // the limit has been logged, and no client has left since
 }
 
 // A session is one client and its backend connection.
 type session struct {
 	client net.Conn
-	cancel context.CancelFunc // of the connecting to the backend
+	cancel context.CancelFunc // of the connection attempt to the backend
 
 	mu      sync.Mutex // guards backend, killed
 	backend net.Conn   // nil until dialed
 	killed  bool
 }
 
-// newFront starts to serve on listener, which it owns from then on.
+// newFront starts to serve on listener and takes ownership of it.
 func newFront(listener net.Listener, dial dialer, limit int, log zerolog.Logger) *front {
 	f := &front{
 		listener: listener, dial: dial, limit: limit, log: log,
@@ -75,7 +76,7 @@ func newFront(listener net.Listener, dial dialer, limit int, log zerolog.Logger)
 	return f
 }
 
-// accept takes clients until the front closes.
+// accept accepts clients until the front closes.
 func (f *front) accept() {
 	system := clock.System()
 	for {
@@ -99,7 +100,7 @@ func (f *front) accept() {
 	}
 }
 
-// enter counts a client in, unless the front is closing or full.
+// enter registers a client, unless the front is closing or full.
 func (f *front) enter(s *session) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -127,8 +128,8 @@ func (f *front) leave(s *session) {
 	f.full = false
 }
 
-// serve answers one client until it goes away, breaks the protocol, or the front closes. ctx bounds
-// only the connecting to the backend.
+// serve serves one client until it disconnects, violates the protocol, or the front closes. ctx
+// bounds only the connection to the backend.
 func (f *front) serve(ctx context.Context, s *session) {
 	conn, err := f.dial(ctx)
 	if err != nil {
@@ -159,12 +160,12 @@ func (f *front) serve(ctx context.Context, s *session) {
 			continue
 		}
 		if _, err = s.client.Write(reply); err != nil {
-			return // the client has gone
+			return // the client has disconnected
 		}
 	}
 }
 
-// ended says why a session ends, unless that is how sessions end.
+// ended logs the error that ends a session, except for a normal end.
 func (f *front) ended(s *session, err error) {
 	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, errFrontClosed) {
 		return
@@ -172,10 +173,10 @@ func (f *front) ended(s *session, err error) {
 	f.log.Debug().Err(err).Stringer("client", s.client.RemoteAddr()).Msg("connection closed")
 }
 
-// exchange sends a request to the backend and returns its reply. A write waits for its turn, and
-// keeps it until the backend has answered or closed the connection, which FerretDB does only after
-// the command has returned. Nothing of the client is touched in between: a client that
-// does not read its replies holds up nobody else.
+// exchange sends a request to the backend and returns its reply. A write waits for the gate of its
+// database, and holds it until the backend has replied or closed the connection, which FerretDB
+// does only after the command has returned. It does not use the client's connection meanwhile, so a
+// client that does not read its replies does not delay other clients.
 func (f *front) exchange(conn net.Conn, from io.Reader, r request) (frame, error) {
 	f.counts.add(r)
 	if r.write {
@@ -208,21 +209,21 @@ func (f *front) exchange(conn net.Conn, from io.Reader, r request) (frame, error
 	return reply, nil
 }
 
-// close stops accepting, lets the commands that are with the backend be answered, and ends all
-// sessions; when ctx ends before that, it cuts them off. It returns when every goroutine has ended.
+// close stops accepting, waits for the replies of running commands, and ends all sessions; when ctx
+// ends first, it closes their connections. It returns when every goroutine has ended.
 func (f *front) close(ctx context.Context) {
 	f.mu.Lock()
 	if !f.closing {
 		f.closing = true
 		close(f.done)
-		f.listener.Close() // nothing can be done about a failure
+		f.listener.Close() // its error has no remedy
 		for s := range f.clients {
 			s.interrupt()
 		}
 	}
 	f.mu.Unlock()
 	ended := make(chan struct{})
-	go func() { // ends with the last session
+	go func() { // returns after the last session
 		f.served.Wait()
 		close(ended)
 	}()
@@ -244,19 +245,19 @@ func (s *session) attach(conn net.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.killed {
-		conn.Close() // nothing was sent on it
+		conn.Close() // unused
 		return false
 	}
 	s.backend = conn
 	return true
 }
 
-// interrupt makes the next read of the client fail, also one that is waiting. What is being
-// answered is still answered.
+// interrupt makes the current or next read from the client fail. A running command still gets its
+// reply.
 func (s *session) interrupt() {
 	expired := time.Unix(1, 0)
 	if err := s.client.SetReadDeadline(expired); err != nil {
-		s.client.Close() // it has no deadlines, or has gone
+		s.client.Close() // it has no deadlines, or is closed
 	}
 }
 
@@ -266,7 +267,7 @@ func (s *session) kill() {
 	defer s.mu.Unlock()
 	s.killed = true
 	s.cancel()
-	s.client.Close() // closed for good, whatever it says
+	s.client.Close() // its error does not matter
 	if s.backend != nil {
 		s.backend.Close() // likewise
 	}

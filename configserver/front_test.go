@@ -31,7 +31,7 @@ func TestFront_Writes_OneAtATime_ReadsBeside(t *testing.T) {
 		first := s.expect("insert")
 		b.send(insertOne, 0)
 		s.nothing()
-		for range 3 { // reads overlap with the write that is under way
+		for range 3 { // reads overlap with the running write
 			c.send(findOne, 0)
 			s.expect("find").answer(t, okay)
 			if c.reply() == nil {
@@ -50,8 +50,8 @@ func TestFront_Writes_OneAtATime_ReadsBeside(t *testing.T) {
 	})
 }
 
-// Databases do not wait for each other, and a renameCollection, which is sent to admin, waits for
-// the database whose documents it moves.
+// Databases do not wait for each other. A renameCollection, which is sent to admin, waits for the
+// database of the documents that it moves.
 func TestFront_Writes_OfTwoDatabases_PassBeside(t *testing.T) {
 	elsewhere := bson.D{{Key: "insert", Value: "locks"}, {Key: "$db", Value: "other"}}
 	rename := bson.D{{Key: "renameCollection", Value: "Config.locks"},
@@ -105,8 +105,8 @@ func TestFront_ClientReadsNoReply_HoldsUpNobody(t *testing.T) {
 	})
 }
 
-// An unacknowledged write: the backend is made to answer, so that its end is known, and the client
-// gets nothing.
+// The backend replies to an unacknowledged write, so that its end is known, but the client gets no
+// reply.
 func TestFront_MoreToCome_HoldsTheGateAndStaysSilent(t *testing.T) {
 	play(t, 10, func(s *stage) {
 		a, b := s.connect(false), s.connect(false)
@@ -286,7 +286,7 @@ func TestFront_Close_ContextEnds_CutsOff(t *testing.T) {
 		if !a.gone() || !b.gone() {
 			t.Error("clients are still connected")
 		}
-		s.nothing() // the waiting write is not let through
+		s.nothing() // the waiting write does not pass
 	})
 }
 

@@ -7,22 +7,22 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// Gates let one write at a time through to each database. Writes in different databases touch no
-// document in common, so a slow one holds up nobody elsewhere.
+// Gates pass one write at a time to each database. Writes in different databases have no document
+// in common, so a slow write does not delay other databases.
 type gates struct {
 	mu   sync.Mutex // guards open
 	open map[string]*gate
 }
 
-// A gate is that of one database. It lives while somebody uses it, so names that nobody uses any
-// more cost nothing.
+// A gate serializes the writes of one database. It exists while it has users, so an unused name
+// takes no memory.
 type gate struct {
-	token chan struct{} // holds one while a write is with the backend
+	token chan struct{} // has one element while the backend carries out a write
 	users int           // guarded by gates.mu
 }
 
-// enter waits for the turn of a write, in the order in which they came, and returns what ends it,
-// or nil when done is closed before.
+// enter waits until a write may pass, in the order of arrival. It returns the function that ends
+// the write, or nil when done is closed first.
 func (s *gates) enter(database string, done <-chan struct{}) (leave func()) {
 	s.mu.Lock()
 	g := s.open[database]
@@ -49,8 +49,8 @@ func (s *gates) drop(database string, g *gate) {
 	}
 }
 
-// databaseOf returns the database whose documents a command may write. A renameCollection names it
-// in its own value, since it is sent to admin. Names are folded, as some file systems do.
+// databaseOf returns the database in which a command may write. A renameCollection names it in its
+// own value, since it is sent to admin. Names are folded to lower case, as some file systems do.
 func databaseOf(command string, document bson.Raw) string {
 	name, _ := document.Lookup("$db").StringValueOK()
 	if command == "renameCollection" {

@@ -13,7 +13,7 @@ import (
 	"mongodlm/internal/test/effort"
 )
 
-// Nothing is ignored: FerretDB leaves no goroutine behind when its Run has returned.
+// The check for leaks has no exceptions: FerretDB leaves no goroutine after its Run has returned.
 func TestMain(m *testing.M) { effort.Main(m) }
 
 // start runs a server until the end of the test.

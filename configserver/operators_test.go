@@ -16,7 +16,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// A countdown calls do when the given number of commands has been started.
+// A countdown calls do when the given number of commands has started.
 type countdown struct {
 	mu   sync.Mutex // guards left
 	left int
@@ -33,7 +33,7 @@ func (c *countdown) monitor() *event.CommandMonitor {
 	}}
 }
 
-// What the lock needs of a server, each over the front with the driver.
+// The features that the lock needs from a server, each over the front with the driver.
 func TestFront_WhatTheLockNeeds_Works(t *testing.T) {
 	t.Parallel()
 	db := connect(t, start(t, configserver.Config{}).URI()).Database("config")
@@ -105,8 +105,8 @@ func testSilent(t *testing.T, db *mongo.Database) {
 			t.Fatalf("got %+v, %v", res, err)
 		}
 	}
-	// No reply of theirs turns up as that of another command on the same connection. How
-	// many have arrived is not known.
+	// Their replies do not arrive as those of other commands on the same connection. The number of
+	// writes that have arrived is not known.
 	insert(t, c, byID("acknowledged"))
 	if n, err := c.CountDocuments(t.Context(), byID("acknowledged")); err != nil || n != 1 {
 		t.Errorf("got %d, %v", n, err)
@@ -184,7 +184,7 @@ func testGroup(t *testing.T, c *mongo.Collection) {
 	}
 }
 
-// What FerretDB gets wrong without an error, which is worse than an error: users must know.
+// The wrong results of FerretDB without an error, which users must know.
 func TestFront_WhatFerretDBGetsWrong_IsStillSo(t *testing.T) {
 	t.Parallel()
 	c := connect(t, start(t, configserver.Config{}).URI()).Database("config").Collection("locks")
@@ -214,7 +214,7 @@ func TestFront_WhatFerretDBGetsWrong_IsStillSo(t *testing.T) {
 
 func testIndexes(t *testing.T, c *mongo.Collection) {
 	t.Helper()
-	for range 2 { // the second time it is there already
+	for range 2 { // the second time it exists
 		assert.Value(c.Indexes().CreateOne(t.Context(), mongo.IndexModel{Keys: d("ping", 1)}))(t)
 	}
 	specs, err := c.Indexes().ListSpecifications(t.Context())
@@ -223,7 +223,7 @@ func testIndexes(t *testing.T, c *mongo.Collection) {
 	}
 }
 
-// What does not work, so that a newer FerretDB that can do it is noticed.
+// The unsupported features, so that a newer FerretDB with support is detected.
 func TestFront_WhatFerretDBCannot_Fails(t *testing.T) {
 	t.Parallel()
 	client := connect(t, start(t, configserver.Config{}).URI())

@@ -14,43 +14,43 @@ import (
 // defaultAddr lets the system choose a port.
 const defaultAddr = "127.0.0.1:0"
 
-// closeTimeout bounds how long Close lets commands that are under way be answered.
+// closeTimeout is the time that Close leaves to running commands.
 const closeTimeout = 10 * time.Second
 
-// ErrNotLoopback is returned by [Start] when Config.Addr is not an address of this machine alone.
-// The server knows no passwords, so it is served to nobody else.
+// ErrNotLoopback is returned by [Start] when Config.Addr is not a loopback address. The server has
+// no passwords, so it accepts no clients from other machines.
 var ErrNotLoopback = errors.New("configserver: address is not loopback")
 
-// Config says where a server keeps its documents and where it listens. The zero value is a server
-// in a temporary folder on a port of the system's choice.
+// Config has the folder and the address of a server. The zero value is a server in a temporary
+// folder on a port that the system chooses.
 type Config struct {
-	// Dir is the folder of the documents. It is made, open to its owner only, when it does not
-	// exist, and serves one server at a time. Empty means a temporary folder that Close removes;
-	// nothing in it is forced to the disk.
+	// Dir is the folder of the documents. If it does not exist, it is made with access only for its
+	// owner. It serves one server at a time. If Dir is empty, the server uses a temporary folder
+	// without disk syncs, which Close removes.
 	Dir string
-	// Addr is the TCP address to listen on, a loopback address or localhost with a port, 0 for
-	// one of the system's choice; default "127.0.0.1:0".
+	// Addr is the TCP address to listen on, a loopback address or localhost with a port, 0 for one
+	// that the system chooses; default "127.0.0.1:0".
 	Addr string
-	// Logger gets what an operator should know; silent by default.
+	// Logger gets the warnings for an operator; silent by default.
 	Logger zerolog.Logger
 }
 
-// A Server is a running config server. Safe for concurrent use.
+// A Server is a running config server. It is safe for concurrent use.
 type Server struct {
 	folder  *folder
 	backend *backend
 	front   *front
 
 	closing sync.Once
-	closed  chan struct{} // closed when everything has ended; err is set before
+	closed  chan struct{} // closed after the shutdown; err is set before
 	err     error
 }
 
-// Start runs a config server until [Server.Close]; see the package comment for what it is good
-// for. When it returns, the server answers. ctx bounds the starting only.
+// Start runs a config server until [Server.Close]; see the package comment for its limits. When it
+// returns, the server accepts commands. ctx bounds only the start.
 //
 // Errors: [ErrNotLoopback] when Addr is not a loopback address, [ErrDirInUse] when another server
-// works in Dir, others when the folder, the port or FerretDB cannot be had.
+// uses Dir, others when the folder, the port or FerretDB is not available.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
 	s, listener, err := start(ctx, cfg)
 	if err != nil {
@@ -60,7 +60,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// start makes everything but the front.
+// start makes all parts except the front.
 func start(ctx context.Context, cfg Config) (_ *Server, _ net.Listener, err error) {
 	addr, err := loopback(ctx, cfg.Addr)
 	if err != nil {
@@ -83,7 +83,7 @@ func start(ctx context.Context, cfg Config) (_ *Server, _ net.Listener, err erro
 	return s, listener, nil
 }
 
-// loopback checks an address and returns it in a form that is resolved no further.
+// loopback checks an address and returns it with a numeric host.
 func loopback(ctx context.Context, addr string) (string, error) {
 	if addr == "" {
 		addr = defaultAddr
@@ -119,15 +119,15 @@ func (s *Server) Addr() string { return s.front.listener.Addr().String() }
 // Dir returns the folder of the documents, also of a temporary one.
 func (s *Server) Dir() string { return s.folder.path }
 
-// Close stops the server and waits until nothing of it runs any more. Commands that are under way
-// are answered, for 10 s at most, then cut off; connections are closed. A temporary folder is
-// removed. Closing again waits for the first Close and returns its result.
+// Close stops the server and waits until all its goroutines have ended. Running commands have 10 s
+// to complete; then their connections are closed. Close removes a temporary folder. A further Close
+// waits for the first one and returns its result.
 //
-// When ctx ends first, what is under way is cut off at once, and Close returns the cause while the
-// rest of the stopping goes on in the background.
+// When ctx ends first, running commands are cut off immediately, and Close returns the cause while
+// the shutdown continues in the background.
 func (s *Server) Close(ctx context.Context) error {
 	s.closing.Do(func() {
-		go s.shutdown(ctx) // ends when everything has; Close waits for it
+		go s.shutdown(ctx) // Close waits for it
 	})
 	select {
 	case <-s.closed:
@@ -142,7 +142,7 @@ func (s *Server) Close(ctx context.Context) error {
 	}
 }
 
-// shutdown ends the front, then FerretDB, which by then has no connection, then the folder.
+// shutdown closes the front, then FerretDB, which then has no connection, then the folder.
 func (s *Server) shutdown(ctx context.Context) {
 	defer close(s.closed)
 	ctx, cancel := context.WithTimeout(ctx, closeTimeout)

@@ -142,11 +142,11 @@ func TestServer_BuildInfo_TellsTheFront(t *testing.T) {
 
 func TestServer_Log_IsQuiet(t *testing.T) {
 	t.Parallel()
-	var log bytes.Buffer // read after Close only
+	var log bytes.Buffer // read only after Close
 	logger := zerolog.New(&log).Level(zerolog.InfoLevel)
 	s := start(t, configserver.Config{Logger: logger})
 	locks := connect(t, s.URI()).Database("config").Collection("locks")
-	for range 2 { // the second fails, which is nothing to log
+	for range 2 { // the second fails, which is not logged
 		_, err := locks.InsertOne(t.Context(), byID("balancer"))
 		if err != nil && !mongo.IsDuplicateKeyError(err) {
 			t.Fatal(err)

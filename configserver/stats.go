@@ -2,14 +2,14 @@ package configserver
 
 import "sync/atomic"
 
-// Stats is what a server has counted since it was started.
+// Stats has the counts of a server since its start.
 type Stats struct {
 	Clients       int   // connected now
-	Refused       int64 // clients that were turned away, since too many were connected
-	Reads, Writes int64 // commands that were passed on; writes wait for one another in each database
+	Refused       int64 // clients refused because of too many connections
+	Reads, Writes int64 // commands received; the writes of a database are serialized
 }
 
-// counts are kept by the front.
+// counts are the counters of the front.
 type counts struct{ refused, reads, writes atomic.Int64 }
 
 func (c *counts) add(r request) {
@@ -20,7 +20,7 @@ func (c *counts) add(r request) {
 	}
 }
 
-// Stats returns the counts. It waits for no command.
+// Stats returns the counts. It does not wait for commands.
 func (s *Server) Stats() Stats {
 	f := s.front
 	f.mu.Lock()

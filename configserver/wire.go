@@ -11,40 +11,40 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// The MongoDB wire protocol, as far as the front has to understand it. Every number is little
-// endian. A message is a header of four int32 (its length, the header included; its id; the id
-// that it answers; its opcode) and a body.
+// The part of the MongoDB wire protocol that the front needs. Every number is little endian. A
+// message is a header of four int32 (its length with the header; its id; the id of the message that
+// it replies to; its opcode) and a body.
 const (
 	headerSize = 16
 	// maxMessageSize is maxMessageSizeBytes of hello, for MongoDB as for FerretDB.
 	maxMessageSize = 48_000_000
-	// maxNesting is how many documents and arrays may lie in each other, as in MongoDB. A FerretDB
-	// has no bound, and takes time quadratic in the depth.
+	// maxNesting is the depth of nested documents and arrays, as in MongoDB. A FerretDB has no
+	// bound, and takes time quadratic in the depth.
 	maxNesting = 200
-	// minDocumentSize is that of the empty document: a length and the closing zero.
+	// minDocumentSize is the size of the empty document: a length and the closing zero.
 	minDocumentSize = 5
 
-	opQuery = 2004 // only handshakes are still made with it
+	opQuery = 2004 // used only in handshakes
 	opMsg   = 2013
 )
 
-// The flags of opMsg. The lower 16 bits are such that whoever does not know one must refuse the
-// message, the others may be ignored.
+// The flags of opMsg. A receiver must reject a message with an unknown flag in the lower 16 bits,
+// and may ignore the higher ones.
 const (
 	flagChecksum   = 1 << 0
 	flagMoreToCome = 1 << 1
 	flagsRequired  = 0xffff
 )
 
-// errDamaged is the kind of every error that a message which breaks the protocol gives. Its
-// connection is closed, as where the next message starts is no longer known.
+// errDamaged is matched by the error of a message that violates the protocol. Its connection is
+// closed, since the start of the next message is unknown.
 var errDamaged = errors.New("damaged wire message")
 
 func damaged(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", errDamaged, fmt.Sprintf(format, args...))
 }
 
-// A frame is one whole wire message, header included. It is at least headerSize long.
+// A frame is one whole wire message with its header. It is at least headerSize long.
 type frame []byte
 
 func (f frame) int32At(offset int) int32 { return int32(binary.LittleEndian.Uint32(f[offset:])) }
@@ -52,8 +52,8 @@ func (f frame) requestID() int32         { return f.int32At(4) }
 func (f frame) responseTo() int32        { return f.int32At(8) }
 func (f frame) opCode() int32            { return f.int32At(12) }
 
-// readFrame reads one message. It returns io.EOF, and nothing else, when r ends between two
-// messages. Memory is taken as the bytes arrive, not as the length promises.
+// readFrame reads one message. It returns exactly io.EOF when r ends between two messages. It
+// allocates memory as the bytes arrive, not by the length in the header.
 func readFrame(r io.Reader) (frame, error) {
 	var header [headerSize]byte
 	if _, err := io.ReadFull(r, header[:]); err != nil {
@@ -75,16 +75,16 @@ func readFrame(r io.Reader) (frame, error) {
 	return whole.Bytes(), nil
 }
 
-// A body is what an opMsg carries: one command document, and sequences of further ones.
+// A body is the content of an opMsg: one command document, and sequences of further documents.
 type body struct {
 	document bson.Raw
-	// offset is where document starts in the frame.
+	// offset is the offset of document in the frame.
 	offset    int
 	sequences int
 }
 
-// parseMsg understands an opMsg whose checksum has been stripped. Exactly one section of kind 0 is
-// demanded, so that what is classified here is what the backend executes.
+// parseMsg parses an opMsg without a checksum. It requires exactly one section of kind 0, so that
+// the front classifies the same command that the backend executes.
 func parseMsg(f frame) (body, error) {
 	var b body
 	for at := headerSize + 4; at < len(f); {
@@ -133,8 +133,8 @@ func documentSize(b []byte) (int, error) {
 	return int(size), nil
 }
 
-// checkDocument is documentSize, and looks into the document whether everything nested in it has
-// its proper length, and is not nested too deeply.
+// checkDocument is documentSize, and also checks the lengths of the nested documents and the depth
+// of the nesting.
 func checkDocument(b []byte) (int, error) {
 	size, err := documentSize(b)
 	if err != nil {
@@ -163,8 +163,8 @@ func checkNested(document bson.Raw, level int) error {
 	return nil
 }
 
-// sequenceSize returns the length of the document sequence at the start of b: an int32 that counts
-// itself, a name, and documents without a gap.
+// sequenceSize returns the length of the document sequence at the start of b: an int32 length that
+// includes itself, a name, and documents without a gap.
 func sequenceSize(b []byte) (int, error) {
 	if len(b) < 4 {
 		return 0, damaged("sequence of %d bytes", len(b))
@@ -188,7 +188,7 @@ func sequenceSize(b []byte) (int, error) {
 }
 
 // stripFlags checks the flags of an opMsg, verifies and removes its checksum, and clears the
-// flags. It returns the shorter message, which shares f's memory, and the flags it had.
+// flags. It returns the shorter message, which shares f's memory, and the original flags.
 func stripFlags(f frame) (frame, uint32, error) {
 	if len(f) < headerSize+4 {
 		return nil, 0, damaged("message of %d bytes", len(f))

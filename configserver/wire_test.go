@@ -109,7 +109,7 @@ func TestParse_Nesting_BoundedAsInMongoDB(t *testing.T) {
 	}
 }
 
-// nested returns a document with so many others inside.
+// nested returns a document with that many nested documents.
 func nested(levels int) []byte {
 	b := make([]byte, 5+levels*8)
 	for i := range levels {
@@ -168,8 +168,8 @@ func TestReadFrame_Ends(t *testing.T) {
 	}
 }
 
-// Whatever bytes a client sends: no panic, an end, and what is forwarded is a proper message of
-// the same meaning.
+// For any bytes of a client the front does not panic and terminates, and a forwarded message is
+// valid and has the same meaning.
 func FuzzParse(f *testing.F) {
 	f.Add(message(f, 1, insertOne, 0))
 	f.Add(message(f, 1, findOne, flagChecksum|flagMoreToCome|flagExhaust))
@@ -200,7 +200,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// Whatever a backend answers: no panic, and a marked reply is a proper message.
+// For any reply of a backend the front does not panic, and a marked reply is a valid message.
 func FuzzMark(f *testing.F) {
 	f.Add(message(f, 1, okay, 0))
 	f.Add(message(f, 1, okay, flagChecksum))

@@ -48,8 +48,8 @@ func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (
 	l, err = c.turn(op, name, doc, change)
 	unseeded := l.HeldAs(enter.TS, enter.Process) && l.Fence < transition.Seeded
 	if err == nil && makes && enter.How != catalog.TryPlain && unseeded {
-		// A fence that was counted up from nothing is raised to the clock by a second write, as a
-		// server's plain update has to.
+		// A fence that was counted up from zero is raised to the clock by a second write, as a plain
+		// update of a server requires.
 		seed := transition.SeedFence{Session: enter.Session, AtLeast: l.When.UnixMilli()}
 		if change, err := seed.Next(l, now); err == nil {
 			l, err = c.turn(op, name, take(c.locks[stringKey(name)]), change)
@@ -59,13 +59,13 @@ func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (
 	return l, change.Grants, err
 }
 
-// blank is a document that an upsert makes: what its filter says equals comes first.
+// blank returns the document that an upsert inserts: the equal fields of its filter come first.
 func blank(name string) fields {
 	return fields{{"_id", text(name)}, {"state", valueOf(int32(0))}}
 }
 
-// decide is [transition.Decide]. One who only tries to have a lock for itself takes it as TryPlain
-// does where that is possible, as by the plain update of a server.
+// decide is [transition.Decide]. An exclusive request that does not queue acquires the lock by
+// TryPlain if possible, as by the plain update of a server.
 func (c *Catalog) decide(doc fields, t catalog.Transition, now time.Time) (
 	catalog.Lock, catalog.Change, error,
 ) {
@@ -88,7 +88,8 @@ func (c *Catalog) decide(doc fields, t catalog.Transition, now time.Time) (
 	return transition.Decide(raw, t, now)
 }
 
-// understood is what a lock document says, nil for none. The caller holds mu.
+// understood parses a lock document, or returns its parsed form from the index. The caller holds
+// mu.
 func (c *Catalog) understood(raw bson.Raw) (catalog.Lock, *catalog.MalformedError) {
 	key, _ := keyOf(raw)
 	if l, known := c.standing.locks[key]; known && same(raw, c.locks[key]) {
@@ -97,7 +98,7 @@ func (c *Catalog) understood(raw bson.Raw) (catalog.Lock, *catalog.MalformedErro
 	return catalog.ParseLock(raw)
 }
 
-// lookAt shows a lock and its pings. The caller holds mu.
+// lookAt returns the snapshot of a lock and its pings. The caller holds mu.
 func (c *Catalog) lookAt(raw bson.Raw) catalog.Snapshot {
 	l, bad := c.understood(raw)
 	look := catalog.Snapshot{LockErr: bad}
@@ -131,7 +132,7 @@ func failed(op catalog.Op, of string, err error) error {
 	return fmt.Errorf("%s %q: %w", op, of, err)
 }
 
-// List is documented in [catalog.Locks]. The locks are of one instant.
+// List is documented in [catalog.Locks]. It yields the locks of one instant.
 func (c *Catalog) List(ctx context.Context, waited bool) iter.Seq2[catalog.Snapshot, error] {
 	return func(yield func(catalog.Snapshot, error) bool) {
 		docs := c.documents()
@@ -150,7 +151,7 @@ func (c *Catalog) List(ctx context.Context, waited bool) iter.Seq2[catalog.Snaps
 	}
 }
 
-// documents returns the lock documents in order. They are never changed in place.
+// documents returns the lock documents in the order of their _ids. They are never changed in place.
 func (c *Catalog) documents() []bson.Raw {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,11 +1,11 @@
 // Package memcatalog is the store of the lock subsystem in memory: the operations of
 // [catalog.Catalog] on real BSON documents, with the semantics of a MongoDB server where they
-// matter to a lock. Numbers compare by value whatever their type, {state: 0} does not match a
-// missing or null state, $inc refuses what is no number, and dates come from the server's clock.
+// matter to a lock. Numbers of all types compare by value, {state: 0} does not match a missing or
+// null state, and dates come from the server's clock.
 //
-// It serves tests, simulations and single-process programs. It is no database: nothing is written
-// to disk, and no other process can see it. Every write is applied at once, so no operation of it
-// ever returns [catalog.ErrUnknownOutcome].
+// It serves tests, simulations and single-process programs. It is no database: it writes no file,
+// and no other process can see it. Every write is applied immediately, so no operation returns
+// [catalog.ErrUnknownOutcome].
 //
 // It is deterministic: with an injected clock and source of ObjectIDs the same calls in the same
 // order give the same documents, byte for byte, and results come in the order of names.
@@ -33,8 +33,8 @@ type Options struct {
 	Primary string
 }
 
-// A Catalog is a store in memory. Make it with New. Safe for concurrent use; no operation waits
-// for anything but the mutex and, if it writes a lock, the transaction that has written it.
+// A Catalog is a store in memory, made by New. It is safe for concurrent use. A single operation
+// waits only for the mutex and, if it writes a lock, for the transaction that has written it.
 type Catalog struct {
 	now   func() time.Time
 	newID func() bson.ObjectID
@@ -42,11 +42,11 @@ type Catalog struct {
 	mu       sync.Mutex // guards the fields below
 	locks    table
 	pings    table
-	beats    map[string]catalog.PingState // what pings say that were looked at, by their keys
-	standing standings                    // who holds and waits in locks, by process
+	beats    map[string]catalog.PingState // the parsed pings that were read, by their keys
+	standing standings                    // holders and waiters in locks, by process
 	primary  string
 	streams  map[*stream]bool
-	locked   map[string]*Transaction // which transaction has written the document and not ended
+	locked   map[string]*Transaction // the open transaction that has written the document
 }
 
 var _ catalog.Catalog = (*Catalog)(nil)
@@ -83,8 +83,8 @@ func (c *Catalog) SetPrimary(primary string) {
 	c.primary = primary
 }
 
-// Put plants a document as a foreign hand would, in place of one with the same _id. It fails when
-// the collection is none of the store's, or doc has no _id or is no BSON.
+// Put stores a document as another program would, in place of one with the same _id. It returns an
+// error if the store does not have the collection, or doc has no _id or is no BSON.
 func (c *Catalog) Put(collection string, doc bson.D) error {
 	raw, err := bson.Marshal(doc)
 	if err != nil {
@@ -107,8 +107,8 @@ func (c *Catalog) Put(collection string, doc bson.D) error {
 	return nil
 }
 
-// Remove deletes the document with the string id, as an operator's hand would. It is no error
-// when there is none.
+// Remove deletes the document with the string id, as an operator would. It does nothing if there is
+// no such document.
 func (c *Catalog) Remove(collection, id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -121,7 +121,7 @@ func (c *Catalog) Remove(collection, id string) {
 	}
 }
 
-// Document returns a copy of the document with the string id, nil when there is none.
+// Document returns a copy of the document with the string id, nil if it does not exist.
 func (c *Catalog) Document(collection, id string) bson.Raw {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -139,7 +139,7 @@ func (c *Catalog) Documents(collection string) []bson.Raw {
 	return docs
 }
 
-// Hello tells the server's clock and term. It never fails but for an ended context.
+// Hello returns the server's clock and term. It returns an error only if ctx is done.
 func (c *Catalog) Hello(ctx context.Context) (catalog.Server, error) {
 	if err := ctx.Err(); err != nil {
 		return catalog.Server{}, fmt.Errorf("hello: %w", err)
@@ -158,7 +158,7 @@ func (c *Catalog) Hello(ctx context.Context) (catalog.Server, error) {
 	}, nil
 }
 
-// table returns the collection of that name, nil when there is none. The caller holds mu.
+// table returns the collection of that name, nil if it does not exist. The caller holds mu.
 func (c *Catalog) table(collection string) table {
 	switch collection {
 	case catalog.LocksCollection:
@@ -170,8 +170,8 @@ func (c *Catalog) table(collection string) table {
 	}
 }
 
-// putLock stores a lock document, keeps standing in step, and returns what the document says. The
-// caller holds mu.
+// putLock stores a lock document, updates standing, and returns the parsed document. The caller
+// holds mu.
 func (c *Catalog) putLock(key string, raw bson.Raw) (catalog.Lock, *catalog.MalformedError) {
 	c.locks[key] = raw
 	l, bad := catalog.ParseLock(raw)
@@ -183,7 +183,7 @@ func (c *Catalog) putLock(key string, raw bson.Raw) (catalog.Lock, *catalog.Malf
 	return l, bad
 }
 
-// putPing stores a ping document, nil for none. The caller holds mu.
+// putPing stores a ping document; nil deletes it. The caller holds mu.
 func (c *Catalog) putPing(key string, raw bson.Raw) {
 	delete(c.beats, key)
 	if raw == nil {
@@ -193,7 +193,7 @@ func (c *Catalog) putPing(key string, raw bson.Raw) {
 	}
 }
 
-// beat is what the ping of a process says. The caller holds mu.
+// beat returns the parsed ping of a process. The caller holds mu.
 func (c *Catalog) beat(process string) catalog.PingState {
 	key := stringKey(process)
 	state, known := c.beats[key]
@@ -204,5 +204,5 @@ func (c *Catalog) beat(process string) catalog.PingState {
 	return state
 }
 
-// serverDate cuts t to what a BSON Date can hold.
+// serverDate truncates t to milliseconds, as a BSON Date.
 func serverDate(t time.Time) time.Time { return time.UnixMilli(t.UnixMilli()).UTC() }

@@ -25,7 +25,7 @@ func TestCatalog_Conforms(t *testing.T) {
 	catalogtest.Run(t, func(*testing.T) catalogtest.Store { return catalogtest.InMemory() })
 }
 
-// The differential test itself must find nothing between two of the same kind.
+// The differential test finds no difference between two stores of the same kind.
 func TestCatalog_DoesAsItself(t *testing.T) {
 	t.Parallel()
 	catalogtest.RunDifferential(t, catalogtest.InMemory(), catalogtest.InMemory())
@@ -123,7 +123,7 @@ func TestCatalog_BreakStreams_EndsOpenStreamsWithAnError(t *testing.T) {
 			t.Errorf("of one that did not wait: %+v", grants)
 		}
 	}
-	n, err := c.GrantStream(ctx, "p") // one that is opened afterwards
+	n, err := c.GrantStream(ctx, "p") // a stream opened afterwards
 	assert.Must(t, err)
 	g := grant("a", 1)
 	assert.Value(catalogtest.On(c).Enter(ctx, g, catalog.Queue))(t)
@@ -167,7 +167,7 @@ func TestNotices_Close_WakesOneThatWaits(t *testing.T) {
 	}
 }
 
-// The cost of an acquisition and of a release must not grow with the number of locks.
+// The cost of an acquisition and of a release does not grow with the number of locks.
 func BenchmarkCatalog_AcquireRelease(b *testing.B) {
 	for _, n := range []int{10, 10_000} {
 		b.Run(fmt.Sprint(n, "_locks"), func(b *testing.B) {

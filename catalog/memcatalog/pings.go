@@ -49,7 +49,8 @@ func (c *Catalog) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged
 	return catalog.Pinged{Ping: p, Inserted: !there}, nil
 }
 
-// follows is the filter {local: {$in: b.Mine}} for a field that is no array.
+// follows is the filter {local: {$in: b.Mine}}, if b.Mine is not empty, for a field that is no
+// array.
 func follows(b catalog.Heartbeat, local bson.RawValue) bool {
 	ms, ok := local.DateTimeOK()
 	return len(b.Mine) == 0 || ok && b.Follows(time.UnixMilli(ms))
@@ -95,7 +96,7 @@ func (c *Catalog) ApplyPing(ctx context.Context, t catalog.PingChange) error {
 	return nil
 }
 
-// matches reports whether a ping document is as a change of it needs.
+// matches reports whether a ping document meets the conditions of a change.
 func matches(doc fields, u catalog.PingUpdate) bool {
 	for _, field := range append(u.Absent, "condemned") {
 		if doc.lookup(field).Type != 0 {
@@ -114,7 +115,8 @@ func matches(doc fields, u catalog.PingUpdate) bool {
 	return true
 }
 
-// Held is documented in [catalog.Pings]. The cost is that of the sessions which the process has.
+// Held is documented in [catalog.Pings]. Its cost depends only on the number of sessions of the
+// process.
 func (c *Catalog) Held(ctx context.Context, process string) ([]catalog.HeldSession, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, failed("read the locks of", process, err)
@@ -178,7 +180,7 @@ func (c *Catalog) Prune(ctx context.Context, old []catalog.OldPing) (int, error)
 	return pruned, nil
 }
 
-// Prepare is documented in [catalog.Pings]. There is nothing to prepare in memory.
+// Prepare is documented in [catalog.Pings]. The store in memory has no indexes to create.
 func (c *Catalog) Prepare(ctx context.Context) ([]string, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("prepare: %w", err)

@@ -11,7 +11,7 @@ import (
 	"mongodlm/catalog"
 )
 
-// turn writes a change and tells whom it granted the lock. The caller holds mu.
+// turn writes a change and sends its grants to the streams. The caller holds mu.
 func (c *Catalog) turn(op catalog.Op, name string, doc fields, change catalog.Change) (
 	catalog.Lock, error,
 ) {
@@ -19,12 +19,12 @@ func (c *Catalog) turn(op catalog.Op, name string, doc fields, change catalog.Ch
 	if err != nil {
 		return catalog.Lock{}, failed(op, name, err)
 	}
-	l, _ := c.putLock(stringKey(name), raw) // malformed when its fence came to an end: nobody has it
+	l, _ := c.putLock(stringKey(name), raw) // malformed when the fence reached its limit: no holder
 	c.tell(change.Grants)
 	return l, nil
 }
 
-// Snapshots is documented in [catalog.Queues]. All is of one instant.
+// Snapshots is documented in [catalog.Queues]. It reads all documents at one instant.
 func (c *Catalog) Snapshots(ctx context.Context, names []string) (catalog.Looks, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("snapshots: %w", err)
@@ -77,10 +77,10 @@ func awaited(doc fields) bool {
 	return err == nil && slices.ContainsFunc(values, named)
 }
 
-// errStreamOver is what Next says when the stream was ended by the store.
+// errStreamOver is the error of Next when the store has closed the stream.
 var errStreamOver = errors.New("the stream of grants is over")
 
-// A stream tells one process what is granted to it.
+// A stream sends one process its grants.
 type stream struct {
 	c       *Catalog
 	process string
@@ -101,7 +101,7 @@ func (c *Catalog) GrantStream(ctx context.Context, process string) (catalog.Gran
 	return s, nil
 }
 
-// BreakStreams ends every open stream of grants, as an election or an invalidation would.
+// BreakStreams closes every open stream of grants, as an election or an invalidation would.
 func (c *Catalog) BreakStreams() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -112,7 +112,7 @@ func (c *Catalog) BreakStreams() {
 	}
 }
 
-// tell passes grants on to the streams of their processes. The caller holds mu.
+// tell passes grants to the streams of their processes. The caller holds mu.
 func (c *Catalog) tell(grants []catalog.Grant) {
 	for s := range c.streams {
 		for _, a := range grants {

@@ -11,7 +11,7 @@ import (
 )
 
 // A table is one collection, by the bytes of the _id. A stored document is never changed in
-// place, only replaced, so that readers may keep what they got.
+// place, only replaced, so that readers may keep it.
 type table map[string]bson.Raw
 
 // keyOf returns the key of a document: the type of its _id and the bytes of its value.
@@ -43,7 +43,7 @@ func (t table) sorted() []bson.Raw {
 	})
 }
 
-// rank is the place of a type in the server's order of comparison. Values of one foreign type
+// rank returns the place of a type in the server's order of comparison. Values of an unlisted type
 // come in some fixed order.
 func rank(t bson.Type) int {
 	order := []bson.Type{
@@ -63,14 +63,14 @@ func rank(t bson.Type) int {
 	return len(order)
 }
 
-// standings is the index of the sessions that hold locks or wait for them, by process. Documents
-// that cannot be understood are not in it, nor are holders without a process.
+// standings is the index of the sessions that hold locks or wait for them, by process. It omits
+// malformed documents and holders without a process.
 type standings struct {
 	locks map[string]catalog.Lock // by the key of the document; never changed in place
 	of    map[string]*standing
 }
 
-// A standing is all that one process has.
+// A standing has the sessions of one process.
 type standing struct {
 	holds map[catalog.Session]bool
 	waits map[catalog.Session]bool
@@ -80,7 +80,7 @@ func newStandings() standings {
 	return standings{locks: map[string]catalog.Lock{}, of: map[string]*standing{}}
 }
 
-// remember puts a lock in, in place of what the document said before.
+// remember indexes a lock in place of the earlier state of its document.
 func (s standings) remember(key string, l catalog.Lock) {
 	s.forget(key)
 	l.Grants, l.Leases = slices.Clip(l.Grants), slices.Clip(l.Leases)
@@ -95,7 +95,7 @@ func (s standings) remember(key string, l catalog.Lock) {
 	}
 }
 
-// standing returns that of a process, a new one if it has none.
+// standing returns the standing of a process, and makes a missing one.
 func (s standings) standing(process string) *standing {
 	of := s.of[process]
 	if of == nil && process != "" {
@@ -123,7 +123,8 @@ func (s standings) forget(key string) {
 	delete(s.locks, key)
 }
 
-// same reports whether two looks at one key saw the same document, unwritten between them.
+// same reports whether two reads of one key returned the same document, without a write between
+// them.
 func same(a, b bson.Raw) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
 
 func clone(raw bson.Raw) bson.Raw { return slices.Clone(raw) }

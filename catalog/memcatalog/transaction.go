@@ -12,37 +12,38 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// TransactionLifetime is how long a transaction may take. Then the first who waits for it ends it,
-// as a server does (transactionLifetimeLimitSeconds).
+// TransactionLifetime is the time limit of a transaction. After it the first waiting writer aborts
+// the transaction, as a server does (transactionLifetimeLimitSeconds).
 const TransactionLifetime = time.Minute
 
-// ErrConflict is matched by the error of a transaction that has to run again: another one has
-// written the document, or somebody has since it began. It carries the driver's label for that.
+// ErrConflict is matched by the error of a transaction that must run again: another transaction has
+// written the document, or it was written after the transaction began. The error carries the label
+// TransientTransactionError.
 var ErrConflict = errors.New("memcatalog: write conflict")
 
-// conflictError is an ErrConflict as a server's error looks to the driver.
+// conflictError is an ErrConflict in the form of the driver's errors.
 type conflictError struct{ why string }
 
 func (e conflictError) Error() string             { return "memcatalog: write conflict: " + e.why }
 func (e conflictError) Is(target error) bool      { return target == ErrConflict }
 func (conflictError) HasErrorLabel(l string) bool { return l == "TransientTransactionError" }
 
-// A Transaction sees the locks as they were when it began, and what it writes nobody else sees
-// before it commits. Another writer of a document that it has written waits until it has
-// ended. Its methods belong to one goroutine.
+// A Transaction sees the locks as they were when it began. Its writes are invisible to other
+// readers until it commits. Another writer of the same document waits until the transaction ends.
+// Only one goroutine may use it.
 type Transaction struct {
 	c     *Catalog
 	start time.Time // by the server's clock
 	seen  table     // the locks as they were
 
-	over   chan struct{} // closed when it has ended
-	writes table         // guarded by c.mu; nil when it has ended
+	over   chan struct{} // closed at the end
+	writes table         // guarded by c.mu; nil after the end
 }
 
-// transactionKey is the key of a context's transaction.
+// transactionKey is the context key of a transaction.
 type transactionKey struct{}
 
-// Begin begins a transaction. It must be ended by Commit or Abort.
+// Begin begins a transaction. The caller must call Commit or Abort.
 func (c *Catalog) Begin() *Transaction {
 	start := c.now()
 	c.mu.Lock()
@@ -57,8 +58,8 @@ func (t *Transaction) Context(ctx context.Context) context.Context {
 	return context.WithValue(ctx, transactionKey{}, t)
 }
 
-// Commit makes the writes visible, all at one instant. Errors: ErrConflict when the transaction has
-// been ended since it took too long, or ended before.
+// Commit makes all writes visible at one instant. It returns ErrConflict if the transaction is
+// over, for example by its time limit.
 func (t *Transaction) Commit() error {
 	t.c.mu.Lock()
 	defer t.c.mu.Unlock()
@@ -72,7 +73,7 @@ func (t *Transaction) Commit() error {
 	return nil
 }
 
-// Abort ends the transaction and leaves nothing of it. Aborting one that has ended does nothing.
+// Abort ends the transaction and discards its writes. It has no effect after the end.
 func (t *Transaction) Abort() {
 	t.c.mu.Lock()
 	defer t.c.mu.Unlock()
@@ -88,7 +89,7 @@ func (t *Transaction) Over() bool {
 	return t.writes == nil
 }
 
-// end lets those go on who wait. The caller holds c.mu.
+// end releases the documents and wakes the waiting writers. The caller holds c.mu.
 func (t *Transaction) end() {
 	for key := range t.writes {
 		delete(t.c.locked, key)
@@ -105,7 +106,8 @@ func (t *Transaction) read(key string) fields {
 	return take(t.seen[key])
 }
 
-// write writes a document, unless somebody has since the transaction began. The caller holds c.mu.
+// write writes a document, or returns ErrConflict if it was written since the transaction began.
+// The caller holds c.mu.
 func (t *Transaction) write(key string, doc fields, change catalog.Change) error {
 	switch other := t.c.locked[key]; {
 	case t.writes == nil:
@@ -124,8 +126,8 @@ func (t *Transaction) write(key string, doc fields, change catalog.Change) error
 	return nil
 }
 
-// forWrite takes mu for a write to a lock document. It waits for the transaction that has written
-// it. It returns an error, and does not hold mu, when ctx ends meanwhile.
+// forWrite takes mu for a write to a lock document, after a transaction that has written it. If ctx
+// ends first, it returns an error and does not hold mu.
 func (c *Catalog) forWrite(ctx context.Context, name string) error {
 	key := stringKey(name)
 	for {
@@ -150,7 +152,7 @@ func (c *Catalog) forWrite(ctx context.Context, name string) error {
 	}
 }
 
-// left is how much longer a transaction may take.
+// left returns the remaining time of a transaction.
 func (t *Transaction) left() time.Duration { return TransactionLifetime - t.c.now().Sub(t.start) }
 
 // Busy reports whether a write to a lock would wait for a transaction now.
@@ -165,11 +167,12 @@ func (c *Catalog) Busy(name string) bool {
 	return t != nil
 }
 
-// conflictPause is the pause before a transaction that met a conflict runs again.
+// conflictPause is the pause before a transaction runs again after a conflict.
 const conflictPause = 5 * time.Millisecond
 
 // WithTransaction runs work in a transaction and commits it, as the driver's
-// Session.WithTransaction does: again after a conflict, until ctx ends. An error of work ends it.
+// Session.WithTransaction does. After a conflict it tries again, until ctx ends. It returns any
+// other error of work.
 func (c *Catalog) WithTransaction(ctx context.Context, work func(ctx context.Context) error) error {
 	for {
 		err := c.transactOnce(ctx, work)
@@ -195,8 +198,8 @@ func (c *Catalog) transactOnce(ctx context.Context, work func(ctx context.Contex
 	return t.Commit()
 }
 
-// Transact is documented in [catalog.Transactions]. The store has no documents of others, so of
-// what run does only its writes to locks are undone.
+// Transact is documented in [catalog.Transactions]. An abort undoes only the writes of run to
+// locks, since the store has no other documents that a transaction writes.
 func (c *Catalog) Transact(ctx context.Context, s catalog.Session,
 	run func(ctx context.Context) error) error {
 	const op = catalog.OpTransact
@@ -226,7 +229,8 @@ func (c *Catalog) Transact(ctx context.Context, s catalog.Session,
 	})
 }
 
-// applyIn carries out a transition of a session that holds the lock, in the transaction under it.
+// applyIn carries out a transition of a session that holds the lock, in the transaction under the
+// lock.
 func (c *Catalog) applyIn(in *Transaction, t catalog.Transition, now time.Time) error {
 	key := stringKey(t.On())
 	c.mu.Lock()

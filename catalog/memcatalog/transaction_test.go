@@ -20,8 +20,8 @@ func inTransaction(t *testing.T, test func(t *testing.T, c *memcatalog.Catalog))
 	synctest.Test(t, func(t *testing.T) { test(t, memcatalog.New(memcatalog.Options{})) })
 }
 
-// A write to a lock that an open transaction has written waits until that has ended, and looks at
-// its filter anew then, as on a replica set.
+// A write to a lock that an open transaction has written waits for the end of the transaction, and
+// then applies its filter again, as on a replica set.
 func TestTransaction_WriteWaits_UntilItHasEnded(t *testing.T) {
 	inTransaction(t, func(t *testing.T, c *memcatalog.Catalog) {
 		tx := c.Begin()
@@ -39,7 +39,7 @@ func TestTransaction_WriteWaits_UntilItHasEnded(t *testing.T) {
 	})
 }
 
-// The wait ends with its context, and nothing was done.
+// The wait ends with its context, without a write.
 func TestTransaction_WriteWaits_NoLongerThanItsContext(t *testing.T) {
 	inTransaction(t, func(t *testing.T, c *memcatalog.Catalog) {
 		tx := c.Begin()
@@ -52,7 +52,7 @@ func TestTransaction_WriteWaits_NoLongerThanItsContext(t *testing.T) {
 	})
 }
 
-// A transaction that takes too long is ended by who waits for it, and cannot commit.
+// A waiting writer aborts a transaction that exceeds its time limit, which then cannot commit.
 func TestTransaction_TooLong_IsEnded(t *testing.T) {
 	inTransaction(t, func(t *testing.T, c *memcatalog.Catalog) {
 		tx := c.Begin()
@@ -64,7 +64,7 @@ func TestTransaction_TooLong_IsEnded(t *testing.T) {
 	})
 }
 
-// A document that was written since the transaction began is a conflict, after which it runs again.
+// A write to the document after the transaction began is a conflict: the transaction runs again.
 func TestTransaction_OldPicture_RunsAgain(t *testing.T) {
 	inTransaction(t, func(t *testing.T, c *memcatalog.Catalog) {
 		runs := 0
@@ -84,7 +84,7 @@ func TestTransaction_OldPicture_RunsAgain(t *testing.T) {
 	})
 }
 
-// Two transactions that write one lock exclude each other, and the fences of both count.
+// Two transactions that write one lock exclude each other, and both raise the fence.
 func TestTransaction_Two_OneAfterTheOther(t *testing.T) {
 	inTransaction(t, func(t *testing.T, c *memcatalog.Catalog) {
 		inside, fences := 0, make(chan int64, 2)
@@ -114,7 +114,7 @@ func TestTransaction_Two_OneAfterTheOther(t *testing.T) {
 	})
 }
 
-// Nothing remains of one that failed: neither its writes, nor that others have to wait.
+// A failed transaction leaves no writes, and no writer waits for it.
 func TestTransaction_Failed_LeavesNothing(t *testing.T) {
 	inTransaction(t, func(t *testing.T, c *memcatalog.Catalog) {
 		mine := errors.New("mine")

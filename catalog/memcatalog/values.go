@@ -19,14 +19,14 @@ func text(s string) bson.RawValue {
 	return bson.RawValue{Type: bson.TypeString, Value: value}
 }
 
-// valueOf is a value of ours, which BSON can hold.
+// valueOf converts a value that BSON can represent.
 func valueOf(v any) bson.RawValue {
 	t, value, _ := bson.MarshalValue(v)
 	return bson.RawValue{Type: t, Value: value}
 }
 
-// compare compares a number with n by its value, as the server does whatever its type. It is not ok
-// for NaN and for what is no number.
+// compare compares a number of any type with n by its value, as the server does. ok is false for
+// NaN and for a value that is no number.
 func compare(v bson.RawValue, n int64) (order int, ok bool) {
 	exact := new(big.Rat)
 	switch v.Type {
@@ -82,7 +82,7 @@ func holds(v bson.RawValue, filter func(bson.RawValue) bool) bool {
 	return err == nil && slices.ContainsFunc(values, filter)
 }
 
-// A fields is a document taken apart, in its order.
+// A fields has the fields of a document in their order.
 type fields []field
 
 type field struct {
@@ -90,7 +90,7 @@ type field struct {
 	value bson.RawValue
 }
 
-// take takes a document apart. Stored documents are valid BSON.
+// take splits a document into its fields. Stored documents are valid BSON.
 func take(raw bson.Raw) fields {
 	elements, err := raw.Elements()
 	if err != nil || len(elements) == 0 {
@@ -118,7 +118,7 @@ func (f fields) raw() bson.Raw {
 	return append(raw, 0)
 }
 
-// at returns the place of the last field of that name, -1 when there is none. Package catalog
+// at returns the index of the last field of that name, -1 if it does not exist. Package catalog
 // reads the last one, too.
 func (f fields) at(key string) int {
 	for i := len(f) - 1; i >= 0; i-- {
@@ -136,7 +136,8 @@ func (f fields) get(key string) bson.RawValue {
 	return bson.RawValue{} // missing
 }
 
-// lookup is get for a path of up to two names; a name below what is no document is missing.
+// lookup is get for a path of up to two names. A subfield of a value that is no document is
+// missing.
 func (f fields) lookup(path string) bson.RawValue {
 	key, below, deep := strings.Cut(path, ".")
 	v := f.get(key)
@@ -147,7 +148,7 @@ func (f fields) lookup(path string) bson.RawValue {
 	return take(doc).get(below)
 }
 
-// put sets a field of a document that nobody else has.
+// put sets a field. The caller must own f.
 func (f fields) put(key string, v bson.RawValue) fields {
 	if i := f.at(key); i >= 0 {
 		f[i].value = v
@@ -171,13 +172,13 @@ func (f fields) deep(path string, v any) (fields, error) {
 	return f.put(key, set), nil
 }
 
-// without removes a field of a document that nobody else has.
+// without removes a field. The caller must own f.
 func (f fields) without(key string) fields {
 	return slices.DeleteFunc(f, func(f field) bool { return f.key == key })
 }
 
-// changed returns a lock document with a change made, and rev raised. New fields follow the old
-// ones in the order of their names, as a server appends them.
+// changed returns a lock document after a change, with rev raised. New fields follow the old ones:
+// rev first, then the order of their names.
 func (f fields) changed(c catalog.Change) (bson.Raw, error) {
 	out, err := slices.Clone(f), error(nil)
 	if next, ok := c.NextRev(f.get("rev")); ok {

@@ -9,27 +9,26 @@ import (
 	"mongodlm/catalog"
 )
 
-// This file builds the commands, and nothing else does. Names, process ids and texts only ever
-// stand where a value stands, so a "$" or a "." in them is data.
+// This file builds commands. Names, process ids and texts occur only as values, so a "$" or a "."
+// in them is data.
 
-// absent and there are the conditions that a document has no such field, and that it has.
+// absent and there are the conditions that a document does not have a field, and that it has it.
 var (
 	absent = bson.D{{Key: "$exists", Value: false}}
 	there  = bson.D{{Key: "$exists", Value: true}}
 )
 
-// positive is the condition that a lock is held; it does not match null or a missing field.
+// positive is the condition on the state of a held lock. It does not match null or a missing field.
 var positive = bson.D{{Key: "$gt", Value: int32(0)}}
 
-// majority is the write concern of every write. On a replica set j goes with w: majority by
-// default; on a standalone it does not, and a server that is killed would forget what it had
-// acknowledged for up to 100 ms.
+// majority is the write concern of every write. On a replica set w: majority implies j by default.
+// On a standalone it does not: without j a killed server loses up to 100 ms of acknowledged writes.
 var majority = bson.D{{Key: "w", Value: "majority"}, {Key: "j", Value: true}}
 
-// revised is what every write of ours raises in a lock document.
+// revised raises the counter that every write of this package raises in a lock document.
 var revised = bson.D{{Key: "rev", Value: int64(1)}}
 
-// fenced is what every acquisition raises.
+// fenced raises the counters that every acquisition raises.
 var fenced = bson.D{{Key: "fence", Value: int64(1)}, {Key: "rev", Value: int64(1)}}
 
 // A modification is one findAndModify.
@@ -37,7 +36,7 @@ type modification struct {
 	filter bson.D
 	update any // bson.D, or bson.A for a pipeline
 	upsert bool
-	fields bson.D // what of the document comes back; empty for all of it
+	fields bson.D // projection of the returned document; empty for all of it
 }
 
 func (m modification) command(collection string) bson.D {
@@ -56,7 +55,7 @@ func (m modification) command(collection string) bson.D {
 	return append(d, bson.E{Key: "writeConcern", Value: majority})
 }
 
-// updateOne is one update of at most one document, which is made if that is wanted.
+// updateOne returns an update of at most one document. With upsert it inserts a missing document.
 func updateOne(collection string, filter bson.D, update any, upsert bool) bson.D {
 	statement := bson.D{{Key: "q", Value: filter}, {Key: "u", Value: update}}
 	if upsert {
@@ -70,7 +69,7 @@ func updateOne(collection string, filter bson.D, update any, upsert bool) bson.D
 	}
 }
 
-// removing removes one document that matches, or all with limit 0.
+// removing returns a statement that deletes one matching document, or all with limit 0.
 func removing(filter bson.D, limit int32) bson.D {
 	return bson.D{{Key: "q", Value: filter}, {Key: "limit", Value: limit}}
 }
@@ -84,7 +83,7 @@ func deletion(collection string, statements ...any) bson.D {
 	}
 }
 
-// held is the filter for the lock that s holds, whichever program wrote its state.
+// held is the filter for the lock that s holds, with the state of any manager.
 func held(s catalog.Session) bson.D {
 	return bson.D{
 		{Key: "_id", Value: s.Name},
@@ -109,20 +108,20 @@ func granted(r catalog.Request) bson.D {
 	}
 }
 
-// unwaited and unshared are the conditions that a document has no waiters and no sharers, and alone
-// that it has no mode of sharers.
+// unwaited, unshared and alone are the conditions that a document has no waiters, no sharers, and
+// no mode of sharers.
 var (
 	unwaited = bson.E{Key: "waiters.0", Value: absent}
 	unshared = bson.E{Key: "sharers.0", Value: absent}
 	alone    = bson.E{Key: "mode", Value: bson.D{{Key: "$nin", Value: shareable}}}
 )
 
-// none is the condition that a list is not there, or is empty.
+// none is the condition that a list is absent or empty.
 var none = bson.D{{Key: "$in", Value: bson.A{nil, bson.A{}}}}
 
-// acquisition takes a free lock for which nobody waits. Its filter is what [catalog.ParseLock] says
-// of such a document, in the words of every server: {state: 0} alone would match the Decimal128 0
-// and an array that holds a 0. What it does not match a look explains.
+// acquisition takes a free lock without waiters. Its filter has the conditions of
+// [catalog.ParseLock] in a form that every server supports: {state: 0} alone would match the
+// Decimal128 0 and an array that contains a 0. A snapshot explains why a document does not match.
 func acquisition(r catalog.Request) modification {
 	return modification{
 		filter: bson.D{
@@ -141,7 +140,7 @@ func acquisition(r catalog.Request) modification {
 	}
 }
 
-// uncountable are the conditions of which none may hold for the fence or the rev of a free lock.
+// uncountable returns the conditions that must not hold for the fence or the rev of a free lock.
 func uncountable(field string) bson.A {
 	return bson.A{
 		bson.D{{Key: field, Value: bson.D{{Key: "$exists", Value: true}, {Key: "$not", Value: ours}}}},
@@ -158,8 +157,8 @@ func seeding(s catalog.Session, atLeast int64) modification {
 	}}
 }
 
-// plainRelease is the release of a lock that one session holds and nobody waits for: the last
-// holder stays readable, the fence survives.
+// plainRelease releases a lock with one holder and without waiters. The last holder and the fence
+// stay in the document.
 func plainRelease(s catalog.Session) bson.D {
 	countable := bson.E{Key: "$nor", Value: uncountable("rev")}
 	filter := append(held(s), unwaited, unshared, alone, countable)
@@ -170,10 +169,10 @@ func plainRelease(s catalog.Session) bson.D {
 	return updateOne(catalog.LocksCollection, filter, free, false)
 }
 
-// beating is a ping. A condemned process does not match, nor does a number that is not larger than
-// the one which is there, nor a ping that is not the process's own: then the upsert fails with
-// DuplicateKey. The filter {seq: {$lt: n}} alone would match an array that holds a smaller number,
-// and so with local.
+// beating returns a ping. Its filter does not match a condemned document, a document with the same
+// or a larger number, or the ping of another process with the same id: then the upsert fails with
+// DuplicateKey. The filter {seq: {$lt: n}} alone would match an array that contains a smaller
+// number; the same holds for local.
 func beating(b catalog.Heartbeat) modification {
 	filter := append(alive(b.Process),
 		bson.E{Key: "seq", Value: bson.D{{Key: "$lt", Value: b.Seq}}},
@@ -208,8 +207,8 @@ func alive(process string) bson.D {
 	return bson.D{{Key: "_id", Value: process}, {Key: "condemned", Value: absent}}
 }
 
-// changingPing is a change of a ping document. now is for a FerretDB v1, which takes no dotted path
-// in $currentDate; zero leaves all dates to the server.
+// changingPing returns a change of a ping document. now is for a FerretDB v1, which rejects dotted
+// paths in $currentDate; if it is zero, the server sets all dates.
 func changingPing(process string, u catalog.PingUpdate, now time.Time) bson.D {
 	filter := alive(process)
 	if u.Removes {
@@ -230,7 +229,7 @@ func changingPing(process string, u catalog.PingUpdate, now time.Time) bson.D {
 	return updateOne(catalog.PingsCollection, filter, updating(set, u.Unset, dates), u.Makes)
 }
 
-// updating is an update of fields, of those that it sets, removes and dates by the server's clock.
+// updating returns an update that sets and removes fields, and sets dates to the server's clock.
 func updating(set bson.D, unset []string, dates bson.D) bson.D {
 	var update, removed bson.D
 	for _, field := range unset {
@@ -246,7 +245,7 @@ func updating(set bson.D, unset []string, dates bson.D) bson.D {
 	return update
 }
 
-// only is the projection to some fields.
+// only returns a projection to some fields.
 func only(fields ...string) bson.D {
 	d := make(bson.D, 0, len(fields))
 	for _, field := range fields {

@@ -17,28 +17,29 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// This file carries out the transitions by compare-and-set: read, ask package transition, and write
-// if nobody else did meanwhile. It is the form of every transition; for the common ones
-// fast_path.go has one that needs no reading, where the server has pipeline updates. On a server
-// without them its clock is asked for, since such a server does not write it where we need it.
+// This file carries out the transitions by compare-and-set: it reads the document, applies package
+// transition, and writes if the document has not changed meanwhile. Every transition has this form;
+// for the common ones fast_path.go has a form without a read, on servers with pipeline updates. A
+// server without them cannot write its clock into every field, so its clock is read first.
 
-// After swapsAtOnce tries in vain, each further one waits up to swapPause.
+// After swapsAtOnce failed tries, each further one waits up to swapPause.
 const (
 	swapsAtOnce = 3
 	swapPause   = 20 * time.Millisecond
 )
 
-// errKeepsChanging is what a compare-and-set says that lost to others until its time was up.
+// errKeepsChanging is the error of a compare-and-set that failed until its context was done.
 var errKeepsChanging = errors.New("others keep changing the document")
 
-// bySwap carries out a transition, and returns the document as it is then. Who lost to another
-// reads what the primary has, committed or not, since the write names it: committed states alone
-// would let through one write for each commit. What is decided without a write is decided on what
-// is committed.
+// bySwap carries out a transition and returns the document after it. After a conflict it reads the
+// latest state of the primary, committed or not, since the filter of the write contains that state:
+// with committed states alone only one write per commit would succeed. A result without a write is
+// based on a committed state.
 func (c *Catalog) bySwap(ctx context.Context, o operation, t catalog.Transition) (
 	l catalog.Lock, grants []catalog.Grant, err error,
 ) {
-	// What Confirm asks about may not be committed yet; the write that follows waits for the majority.
+	// The acquisition that Confirm checks may not be committed yet; the write that follows waits for
+	// the majority.
 	_, confirms := t.(transition.Confirm)
 	committed := !confirms
 	for try := 1; ; {
@@ -63,7 +64,7 @@ func (c *Catalog) bySwap(ctx context.Context, o operation, t catalog.Transition)
 			return l, nil, err
 		}
 		if doc != nil {
-			l, _ := catalog.ParseLock(doc) // malformed when its fence came to an end: nobody has it
+			l, _ := catalog.ParseLock(doc) // malformed when the fence reached its limit: not acquired
 			return l, change.Grants, nil
 		}
 		if err := swapAgain(ctx, try); err != nil {
@@ -74,8 +75,8 @@ func (c *Catalog) bySwap(ctx context.Context, o operation, t catalog.Transition)
 	}
 }
 
-// readTimed reads a lock document, nil when there is none, and the server's clock: in one command
-// where the server brings both.
+// readTimed reads a lock document, nil if it does not exist, and the server's clock, in one command
+// if the server supports that.
 func (c *Catalog) readTimed(ctx context.Context, o operation, committed bool) (
 	raw bson.Raw, now time.Time, err error,
 ) {
@@ -90,7 +91,7 @@ func (c *Catalog) readTimed(ctx context.Context, o operation, committed bool) (
 		fence, _ := raw.Lookup("fence").AsInt64OK()
 		if fence >= transition.Seeded {
 			now, err = c.clock(ctx)
-		} else { // the fence will be taken from the clock
+		} else { // the clock becomes the fence
 			s, err = c.Hello(ctx)
 			now = s.Time
 		}
@@ -118,7 +119,7 @@ func (c *Catalog) readTimed(ctx context.Context, o operation, committed bool) (
 	return slices.Clone(raw), time.UnixMilli(ms).UTC(), nil
 }
 
-// timed brings a lock document and the server's clock.
+// timed returns the pipeline that reads a lock document and the server's clock.
 func timed(name string) bson.A {
 	return bson.A{
 		matching(bson.D{{Key: "_id", Value: name}}),
@@ -128,7 +129,7 @@ func timed(name string) bson.A {
 	}
 }
 
-// trySwap returns nil when somebody else was faster.
+// trySwap returns nil when the document has changed.
 func (c *Catalog) trySwap(ctx context.Context, o operation, m modification) (bson.Raw, error) {
 	doc, err := c.modify(ctx, o, m)
 	if index, ok := duplicateKey(err); ok && index == idIndex && m.upsert {

@@ -16,15 +16,15 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// dialer makes connections by its function.
+// dialer makes connections with its function.
 type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
 func (d dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	return d(ctx, network, address)
 }
 
-// Tries to break: a write for which no connection could be made was certainly not applied, whatever
-// the driver says of networks. One that breaks with the write on it is of unknown outcome still.
+// A write without a connection was certainly not applied, even if the driver reports a network
+// error. A connection that breaks during the write makes the outcome unknown.
 func TestCatalog_NoConnection_IsCertainlyNotApplied(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

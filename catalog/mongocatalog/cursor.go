@@ -7,7 +7,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 )
 
-// rows reads a cursor of any length, each of its commands bounded on its own. The first error
+// rows reads a cursor of any length; each of its commands has its own time limit. The first error
 // ends it and stays in err.
 type rows struct {
 	c      *Catalog
@@ -17,13 +17,13 @@ type rows struct {
 	err    error
 }
 
-// open prepares the reading of what start finds; the command is sent by the first next.
+// open returns the rows of the cursor that start opens; the first next calls start.
 func (c *Catalog) open(o operation, start func(context.Context) (*mongo.Cursor, error)) *rows {
 	o.database = c.database
 	return &rows{c: c, o: o, start: start}
 }
 
-// next moves on to the next row and reports whether there is one.
+// next advances to the next row and reports whether there is one.
 func (r *rows) next(ctx context.Context) bool {
 	if r.err != nil {
 		return false
@@ -53,7 +53,7 @@ func (r *rows) next(ctx context.Context) bool {
 // row is valid until the next call of next.
 func (r *rows) row() bson.Raw { return r.cursor.Current }
 
-// close frees the cursor on the server. A cursor that cannot be closed ends there by itself.
+// close frees the cursor on the server. A cursor that cannot be closed times out there.
 func (r *rows) close(ctx context.Context) {
 	if r.cursor == nil {
 		return

@@ -127,8 +127,8 @@ func TestSupported(t *testing.T) { // E13, E14
 	}
 }
 
-// Tries to break: what speaks MongoDB's protocol and is none is told by its replies and refused by
-// its name, with the reason; and a MongoDB, whatever its hosts are called, is not.
+// A server of MongoDB's protocol that is not MongoDB is recognized by its replies and refused with
+// its name and the reason. A MongoDB is accepted with any host names.
 func TestSupported_ProductsThatAreNoMongoDB(t *testing.T) {
 	t.Parallel()
 	five := []bson.E{e("version", "5.0.0")}
@@ -180,7 +180,7 @@ func TestSupported_ProductsThatAreNoMongoDB(t *testing.T) {
 	}
 }
 
-// The same by what Hello really asks.
+// The same with the commands that Hello sends.
 func TestCatalog_Hello_NamesTheProduct(t *testing.T) {
 	t.Parallel()
 	s := serve(t, func(bson.Raw) bson.D { return nil })
@@ -192,8 +192,8 @@ func TestCatalog_Hello_NamesTheProduct(t *testing.T) {
 	}
 }
 
-// A connection string that names the hosts of such a product is refused before anything is looked
-// up or sent, with every other part of it kept to itself.
+// A connection string with the hosts of such a product is refused before any DNS query or command.
+// The error contains no other part of the string.
 func TestDial_HostsOfAProduct_AreRefused(t *testing.T) {
 	t.Parallel()
 	for uri, name := range map[string]string{

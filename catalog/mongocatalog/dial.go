@@ -14,13 +14,13 @@ import (
 )
 
 // Dial makes a client from a copy of opts and, if it is not empty, a connection string. pool bounds
-// its connections; 0 leaves that to opts. purpose, if it is not empty, follows the application name.
-// The client sends a command that an overloaded server refuses once, whatever opts say. Dial does
-// not wait for the server.
+// its connections; 0 leaves that to opts. purpose, if it is not empty, follows the application
+// name. The client never resends a command that an overloaded server refused, regardless of opts.
+// Dial does not wait for the server.
 //
-// Errors say what is wrong with the options or the connection string, or that their hosts are no
-// MongoDB's, and never contain the user information of the latter; [catalog.ErrUnavailable] when
-// the DNS does not tell the hosts of a mongodb+srv.
+// Dial returns an error for invalid options, an invalid connection string, and the hosts of another
+// product than MongoDB. The error never contains the user information of the connection string. It
+// matches [catalog.ErrUnavailable] when a DNS query for a mongodb+srv fails.
 func Dial(
 	opts *options.ClientOptions, uri string, pool uint64, purpose string,
 ) (*mongo.Client, error) {
@@ -45,7 +45,7 @@ func Dial(
 	if err != nil {
 		text := "bad connection string or options: " + WithoutSecrets(err.Error(), uri)
 		var lookup *net.DNSError
-		if errors.As(err, &lookup) { // of mongodb+srv, whose hosts stand in the DNS
+		if errors.As(err, &lookup) { // of mongodb+srv, with its hosts in the DNS
 			return nil, fmt.Errorf("%w: %s", catalog.ErrUnavailable, text)
 		}
 		return nil, errors.New(text)
@@ -53,8 +53,8 @@ func Dial(
 	return client, nil
 }
 
-// appName is the application name by which the server knows a client: that of the application, or
-// mongodlm, and the purpose of the client if the server accepts a name of that length.
+// appName returns the application name of a client: that of the application, or mongodlm, followed
+// by the purpose of the client if the server accepts a name of that length.
 func appName(given *string, purpose string) string {
 	name := "mongodlm"
 	if given != nil {
@@ -66,8 +66,8 @@ func appName(given *string, purpose string) string {
 	return name
 }
 
-// ambiguous refuses a connection string whose password has an unescaped slash: what follows it
-// would be taken for a host and shown, and looked up, as one.
+// ambiguous returns an error for a connection string with an unescaped slash in its password: a
+// part of the password would be taken for a host, displayed and resolved.
 func ambiguous(uri string) error {
 	_, rest, _ := strings.Cut(uri, "://")
 	authority, after, _ := strings.Cut(rest, "/")
@@ -82,8 +82,8 @@ func ambiguous(uri string) error {
 	return nil
 }
 
-// WithoutSecrets removes the user information of uri from a text, in every form in which an error
-// may repeat it.
+// WithoutSecrets removes the user information of uri from a text, in every form that an error may
+// contain.
 func WithoutSecrets(text, uri string) string {
 	_, rest, found := strings.Cut(uri, "://")
 	if !found {

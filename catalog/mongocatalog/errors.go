@@ -15,8 +15,8 @@ import (
 	"mongodlm/catalog"
 )
 
-// This file is the only place that says what an error of the driver means. It counts on a write
-// being sent at most once, see the package comment.
+// This file classifies the errors of the driver. It relies on a write being sent at most once, see
+// the package comment.
 
 // idIndex is the name of the index on _id.
 const idIndex = "_id_"
@@ -42,19 +42,19 @@ const (
 	codeWritesBlocked           = 371
 )
 
-// refused are the codes with which a server says that it has not carried out the command: it was
-// not understood, not allowed, or met a document that does not take it.
+// refused are the codes of commands that the server has not carried out: it could not parse them,
+// does not allow them, or the document does not permit the change.
 var refused = []int{
 	codeBadValue, codeFailedToParse, codeTypeMismatch, codeCommandNotFound, codeDocumentValidation,
 	codeCommandNotSupportedView, codeDuplicateKey, codeCannotGrowCapped, codeNoUserDatabase,
 	codeObjectTooLarge, codeUpdatedTooLarge, codeUpsertedTooLarge, codeNoShardingEnabled,
 }
 
-// notNow are the codes with which a server says that it has not carried out the command, and may
-// carry out a later one: it is not the primary, or an operator has blocked writes.
+// notNow are the codes of commands that the server has not carried out, where a later one may
+// succeed: it is not the primary, or an operator has blocked writes.
 var notNow = []int{codeNotWritablePrimary, codeNotPrimaryNoSecondaryOk, codeWritesBlocked}
 
-// An outcome is what an error says of a command.
+// An outcome is the meaning of an error for a command.
 type outcome int
 
 const (
@@ -62,13 +62,13 @@ const (
 	unknown outcome = iota
 	// notApplied: certainly not applied.
 	notApplied
-	// unavailable: certainly not applied, because there was no server to do it, or it was overloaded.
+	// unavailable: certainly not applied, because no server could do it, or it was overloaded.
 	unavailable
 	// denied: certainly not applied, because the user lacks a privilege.
 	denied
 )
 
-// classify says what an error of a write means. Everything that is not listed is unknown.
+// classify returns the outcome of a write that failed with err. An unlisted error is unknown.
 func classify(err error) outcome {
 	var written mongo.WriteException
 	if errors.As(err, &written) && written.WriteConcernError != nil {
@@ -80,7 +80,7 @@ func classify(err error) outcome {
 	var login *auth.Error
 	switch {
 	case errors.As(err, &login):
-		return notApplied // waiting does not mend a password
+		return notApplied // a retry does not fix a wrong password
 	case neverSent(err):
 		return unavailable
 	case answered && server.HasErrorCode(codeUnauthorized):
@@ -93,17 +93,17 @@ func classify(err error) outcome {
 	case errors.Is(err, driver.ErrDeadlineWouldBeExceeded) && !network(err):
 		return notApplied
 	case err == context.Canceled || err == context.DeadlineExceeded:
-		// The driver looks at the context once more before it sends, and returns the bare
-		// error then. When the context ends later the error is that of a connection.
+		// The driver checks the context once more before it sends, and then returns the bare
+		// error. When the context ends later the error is that of a connection.
 		return notApplied
 	default:
 		return unknown
 	}
 }
 
-// overloaded reports whether a server has refused a command because it is overloaded, and promises
+// overloaded reports whether a server refused a command because it is overloaded, and guarantees
 // that it has not carried it out: MongoDB 8.2 and later (codes 462, 463 and others). The label
-// SystemOverloadedError alone promises nothing.
+// SystemOverloadedError alone is no such guarantee.
 func overloaded(err error) bool {
 	return labeled(err, driver.ErrSystemOverloadedError) &&
 		(labeled(err, driver.ErrRetryableError) || labeled(err, driver.NoWritesPerformed))
@@ -118,7 +118,7 @@ func neverSent(err error) bool {
 	}
 	var connect topology.ConnectionError
 	connecting := errors.As(err, &connect)
-	if network(err) { // It broke with the command on it, if not before there was a connection.
+	if network(err) { // Unless the handshake failed, the command may have been sent.
 		return connecting && strings.HasPrefix(connect.Error(), handshake)
 	}
 	var wait topology.WaitQueueTimeoutError
@@ -126,19 +126,18 @@ func neverSent(err error) bool {
 	return errors.As(err, &wait) || errors.As(err, &cleared) || connecting
 }
 
-// handshake begins the text of a connection that was not made, be it refused or broken before a
-// command could be sent on it. The driver tells that nowhere else. One that was in use has its name
-// between the brackets.
+// handshake is the start of the error text of a connection that was refused or broke before a
+// command could be sent on it. The driver reports that only in the text. For a connection that was
+// in use the text has its name between the parentheses.
 const handshake = "connection() error occurred during connection handshake"
 
-// network reports whether a connection broke: while the command was on it, if neverSent does not
-// know better.
+// network reports whether a connection broke, possibly during the command, see neverSent.
 func network(err error) bool {
 	var labeled mongo.LabeledError
 	return errors.As(err, &labeled) && labeled.HasErrorLabel(driver.NetworkError)
 }
 
-// classifyRead says what an error of a read means; a read is never unknown.
+// classifyRead returns the outcome of a read that failed with err; it is never unknown.
 func classifyRead(err error) outcome {
 	switch got := classify(err); {
 	case got != unknown:
@@ -146,28 +145,28 @@ func classifyRead(err error) outcome {
 	case network(err), labeled(err, driver.ErrSystemOverloadedError),
 		hasCode(err, 6, 7, 24, 43, 50, 89, 91, 133, 134, 175, 189, 237, 262, 402, 433, 449, 450, 462, 463,
 			11600, 11601, 11602, 13436):
-		// It broke on the way, took too long, was killed, the server is overloaded, or the node is
-		// changing its role.
+		// The connection broke, the command took too long or was killed, the server is overloaded,
+		// or the node is changing its role.
 		return unavailable
 	default:
 		return notApplied
 	}
 }
 
-// An operation is what an error is about.
+// An operation describes a command for its error.
 type operation struct {
 	verb   string
 	name   string // of a lock or a process
 	quoted bool   // the operation has a name
 
 	database, collection string
-	actions              string // which the user needs on the collection
+	actions              string // privileges that the user needs on the collection
 	writes               bool
 
-	session *mongo.Session // of the transaction of which it is a part; nil for none
+	session *mongo.Session // of its transaction; nil outside of one
 }
 
-// on is an operation on a collection, of a lock or a process if there is a name.
+// on returns an operation on a collection; an optional name is that of a lock or a process.
 func on(collection, actions, verb string, name ...string) operation {
 	o := operation{verb: verb, collection: collection, actions: actions}
 	if len(name) > 0 {
@@ -176,12 +175,12 @@ func on(collection, actions, verb string, name ...string) operation {
 	return o
 }
 
-// reading is an operation that reads locks.
+// reading returns an operation that reads locks.
 func reading(verb string, name ...string) operation {
 	return on(catalog.LocksCollection, "find", verb, name...)
 }
 
-// wrap puts the operation before an error that is classified already.
+// wrap prefixes an error that is already classified with the operation.
 func (o operation) wrap(err error) error {
 	if o.quoted {
 		return fmt.Errorf("%s %q: %w", o.verb, o.name, err)
@@ -224,8 +223,8 @@ func hasCode(err error, codes ...int) bool {
 	return errors.As(err, &server) && slices.ContainsFunc(codes, server.HasErrorCode)
 }
 
-// duplicateKey reports whether a unique index refused a document, and which one. Servers that do
-// not name it mean that on _id.
+// duplicateKey reports whether a unique index rejected a document, and returns its name. An error
+// without a name refers to the index on _id.
 func duplicateKey(err error) (index string, ok bool) {
 	if !mongo.IsDuplicateKeyError(err) || errors.Is(err, catalog.ErrUnknownOutcome) {
 		return "", false

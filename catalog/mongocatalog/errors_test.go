@@ -18,7 +18,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// The verdicts of a classification.
+// The results of a classification.
 const (
 	unknown     = "unknown"
 	notApplied  = "not applied"

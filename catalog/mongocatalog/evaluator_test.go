@@ -10,19 +10,20 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// An evaluator runs update pipelines and conditions of the few stages and operators that ours are
-// made of, as the manual of MongoDB 4.4 describes them. It is stricter than a server: every branch
-// is evaluated, also that which is not chosen, so that nothing depends on a server's order.
+// An evaluator runs update pipelines and conditions. It supports the stages and operators that this
+// package uses, as the manual of MongoDB 4.4 describes them. It is stricter than a server: it
+// evaluates every branch, also one that is not chosen, so that no result depends on a server's
+// order.
 type evaluator struct {
 	now  time.Time
 	root bson.D
 	vars map[string]any
 }
 
-// missing is the value of a field that is not there.
+// missing is the value of a missing field.
 type missing struct{}
 
-// wrong is what an expression panics with whose arguments the server would refuse.
+// wrong is the panic value of an expression with arguments that the server would reject.
 type wrong string
 
 func fail(format string, args ...any) { panic(wrong(fmt.Sprintf(format, args...))) }
@@ -114,7 +115,7 @@ func remove(doc bson.D, path []string) bson.D {
 	return out
 }
 
-// at follows a path; in an array it goes into every document.
+// at follows a path, in an array through every document.
 func at(v any, path []string) any {
 	if len(path) == 0 {
 		return v
@@ -190,7 +191,7 @@ func (ev evaluator) reference(text string) any {
 	return at(v, path[1:])
 }
 
-// with evaluates x with some variables more.
+// with evaluates x with additional variables.
 func (ev evaluator) with(x any, vars ...any) any {
 	inner := ev
 	inner.vars = map[string]any{}
@@ -241,7 +242,7 @@ func (ev evaluator) call(operator string, argument any) any {
 	return apply(operator, values)
 }
 
-// apply is an operator on values; missing is still missing here.
+// apply applies an operator to values, which may be missing.
 func apply(operator string, v []any) any {
 	switch operator {
 	case "$and", "$or":

@@ -17,21 +17,21 @@ func Failed(err error, writes bool) error {
 	return o.failed(err)
 }
 
-// FailedInTransaction words an error of a command that is part of a transaction.
+// FailedInTransaction wraps an error of a command in a transaction.
 func FailedInTransaction(err error) error { return onLock("enter", "balancer").inTransaction(err) }
 
 // AppName is the application name of a client.
 var AppName = appName
 
-// DuplicateKey is what a DuplicateKey error says of its index.
+// DuplicateKey returns the index of a DuplicateKey error.
 var DuplicateKey = duplicateKey
 
-// Describe understands what buildInfo and hello say.
+// Describe parses the replies of buildInfo and hello.
 func Describe(info, hello bson.Raw, database string) catalog.Server {
 	return describe(parseBuild(info), hello, database)
 }
 
-// Commands are all commands that write, as they are sent.
+// Commands returns all commands that write, as they are sent.
 func Commands(
 	r catalog.Request, from catalog.Holder, b catalog.Heartbeat, p catalog.Ping, ts bson.ObjectID,
 ) map[string]bson.D {
@@ -60,7 +60,7 @@ func Commands(
 	}
 }
 
-// sighting is the command that leaves a sight in place of another.
+// sighting returns the command that replaces a sight.
 func sighting(p catalog.Ping, before catalog.Sight) bson.D {
 	p.Sight = before
 	seen := catalog.Sight{Seq: p.Seq, At: time.UnixMilli(6), Local: time.UnixMilli(7), By: "$me"}
@@ -73,7 +73,7 @@ func ping(c catalog.PingChange, now time.Time) bson.D {
 	return changingPing(process, u, now)
 }
 
-// Turns are the commands of the queue, as they are sent.
+// Turns returns the commands of the queue, as they are sent.
 func Turns(r catalog.Request, dead catalog.Holder) map[string]bson.D {
 	permit := r
 	permit.Mode, permit.Limit = catalog.Permit, 3
@@ -101,7 +101,7 @@ func Turns(r catalog.Request, dead catalog.Holder) map[string]bson.D {
 // Acquisition is the condition of a plain acquisition.
 func Acquisition(r catalog.Request) bson.D { return acquisition(r).filter }
 
-// ShortEntry and ShortDepartures are those of the common cases.
+// ShortEntry and ShortDepartures are the conditions of the common cases.
 func ShortEntry(r catalog.Request, how catalog.EnterMode) (bson.D, bson.A) {
 	m, _ := fastEntry(catalog.Server{PipelineUpdates: true}, r, how)
 	return parts(m)
@@ -129,10 +129,10 @@ func parts(m modification) (bson.D, bson.A) {
 	return m.filter, pipeline
 }
 
-// CommandTimeout is the limit in force.
+// CommandTimeout returns the effective timeout.
 func (c *Catalog) CommandTimeout() time.Duration { return c.timeout }
 
-// Database is the database in force.
+// Database returns the effective database.
 func (c *Catalog) Database() string { return c.database }
 
 // Begin starts a command's context.

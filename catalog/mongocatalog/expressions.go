@@ -7,12 +7,11 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// This file says in the server's expressions what package catalog understands of a lock document,
-// for reads that leave out what is malformed. Whatever stands in a document, an expression here has
-// a value and is no error, because an error in the middle of an update says nothing about the
-// document.
+// This file has the rules of [catalog.ParseLock] as expressions of the server, for commands that
+// skip malformed documents. An expression here has a value, and never an error, for any document,
+// because an error in the middle of an update gives no information about the document.
 
-// call is an operator with its arguments. One argument stands alone.
+// call is an operator with its arguments. A single argument is not put into an array.
 func call(operator string, args ...any) bson.D {
 	if len(args) == 1 {
 		return bson.D{{Key: operator, Value: args[0]}}
@@ -26,7 +25,7 @@ func either(conditions ...any) bson.D {
 }
 func not(condition any) bson.D { return call("$not", bson.A{condition}) }
 
-// choose is then if the condition holds, and else otherwise.
+// choose is then if the condition holds, else otherwise.
 func choose(condition, then, otherwise any) bson.D {
 	return call("$cond", condition, then, otherwise)
 }
@@ -38,7 +37,7 @@ func typeIs(field any, types ...string) bson.D {
 	return call("$in", call("$type", field), types)
 }
 
-// array is the field if it is an array, and else an empty one.
+// array is the field if it is an array, else an empty one.
 func array(field any) bson.D { return choose(call("$isArray", bson.A{field}), field, bson.A{}) }
 
 // each maps an array; the element is "$$p".
@@ -64,7 +63,7 @@ func isShared() bson.D { return every(call("$in", "$mode", shareable), sharersCo
 
 var shareable = bson.A{string(catalog.Shared), string(catalog.Permit)}
 
-// limitOf reads a limit as [catalog.ParseLock] does, 0 for what is none.
+// limitOf reads a limit as [catalog.ParseLock] does, 0 for an invalid one.
 func limitOf(field any) bson.D {
 	number := converted(field, "int")
 	valid := every(
@@ -75,7 +74,7 @@ func limitOf(field any) bson.D {
 	return choose(valid, number, int32(0))
 }
 
-// converted is a number as one of another type, null when it has no such value.
+// converted is a number converted to another type, null if it has no such value.
 func converted(field any, to string) bson.D {
 	return call("$convert", bson.D{
 		{Key: "input", Value: field}, {Key: "to", Value: to},
@@ -122,7 +121,8 @@ func counter(field string) bson.D {
 	))
 }
 
-// sharersCount is the condition that the first of the sharers is the holder whom everybody sees.
+// sharersCount is the condition that the first of the sharers is the holder in the top-level
+// fields.
 func sharersCount() bson.D {
 	return every(
 		isHeld(),
@@ -132,7 +132,7 @@ func sharersCount() bson.D {
 }
 
 // parties is the condition that a field is absent or an array of holders or waiters. Only waiters
-// have a mode and a limit of their own.
+// have their own mode and limit.
 func parties(field string, wait bool) bson.D {
 	party := []any{
 		typeIs("$$p.ts", "objectId"),
@@ -152,14 +152,14 @@ func parties(field string, wait bool) bson.D {
 	))
 }
 
-// once is the condition that no session stands in the document twice, as a holder or a waiter.
+// once is the condition that no session is in the document twice, as a holder or a waiter.
 func once() bson.D {
 	all := call("$concatArrays", holding("$$p.ts", "$ts"), each(array("$waiters"), "$$p.ts"))
 	return call("$eq", call("$size", call("$setUnion", bson.A{all})), call("$size", all))
 }
 
-// lastFence is the fence from which the next one counts: the document's, or the server's clock
-// where that was counted up from nothing.
+// lastFence is the fence before the next one: the document's, or the server's clock if the
+// document's was counted up from zero.
 func lastFence() bson.D {
 	now := call("$subtract", call("$toLong", "$$NOW"), int64(1))
 	counted := call("$lt", fenceOf(), int64(transition.Seeded))
@@ -168,7 +168,7 @@ func lastFence() bson.D {
 
 func fenceOf() bson.D { return call("$ifNull", "$fence", int64(0)) }
 
-// holding maps the holders: sharer with "$$p", or the fields of the one that stands there alone.
+// holding maps the holders: sharer with "$$p" for each, or alone for an exclusive holder.
 func holding(sharer, alone any) bson.D {
 	return choose(isShared(), each(array("$sharers"), sharer),
 		choose(isHeld(), bson.A{alone}, bson.A{}))

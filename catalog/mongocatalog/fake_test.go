@@ -23,15 +23,15 @@ const (
 	opMsg   = 2013
 )
 
-// A fakeServer speaks as much of the wire protocol as makes a client believe that it is the
-// primary of a replica set with retryable writes, and answers each command by a script.
+// A fakeServer implements enough of the wire protocol to act as the primary of a replica set with
+// retryable writes, and answers each command by a script.
 type fakeServer struct {
 	listener net.Listener
 	// answer returns the reply to a command; nil breaks the connection instead, hang keeps it
 	// open without a reply.
 	answer func(command bson.Raw) bson.D
-	hello  bson.D // what hello answers as well
-	// version is what it calls itself; 7.0.5 if empty. Both are set before a client connects.
+	hello  bson.D // additional fields of the reply to hello
+	// version is the reported version; 7.0.5 if empty. Set both before a client connects.
 	version string
 
 	wg       sync.WaitGroup
@@ -164,14 +164,14 @@ func (s *fakeServer) reply(command bson.Raw) bson.D {
 	return s.answer(command)
 }
 
-// sent returns the commands but for hello and the like.
+// sent returns the commands without hello and similar ones.
 func (s *fakeServer) sent() []bson.Raw {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.commands
 }
 
-// client connects with a connection string that asks for everything we must not do.
+// client connects with a connection string that has every option that the store must override.
 func (s *fakeServer) client(t *testing.T) *mongo.Client {
 	t.Helper()
 	return dial(t, "mongodb://"+s.listener.Addr().String()+

@@ -11,24 +11,24 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// This file is the common case of a lock that one holder has to itself, in a document as we write
-// it: one command with a pipeline of few words, since the server reads and weighs a pipeline anew
-// with every command. What the conditions here do not match is left to a compare-and-set, see
+// This file has the common case of an exclusive lock, in a document as this package writes it: one
+// command with a short pipeline, since the server parses and optimizes it with every command.
+// Documents that do not match these conditions are changed by compare-and-set, see
 // compare_and_set.go.
 //
-// Why there is this form beside that one: of 16 contenders for themselves a turn, which is to enter
-// and to leave, takes 2 commands and 2.7 least writes in this form, 8.4 and 3.8 by compare-and-set;
-// of 64 it is 2 and 4.2 beside 12 and 5.1. Where nobody contends the compare-and-set takes no
-// longer (2.8 beside 3.0, with 2 commands more). Measured on a replica set of three (4.4, an
-// unoptimized build) in one run; a least write is a durable update of a number.
+// This form saves commands and time. The time is in minimal writes; one is a durable update of a
+// number. With 16 exclusive contenders one enter and leave takes 2 commands and 2.7 minimal writes
+// in this form, 8.4 and 3.8 by compare-and-set; with 64 it is 2 and 4.2 against 12 and 5.1. Without
+// contention the compare-and-set takes no longer (2.8 against 3.0, with 2 commands more). Measured
+// on a replica set of three (4.4, an unoptimized build) in one run.
 
-// work is the field in which a pipeline keeps what it has worked out. It is gone in the end.
+// work is the field for intermediate values of a pipeline. The last stage removes it.
 const work = "__q"
 
-// worked is a value worked out by an earlier stage.
+// worked is an intermediate value of an earlier stage.
 func worked(field string) string { return "$" + work + "." + field }
 
-// setting is a stage that keeps values for later ones.
+// setting is a stage that stores intermediate values.
 func setting(values bson.D) bson.D {
 	set := make(bson.D, 0, len(values))
 	for _, e := range values {
@@ -49,23 +49,24 @@ func entryOf(r catalog.Request) bson.D {
 	return entry
 }
 
-// grantLine is one line of the field grants, a catalog.GrantLine. process is of one line, see
-// catalog.OneLine.
+// grantLine is one line of the field grants, a catalog.GrantLine. process must be a single line,
+// see catalog.OneLine.
 func grantLine(ts, fence, process any) bson.D {
 	return call("$concat", ts, " ", call("$toString", fence), " ", process, "\n")
 }
 
-// ours are the types of numbers that we write.
+// ours is the condition on the types of the numbers that this package writes.
 var ours = bson.D{{Key: "$type", Value: bson.A{"int", "long"}}}
 
-// ourNumber is the condition that a field is a number of ours within bounds.
+// ourNumber is the condition that a field is such a number within bounds.
 func ourNumber(least, most int64) bson.D {
 	return append(append(bson.D{}, ours...),
 		bson.E{Key: "$gte", Value: least}, bson.E{Key: "$lte", Value: most})
 }
 
-// exclusive are the conditions on a document that is held by one at most, and well formed in what
-// the short pipelines read. Of waiters every element must be a waiter. Of the others none may hold.
+// exclusive returns the conditions on a document with at most one holder, with valid values in the
+// fields that the short pipelines read. Every element of waiters must be a waiter. The conditions
+// in none must not hold.
 func exclusive(name string, none ...any) bson.D {
 	waiters := notParties("waiters",
 		bson.D{{Key: "mode", Value: bson.D{{Key: "$nin", Value: bson.A{"", string(catalog.Shared)}}}}},
@@ -73,12 +74,13 @@ func exclusive(name string, none ...any) bson.D {
 	return append(wellFormed(name, append(waiters, none...)), noSharers...)
 }
 
-// noSharers are the conditions that a document has nothing of a lock that several hold.
+// noSharers has the conditions that a document has no field of a shared lock or a semaphore.
 var noSharers = bson.D{
 	{Key: "mode", Value: absent}, {Key: "limit", Value: absent}, {Key: "sharers", Value: absent},
 }
 
-// wellFormed are the conditions on what every document of ours has. Of the others none may hold.
+// wellFormed returns the conditions on the fields that every document of this package has. The
+// conditions in none must not hold.
 func wellFormed(name string, none bson.A) bson.D {
 	filter := bson.D{
 		{Key: "_id", Value: name},
@@ -88,14 +90,14 @@ func wellFormed(name string, none bson.A) bson.D {
 		{Key: "$nor", Value: none},
 	}
 	for _, field := range []string{"state", "process", "ts", "fence", "rev"} {
-		filter = append(filter, bson.E{Key: field + ".0", Value: absent}) // a condition looks into arrays
+		filter = append(filter, bson.E{Key: field + ".0", Value: absent}) // a condition matches in arrays
 	}
 	return filter
 }
 
-// notParties are the conditions of which none may hold for any element of sharers or waiters: what
-// is no document with a session and a process. A condition looks into arrays. They are no
-// expression, since a server takes none where the document may have to be made.
+// notParties returns the conditions that must not hold for any element of sharers or waiters: they
+// match an element that is no document with a session and a process. A condition also matches the
+// elements of an array. These are no expressions, since a server rejects $expr in an upsert.
 func notParties(field string, more ...bson.D) bson.A {
 	other := func(field, kind string) bson.D {
 		return call(field, call("$not", call("$type", kind)))
@@ -112,10 +114,10 @@ func notParties(field string, more ...bson.D) bson.A {
 	return none
 }
 
-// isList is the condition that a field is an array that is not empty.
+// isList is the condition that a field is a non-empty array.
 func isList(field string) bson.D { return bson.D{{Key: field + ".0", Value: there}} }
 
-// onceInLine is the condition that no session waits twice, and the holder not at all.
+// onceInLine is the condition that no session waits twice, and the holder does not wait.
 func onceInLine() bson.D {
 	line := array("$waiters")
 	return call("$eq", call("$add", call("$size", line), int32(1)),
@@ -124,7 +126,7 @@ func onceInLine() bson.D {
 
 var isArray = bson.D{{Key: "$type", Value: "array"}}
 
-// nobodyWaits and somebodyWaits are conditions on the line.
+// nobodyWaits and somebodyWaits are the conditions that the queue is empty, and that it is not.
 var (
 	nobodyWaits   = bson.D{{Key: "waiters", Value: absent}}
 	somebodyWaits = bson.D{
@@ -133,19 +135,20 @@ var (
 	}
 )
 
-// nextIsToldInOneLine is the condition that somebody waits, and that the first has a process id
-// which a grantLine may name as it is.
+// nextIsToldInOneLine is the condition that there are waiters and that the process id of the first
+// has no line break, so that a grantLine may contain it unchanged.
 var nextIsToldInOneLine = append(append(bson.D{}, somebodyWaits...),
 	bson.E{Key: "waiters.0.process", Value: call("$not", call("$regex", "\n"))})
 
-// stateFree and stateHeld are the conditions on a state that ours wrote.
+// stateFree and stateHeld are the conditions on a state that this package wrote.
 var (
 	stateFree = bson.E{Key: "state", Value: append(append(bson.D{}, ours...),
 		bson.E{Key: "$lte", Value: int32(0)}, bson.E{Key: "$gte", Value: int32(0)})}
 	stateHeld = bson.E{Key: "state", Value: append(append(bson.D{}, ours...), positive...)}
 )
 
-// shortEntry lets r enter a lock that nobody shares: it is made, or free and nobody waits, or held.
+// shortEntry enters r into an exclusive lock: a missing one, which it inserts, a free one without
+// waiters, or a held one.
 func shortEntry(r catalog.Request) modification {
 	free := append(bson.D{stateFree}, nobodyWaits...)
 	held := func(line bson.D) bson.D { return append(bson.D{stateHeld}, line...) }
@@ -159,11 +162,11 @@ func shortEntry(r catalog.Request) modification {
 	return modification{filter: filter, update: enteringAlone(r), upsert: true}
 }
 
-// full is the condition that the queue has no place, see [catalog.Lock.RoomFor].
+// full is the condition that the queue is full, see [catalog.Lock.RoomFor].
 var full = bson.D{{Key: fmt.Sprintf("waiters.%d", catalog.MaxWaiters-1), Value: there}}
 
-// enteringAlone gives r the lock if nobody holds it, and else a place at the end of the line. It
-// changes nothing where a session stands in the line twice.
+// enteringAlone grants r the lock if it is free, and else appends r to the queue. It leaves a
+// document unchanged in which a session is queued twice.
 func enteringAlone(r catalog.Request) bson.A {
 	free, fence, fine := worked("free"), worked("fence"), worked("fine")
 	take := func(field string, value any) bson.E {
@@ -196,14 +199,14 @@ func enteringAlone(r catalog.Request) bson.A {
 // nextRev is the rev after a change.
 func nextRev() bson.D { return call("$add", call("$ifNull", "$rev", int64(0)), int64(1)) }
 
-// shortDeparture lets the one holder go. The first in line, if there is one, wants the lock for
-// itself; the evidence is written for it.
+// shortDeparture releases an exclusive lock. The first waiter, if there is one, must wait for an
+// exclusive lock; the evidence is written for it.
 func shortDeparture(s catalog.Session, evidence string) modification {
 	next := append(append(bson.D{}, nextIsToldInOneLine...), bson.E{Key: "waiters.0.mode", Value: ""})
 	return modification{
 		filter: append(exclusive(s.Name),
 			bson.E{Key: "ts", Value: s.TS},
-			bson.E{Key: "waiters.ts", Value: bson.D{{Key: "$ne", Value: s.TS}}}, // by a hand only
+			bson.E{Key: "waiters.ts", Value: bson.D{{Key: "$ne", Value: s.TS}}}, // only a manual edit
 			stateHeld,
 			bson.E{Key: "$or", Value: bson.A{nobodyWaits, next}},
 			bson.E{Key: "$expr", Value: onceInLine()},
@@ -213,7 +216,7 @@ func shortDeparture(s catalog.Session, evidence string) modification {
 	}
 }
 
-// shortEviction is the departure of a dead holder that still stands there as it was watched.
+// shortEviction is the departure of a dead holder that is still in the document as it was watched.
 func shortEviction(dead catalog.Holder, evidence string) modification {
 	m := shortDeparture(dead.Session, evidence)
 	for i, e := range m.filter {
@@ -225,7 +228,7 @@ func shortEviction(dead catalog.Holder, evidence string) modification {
 	return m
 }
 
-// leavingAlone gives the lock to the first in line, or to nobody.
+// leavingAlone grants the lock to the first waiter, or frees it.
 func leavingAlone(evidence string) bson.A {
 	told := any("$$REMOVE")
 	if evidence != "" {

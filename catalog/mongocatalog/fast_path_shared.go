@@ -10,12 +10,13 @@ import (
 	"mongodlm/catalog"
 )
 
-// This file is the common case of a lock that several hold: a reader joins readers, a permit is
-// taken or given back, the last one leaves. See fast_path.go. Of 16 readers a turn takes 2 commands
-// and 2.4 least writes in this form, 17.6 and 3.2 by compare-and-set; of 16 who share 4 permits 2
-// and 2.2 beside 14.6 and 3.1, with a permit for each 2 and 3.3 beside 16.4 and 7.4.
+// This file has the common case of a lock with several holders: a reader joins readers, a permit is
+// taken or released, the last holder leaves. See fast_path.go for the units. With 16 readers one
+// enter and leave takes 2 commands and 2.4 minimal writes in this form, 17.6 and 3.2 by
+// compare-and-set; with 16 contenders for 4 permits it is 2 and 2.2 against 14.6 and 3.1, with a
+// permit for each 2 and 3.3 against 16.4 and 7.4.
 
-// most is how many may hold a lock beside r.
+// most is the number of holders that a lock in the mode of r may have, r included.
 func most(r catalog.Request) int {
 	if r.Mode == catalog.Permit {
 		return min(int(r.Limit), catalog.MaxHolders)
@@ -23,8 +24,8 @@ func most(r catalog.Request) int {
 	return catalog.MaxHolders
 }
 
-// sharing are the conditions on a document that several hold in that mode, as we write it. Permits
-// are waited for by others who want permits. Of the others none may hold.
+// sharing returns the conditions on a document with holders in that mode, as this package writes
+// it. Waiters for a semaphore must wait for permits. The conditions in none must not hold.
 func sharing(name string, mode catalog.Mode, none ...any) bson.D {
 	waiters := notParties("waiters",
 		call("mode", call("$nin", bson.A{"", string(catalog.Shared)})), isList("mode"))
@@ -40,7 +41,7 @@ func sharing(name string, mode catalog.Mode, none ...any) bson.D {
 	)
 }
 
-// shared are the conditions that a lock is held in a mode, by one or several.
+// shared returns the conditions that a lock is held in a mode, by one holder or several.
 func shared(mode catalog.Mode, limit any) bson.D {
 	if mode == catalog.Shared {
 		limit = absent
@@ -54,8 +55,8 @@ func shared(mode catalog.Mode, limit any) bson.D {
 	}
 }
 
-// standsOnce is the condition that the first of the sharers is the holder whom everybody sees, and
-// that no session stands in the document twice.
+// standsOnce is the condition that the first of the sharers is the holder in the top-level fields,
+// and that no session is in the document twice.
 func standsOnce() bson.D {
 	sharers, waiters := array("$sharers"), array("$waiters")
 	return every(
@@ -65,9 +66,9 @@ func standsOnce() bson.D {
 	)
 }
 
-// sharedEntry lets r enter a lock that is made, is free and nobody waits for it, or is held in its
-// mode: with room for it and nobody before it, or, for a permit, with a line at whose end it may
-// stand.
+// sharedEntry enters r into a missing lock, which it inserts, a free one without waiters, or one
+// that is held in its mode: with room for it and without waiters, or, for a queueing permit, with
+// all permits taken.
 func sharedEntry(r catalog.Request, how catalog.EnterMode) modification {
 	last := fmt.Sprintf("sharers.%d", most(r)-1)
 	alike := func(conditions ...bson.D) bson.D {
@@ -91,8 +92,8 @@ func sharedEntry(r catalog.Request, how catalog.EnterMode) modification {
 	return modification{filter: filter, update: enteringShared(r, waits), upsert: true}
 }
 
-// enteringShared makes r a holder if there is room, and else a waiter. It changes nothing where the
-// sharers do not count, or a session stands there twice.
+// enteringShared makes r a holder if there is room, and else a waiter. It leaves a document
+// unchanged in which the sharers do not count, or a session occurs twice.
 func enteringShared(r catalog.Request, waits bool) bson.A {
 	free, gets, fence := worked("free"), worked("gets"), worked("fence")
 	become := func(field string, value any) bson.E {
@@ -141,8 +142,8 @@ func enteringShared(r catalog.Request, waits bool) bson.A {
 	}
 }
 
-// sharedDeparture lets one of the holders go. A permit that is given back goes to the first in
-// line; readers leave to others who remain, or to nobody.
+// sharedDeparture removes one of the holders. A released permit goes to the first waiter; a reader
+// leaves the lock to the remaining readers, or free.
 func sharedDeparture(s catalog.Session, mode catalog.Mode) modification {
 	fine, limit := any(standsOnce()), any(absent)
 	next := append(append(bson.D{}, nextIsToldInOneLine...),

@@ -8,8 +8,8 @@ import (
 	"mongodlm/catalog"
 )
 
-// The short commands are there for the common case, and leave everything else alone: what is
-// shared, foreign, damaged, full or free with a line.
+// The short commands change a document only in the common case, but not one that is shared,
+// foreign, damaged, full or free with waiters.
 func TestShort_CommonCase_AndNothingElse(t *testing.T) {
 	t.Parallel()
 	writer := func(n byte) step { return enter(n, catalog.Exclusive, 0, catalog.Queue) }

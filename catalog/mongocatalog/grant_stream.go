@@ -14,14 +14,14 @@ import (
 	"mongodlm/catalog"
 )
 
-// codeNoNotices are the codes with which servers refuse a change stream: a standalone (40573, 20),
-// a database of the server's own (73).
+// codeNoNotices are the codes with which servers refuse a change stream: on a standalone (40573,
+// 20), on a system database (73).
 var codeNoNotices = []int{20, 73, 40573}
 
-// noticeAwait is how long the server keeps a question open when it has nothing to tell.
+// noticeAwait bounds how long the server waits for an event before it replies.
 const noticeAwait = time.Second
 
-// toldAtMost bounds what a stream remembers.
+// toldAtMost bounds the texts that a stream keeps.
 const toldAtMost = 1000
 
 // A grantStream is a change stream on the locks.
@@ -30,16 +30,15 @@ type grantStream struct {
 	o       operation
 	process string
 	stream  *mongo.ChangeStream
-	// told is the latest text of grants by lock. A 4.4 sends the whole document with every change,
-	// so one grant would be told again whenever somebody queues behind it.
+	// told is the latest text of grants by lock. MongoDB 4.4 sends the whole document with every
+	// change, so each waiter that queues would repeat the event of a grant.
 	told map[string]string
 }
 
 var _ catalog.GrantStream = (*grantStream)(nil)
 
-// GrantStream is documented in [catalog.Queues]. One command. The stream keeps one connection busy
-// while Next waits. The driver opens it again by itself where it ended after a failure of the
-// network.
+// GrantStream is documented in [catalog.Queues]. It sends one command. The stream occupies one
+// connection while Next waits. After a network failure the driver reopens it.
 func (c *Catalog) GrantStream(ctx context.Context, process string) (catalog.GrantStream, error) {
 	o := on(catalog.LocksCollection, "changeStream, find", string(catalog.OpGrantStream),
 		process)
@@ -69,9 +68,9 @@ func (c *Catalog) GrantStream(ctx context.Context, process string) (catalog.Gran
 	return &grantStream{c: c, o: o, process: process, stream: stream, told: map[string]string{}}, nil
 }
 
-// notable lets the server send what concerns a process: events of a grant to it. A change of a
-// document comes as a whole document (4.4), or as the fields that were changed. An invalidation is
-// sent as well, since it ends the stream.
+// notable returns the pipeline that selects the events of a grant to a process. The event of a
+// change contains the whole document (4.4), or the changed fields. An invalidation passes as well,
+// since it ends the stream.
 func notable(process string) bson.A {
 	line := bson.D{
 		{Key: "$regex", Value: "^[0-9a-f]{24} [0-9]+ " + regexp.QuoteMeta(process) + "$"},
@@ -106,10 +105,11 @@ func notable(process string) bson.A {
 	}
 }
 
-// errStreamOver is what Next says when the server has ended the stream.
+// errStreamOver is the error of Next after the server closed the stream.
 var errStreamOver = errors.New("the change stream is over")
 
-// Next is documented in [catalog.GrantStream]. One command a second while there is nothing to tell.
+// Next is documented in [catalog.GrantStream]. Without events it sends one command per second, or
+// per half CommandTimeout if that is shorter.
 func (n *grantStream) Next(ctx context.Context) ([]catalog.Grant, error) {
 	for {
 		found, err := n.step(ctx)
@@ -129,9 +129,9 @@ func (n *grantStream) Next(ctx context.Context) ([]catalog.Grant, error) {
 	}
 }
 
-// step waits for an event for as long as one command may take.
+// step waits for an event, with the time limit of one command.
 func (n *grantStream) step(ctx context.Context) (found bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, n.c.timeout) // who follows a stream ends it at once
+	ctx, cancel := context.WithTimeout(ctx, n.c.timeout) // the follower of a stream cancels it
 	defer cancel()
 	if n.stream.TryNext(ctx) {
 		return true, nil
@@ -145,7 +145,8 @@ func (n *grantStream) step(ctx context.Context) (found bool, err error) {
 	return false, nil
 }
 
-// grants are those of an event that are for the process of the stream and were not told yet.
+// grants returns the grants of an event to the process of the stream, unless they were returned
+// before.
 func (n *grantStream) grants(event bson.Raw) []catalog.Grant {
 	name, _ := event.Lookup("documentKey", "_id").StringValueOK()
 	at := []string{"fullDocument"}
@@ -170,9 +171,9 @@ func (n *grantStream) grants(event bson.Raw) []catalog.Grant {
 	return grants
 }
 
-// Close is documented in [catalog.GrantStream]. It takes as long as one command may.
+// Close is documented in [catalog.GrantStream]. It has the time limit of one command.
 func (n *grantStream) Close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.c.timeout)
 	defer cancel()
-	_ = n.stream.Close(ctx) // what stays open the server closes by itself
+	_ = n.stream.Close(ctx) // the server times out a cursor that stays open
 }

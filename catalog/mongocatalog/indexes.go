@@ -14,8 +14,8 @@ import (
 	"mongodlm/catalog"
 )
 
-// Codes of createIndexes when the keys have an index of another name or with other options, and of
-// the others.
+// Codes of createIndexes when the keys have an index of another name or with other options, and
+// codes of the other commands.
 const (
 	codeIndexOptionsConflict    = 85
 	codeIndexKeySpecsConflict   = 86
@@ -24,29 +24,29 @@ const (
 	codeCommandNotSupportedView = 166
 )
 
-// An index is one that our queries need. Lock documents are never deleted, and a free one keeps its
-// last holder: so the indexes on locks hold only those that somebody holds or waits for, and what a
-// query reads does not grow with the names that were ever locked.
+// An index is one that the queries of this package need. Free lock documents stay until they are
+// pruned, and keep their last holder. So the indexes on locks contain only locks with holders or
+// waiters, and the cost of a query does not grow with the number of names ever locked.
 //
-// What they cost: an acquisition writes one entry and a release removes it. Another is written for
-// a process that enters a line, or shares, and removed when it leaves. A grant to the next in line
-// does both.
+// Cost: an acquisition writes one entry and a release removes it. A process that queues or shares
+// the lock writes another one, which is removed when it leaves. A grant to the next waiter does
+// both.
 //
-// Earlier versions of this package made sparse ones where there are partial ones now. A client that
-// is bound to the Stable API by apiStrict may neither make nor use a sparse index (MongoDB 5.0 and
-// newer, SERVER-53997, SERVER-94424).
+// Earlier versions of this package made sparse indexes instead of partial ones. A client that is
+// restricted to the Stable API by apiStrict may neither make nor use a sparse index (MongoDB 5.0
+// and newer, SERVER-53997, SERVER-94424).
 type index struct {
 	field string
-	name  string // empty for that which the server gives
-	only  bson.D // the documents that are in it; nil for all
-	// once is set where an earlier version made a sparse index. It serves before 5.0, where no
-	// client is strict and one set of keys has one index (SERVER-47657); later both may be there,
-	// and it is superfluous.
+	name  string // empty for the default name of the server
+	only  bson.D // filter of the indexed documents; nil for all
+	// once is set if an earlier version made a sparse index. It is used before 5.0, where no client
+	// is strict and one set of keys has one index (SERVER-47657); later both may exist, and the sparse
+	// one is superfluous.
 	once bool
 }
 
-// indexesOn are the indexes that a collection should have. A FerretDB v1 knows no partial ones, and
-// reads everything anyway.
+// indexesOn returns the indexes that a collection should have. FerretDB v1 does not support partial
+// indexes, and scans the whole collection anyway.
 func indexesOn(collection string, s catalog.Server) []index {
 	switch {
 	case collection == catalog.PingsCollection:
@@ -61,19 +61,19 @@ func indexesOn(collection string, s catalog.Server) []index {
 	}
 }
 
-// partyIndex is over the locks in which somebody stands.
+// partyIndex returns an index of the locks with sharers or waiters.
 func partyIndex(field string) index {
 	return index{
 		field: field, name: field + "_1_partial", once: true, only: bson.D{{Key: field, Value: there}},
 	}
 }
 
-// Prepare is documented in [catalog.Pings]. Two commands when everything is there, and one for each
-// index that is not. It creates what it can, and returns the warnings even when something failed.
+// Prepare is documented in [catalog.Pings]. It sends two commands, and one for each missing index.
+// It creates as many indexes as possible, and returns the warnings even with an error.
 //
-// An index on process that an earlier version of this package made, which holds the free locks too,
-// is dropped and made anew. One with the same keys that somebody else made stays, with a warning
-// where it is in the way.
+// An index on process that an earlier version of this package made, which includes the free locks,
+// is dropped and made anew. An index of another origin with the same keys stays, with a warning if
+// it prevents the creation.
 func (c *Catalog) Prepare(ctx context.Context) ([]string, error) {
 	s, err := c.known(ctx)
 	if err != nil {
@@ -96,9 +96,9 @@ func (c *Catalog) Prepare(ctx context.Context) ([]string, error) {
 	return warnings, errors.Join(errs...)
 }
 
-// MissingIndexes returns, for each index that Prepare would create, the command that creates it,
-// for the shell. It changes nothing. Three commands at most; those of a collection that is not
-// there are not missing.
+// MissingIndexes returns, for each index that Prepare would create, the shell command that creates
+// it. It skips a collection that does not exist. It only reads, with two commands after the first
+// Hello.
 func (c *Catalog) MissingIndexes(ctx context.Context) ([]string, error) {
 	s, err := c.known(ctx)
 	if err != nil {
@@ -122,9 +122,9 @@ func (c *Catalog) MissingIndexes(ctx context.Context) ([]string, error) {
 	return commands, nil
 }
 
-// SuperfluousIndexes returns, for each index of an earlier version of this package in whose place
-// there is another one, the command that drops it, for the shell. It changes nothing. Three
-// commands at most.
+// SuperfluousIndexes returns, for each index of an earlier version of this package that has been
+// replaced by another one, the shell command that drops it. It only reads, with one command after
+// the first Hello.
 func (c *Catalog) SuperfluousIndexes(ctx context.Context) ([]string, error) {
 	s, err := c.known(ctx)
 	if err != nil {
@@ -149,7 +149,7 @@ func (c *Catalog) SuperfluousIndexes(ctx context.Context) ([]string, error) {
 	return commands, nil
 }
 
-// creating is the command that creates an index, for the shell.
+// creating returns the shell command that creates an index.
 func (i index) creating(database, collection string) string {
 	how := ""
 	if i.only != nil {
@@ -163,12 +163,12 @@ func (i index) creating(database, collection string) string {
 	return fmt.Sprintf("%s.createIndex({%q: 1}%s)", inShell(database, collection), i.field, how)
 }
 
-// inShell is a collection as the shell names it.
+// inShell returns the shell expression of a collection.
 func inShell(database, collection string) string {
 	return fmt.Sprintf("db.getSiblingDB(%q).getCollection(%q)", database, collection)
 }
 
-// provide creates an index unless one of those found serves.
+// provide creates an index unless an existing one serves.
 func (c *Catalog) provide(
 	ctx context.Context, from *mongo.Collection, want index, found []bson.Raw, s catalog.Server,
 ) (warning string, err error) {
@@ -195,7 +195,7 @@ func (c *Catalog) provide(
 	return "", nil // another process was faster
 }
 
-// served reports whether one of the indexes that are there serves.
+// served reports whether one of the existing indexes serves.
 func (i index) served(found []bson.Raw, s catalog.Server) bool {
 	if slices.ContainsFunc(found, i.is) {
 		return true
@@ -204,7 +204,7 @@ func (i index) served(found []bson.Raw, s catalog.Server) bool {
 	return major < 5 && slices.ContainsFunc(found, i.before)
 }
 
-// is reports whether an index is this one, whatever it is called.
+// is reports whether an index is this one, under any name.
 func (i index) is(spec bson.Raw) bool {
 	if !keysAre(spec, i.field) || spec.Lookup("collation").Type != 0 {
 		return false
@@ -218,7 +218,7 @@ func (i index) is(spec bson.Raw) bool {
 	return !sparse
 }
 
-// before reports whether an index is the sparse one in the place of this one.
+// before reports whether an index is the earlier, sparse form of this one.
 func (i index) before(spec bson.Raw) bool {
 	sparse, _ := spec.Lookup("sparse").BooleanOK()
 	return i.once && sparse && keysAre(spec, i.field) && plain(spec, "sparse")
@@ -241,7 +241,7 @@ func keysAre(spec bson.Raw, field string) bool {
 	return elements[0].Key() == field && ok && order == 1
 }
 
-// plain reports whether an index has no options but these.
+// plain reports whether an index has no options except but and the usual ones.
 func plain(spec bson.Raw, but ...string) bool {
 	elements, err := spec.Elements()
 	usual := append(but, "v", "key", "name", "ns", "background")
@@ -266,7 +266,7 @@ func (c *Catalog) createIndex(ctx context.Context, from *mongo.Collection, want 
 	})
 }
 
-// dropIndex drops an index of ours. It is no error when another process was faster.
+// dropIndex drops an index of this package. A missing index is no error.
 func (c *Catalog) dropIndex(ctx context.Context, from *mongo.Collection, name string) error {
 	o := on(from.Name(), "dropIndex", "drop the outdated index "+name+" of", from.Name())
 	return c.run(ctx, o, func(ctx context.Context) error {
@@ -278,7 +278,7 @@ func (c *Catalog) dropIndex(ctx context.Context, from *mongo.Collection, name st
 	})
 }
 
-// indexes lists the indexes of a collection; none when there is no such collection.
+// indexes lists the indexes of a collection; it returns nil if the collection does not exist.
 func (c *Catalog) indexes(ctx context.Context, from *mongo.Collection) ([]bson.Raw, error) {
 	o := on(from.Name(), "listIndexes", "list the indexes of", from.Name())
 	var found []bson.Raw
@@ -295,7 +295,7 @@ func (c *Catalog) indexes(ctx context.Context, from *mongo.Collection) ([]bson.R
 	return found, r.err
 }
 
-// expiring warns of indexes that delete documents by their age.
+// expiring returns warnings about indexes that delete documents by their age.
 func (c *Catalog) expiring(from *mongo.Collection, found []bson.Raw) []string {
 	var warnings []string
 	for _, spec := range found {

@@ -14,7 +14,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// spec is an index as listIndexes tells of it.
+// spec is an index as listIndexes returns it.
 func spec(name string, keys bson.D, more ...bson.E) bson.D {
 	return append(bson.D{e("v", int32(2)), e("key", keys), e("name", name)}, more...)
 }
@@ -28,8 +28,8 @@ func up(fields ...string) bson.D {
 	return keys
 }
 
-// indexServer answers as a server whose locks have these indexes. It refuses to make what is there
-// with other options, and to drop anything if it is told so.
+// indexServer answers as a server with these indexes on locks. It refuses to make an index that
+// exists with other options, and optionally to drop any index.
 func indexServer(t *testing.T, locks []bson.D, denied bool) *fakeServer {
 	t.Helper()
 	failed := func(code int32) bson.D {
@@ -71,8 +71,8 @@ func indexServer(t *testing.T, locks []bson.D, denied bool) *fakeServer {
 	})
 }
 
-// Tries to break: Prepare makes indexes that hold only what somebody holds or waits for, replaces
-// the one that an earlier version made, and leaves alone what others made.
+// Prepare makes indexes of only the locks with holders or waiters, replaces the one that an earlier
+// version made, and does not change indexes of another origin.
 func TestCatalog_Prepare_IndexesThatAreThere(t *testing.T) {
 	t.Parallel()
 	live := e("partialFilterExpression", bson.D{e("state", bson.D{e("$gt", int32(0))})})
@@ -93,7 +93,7 @@ func TestCatalog_Prepare_IndexesThatAreThere(t *testing.T) {
 		locks   []bson.D
 		version string // of the server; 4.4 if empty
 		denied  bool
-		want    string // what is sent to change indexes
+		want    string // the commands that change indexes
 		warning string // a part of the only warning
 	}{
 		"none": {want: process + ", " + parties},
@@ -141,8 +141,8 @@ func TestCatalog_Prepare_IndexesThatAreThere(t *testing.T) {
 	}
 }
 
-// indexChanges says in words which indexes were made and dropped, and refuses one that free locks
-// would be in.
+// indexChanges describes the indexes that were made and dropped, and rejects one that would contain
+// free locks.
 func indexChanges(sent []bson.Raw) string {
 	var changes []string
 	for _, command := range sent {
@@ -163,8 +163,8 @@ func indexChanges(sent []bson.Raw) string {
 	return strings.Join(changes, ", ")
 }
 
-// Tries to break: doctor is told of an old index only when there is another in its place, and of no
-// index of a hand.
+// SuperfluousIndexes returns an old index only if another one has replaced it, and no index that an
+// operator made.
 func TestCatalog_SuperfluousIndexes(t *testing.T) {
 	t.Parallel()
 	there := bson.D{e("$exists", true)}

@@ -7,11 +7,10 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// This file builds what leases need of the commands.
+// This file builds the commands of leases.
 
-// watched is the condition that the lease of one that has the lock to itself has not been renewed
-// since it was watched; none where the lease does not matter. Its renewal leaves no other lease
-// there.
+// watched returns the condition that the lease of an exclusive holder was not renewed since it was
+// watched; nil if the lease does not matter. Its renewal leaves no other lease in the document.
 func watched(h catalog.Holder) bson.D {
 	if h.Renewal == 0 {
 		return nil
@@ -22,7 +21,7 @@ func watched(h catalog.Holder) bson.D {
 	}
 }
 
-// leased is the condition on leases that there is one of the session like that.
+// leased is the condition on the field leases that the session has a lease with these fields.
 func leased(s catalog.Session, like ...bson.E) bson.D {
 	return bson.D{{Key: "$elemMatch", Value: append(bson.D{{Key: "ts", Value: s.TS}}, like...)}}
 }

@@ -20,9 +20,8 @@ func onLock(op catalog.Op, name string) operation {
 	return on(catalog.LocksCollection, "find, insert, update", string(op), name)
 }
 
-// Apply is documented in [catalog.Locks]. A compare-and-set is the form of every transition. Those
-// that have one command of their own, where the server and the document are as we expect, are
-// these:
+// Apply is documented in [catalog.Locks]. A compare-and-set carries out every transition. These
+// transitions also have a single command, for a suitable server and document:
 func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (
 	catalog.Lock, []catalog.Grant, error,
 ) {
@@ -53,7 +52,7 @@ func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (
 	if server.PipelineUpdates {
 		switch t := t.(type) {
 		case transition.Evict:
-			if !t.Waits { // who had the lock to itself, followed by one who wants it so
+			if !t.Waits { // an exclusive holder, followed by an exclusive waiter
 				return c.fast(ctx, o, shortEviction(t.Holder, t.Evidence), t)
 			}
 		case transition.SeedFence:
@@ -69,8 +68,8 @@ func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (
 	return l, grants, err
 }
 
-// fast sends the one command that a transition has in the common case. What that does not match, a
-// document that is not as we write it or not as the transition needs it, a compare-and-set decides.
+// fast sends the single command of a transition. If that matches no document, since it is not as
+// this package writes it or not as the transition requires, it runs a compare-and-set.
 func (c *Catalog) fast(ctx context.Context, o operation, m modification, t catalog.Transition) (
 	catalog.Lock, []catalog.Grant, error,
 ) {
@@ -80,7 +79,7 @@ func (c *Catalog) fast(ctx context.Context, o operation, m modification, t catal
 		return catalog.Lock{}, nil, err
 	case doc == nil:
 		return c.bySwap(ctx, o, t)
-	case m.fields != nil: // the document stays there
+	case m.fields != nil: // not the whole document
 		return catalog.Lock{}, fresh(doc), nil
 	}
 	l, err := o.understand(doc)
@@ -90,8 +89,8 @@ func (c *Catalog) fast(ctx context.Context, o operation, m modification, t catal
 // claim is Enter by [catalog.TryPlain]. One command.
 func (c *Catalog) claim(ctx context.Context, o operation, r catalog.Request) (catalog.Lock, error) {
 	doc, err := c.modify(ctx, o, acquisition(r))
-	// Where a foreign unique index refuses the document, waiting would not help; the server's
-	// error names the index.
+	// If a foreign unique index rejects the document, waiting does not help; the server's error
+	// names the index.
 	if index, ok := duplicateKey(err); ok && index == idIndex {
 		return catalog.Lock{}, o.wrap(catalog.ErrNotFree)
 	}
@@ -101,9 +100,9 @@ func (c *Catalog) claim(ctx context.Context, o operation, r catalog.Request) (ca
 	return o.understand(doc)
 }
 
-// enter is one command where the server has pipeline updates and the document is as we write it;
-// else a compare-and-set more, as for readers who stand in line and where two make the document of
-// a lock at one instant.
+// enter sends one command if the server has pipeline updates and the document is as this package
+// writes it. Otherwise a compare-and-set follows, as for readers that queue, or when two contenders
+// insert the document at the same time.
 func (c *Catalog) enter(ctx context.Context, o operation, s catalog.Server, t transition.Enter) (
 	l catalog.Lock, grants []catalog.Grant, err error,
 ) {
@@ -126,8 +125,8 @@ func (c *Catalog) enter(ctx context.Context, o operation, s catalog.Server, t tr
 	return l, grants, err
 }
 
-// fastEntry is the one command of the common case. What it does not match is not changed: the
-// upsert fails with DuplicateKey then, or brings a document in which r does not stand.
+// fastEntry returns the command of the common case. If its filter does not match, the document is
+// unchanged: the upsert fails with DuplicateKey, or returns a document without r.
 func fastEntry(s catalog.Server, r catalog.Request, how catalog.EnterMode) (modification, bool) {
 	switch {
 	case r.Mode == catalog.Exclusive && how != catalog.Queue:
@@ -147,10 +146,9 @@ func standsIn(l catalog.Lock, ts bson.ObjectID) bool {
 	return holds || waits
 }
 
-// raised raises the fence of a lock that r has just got, if that was counted up from nothing, so
-// that the successor of a document that somebody deletes has a larger one. doc is the document as r
-// left it. Whoever is not told the fence may hold the lock all the same: then the outcome is
-// unknown.
+// raised raises the fence of a lock that r has just acquired to the clock, if it was counted up
+// from zero, so that a document inserted after a deletion has a larger one. doc is the document as
+// r left it. On an error r may hold the lock without its fence: then the outcome is unknown.
 func (c *Catalog) raised(
 	ctx context.Context, o operation, r catalog.Request, doc bson.Raw, l catalog.Lock,
 ) (_ catalog.Lock, err error) {
@@ -178,14 +176,15 @@ func (c *Catalog) raised(
 	return l, err
 }
 
-// entered remembers how a lock is used.
+// entered records the use of a lock.
 func (c *Catalog) entered(l catalog.Lock) {
 	c.used.note(l.Name, use{mode: l.Mode, line: len(l.Waiters) > 0})
 }
 
-// leave is one command for a holder of a lock for which nobody waits, or somebody was seen to wait;
-// one more for the first who is seen, and a compare-and-set more for a waiter, for readers who let
-// others in, and for a document that is not as we write it.
+// leave sends one command for a holder of a lock that has no waiters, or was seen with waiters
+// before. It sends one more for the first waiters that it sees, and a compare-and-set for a waiter
+// that leaves, for readers that admit the next waiters, and for a document that is not as this
+// package writes it.
 func (c *Catalog) leave(ctx context.Context, o operation, s catalog.Server, t transition.Leave) (
 	catalog.Lock, []catalog.Grant, error,
 ) {
@@ -214,8 +213,8 @@ func (c *Catalog) leave(ctx context.Context, o operation, s catalog.Server, t tr
 	return catalog.Lock{}, grants, nil
 }
 
-// fresh returns whom the very command granted the lock that brought this document. It is malformed
-// when its fence came to an end: then nobody was granted it.
+// fresh returns the grants of the command that returned this document. The document is malformed
+// when its fence reached the limit: then there is no grant.
 func fresh(doc bson.Raw) []catalog.Grant {
 	l, _ := catalog.ParseLock(doc)
 	ms, _ := doc.Lookup("now").DateTimeOK()
@@ -229,20 +228,20 @@ func fresh(doc bson.Raw) []catalog.Grant {
 	return grants
 }
 
-// A use says how a lock was used when this process last saw it, and so which form of a departure is
-// tried first. A wrong guess costs a command that matches nothing.
+// A use is the use of a lock when this process last saw it. It selects the form of a departure that
+// is tried first. A wrong guess costs a command that matches no document.
 type use struct {
 	mode catalog.Mode
-	line bool // somebody waited
+	line bool // it had waiters
 }
 
-// A usedNames remembers the names of the locks that were not held by one for whom nobody waited.
+// A usedNames records the names of locks in use that had waiters or were not exclusive.
 type usedNames struct {
 	mu    sync.Mutex // guards names
 	names map[string]use
 }
 
-// namesAtMost bounds what is remembered.
+// namesAtMost bounds the recorded names.
 const namesAtMost = 10_000
 
 func (n *usedNames) note(name string, u use) {
@@ -264,7 +263,7 @@ func (n *usedNames) of(name string) use {
 	return n.names[name]
 }
 
-// understand reads a document that came back.
+// understand parses a returned document.
 func (o operation) understand(doc bson.Raw) (catalog.Lock, error) {
 	l, bad := catalog.ParseLock(doc)
 	if bad != nil {
@@ -273,8 +272,8 @@ func (o operation) understand(doc bson.Raw) (catalog.Lock, error) {
 	return l, nil
 }
 
-// Read is documented in [catalog.Locks]. One command; linearizable on a replica set, readConcern
-// majority elsewhere. The first call may ask the server what it is.
+// Read is documented in [catalog.Locks]. It sends one command; linearizable on a replica set,
+// readConcern majority elsewhere. The first call may send Hello as well.
 func (c *Catalog) Read(ctx context.Context, name string) (catalog.Lock, error) {
 	o := onLock(catalog.OpRead, name)
 	s, err := c.known(ctx)
@@ -295,7 +294,7 @@ func (c *Catalog) Read(ctx context.Context, name string) (catalog.Lock, error) {
 	return o.understand(raw)
 }
 
-// findOne returns the document with the string id, nil when there is none.
+// findOne returns the document with the string id, nil if it does not exist.
 func (c *Catalog) findOne(
 	ctx context.Context, o operation, from *mongo.Collection, id string,
 ) (raw bson.Raw, err error) {
@@ -315,8 +314,8 @@ func matched(reply bson.Raw) int {
 	return int(n)
 }
 
-// PruneLocks is documented in [catalog.Pings]. One read in the order of _id, whatever the documents
-// are, and one delete for those that may go; it names state, session and rev of each.
+// PruneLocks is documented in [catalog.Pings]. It sends one read of all documents in the order of
+// _id, and one delete for the prunable ones, with a filter for state, session and rev of each.
 func (c *Catalog) PruneLocks(ctx context.Context, before time.Time, after string, most int) (
 	pruned int, next string, err error,
 ) {

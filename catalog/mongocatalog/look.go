@@ -14,11 +14,12 @@ import (
 	"mongodlm/catalog"
 )
 
-// Snapshots is documented in [catalog.Queues]. One command on a replica set or a standalone,
-// whatever the number of names: an aggregate that brings the locks, the pings of their processes
-// and the server's clock. A FerretDB knows no such aggregate: it is asked for its clock, the locks
-// and the pings, in that order. A mongos has a clock of its own, so behind one the clock is that of
-// this process's latest ping; a viewer, which has none, asks the mongos.
+// Snapshots is documented in [catalog.Queues]. On a replica set or a standalone it sends one
+// command for any number of names: an aggregate that returns the locks, the pings of their
+// processes and the server's clock. FerretDB does not support that aggregate: its clock, the locks
+// and the pings are read, in that order. The clock of a mongos is not the store's, so behind one
+// the result has the clock of this process's latest ping; a viewer does not ping and reads the
+// clock of the mongos.
 func (c *Catalog) Snapshots(ctx context.Context, names []string) (catalog.Looks, error) {
 	if len(names) == 0 {
 		return catalog.Looks{}, ctx.Err()
@@ -35,7 +36,7 @@ func (c *Catalog) looks(ctx context.Context, o operation, filter bson.D) (catalo
 	}
 	looks := catalog.Looks{}
 	note := func(raw bson.Raw, look catalog.Snapshot) bool {
-		if id, ok := raw.Lookup("_id").StringValueOK(); ok { // as every name is that is asked for
+		if id, ok := raw.Lookup("_id").StringValueOK(); ok { // a requested name is a string
 			looks[id] = look
 		}
 		return true
@@ -72,7 +73,7 @@ func (c *Catalog) looks(ctx context.Context, o operation, filter bson.D) (catalo
 	return looks, nil
 }
 
-// fewOf shows the first of many names, and how many there are.
+// fewOf shows the first of many names, and the number of the rest.
 func fewOf(names []string) string {
 	const few = 3
 	var shown []string
@@ -86,13 +87,13 @@ func fewOf(names []string) string {
 	return text
 }
 
-// joins reports whether the server can bring lock, pings and its own clock in one command. Behind a
-// mongos $$NOW is the clock of the mongos, and 4.4 and 5.0 refuse a join with a sharded collection.
+// joins reports whether the server can return lock, pings and its clock in one command. Behind a
+// mongos $$NOW is the clock of the mongos, and 4.4 and 5.0 reject a join with a sharded collection.
 func joins(s catalog.Server) bool {
 	return s.Kind == catalog.ReplicaSet || s.Kind == catalog.Standalone
 }
 
-// A pingDocs are ping documents by process.
+// A pingDocs has ping documents by process.
 type pingDocs map[string]catalog.PingState
 
 func (p pingDocs) of(process string) catalog.PingState { return p[process] }
@@ -103,7 +104,7 @@ func (p pingDocs) add(raw bson.Raw) {
 	}
 }
 
-// observe passes on what each row of an observation shows, as long as it is wanted.
+// observe passes each row of an observation to show, until show returns false.
 func (c *Catalog) observe(
 	ctx context.Context, o operation, filter bson.D, sorted bool,
 	show func(lock bson.Raw, look catalog.Snapshot) bool,
@@ -137,8 +138,8 @@ func (c *Catalog) observe(
 	return r.err
 }
 
-// HeldOrFree is documented in [catalog.Queues]. One command; who, why, since and takeover of
-// waiters are left out.
+// HeldOrFree is documented in [catalog.Queues]. It sends one command. Except on FerretDB the result
+// omits who, why, since and takeover of waiters.
 func (c *Catalog) HeldOrFree(ctx context.Context, process string, names, lines []string) (
 	locks []catalog.Lock, err error,
 ) {

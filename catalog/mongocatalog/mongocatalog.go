@@ -29,22 +29,21 @@ type Options struct {
 	Database string
 	// CommandTimeout bounds every command; default 5 s.
 	CommandTimeout time.Duration
-	// PingTime is where the server's clock of the latest ping is kept for looks behind a mongos,
-	// whose own clock is not the store's. Catalogs of one process share one; default one of its
-	// own.
+	// PingTime keeps the server's clock of the latest ping for snapshots behind a mongos, since the
+	// clock of the mongos is not the store's. Catalogs of one process share one; default a new one.
 	PingTime *PingTime
-	// Viewer is for a process that does not ping and decides nothing: its looks behind a mongos
-	// count by the clock of the mongos.
+	// Viewer is for a process that does not ping and makes no decisions: its snapshots behind a
+	// mongos use the clock of the mongos.
 	Viewer bool
 }
 
-// A PingTime is the server's clock as the latest ping of this process brought it. The zero value
-// is ready to use, and safe for concurrent use.
+// A PingTime is the server's clock at the latest ping of this process. The zero value is ready to
+// use. It is safe for concurrent use.
 type PingTime struct{ ms atomic.Int64 }
 
 func (p *PingTime) set(t time.Time) { p.ms.Store(t.UnixMilli()) }
 
-// at returns the latest reading, zero when no ping has succeeded yet.
+// at returns the latest time, zero when no ping has succeeded yet.
 func (p *PingTime) at() time.Time {
 	ms := p.ms.Load()
 	if ms == 0 {
@@ -53,7 +52,7 @@ func (p *PingTime) at() time.Time {
 	return time.UnixMilli(ms).UTC()
 }
 
-// A Catalog is the store in a MongoDB. Make it with New. Safe for concurrent use. It owns no
+// A Catalog is the store in a MongoDB, made by New. It is safe for concurrent use. It keeps no
 // goroutine and no connection: the client belongs to the caller.
 type Catalog struct {
 	database string
@@ -65,19 +64,19 @@ type Catalog struct {
 	locks *mongo.Collection
 	pings *mongo.Collection
 
-	build  atomic.Pointer[build]         // what buildInfo said, asked once
-	server atomic.Pointer[answeredHello] // what the latest Hello said
+	build  atomic.Pointer[build]         // the reply of buildInfo, which is sent once
+	server atomic.Pointer[answeredHello] // the latest Hello
 
-	oldHello atomic.Bool // the server knows isMaster only
-	router   PingTime    // the clock of a mongos, as the latest Hello brought it
+	oldHello atomic.Bool // the server supports only isMaster
+	router   PingTime    // the clock of a mongos at the latest Hello
 
 	used usedNames
 }
 
 var _ catalog.Catalog = (*Catalog)(nil)
 
-// New returns a store in the database of client that opts name. It does no I/O. It fails for a
-// nil client and for a negative time limit.
+// New returns a store in the database of client that opts name. It does no I/O. It returns an error
+// for a nil client and for a negative timeout.
 func New(client *mongo.Client, opts Options) (*Catalog, error) {
 	if client == nil {
 		return nil, errors.New("mongocatalog: client is nil")
@@ -110,14 +109,13 @@ func New(client *mongo.Client, opts Options) (*Catalog, error) {
 	}, nil
 }
 
-// begin returns the context of one command: bounded, and without a session of the caller's, so
-// that no write of ours becomes part of a transaction. An ended context is an error before any
-// I/O.
+// begin returns the bounded context of one command, without a session of the caller, so that no
+// write of the store joins a transaction. If ctx is done, it returns an error before any I/O.
 func (c *Catalog) begin(ctx context.Context) (context.Context, context.CancelFunc, error) {
 	return c.beginIn(ctx, nil)
 }
 
-// beginIn is begin for a command that is part of the transaction of a session, if that is not nil.
+// beginIn is begin for a command that joins the transaction of a session, if that is not nil.
 func (c *Catalog) beginIn(ctx context.Context, session *mongo.Session) (
 	context.Context, context.CancelFunc, error,
 ) {
@@ -165,7 +163,8 @@ func (c *Catalog) reply(ctx context.Context, o operation, command bson.D) (
 	return reply, nil
 }
 
-// modify sends one findAndModify and returns the document after it, nil when none matched.
+// modify sends one findAndModify and returns the document after it, nil if the filter matched no
+// document.
 func (c *Catalog) modify(ctx context.Context, o operation, m modification) (bson.Raw, error) {
 	command := m.command(o.collection)
 	if o.session != nil {

@@ -40,7 +40,7 @@ func request() catalog.Request {
 	}
 }
 
-// held is the lock document after request.
+// held is the lock document after the acquisition by request.
 func held() bson.D {
 	r := request()
 	return bson.D{
@@ -59,14 +59,15 @@ func failure(code int32, text string) func(bson.Raw) bson.D {
 	}
 }
 
-// store is one whose commands a loaded machine may take a minute to answer, without a limit.
+// store returns a store with that command timeout; zero is a minute, for loaded machines.
 func store(t *testing.T, s *fakeServer, limit time.Duration) *mongocatalog.Catalog {
 	t.Helper()
 	opts := mongocatalog.Options{CommandTimeout: cmp.Or(limit, time.Minute)}
 	return assert.Value(mongocatalog.New(s.client(t), opts))(t)
 }
 
-// connected is a store that is connected: to connect takes no time of what it is asked next.
+// connected returns a store with an open connection, so that the next command does not include the
+// time to connect.
 func connected(t *testing.T, s *fakeServer, limit time.Duration) *mongocatalog.Catalog {
 	t.Helper()
 	c := store(t, s, limit)
@@ -190,8 +191,8 @@ func TestCatalog_Writes_BrokenConnection_UnknownAfterOneTry(t *testing.T) { // D
 	}
 }
 
-// writing answers reads with a document for every purpose, held by request or free for a waiter,
-// and writes by a script.
+// writing answers reads with a document that serves every operation, held by request or free for a
+// waiter, and writes by a script.
 func writing(reply bson.D) func(bson.Raw) bson.D {
 	return func(command bson.Raw) bson.D {
 		switch {
@@ -270,8 +271,8 @@ func TestCatalog_Acquire_Replies(t *testing.T) {
 	}
 }
 
-// Tries to break: a document that the server finds too large was certainly not written; it is not
-// repeated as an unknown outcome, and the error says what is too large.
+// A document that is too large for the server was certainly not written. The write is not repeated
+// as an unknown outcome, and the error names the cause.
 func TestCatalog_DocumentTooLarge_IsNotAppliedAndSaysSo(t *testing.T) {
 	t.Parallel()
 	for _, code := range []int32{10334, 17419, 17420} {
@@ -360,7 +361,7 @@ func TestCatalog_Reads_AskForMajority(t *testing.T) { // E9, E10
 	}
 }
 
-// It tries to break: a look that fails says so in a line, however many locks it was for.
+// The error of a failed snapshot is one line, for any number of locks.
 func TestSnapshots_OfManyFails_NamesAFew(t *testing.T) {
 	t.Parallel()
 	s := serve(t, failure(13, "not allowed"))
@@ -378,7 +379,7 @@ func TestSnapshots_OfManyFails_NamesAFew(t *testing.T) {
 	}
 }
 
-// It tries to break: the read of a process that holds 10,000 locks is one command.
+// The read of a process that holds 10,000 locks is one command.
 func TestHeld_OfManyLocks_IsOneCommand(t *testing.T) {
 	t.Parallel()
 	const locks = 10_000

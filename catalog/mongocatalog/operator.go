@@ -13,13 +13,13 @@ import (
 	"mongodlm/catalog"
 )
 
-// listBatch is how many locks are listed in one step where the server cannot join.
+// listBatch is the number of locks in one step of a listing on a server that cannot join.
 const listBatch = 500
 
 var byID = bson.D{{Key: "_id", Value: int32(1)}}
 
-// List is documented in [catalog.Catalog]. One aggregate on a replica set or a standalone, else
-// two finds for each 500 locks.
+// List is documented in [catalog.Locks]. It sends one aggregate on a replica set or a standalone,
+// else one Hello and two finds per 500 locks.
 func (c *Catalog) List(ctx context.Context, waited bool) iter.Seq2[catalog.Snapshot, error] {
 	op, filter := catalog.OpList, bson.D{}
 	if waited {
@@ -67,7 +67,7 @@ func (c *Catalog) listInBatches(
 		if _, err := c.Hello(ctx); err != nil {
 			return o.wrap(err)
 		}
-		now := c.ListingTime() // of a moment before the pings
+		now := c.ListingTime() // just before the read of the pings
 		pings, err := c.pingsOf(ctx, o, batch)
 		if err != nil {
 			return err
@@ -82,8 +82,8 @@ func (c *Catalog) listInBatches(
 	}
 }
 
-// pingsOf returns the ping documents of all processes that stand in lock documents. Documents that
-// cannot be understood name none.
+// pingsOf returns the ping documents of all holders and waiters in lock documents. It skips
+// malformed lock documents.
 func (c *Catalog) pingsOf(ctx context.Context, o operation, locks []bson.Raw) (pingDocs, error) {
 	seen := map[string]bool{}
 	for _, raw := range locks {

@@ -30,8 +30,8 @@ var (
 	of90 = append(of82, driver.NoWritesPerformed)
 )
 
-// Tries to break: every write is sent once, also where the driver would repeat a command that an
-// overloaded server has refused. The refusal is certainly not applied.
+// Every write is sent once, also if the driver would repeat a command that an overloaded server has
+// refused. A refused write was certainly not applied.
 func TestDial_Overloaded_EveryWriteIsSentOnce(t *testing.T) {
 	t.Parallel()
 	for name := range catalogtest.Writes(memcatalog.New(memcatalog.Options{}), request()) {
@@ -58,8 +58,8 @@ func writesIn(s *fakeServer) (n int) {
 	return n
 }
 
-// Tries to break: with a client of the application, whose driver repeats what an overloaded server
-// has refused, a write is carried out at most once, and the error is that of the last try.
+// With a client of the application, its driver repeats a command that an overloaded server has
+// refused. The write is still carried out at most once, and the error is that of the last try.
 func TestCatalog_OverloadedWithForeignClient_IsCarriedOutOnce(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -95,7 +95,7 @@ func TestCatalog_OverloadedWithForeignClient_IsCarriedOutOnce(t *testing.T) {
 	}
 }
 
-// Tries to break: an operator can tell the pings' connections from the others by their name.
+// An operator can distinguish the connections for pings by their name.
 func TestDial_AppName_SaysThePurpose(t *testing.T) {
 	t.Parallel()
 	long := "a name of 120 bytes " + string(make([]byte, 100))
@@ -114,8 +114,8 @@ func TestDial_AppName_SaysThePurpose(t *testing.T) {
 	}
 }
 
-// Tries to break: in a transaction an overloaded server's refusal is reported as such, and the
-// driver's error with its labels stays reachable.
+// In a transaction an overloaded server's refusal is reported as such, and the driver's error with
+// its labels stays reachable.
 func TestOutcome_OverloadedInTransaction_IsUnavailable(t *testing.T) {
 	t.Parallel()
 	refusal := mongo.CommandError{Code: 463, Message: "no", Labels: of90}

@@ -30,7 +30,7 @@ func (c *Catalog) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged
 	if err != nil {
 		return catalog.Pinged{}, err
 	}
-	doc, _ := reply.Lookup("value").DocumentOK() // none is malformed
+	doc, _ := reply.Lookup("value").DocumentOK() // a missing document is malformed
 	p, bad := catalog.ParsePing(doc)
 	if bad != nil {
 		return catalog.Pinged{}, o.wrap(bad)
@@ -40,7 +40,7 @@ func (c *Catalog) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged
 	return catalog.Pinged{Ping: p, Inserted: told && !updated}, nil
 }
 
-// refused asks why a ping found no document that its filter matches.
+// refused reads the document to explain why the filter of a ping did not match.
 func (c *Catalog) refused(ctx context.Context, o operation, b catalog.Heartbeat) (
 	catalog.Pinged, error,
 ) {
@@ -56,8 +56,8 @@ func (c *Catalog) refused(ctx context.Context, o operation, b catalog.Heartbeat)
 	return catalog.Pinged{Ping: p}, nil
 }
 
-// ApplyPing is documented in [catalog.Pings]. One command; a FerretDB is asked for its clock before
-// it is to write that below another field.
+// ApplyPing is documented in [catalog.Pings]. It sends one command. On FerretDB it first reads the
+// server's clock if the change writes that into a subdocument.
 func (c *Catalog) ApplyPing(ctx context.Context, t catalog.PingChange) error {
 	process := t.On()
 	o := onPing(string(t.Op()), process)
@@ -78,8 +78,8 @@ func (c *Catalog) ApplyPing(ctx context.Context, t catalog.PingChange) error {
 	return err
 }
 
-// dating returns the clock of a server that cannot write it below another field by itself, zero for
-// one that can.
+// dating returns the clock of a server that cannot write it into a subdocument by itself, zero for
+// any other server.
 func (c *Catalog) dating(ctx context.Context) (time.Time, error) {
 	s, err := c.known(ctx)
 	if err != nil || s.Kind != catalog.FerretDB {
@@ -89,10 +89,10 @@ func (c *Catalog) dating(ctx context.Context) (time.Time, error) {
 	return s.Time, err
 }
 
-// heldBatch lets the server answer a Held with one batch: it ends a batch at 16 MiB anyway.
+// heldBatch makes the server answer a Held in one batch, up to its limit of 16 MiB.
 const heldBatch = 100_000
 
-// Held is documented in [catalog.Pings]. One command for each 16 MiB, some 100,000 locks.
+// Held is documented in [catalog.Pings]. It sends one command per 16 MiB, about 100,000 locks.
 func (c *Catalog) Held(ctx context.Context, process string) ([]catalog.HeldSession, error) {
 	o := reading("read the locks of", process)
 	s, err := c.known(ctx)
@@ -106,7 +106,7 @@ func (c *Catalog) Held(ctx context.Context, process string) ([]catalog.HeldSessi
 	}
 	var sessions []catalog.HeldSession
 	err = c.find(ctx, o, c.locks, filter, find, func(raw bson.Raw) {
-		l, _ := catalog.ParseLock(raw) // nobody stands in one that is malformed
+		l, _ := catalog.ParseLock(raw) // a malformed document yields no sessions
 		sessions = append(sessions, l.SessionsOf(process)...)
 	})
 	if err != nil {
@@ -116,7 +116,7 @@ func (c *Catalog) Held(ctx context.Context, process string) ([]catalog.HeldSessi
 	return sessions, nil
 }
 
-// find calls collect with every document; raw is valid during the call only.
+// find calls collect with every document; raw is valid only during the call.
 func (c *Catalog) find(
 	ctx context.Context, o operation, from *mongo.Collection, filter bson.D,
 	find *options.FindOptionsBuilder, collect func(raw bson.Raw),
@@ -131,7 +131,7 @@ func (c *Catalog) find(
 	return r.err
 }
 
-// OldPings is documented in [catalog.Pings]. One command.
+// OldPings is documented in [catalog.Pings]. It sends one command.
 func (c *Catalog) OldPings(ctx context.Context, before time.Time) (old []catalog.OldPing, err error) {
 	find := options.Find().SetProjection(only("ping", "pingMS")).
 		SetLimit(catalog.MaxOldPings).SetBatchSize(catalog.MaxOldPings + 1)
@@ -144,8 +144,8 @@ func (c *Catalog) OldPings(ctx context.Context, before time.Time) (old []catalog
 	return old, err
 }
 
-// Prune is documented in [catalog.Pings]. Three commands for each thousand old pings. A process that
-// pings meanwhile keeps its document.
+// Prune is documented in [catalog.Pings]. It sends two reads and one delete per thousand old pings.
+// A process that pings meanwhile keeps its document.
 func (c *Catalog) Prune(ctx context.Context, old []catalog.OldPing) (int, error) {
 	o := on(catalog.PingsCollection, "find, remove", "prune pings")
 	pruned := 0

@@ -11,7 +11,7 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// This file draws lock documents and steps for the pipelines: ours, foreign and damaged ones.
+// This file draws lock documents and steps for the pipelines: of this package, foreign and damaged.
 
 var modes = []catalog.Mode{catalog.Exclusive, catalog.Shared, catalog.Shared, catalog.Permit}
 
@@ -45,7 +45,7 @@ func drawRenewal(t *rapid.T, n byte) step {
 	return renew(n, number, twin == 0)
 }
 
-// document draws one, or nil. plain says that only we can have written it.
+// document draws a document, or nil. plain allows only documents of this package.
 func document(t *rapid.T) (doc bson.D, plain bool) {
 	kind := rapid.IntRange(0, 9).Draw(t, "kind of document")
 	if kind == 0 {
@@ -62,7 +62,7 @@ func document(t *rapid.T) (doc bson.D, plain bool) {
 	add("state", int32(0), int32(1), int32(1), int32(2), int64(1), 1.0)
 	n := byte(rapid.IntRange(1, 8).Draw(t, "holder"))
 	doc = append(doc, e("ts", id(n)))
-	if process := fmt.Sprint("process-", n); plain { // we never leave it out
+	if process := fmt.Sprint("process-", n); plain { // this package always writes it
 		doc = append(doc, e("process", process))
 	} else {
 		add("process", process, process, none, nil, "")
@@ -100,8 +100,7 @@ func document(t *rapid.T) (doc bson.D, plain bool) {
 	return decoded(doc), plain
 }
 
-// parties draws holders or waiters. The first is that with the number first, mostly, if it is not
-// 0.
+// parties draws holders or waiters. If first is not 0, the first one mostly has that number.
 func parties(t *rapid.T, field string, plain bool, first byte) bson.A {
 	count := rapid.IntRange(0, 4).Draw(t, "number of "+field)
 	if field == "waiters" && rapid.IntRange(0, 19).Draw(t, "full") == 0 {
@@ -139,7 +138,7 @@ func parties(t *rapid.T, field string, plain bool, first byte) bson.A {
 	return list
 }
 
-// foreign changes an entry in a way in which it is still understood.
+// foreign changes an entry so that it is still valid.
 func foreign(t *rapid.T, party bson.D) bson.D {
 	switch rapid.IntRange(0, 8).Draw(t, "foreign") {
 	case 0:

@@ -11,7 +11,7 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// A step is one transition: who enters or leaves, and how.
+// A step is one transition: the session that enters or leaves, and its mode.
 type step struct {
 	verb     string // enter, leave, evict, grant, renew
 	request  catalog.Request
@@ -40,7 +40,7 @@ type form struct {
 	pipeline bson.A
 }
 
-// short are the forms of the step that need no reading.
+// short returns the forms of the step without a read.
 func (s step) short() []form {
 	of := func(filter bson.D, pipeline bson.A) form { return form{filter, pipeline} }
 	switch {
@@ -60,8 +60,7 @@ func (s step) short() []form {
 	return nil
 }
 
-// rule is the document after the step by package transition, the same document when nothing
-// changes.
+// rule returns the document after the step by package transition, the same one without a change.
 func (s step) rule(doc bson.D, now time.Time) (bson.D, error) {
 	l := catalog.Lock{Name: "x"}
 	if doc != nil {
@@ -84,7 +83,7 @@ func (s step) rule(doc bson.D, now time.Time) (bson.D, error) {
 	default:
 		c, err = transition.Leave{Session: s.dead.Session}.Next(l, now)
 		if err == nil && len(l.Waiters) == 0 && elements(doc, "sharers") == 0 {
-			c = catalog.Change{Set: bson.D{e("state", int32(0))}} // the rest stays, as mongos left it
+			c = catalog.Change{Set: bson.D{e("state", int32(0))}} // the rest stays, as with mongos
 		}
 	}
 	if err != nil || c.Nothing() {
@@ -131,7 +130,7 @@ func encoded(doc bson.D) bson.Raw {
 	return raw
 }
 
-// decoded is a document of plain values, whatever it was made of.
+// decoded converts a document to plain values.
 func decoded(doc bson.D) bson.D {
 	var plain bson.D
 	if err := bson.Unmarshal(encoded(doc), &plain); err != nil {
@@ -175,7 +174,7 @@ func renew(n byte, number int64, twin bool) step {
 	}}
 }
 
-// lease is the document that the step would make, long ago.
+// lease returns the lease that the step would write, at an earlier time.
 func lease(s step) bson.D {
 	r := s.renewal
 	return bson.D{
@@ -184,7 +183,7 @@ func lease(s step) bson.D {
 	}
 }
 
-// entry is the waiter that the step would make.
+// entry returns the waiter that the step would write.
 func entry(s step) bson.D {
 	return transition.Entry(s.request, time.UnixMilli(1_700_000_000_000))
 }

@@ -16,7 +16,7 @@ import (
 	"mongodlm/internal/test/effort"
 )
 
-// A runner carries out a condition and a pipeline on a document, nil for none. It returns the
+// A runner carries out a condition and a pipeline on a document, which may be nil. It returns the
 // document after it, whether the condition held, and the clock of the run.
 type runner func(doc bson.D, filter bson.D, pipeline bson.A, upsert bool) (
 	after bson.D, ok bool, now time.Time, err error)
@@ -36,10 +36,10 @@ func evaluated(doc, filter bson.D, pipeline bson.A, upsert bool) (bson.D, bool, 
 	return after, true, now, err
 }
 
-// check runs the short forms of a step beside the rule, and returns the document after it by the
-// rule. Where the condition of one holds, it must do what the rule says, or leave the document as
-// it is. plain says that the document is as we write it, so that every byte counts; of a foreign
-// one what it means.
+// check compares the short forms of a step with the rule, and returns the document after the rule.
+// If the condition of a form holds, the form must have the result of the rule, or leave the
+// document unchanged. A plain document, as this package writes it, must be equal in every byte; a
+// foreign one in its parsed form.
 func check(t interface {
 	Helper()
 	Fatalf(string, ...any)
@@ -68,9 +68,9 @@ func check(t interface {
 	return after, short
 }
 
-// asMirrored is want, but for the texts of the first of several holders, which stand in the
-// document twice: where somebody else changed the copy the rule mends it, and a short form leaves
-// it as it was. Only people and other managers read it.
+// asMirrored returns want with the texts of the first of several holders, which are in the document
+// twice: if another program changed the copy, the rule repairs it, and a short form does not. Only
+// people and other managers read it.
 func asMirrored(before, want, got bson.D) bson.D {
 	if field(before, "sharers") == nil {
 		return want
@@ -88,7 +88,7 @@ func asMirrored(before, want, got bson.D) bson.D {
 	return want
 }
 
-// field returns a field of a document, nil when it is not there.
+// field returns a field of a document, nil if it is missing.
 func field(doc bson.D, name string) any {
 	if doc == nil {
 		return nil
@@ -101,19 +101,19 @@ func field(doc bson.D, name string) any {
 	return nil
 }
 
-// asRuled compares a document with what the rule makes of it: byte for byte, or by what it means.
+// asRuled compares a document with the result of the rule, by its bytes or its parsed form.
 func asRuled(want, got bson.D, bytes bool) bool {
 	if text(want) == text(got) || bytes {
 		return text(want) == text(got)
 	}
-	meaning, ended := catalog.ParseLock(encoded(want)) // a fence can come to its end
+	meaning, ended := catalog.ParseLock(encoded(want)) // a fence can reach its limit
 	found, bad := catalog.ParseLock(encoded(got))
 	rev, _ := revOf(want)
 	revised, _ := revOf(got)
 	return reflect.DeepEqual(ended, bad) && rev == revised && reflect.DeepEqual(meaning, found)
 }
 
-// text is a document with its fields in the order of their names.
+// text returns a document with its fields in the order of their names.
 func text(doc bson.D) string {
 	if doc == nil {
 		return "no document"
@@ -144,8 +144,7 @@ func sorted(v any) any {
 	return v
 }
 
-// One of the rules that only a pipeline could break is in every row: it does as package transition
-// does.
+// Each row has a rule that only a pipeline could break: it must agree with package transition.
 func TestPipeline_Transitions_AreThoseOfPackageQueue(t *testing.T) {
 	t.Parallel()
 	writer := func(n byte) step { return enter(n, catalog.Exclusive, 0, catalog.Queue) }
@@ -212,7 +211,7 @@ func TestPipeline_Transitions_AreThoseOfPackageQueue(t *testing.T) {
 	}
 }
 
-// It tries to break: a process id of several lines, by a hand or an old version, is told in one.
+// The grant of a process id with several lines, from an operator or an old version, is one line.
 func TestPipeline_ProcessOfTwoLines_IsGrantedInOne(t *testing.T) {
 	t.Parallel()
 	odd := func(s step) step {
@@ -263,8 +262,8 @@ func TestPipeline_FullLine_TakesNobodyMore(t *testing.T) {
 	}
 }
 
-// It tries to break the bound of the queue in every mode: the last place is taken by one command,
-// and the next request is refused by the transition.
+// The bound of the queue holds in every mode: one command takes the last place, and the transition
+// refuses the next request.
 func TestPipeline_FullQueue_RefusesTheNextInEveryMode(t *testing.T) {
 	t.Parallel()
 	for mode, limit := range map[catalog.Mode]int32{
@@ -294,7 +293,7 @@ func TestPipeline_FullQueue_RefusesTheNextInEveryMode(t *testing.T) {
 	}
 }
 
-// A lock that as many share as may makes the next one wait, whatever it asks for.
+// A lock with the maximum number of holders makes the next request wait, in any mode.
 func TestPipeline_AsManyHoldersAsMayBe_TheNextWaits(t *testing.T) {
 	t.Parallel()
 	for mode, limit := range map[catalog.Mode]int32{catalog.Shared: 0, catalog.Permit: 2_000_000} {
@@ -323,9 +322,8 @@ func TestPipeline_AsManyHoldersAsMayBe_TheNextWaits(t *testing.T) {
 	}
 }
 
-// The plain acquisition takes exactly the documents that package catalog understands as free,
-// waited for by nobody and shared by nobody: its filter is that reading in the words of every
-// server.
+// The plain acquisition takes exactly the documents that package catalog reads as free, without
+// waiters and sharers: its filter has these conditions in a form that every server supports.
 func TestAcquisition_AnyDocument_TakesWhatIsUnderstoodAndFree(t *testing.T) {
 	t.Parallel()
 	taken := 0
@@ -350,7 +348,7 @@ func TestAcquisition_AnyDocument_TakesWhatIsUnderstoodAndFree(t *testing.T) {
 			taken++
 		}
 	})
-	if taken == 0 && !testing.Short() && !effort.Race { // else of three documents none may be free
+	if taken == 0 && !testing.Short() && !effort.Race { // of a few documents none may be free
 		t.Error("nothing was ever taken: the test proves nothing")
 	}
 }
@@ -368,7 +366,7 @@ func walk(t *rapid.T, run runner) {
 	}
 }
 
-// In the life of a document that only we write the short forms do their part.
+// In the life of a document that only this package writes, the short forms apply.
 func TestPipeline_AnyLife_DoesAsPackageTransition(t *testing.T) {
 	t.Parallel()
 	done := map[string]int{}
@@ -385,7 +383,7 @@ func TestPipeline_AnyLife_DoesAsPackageTransition(t *testing.T) {
 	}
 }
 
-// live takes a free document through random steps. done counts those of the short forms.
+// live takes a free document through random steps. done counts the steps of each short form.
 func live(t *rapid.T, run runner, steps int, done map[string]int) {
 	doc := bson.D{e("_id", "x"), e("state", int32(0))}
 	for range steps {
@@ -399,7 +397,7 @@ func live(t *rapid.T, run runner, steps int, done map[string]int) {
 	}
 }
 
-// Reads leave out exactly the documents that package catalog does not understand.
+// Reads skip exactly the documents that package catalog rejects.
 func TestUnderstood_AnyDocument_IsWhatPackageCatalogUnderstands(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -415,7 +413,7 @@ func TestUnderstood_AnyDocument_IsWhatPackageCatalogUnderstands(t *testing.T) {
 	})
 }
 
-// The short eviction by a lease is carried out for the renewal that was watched, and for no other.
+// The short eviction by a lease is carried out only for the watched renewal.
 func TestPipeline_EvictionByLease_NamesTheRenewal(t *testing.T) {
 	t.Parallel()
 	var doc bson.D

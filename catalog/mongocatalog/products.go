@@ -11,12 +11,12 @@ import (
 	"mongodlm/catalog"
 )
 
-// A product speaks MongoDB's protocol and is something else. It is told by what it answers, or by
-// the names of its hosts; one behind a tunnel that hides both passes for a MongoDB.
+// A product is a server of MongoDB's protocol that is not MongoDB. It is recognized by its replies
+// or its host names; behind a tunnel that hides both it passes for a MongoDB.
 type product struct {
 	name  string
-	hosts []string // how their names end, as the drivers of MongoDB tell them (DRIVERS-2583)
-	why   string   // locks must not be kept there
+	hosts []string // suffixes of host names, as in MongoDB's drivers (DRIVERS-2583)
+	why   string   // the reason not to keep locks there
 }
 
 var (
@@ -37,20 +37,20 @@ var (
 		why: "it answers as a mongos and is none, and what locks rely on of a MongoDB was never " +
 			"checked there",
 	}
-	// products are those that names of hosts tell, the longest ends first.
+	// products are the known products, the longest host suffixes first.
 	products = []*product{vCore, amazonDocumentDB, cosmosDB}
 )
 
-// refusal says that locks must not be kept on a product and what to do about it.
+// refusal returns the error for a product that must not keep locks, with the alternative.
 func refusal(name, why string) error {
 	return fmt.Errorf("%s is not supported: %s; use MongoDB 4.4 or newer", name, why)
 }
 
-// productOf tells what the product is that answers, nil for a MongoDB or a FerretDB.
+// productOf returns the product that sent the replies, nil for a MongoDB or a FerretDB.
 //
 // Sources: Cosmos DB marks its replies with a field _t; the engine that Azure and others run on
-// PostgreSQL names its versions below "internal" in hello; Amazon's tells its hosts there, as every
-// replica set does.
+// PostgreSQL lists its versions below "internal" in hello; Amazon DocumentDB lists its hosts in
+// hello, as every replica set does.
 func productOf(info, hello bson.Raw) *product {
 	for _, versions := range []string{"documentdb_versions", "cosmos_versions"} {
 		if hello.Lookup("internal", versions).Type != 0 {
@@ -75,7 +75,7 @@ func productOf(info, hello bson.Raw) *product {
 	return nil
 }
 
-// productAt tells the product by the names of its hosts, with or without a port.
+// productAt returns the product with one of these host names, with or without a port, or nil.
 func productAt(hosts []string) *product {
 	for _, p := range products {
 		for _, end := range p.hosts {
@@ -94,7 +94,7 @@ func hostEnds(host, end string) bool {
 	return strings.HasSuffix(strings.ToLower(strings.TrimSuffix(host, ".")), end)
 }
 
-// supportedHosts refuses the hosts of a product, before anything is sent.
+// supportedHosts returns an error if one of the hosts is that of a product. It does no I/O.
 func supportedHosts(hosts []string) error {
 	if p := productAt(hosts); p != nil {
 		return refusal(p.name, p.why)
@@ -102,8 +102,7 @@ func supportedHosts(hosts []string) error {
 	return nil
 }
 
-// hostsOf are the hosts that a connection string names; for a mongodb+srv the name that is looked
-// up.
+// hostsOf returns the hosts of a connection string; for a mongodb+srv the name for the DNS.
 func hostsOf(uri string) []string {
 	_, rest, _ := strings.Cut(uri, "://")
 	rest = rest[strings.LastIndex(rest, "@")+1:]
@@ -112,7 +111,7 @@ func hostsOf(uri string) []string {
 	return strings.Split(rest, ",")
 }
 
-// supportedProduct is [Supported] for what says that it is not MongoDB.
+// supportedProduct is [Supported] for a server other than MongoDB.
 func supportedProduct(s catalog.Server) error {
 	for _, p := range products {
 		if s.Product == p.name {
@@ -133,7 +132,7 @@ func supportedProduct(s catalog.Server) error {
 		"PostgreSQL, and what locks rely on of a MongoDB was never checked there")
 }
 
-// text is a field that is a string, and else empty.
+// text returns a string field, or "".
 func text(d bson.Raw, field string) string {
 	s, _ := d.Lookup(field).StringValueOK()
 	return s

@@ -10,9 +10,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// This file is the evaluator's other half: exactly the conditions that our filters use.
+// This file is the evaluator's other half: the conditions that the filters of this package use.
 
-// matches looks whether a filter holds for a document.
+// matches reports whether a filter holds for a document.
 func matches(doc bson.D, filter bson.D, now time.Time) (ok bool, err error) {
 	defer refusal(&err)
 	return evaluator{now: now, root: doc}.matches(doc, filter), nil
@@ -47,12 +47,13 @@ func (ev evaluator) holds(doc any, e bson.E) bool {
 	return anyOf(found, func(v any) bool { return compare(v, e.Value) == 0 })
 }
 
-// unread is a value of which only the type is known: an array.
+// unread is an array of which only the type is known.
 type unread struct{}
 
 func isOperators(d bson.D) bool { return len(d) > 0 && strings.HasPrefix(d[0].Key, "$") }
 
-// reached are the values at a path: through an array by index, and through each of its documents.
+// reached returns the values at a path: through an array by index, and through each of its
+// documents.
 func reached(v any, path []string) []any {
 	if len(path) == 0 {
 		return []any{v}
@@ -76,7 +77,7 @@ func reached(v any, path []string) []any {
 	return found
 }
 
-// stepped goes on from the value at the first field of a path.
+// stepped continues from the value at the first field of a path.
 func stepped(v any, path []string) []any {
 	if v == any(missing{}) {
 		return []any{missing{}}
@@ -84,7 +85,7 @@ func stepped(v any, path []string) []any {
 	return reached(v, path[1:])
 }
 
-// anyOf asks for a value, or an element of one that is an array.
+// anyOf reports whether a condition holds for a value, or for an element of an array.
 func anyOf(found []any, is func(any) bool) bool {
 	return slices.ContainsFunc(found, func(v any) bool {
 		list, ok := v.(bson.A)
@@ -92,7 +93,7 @@ func anyOf(found []any, is func(any) bool) bool {
 	})
 }
 
-// all looks whether every condition holds for what was found at a path.
+// all reports whether every condition holds for the values at a path.
 func (ev evaluator) all(found []any, conditions bson.D) bool {
 	for _, c := range conditions {
 		if !ev.one(found, c) {
@@ -156,7 +157,7 @@ func (ev evaluator) elemMatch(found []any, condition bson.D) bool {
 		list, ok := v.(bson.A)
 		return ok && slices.ContainsFunc(list, func(one any) bool {
 			if _, inner := one.(bson.A); inner && isOperators(condition) {
-				one = unread{} // an array in an array is asked for its own type only
+				one = unread{} // of an array in an array only the type counts
 			}
 			if isOperators(condition) {
 				return ev.all([]any{one}, condition)

@@ -17,7 +17,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// serverStore returns a store on the server, and what the server is.
+// serverStore returns a store on the server, and the server's description.
 func serverStore(t *testing.T) (*mongocatalog.Catalog, *mongo.Database, catalog.Server) {
 	t.Helper()
 	client := connect(t)
@@ -30,7 +30,7 @@ func serverStore(t *testing.T) (*mongocatalog.Catalog, *mongo.Database, catalog.
 	return c, db, s
 }
 
-// The evaluator could share a mistake with the pipelines; a server does not.
+// A server does not share mistakes with the pipelines, as the evaluator could.
 func TestPipeline_OnServer_AnyDocument_DoesAsPackageTransition(t *testing.T) {
 	t.Parallel()
 	_, db, s := serverStore(t)
@@ -46,7 +46,7 @@ func TestPipeline_OnServer_AnyDocument_DoesAsPackageTransition(t *testing.T) {
 	})
 }
 
-// served is the runner on a server, which tells its clock in a field more.
+// served is the runner on a server, which returns its clock in an additional field.
 func served(ctx context.Context, locks *mongo.Collection, doc, filter bson.D, pipeline bson.A,
 	upsert bool) (after bson.D, ok bool, now time.Time, err error) {
 	if _, err := locks.DeleteMany(ctx, bson.D{}); err != nil {
@@ -79,8 +79,7 @@ func served(ctx context.Context, locks *mongo.Collection, doc, filter bson.D, pi
 	return remove(after, []string{"now"}), true, time.UnixMilli(ms).UTC(), nil
 }
 
-// Two first upserts at one instant: one of them gets DuplicateKey, and must still stand in the
-// line.
+// Of two concurrent first upserts one gets DuplicateKey, and must still be queued.
 func TestCatalog_OnServer_Enter_ManyAtOnceOnANewName_AllStandInTheLine(t *testing.T) {
 	t.Parallel()
 	c, _, _ := serverStore(t)
@@ -105,7 +104,7 @@ func TestCatalog_OnServer_Enter_ManyAtOnceOnANewName_AllStandInTheLine(t *testin
 	}
 }
 
-// transaction runs work in a transaction of the driver, with the driver's own loop around it.
+// transaction runs work in a transaction of the driver, with the driver's retry loop.
 func transaction(t *testing.T, db *mongo.Database, work func(context.Context) error) error {
 	t.Helper()
 	session, err := db.Client().StartSession()
@@ -134,7 +133,7 @@ func TestCatalog_OnServer_EnterTransaction_FreeAfterwardsWithAHigherFence(t *tes
 	c, db := needTransactions(t)
 	r := request()
 	before := int64(0)
-	for _, planted := range []bool{false, true, true} { // no document, then ours
+	for _, planted := range []bool{false, true, true} { // no document, then one of this package
 		var inside catalog.Lock
 		err := transaction(t, db, func(ctx context.Context) (err error) {
 			inside, err = c.EnterTransaction(ctx, r)
@@ -183,8 +182,8 @@ func TestCatalog_OnServer_EnterTransaction_HeldOrWaitedFor_TransactionLivesOn(t 
 	}
 }
 
-// Each of many transactions reads a number and writes the next one. Without exclusion some would be
-// lost; and a conflict that did not reach the driver's loop would end a transaction.
+// Each of many transactions reads a number and writes the next one. Without exclusion updates would
+// be lost; and a conflict that did not reach the driver's loop would end a transaction.
 func TestCatalog_OnServer_EnterTransaction_ManyAtOnce_OneAtATime(t *testing.T) {
 	t.Parallel()
 	c, db := needTransactions(t)
@@ -289,7 +288,7 @@ func TestCatalog_OnServer_Notices_DroppedCollectionEndsTheStream(t *testing.T) {
 	}
 }
 
-// A 4.4 sends the whole document whenever somebody queues behind the holder.
+// MongoDB 4.4 sends the whole document when a waiter queues behind the holder.
 func TestCatalog_OnServer_Notices_OneGrantIsToldOnce(t *testing.T) {
 	t.Parallel()
 	c, _, n := needNotices(t)

@@ -17,7 +17,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// ownStore keeps its locks in a database of its own, where there are change streams.
+// ownStore keeps its locks in a user database, which has change streams.
 func ownStore(t *testing.T, s *fakeServer) *mongocatalog.Catalog {
 	t.Helper()
 	return assert.Value(mongocatalog.New(s.client(t),
@@ -27,7 +27,7 @@ func ownStore(t *testing.T, s *fakeServer) *mongocatalog.Catalog {
 const firstUpsert = `E11000 duplicate key error collection: config.locks index: _id_ dup key: ` +
 	`{ _id: "balancer" }`
 
-// Where the short form is refused, whatever the reason, a read says what is there.
+// If the short form does not match for any reason, a read decides.
 func TestCatalog_Enter_DuplicateKey_LooksWhatIsThere(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -57,8 +57,8 @@ func TestCatalog_Enter_DuplicateKey_LooksWhatIsThere(t *testing.T) {
 	}
 }
 
-// A document that others write between each reading and each writing is given up when the caller
-// goes. It goes during a reading here: then nothing is unknown.
+// A compare-and-set that always loses to other writers ends with the caller's context. Here that
+// ends during a read, so the outcome is not unknown.
 func TestCatalog_Enter_AlwaysRefused_GivesUp(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -80,11 +80,11 @@ func TestCatalog_Enter_AlwaysRefused_GivesUp(t *testing.T) {
 	assert.Equal(t, readings.Load(), 3, "it ended at reading %d, want %d")
 }
 
-// Behind a mongos, which tells its own clock, a document that somebody deleted while a process
-// stood in its line comes back with a fence of that clock, or of the pings', never with the first.
+// A mongos reports its own clock. Behind it a document that was deleted while a process was queued
+// returns with a fence of that clock, or of the pings' clock, never with the first fence.
 func TestCatalog_Enter_BehindAMongos_DocumentGone_FenceOfTheClock(t *testing.T) {
 	t.Parallel()
-	const router, shard = 5, 1_800_000_000_000 // what the fake server says to hello, and a ping
+	const router, shard = 5, 1_800_000_000_000 // clocks in the fake replies to hello and to a ping
 	s := serve(t, func(command bson.Raw) bson.D {
 		switch {
 		case command.Lookup("aggregate").Type != 0:
@@ -110,8 +110,8 @@ func TestCatalog_Enter_BehindAMongos_DocumentGone_FenceOfTheClock(t *testing.T) 
 	}
 }
 
-// The fence of a document that others made is raised by a second command. If that fails, the lock
-// is held all the same.
+// The fence of a foreign document is raised by a second command. If that fails, the lock is still
+// held.
 func TestCatalog_Enter_FenceNotRaised_IsUnknown(t *testing.T) {
 	t.Parallel()
 	var commands atomic.Int32
@@ -137,8 +137,8 @@ func TestCatalog_Enter_ForeignUniqueIndex_NamesIt(t *testing.T) { // F22
 	}
 }
 
-// A lock for which nobody was seen to wait is freed by a plain update. The first time that somebody
-// waits costs a command more; from then on the line is expected.
+// A lock that was never seen with waiters is freed by a plain update. The first time with waiters
+// costs an additional command; after that the queue is expected.
 func TestCatalog_Leave_FormOfTheLastTime(t *testing.T) {
 	t.Parallel()
 	r := request()
@@ -181,7 +181,7 @@ func TestCatalog_Leave_FormOfTheLastTime(t *testing.T) {
 	}
 }
 
-// The reply tells the latest grant of the document. Only one that this command made is told.
+// The reply contains the latest grant of the document. Only a grant of this command is returned.
 func TestCatalog_Leave_OlderGrant_IsNotTold(t *testing.T) {
 	t.Parallel()
 	for _, now := range []bson.DateTime{5, 6} {
@@ -201,7 +201,7 @@ func TestCatalog_Leave_OlderGrant_IsNotTold(t *testing.T) {
 	}
 }
 
-// stream answers the opening of a change stream with events, and then with nothing more.
+// stream answers the opening of a change stream with events, and later reads without events.
 func stream(events ...any) func(bson.Raw) bson.D {
 	return func(command bson.Raw) bson.D {
 		batch := e("nextBatch", bson.A{})
@@ -256,7 +256,7 @@ func TestNotices_BothShapesOfEvent_TellWhatIsMine(t *testing.T) {
 	}
 }
 
-// grantText is the session's number, the fence and the evidence of each.
+// grantText returns the session's number, the fence and the evidence of each grant.
 func grantText(grants []catalog.Grant) string {
 	var parts []string
 	for _, a := range grants {

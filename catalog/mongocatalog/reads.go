@@ -6,11 +6,11 @@ import (
 	"mongodlm/catalog"
 )
 
-// This file builds what is read, as commands.go builds what is written.
+// This file builds the reads.
 
-// standing is the filter for the locks that process holds or waits for. Each branch has an index,
-// in which the locks are that somebody holds or waits for: the condition on state must be that of
-// the index on process.
+// standing is the filter for the locks that process holds or waits for. Each branch has an index
+// with the locks that have holders or waiters: the condition on state must be that of the index on
+// process.
 func standing(process string) bson.D {
 	return bson.D{{Key: "$or", Value: bson.A{
 		bson.D{{Key: "process", Value: process}, {Key: "state", Value: positive}},
@@ -19,7 +19,7 @@ func standing(process string) bson.D {
 	}}}
 }
 
-// standingIn is what Held reads of a document: of the waiters, only those of the process travel.
+// standingIn is the projection of Held: it returns only the waiters of the process.
 func standingIn(process string) bson.D {
 	own := call("$eq", "$$p.process", literal(process))
 	return append(only("state", "process", "ts", "fence", "mode", "limit", "sharers.ts",
@@ -27,12 +27,12 @@ func standingIn(process string) bson.D {
 		bson.E{Key: "waiters", Value: where(array("$waiters"), own)})
 }
 
-// whole leaves out the documents that package catalog does not understand.
+// whole is the condition that package catalog understands the document.
 func whole() bson.E { return bson.E{Key: "$expr", Value: every(understood()...)} }
 
-// observation brings lock documents, each with the pings of its holders and waiters and the
-// server's clock. The documents stand below fields of our own, so that no field of theirs is in the
-// way.
+// observation returns the pipeline that reads lock documents, each with the pings of its holders
+// and waiters and the server's clock. The documents are nested below separate fields, so that their
+// field names do not conflict.
 func observation(which ...any) bson.A {
 	processes := call("$setUnion", bson.A{"$lock.process"},
 		each(array("$lock.sharers"), "$$p.process"), each(array("$lock.waiters"), "$$p.process"))
@@ -54,19 +54,19 @@ func observation(which ...any) bson.A {
 
 func matching(filter bson.D) bson.D { return bson.D{{Key: "$match", Value: filter}} }
 
-// among is the condition that a field is one of some texts.
+// among is the condition that a field equals one of some texts.
 func among(field string, texts []string) bson.D {
 	return bson.D{{Key: field, Value: bson.D{{Key: "$in", Value: texts}}}}
 }
 
-// queued is the filter for the locks for which somebody waits. An index serves it, and so it asks
-// for a waiter's process.
+// queued is the filter for the locks with waiters. It requires a waiter's process, so that an index
+// serves it.
 func queued() bson.D {
 	return bson.D{{Key: "waiters.process", Value: bson.D{{Key: "$exists", Value: true}}}}
 }
 
-// heldOrFree is the filter for the locks of those named that process holds, or nobody, and for
-// those whose lines are asked for.
+// heldOrFree is the filter for the named locks that process holds or that are free, and for the
+// locks in lines.
 func heldOrFree(process string, names, lines []string) bson.D {
 	or := bson.A{
 		bson.D{{Key: "process", Value: process}},
@@ -79,14 +79,15 @@ func heldOrFree(process string, names, lines []string) bson.D {
 	return append(among("_id", names), bson.E{Key: "$or", Value: or})
 }
 
-// withoutWords leaves out of the line what does not say whether a document is understood. That is
-// found here: the condition for it costs the server more than all else of the question.
+// withoutWords is a projection without the informational fields of waiters. The other fields come
+// back, so that the client checks whether the document is well formed: on the server that condition
+// would cost more than the rest of the query.
 var withoutWords = bson.D{
 	{Key: "waiters.who", Value: int32(0)}, {Key: "waiters.why", Value: int32(0)},
 	{Key: "waiters.since", Value: int32(0)}, {Key: "waiters.takeoverMS", Value: int32(0)},
 }
 
-// heldByAny and awaitedByAny are the filters for the locks that one of the processes holds, or
+// heldByAny and awaitedByAny are the filters for the locks that any of the processes holds, or
 // waits for.
 func heldByAny(processes []string) bson.D {
 	held := bson.E{Key: "state", Value: positive}

@@ -21,7 +21,7 @@ import (
 // transactions.
 var systemDatabases = []string{"admin", "config", "local"}
 
-// A build is what buildInfo says of a server.
+// A build is the parsed reply of buildInfo.
 type build struct {
 	version string
 	ferret  bool
@@ -29,13 +29,14 @@ type build struct {
 	raw     bson.Raw
 }
 
-// Hello is documented in [catalog.Pings]. One command; the first time one or two more.
+// Hello is documented in [catalog.Pings]. It sends one command; the first call sends one or two
+// more.
 func (c *Catalog) Hello(ctx context.Context) (catalog.Server, error) {
 	o := on("", "find", string(catalog.OpHello))
 	b := c.build.Load()
 	if b == nil {
 		info, err := c.ask(ctx, o, "buildInfo")
-		if err != nil && !hasCode(err, codeAPIStrict) { // a client that is bound to API version 1
+		if err != nil && !hasCode(err, codeAPIStrict) { // a client restricted to API version 1
 			return catalog.Server{}, err
 		}
 		known := parseBuild(info)
@@ -54,7 +55,7 @@ func (c *Catalog) Hello(ctx context.Context) (catalog.Server, error) {
 	return s, nil
 }
 
-// known returns what the server is, without a command once Hello has been answered.
+// known returns the description of the server, without a command after the first Hello.
 func (c *Catalog) known(ctx context.Context) (catalog.Server, error) {
 	if s := c.server.Load(); s != nil {
 		return s.Server, nil
@@ -62,17 +63,17 @@ func (c *Catalog) known(ctx context.Context) (catalog.Server, error) {
 	return c.Hello(ctx)
 }
 
-// An answeredHello is the answer of the latest Hello, and when it came.
+// An answeredHello is the result of the latest Hello, with its time.
 type answeredHello struct {
 	catalog.Server
 	received time.Duration // monotonic
 }
 
-// helloLasts is for how long the server's clock is computed from the answer of a Hello.
+// helloLasts is the time for which the server's clock is computed from a Hello.
 const helloLasts = 10 * time.Second
 
-// clock returns the server's clock: computed from the latest Hello if that is not old, else by
-// another one.
+// clock returns the server's clock, computed from the latest Hello if that is younger than
+// helloLasts, else from a new one.
 func (c *Catalog) clock(ctx context.Context) (time.Time, error) {
 	if s := c.server.Load(); s != nil {
 		if passed := clock.System().Now().Mono - s.received; passed < helloLasts {
@@ -83,10 +84,10 @@ func (c *Catalog) clock(ctx context.Context) (time.Time, error) {
 	return s.Time, err
 }
 
-// ListingTime returns the clock by which List counts, as Hello has brought it: the server's. Behind
-// a mongos it is that of this process's latest ping, and for one that does not ping the clock of
-// the mongos, which is good enough for people: nothing is decided by it. Zero before the first
-// Hello. No I/O.
+// ListingTime returns the clock that List uses: the server's at the latest Hello. Behind a mongos
+// it is that of this process's latest ping. If the process does not ping, it is the clock of the
+// mongos: it is only displayed, and no decision depends on it. It is zero before the first Hello.
+// ListingTime does no I/O.
 func (c *Catalog) ListingTime() time.Time {
 	switch s := c.server.Load(); {
 	case s == nil:
@@ -101,9 +102,9 @@ func (c *Catalog) ListingTime() time.Time {
 }
 
 // seedTime returns the clock from which the fences of a lock without a document start: the
-// server's, as s brings it. A mongos does not tell that of the documents. Behind it the latest ping
-// may be older than a document that was deleted a moment ago, and the clock of the mongos may be
-// slow: the later of the two counts.
+// server's, in s. A mongos does not report the clock of the shards. Behind it the latest ping may
+// be older than a document that was just deleted, and the clock of the mongos may be slow: seedTime
+// returns the later of the two.
 func (c *Catalog) seedTime(s catalog.Server) time.Time {
 	if s.Kind != catalog.Mongos {
 		return s.Time
@@ -115,7 +116,7 @@ func (c *Catalog) seedTime(s catalog.Server) time.Time {
 	return now
 }
 
-// sayHello sends hello, or isMaster to a server that does not know it: MongoDB before 4.4.2.
+// sayHello sends hello, or isMaster to a server without hello: MongoDB before 4.4.2.
 func (c *Catalog) sayHello(ctx context.Context, o operation) (bson.Raw, error) {
 	if !c.oldHello.Load() {
 		reply, err := c.ask(ctx, o, "hello")
@@ -144,7 +145,7 @@ func parseBuild(info bson.Raw) build {
 	return b
 }
 
-// describe puts together what buildInfo and hello say.
+// describe combines the replies of buildInfo and hello.
 func describe(b build, hello bson.Raw, database string) catalog.Server {
 	s := catalog.Server{Kind: kindOf(b, hello), Version: b.version, Front: b.front}
 	if front, ok := hello.Lookup("mongodlmFront").BooleanOK(); ok {
@@ -167,13 +168,14 @@ func describe(b build, hello bson.Raw, database string) catalog.Server {
 	system := slices.Contains(systemDatabases, database)
 	replicated := s.Kind == catalog.ReplicaSet || s.Kind == catalog.Mongos
 	s.Transactions = replicated && (!system || s.ConfigServer)
-	// A config server has a database of one's own only if it is a shard as well.
+	// A config server has a user database only if it is a shard as well.
 	s.ChangeStreams = replicated && !system
 	s.PipelineUpdates = s.Kind != catalog.FerretDB
 	return s
 }
 
-// wireVersion tells the version from the wire protocol, to a client that may not ask for it.
+// wireVersion returns the version that belongs to the wire protocol, for a client that may not send
+// buildInfo.
 func wireVersion(hello bson.Raw) string {
 	wire, _ := hello.Lookup("maxWireVersion").AsInt64OK()
 	version := ""
@@ -203,7 +205,7 @@ func kindOf(b build, hello bson.Raw) catalog.Kind {
 	}
 }
 
-// primaryOf names the term of a primary, or the start of a process that has none.
+// primaryOf names the term of a primary, or the start of a process without terms.
 func primaryOf(hello bson.Raw) string {
 	if id, ok := hello.Lookup("electionId").ObjectIDOK(); ok {
 		version, _ := hello.Lookup("setVersion").AsInt64OK()
@@ -215,8 +217,8 @@ func primaryOf(hello bson.Raw) string {
 	return ""
 }
 
-// Supported says why locks must not be kept on this server and what to do about it; nil when they
-// may. It does no I/O.
+// Supported returns nil if this server may keep locks, else an error with the reason and an
+// alternative. It does no I/O.
 func Supported(s catalog.Server, database string) error {
 	if err := supportedProduct(s); err != nil {
 		return err
@@ -238,8 +240,8 @@ func Supported(s catalog.Server, database string) error {
 	return nil
 }
 
-// version reads the first two numbers of a version such as "4.4.0-rc2" or "v1.24.2"; zero for what
-// is no number.
+// version returns the first two numbers of a version such as "4.4.0-rc2" or "v1.24.2"; zero for a
+// part that is no number.
 func version(text string) (major, minor int) {
 	first, rest, _ := strings.Cut(strings.TrimPrefix(text, "v"), ".")
 	second, _, _ := strings.Cut(rest, ".")

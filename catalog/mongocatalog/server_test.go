@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) {
 	effort.RapidChecks(100)
-	effort.AtOnce(24) // for what a server does not answer
+	effort.AtOnce(24) // for tests that wait for a missing reply
 	effort.Main(m)
 }
 
@@ -41,8 +41,8 @@ func connect(t *testing.T) *mongo.Client {
 	return client
 }
 
-// database returns a database of its own, which is dropped when the test ends. What is planted in
-// it is there for a majority read.
+// database returns a new database, which is dropped when the test ends. Documents planted in it are
+// visible to a majority read.
 func database(t *testing.T, client *mongo.Client) *mongo.Database {
 	t.Helper()
 	db := client.Database("mongodlm_test_"+bson.NewObjectID().Hex(),

@@ -8,16 +8,16 @@ import (
 	"mongodlm/catalog"
 )
 
-// This file builds the commands of the queue, as commands.go does the others.
+// This file builds the commands of the queue.
 
-// answer is what comes back of a document that was changed: not the whole line of waiters.
+// answer is the projection of a changed document that is returned: it omits the waiters.
 func answer() bson.D {
 	return append(only("state", "process", "ts", "when", "fence", "mode", "limit", "sharers.ts",
 		"sharers.process", "sharers.when", "sharers.fence", "grants", "evidence"),
 		bson.E{Key: "now", Value: "$$NOW"})
 }
 
-// holdsWith is the filter for the lock that s holds, alone or with others.
+// holdsWith is the filter for the lock that s holds, exclusively or shared.
 func holdsWith(s catalog.Session) bson.D {
 	holds := call("$in", s.TS, holding("$$p.ts", "$ts"))
 	return bson.D{
@@ -25,9 +25,9 @@ func holdsWith(s catalog.Session) bson.D {
 	}
 }
 
-// swap writes a change into a document that still is as it was read, nil for none. Foreign writers
-// change state and ts, ours rev. Where a damaged rev stays, that takes the lists of those who hold
-// the lock and wait for it.
+// swap writes a change into a document that is unchanged since it was read; read is nil if it did
+// not exist. Foreign writers change state and ts, this package rev. Where a damaged rev stays, the
+// filter compares the lists of sharers and waiters instead.
 func swap(name string, read bson.Raw, change catalog.Change) modification {
 	set := change.Set
 	filter := bson.D{{Key: "_id", Value: name}}
@@ -49,7 +49,7 @@ func swap(name string, read bson.Raw, change catalog.Change) modification {
 	return modification{filter: filter, update: updating(set, change.Unset, nil), upsert: read == nil}
 }
 
-// unchanged is the condition that nobody has written a document since it was read.
+// unchanged is the condition that a document was not written since it was read.
 func unchanged(read bson.Raw) bson.D {
 	return bson.D{as(read, "ts"), as(read, "state"), as(read, "rev")}
 }

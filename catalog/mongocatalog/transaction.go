@@ -21,12 +21,12 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// codeNoTransactions are the codes with which servers refuse a transaction: a standalone (20), a
-// replica set for database config (263).
+// codeNoTransactions are the codes with which servers refuse a transaction: on a standalone (20),
+// on database config of a replica set (263).
 var codeNoTransactions = []int{20, 263}
 
 // After a conflict the next run waits, from runPause up to runPauseMost. A transaction that the
-// server has ended in runsWithout runs is not tried again.
+// server aborted in runsWithout runs is not tried again.
 const (
 	runPause     = 5 * time.Millisecond
 	runPauseMost = 100 * time.Millisecond
@@ -35,15 +35,15 @@ const (
 	codeNoSuchTransaction = 251
 )
 
-// commitPause is the time between two tries to commit while nobody knows the outcome.
+// commitPause is the time between two tries to commit while the outcome is unknown.
 const commitPause = 100 * time.Millisecond
 
-// Transact is documented in [catalog.Transactions]. Every run holds an update of the lock document
-// with a filter for s among the holders that raises rev: a real change, since a write that changes
-// nothing conflicts with nothing (measured on 4.4). Once one ended in a conflict it comes first,
-// and is tried alone until it is through: then a plain write of others waits in the server for the
-// transaction, and one of another transaction fails. The driver's own loop is not used: it goes on
-// for two minutes whatever the lock does.
+// Transact is documented in [catalog.Transactions]. Every run updates the lock document with a
+// filter for s among the holders and raises rev: a real change, since an update without a change
+// causes no conflict (measured on 4.4). After a conflict that update comes first, and is tried
+// alone until it succeeds: then a plain write of another client waits in the server for the
+// transaction, and a write of another transaction fails. The driver's retry loop is not used: it
+// continues for two minutes even if the lock is lost.
 func (c *Catalog) Transact(ctx context.Context, s catalog.Session,
 	run func(ctx context.Context) error) error {
 	o := onLock(catalog.OpTransact, s.Name)
@@ -83,7 +83,7 @@ func (c *Catalog) Transact(ctx context.Context, s catalog.Session,
 	}
 }
 
-// noTransactions says what a deployment lacks for transactions.
+// noTransactions returns the error of a deployment without transactions.
 func noTransactions(s catalog.Server, database string) error {
 	if s.Kind == catalog.ReplicaSet {
 		return fmt.Errorf("%w: database %s of a replica set has none; use a database of your own",
@@ -96,12 +96,12 @@ func noTransactions(s catalog.Server, database string) error {
 	return fmt.Errorf("%w: %s has none; use a replica set", catalog.ErrNoTransactions, kind)
 }
 
-// withoutLabels hides the driver's labels, so that nobody above runs the transaction again.
+// withoutLabels hides the driver's labels, so that no caller runs the transaction again.
 type withoutLabels struct{ error }
 
-// transactOnce is one run; first says that the lock document is written before it. Its errors are:
-// those of run, untouched; ErrNoMatch when the lock is not held by s; transient ones, after which
-// everything was undone; ErrUnknownOutcome of a commit.
+// transactOnce is one run. If first is set, it writes the lock document before it calls run.
+// Errors: those of run, unchanged; ErrNoMatch when s does not hold the lock; transient ones, after
+// which all writes are undone; ErrUnknownOutcome of a commit.
 func (c *Catalog) transactOnce(ctx context.Context, session *mongo.Session, o operation,
 	s catalog.Session, first bool, run func(ctx context.Context) error) error {
 	err := session.StartTransaction(options.Transaction().
@@ -141,10 +141,11 @@ func (c *Catalog) transactOnce(ctx context.Context, session *mongo.Session, o op
 	return c.commit(ctx, session, o)
 }
 
-// catchUp lets a mongos know the latest write to a lock document, by a read of it. A transaction
-// behind a mongos sees what there was at the latest time that it knows, and it learns of a write
-// with the reply, which waits for a majority: a session that is busy there would make every write
-// of ours conflict. A replica set shows the latest state.
+// catchUp reads a lock document through a mongos, so that the mongos learns of its latest write. A
+// transaction behind a mongos reads the state at the latest time known to the mongos. It learns of
+// a write only with the reply, which waits for a majority. Without the read, frequent writes to the
+// document would make every write of the transaction conflict. A replica set returns the latest
+// state.
 func (c *Catalog) catchUp(ctx context.Context, o operation, name string) error {
 	server, err := c.known(ctx)
 	if err != nil || server.Kind != catalog.Mongos {
@@ -155,7 +156,7 @@ func (c *Catalog) catchUp(ctx context.Context, o operation, name string) error {
 	return err
 }
 
-// touch writes the lock document inside of the transaction that within carries.
+// touch raises rev of the lock document inside the transaction that within carries.
 func (c *Catalog) touch(within context.Context, o operation, s catalog.Session) error {
 	result, err := c.locks.UpdateOne(within, holdsWith(s), bson.D{{Key: "$inc", Value: revised}})
 	if err != nil {
@@ -171,12 +172,12 @@ func (c *Catalog) touch(within context.Context, o operation, s catalog.Session) 
 	return cmp.Or(err, o.wrap(catalog.ErrNoMatch))
 }
 
-// commit commits, and tries again while that may tell more and ctx lasts. Committing again is
-// harmless: the server knows the transaction. The driver sends a commit a second time by itself and
-// tells of the last try alone, so whatever fails may be applied: only the server's word on this
-// very transaction says that it was not. That is NoSuchTransaction with the label for running it
-// again, which the server gives only where a majority has that. The label alone is no such word:
-// the driver gives it to a pool that was cleared.
+// commit commits, and tries again while a further try may determine the outcome and ctx is not
+// done. Committing again is harmless: the server knows the transaction. The driver itself sends a
+// commit a second time and reports only the last try, so a failed commit may have been applied.
+// Only one reply proves that it was not: NoSuchTransaction with the label
+// TransientTransactionError, which the server sends only if that is majority-committed. The label
+// alone is no proof: the driver also sets it for a cleared connection pool.
 func (c *Catalog) commit(ctx context.Context, session *mongo.Session, o operation) error {
 	for {
 		err := session.CommitTransaction(ctx)
@@ -201,8 +202,8 @@ func (c *Catalog) commit(ctx context.Context, session *mongo.Session, o operatio
 	}
 }
 
-// abort gives the transaction up before another run. What fails here the server ends by itself;
-// once ctx has ended it is left to end.
+// abort aborts the transaction before another run. If that fails, the server ends the transaction
+// by itself. When ctx is done, abort returns immediately and leaves the transaction to end.
 func (c *Catalog) abort(ctx context.Context, session *mongo.Session) {
 	if ctx.Err() != nil {
 		return
@@ -212,8 +213,8 @@ func (c *Catalog) abort(ctx context.Context, session *mongo.Session) {
 	_ = session.AbortTransaction(ctx)
 }
 
-// end ends the session, and aborts the transaction that still runs in it. A caller whose context
-// has ended does not wait for that.
+// end ends the session, and aborts the transaction that still runs in it. If ctx is done, it does
+// so in the background.
 func (c *Catalog) end(ctx context.Context, session *mongo.Session) {
 	end := func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.timeout)
@@ -221,13 +222,13 @@ func (c *Catalog) end(ctx context.Context, session *mongo.Session) {
 		session.EndSession(ctx)
 	}
 	if ctx.Err() != nil {
-		go end() // ends within the limit of a command
+		go end() // returns within the time limit of a command
 		return
 	}
 	end()
 }
 
-// transient reports whether everything was undone and a further run may succeed.
+// transient reports whether all writes were undone and a further run may succeed.
 func transient(err error) bool {
 	return labeled(err, driver.TransientTransactionError) && !errors.Is(err, catalog.ErrUnknownOutcome)
 }
@@ -237,11 +238,10 @@ func labeled(err error, label string) bool {
 	return errors.As(err, &e) && e.HasErrorLabel(label)
 }
 
-// EnterTransaction is documented in [catalog.Queues]. Two commands inside the transaction, and one
-// outside for the server's clock where the lock has no fence yet. The document stays free: the
-// write that nobody else sees before the transaction ends is what keeps others away, and a write of
-// theirs waits for it or conflicts with it. What is refused is refused by a read, for a write that
-// fails would end the transaction.
+// EnterTransaction is documented in [catalog.Queues]. It sends two commands inside the transaction,
+// and one outside for the server's clock if the fence is below transition.Seeded. The document
+// stays free: its uncommitted write keeps other sessions away, since their writes wait for it or
+// conflict with it. A read checks the conditions, since a failed write would end the transaction.
 func (c *Catalog) EnterTransaction(ctx context.Context, r catalog.Request) (catalog.Lock, error) {
 	o := onLock(catalog.OpEnterTransaction, r.Name)
 	server, err := c.known(ctx)
@@ -284,13 +284,13 @@ func (c *Catalog) EnterTransaction(ctx context.Context, r catalog.Request) (cata
 		return catalog.Lock{}, o.inTransaction(err)
 	}
 	doc, ok := reply.Lookup("value").DocumentOK()
-	if !ok { // the transaction saw a document that its own client changed meanwhile
+	if !ok { // the client of the transaction changed the document meanwhile
 		return catalog.Lock{}, o.wrap(catalog.ErrNotFree)
 	}
 	return o.understand(doc)
 }
 
-// fencing returns the server's clock where the next fence hangs on it, else zero.
+// fencing returns the server's clock if the next fence depends on it, else zero.
 func (c *Catalog) fencing(ctx context.Context, o operation, l catalog.Lock) (time.Time, error) {
 	if l.Fence >= transition.Seeded {
 		return time.Time{}, nil
@@ -302,7 +302,7 @@ func (c *Catalog) fencing(ctx context.Context, o operation, l catalog.Lock) (tim
 	return c.seedTime(s), nil
 }
 
-// passage is the write of a session that holds the lock for its transaction only.
+// passage returns the write of a session that holds the lock for its transaction only.
 func passage(r catalog.Request, l catalog.Lock, read bson.Raw, now time.Time) modification {
 	change := transition.Passage(l, r, now)
 	change.Set = slices.DeleteFunc(change.Set, func(e bson.E) bool { return e.Key == "when" })
@@ -314,14 +314,15 @@ func passage(r catalog.Request, l catalog.Lock, read bson.Raw, now time.Time) mo
 	return m
 }
 
-// inTransaction is the command without a write concern, which only a commit has.
+// inTransaction returns the command without a write concern: in a transaction only the commit has
+// one.
 func (m modification) inTransaction(collection string) bson.D {
 	command := m.command(collection)
 	return command[:len(command)-1]
 }
 
-// inTransaction words an error of a transaction. The driver's error, and with it the label by which
-// its loop runs the transaction again, stays reachable.
+// inTransaction wraps an error of a transaction. The driver's error, and with it the label for its
+// retry loop, stays reachable by errors.As.
 func (o operation) inTransaction(err error) error {
 	if hasCode(err, codeNoTransactions...) {
 		return o.wrap(fmt.Errorf("%w: %w", catalog.ErrNoTransactions, catalog.Shown(err)))

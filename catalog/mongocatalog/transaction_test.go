@@ -15,8 +15,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// A script answers the commands of transactions: those of one kind in turn, the last answer again
-// and again.
+// A script answers the commands of transactions: those of one kind in order, and repeats the last
+// answer.
 type script map[string][]bson.D
 
 var (
@@ -25,7 +25,7 @@ var (
 	rejected = answer(13)
 	conflict = answer(112, "TransientTransactionError")
 	undone   = answer(251, "TransientTransactionError")
-	// The server leaves the label out where it cannot say that a majority has the abort.
+	// The server omits the label if the abort may not be majority-committed.
 	undoneHere = answer(251)
 	moved      = answer(11602, "RetryableWriteError")
 )
@@ -46,7 +46,7 @@ func kindOf(command bson.Raw) string {
 	return elements[0].Key()
 }
 
-// transacting is a store whose server answers by the script; else all is done.
+// transacting returns a store with a server that answers by the script; other commands succeed.
 func transacting(t *testing.T, s script) (*mongocatalog.Catalog, *fakeServer) {
 	t.Helper()
 	server := serve(t, nil)
@@ -71,7 +71,7 @@ func transacting(t *testing.T, s script) (*mongocatalog.Catalog, *fakeServer) {
 	return c, server
 }
 
-// kinds are the commands that were sent, work among them.
+// kinds returns the commands that were sent, and the runs of work among them.
 func (s *fakeServer) kinds() []string {
 	var kinds []string
 	for _, command := range s.sent() {
@@ -80,8 +80,8 @@ func (s *fakeServer) kinds() []string {
 	return kinds
 }
 
-// Tries to break: a conflict over the lock document makes work run a second time, after a write of
-// that document which is tried alone until it is through, and never a third time.
+// After a conflict over the lock document work runs a second time, after a write of that document
+// which is tried alone until it succeeds, and never a third time.
 func TestTransact_Conflict_WritesTheLockFirst(t *testing.T) {
 	t.Parallel()
 	c, server := transacting(t, script{"update": {conflict, conflict, conflict, conflict, done}})
@@ -103,9 +103,9 @@ func TestTransact_Conflict_WritesTheLockFirst(t *testing.T) {
 	assert.Slices(t, got, want, "sent %v\nwant %v")
 }
 
-// Tries to break: a commit of which nobody knows the outcome is never told as one that was not
-// made, and work is not run again, unless the server says of that transaction that it has ended
-// otherwise. The driver sends a commit a second time by itself.
+// A commit with an unknown outcome is never reported as not made, and work does not run again,
+// unless the server reports that this transaction was aborted. The driver itself sends a commit a
+// second time.
 func TestTransact_CommitOutcome(t *testing.T) {
 	t.Parallel()
 	unknown := catalog.ErrUnknownOutcome
@@ -135,7 +135,7 @@ func TestTransact_CommitOutcome(t *testing.T) {
 			store, server := transacting(t, script{"commitTransaction": c.commits})
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			if answer := server.answer; name == "broken again and again" {
-				server.answer = func(command bson.Raw) bson.D { // a second from the first commit on
+				server.answer = func(command bson.Raw) bson.D { // ctx ends a second after the commit
 					if kindOf(command) == "commitTransaction" {
 						time.AfterFunc(time.Second, cancel)
 					}
@@ -152,8 +152,7 @@ func TestTransact_CommitOutcome(t *testing.T) {
 	}
 }
 
-// Renew and PutFirst with the context that run was given are part of the transaction; all else is
-// not.
+// Renew and PutFirst with the context of run are part of the transaction; other operations are not.
 func TestTransact_InsideAndOutside(t *testing.T) {
 	t.Parallel()
 	c, server := transacting(t, nil)
@@ -161,7 +160,7 @@ func TestTransact_InsideAndOutside(t *testing.T) {
 	inside := func(t *testing.T, want bool, do func() error) {
 		t.Helper()
 		before := len(server.sent())
-		_ = do() // the script knows no cursor
+		_ = do() // the script has no cursor
 		sent := server.sent()[before:]
 		if len(sent) == 0 {
 			t.Error("nothing was sent")

@@ -9,10 +9,11 @@ import (
 	"mongodlm/catalog"
 )
 
-// UpgradeDrops warns that MongoDB will delete the collections of this store, whatever is in them, and
-// says what to do before; empty if it will not. On a config server setFeatureCompatibilityVersion
-// "7.0" drops config.lockpings, then config.locks. No I/O but on a config server of MongoDB 7: there
-// one command, and a warning where the user may not ask for the version.
+// UpgradeDrops returns a warning if an upgrade of MongoDB will delete the collections of this store
+// with their documents, and the steps before it; else "". On a config server
+// setFeatureCompatibilityVersion "7.0" drops config.lockpings, then config.locks. It sends one
+// command on a config server of MongoDB 7, and warns if the user may not read the version;
+// elsewhere it does no I/O after the first Hello.
 //
 // Source: dropDistLockCollections in set_feature_compatibility_version_command.cpp, from 6.2 on.
 func (c *Catalog) UpgradeDrops(ctx context.Context) (warning string) {
@@ -33,7 +34,8 @@ func (c *Catalog) UpgradeDrops(ctx context.Context) (warning string) {
 		DefaultDatabase, catalog.PingsCollection, DefaultDatabase, catalog.LocksCollection)
 }
 
-// featureVersion returns the feature compatibility version of the server, empty if it cannot be read.
+// featureVersion returns the feature compatibility version of the server, empty if it cannot be
+// read.
 func (c *Catalog) featureVersion(ctx context.Context) string {
 	var text string
 	o := on("", "getParameter", "read the feature compatibility version")

@@ -10,8 +10,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// Tries to break: whoever keeps locks where an upgrade of MongoDB deletes them is warned, at the cost
-// of one command at most, and nobody else is.
+// UpgradeDrops warns exactly if an upgrade of MongoDB would delete the locks, and sends at most one
+// command.
 func TestUpgradeDrops_ConfigServerBelow7_Warns(t *testing.T) {
 	t.Parallel()
 	config := bson.D{e("configsvr", int32(2))}

@@ -9,12 +9,12 @@ import (
 	"mongodlm/catalog"
 )
 
-// This file has the transitions of a lock that one session has to itself. Some have a command of
-// their own in mongocatalog, of which these say what its condition means.
+// This file has the transitions of the holder in the top-level fields. Some have their own command
+// in mongocatalog, with the conditions that are defined here.
 
-// Confirm asks for the outcome of an acquisition that is unknown. It is a write that names the
-// request's session, so that what it finds is durable. Errors: ErrNoMatch when the store does not
-// hold the lock for it now.
+// Confirm determines the unknown outcome of an exclusive acquisition. It is a write that names the
+// request's session, so that its result is durable. It returns ErrNoMatch if the session is not the
+// holder in the top-level fields.
 type Confirm struct{ catalog.Request }
 
 // Next implements [catalog.Transition].
@@ -25,8 +25,8 @@ func (t Confirm) Next(l catalog.Lock, _ time.Time) (catalog.Change, error) {
 	return catalog.Change{Set: bson.D{{Key: "who", Value: t.Who}}}, nil
 }
 
-// SeedFence raises the fence of a lock that the session holds to AtLeast if it is lower. Errors:
-// ErrNoMatch when the session does not hold it any more.
+// SeedFence raises the fence of a lock to AtLeast if it is lower. It returns ErrNoMatch if the
+// session is not the holder in the top-level fields.
 type SeedFence struct {
 	catalog.Session
 	AtLeast int64
@@ -40,10 +40,10 @@ func (t SeedFence) Next(l catalog.Lock, _ time.Time) (catalog.Change, error) {
 	return catalog.Change{Set: bson.D{{Key: "fence", Value: max(l.Fence, t.AtLeast)}}}, nil
 }
 
-// PutFirst puts the waiter To at the front of the line of a lock that the session holds alone, so
-// that Leave grants it the lock next. It changes the line and nothing else; repeating it is
-// harmless. Errors: ErrNoMatch when the session does not hold the lock alone, or To does not wait
-// for it; see [catalog.Transactions] for a part of one.
+// PutFirst moves the waiter To to the front of the queue of a lock that the session holds
+// exclusively, so that Leave grants it the lock next. It changes only the queue; a repetition is
+// harmless. It returns ErrNoMatch if the session does not hold the lock exclusively, or To does not
+// wait for it. It may be part of a transaction, see [catalog.Transactions].
 type PutFirst struct {
 	catalog.Session
 	To bson.ObjectID
@@ -59,9 +59,9 @@ func (t PutFirst) Next(l catalog.Lock, _ time.Time) (catalog.Change, error) {
 	return catalog.Change{Set: bson.D{{Key: "waiters", Value: parties(line, false)}}}, nil
 }
 
-// RequestYield writes into a lock that its only holder is asked to give it up. The request names
-// the holder's session and is of no concern to the next. Errors: ErrNoMatch when nobody holds the
-// lock alone.
+// RequestYield asks the exclusive holder of a lock to release it. The request names the holder's
+// session, so it does not affect the next holder. It returns ErrNoMatch if the lock has no
+// exclusive holder.
 type RequestYield struct{ Name, By, Why string }
 
 // Next implements [catalog.Transition].
@@ -75,15 +75,15 @@ func (t RequestYield) Next(l catalog.Lock, now time.Time) (catalog.Change, error
 	}}}}, nil
 }
 
-// Break frees a lock that the session still holds with the fence that the operator saw: state 0, a
-// new ts, fence + 1, so that the old session matches nothing any more. Where there are waiters or
-// sharers [Evict] is the way. A zero session is for a document that has none, or none that can be
-// understood, and nothing else wrong with it. Errors: ErrNoMatch.
+// Break frees a lock that the session still holds with the fence that the operator read: state 0, a
+// new ts, fence + 1, so that no write of the old session matches any more. For a lock with waiters
+// or sharers use [Evict]. A zero session is for a document that has no valid session and is
+// otherwise well formed. It returns ErrNoMatch if the document differs.
 type Break struct {
 	catalog.Session
 	Fence int64
 	Why   string
-	// New is the new session; zero for one that the store makes.
+	// New is the new session; if it is zero, the store makes one.
 	New bson.ObjectID
 }
 
@@ -105,7 +105,7 @@ func heldAlone(l catalog.Lock, ts bson.ObjectID) bool {
 	return l.Held && len(l.Sharers) == 0 && l.TS == ts
 }
 
-// taken is the change by which a request acquires a lock.
+// taken returns the change by which a request acquires a lock.
 func taken(l catalog.Lock, r catalog.Request, now time.Time) catalog.Change {
 	return catalog.Change{Set: bson.D{
 		{Key: "fence", Value: l.Fence + 1},

@@ -10,13 +10,13 @@ import (
 	"mongodlm/catalog"
 )
 
-// leaveDamaged is Leave of a document that [catalog.ParseLock] does not understand, since a hand or
-// a newer version has written it: the session's own entries are taken out, and the lock is free
-// only if nobody else can be seen to hold it. Nobody is granted it: the next waiter has it when the
-// document is repaired.
+// leaveDamaged is Leave of a document that [catalog.ParseLock] rejects, since an operator or a
+// newer version has written it. It removes the session's own entries, and frees the lock only if no
+// other holder is found. It grants the lock to no waiter: the next one gets it after the repair of
+// the document.
 //
-// Errors: why, which says what is wrong with the document, when nobody can tell who else holds the
-// lock; ErrNoMatch when the session stands nowhere in the document.
+// It returns why, the problem of the document, if the other holders cannot be determined;
+// ErrNoMatch if the session is not in the document.
 func leaveDamaged(raw bson.Raw, ts bson.ObjectID, why error) (catalog.Change, error) {
 	sharers, shares := without(raw.Lookup("sharers"), ts)
 	waiters, waits := without(raw.Lookup("waiters"), ts)
@@ -49,7 +49,7 @@ func leaveDamaged(raw bson.Raw, ts bson.ObjectID, why error) (catalog.Change, er
 	return c, nil
 }
 
-// put sets a field, or removes it when the value is that of a missing field or an empty list.
+// put sets a field, or removes it if the value is missing or an empty list.
 func put(c *catalog.Change, field string, value any) {
 	v, isValue := value.(bson.RawValue)
 	list, isList := value.(bson.A)
@@ -60,14 +60,14 @@ func put(c *catalog.Change, field string, value any) {
 	c.Set = append(c.Set, bson.E{Key: field, Value: value})
 }
 
-// sessionOf is the session of a document or an entry, zero when it has none that can be read.
+// sessionOf returns the session of a document or an entry, zero if it is missing or invalid.
 func sessionOf(entry bson.Raw) bson.ObjectID {
 	ts, _ := entry.Lookup("ts").ObjectIDOK()
 	return ts
 }
 
-// without returns the entries of a list that are not those of a session, and whether there was one
-// of it.
+// without returns the entries of a list without those of a session; stood reports whether there was
+// one.
 func without(list bson.RawValue, ts bson.ObjectID) (rest bson.A, stood bool) {
 	entries, _ := list.ArrayOK()
 	values, _ := entries.Values()
@@ -81,9 +81,9 @@ func without(list bson.RawValue, ts bson.ObjectID) (rest bson.A, stood bool) {
 	return rest, stood
 }
 
-// coHolder returns the first of the other sharers that has a session, nil when there is none.
-// Sharers of whom the first is not the holder hold nothing beside a foreign holder, whose state is
-// not 1, and beside an exclusive one.
+// coHolder returns the first other sharer that has a session, or nil. If the first sharer is not
+// the holder, the sharers do not count in a document of a foreign holder, with a state other than
+// 1, or of an exclusive one.
 func coHolder(raw bson.Raw, others bson.A) bson.Raw {
 	list, _ := raw.Lookup("sharers").ArrayOK()
 	first, _ := bson.Raw(list).Lookup("0").DocumentOK()
@@ -98,8 +98,8 @@ func coHolder(raw bson.Raw, others bson.A) bson.Raw {
 	return nil
 }
 
-// unreadable reports whether others may hold the lock that the document does not show: a mode has
-// sharers, but in no list, or in state 1 in an empty one or none.
+// unreadable reports whether the lock may have holders that the document does not show: its mode
+// has sharers, but the field sharers is no list, or in state 1 an empty or missing list.
 func unreadable(raw bson.Raw) bool {
 	sharers := raw.Lookup("sharers")
 	list, isList := sharers.ArrayOK()
@@ -109,14 +109,14 @@ func unreadable(raw bson.Raw) bool {
 	return !exclusive(raw) && !absent(sharers) && !isList || ours(raw) && several && len(values) == 0
 }
 
-// exclusive reports whether the mode is that of one holder.
+// exclusive reports whether the mode is that of a single holder.
 func exclusive(raw bson.Raw) bool {
 	mode := raw.Lookup("mode")
 	text, isText := mode.StringValueOK()
 	return absent(mode) || isText && text == string(catalog.Exclusive)
 }
 
-// ours reports whether the state is that of a lock that this package has granted.
+// ours reports whether the state is 1, as this package writes it for a held lock.
 func ours(raw bson.Raw) bool {
 	state := raw.Lookup("state")
 	n, isInt := state.AsInt64OK()
@@ -128,7 +128,7 @@ func absent(v bson.RawValue) bool {
 	return v.Type == 0 || v.Type == bson.TypeNull || v.Type == bson.TypeUndefined
 }
 
-// isZero reports whether a state says that nobody holds the lock.
+// isZero reports whether a state is that of a free lock.
 func isZero(v bson.RawValue) bool {
 	n, ok := v.AsInt64OK()
 	f, isDouble := v.DoubleOK()

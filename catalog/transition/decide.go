@@ -9,10 +9,10 @@ import (
 	"mongodlm/catalog"
 )
 
-// Decide returns what a transition makes of a lock document as it is stored, nil for none, and what
-// the document says: so much of [catalog.Locks] as does not hang on the store. Errors: those of the
-// transition; ErrNoMatch where there is no document, but for Enter; *MalformedError, but where
-// [catalog.Locks] has an exception.
+// Decide returns the change that a transition makes to a stored lock document, and the parsed
+// document; raw is nil if the document does not exist. It is the part of [catalog.Locks] that does
+// not depend on the store. Errors: those of the transition; ErrNoMatch if the document does not
+// exist, except for Enter; *MalformedError, with the exceptions in [catalog.Locks].
 func Decide(raw bson.Raw, t catalog.Transition, now time.Time) (
 	l catalog.Lock, c catalog.Change, err error,
 ) {
@@ -24,7 +24,7 @@ func Decide(raw bson.Raw, t catalog.Transition, now time.Time) (
 		if b.New.IsZero() {
 			b.New = bson.NewObjectID()
 		}
-		if _, bad := catalog.ParseLock(raw); b.TS.IsZero() && bad != nil { // whatever its session is
+		if _, bad := catalog.ParseLock(raw); b.TS.IsZero() && bad != nil { // ignore its session
 			raw = withSession(raw, b.New)
 		}
 		t = b
@@ -44,8 +44,8 @@ func Decide(raw bson.Raw, t catalog.Transition, now time.Time) (
 	return l, c, err
 }
 
-// plain is Enter by [catalog.TryPlain], which ignores sessions: the lock must be free, without
-// waiters and without sharers.
+// plain is Enter by [catalog.TryPlain], which does not check sessions: the lock must be free,
+// without waiters and sharers.
 func (t Enter) plain(l catalog.Lock, now time.Time) (catalog.Change, error) {
 	if l.Held || len(l.Waiters) > 0 || l.OldSharers {
 		return catalog.Change{}, catalog.ErrNotFree
@@ -53,7 +53,8 @@ func (t Enter) plain(l catalog.Lock, now time.Time) (catalog.Change, error) {
 	return taken(l, t.Request, now), nil
 }
 
-// damaged is what a transition makes of a document that [catalog.ParseLock] rejects.
+// damaged returns the change that a transition makes to a document that [catalog.ParseLock]
+// rejects.
 func damaged(raw bson.Raw, t catalog.Transition, why error) (catalog.Change, error) {
 	switch t := t.(type) {
 	case Leave:
@@ -66,7 +67,7 @@ func damaged(raw bson.Raw, t catalog.Transition, why error) (catalog.Change, err
 	return catalog.Change{}, why
 }
 
-// withSession returns a document with another session.
+// withSession returns the document with another session.
 func withSession(raw bson.Raw, ts bson.ObjectID) bson.Raw {
 	var doc bson.D
 	if bson.Unmarshal(raw, &doc) != nil {
@@ -80,8 +81,8 @@ func withSession(raw bson.Raw, ts bson.ObjectID) bson.Raw {
 	return changed
 }
 
-// Under returns the session of a transition that may be a part of the transaction under the lock
-// that the session holds, see [catalog.Transactions].
+// Under returns the session of a transition that may be part of a transaction under the session's
+// lock, see [catalog.Transactions].
 func Under(t catalog.Transition) (s catalog.Session, ok bool) {
 	switch t := t.(type) {
 	case Renew:

@@ -1,20 +1,21 @@
-// Package transition is the rule by which the holders and the waiters of a lock document follow
-// each other: pure, without a store and without a clock of its own. It is the one definition.
-// memcatalog carries it out under a mutex, mongocatalog as a compare-and-set; the short commands
-// that mongocatalog has for the common cases are tested against it.
+// Package transition defines the changes of the holders and waiters in a lock document, as pure
+// functions without a store or a clock. memcatalog carries them out under a mutex, mongocatalog as
+// a compare-and-set; the short commands of mongocatalog for the common cases are tested against
+// them.
 //
-// A transition is always the same four steps, whatever called for it:
+// Every change of the queue has the same four steps:
 //
-//  1. a session leaves: released, given up, or evicted;
-//  2. a session enters at the end of the line, if it stands nowhere in the document yet;
-//  3. as many from the front of the line as the holders allow become holders, each with a fence of
-//     its own;
-//  4. one that only tried and was not granted leaves again, and nothing was changed.
+//  1. a session leaves: it was released, canceled or evicted;
+//  2. a session enters at the end of the queue, unless it is already in the document; a session
+//     that was queued before enters ahead of later ones;
+//  3. as many waiters from the front of the queue as the holders allow become holders, each with a
+//     new fence;
+//  4. a session that only tried and was not granted the lock leaves again, and the document stays
+//     unchanged.
 //
-// So the line never stands still while the lock is free, nobody is overtaken, and a reader that
-// comes after a waiting writer waits behind it.
+// So the queue advances while the lock is free, no waiter is overtaken by a later one, and a reader
+// that comes after a waiting writer waits behind it.
 //
-// An exclusive holder stands in the top-level fields alone, as mongos wrote them. Of shared holders
-// and holders of permits all stand in sharers, and the first of them in the top-level fields as
-// well.
+// An exclusive holder is only in the top-level fields, as mongos wrote them. All shared holders and
+// holders of permits are in sharers, and the first of them is in the top-level fields as well.
 package transition

@@ -32,8 +32,8 @@ func number(ts bson.ObjectID) int { return int(ts[10])<<8 | int(ts[11]) }
 
 func process(n int) string { return fmt.Sprint("process-", n) }
 
-// entrant understands the short form of an attempt: a letter for the mode and the number of the
-// session, as in x1 (exclusive), s2 (shared), p3/2 (one of 2 permits).
+// entrant parses the short form of an attempt: a letter for the mode and the number of the session,
+// as in x1 (exclusive), s2 (shared), p3/2 (one of 2 permits).
 func entrant(f failer, text string) catalog.Request {
 	f.Helper()
 	digits, limit, permit := strings.Cut(text[1:], "/")
@@ -58,8 +58,8 @@ func entrant(f failer, text string) catalog.Request {
 	return r
 }
 
-// document writes out the short form of a lock: its holders, a bar, its waiters. Foreign holders
-// are written f9: a state of 2, and none of our fields.
+// document returns the document for the short form of a lock: its holders, a bar, its waiters. f9
+// is a foreign holder: state 2, without the fields of this module.
 func document(f failer, text string) bson.D {
 	f.Helper()
 	left, right, _ := strings.Cut(text, "|")
@@ -111,7 +111,7 @@ func document(f failer, text string) bson.D {
 	return doc
 }
 
-// parse understands a document, which must be in order.
+// parse parses a document, which must be well formed.
 func parse(f failer, doc bson.D) catalog.Lock {
 	f.Helper()
 	raw, err := bson.Marshal(doc)
@@ -125,7 +125,7 @@ func parse(f failer, doc bson.D) catalog.Lock {
 	return l
 }
 
-// short is the short form of a lock.
+// short returns the short form of a lock.
 func short(l catalog.Lock) string {
 	var words []string
 	write := func(parties []catalog.Participant) {
@@ -152,7 +152,7 @@ var ours = []string{
 	"waiters", "when", "who", "why",
 }
 
-// apply carries out a change as a store does, after looking at its form.
+// apply checks the form of a change and carries it out as a store does.
 func apply(f failer, doc bson.D, c catalog.Change) bson.D {
 	f.Helper()
 	sorted := func(a, b bson.E) int { return strings.Compare(a.Key, b.Key) }
@@ -183,7 +183,7 @@ func apply(f failer, doc bson.D, c catalog.Change) bson.D {
 	return doc
 }
 
-// value returns a field of a document, nil when there is none.
+// value returns a field of a document, nil if it does not exist.
 func value(doc bson.D, key string) any {
 	for _, e := range doc {
 		if e.Key == key {
@@ -193,14 +193,14 @@ func value(doc bson.D, key string) any {
 	return nil
 }
 
-// put sets a field as a foreign hand would.
+// put sets a field as another program would.
 func put(doc bson.D, key string, v any) bson.D {
 	doc = slices.DeleteFunc(slices.Clone(doc), func(e bson.E) bool { return e.Key == key })
 	return append(doc, bson.E{Key: key, Value: v})
 }
 
-// entering, leaving and granting are what the transitions make of a lock; changed says whether
-// there is anything.
+// entering, leaving and granting apply the transitions to a lock; changed reports whether the
+// change is not empty.
 func entering(l catalog.Lock, r catalog.Request, how catalog.EnterMode, now time.Time) (
 	c catalog.Change, changed bool, err error,
 ) {

@@ -10,16 +10,16 @@ import (
 	"mongodlm/catalog"
 )
 
-// Seeded bounds the fences that were counted up from nothing, see package distlock. A grant raises
-// a smaller one to the server's clock in milliseconds.
+// Seeded bounds the fences that were counted up from zero, see package distlock. A grant raises a
+// smaller one to the server's clock in milliseconds.
 const Seeded = 1 << 31
 
-// Highest is the largest fence that is raised. A larger one was written by a hand.
+// Highest is the largest fence that a grant raises. A larger one comes from a manual edit.
 const Highest = catalog.MaxCount
 
-// Enter acquires the lock for a request if it is free and has no waiters, and else queues the
+// Enter acquires the lock for a request if its holders and waiters allow that, and else queues the
 // request at the end, or before waiters that came after its Since. How decides whether it may wait.
-// Entering again with the same session changes nothing. Errors: ErrNotFree when the lock was not
+// A repeated Enter with the same session has no effect. Errors: ErrNotFree if the lock was not
 // acquired and How does not queue; ErrQueueFull; *PermitMismatchError.
 type Enter struct {
 	catalog.Request
@@ -44,7 +44,7 @@ func (t Enter) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 		Takeover: g.Takeover, Since: now,
 	}
 	place := len(s.waiters)
-	if !g.Since.Before(now) { // a clock went back
+	if !g.Since.Before(now) { // a clock was set back
 		g.Since = time.Time{}
 	}
 	if !g.Since.IsZero() {
@@ -67,10 +67,10 @@ func (t Enter) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 	return s.change(), nil
 }
 
-// Leave takes a session out of the lock: it frees the lock if the session holds it, or takes it out
-// of the line, and grants the lock to the next in line. When nobody waits everything but the state
-// stays in the document. Of a document that was damaged the session is taken out as well, see
-// [Decide]. Errors: ErrNoMatch when the session neither holds the lock nor waits.
+// Leave removes a session from the holders or the queue, and grants the lock to the next waiters.
+// When an exclusive holder leaves without waiters, only the state changes. Leave also removes the
+// session from a malformed document, see [Decide]. It returns ErrNoMatch if the session neither
+// holds the lock nor waits.
 type Leave struct{ catalog.Session }
 
 // Next implements [catalog.Transition].
@@ -81,10 +81,10 @@ func (t Leave) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 	return leave(l, t.TS, now, "")
 }
 
-// Evict is Leave on behalf of a dead holder or waiter that was watched: it must still stand in the
-// document with that process, with that renewal of its lease if one was watched, and in the line if
-// the watched one did. The evidence is written for the waiter that is granted the lock by it.
-// Errors: ErrNoMatch.
+// Evict is Leave on behalf of a dead holder or waiter that was watched. The session must still be
+// in the document with the watched process, with the watched renewal of its lease if there is one,
+// and in the queue if Waits is set. The evidence is written for the waiter that is granted the lock
+// by it. It returns ErrNoMatch if the document differs.
 type Evict struct {
 	catalog.Holder
 	Evidence string
@@ -120,8 +120,8 @@ func leave(l catalog.Lock, ts bson.ObjectID, now time.Time, why string) (catalog
 	return s.change(), nil
 }
 
-// GrantNext grants a free lock that somebody else left with a line of waiters to the first of them.
-// Errors: ErrNoMatch when there is nothing to grant.
+// GrantNext grants a free lock, which another manager freed without a grant, to the first waiters.
+// It returns ErrNoMatch if no waiter can be granted the lock.
 type GrantNext struct{ Name string }
 
 // Next implements [catalog.Transition].
@@ -136,7 +136,7 @@ func (t GrantNext) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 	return s.change(), nil
 }
 
-// state is a lock document at work.
+// state is a lock document during a transition.
 type state struct {
 	name     string
 	holders  []catalog.Participant
@@ -145,7 +145,7 @@ type state struct {
 	fence    int64
 	evidence string
 	grants   []catalog.Grant
-	moved    bool // the holders are not those that the document had
+	moved    bool // the holders have changed
 }
 
 func stateOf(l catalog.Lock) state {
@@ -154,11 +154,11 @@ func stateOf(l catalog.Lock) state {
 	}
 }
 
-// used reports whether anybody holds the lock or waits for it, so that its limit counts.
+// used reports whether the lock has holders or waiters, so that its limit counts.
 func (s *state) used() bool { return len(s.holders) > 0 || len(s.waiters) > 0 }
 
-// room returns how many parties like next the holders allow besides themselves. It is where their
-// number is bounded: a contender that finds no room waits in line.
+// room returns the number of participants like next that the lock admits in addition to its
+// holders. It bounds the number of holders: a contender that finds no room waits in the queue.
 func (s *state) room(next catalog.Participant) int {
 	held := len(s.holders)
 	switch {
@@ -172,8 +172,8 @@ func (s *state) room(next catalog.Participant) int {
 	return max(0, min(int(next.Limit), catalog.MaxHolders)-held)
 }
 
-// grant makes holders of as many from the front of the line as the holders allow: one that wants
-// the lock for itself, or a run of the same mode.
+// grant makes as many waiters from the front of the queue holders as the holders allow: one
+// exclusive waiter, or a run of waiters with the same mode.
 func (s *state) grant(now time.Time, evidence string) {
 	if len(s.waiters) == 0 || s.fence > Highest {
 		return
@@ -203,7 +203,7 @@ func (s *state) grant(now time.Time, evidence string) {
 	s.holders, s.waiters, s.moved, s.evidence = holders, s.waiters[n:], true, evidence
 }
 
-// lastFence is the fence from which the next one counts.
+// lastFence returns the fence before the next one.
 func lastFence(fence int64, now time.Time) int64 {
 	if fence < Seeded {
 		return max(fence, now.UnixMilli()-1)
@@ -211,8 +211,8 @@ func lastFence(fence int64, now time.Time) int64 {
 	return fence
 }
 
-// Passage is what a session writes that holds a free lock for its transaction only: the document
-// stays free.
+// Passage returns the change by a session that holds a free lock for its transaction only: the
+// document stays free.
 func Passage(l catalog.Lock, g catalog.Request, now time.Time) catalog.Change {
 	c := taken(l, g, now)
 	c.Set[0].Value = lastFence(l.Fence, now) + 1
@@ -220,7 +220,7 @@ func Passage(l catalog.Lock, g catalog.Request, now time.Time) catalog.Change {
 	return c
 }
 
-// change says what to write, in the order of the names.
+// change returns the fields to write, in the order of their names.
 func (s *state) change() catalog.Change {
 	var c catalog.Change
 	set := func(key string, v any) { c.Set = append(c.Set, bson.E{Key: key, Value: v}) }
@@ -260,7 +260,7 @@ func (s *state) change() catalog.Change {
 	return c
 }
 
-// setHolders writes the holders. In a free lock the last holder stays readable.
+// setHolders writes the holders. A free lock keeps its last holder.
 func (s *state) setHolders(mode catalog.Mode, set func(string, any), unset func(string)) {
 	if len(s.holders) == 0 {
 		set("state", int32(0))
@@ -312,7 +312,7 @@ func party(p catalog.Participant, holder bool) bson.D {
 	return d
 }
 
-// Entry is the document of a waiter, as it stands in the line.
+// Entry returns the document of a waiter in the queue.
 func Entry(r catalog.Request, since time.Time) bson.D {
 	return party(catalog.Participant{
 		TS: r.TS, Process: r.Process, Who: r.Who, Why: r.Why, Mode: r.Mode, Limit: r.Limit,

@@ -6,8 +6,8 @@ import (
 	"mongodlm/internal/test/effort"
 )
 
-// TestMain makes every property stand 1,000 checks unless the command line says otherwise, and
-// fails when a goroutine is left.
+// TestMain runs 1,000 checks of every property unless the command line sets another number, and
+// fails if a goroutine is left.
 func TestMain(m *testing.M) {
 	effort.RapidChecks(1000)
 	effort.Main(m)

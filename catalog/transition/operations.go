@@ -2,7 +2,7 @@ package transition
 
 import "mongodlm/catalog"
 
-// This file names the operations and their subjects. The transitions of a session have its name.
+// This file has the methods Op and On. The transitions of a session inherit On from it.
 
 // On implements [catalog.Transition].
 func (t GrantNext) On() string { return t.Name }

@@ -8,8 +8,8 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// It tries to break the one list of operations: a transition or a change of a ping without a word
-// there would not be counted, and a lost reply of it would pass for a refusal.
+// Every transition and every change of a ping has a word in the list of operations. Without one it
+// would not be counted, and a lost reply would count as a refusal.
 func TestOps_EveryChangeHasOneAndWrites(t *testing.T) {
 	t.Parallel()
 	seen := map[catalog.Op]bool{}

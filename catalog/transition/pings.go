@@ -6,13 +6,12 @@ import (
 	"mongodlm/catalog"
 )
 
-// This file has the changes of ping documents. A condemned one is changed by none of them.
+// This file has the changes of ping documents. They do not match a condemned document.
 
-// Condemn marks the ping document of a process as dead, if it still is as watched: with that seq,
-// or, when nothing was watched, not there. After it the process cannot renew. A document that is
-// made by it has a ping, without which MongoDB's own lock manager cannot read it. Errors:
-// ErrNoMatch when the document changed, appeared, or is condemned already, or is a foreign one,
-// without seq.
+// Condemn marks the ping document of a process as dead, if it still has the watched seq or, when
+// Watched is nil, still does not exist. Then the process cannot renew. A document that Condemn
+// inserts has a ping, without which MongoDB's own lock manager cannot read it. It returns
+// ErrNoMatch if the document changed, appeared, is already condemned, or is foreign, without seq.
 type Condemn struct {
 	Process string
 	Watched *catalog.Ping
@@ -38,10 +37,10 @@ func (c Condemn) Update() (catalog.PingUpdate, error) {
 	return u, nil
 }
 
-// Witness leaves in the ping document of a silent process what a contender saw of it, in place of
-// what Watched shows of that, if its seq still is as watched. The next ping takes it away. Errors:
-// ErrNoMatch when the process has pinged, is condemned or foreign, or somebody else has left what
-// it saw.
+// Witness writes a contender's record of the last ping of a silent process into the ping document,
+// in place of the record in Watched, if the document still has the watched seq. The next ping
+// removes it. It returns ErrNoMatch if the process has pinged, is condemned or foreign, or another
+// contender has written its record.
 type Witness struct {
 	Watched catalog.Ping
 	Sight   catalog.Sight
@@ -66,7 +65,7 @@ func (c Witness) Update() (catalog.PingUpdate, error) {
 	return u, err
 }
 
-// watched demands that the document has the seq that was watched. A foreign one has none.
+// watched requires that the document has the watched seq. A foreign document has no seq.
 func watched(u *catalog.PingUpdate, p catalog.Ping) error {
 	if !p.HasSeq {
 		return catalog.ErrNoMatch
@@ -75,8 +74,8 @@ func watched(u *catalog.PingUpdate, p catalog.Ping) error {
 	return nil
 }
 
-// RemovePing deletes the ping document of a process that ends in an orderly way. It is no error
-// when there is none. A condemned document stays.
+// RemovePing deletes the ping document of a process that shuts down in an orderly way. A missing
+// document is no error. A condemned document stays.
 type RemovePing struct{ Process string }
 
 // On implements [catalog.PingChange].

@@ -14,15 +14,15 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// A life is one lock document under random transitions and foreign hands. The rule is written down
-// here a second time, in the plainest way.
+// A life is one lock document under random transitions and foreign writes. It implements the rule a
+// second time, in the simplest form.
 type life struct {
 	doc      bson.D
 	now      time.Time
 	sessions int
 	fences   map[int64]bool // of all grants so far
 	highest  int64
-	movedUp  bool // the last step was ours, so that the line has moved up
+	movedUp  bool // the last step was a transition, so that the queue has advanced
 }
 
 func TestQueue_AnyLife(t *testing.T) {
@@ -41,7 +41,7 @@ func TestQueue_AnyLife(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"":           m.invariants,
 			"enter":      m.enter,
-			"crowd":      m.enter, // more often than anybody leaves
+			"crowd":      m.enter, // more often than sessions leave
 			"again":      m.enterAgain,
 			"leave":      m.leave,
 			"grant next": m.grantNext,
@@ -54,7 +54,7 @@ func TestQueue_AnyLife(t *testing.T) {
 
 func (m *life) lock(t failer) catalog.Lock { t.Helper(); return parse(t, m.doc) }
 
-// fits is the rule of who may hold beside whom.
+// fits is the rule for a further holder.
 func fits(holders []catalog.Participant, p catalog.Participant) bool {
 	if len(holders) == 0 {
 		return true
@@ -65,7 +65,7 @@ func fits(holders []catalog.Participant, p catalog.Participant) bool {
 	return p.Mode == catalog.Shared || len(holders) < int(p.Limit)
 }
 
-// moveUp lets the front of the line in, one after the other.
+// moveUp grants the lock to the waiters at the front of the queue, one after the other.
 func moveUp(holders, line []catalog.Participant) (granted, rest []catalog.Participant) {
 	holders = slices.Clone(holders)
 	for len(line) > 0 && fits(holders, line[0]) {
@@ -82,7 +82,7 @@ func names(parties []catalog.Participant) []string {
 	return out
 }
 
-// invariants is the check after each step.
+// invariants checks the lock after each step.
 func (m *life) invariants(t *rapid.T) {
 	l := m.lock(t)
 	holders := l.Holders()
@@ -106,8 +106,8 @@ func (m *life) invariants(t *rapid.T) {
 	}
 }
 
-// step carries out a change of ours, and compares it with the plain rule: who leaves or enters, and
-// who is let in.
+// step carries out a transition and compares its result with the simple rule: the session that
+// leaves or enters, and the grants.
 func (m *life) step(
 	t *rapid.T, c catalog.Change, holders, line []catalog.Participant, evidence string,
 ) {
@@ -136,7 +136,7 @@ func (m *life) step(
 		}
 		m.fences[a.Fence], m.highest = true, a.Fence
 	}
-	for _, p := range before.Holders() { // who stays keeps its fence
+	for _, p := range before.Holders() { // a remaining holder keeps its fence
 		if now, ok := l.HeldBy(p.TS); ok && now.Fence != p.Fence {
 			t.Fatalf("fence of %d was %d and is %d", number(p.TS), p.Fence, now.Fence)
 		}
@@ -192,7 +192,7 @@ func (m *life) enters(t *rapid.T, r catalog.Request, how catalog.EnterMode) {
 	}
 }
 
-// someone draws a party of the document.
+// someone draws a participant of the document.
 func (m *life) someone(t *rapid.T) catalog.Participant {
 	l := m.lock(t)
 	all := slices.Concat(l.Holders(), l.Waiters)
@@ -245,7 +245,7 @@ func (m *life) grantNext(t *rapid.T) {
 	m.step(t, c, l.Holders(), l.Waiters, "")
 }
 
-// foreignRelease is what a mongos does: the state, and nothing else.
+// foreignRelease is the release by a mongos: it changes only the state.
 func (m *life) foreignRelease(t *rapid.T) {
 	if !m.lock(t).Held {
 		t.Skip("nobody holds it")
@@ -253,7 +253,7 @@ func (m *life) foreignRelease(t *rapid.T) {
 	m.doc, m.movedUp = put(m.doc, "state", int32(0)), false
 }
 
-// foreignOvertake is what a config server's manager does: the fields that mongos had.
+// foreignOvertake is the overtake by a config server's manager: it writes the fields of mongos.
 func (m *life) foreignOvertake(t *rapid.T) {
 	m.sessions++
 	m.doc = put(m.doc, "state", int32(2))

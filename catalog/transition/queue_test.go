@@ -43,7 +43,7 @@ func TestTransitions(t *testing.T) {
 	for _, c := range []struct {
 		name, before string
 		step         step
-		after        string // empty: nothing is changed
+		after        string // empty for no change
 		grants       string
 		err          error
 	}{
@@ -212,8 +212,8 @@ func TestFence_TooLarge_GrantsNobody(t *testing.T) { // F8
 	}
 }
 
-// It tries to break the bound of the queue, in every mode: MaxWaiters are queued, the next is
-// refused, a session that is queued already is not.
+// The bound of the queue holds in every mode: MaxWaiters are queued, the next request is refused, a
+// session that is already queued is not.
 func TestEnter_FullQueue_RefusesWhoWouldWait(t *testing.T) {
 	t.Parallel()
 	for mode, kind := range map[string]struct{ holder, suffix string }{
@@ -250,7 +250,7 @@ func TestEnter_FullQueue_RefusesWhoWouldWait(t *testing.T) {
 	}
 }
 
-// It tries to break: a free lock is granted to the first of a full queue, and its place is free.
+// A free lock is granted to the first of a full queue, which frees a place.
 func TestEnter_FreeWithAFullQueue_Queues(t *testing.T) {
 	t.Parallel()
 	var line strings.Builder
@@ -348,7 +348,7 @@ func TestEvidence_IsThatOfTheLastGrant(t *testing.T) {
 		}
 	}
 	doc = apply(t, doc, c)
-	for _, n := range []int{5, 2} { // nothing is granted, so the evidence stays true
+	for _, n := range []int{5, 2} { // without a grant the evidence stays valid
 		if c, err = leaving(parse(t, doc), session(n), noon, "another"); err != nil {
 			t.Fatal(err)
 		}
