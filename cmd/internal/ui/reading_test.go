@@ -100,7 +100,9 @@ func TestPage_EmptyDatabase_SaysThatNothingWasEverLocked(t *testing.T) {
 	}
 	inBubble(t, void, func(t *testing.T, w *world) {
 		for _, path := range paths {
-			want(t, w.get(path), "nothing was ever locked there.")
+			page := w.get(path)
+			want(t, page, "nothing was ever locked there.")
+			lack(t, page, `class="figures"`)
 			time.Sleep(time.Second)
 		}
 		if asked > 2 {

@@ -69,6 +69,7 @@ function age() {
   if (!source || !readAt) return;
   const seconds = Math.floor((performance.now() - readAt) / 1000);
   if (document.querySelector("[data-k=problem]")) say("stale", "reading fails");
+  else if (document.querySelector("[data-k=void]")) say("stale", "no locks");
   else if (seconds >= 5) say("stale", "read " + seconds + " s ago");
   else say("on", "live");
 }
