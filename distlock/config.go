@@ -69,7 +69,7 @@ type Config struct {
 
 // Tuning are the settings for tests and for unusual deployments.
 type Tuning struct {
-	MaxClockSkew    time.Duration // of server and contender; at most Margin; default Takeover/30 (mongos)
+	MaxClockSkew    time.Duration // of server and contender; at most Margin; default Takeover/30 (mongos), or Margin
 	MaxWatchGap     time.Duration // a watch starts anew after a longer gap; default Takeover/4
 	TakeoverRule    takeover.Rule // takeover.Witnesses, the default, or takeover.WatchOnly
 	ForeignTakeover time.Duration // the least takeover time for a foreign holder; default 15 min
@@ -87,7 +87,7 @@ func (c Config) withDefaults() Config {
 	set(&c.Ping, 30*time.Second)
 	set(&c.Takeover, defaultTakeover)
 	set(&c.Margin, c.Takeover/4)
-	set(&c.MaxClockSkew, c.Takeover/30)
+	set(&c.MaxClockSkew, max(time.Millisecond, min(c.Takeover/30, c.Margin)))
 	set(&c.MaxWatchGap, c.Takeover/4)
 	set(&c.ForeignTakeover, defaultTakeover)
 	set(&c.Poll, max(time.Millisecond, min(defaultPoll, c.Takeover/30)))

@@ -223,7 +223,9 @@ func TestConfig_Contradictions_AllAtOnce(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "Ping") {
 		t.Errorf("Ping*3 > Takeover-Margin: %v", err)
 	}
-	short := distlock.Config{URI: "mongodb://h/", Margin: 20 * time.Second} // MaxClockSkew is 30 s
+	short := distlock.Config{URI: "mongodb://h/", Margin: 20 * time.Second}
+	assert.NoErr(t, short.Validate(), "the default of MaxClockSkew is at most Margin")
+	short.MaxClockSkew = 30 * time.Second
 	if err := short.Validate(); err == nil || !strings.Contains(err.Error(), "MaxClockSkew (30s)") {
 		t.Errorf("a margin below the tolerated skew: %v", err)
 	}
