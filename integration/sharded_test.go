@@ -23,7 +23,7 @@ import (
 // broadcast are the operations that ask every shard when the locks are sharded: those that look for
 // a process in all locks, or for old pings. The next two go where the names are that they are asked
 // for.
-var broadcast = []string{"Held", "Waiting", "Prune", "HeldOrFree", "Snapshots"}
+var broadcast = []string{"Held", "Waiting", "OldPings", "Prune", "HeldOrFree", "Snapshots"}
 
 // Tries to break: with locks and pings sharded by a hash of _id, every command that acquires,
 // releases, waits, takes over, breaks, pings or condemns goes to one shard, whose answer alone says

@@ -266,9 +266,8 @@ func TestLockInTransaction_KeepsGuardsAway_UntilItEnds(t *testing.T) {
 				t.Errorf("%s: fence %d after %d", c.name, g.Fence(), last.Fence())
 			}
 			wantReleased(t, g)
-			if !w.lockIsFree(t, name) {
-				t.Errorf("%s: not free in the end", c.name)
-			}
+			// the try that was given up may have acquired it meanwhile, and is given back
+			eventually(t, freeLimit, c.name+": the lock is free", func() bool { return w.lockIsFree(t, name) })
 		}
 	})
 }
