@@ -14,7 +14,7 @@ import (
 	"mongodlm/election"
 )
 
-// maxBreakWhy leaves room for the word that is stored before the reason.
+// maxBreakWhy leaves room for the prefix that is stored before the reason.
 const maxBreakWhy = maxText - len("broken: ")
 
 // breaker frees a lock by force.
@@ -98,8 +98,8 @@ func (b *breaker) run(ctx context.Context, s stdio) error {
 	return nil
 }
 
-// breakable returns the holder that is to be taken out. It refuses what is not as the operator saw
-// it.
+// breakable returns the holder to remove. It returns an error if the lock differs from the one that
+// the operator saw.
 func (b *breaker) breakable(holders []distlock.LockInfo) (distlock.LockInfo, error) {
 	if !holders[0].Held {
 		return distlock.LockInfo{}, errors.New("the lock is free, nothing was changed")
@@ -124,7 +124,7 @@ func (b *breaker) breakable(holders []distlock.LockInfo) (distlock.LockInfo, err
 	return distlock.LockInfo{}, fmt.Errorf("%s: it is not as you saw it, nothing was changed", has)
 }
 
-// outcome says what came of a break.
+// outcome returns a sentence on the state of the lock after a break.
 func outcome(now []distlock.LockInfo) string {
 	switch {
 	case len(now) == 0:
@@ -141,7 +141,7 @@ func outcome(now []distlock.LockInfo) string {
 	return what + "\n"
 }
 
-// failed explains why a break was not carried out, and shows what is there now.
+// failed returns the reason why a break failed, and prints the present state of the lock.
 func (b *breaker) failed(ctx context.Context, st *store, err error, out io.Writer) error {
 	switch {
 	case errors.Is(err, distlock.ErrFenceMismatch):
@@ -156,7 +156,7 @@ func (b *breaker) failed(ctx context.Context, st *store, err error, out io.Write
 	return b.explain(err)
 }
 
-// describe shows one lock: its holders, and who is next.
+// describe prints one lock: its holders and its next waiter.
 func describe(w io.Writer, holders, line []distlock.LockInfo) {
 	how := layoutOf(w, false)
 	describeHolders(w, how, holders)
@@ -202,7 +202,7 @@ func describeHolders(w io.Writer, how layout, holders []distlock.LockInfo) {
 	}
 }
 
-// describeLine shows who would be granted the lock if its holder were out of it.
+// describeLine prints the waiter that is granted the lock next.
 func describeLine(w io.Writer, how layout, line []distlock.LockInfo) {
 	if len(line) == 0 {
 		fmt.Fprintln(w, "nobody waits for it")
@@ -234,7 +234,7 @@ func describeWhy(w io.Writer, how layout, i distlock.LockInfo) {
 	wrap(w, how, "  "+what+"  "+shown(i.Why, longText), "            ")
 }
 
-// learns says when a holder that lives hears of a break.
+// learns returns a sentence on the time at which a live holder notices the break.
 func learns(holder distlock.LockInfo) string {
 	within := ""
 	if holder.PingEvery > 0 {

@@ -16,7 +16,7 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// doctor says whether a server is fit to keep locks.
+// doctor checks whether a server is suitable for locks.
 type doctor struct {
 	connection
 	logging
@@ -68,7 +68,7 @@ func (d *doctor) run(ctx context.Context, s stdio) error {
 		return err
 	}
 	defer closeLog()
-	// One connection for each contender, so that all of them really race.
+	// Each contender has its own connection, so that all of them race.
 	st, err := d.connection.open(ctx, uint64(d.contenders)+2, zerolog.Nop())
 	if err != nil {
 		return err
@@ -85,7 +85,7 @@ func (d *doctor) run(ctx context.Context, s stdio) error {
 	} else {
 		err = printed(s.out, r.print)
 	}
-	switch { // the report says why
+	switch { // the report has the reasons
 	case err != nil:
 		return err
 	case !r.Fit:
@@ -96,13 +96,13 @@ func (d *doctor) run(ctx context.Context, s stdio) error {
 	return nil
 }
 
-// examine makes the report. An error means that the server could not be asked.
+// examine makes the report. It returns an error if the server does not answer.
 func (d *doctor) examine(ctx context.Context, st *store) (report, error) {
 	asked, err := mongocatalog.New(st.client, mongocatalog.Options{Database: d.database})
 	if err != nil {
 		return report{}, err
 	}
-	if _, err := asked.Hello(ctx); err != nil { // the first one also opens the connection
+	if _, err := asked.Hello(ctx); err != nil { // also opens the connection
 		return report{}, d.explain(err)
 	}
 	watch := clock.System()
@@ -133,7 +133,7 @@ func (d *doctor) examine(ctx context.Context, st *store) (report, error) {
 	return r, d.race(ctx, st, &r)
 }
 
-// limited bounds a step that is not worth waiting for. An index may take long.
+// limited bounds the time of a step. Building an index may take long.
 func (d *doctor) limited(ctx context.Context, step func(context.Context) error) error {
 	if d.createIndexes {
 		return step(ctx)
@@ -158,7 +158,7 @@ func (d *doctor) race(ctx context.Context, st *store, r *report) error {
 	case err != nil && found.Contenders == 0:
 		return d.explain(err)
 	}
-	if err != nil { // complete, but the scratch collection is still there
+	if err != nil { // complete, but the scratch collection remains
 		r.warn("%s", redact(err.Error(), d.uri))
 	}
 	r.Race = &race{found.Contenders, tally(found.Acquire), tally(found.CompareAndSet)}
@@ -170,8 +170,8 @@ func (d *doctor) race(ctx context.Context, st *store, r *report) error {
 	return nil
 }
 
-// compareClocks notes how far the server's clock is from this machine's, half the round trip
-// allowed for, and warns when the shorter takeover rule would not trust them.
+// compareClocks records the offset of the server's clock from this machine's, corrected by half the
+// round trip, and warns if it is too large for the shorter takeover rule.
 func (r *report) compareClocks(server catalog.Server, sent, received clock.Reading) {
 	if server.Time.IsZero() {
 		return
@@ -187,7 +187,7 @@ func (r *report) compareClocks(server catalog.Server, sent, received clock.Readi
 	}
 }
 
-// weaker says what a replica set with a database of its own would have and this does not.
+// weaker returns the limitations in comparison with a replica set and a separate database.
 func weaker(s catalog.Server, database string) []string {
 	w := []string{}
 	say := func(format string, args ...any) { w = append(w, fmt.Sprintf(format, args...)) }

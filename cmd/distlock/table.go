@@ -13,19 +13,19 @@ import (
 	"mongodlm/cmd/internal/words"
 )
 
-// unknownWidth is that of a terminal which does not tell its own.
+// unknownWidth is the width of a terminal that does not report it.
 const unknownWidth = 80
 
-// A layout is how a listing is shown.
+// A layout is the format of a listing.
 type layout struct {
 	width int  // columns of the terminal; 0 when there is no bound
-	whole bool // process ids are shown whole
+	whole bool // process ids are not shortened
 }
 
-// layoutOf fits a listing to where it is written: to a terminal, or to the COLUMNS of a program
-// that shows it on one. A file or a pipe gets everything, as does whoever asks for wide.
+// layoutOf returns the layout for an output: the width of a terminal, or the COLUMNS of a program
+// that prints to one. A file, a pipe and --wide get the whole listing.
 func layoutOf(out io.Writer, wide bool) layout {
-	columns, _ := strconv.Atoi(os.Getenv("COLUMNS")) // 0 when it is no number
+	columns, _ := strconv.Atoi(os.Getenv("COLUMNS")) // 0 if it is not a number
 	f, ok := out.(*os.File)
 	switch {
 	case wide:
@@ -44,8 +44,8 @@ func layoutOf(out io.Writer, wide bool) layout {
 	return layout{whole: true}
 }
 
-// longText is how much is shown of a text that is shown whole, in runes: more than a name or a
-// reason may have. A foreign program may have stored whatever it wanted.
+// longText is the length limit, in runes, of a text that is printed whole. It exceeds the limits of
+// a name and of a reason; a foreign program may have stored any text.
 const longText = 4096
 
 // process shows a process id: whole, or as host and number.
@@ -72,13 +72,13 @@ func (l layout) label(name string) string {
 	return words.Label(name)
 }
 
-// A column is one of a table. In a table that is too wide the columns that say nothing go first,
-// then those that may be cut are cut, and at last the last ones go.
+// A column is a column of a table. In a table that is too wide the columns without information are
+// dropped first, then columns are cut, and then the last columns are dropped.
 type column struct {
 	title string
-	idle  string // what a cell says that says nothing
-	least int    // how far it may be cut at worst; 0: not at all
-	wide  bool   // only in a layout without a bound
+	idle  string // the cell text without information
+	least int    // the minimum width; 0: never cut
+	wide  bool   // only in a layout that is not shortened
 }
 
 // A table is rows of cells, one for each column.
@@ -87,7 +87,7 @@ type table struct {
 	rows    [][]string
 }
 
-// print writes the table in the layout, and says so when something is missing.
+// print writes the table in the layout, and a hint if a part is missing.
 func (t table) print(w io.Writer, l layout) {
 	widths, cut := t.fit(l)
 	titles := make([]string, len(t.columns))
@@ -112,10 +112,9 @@ func (t table) print(w io.Writer, l layout) {
 // gap is the space between two columns.
 const gap = 2
 
-// fit returns how wide each column is shown, 0 for one that is left out, and whether anything is
-// lost by that.
+// fit returns the width of each column, 0 for a dropped one, and whether a part is missing.
 func (t table) fit(l layout) (widths []int, cut bool) {
-	for n := len(t.columns); n > 0; n-- { // without the last ones if need be
+	for n := len(t.columns); n > 0; n-- { // drops the last ones if need be
 		widths = make([]int, len(t.columns))
 		for i, c := range t.columns[:n] {
 			if c.wide && !l.whole {
@@ -159,7 +158,7 @@ func (t table) shrink(widths []int, limit, times int) bool {
 	return true
 }
 
-// total is the width of a line.
+// total returns the width of a row.
 func total(widths []int) int {
 	sum := -gap
 	for _, w := range widths {
@@ -170,7 +169,7 @@ func total(widths []int) int {
 	return sum
 }
 
-// idles reports whether no cell of a column says anything.
+// idles reports whether no cell of a column has information.
 func (t table) idles(i int) bool {
 	for _, row := range t.rows {
 		if row[i] != t.columns[i].idle && row[i] != "-" {
@@ -199,7 +198,7 @@ func runeCells(r rune) int {
 	return 1
 }
 
-// cutTo cuts a text to so many columns of a terminal; two dots say that it was cut.
+// cutTo cuts a text to a number of terminal columns; two dots mark the cut.
 func cutTo(s string, limit int) string {
 	const mark = ".."
 	if cells(s) <= limit {
@@ -216,8 +215,8 @@ func cutTo(s string, limit int) string {
 	return b.String() + mark
 }
 
-// chunks are the words of a text, each with the space behind it; one that is longer than a line has
-// is cut into several.
+// chunks returns the words of a text, each with the following space. A word that is longer than
+// limit is cut into several.
 func chunks(text string, limit int) (all []string) {
 	for _, word := range strings.SplitAfter(text, " ") {
 		for limit > 0 && cells(strings.TrimRight(word, " ")) > limit {
@@ -234,8 +233,7 @@ func chunks(text string, limit int) (all []string) {
 	return all
 }
 
-// wrap writes a sentence in as many lines as the layout needs, those after the first with an
-// indent.
+// wrap writes a sentence in as many lines as the layout needs, with an indent from the second line.
 func wrap(w io.Writer, l layout, text, indent string) {
 	line, lead := "", ""
 	for i, word := range chunks(text, l.width-len(indent)) {
