@@ -32,7 +32,7 @@ func private(t *testing.T, opts mongodtest.Options) *mongodtest.Deployment {
 	return d
 }
 
-// secured is a mongod that wants passwords, with a client of its root.
+// secured is a mongod that requires passwords, with a client of its root.
 type secured struct {
 	*mongodtest.Deployment
 	t    *testing.T

@@ -349,7 +349,7 @@ func TestLock_ServerFailsStreams_GrantsAreFound(t *testing.T) {
 	})
 }
 
-// The primary steps down while three wait: the new one has the line as it was, and all have their
+// The primary steps down while three wait: the new one has the same queue, and all have their
 // turns in order.
 func TestStepDown_WhileThreeWait_AllHaveTheirTurnInOrder(t *testing.T) {
 	inTurn(t, named("replicaset"), func(t *testing.T, w *world) {

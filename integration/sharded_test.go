@@ -256,7 +256,7 @@ func TestSharded_InTransaction_LockAndDataOnTwoShards(t *testing.T) {
 }
 
 // Tries to break: a lock that is held and waited for survives that the shard it is on steps down,
-// or is killed and started again; the line is as it was, and the fence rises.
+// or is killed and started again; the queue is unchanged, and the fence rises.
 func TestSharded_ShardGoesAway_LockAndLineSurvive(t *testing.T) {
 	inTurn(t, named("sharded"), func(t *testing.T, w *world) {
 		for what, harm := range map[string]func(s *mongodtest.Deployment) error{

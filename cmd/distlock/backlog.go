@@ -29,9 +29,9 @@ type rowsOf struct {
 func (v *rowsOf) flags(f *pflag.FlagSet) {
 	v.lister.flags(f)
 	f.StringVar(&v.field, "field", "claim",
-		"the `name` of the field that says whose a row of COLLECTION is")
-	f.StringVar(&v.due, "due", "", "the `name` of the field that says when a row is due "+
-		"(Config.Due); by default the one that\nprocesses of the queue have told")
+		"the `name` of the field with the claim of a row of COLLECTION")
+	f.StringVar(&v.due, "due", "", "the `name` of the field with the due time of a row "+
+		"(Config.Due); by default the one that\nprocesses of the queue have recorded")
 }
 
 func (v *rowsOf) accept(c call) error {

@@ -34,7 +34,7 @@ func (b *breaker) flags(f *pflag.FlagSet) {
 	f.StringVar(&b.session, "session", "", "the holder's session that was shown; required for a "+
 		"foreign holder, which raises no fence")
 	f.StringVar(&b.why, "why", "", "the reason, kept in the lock document; required")
-	f.BoolVar(&b.yes, "yes", false, "do it; without, only show what is held")
+	f.BoolVar(&b.yes, "yes", false, "break the lock; without, only show its holders")
 }
 
 func (b *breaker) accept(c call) error {
@@ -48,7 +48,7 @@ func (b *breaker) accept(c call) error {
 	case b.fence < 0:
 		return fmt.Errorf("--fence is %d, must not be negative", b.fence)
 	case b.why == "":
-		return errors.New("--why is missing: say why the lock is broken")
+		return errors.New("--why is missing: give the reason of the break")
 	case problem != "":
 		return fmt.Errorf("--why %s", problem)
 	}

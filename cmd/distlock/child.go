@@ -44,7 +44,7 @@ func forwarded(s stdio) (<-chan os.Signal, func()) {
 		defer close(done)
 		for signalled := range stops {
 			if signalled == syscall.SIGTSTP {
-				s.say("not stopped: the lock, or the place in line for it, would be lost")
+				s.say("not stopped: the lock, or the place in the queue, would be lost")
 			}
 		}
 	}()

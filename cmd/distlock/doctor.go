@@ -33,7 +33,7 @@ func (d *doctor) flags(f *pflag.FlagSet) {
 	f.IntVar(&d.rounds, "rounds", 50, "rounds of each of the two races, 1 to 10000")
 	f.IntVar(&d.contenders, "contenders", 16, "contenders of a race, 2 to 256")
 	f.BoolVar(&d.createIndexes, "create-indexes", false,
-		"create the indexes that are missing, and say which")
+		"create the missing indexes, and list them")
 	d.queues.flags(f)
 	d.role.flags(f)
 	f.BoolVar(&d.json, "json", false, "print the report as JSON")
@@ -196,7 +196,7 @@ func weaker(s catalog.Server, database string) []string {
 		say("one process on one machine: its end is the end of all locks, and it knows no passwords")
 		say("its cost per command grows with the collection; it is for trying and for tests")
 	case s.Kind == catalog.FerretDB, s.Kind == catalog.Standalone:
-		say("one server: nobody takes over for it, and what it has not yet written to its disk " +
+		say("one server: no other one replaces it, and what it has not yet written to its disk " +
 			"can be lost in a crash, locks included")
 	case s.Kind == catalog.Mongos:
 		say("behind a mongos the store's clock is known only from one's own last ping; listings count " +
@@ -215,7 +215,7 @@ func weaker(s catalog.Server, database string) []string {
 		say("no transactions: work cannot be made to commit only while the lock is held%s", hint)
 	}
 	if !s.ChangeStreams {
-		say("no change streams: who waits for a lock has to poll%s", hint)
+		say("no change streams: waiters have to poll%s", hint)
 	}
 	if !s.PipelineUpdates {
 		say("no pipeline updates: some steps take a read and a compare-and-set instead of one command")

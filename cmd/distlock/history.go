@@ -32,7 +32,7 @@ type past struct {
 func (v *past) flags(f *pflag.FlagSet) {
 	v.lister.flags(f)
 	f.Var((*days)(&v.since), "since",
-		"only what happened in the last `duration`, such as 90m, 48h or 7d, by the server's clock")
+		"only events of the last `duration`, such as 90m, 48h or 7d, by the server's clock")
 	f.IntVar(&v.limit, "limit", defaultHistory,
 		"the `number` of entries at most, the newest; 0 for all")
 }

@@ -26,7 +26,7 @@ func (q *queueFlags) flags(f *pflag.FlagSet) {
 		"package claim works on: look at its\nindexes; without, at those of the queues that have "+
 		"taken locks here")
 	f.StringVar(&q.field, "field", "claim",
-		"the `name` of the field that says whose a row is, with --queue")
+		"the `name` of the field with the claim of a row, with --queue")
 	f.StringVar(&q.due, "due", "", "the `field` of the queue's Config.Due, with --queue")
 }
 

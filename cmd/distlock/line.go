@@ -18,7 +18,7 @@ type queue struct {
 // A waiterRow is one waiter. Its texts are as stored.
 type waiterRow struct {
 	Name    string     `json:"name"`  // of the lock
-	Place   int        `json:"place"` // 1 is the next in line
+	Place   int        `json:"place"` // 1 is the next one
 	Mode    string     `json:"mode"`  // exclusive, shared or permit
 	Limit   int        `json:"limit"` // the requested permits; 0 except in mode permit
 	Process string     `json:"process"`

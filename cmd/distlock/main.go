@@ -110,7 +110,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 	}
 	fmt.Fprintf(errOut, "%s: %s\n", c.CommandPath(), catalog.Redact(e.err.Error()))
 	if c.HasParent() && (e.code == exitUsage || e.code == exitWrongCall) {
-		fmt.Fprintf(errOut, "%s -h tells more\n", c.CommandPath())
+		fmt.Fprintf(errOut, "see %s -h\n", c.CommandPath())
 	}
 	return e.code
 }

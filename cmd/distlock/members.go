@@ -109,7 +109,7 @@ func (c *connection) ask(ctx context.Context, m *member) error {
 	trip := watch.Now().Mono - sent.Mono
 	at, ok := hello.Lookup("localTime").TimeOK()
 	if !ok {
-		return errors.New("it does not tell its clock")
+		return errors.New("it does not report its clock")
 	}
 	m.State = "other"
 	for field, state := range map[string]string{
@@ -175,7 +175,7 @@ func (d *doctor) writeConcern(ctx context.Context, st *store, r *report) error {
 	var server mongo.ServerError
 	switch {
 	case errors.As(err, &server):
-		r.WriteConcern = "majority, journaled; whether the set journals by default was not told: it " +
+		r.WriteConcern = "majority, journaled; whether the set journals by default is unknown: it " +
 			"takes replSetGetConfig on the cluster to ask"
 		return nil
 	case err != nil:

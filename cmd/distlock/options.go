@@ -48,21 +48,21 @@ type topic struct {
 func topics() []topic {
 	all := []topic{
 		of[doctor]("doctor", "", "is this server fit to keep locks, and what can it do"),
-		of[locks]("locks", "[NAME]", "who holds and who waits, or all of one lock, and what if its "+
-			"holder died now"),
-		of[processes]("ps", "", "the processes: how old their pings are, what they hold and wait for"),
+		of[locks]("locks", "[NAME]", "holders and waiters, or all details of one lock, with a "+
+			"forecast"),
+		of[processes]("ps", "", "the processes: the ages of their pings, their locks and queue entries"),
 		of[past]("history", "[NAME]", "the events of locks, newest first: acquired, lost, taken over, "+
 			"broken"),
-		of[loops]("loops", "[NAME]", "the loops and schedules, or the latest rounds of one: when, "+
-			"where, how long, what failed"),
+		of[loops]("loops", "[NAME]", "the loops and schedules, or the latest rounds of one: times, "+
+			"processes, durations, failures"),
 		of[claims]("claims", "[COLLECTION] [--dead] [--retry ID] [--discard ID]", "the queues, or the "+
-			"rows of one: how many, and those that are dead, to try them again or remove them"),
-		of[breaker]("break", "NAME --fence N --why TEXT", "free a lock by force, if it still is as you "+
-			"saw it"),
+			"rows of one: their numbers, and the dead ones, to retry or remove them"),
+		of[breaker]("break", "NAME --fence N --why TEXT", "free a lock by force, if it is "+
+			"unchanged"),
 		of[page]("ui", "", "all of that as a page, live, in a browser"),
 		of[runner]("run", "NAME [flags] -- COMMAND ARG...", "run a command while holding a lock"),
-		of[serve]("serve", "--dir FOLDER", "be a config server, for those who have none"),
-		of[version]("version", "", "which build this is"),
+		of[serve]("serve", "--dir FOLDER", "run a config server, where there is no MongoDB"),
+		of[version]("version", "", "the version of this build"),
 	}
 	for i, t := range all {
 		if t.name == "run" {
@@ -96,7 +96,7 @@ func root(s stdio) *cobra.Command {
 		}
 		return exit{exitUsage, fmt.Errorf("%w; name a command, distlock -h lists them", wrongFlag(err))}
 	})
-	build := top.Flags().Bool("version", false, "which build this is, as the command version")
+	build := top.Flags().Bool("version", false, "the version of this build, as the command version")
 	top.RunE = func(c *cobra.Command, args []string) error {
 		if *build && len(args) == 0 {
 			return version{}.run(c.Context(), s)
@@ -108,7 +108,7 @@ func root(s stdio) *cobra.Command {
 		return exit{exitUsage, top.Help()}
 	}
 	top.SetHelpCommand(&cobra.Command{Use: "help [COMMAND]",
-		Short: "what a command does, and its flags", RunE: func(_ *cobra.Command, args []string) error {
+		Short: "the help of a command, and its flags", RunE: func(_ *cobra.Command, args []string) error {
 			found, rest, err := top.Find(args)
 			if err == nil && len(rest) > 0 {
 				err = unknown(top, rest[0])

@@ -36,7 +36,7 @@ var (
 	storeUp = prom.NewDesc("distlock_store_up", "1 when the server told who holds which lock.",
 		nil, nil)
 	storeOf = prom.NewDesc("distlock_store_held_locks",
-		"Locks that are held, by how the process of the holder stands.", []string{"holder"}, nil)
+		"Locks that are held, by the state of the holder's process.", []string{"holder"}, nil)
 	storeEvents = prom.NewDesc("distlock_store_events", "Entries of the history in the last hour, "+
 		"by kind; at most 1000 are counted.", []string{"kind"}, nil)
 )

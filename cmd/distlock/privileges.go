@@ -27,7 +27,7 @@ type roleFlags struct {
 
 func (r *roleFlags) flags(f *pflag.FlagSet) {
 	f.StringVar(&r.list, "features", "locks,lines,transactions,history,listings",
-		"the `list` of what the user shall be allowed, of\n"+role.Names())
+		"the `list` of features that the user needs, of\n"+role.Names())
 	f.BoolVar(&r.print, "role", false, "only print the role with the least privileges for "+
 		"--features and --database;\nnobody is asked, so --uri is not needed")
 }
@@ -164,7 +164,7 @@ func try(ctx context.Context, db *mongo.Database, on, scratch, action string) (d
 		}
 		return refused(ctx, err)
 	default:
-		return false, fmt.Errorf("nobody knows how to try %q", action)
+		return false, fmt.Errorf("there is no test of the action %q", action)
 	}
 	return refused(ctx, db.RunCommand(ctx, command).Err())
 }

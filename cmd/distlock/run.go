@@ -53,13 +53,13 @@ func (r *runner) flags(f *pflag.FlagSet) {
 	r.logging.flags(f)
 	r.metrics.flags(f)
 	f.StringVar(&r.why, "why", "", "the reason, for others to read; default: the command's name")
-	f.Var(&r.wait, "wait", "stand in line for the lock, for this `time`, or without a bound: --wait, "+
+	f.Var(&r.wait, "wait", "queue for the lock, for this `time`, or without a bound: --wait, "+
 		"--wait=forever;\ndefault: try once")
 	f.Lookup("wait").NoOptDefVal = forever
 	f.BoolVarP(&r.verbose, "verbose", "v", false,
-		"say what is waited for, also where there is no terminal")
-	f.BoolVar(&r.shared, "shared", false, "hold the lock with others who say the same")
-	f.IntVar(&r.permits, "permits", 0, "hold the lock with others, `N` at most; all must say the same")
+		"print the reason of a wait, also without a terminal")
+	f.BoolVar(&r.shared, "shared", false, "share the lock with other --shared holders")
+	f.IntVar(&r.permits, "permits", 0, "share the lock among `N` holders at most; all must use one N")
 	f.DurationVar(&r.grace, "grace", defaultGrace,
 		"time between SIGTERM and SIGKILL; the default is less for a short --takeover")
 	f.DurationVar(&r.ping, "ping", defaultPing, "time between two heartbeats")

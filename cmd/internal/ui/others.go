@@ -188,7 +188,7 @@ func (s *Server) hello(ctx context.Context) (h hello, err error) {
 	err = s.cfg.Client.Database("admin").RunCommand(ctx, bson.D{{Key: "isMaster", Value: 1}},
 		options.RunCmd().SetReadPreference(readpref.Primary())).Decode(&h)
 	if err == nil && h.LocalTime.IsZero() {
-		err = errors.New("the server does not tell its clock")
+		err = errors.New("the server does not report its clock")
 	}
 	return h, err
 }

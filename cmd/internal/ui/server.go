@@ -56,7 +56,7 @@ type Config struct {
 	Secure bool
 	// Redact removes secrets from a text; nil removes none.
 	Redact func(string) string
-	// Logger hears of breaks.
+	// Logger records breaks.
 	Logger zerolog.Logger
 }
 
