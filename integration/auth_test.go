@@ -18,11 +18,11 @@ import (
 	"mongodlm/internal/test/mongodtest"
 )
 
-// private starts a mongod of this test's own, or skips. It belongs into a test that is not
-// parallel: starting one takes the processor away from the heartbeats on others.
+// private starts a separate mongod for this test, or skips. Use it in tests that are not parallel:
+// starting one takes the processor from the heartbeats of other tests.
 func private(t *testing.T, opts mongodtest.Options) *mongodtest.Deployment {
 	t.Helper()
-	startAll() // first what all share
+	startAll() // the shared deployments first
 	p, err := mongodtest.Find(t.Context())
 	if err != nil {
 		t.Skip(err)
@@ -32,7 +32,7 @@ func private(t *testing.T, opts mongodtest.Options) *mongodtest.Deployment {
 	return d
 }
 
-// secured is a mongod that wants passwords, with a client of its root.
+// secured is a mongod that requires passwords, with a client of its root.
 type secured struct {
 	*mongodtest.Deployment
 	t    *testing.T
@@ -43,7 +43,7 @@ func startSecured(t *testing.T, opts mongodtest.Options) *secured {
 	t.Helper()
 	opts.Auth = true
 	s := &secured{Deployment: private(t, opts), t: t}
-	s.root = privateClient(t, options.Client().ApplyURI(s.URI())) // anybody may make the first user
+	s.root = privateClient(t, options.Client().ApplyURI(s.URI())) // the first user needs no password
 	s.user("root", bson.D{field("role", "root"), field("db", "admin")})
 	s.root = privateClient(t, options.Client().ApplyURI(s.as("root")))
 	return s
@@ -89,7 +89,7 @@ func userConfig(uri string) distlock.Config {
 	}
 }
 
-// Missing privileges: the error says which actions are missing on which collection.
+// Missing privileges: the error names the missing actions and their collection.
 func TestNew_MissingPrivileges_NamesThem(t *testing.T) {
 	d := withUsers(t)
 	_, err := distlock.New(t.Context(), userConfig(d.as("reader")))

@@ -22,7 +22,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// childEnv makes the test program a process that does as it is told; see TestChild.
+// childEnv turns the test program into a process that obeys orders; see TestChild.
 const childEnv = "MONGODLM_IT_CHILD"
 
 // An order is a line that a child reads.
@@ -43,7 +43,7 @@ type answer struct {
 	Lost    bool   // the error matches ErrLockLost
 	Ended   bool   // the guard's context has ended
 	Matched int64  // documents that a write matched
-	N       int64  // what was read
+	N       int64  // the value read
 }
 
 // childSettings are how a child finds the deployment.
@@ -54,7 +54,7 @@ type childSettings struct {
 
 const marker = "child: " // of the lines that are answers
 
-// TestChild is no test: it is what a child runs.
+// TestChild is no test: it is the program of a child.
 func TestChild(t *testing.T) {
 	text, ok := os.LookupEnv(childEnv)
 	if !ok {
@@ -144,7 +144,7 @@ func (c *child) do(ctx context.Context, o order, a *answer) (err error) {
 			a.N++
 		}
 		return nil
-	case "read": // what the write will be computed from; the fenced way claims the document first
+	case "read": // the input of the write; the fenced way claims the document first
 		if !o.Fenced {
 			return c.read(work.FindOne(ctx, byID(o.Name)), a)
 		}
@@ -157,7 +157,7 @@ func (c *child) do(ctx context.Context, o order, a *answer) (err error) {
 		}
 		c.filter, c.update, err = c.guard.Fenced(byID(o.Name), c.increased())
 		return err
-	case "write": // whatever has happened since
+	case "write": // unconditionally
 		filter, update := c.filter, c.update
 		if !o.Fenced {
 			filter, update = byID(o.Name), c.increased()
@@ -167,7 +167,7 @@ func (c *child) do(ctx context.Context, o order, a *answer) (err error) {
 			a.Matched = r.MatchedCount
 		}
 		return err
-	case "transaction": // tells when it is inside, and goes on at the next order
+	case "transaction": // answers inside, and continues with the next order
 		return c.guard.InTransaction(ctx, func(ctx context.Context) error {
 			_, err := work.UpdateOne(ctx, byID(o.Name), increase("n", 1000))
 			c.say(answer{Do: "inside"})
@@ -202,7 +202,7 @@ type relative struct {
 	cmd     *exec.Cmd
 	orders  *json.Encoder
 	answers chan answer
-	log     strings.Builder // whatever else it said; read it when answers is closed
+	log     strings.Builder // its other output; read it when answers is closed
 	end     func()
 }
 
@@ -235,7 +235,7 @@ func (w *world) bear(t testing.TB, change func(*childSettings)) *relative {
 			}
 			r.answers <- a
 		}
-		_ = r.cmd.Wait() // how it ended is in its log
+		_ = r.cmd.Wait() // the result is in its log
 	}()
 	r.end = sync.OnceFunc(func() {
 		_ = in.Close() // it ends by itself
@@ -253,7 +253,7 @@ func (r *relative) signal(s os.Signal) { _ = r.cmd.Process.Signal(s) } // it may
 
 func (r *relative) kill() { r.signal(os.Kill) }
 
-// tell gives an order and does not wait.
+// tell sends an order and does not wait.
 func (r *relative) tell(o order) {
 	r.t.Helper()
 	if err := r.orders.Encode(o); err != nil {

@@ -18,7 +18,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// eventKeys are rows of some keys, in turn, each with its number as _id.
+// eventKeys are rows of some keys, alternating, each with its number as _id.
 func eventKeys(keys, each int) []any {
 	var docs []any
 	for i := range keys * each {
@@ -101,9 +101,9 @@ func TestChains_ProcessesRace_InOrder(t *testing.T) {
 	})
 }
 
-// Where a unique index is not to be had New says so, and names Key: on the embedded server, which
-// knows no partial ones, and on a collection that is sharded by something else. One that is sharded
-// by Key has chains.
+// Without a unique index New returns an error that names Key: on the embedded server, which has no
+// partial indexes, and on a collection that is sharded by another field. A collection that is
+// sharded by Key has chains.
 func TestChains_NewSaysSo(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("embedded", "sharded"), func(t *testing.T, w *world) {
@@ -141,9 +141,9 @@ func TestChains_NewSaysSo(t *testing.T) {
 	})
 }
 
-// What a hot key costs: the question for held keys reads index keys alone, and the claim that goes
-// past the rows behind one reads those and one more, in order, whatever was done before them, and
-// does not sort; also when a row has a list there.
+// The cost of a hot key: the query for held keys reads index keys alone, and the claim that passes
+// the rows behind one reads those keys and one more, in order, after any earlier work, and does not
+// sort; even when a row has a list there.
 func TestChains_HotKey_Explained(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone"), func(t *testing.T, w *world) {
@@ -184,8 +184,8 @@ func TestChains_HotKey_Explained(t *testing.T) {
 	})
 }
 
-// It tries to break: what people do by hand leaves a key held by a row that has no right to it; and
-// the collection is dropped with its indexes. No chain stands still.
+// It tries to break: manual changes leave a key held by a row that has no right to it; and the
+// collection is dropped with its indexes. Every chain continues.
 func TestChains_ByHand_NoChainStandsStill(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone", "replicaset"), func(t *testing.T, w *world) {

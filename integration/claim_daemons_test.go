@@ -49,7 +49,7 @@ type errand struct {
 	Due time.Time `bson:"execute_at"`
 }
 
-// errands are what all of them claim by.
+// errands is the configuration of all of them.
 var errands = claim.Config{Due: "execute_at", Key: "event_id", Workers: 2, Backoff: time.Second}
 
 // daemonSettings are how one finds its work.
@@ -68,7 +68,7 @@ type note struct {
 	Commands int64 // of the process so far, on the rows
 }
 
-// TestDaemon is no test: it is what one of many processes runs, until its standard input ends.
+// TestDaemon is no test: it is the program of one of many processes, until its standard input ends.
 func TestDaemon(t *testing.T) {
 	text, ok := os.LookupEnv(daemonEnv)
 	if !ok {
@@ -90,7 +90,7 @@ func TestDaemon(t *testing.T) {
 		Database: s.Database, Host: s.Host, Ping: s.Ping, Takeover: s.Takeover, Margin: s.Takeover / 10,
 		CommandTimeout: s.Takeover / 5, Tuning: distlock.Tuning{MaxWatchGap: s.Takeover / 2},
 	}
-	m := newManager(t, cfg) // a hundred at once are too many for some machines
+	m := newManager(t, cfg) // a hundred at a time are too many for some machines
 	coll := client.Database(s.Database).Collection(s.Collection)
 	q, err := claim.New[errand](t.Context(), m, coll, errands)
 	for errors.Is(err, context.DeadlineExceeded) {
@@ -118,7 +118,7 @@ func TestDaemon(t *testing.T) {
 	defer done()
 	err = errors.Join(err, q.Close(closing))
 	if closed := m.Close(closing); !errors.Is(closed, distlock.ErrOutcomeUnknown) {
-		err = errors.Join(err, closed) // what a slow server leaves unknown is told as it is
+		err = errors.Join(err, closed) // a slow server may leave the outcome unknown
 	}
 	assert.Must(t, err)
 }
@@ -175,7 +175,7 @@ type daemon struct {
 	in      io.Closer
 	said    bytes.Buffer
 	journal string
-	gone    chan struct{} // closed when it has ended
+	gone    chan struct{} // closed when it has exited
 	ended   time.Time     // read it when gone is closed
 	killed  bool
 }
@@ -186,7 +186,7 @@ func (f *fleet) launch() {
 	s := daemonSettings{URI: f.w.d.uri, Database: f.w.db.Name(), Collection: f.coll.Name(),
 		Host: fmt.Sprintf("%sdaemon%d", f.w.prefix, n), Journal: filepath.Join(f.dir, fmt.Sprint(n)),
 		Ping: 4 * time.Second, Takeover: daemonTakeover,
-		Closing: standstill} // all end at once
+		Closing: standstill} // all end at the same time
 	text := assert.Value(json.Marshal(s))(f.t)
 	self, err := os.Executable()
 	assert.Must(f.t, err)
@@ -200,14 +200,14 @@ func (f *fleet) launch() {
 	assert.Must(f.t, d.cmd.Start())
 	go func() {
 		defer close(d.gone)
-		_ = d.cmd.Wait() // judged by how it ended
+		_ = d.cmd.Wait() // its exit is judged later
 		d.ended = time.Now()
 	}()
-	f.t.Cleanup(func() { _ = d.cmd.Process.Kill(); <-d.gone }) // it may have ended
+	f.t.Cleanup(func() { _ = d.cmd.Process.Kill(); <-d.gone }) // it may have exited
 	f.all = append(f.all, d)
 }
 
-// plant adds the rows, in any order. Those of a key are due one after the other.
+// plant adds the rows, in any order. Rows of one key are due one after the other.
 func (f *fleet) plant(first time.Time) {
 	f.due = map[int]time.Time{}
 	var list []any
@@ -245,14 +245,14 @@ func (f *fleet) killUntilDone() {
 		living := slices.DeleteFunc(slices.Clone(f.all), func(d *daemon) bool { return d.killed })
 		victim := living[rand.IntN(len(living))]
 		victim.killed = true
-		_ = victim.cmd.Process.Kill() // nobody else ends it
+		_ = victim.cmd.Process.Kill() // only this ends it
 		<-victim.gone
 		f.killed++
 		f.launch()
 	}
 }
 
-// end ends the others in good order.
+// end ends the rest in good order.
 func (f *fleet) end() {
 	for _, d := range f.all {
 		_ = d.in.Close()
@@ -311,7 +311,8 @@ func (f *fleet) judge() {
 	}
 }
 
-// handlings are those of one process; what a killed one had begun lasted until its end.
+// handlings returns the handlings of one process; an unfinished one of a killed process lasted
+// until its end.
 func (f *fleet) handlings(d *daemon) (all []handling) {
 	text, err := os.ReadFile(d.journal)
 	if err != nil && !d.killed {

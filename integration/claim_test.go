@@ -30,8 +30,8 @@ type job struct {
 	N  int
 }
 
-// rowsOf is a collection of rows, of this test alone, over a client. What a test itself writes by
-// it waits for the majority, whose reads the queue uses.
+// rowsOf is a collection of rows, of this test alone, over a client. Writes of the test through it
+// wait for the majority, whose reads the queue uses.
 func (w *world) rowsOf(t testing.TB, client *mongo.Client) *mongo.Collection {
 	t.Helper()
 	name := "rows_" + bson.NewObjectID().Hex()
@@ -55,7 +55,7 @@ func (w *world) claims(t testing.TB, m *distlock.Manager, coll *mongo.Collection
 	return q
 }
 
-// inState is the claim of a row, of which nothing else is known.
+// inState is the claim of a row with a state and no other field.
 func inState(state string) bson.E { return field("claim", bson.D{field("state", state)}) }
 
 func jobs(n int) []job {
@@ -77,7 +77,7 @@ func runs(
 	return sync.OnceFunc(func() { cancel(); running.Wait() })
 }
 
-// wantCounts waits for counts, as long as they change within the limit.
+// wantCounts waits for counts, until they do not change within the limit.
 func wantCounts(t testing.TB, q *claim.Queue[job], limit time.Duration, want claim.Counts) {
 	t.Helper()
 	counts := func() claim.Counts { return assert.Value(q.Counts(t.Context()))(t) }
@@ -131,7 +131,7 @@ func TestClaim_CommandsAnItem(t *testing.T) {
 		all := sent.all()
 		each := float64(all["findAndModify "+coll.Name()]+all["update "+coll.Name()]) / n
 		t.Logf("%.2f commands an item: %v", each, all)
-		if each > 2.3 { // with those of the last, idle, workers
+		if each > 2.3 { // includes the commands of the last, idle, workers
 			t.Errorf("%.2f commands an item", each)
 		}
 	})
@@ -287,7 +287,7 @@ func TestClaim_ValidatorRefusesRows_OthersAreDone(t *testing.T) {
 	})
 }
 
-// It tries to break: a row with room for a claim, and none for the text of a failure, stays claimed.
+// It tries to break: a row with room for a claim, but not for the text of a failure, stays claimed.
 func TestClaim_NoRoomForTheFailure_ClaimEnds(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone"), func(t *testing.T, w *world) {

@@ -14,17 +14,17 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// lockBusy is what MongoDB's own lock manager says when it has waited for a lock in vain.
+// lockBusy is the error of MongoDB's own lock manager after a wait without success.
 const lockBusy = 46
 
 // MongoDB's own lock manager, which a config server of 3.2 to 6.0 runs in these very collections,
-// and ours respect each other: while we hold the lock of a database its createDatabase waits, when
-// we release it has its turn, it leaves our fields as they are, and what it leaves is ours to
-// acquire.
+// and ours respect each other: while we hold the lock of a database its createDatabase waits, after
+// our release it gets the lock, it keeps our fields unchanged, and we can acquire the lock that it
+// leaves.
 func TestConfigServer_OwnLockManagerAndOurs_RespectEachOther(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("configsvr"), func(t *testing.T, w *world) {
-		name := "bar" + bson.NewObjectID().Hex()[12:] // a database that nobody has
+		name := "bar" + bson.NewObjectID().Hex()[12:] // a database that does not exist
 		t.Cleanup(func() { w.forget(t, name) })
 		m := w.start(t, func(cfg *distlock.Config) { cfg.Takeover = time.Minute })
 		guard := assert.Value(w.try(t, m, name, distlock.Why("holding it against createDatabase")))(t)
@@ -59,9 +59,9 @@ func TestConfigServer_OwnLockManagerAndOurs_RespectEachOther(t *testing.T) {
 	})
 }
 
-// meetTheOther waits for the turn of MongoDB's manager. It only reads, so that the other's document
-// stays for the checks; that such a document makes TryLock say ErrHeld is shown by a planted one.
-// Whether the moment in which it is held is met is chance.
+// meetTheOther waits until MongoDB's manager gets the lock. It only reads, so that the other's
+// document stays for the checks; a planted document shows that such a document makes TryLock return
+// ErrHeld. It meets the moment in which the lock is held only by chance.
 func (w *world) meetTheOther(t *testing.T, name string, created <-chan error) {
 	t.Helper()
 	for {
@@ -95,8 +95,8 @@ func (w *world) forget(t *testing.T, name string) {
 	assert.NoErr(t, assert.Err(w.db.Collection(catalog.LocksCollection).DeleteOne(ctx, byID(name))))
 }
 
-// On a config server MongoDB's manager overtakes after fifteen minutes whatever our documents say,
-// so a longer takeover time is refused.
+// On a config server MongoDB's manager overtakes after fifteen minutes, independent of our
+// documents, so a longer takeover time is refused.
 func TestConfigServer_TakeoverAboveFifteenMinutes_IsRefused(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("configsvr"), func(t *testing.T, w *world) {

@@ -17,12 +17,12 @@ import (
 	"mongodlm/internal/test/catalogtest"
 )
 
-// The conformance suite of the stores, which memcatalog passes as well: what is proven over the
-// memory one counts for these servers. A case wants a store that is empty at first.
+// The conformance suite of the stores, which memcatalog passes as well: so proofs over memcatalog
+// hold for these servers. A case needs a store that is empty at first.
 //
 // The cases share a few databases, each emptied after its case, because making and dropping one for
-// each takes a replica set longer than all cases together. On a config server there is one only,
-// and MongoDB's own ping stands in it all the time and belongs there.
+// each takes a replica set longer than all cases together. On a config server there is only one,
+// which always has MongoDB's own ping.
 func TestCatalog_Conforms(t *testing.T) {
 	for _, d := range deployments {
 		t.Run(d.name, func(t *testing.T) {
@@ -60,7 +60,7 @@ func TestCatalog_Conforms(t *testing.T) {
 func (d *deployment) store(t *testing.T, database string) catalogtest.Store {
 	t.Helper()
 	c, err := mongocatalog.New(d.app, mongocatalog.Options{
-		Database: database, CommandTimeout: time.Minute, // many cases at once
+		Database: database, CommandTimeout: time.Minute, // many cases at a time
 	})
 	assert.Must(t, err)
 	db := d.app.Database(database, options.Database().SetWriteConcern(writeconcern.Majority()))
@@ -72,7 +72,7 @@ func (d *deployment) store(t *testing.T, database string) catalogtest.Store {
 	return catalogtest.OnServer(c, db)
 }
 
-// empty removes what a case left.
+// empty removes the documents of a case.
 func (d *deployment) empty(ctx context.Context, db *mongo.Database) error {
 	if d.set == nil && d.over == nil {
 		return db.Drop(ctx) // cheap there, and so is a small collection

@@ -25,7 +25,7 @@ func TestCommands_OfAcquiringAndReleasing(t *testing.T) {
 	forEach(t, func(t *testing.T, w *world) {
 		name := w.name("balancer")
 		var sent counter
-		m := w.counted(t, &sent, slow) // no look at the silent between the two counted tries
+		m := w.counted(t, &sent, slow) // no check of silent holders between the two counted tries
 		other := w.start(t, slow)
 		assert.Must(t, w.mustTry(t, m, name).Release()) // the first fence is raised
 		sent.reset()
@@ -35,7 +35,7 @@ func TestCommands_OfAcquiringAndReleasing(t *testing.T) {
 		wantCommands(t, "Release", &sent, 1)
 
 		w.mustTry(t, other, name)
-		_, err := w.try(t, m, name) // the first look asks the server what it is
+		_, err := w.try(t, m, name) // the first read asks for the kind of the server
 		heldError(t, err)
 		sent.reset()
 		_, err = w.try(t, m, name)
@@ -65,7 +65,7 @@ func (w *world) holdMany(t testing.TB, count int, sent *counter) (
 	t.Helper()
 	client := w.client(t, sent)
 	inner, err := mongocatalog.New(client, mongocatalog.Options{
-		Database: w.db.Name(), CommandTimeout: time.Minute, // fifty acquire at once
+		Database: w.db.Name(), CommandTimeout: time.Minute, // fifty acquire at a time
 	})
 	assert.Must(t, err)
 	store := fault.Wrap(inner)
@@ -95,7 +95,7 @@ func pretend(op fault.Op) fault.Hook {
 	}
 }
 
-// acquireMany takes the locks from first to before last, all at once. They existed before, so that
+// acquireMany takes the locks from first to before last, in parallel. They existed before, so that
 // each costs one command.
 func (w *world) acquireMany(
 	t testing.TB, m *distlock.Manager, first, last int,
@@ -118,8 +118,8 @@ func (w *world) acquireMany(
 	return guards
 }
 
-// While it is renewed nobody has it, and a renewal is one command, as is an acquisition with its
-// first renewal two; one more on the embedded server, whose document is read before.
+// A lock that is being renewed is not available, and a renewal is one command; an acquisition with
+// its first renewal is two; one more on the embedded server, whose document is read before.
 func TestRenew_IsOneCommand(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {

@@ -27,12 +27,12 @@ type deployment struct {
 	setUp func(context.Context, *deployment) error
 
 	start  sync.Once
-	absent error // why there is none; set by start
+	absent error // the reason for its absence; set by start
 	used   bool  // a test ran on it
 
 	uri  string
 	own  string                 // the database of all tests; empty when each makes its own
-	most int                    // tests at once, so that heartbeats come through on a slow machine
+	most int                    // tests at a time, so that heartbeats come through on a slow machine
 	set  *mongodtest.Deployment // nil when this program did not start it, and for a sharded cluster
 	over *mongodtest.Cluster    // nil but for a sharded cluster
 	app  *mongo.Client          // of the application: acquiring, releasing, planting
@@ -43,7 +43,7 @@ type deployment struct {
 	slots chan struct{} // most of them; made by start
 }
 
-// embeddedAtOnce is how many tests use the embedded server at once.
+// embeddedAtOnce is the number of tests that use the embedded server at a time.
 func embeddedAtOnce() int {
 	if effort.Race {
 		return 4
@@ -61,8 +61,8 @@ var deployments = []*deployment{
 	{name: "uri", most: 4, setUp: connectURI},
 }
 
-// clustered are the two that are databases of one cluster: one whose collections live on one shard,
-// and one whose locks and pings are spread over both by a hash of their _id.
+// clustered are the two that are databases of one cluster: one with its collections on one shard,
+// and one with its locks and pings spread over both by a hash of their _id.
 var clustered = named("mongos", "sharded")
 
 // setting up must not be cut short by the test that happens to be first.
@@ -98,7 +98,7 @@ func (d *deployment) get() error {
 	return d.absent
 }
 
-// close ends what get started.
+// close ends the started servers.
 func (d *deployment) close(ctx context.Context) error {
 	var errs []error
 	if d.drop && d.app != nil {
@@ -197,7 +197,7 @@ func connectURI(ctx context.Context, d *deployment) error {
 	if err != nil {
 		return broken{err}
 	}
-	defer func() { _ = client.Disconnect(ctx) }() // nothing depends on it
+	defer func() { _ = client.Disconnect(ctx) }() // best effort
 	db := client.Database(databaseName())
 	err = db.CreateCollection(ctx, catalog.LocksCollection)
 	var refused mongo.CommandError
@@ -213,17 +213,17 @@ func connectURI(ctx context.Context, d *deployment) error {
 	return nil
 }
 
-// codeConfigServerRefuses is what a config server says to the creation of a database.
+// codeConfigServerRefuses is the error code of a config server for the creation of a database.
 const codeConfigServerRefuses = 14037
 
-// broken is an error that says that a deployment which must be there is not. It fails tests.
+// broken is the error of a required deployment that is missing. It fails tests.
 type broken struct{ error }
 
 func databaseName() string { return "distlock_it_" + bson.NewObjectID().Hex() }
 
-// forEachInTurn runs a test that works hard on every deployment, one after the other. It belongs
-// into a test that is not parallel: then nothing else runs, and no heartbeat of another test has to
-// wait for it.
+// forEachInTurn runs a test with a high load on every deployment, one after the other. Use it in
+// tests that are not parallel: then no other test runs, and no heartbeat of another test is
+// delayed.
 func forEachInTurn(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
 	inTurn(t, deployments, test)
@@ -236,7 +236,7 @@ func inTurn(t *testing.T, these []*deployment, test func(t *testing.T, w *world)
 	}
 }
 
-// forEach runs a test that mostly waits on every deployment that is at hand, all at once.
+// forEach runs a test that mostly waits on every available deployment, in parallel.
 func forEach(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
 	forThese(t, deployments, test)
@@ -284,7 +284,7 @@ func (d *deployment) need(t testing.TB) {
 
 var usedMu sync.Mutex // guards used of all deployments
 
-// summary says in one line which deployments tests ran on.
+// summary lists in one line the deployments that tests ran on.
 func summary() string {
 	usedMu.Lock()
 	defer usedMu.Unlock()
@@ -302,15 +302,15 @@ func summary() string {
 	return "integration: " + strings.Join(parts, "; ")
 }
 
-// pace is by how much slower than usual this machine is now, 1 to 4: other programs may have its
-// processors. All times of the tests' processes are that much longer. It is measured once, by
-// startAll, before any test goes on.
+// pace is the factor by which this machine is slower than usual, 1 to 4: other programs may have
+// its processors. All times of the tests' processes are multiplied by it. startAll measures it
+// once, before any test continues.
 var pace = 1.0
 
 func paced(d time.Duration) time.Duration { return time.Duration(float64(d) * pace) }
 
-// usual is what a write through the embedded server costs with the race detector, on two cores that
-// have little else to do.
+// usual is the duration of a write through the embedded server with the race detector, on two cores
+// that are mostly idle.
 const usual = 12 * time.Millisecond
 
 // measurePace times writes through the embedded server, which are made by this very program.

@@ -18,8 +18,8 @@ type dead struct {
 	process string
 }
 
-// plantCondemned plants a lock that may be taken over at once: its holder pinged an hour ago, and
-// was condemned. The lock comes first: a ping that no lock names may be pruned by anybody.
+// plantCondemned plants a lock that may be taken over immediately: its holder pinged an hour ago,
+// and was condemned. The lock comes first: any process may prune a ping that no lock names.
 func (w *world) plantCondemned(t testing.TB) dead {
 	t.Helper()
 	d := dead{name: w.name("balancer"), process: w.name("dead:1:1700000000:x")}
@@ -62,7 +62,7 @@ func (w *world) wantGuard(t testing.TB, m *distlock.Manager, g *distlock.TryGuar
 	assert.NoErr(t, errors.Join(g.Err(), g.Verify(t.Context()), g.Release()))
 }
 
-// wantNoGuard checks that an acquisition failed with an error that says what is known.
+// wantNoGuard checks that an acquisition failed with an error that names the known facts.
 func wantNoGuard(t testing.TB, g *distlock.TryGuard, err error) {
 	t.Helper()
 	if g != nil || err == nil {
@@ -73,7 +73,7 @@ func wantNoGuard(t testing.TB, g *distlock.TryGuard, err error) {
 	}
 }
 
-// wantFreed waits until nobody holds a lock.
+// wantFreed waits until a lock has no holder.
 func (w *world) wantFreed(t testing.TB, name string) {
 	t.Helper()
 	eventually(t, freeLimit, "the lock is free", func() bool {

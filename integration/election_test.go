@@ -13,7 +13,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// A stander stands in an election until the end of the test; its function obeys.
+// A stander is a candidate until the end of the test; its function obeys.
 type stander struct {
 	e     *election.Election
 	leads chan *election.Leadership
@@ -52,7 +52,7 @@ func (s *stander) wantLeader(t testing.TB) *election.Leadership {
 	}
 }
 
-// wantCandidates waits until so many stand in line.
+// wantCandidates waits for that number of candidates.
 func wantCandidates(t testing.TB, e *election.Election, n int) []election.Candidate {
 	t.Helper()
 	var line []election.Candidate
@@ -66,9 +66,9 @@ func wantCandidates(t testing.TB, e *election.Election, n int) []election.Candid
 	return line
 }
 
-// Leadership changes by the commands of a lock's hand-over: a resignation sends what the release of
-// a lock with a waiter sends; a hand-over two looks, a read and a compare-and-set more. A look is
-// two commands behind a mongos.
+// Leadership changes by the commands of a lock's hand-over: a resignation sends the commands of the
+// release of a lock with a waiter; a hand-over sends two snapshots, a read and a compare-and-set
+// more. A snapshot is two commands behind a mongos.
 func TestElection_LeaderChange_Commands(t *testing.T) {
 	forEachInTurn(t, func(t *testing.T, w *world) {
 		plain, name := w.name("plain"), w.name("leader")

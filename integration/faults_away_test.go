@@ -29,8 +29,8 @@ func (c *cluster) secondaryFrozen(t *testing.T) {
 }
 
 // oldPrimary: the primary is frozen until there is another one, and for longer than the takeover
-// time of a holder that pings the new one. When it goes on it answers with the old ping for a
-// moment, and to nobody but it speaks a contender that takes at once what all clocks call dead.
+// time of a holder that pings the new one. When it resumes it briefly answers with the old ping,
+// and a contender that takes over by all clocks talks only to it.
 func (c *cluster) oldPrimary(t *testing.T) {
 	c.whole(t)
 	w, name, old := c.w, c.name(), c.primary(t)
@@ -39,7 +39,7 @@ func (c *cluster) oldPrimary(t *testing.T) {
 	g := w.mustTry(t, m, name)
 	var answered atomic.Int64
 	store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-		if call.Op == fault.Acquire { // a contender asks the server for a write before it looks
+		if call.Op == fault.Acquire { // a contender asks the server for a write before it reads
 			return catalog.ErrNotFree
 		}
 		err := apply()
@@ -55,7 +55,7 @@ func (c *cluster) oldPrimary(t *testing.T) {
 	asked := make(chan struct{})
 	go func() { // ends with ctx
 		defer close(asked)
-		for ctx.Err() == nil { // a look is always under way
+		for ctx.Err() == nil { // a read is always in progress
 			if other, err := contender.Lock(name).TryLock(ctx); err == nil {
 				t.Errorf("taken over: %s; the holder says %v", other.TakeoverEvidence(), g.Err())
 				w.keep(other)
@@ -90,7 +90,7 @@ func (c *cluster) oldPrimary(t *testing.T) {
 	}
 }
 
-// anotherPrimary reports whether one of the others is primary. The frozen one is not asked.
+// anotherPrimary reports whether another member is primary. The frozen one is not asked.
 func (c *cluster) anotherPrimary(t *testing.T, old int) bool {
 	found := false
 	c.others(t, old, func(node int) error {
@@ -125,8 +125,8 @@ func (c *cluster) allRestarted(t *testing.T) {
 }
 
 // allAway: the database is away for longer than the takeover time. The holder loses its lock at its
-// deadline, and although every clock calls its ping old when the database is back, nobody takes
-// over: the holder's process is alive and pings again. Its release frees the lock.
+// deadline, and although every clock calls its ping old when the database is back, no contender
+// takes over: the holder's process is alive and pings again. Its release frees the lock.
 func (c *cluster) allAway(t *testing.T) {
 	c.whole(t)
 	w, name := c.w, c.name()

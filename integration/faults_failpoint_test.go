@@ -17,7 +17,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// A failure is what a mongod is told to do with one command, and what that means for it.
+// A failure is the setting of a fail point for one command, and its effect.
 type failure struct {
 	name  string
 	data  bson.D
@@ -27,9 +27,9 @@ type failure struct {
 type meaning int
 
 const (
-	notDoneUnknown meaning = iota // not carried out, and nobody can tell
-	notDone                       // not carried out, and the error says so
-	doneUnknown                   // carried out, and the error does not say so
+	notDoneUnknown meaning = iota // not carried out, and the outcome is unknown
+	notDone                       // not carried out, and the error reports it
+	doneUnknown                   // carried out, and the error does not report it
 	doneLate                      // carried out when the client has given up, or not at all
 )
 
@@ -79,11 +79,11 @@ type failing struct {
 	next int // for names
 
 	mu    sync.Mutex // guards the fields below
-	op    fault.Op   // to be failed; empty when none is
+	op    fault.Op   // to be failed; empty for none
 	point bson.D
 }
 
-// split sends the pings over another connection, so that a fail point can tell them from the rest.
+// split sends the pings over another connection, so that a fail point can distinguish them.
 type split struct {
 	catalog.Catalog
 	beat catalog.Catalog
@@ -97,8 +97,8 @@ func (w *world) failing(t *testing.T) *failing {
 	t.Helper()
 	p := &failing{w: w, app: "fails-" + bson.NewObjectID().Hex()}
 	open := func(name string) catalog.Catalog {
-		// It polls: the server tells who listens to it only of changes that really happened.
-		// As mongocatalog.Dial it reports the refusal of an overloaded server at once.
+		// It polls: a streaming server reports only actual changes. Like mongocatalog.Dial it
+		// reports the refusal of an overloaded server immediately.
 		client := privateClient(t, options.Client().ApplyURI(w.d.uri).SetAppName(name).
 			SetMaxAdaptiveRetries(0).
 			SetServerMonitoringMode("poll").SetHeartbeatInterval(500*time.Millisecond))
@@ -116,8 +116,8 @@ func (w *world) failing(t *testing.T) *failing {
 	return p
 }
 
-// fail lets the server fail the next operation of that kind. What it returns switches that off,
-// and checks that it came to pass exactly once.
+// fail makes the server fail the next operation of that kind. over switches that off, and checks
+// that it happened exactly once.
 func (p *failing) fail(t *testing.T, op fault.Op, f failure) (over func()) {
 	t.Helper()
 	command, app := commandOf(op), p.app
@@ -140,7 +140,7 @@ func (p *failing) fail(t *testing.T, op fault.Op, f failure) (over func()) {
 // commandOf is the command by which an operation changes a document.
 func commandOf(op fault.Op) string {
 	if op == fault.Release {
-		return "update" // of a lock for which nobody waits: its answer is one number
+		return "update" // of a lock without waiters: its answer is one number
 	}
 	return "findAndModify"
 }

@@ -25,7 +25,7 @@ var wired = named("embedded", "standalone", "replicaset")
 const freeLimit = 40 * time.Second
 
 // D1, D3, D4, D6 to D9, I2, I6 to I8: the link goes bad at the very moment at which an operation is
-// sent, and stays bad until the operation has ended.
+// sent, and stays bad until the operation has returned.
 func TestFaults_BadLinkAtEachOperation(t *testing.T) {
 	t.Parallel()
 	operations := []struct {

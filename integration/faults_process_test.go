@@ -16,9 +16,9 @@ import (
 // processed are the deployments on which real processes are harmed.
 var processed = named("embedded", "standalone", "replicaset")
 
-// B1, B2, B9: the holder is stopped between a look at its guard and its write, until another has
-// taken over and written, and then goes on. Its context has ended before anything else of it ran,
-// its fenced write matches nothing, its release changes nothing.
+// B1, B2, B9: the holder is stopped between a check of its guard and its write, until another has
+// taken over and written, and then resumes. Its context ends before any other of its code runs, its
+// fenced write matches no document, its release changes nothing.
 func TestFaults_HolderStopped_ComesBackToNothing(t *testing.T) {
 	t.Parallel()
 	forThese(t, processed, func(t *testing.T, w *world) {
@@ -45,7 +45,7 @@ func TestFaults_HolderStopped_ComesBackToNothing(t *testing.T) {
 		}
 		before := w.document(t, catalog.LocksCollection, name)
 
-		holder.tell(order{Do: "state"}) // the first thing that it does when it goes on
+		holder.tell(order{Do: "state"}) // the first order after it resumes
 		holder.resume()
 		if r := holder.hear(); !r.Lost {
 			t.Errorf("right after the pause: %+v, want ErrLockLost", r)
@@ -65,7 +65,7 @@ func TestFaults_HolderStopped_ComesBackToNothing(t *testing.T) {
 	})
 }
 
-// B2: the same in the middle of a transaction: nothing of it remains.
+// B2: the same in the middle of a transaction: no write of it remains.
 func TestFaults_HolderStoppedInTransaction_LeavesNothing(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("replicaset"), func(t *testing.T, w *world) {
@@ -107,8 +107,8 @@ func (w *world) counter(t testing.TB, id string) int64 {
 }
 
 // Jepsen's workload lock-set: three processes read, add one and write under the lock, and each
-// holder in turn is stopped between its read and its write until another has written. Naively
-// written, updates are lost although the lock never has two trusted holders; fenced, none is.
+// holder is stopped once between its read and its write until another has written. Naively written,
+// updates are lost although the lock never has two trusted holders; fenced, every update survives.
 func TestFaults_LockSet_FencedLosesNoUpdate_NaiveDoes(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("embedded", "standalone"), func(t *testing.T, w *world) {
@@ -126,10 +126,10 @@ func TestFaults_LockSet_FencedLosesNoUpdate_NaiveDoes(t *testing.T) {
 	})
 }
 
-// updates is how many each of the others makes while a holder is stopped.
+// updates is the number of updates of each other process while a holder is stopped.
 const updates = 5
 
-// lockSetResult says what became of the acknowledged updates of a run.
+// lockSetResult counts the results of the updates of a run.
 type lockSetResult struct{ acknowledged, refused, lost int }
 
 func (w *world) lockSet(t *testing.T, family []*relative, pauses int, fenced bool) lockSetResult {
@@ -139,7 +139,7 @@ func (w *world) lockSet(t *testing.T, family []*relative, pauses int, fenced boo
 	var mu sync.Mutex // guards result
 	var result lockSetResult
 	write := func(r *relative) {
-		a := r.ask(order{Do: "write", Name: name, Fenced: fenced}) // whatever its guard says
+		a := r.ask(order{Do: "write", Name: name, Fenced: fenced}) // independent of its guard
 		mu.Lock()
 		defer mu.Unlock()
 		switch {

@@ -20,7 +20,7 @@ import (
 	"mongodlm/internal/test/mongodtest"
 )
 
-// The faults of a replica set, one after the other on one of their own whose elections are quick.
+// The faults of a replica set, one after the other on a separate set whose elections are quick.
 func TestFaults_ReplicaSet(t *testing.T) {
 	t.Parallel()
 	d := &deployment{name: "failing replicaset", most: 1,
@@ -152,7 +152,7 @@ func (c *cluster) process(t *testing.T, client *mongo.Client, change func(*distl
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
 		defer cancel()
-		if err := m.Close(ctx); err != nil { // a member that is no primary any more takes nothing
+		if err := m.Close(ctx); err != nil { // a former primary accepts no write
 			t.Logf("closing: %v", err)
 		}
 	})
@@ -243,8 +243,8 @@ func (c *cluster) entered(t *testing.T, node int) {
 	assert.NoErr(t, err, "the command did not reach the fail point")
 }
 
-// rolledBack: an acquire was applied by the primary alone when that was killed. Nobody ever held
-// it.
+// rolledBack: an acquire was applied by the primary alone when that was killed. The lock never had
+// a holder.
 func (c *cluster) rolledBack(t *testing.T) {
 	c.whole(t)
 	w, name := c.w, c.name()

@@ -13,9 +13,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// What Stats says of transactions and change streams is what happens when they are tried, in the
-// configured database and, where there is another, in database config: a replica set has neither
-// there.
+// The transactions and change streams in Stats are those that work when tried, in the configured
+// database and, where there is another, in database config: a replica set has neither there.
 func TestServer_Features_AreWhatReallyWorks(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -46,7 +45,7 @@ func wantFeatures(t *testing.T, w *world, s distlock.Server, db *mongo.Database)
 	if s.ConfigServer != (w.d.name == "configsvr") && w.d.name != "uri" {
 		t.Errorf("config server: got %v", s.ConfigServer)
 	}
-	embedded := w.d.name == "embedded" // it has no term: nobody else can become primary
+	embedded := w.d.name == "embedded" // it has no term: no other server can become primary
 	nameless := embedded || s.Kind == string(catalog.Mongos)
 	if s.Embedded != embedded || s.Version == "" || (s.Primary == "") != nameless {
 		t.Errorf("server: got %+v", s)
@@ -78,7 +77,7 @@ func transaction(ctx context.Context, db *mongo.Database, id string) error {
 	}
 	inside := mongo.NewSessionContext(ctx, session)
 	if _, err := work.InsertOne(inside, byID(id)); err != nil {
-		_ = session.AbortTransaction(ctx) // the first error is the one that tells
+		_ = session.AbortTransaction(ctx) // the first error is the relevant one
 		return err
 	}
 	if err := session.CommitTransaction(ctx); err != nil {

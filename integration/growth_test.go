@@ -55,7 +55,7 @@ func (p *tape) monitor() *event.CommandMonitor {
 	}}
 }
 
-// take returns what was sent since the last time.
+// take returns the commands since the last call.
 func (p *tape) take() []bson.D {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -64,10 +64,10 @@ func (p *tape) take() []bson.D {
 	return commands
 }
 
-// Tries to break: what a server reads for each command of ours does not depend on how many names
-// were ever locked. Their documents are never deleted, and a free one keeps its last holder: 2,000
-// of them of the very process that asks (100,000 with -freenames) may cost it not one key and not
-// one document more. Only the listing of all locks reads them all.
+// Tries to break: the reads of a server for each of our commands do not depend on the number of
+// names that were ever locked. Their documents are never deleted, and a free one keeps its last
+// holder: 2,000 of them of the very process that asks (100,000 with -freenames) may cost not one
+// key and not one document more. Only the listing of all locks reads them all.
 func TestQueries_FreeNames_CostNothing(t *testing.T) {
 	inTurn(t, large, func(t *testing.T, w *world) {
 		w.wantNoGrowth(t, options.Client())
@@ -99,8 +99,8 @@ func TestQueries_FreeNames_IndexesOfAnEarlierVersion(t *testing.T) {
 	})
 }
 
-// wantNoGrowth compares what the server reads with few and with many free names, for a client of
-// these options. The plans are asked for by the same client.
+// wantNoGrowth compares the reads of the server with few and with many free names, for a client of
+// these options. The same client requests the plans.
 func (w *world) wantNoGrowth(t *testing.T, opts *options.ClientOptions) {
 	t.Helper()
 	var sent tape
@@ -112,7 +112,7 @@ func (w *world) wantNoGrowth(t *testing.T, opts *options.ClientOptions) {
 	if missing, err := c.MissingIndexes(t.Context()); err != nil || len(missing) > 0 {
 		t.Fatalf("missing %q, %v", missing, err)
 	}
-	w.plantFree(t, "some", 100) // with none a server may read all locks in the order of names
+	w.plantFree(t, "some", 100) // without any a server may read all locks in the order of names
 	few := w.examined(t, c, client, &sent)
 	w.plantFree(t, "free", *freeNames)
 	many := w.examined(t, c, client, &sent)
@@ -178,7 +178,7 @@ func (w *world) examined(
 	return costs
 }
 
-// explained returns the plan of a command, and what it read.
+// explained returns the plan of a command, with its reads.
 func explained(t testing.TB, db *mongo.Database, command bson.D) (plan bson.Raw) {
 	t.Helper()
 	question := bson.D{field("explain", command), field("verbosity", "executionStats")}
@@ -186,7 +186,7 @@ func explained(t testing.TB, db *mongo.Database, command bson.D) (plan bson.Raw)
 	return plan
 }
 
-// total sums a number wherever it stands in a document.
+// total sums a number at any depth of a document.
 func total(doc bson.Raw, key string) int64 {
 	elements, err := doc.Elements()
 	if err != nil {
@@ -304,7 +304,7 @@ func (w *world) operations(t *testing.T, c *mongocatalog.Catalog) []operation {
 	}
 }
 
-// freed is a lock document as a manager leaves it that knows nothing of lines.
+// freed is a lock document in the form of a manager without queues.
 func freed(raw bson.Raw) bson.D {
 	var doc bson.D
 	_ = bson.Unmarshal(raw, &doc) // it came from the server

@@ -12,15 +12,15 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// shortTakeover is for processes of which one is dead or is to die: nobody alive is watched. The
-// margin is small, so that the others keep their heartbeat on a loaded machine.
+// shortTakeover is for processes of which one is dead or is to die: no live process is watched. The
+// margin is small, so that the rest keep their heartbeat on a loaded machine.
 func shortTakeover(cfg *distlock.Config) {
 	cfg.Ping, cfg.Takeover = paced(500*time.Millisecond), paced(4*time.Second)
 	cfg.Margin, cfg.MaxWatchGap = paced(300*time.Millisecond), paced(3*time.Second)
 }
 
-// unhurriedTakeover is for processes that have more to do than to lock: their heartbeat stands
-// behind their own commands.
+// unhurriedTakeover is for processes with more work than locking: their heartbeat queues behind
+// their own commands.
 func unhurriedTakeover(cfg *distlock.Config) {
 	cfg.Ping, cfg.Takeover = paced(time.Second), paced(12*time.Second)
 	cfg.Margin, cfg.MaxWatchGap = paced(time.Second), paced(6*time.Second)

@@ -24,8 +24,8 @@ import (
 var impatientFor = flag.Duration("impatientfor", 5*time.Second,
 	"how long each row of BenchmarkImpatience runs")
 
-// An impatience is nine callers in three processes. Each wants a turn of 4 ms, with a deadline of up
-// to some pairs of an acquisition and a release.
+// An impatience is nine callers in three processes. Each tries to hold the lock for 4 ms, with a
+// deadline of up to some pairs of an acquisition and a release.
 type impatience struct {
 	longest              time.Duration // of a deadline
 	turns, unknown, two  atomic.Int64
@@ -68,8 +68,8 @@ func (i *impatience) failed(err error) {
 	}
 }
 
-// BenchmarkImpatience shows the turns of callers with short deadlines, beside those of a program of
-// ten lines that updates {state: 0} to 1 every 20 ms. Nothing is asserted but that no two are inside
+// BenchmarkImpatience shows the turns of callers with short deadlines, compared with a program of
+// ten lines that updates {state: 0} to 1 every 20 ms. Its only assertion is that no two are inside
 // at a time.
 func BenchmarkImpatience(b *testing.B) {
 	for _, d := range named("replicaset", "mongos", "embedded", "uri") {

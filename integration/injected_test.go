@@ -29,7 +29,7 @@ func (c *tallyOfFaults) add(deployment, kind, op string) {
 	c.counts[deployment][kind+" at "+op]++
 }
 
-// String has one line for each deployment, none when there was no fault.
+// String has one line for each deployment with a fault.
 func (c *tallyOfFaults) String() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -16,8 +16,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// soon is how much later than its limit a call may return on a loaded machine. What these tests try
-// to break takes the minute of a command, see slow.
+// soon is the allowed delay of a call past its limit on a loaded machine. A failure of these tests
+// would take the minute of a command, see slow.
 const soon = 20 * time.Second
 
 // within fails unless do returns within limit and soon.
@@ -34,8 +34,8 @@ func within(t *testing.T, what string, limit time.Duration, do func() error) err
 	return err
 }
 
-// Tries to break: a server that takes connections and requests and never answers holds no call
-// longer than its context, or WaitAtMost, says, and Close neither.
+// Tries to break: a server that accepts connections and requests and never answers delays no call
+// past its context or WaitAtMost, nor Close.
 func TestLimits_ServerNeverAnswers_CallsReturnInTime(t *testing.T) {
 	t.Parallel()
 	forThese(t, wired, func(t *testing.T, w *world) {
@@ -89,7 +89,7 @@ func TestLimits_ServerNeverAnswers_CallsReturnInTime(t *testing.T) {
 		}
 		release := make(chan error, 1)
 		go func() { release <- released.Release() }()
-		time.Sleep(100 * time.Millisecond) // it is under way, or Close makes it
+		time.Sleep(100 * time.Millisecond) // it is in progress, or Close makes it
 		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 		defer cancel()
 		err := within(t, "Close", 100*time.Millisecond, func() error { return m.Close(ctx) })
@@ -102,8 +102,8 @@ func TestLimits_ServerNeverAnswers_CallsReturnInTime(t *testing.T) {
 	})
 }
 
-// Tries to break: a transaction whose server falls silent is left within its context; the abort is
-// not waited for.
+// Tries to break: a transaction whose server falls silent returns within its context; it does not
+// wait for the abort.
 func TestLimits_ServerFallsSilentInTransaction_ReturnsInTime(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("replicaset"), func(t *testing.T, w *world) {

@@ -30,7 +30,7 @@ type link struct {
 	state   linkState
 	changed chan struct{} // closed when the state changes
 	stalled int           // replies that were held back
-	deafAt  string        // the operation from whose first request on replies are lost
+	deafAt  string        // from the first request of this operation on replies are lost
 	conns   map[net.Conn]bool
 }
 
@@ -41,7 +41,7 @@ const (
 	passing  linkState = iota
 	cut                // connections are broken, new ones too
 	stalling           // requests pass, replies do not
-	silent             // connections stay, nothing passes; what was sent is lost
+	silent             // connections stay, no data passes; sent data is lost
 	deaf               // requests pass, the first reply breaks the connection
 	slowed             // replies come late by slowBy
 	sliced             // single bytes pass, one after the other
@@ -181,7 +181,7 @@ func (l *link) replies(from io.Reader, to io.Writer) {
 }
 
 // pass waits while the link is in one of these states, and reports whether the connection still is
-// whole: what was sent over a silent one is lost.
+// whole: data sent over a silent one is lost.
 func (l *link) pass(states ...linkState) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -255,7 +255,7 @@ func operationOf(m []byte) string {
 		}
 		return "condemn"
 	case "findAndModify " + catalog.LocksCollection:
-		update, _ := d.LookupErr("update") // a pipeline where the server has those
+		update, _ := d.LookupErr("update") // a pipeline if the server supports them
 		switch {
 		case update.Type == bson.TypeArray && d.Lookup("query", "process").Type == bson.TypeString:
 			return "evict"

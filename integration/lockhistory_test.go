@@ -120,7 +120,7 @@ func TestHistory_Query_NewestFirst(t *testing.T) {
 func TestHistory_Collection_IsBounded(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("embedded", "standalone"), func(t *testing.T, w *world) {
-		db := w.d.app.Database(w.db.Name() + "_bound") // the index of others is for thirty days
+		db := w.d.app.Database(w.db.Name() + "_bound") // the index of the other tests is for thirty days
 		t.Cleanup(func() { assert.NoErr(t, db.Drop(context.WithoutCancel(t.Context()))) })
 		var indexes bson.Raw
 		monitor := &event.CommandMonitor{Started: func(_ context.Context, e *event.CommandStartedEvent) {
@@ -173,12 +173,12 @@ func TestHistory_ManyDocumentsWithoutADate_Stay(t *testing.T) {
 	})
 }
 
-// It tries to break: the server removes what is older than Keep. A Log with another Keep leaves the
+// It tries to break: the server removes entries older than Keep. A Log with another Keep leaves the
 // index, logs that once, and records.
 func TestHistory_TTL_OnAMongoDB(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone"), func(t *testing.T, w *world) {
-		db := w.d.app.Database(w.db.Name() + "_ttl") // the index of others is for thirty days
+		db := w.d.app.Database(w.db.Name() + "_ttl") // the index of the other tests is for thirty days
 		t.Cleanup(func() { assert.NoErr(t, db.Drop(context.WithoutCancel(t.Context()))) })
 		var log assert.Log
 		for _, keep := range []time.Duration{time.Hour, 2 * time.Hour} {
@@ -201,7 +201,7 @@ func TestHistory_TTL_OnAMongoDB(t *testing.T) {
 	})
 }
 
-// It tries to break: entries whose reply was lost are inserted again, and are there once.
+// It tries to break: entries with a lost reply are inserted again, and exist once.
 func TestHistory_ReplyLost_EntriesAreThereOnce(t *testing.T) {
 	t.Parallel()
 	forThese(t, wired, func(t *testing.T, w *world) {

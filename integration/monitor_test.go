@@ -28,7 +28,7 @@ func (c *counter) monitor() *event.CommandMonitor {
 	}}
 }
 
-// reset forgets what was counted.
+// reset clears the counts.
 func (c *counter) reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -24,16 +24,16 @@ func (w *world) counted(
 	})
 }
 
-// slow are the times of processes whose heartbeats and looks are rare, and whose questions for
-// grants come at even pauses as soon as nothing has moved for some seconds.
+// slow are the times of processes whose heartbeats and reads are rare, and whose queries for grants
+// come at even intervals after some seconds without a change.
 func slow(cfg *distlock.Config) {
 	cfg.Ping, cfg.Takeover, cfg.Margin = 10*time.Second, 10*time.Minute, 0
 	cfg.Poll, cfg.PollMax, cfg.CommandTimeout = 500*time.Millisecond, 500*time.Millisecond, time.Minute
 }
 
-// Round trips as promised: to stand in a line and to be handed the lock costs one command each on a
-// MongoDB, however many wait; on the embedded server a read and a compare-and-set each, and what
-// asks for the grants. What tells of grants or asks for them depends on time and is bounded.
+// Round trips as promised: to queue and to be handed the lock costs one command each on a MongoDB,
+// for any number of waiters; on the embedded server a read and a compare-and-set each, and the
+// queries for grants. Notices of grants and queries for them depend on time and are bounded.
 func TestCommands_OfHandOver(t *testing.T) {
 	forEachInTurn(t, func(t *testing.T, w *world) {
 		const waiters = 12
@@ -87,7 +87,7 @@ func TestCommands_OfHandOver(t *testing.T) {
 			t.Errorf("%d looks in %v, at most %d belong there", looks, took, most)
 		}
 		most := 4
-		if a.Stats().Server.Kind == string(catalog.Mongos) { // whose stream tells too late
+		if a.Stats().Server.Kind == string(catalog.Mongos) { // its stream is too late
 			most = 6 * waiters
 		}
 		if a.Stats().Server.ChangeStreams && leaving["find "+catalog.LocksCollection] > most {

@@ -20,10 +20,10 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// noticed are the deployments whose servers tell of grants.
+// noticed are the deployments whose servers notify of grants.
 var noticed = named("replicaset", "uri")
 
-// streams follows the change streams of a client: their cursors, and what failed of them.
+// streams follows the change streams of a client: their cursors and failures.
 type streams struct {
 	mu     sync.Mutex // guards the fields below
 	asked  map[int64]bool
@@ -74,7 +74,7 @@ func (s *streams) latest() int64 {
 	return s.opened[len(s.opened)-1]
 }
 
-// listening starts a process of whose stream is known what becomes of it.
+// listening starts a process with an observed stream.
 func (w *world) listening(t testing.TB, app string) (*distlock.Manager, *streams) {
 	t.Helper()
 	s := &streams{}
@@ -90,8 +90,8 @@ func calm(cfg *distlock.Config) {
 	cfg.CommandTimeout = 20 * time.Second
 }
 
-// wantTurns lets waiters have their turns one after the other, from the release of g on, and checks
-// that nobody overtakes and the fences rise.
+// wantTurns lets waiters acquire one after the other, from the release of g on, and checks that
+// none overtakes and the fences rise.
 func wantTurns(t testing.TB, g *distlock.TryGuard, waiters ...<-chan turn) {
 	t.Helper()
 	last := g.Fence()
@@ -177,8 +177,8 @@ func TestLock_CutOffWhileGranted_GrantIsFound(t *testing.T) {
 	})
 }
 
-// The locks collection is dropped by a hand while three wait: their stream is over and their places
-// are gone. The holder is told, and all three have their turns.
+// The locks collection is dropped manually while three wait: their stream ends and their queue
+// entries are gone. The holder learns of the loss, and all three acquire the lock.
 func TestLock_CollectionDropped_AllHaveTheirTurn(t *testing.T) {
 	t.Parallel()
 	forThese(t, noticed, func(t *testing.T, shared *world) {
@@ -190,7 +190,7 @@ func TestLock_CollectionDropped_AllHaveTheirTurn(t *testing.T) {
 		assert.Must(t, w.db.Collection(catalog.LocksCollection).Drop(t.Context()))
 		injected.add(w.d.name, "collection dropped", "waiting")
 		wantErr(t, g.Release(), distlock.ErrLockLost)
-		for range waiters { // in whatever order they came back
+		for range waiters { // in any order
 			var got turn
 			select {
 			case got = <-waiters[0]:
@@ -234,8 +234,8 @@ func (w *world) keepAll(other *world) {
 	}
 }
 
-// Between queueing and the opening of the stream, and between its opening and the first thing that
-// it tells, the lock is granted: no gap swallows it.
+// Between queueing and the opening of the stream, and between its opening and its first event, the
+// lock is granted: the grant is not missed.
 func TestLock_GrantedWhileStreamOpens_GrantIsFound(t *testing.T) {
 	t.Parallel()
 	forThese(t, noticed, func(t *testing.T, w *world) {
@@ -258,7 +258,7 @@ func TestLock_GrantedWhileStreamOpens_GrantIsFound(t *testing.T) {
 						}
 					}
 					switch {
-					case call.Op == fault.HeldOrFree || call.Op == fault.Look: // only the stream tells
+					case call.Op == fault.HeldOrFree || call.Op == fault.Look: // only the stream reports the grant
 						select {
 						case <-goOn:
 						case <-ctx.Done():
@@ -297,8 +297,8 @@ func TestLock_GrantedWhileStreamOpens_GrantIsFound(t *testing.T) {
 	})
 }
 
-// The server fails what streams are made of, again and again, as its fail point for tests lets it:
-// grants are found all the same. There is one such fail point on a server, so this runs alone.
+// The server fails the commands of streams, again and again, by its fail point for tests: grants
+// are found all the same. There is one such fail point on a server, so this runs alone.
 func TestLock_ServerFailsStreams_GrantsAreFound(t *testing.T) {
 	inTurn(t, named("replicaset"), func(t *testing.T, w *world) {
 		for _, c := range []struct {
@@ -349,7 +349,7 @@ func TestLock_ServerFailsStreams_GrantsAreFound(t *testing.T) {
 	})
 }
 
-// The primary steps down while three wait: the new one has the line as it was, and all have their
+// The primary steps down while three wait: the new one has the same queue, and all have their
 // turns in order.
 func TestStepDown_WhileThreeWait_AllHaveTheirTurnInOrder(t *testing.T) {
 	inTurn(t, named("replicaset"), func(t *testing.T, w *world) {
@@ -365,7 +365,7 @@ func TestStepDown_WhileThreeWait_AllHaveTheirTurnInOrder(t *testing.T) {
 		assert.Value(w.d.set.Primary(t.Context()))(t)
 		first := wantTurn(t, waiters[0])
 		if err := <-released; err != nil {
-			t.Logf("Release: %v", err) // it goes on in the background
+			t.Logf("Release: %v", err) // it continues in the background
 		}
 		if first.Fence() <= g.Fence() {
 			t.Errorf("fence %d after %d", first.Fence(), g.Fence())

@@ -16,10 +16,10 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// turnLimit bounds how long a waiter may wait for what should come at once or within an interval.
+// turnLimit bounds the wait for a grant that should come immediately or within an interval.
 const turnLimit = 60 * time.Second
 
-// A turn is what a call of Lock in the background came to.
+// A turn is the result of a call of Lock in the background.
 type turn struct {
 	guard *distlock.TryGuard
 	err   error
@@ -27,8 +27,8 @@ type turn struct {
 
 var labels atomic.Int64 // of waiters
 
-// queue calls Lock in the background and returns when the caller stands in the line. The call ends
-// with the test.
+// queue calls Lock in the background and returns when the caller is queued. The call ends with the
+// test.
 func (w *world) queue(t testing.TB, m *distlock.Manager, name string, opts ...distlock.Option,
 ) <-chan turn {
 	t.Helper()
@@ -47,7 +47,7 @@ func (w *world) queue(t testing.TB, m *distlock.Manager, name string, opts ...di
 	return done
 }
 
-// wantTurn waits for the turn of a waiter.
+// wantTurn waits for the grant of a waiter.
 func wantTurn(t testing.TB, done <-chan turn) *distlock.TryGuard {
 	t.Helper()
 	select {
@@ -80,12 +80,12 @@ func wantReleased(t testing.TB, guards ...*distlock.TryGuard) {
 	}
 }
 
-// MongoDB's own manager wants a lock for which ours stand in line: it has to wait until nobody of
-// ours wants it, and then has its turn. It polls, and a lock that is handed over is never free.
+// MongoDB's own manager wants a lock for which ours are queued: it waits until our queue is empty,
+// and then gets the lock. It polls, and a lock that is handed over is never free.
 func TestConfigServer_OwnLockManager_WaitsForOurLine(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("configsvr"), func(t *testing.T, w *world) {
-		name := "bar" + bson.NewObjectID().Hex()[12:] // a database that nobody has
+		name := "bar" + bson.NewObjectID().Hex()[12:] // a database that does not exist
 		t.Cleanup(func() { w.forget(t, name) })
 		a, b := w.start(t, calm), w.start(t, calm)
 		g := w.mustTry(t, a, name)

@@ -20,7 +20,7 @@ import (
 var benchFor = flag.Duration("benchfor", 3*time.Second,
 	"how long the benchmarks of resources watch; 5m is the long run")
 
-// resources is what this program uses.
+// resources is the usage of this program.
 type resources struct {
 	goroutines int
 	bytes      uint64
@@ -86,7 +86,7 @@ func BenchmarkResources_TenThousandGuards(b *testing.B) {
 	}
 }
 
-// 200 processes on one config server, each with a lock of its own and all waiting for one more.
+// 200 processes on one config server, each with a separate lock and all waiting for one more.
 func BenchmarkResources_TwoHundredProcesses(b *testing.B) {
 	const processes = 200
 	for _, d := range named("embedded", "standalone", "replicaset") {

@@ -21,13 +21,13 @@ import (
 	"mongodlm/internal/test/mongodtest"
 )
 
-// leastFeatures are what the user of these tests may do.
+// leastFeatures are the features of the user of these tests.
 var leastFeatures = []role.Feature{
 	role.Locks, role.Lines, role.Transactions, role.History, role.Listings, role.Breaking,
 }
 
-// leastUser starts a replica set with users and returns the connection string of one who has a role
-// and nothing more, and a function that changes what the role allows in database distlock.
+// leastUser starts a replica set with users and returns the connection string of a user with
+// exactly one role, and a function that changes the privileges of the role in database distlock.
 func leastUser(t *testing.T) (uri string, allow func([]role.Privilege)) {
 	t.Helper()
 	d := startSecured(t, mongodtest.Options{ReplicaSet: 1})
@@ -45,8 +45,7 @@ func leastUser(t *testing.T) (uri string, allow func([]role.Privilege)) {
 	}
 }
 
-// life does everything that the features allow, and returns what was said of it: errors, and
-// warnings of the log.
+// life uses everything that the features allow, and returns the errors, and warnings of the log.
 func life(t *testing.T, uri string) []string {
 	t.Helper()
 	var said []string
@@ -109,7 +108,7 @@ func life(t *testing.T, uri string) []string {
 	return said
 }
 
-// inLine lets one wait for what another holds.
+// inLine makes one caller wait for the lock of another.
 func inLine(t *testing.T, m *distlock.Manager) error {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -137,8 +136,8 @@ func inLine(t *testing.T, m *distlock.Manager) error {
 	return <-done
 }
 
-// A user with the printed role and nothing more does everything, without an error and without a
-// warning; with one action less, whatever it is, something names it and its collection.
+// A user with exactly the printed role does everything, without an error and without a warning;
+// without any one action, a message names it and its collection.
 func TestRole_OnARealServer_IsEnoughAndTheLeast(t *testing.T) {
 	uri, allow := leastUser(t)
 	if said := life(t, uri); len(said) > 0 {

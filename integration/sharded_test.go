@@ -20,14 +20,13 @@ import (
 	"mongodlm/internal/test/mongodtest"
 )
 
-// broadcast are the operations that ask every shard when the locks are sharded: those that look for
-// a process in all locks, or for old pings. The next two go where the names are that they are asked
-// for.
+// broadcast are the operations that ask every shard when the locks are sharded: searches for a
+// process in all locks, or for old pings. The next two go to the shards of the requested names.
 var broadcast = []string{"Held", "Waiting", "OldPings", "Prune", "HeldOrFree", "Snapshots"}
 
 // Tries to break: with locks and pings sharded by a hash of _id, every command that acquires,
-// releases, waits, takes over, breaks, pings or condemns goes to one shard, whose answer alone says
-// what became of it.
+// releases, waits, takes over, breaks, pings or condemns goes to one shard, whose answer alone is
+// the outcome.
 func TestSharded_Commands_GoToOneShard(t *testing.T) {
 	inTurn(t, named("sharded"), func(t *testing.T, w *world) {
 		var sent tape
@@ -97,9 +96,9 @@ func shardsIn(t *testing.T, plan bson.Raw) int {
 	return len(values)
 }
 
-// Tries to break: where a server refuses to join sharded collections, as 4.4 does, looks and
-// listings are complete all the same: each lock with the pings of its holder and of those who wait,
-// whichever shards they are on.
+// Tries to break: where a server refuses to join sharded collections, as 4.4 does, snapshots and
+// listings are complete all the same: each lock with the pings of its holder and its waiters, on
+// any shards.
 func TestSharded_Looks_BringLocksAndPingsOfAllShards(t *testing.T) {
 	t.Parallel()
 	forThese(t, clustered, func(t *testing.T, w *world) {
@@ -109,7 +108,7 @@ func TestSharded_Looks_BringLocksAndPingsOfAllShards(t *testing.T) {
 		for i := range 16 {
 			name := w.name(fmt.Sprint("lock-", i))
 			names = append(names, name)
-			for seq, party := range []string{"a-", "b-"} { // who holds it, and who waits
+			for seq, party := range []string{"a-", "b-"} { // the holder and a waiter
 				process := w.name(fmt.Sprint(party, i))
 				assert.Value(c.Ping(t.Context(), catalog.Heartbeat{Process: process,
 					Seq: int64(seq) + 1, Takeover: time.Minute, Interval: time.Second}))(t)
@@ -160,7 +159,7 @@ func TestSharded_Looks_BringLocksAndPingsOfAllShards(t *testing.T) {
 	})
 }
 
-// Tries to break: who only looks, and has no ping to know the store's clock by, is told ages behind
+// Tries to break: an Inspector, which has no ping to know the store's clock by, returns ages behind
 // a mongos, too.
 func TestSharded_Inspector_TellsAges(t *testing.T) {
 	t.Parallel()
@@ -206,7 +205,7 @@ func shardClient(t testing.TB, s *mongodtest.Deployment) *mongo.Client {
 	return privateClient(t, options.Client().ApplyURI(s.URI()))
 }
 
-// heldOn takes a lock that is on this shard, of a database whose locks are on both.
+// heldOn takes a lock that is on this shard, of a database with locks on both.
 func (w *world) heldOn(t testing.TB, m *distlock.Manager, shard int) *distlock.TryGuard {
 	t.Helper()
 	for i := range 64 {
@@ -220,8 +219,8 @@ func (w *world) heldOn(t testing.TB, m *distlock.Manager, shard int) *distlock.T
 	return nil
 }
 
-// Tries to break: what a transaction wrote on one shard is there exactly if the lock, on another,
-// was held when it committed.
+// Tries to break: a transaction's write on one shard exists exactly if the lock, on another, was
+// held when it committed.
 func TestSharded_InTransaction_LockAndDataOnTwoShards(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("sharded"), func(t *testing.T, w *world) {
@@ -257,7 +256,7 @@ func TestSharded_InTransaction_LockAndDataOnTwoShards(t *testing.T) {
 }
 
 // Tries to break: a lock that is held and waited for survives that the shard it is on steps down,
-// or is killed and started again; the line is as it was, and the fence rises.
+// or is killed and started again; the queue is unchanged, and the fence rises.
 func TestSharded_ShardGoesAway_LockAndLineSurvive(t *testing.T) {
 	inTurn(t, named("sharded"), func(t *testing.T, w *world) {
 		for what, harm := range map[string]func(s *mongodtest.Deployment) error{
@@ -287,8 +286,8 @@ func TestSharded_ShardGoesAway_LockAndLineSurvive(t *testing.T) {
 }
 
 // Tries to break: a chunk that moves to another shard while the lock in it is held and waited for
-// takes the lock and its line along as they are; writes of both sides go on, and the turns come in
-// order.
+// takes the lock and its queue along unchanged; writes of both sides continue, and the grants come
+// in order.
 func TestSharded_ChunkMoves_LockAndLineMoveAlong(t *testing.T) {
 	inTurn(t, named("sharded"), func(t *testing.T, w *world) {
 		for from := range 2 {
@@ -310,8 +309,8 @@ func TestSharded_ChunkMoves_LockAndLineMoveAlong(t *testing.T) {
 	})
 }
 
-// moveChunks moves all chunks of locks and pings from one shard to another, and returns what moves
-// the same ones back.
+// moveChunks moves all chunks of locks and pings from one shard to another. back moves the same
+// ones back.
 func (w *world) moveChunks(t testing.TB, from, to int) (back func()) {
 	t.Helper()
 	config := w.d.app.Database("config")

@@ -56,7 +56,7 @@ func singletonStore(t testing.TB, db *mongo.Database) singleton.Store {
 	return assert.Value(singleton.NewStore(db))(t)
 }
 
-// It tries to break: a loop without a Store needs a second client beside that of its Manager.
+// It tries to break: a loop without a Store needs a second client in addition to its Manager's.
 func TestSingleton_NoStore_IsThatOfTheManager(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {

@@ -20,7 +20,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// robbed makes another process the holder, as a takeover does, at once.
+// robbed makes another process the holder immediately, as a takeover does.
 func (w *world) robbed(t testing.TB, g *distlock.TryGuard) {
 	t.Helper()
 	_, err := w.db.Collection(catalog.LocksCollection).UpdateOne(t.Context(),
@@ -38,7 +38,7 @@ func (w *world) count(t testing.TB, coll *mongo.Collection, filter bson.D) int64
 	return assert.Value(coll.CountDocuments(t.Context(), filter))(t)
 }
 
-// What a transaction wrote is there exactly if the lock was held when it committed.
+// A transaction's writes exist exactly if the lock was held when it committed.
 func TestInTransaction_CommitsOnlyWhileHeld(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("replicaset", "mongos", "sharded", "uri"), func(t *testing.T, w *world) {
@@ -88,7 +88,7 @@ func TestInTransaction_CommitsOnlyWhileHeld(t *testing.T) {
 	})
 }
 
-// I5: a stale holder's fenced write matches nothing on a document that a newer holder has written.
+// I5: a stale holder's fenced write matches no document that a newer holder has written.
 func TestFenced_StaleHolder_IsRefused(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -151,7 +151,7 @@ func (w *world) transactor(t testing.TB, change func(*options.ClientOptions)) (
 	return client, m
 }
 
-// together runs a number of users, each some rounds, all at once.
+// together runs a number of users in parallel, each some rounds.
 func (w *world) together(t *testing.T, users, rounds int, use func(context.Context, int) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*turnLimit)
@@ -171,7 +171,7 @@ func (w *world) together(t *testing.T, users, rounds int, use func(context.Conte
 }
 
 // Transactions that take one lock exclude each other, and guards: a counter that is read and
-// written beside the transactions, so that only the lock protects it, loses no update.
+// written outside the transactions, so that only the lock protects it, loses no update.
 func TestLockInTransaction_CounterBesideIt_LosesNoUpdate(t *testing.T) {
 	t.Parallel()
 	forThese(t, transacting, func(t *testing.T, w *world) {
@@ -182,7 +182,7 @@ func TestLockInTransaction_CounterBesideIt_LosesNoUpdate(t *testing.T) {
 		work := w.db.Collection("work")
 		var inside atomic.Int32
 		var writes atomic.Int64
-		count := func() error { // with a context of its own, so outside of every transaction
+		count := func() error { // with a new context, so outside of every transaction
 			assert.Equal(t, inside.Add(1), 1, "%d hold the lock, want %d")
 			defer inside.Add(-1)
 			raw, err := work.FindOne(t.Context(), byID(name)).Raw()
@@ -278,7 +278,7 @@ func (w *world) lockIsFree(t testing.TB, name string) bool {
 	return !l.Held && len(l.Waiters) == 0
 }
 
-// A guard keeps transactions away: they are told who holds the lock, or wait until it is released.
+// A guard keeps transactions away: they get an error with the holder, or wait until it is released.
 func TestLockInTransaction_GuardHolds_WaitsOrIsTold(t *testing.T) {
 	t.Parallel()
 	forThese(t, transacting, func(t *testing.T, w *world) {
@@ -313,8 +313,8 @@ func TestLockInTransaction_GuardHolds_WaitsOrIsTold(t *testing.T) {
 	})
 }
 
-// The pool has one connection, or two, for the transactions, the looks beside them and the guards:
-// all come through.
+// The pool has one connection, or two, for the transactions, the reads outside of them and the
+// guards: all come through.
 func TestLockInTransaction_SmallPool_AllComeThrough(t *testing.T) {
 	t.Parallel()
 	forThese(t, transacting, func(t *testing.T, w *world) {
@@ -335,7 +335,8 @@ func TestLockInTransaction_SmallPool_AllComeThrough(t *testing.T) {
 	})
 }
 
-// Where there are no transactions, or none is running, the error says so, and nothing is locked.
+// Without support for transactions, or without a running one, the error names that, and no lock is
+// taken.
 func TestLockInTransaction_NoTransactions_IsSaid(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -360,8 +361,8 @@ func TestLockInTransaction_NoTransactions_IsSaid(t *testing.T) {
 	})
 }
 
-// A transaction reads one picture. If that shows the lock held, by a guard that came after the look
-// from outside or was there when the transaction read something else before, then waiting inside of
+// A transaction reads one snapshot. If that shows the lock held, by a guard that came after the
+// read from outside or was there when the transaction made an earlier read, then waiting inside of
 // it is of no use: the driver must run it again, soon, and then it has the lock.
 func TestLockInTransaction_OldPicture_RunsAgain(t *testing.T) {
 	t.Parallel()
@@ -400,7 +401,7 @@ func TestLockInTransaction_OldPicture_RunsAgain(t *testing.T) {
 					if err := work.FindOne(ctx, byID(name)).Err(); err != nil {
 						return err
 					}
-					_ = g.Release() // the picture is older than that
+					_ = g.Release() // the snapshot is older than that
 				}
 				return m.Lock(name).LockInTransaction(ctx)
 			})

@@ -29,8 +29,8 @@ var (
 	handOvers = flag.Int("handovers", 200, "how many hand-overs BenchmarkWaiting times in each row")
 )
 
-// BenchmarkWaiting shows what waiting in line costs, in least writes: the median of a durable
-// update of one small document on the same server in the same minute. Nothing here is asserted.
+// BenchmarkWaiting shows the cost of waiting in a queue, in least writes: the median of a durable
+// update of one small document on the same server in the same minute. It asserts nothing.
 func BenchmarkWaiting(b *testing.B) {
 	for _, d := range named("replicaset", "mongos", "sharded", "standalone", "embedded", "uri") {
 		b.Run(d.name, func(b *testing.B) {
@@ -85,13 +85,13 @@ func quantile(took []time.Duration, percent int) time.Duration {
 	return took[min(len(took)-1, len(took)*percent/100)]
 }
 
-// A contender is one caller of Lock in a Manager that may be of others as well.
+// A contender is one caller of Lock in a Manager that other callers may share.
 type contender struct {
 	m       *distlock.Manager
-	entered chan struct{} // of the Manager: somebody has entered the line
+	entered chan struct{} // of the Manager: a waiter has queued
 }
 
-// contenders starts processes with the usual times, each with a client of its own.
+// contenders starts processes with the usual times, each with a separate client.
 func (w *world) contenders(b *testing.B, processes int, sent *counter) []*contender {
 	b.Helper()
 	var all []*contender
@@ -122,8 +122,8 @@ type grab struct {
 	by    int
 }
 
-// timeHandOvers times the way from the call of Release to the return of the next Lock, while a
-// given number of callers stand in the line.
+// timeHandOvers times the way from the call of Release to the return of the next Lock, with a given
+// number of queued callers.
 func (w *world) timeHandOvers(b *testing.B, waiters int) {
 	var sent counter
 	all := w.contenders(b, min(waiters+1, 17, max(2, 17-waiters/8)), &sent) // 2, 15, 9
@@ -132,7 +132,7 @@ func (w *world) timeHandOvers(b *testing.B, waiters int) {
 	var calls sync.WaitGroup
 	defer func() { cancel(); calls.Wait() }()
 	grabs := make(chan grab, 1)
-	enter := func(i int) { // returns when the caller stands in the line
+	enter := func(i int) { // returns when the caller is queued
 		c := all[i%len(all)]
 		calls.Go(func() { // ends with its turn, or with ctx
 			g, err := c.m.Lock(name).Lock(ctx)
@@ -185,8 +185,8 @@ func (w *world) timeHandOvers(b *testing.B, waiters int) {
 	w.row(b, (before+after)/2, took, counts, rounds)
 }
 
-// row reports the times in least writes, and the commands of one hand-over. The questions of change
-// streams are told apart: while nothing happens each asks once a second.
+// row reports the times in least writes, and the commands of one hand-over. The queries of change
+// streams are counted separately: without events each asks once a second.
 func (w *world) row(b *testing.B, write time.Duration, took []time.Duration, counts map[string]int,
 	rounds int) {
 	b.Helper()
@@ -206,8 +206,8 @@ func (w *world) row(b *testing.B, write time.Duration, took []time.Duration, cou
 	b.Logf("%d hand-overs: %v", rounds, counts)
 }
 
-// timeContention lets sixteen processes run for the lock, each of which gives it back at once and
-// comes again.
+// timeContention lets sixteen processes compete for the lock; each releases it immediately and
+// acquires again.
 func (w *world) timeContention(b *testing.B) {
 	const processes = 16
 	var sent counter
@@ -260,7 +260,8 @@ func (w *world) timeContention(b *testing.B) {
 		spent.Round(time.Second), float64(total)/spent.Seconds())
 }
 
-// countIdle counts what a thousand waiters of twenty locks send while nothing moves, against one.
+// countIdle counts the commands of a thousand waiters of twenty locks without a change, against
+// one.
 func (w *world) countIdle(b *testing.B) {
 	holder := w.start(b, slow)
 	var rates []float64
@@ -285,9 +286,9 @@ func (w *world) countIdle(b *testing.B) {
 	b.Logf("one waiter: %v; 1,000 of 20 locks: %v", all[0], all[1])
 }
 
-// settledDown waits until the looks at newcomers are over and the pauses between questions have
-// grown: at most seven commands are sent in four of the longest pauses, which is four questions,
-// two answers of a stream that is asked each second, and a look.
+// settledDown waits until the checks of newcomers are over and the pauses between queries have
+// grown: at most seven commands are sent in four of the longest pauses, which is four queries, two
+// replies of a stream that is asked each second, and a snapshot.
 func (w *world) settledDown(t testing.TB, m *distlock.Manager, sent *counter) {
 	t.Helper()
 	eventually(t, time.Minute, "the waiters settle down", func() bool {
@@ -300,8 +301,8 @@ func (w *world) settledDown(t testing.TB, m *distlock.Manager, sent *counter) {
 	})
 }
 
-// crowd lets many callers of one Manager wait for locks that another holds, and returns when all
-// stand in their lines. What it returns sends them away.
+// crowd makes many callers of one Manager wait for locks that another holds, and returns when all
+// are queued. leave cancels them.
 func (w *world) crowd(
 	t testing.TB, holder, m *distlock.Manager, waiters, locks int,
 ) (leave func()) {
@@ -311,7 +312,7 @@ func (w *world) crowd(
 	for i := range locks {
 		guards = append(guards, w.mustTry(t, holder, w.name(fmt.Sprintf("%s%d", prefix, i))))
 	}
-	const together = 20 // so many leave at once
+	const together = 20 // so many leave at a time
 	var groups []func()
 	for first := 0; first < waiters; first += together {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -323,7 +324,7 @@ func (w *world) crowd(
 			})
 		}
 		leave := func() { cancel(); calls.Wait() }
-		t.Cleanup(leave) // they tell the test how they ended
+		t.Cleanup(leave) // they report their results to the test
 		groups = append(groups, leave)
 	}
 	eventually(t, 3*time.Minute, "all stand in their lines", func() bool {
@@ -339,7 +340,7 @@ func (w *world) crowd(
 	}
 }
 
-// waitersOf counts who stands in the lines of the locks whose names begin so.
+// waitersOf counts the queued waiters of the locks whose names have a prefix.
 func (w *world) waitersOf(t testing.TB, prefix string) int {
 	t.Helper()
 	filter := byID(bson.D{field("$regex", "^"+w.name(prefix))})

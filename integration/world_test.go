@@ -23,8 +23,8 @@ import (
 	"mongodlm/internal/test/locktest"
 )
 
-// A world is what one test sees of a deployment: a database of its own, or, where there can be only
-// one, names of its own in it.
+// A world is the part of a deployment that one test uses: a separate database, or, where there can
+// be only one, separate names in it.
 type world struct {
 	d      *deployment
 	db     *mongo.Database
@@ -51,7 +51,7 @@ func (d *deployment) open(t testing.TB) *world {
 		SetReadConcern(readconcern.Majority()).SetReadPreference(readpref.Primary()))
 	t.Cleanup(func() {
 		assert.NoErr(t, w.clean(context.WithoutCancel(t.Context())), "cleaning up")
-		w.mu.Lock() // a call of Lock that ends with the test may still keep what it came to
+		w.mu.Lock() // a call of Lock that ends with the test may still keep its guard
 		defer w.mu.Unlock()
 		runtime.KeepAlive(w.kept) // a dropped guard would be released whenever the collector runs
 	})
@@ -156,7 +156,7 @@ func (w *world) keep(g *distlock.TryGuard) {
 	w.kept = append(w.kept, g)
 }
 
-// document returns a document as it is stored, nil when there is none.
+// document returns a document as it is stored, nil if it does not exist.
 func (w *world) document(t testing.TB, collection, id string) bson.Raw {
 	t.Helper()
 	raw, err := w.db.Collection(collection).FindOne(t.Context(), byID(id)).Raw()
@@ -226,13 +226,12 @@ func eventually(t testing.TB, limit time.Duration, what string, cond func() bool
 	}
 }
 
-// standstill is for how long nothing may happen where something has to: how slow the machine is
-// does not matter.
+// standstill is the longest time without progress, at any speed of the machine.
 const standstill = 10 * time.Minute
 
 var wantErr, heldError = assert.Is, locktest.WantHeld
 
-// monitored keeps or counts what a client sends.
+// monitored keeps or counts the commands of a client.
 type monitored interface{ monitor() *event.CommandMonitor }
 
 // client is a private client whose commands are kept or counted.
@@ -241,7 +240,7 @@ func (w *world) client(t testing.TB, sent monitored) *mongo.Client {
 	return privateClient(t, options.Client().ApplyURI(w.d.uri).SetMonitor(sent.monitor()))
 }
 
-// privateClient is a client of one test, such as one whose commands are counted.
+// privateClient is a client of one test, such as one with counted commands.
 func privateClient(t testing.TB, opts *options.ClientOptions) *mongo.Client {
 	t.Helper()
 	client := assert.Value(mongo.Connect(opts))(t)

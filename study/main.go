@@ -1,5 +1,5 @@
-// Command study plays how each generation of mongos' lock fails, and the lock of this module in the
-// same cases. It needs no server: the store is in memory, and time is virtual.
+// Command study plays the failures of each generation of mongos' lock, and the lock of this module
+// in the same cases. It needs no server: the store is in memory, and time is virtual.
 //
 //	go run ./study [CASE] [flags]
 //	go run ./study sources [CASE] [flags]
@@ -15,7 +15,7 @@
 // for 15m" the longest time in which the lock was wanted and no holder worked; "stale written"
 // counts the writes of a holder that the resource accepted after one of a newer holder.
 //
-// The exit code is 0 when it is done, 1 when that failed, 2 after a wrong call.
+// The exit code is 0 after success, 1 after a failure, 2 after a usage error.
 package main
 
 import (

@@ -33,7 +33,8 @@ type Elector struct {
 
 var _ gocron.Elector = (*Elector)(nil)
 
-// NewElector stands for the election of a name, in the background, until Close or until ctx ends.
+// NewElector takes part in the election of a name, in the background, until Close or until ctx
+// ends.
 // Errors: ErrConfig.
 func NewElector(ctx context.Context, m *distlock.Manager, name string) (*Elector, error) {
 	if ctx == nil || m == nil || name == "" {
@@ -56,11 +57,11 @@ func (e *Elector) run(ctx context.Context, l *distlock.DistributedLock) {
 		}
 		<-guard.Context().Done()
 		e.set(nil, nil)
-		_ = guard.Release() // a lost one says so, and a failed one goes on in the background
+		_ = guard.Release() // reports a loss; a failed release continues in the background
 	}
 }
 
-// rest waits after a failure, which IsLeader tells meanwhile.
+// rest waits after a failure, which IsLeader returns meanwhile.
 func (e *Elector) rest(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, pause)
 	defer cancel()
@@ -73,8 +74,9 @@ func (e *Elector) set(guard *distlock.TryGuard, err error) {
 	e.guard, e.err = guard, err
 }
 
-// IsLeader implements gocron.Elector: nil while this process holds the lock and may trust it. No
-// I/O. Errors: ErrNotLeader, with the reason when the lock could not be waited for.
+// IsLeader implements gocron.Elector: it returns nil while this process holds the lock and may
+// trust it. No I/O. Errors: ErrNotLeader, with the reason when the acquisition failed; the error of
+// the guard once it is lost.
 func (e *Elector) IsLeader(context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -84,7 +86,7 @@ func (e *Elector) IsLeader(context.Context) error {
 	return e.guard.Err()
 }
 
-// Close resigns and waits until the lock is released, as long as ctx lasts.
+// Close resigns and waits for the release of the lock, until ctx ends.
 func (e *Elector) Close(ctx context.Context) error {
 	e.cancel()
 	select {

@@ -48,7 +48,7 @@ func (w *world) manager() *distlock.Manager {
 	return w.Start(nil).Manager
 }
 
-// schedule starts a scheduler with one job that is over at once, on process i.
+// schedule starts a scheduler with one job that returns immediately, on process i.
 func (w *world) schedule(i int, job gocron.JobDefinition,
 	opts ...gocron.SchedulerOption) gocron.Scheduler {
 	w.t.Helper()
@@ -65,7 +65,7 @@ func (w *world) schedule(i int, job gocron.JobDefinition,
 	return s
 }
 
-// count is how often the job ran since it was asked last.
+// count returns the number of runs since the last call.
 func (w *world) count() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -132,8 +132,8 @@ type skewed struct {
 
 func (s skewed) Now() time.Time { return s.Clock.Now().Add(s.by) }
 
-// The other half of the issue: a cron job on processes whose clocks differ. A slot runs once,
-// whatever the difference.
+// The other half of the issue: a cron job on processes whose clocks differ. A slot runs once, with
+// any difference.
 func TestLocker_Issue841_CronJobOnSkewedClocks(t *testing.T) {
 	const hourly = "0 * * * *"
 	schedule := assert.Value(cron.ParseStandard(hourly))(t)
@@ -174,7 +174,7 @@ func TestLocker_Issue841_CronJobOnSkewedClocks(t *testing.T) {
 	}
 }
 
-// The pause switch stops a job of gocron, too; the record tells what ran.
+// The pause switch stops a job of gocron, too; the record has the last run.
 func TestLocker_Stopped_DoesNotRun(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.schedule(0, gocron.DurationJob(time.Minute),
@@ -192,8 +192,8 @@ func TestLocker_Stopped_DoesNotRun(t *testing.T) {
 	})
 }
 
-// Of five processes with Electors one runs the jobs; when it closes another one does, and when
-// nobody is left nobody does.
+// With an Elector on each of five processes, one process runs the jobs; when it closes another one
+// does, and after the last none does.
 func TestElector_OneLeader_OthersFollow(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var electors []*gocronlock.Elector
@@ -228,7 +228,7 @@ func TestElector_OneLeader_OthersFollow(t *testing.T) {
 				t.Fatalf("%d runs on the processes %v, %d leaders; want 10, one, 1", n, by, leaders)
 			}
 			for _, m := range managers {
-				assert.Equal(t, m.Stats().OldestWait, 0, // it is no sign of a line that stands still
+				assert.Equal(t, m.Stats().OldestWait, 0, // it is no sign of a blocked queue
 					"a follower has waited for %v, want %v")
 			}
 			assert.Must(t, electors[by[0]].Close(t.Context()))
@@ -239,7 +239,7 @@ func TestElector_OneLeader_OthersFollow(t *testing.T) {
 	})
 }
 
-// What cannot be meant is refused, with the field's name.
+// An invalid field is refused, with its name.
 func TestNew_BadConfig(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		m := w.manager()

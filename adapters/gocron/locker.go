@@ -17,7 +17,7 @@ import (
 // ErrConfig is matched by the errors of NewLocker and NewElector. The text names the field.
 var ErrConfig = errors.New("gocronlock: bad configuration")
 
-// Config says what a Locker locks on, and when a job may run again: as Schedule or as Gap says.
+// Config has the lock and the store of a Locker, and the least time between runs: Schedule or Gap.
 type Config struct {
 	// Manager is this process. Required.
 	Manager *distlock.Manager
@@ -30,21 +30,22 @@ type Config struct {
 	// begins no sooner than Gap after the one before began. Their duration less a tenth is good:
 	// with the whole duration a timer that fires a moment too soon waits for the next.
 	Gap time.Duration
-	// Early is by how much the clock of a process may be ahead of the server's and still ask for
-	// the slot that it means. Default 1 s. Only with Schedule.
+	// Early is the amount by which the clock of a process may be ahead of the server's while it
+	// still gets the slot that it is due for. Default 1 s. Only with Schedule.
 	Early time.Duration
 	// Zone is the time zone of the times that Schedule is given. Default UTC; gocron's own default is
 	// time.Local, see gocron.WithLocation.
 	Zone *time.Location
-	// Wait is how long a job waits for the lock, which others may hold for a moment to find that
-	// the job has run. Default 1 s. While the job runs elsewhere others wait so long in vain.
+	// Wait is the time for which a job waits for the lock: another process may hold it briefly to
+	// find that the job has run. Default 1 s. While the job runs elsewhere, the wait ends with
+	// distlock.ErrHeld.
 	Wait time.Duration
 }
 
-// ErrSameName is matched by an error of Lock, besides singleton.ErrNotDue, when this Locker was
-// asked for the same slot before: two jobs of the process share the name, as those of one method
-// value or closure do unless gocron.WithName tells them apart, and only one of them would run. Or
-// one job is due more often than Config.Schedule or Gap lets it run.
+// ErrSameName is matched by an error of Lock, besides singleton.ErrNotDue, if this Locker was asked
+// for the same slot before: two jobs of the process share the name, as the jobs of one method value
+// or closure do without gocron.WithName, and only one of them would run. Or one job is due more
+// often than Config.Schedule or Gap allows.
 var ErrSameName = errors.New("gocronlock: a job of this name has asked for the slot already; " +
 	"give each job a name of its own by gocron.WithName, and let none be due more often than " +
 	"Schedule or Gap says")
@@ -80,11 +81,11 @@ func NewLocker(c Config) (*Locker, error) {
 	return &Locker{c: c, asked: map[string]time.Time{}}, nil
 }
 
-// Lock implements gocron.Locker: it acquires the lock of the job's name and begins the slot. The
-// job does not run when it returns an error, which gocron.AfterLockError gets: singleton.ErrNotDue
-// when the job has run, or is stopped in the settings, with ErrSameName when another job of this
-// process has its name; distlock.ErrHeld when it runs elsewhere;
-// what else the lock and the store say. Five commands.
+// Lock implements gocron.Locker: it acquires the lock of the job's name and begins the slot. If it
+// returns an error the job does not run, and gocron.AfterLockError gets the error:
+// singleton.ErrNotDue when the job has run, or is stopped in the settings, with ErrSameName when
+// another job of this process has its name; distlock.ErrHeld when it runs elsewhere; other errors
+// of the lock and the store. Five commands.
 func (l *Locker) Lock(ctx context.Context, job string) (_ gocron.Lock, err error) {
 	if ctx == nil {
 		return nil, fmt.Errorf("%w: the context is nil", ErrConfig)
@@ -126,7 +127,8 @@ func (l *Locker) Lock(ctx context.Context, job string) (_ gocron.Lock, err error
 	return &lock{guard, slot, cancel}, nil
 }
 
-// again notes that a job has asked for a slot, and reports whether one of its name had before.
+// again records the slot that a job has asked for, and reports whether a job of that name had
+// before.
 func (l *Locker) again(job string, slot time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

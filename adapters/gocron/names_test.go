@@ -25,7 +25,7 @@ type report struct{ done func() }
 func (r *report) run() { r.done() }
 
 // It tries to break: of two jobs that are one method value, and so have one name, half of the runs
-// go missing and nobody says so. It is an error and in the log; jobs with two names both run.
+// are silently skipped. It is an error and in the log; jobs with two names both run.
 func TestLocker_TwoJobsOfOneName_IsAnError(t *testing.T) {
 	for _, named := range []bool{false, true} {
 		t.Run(fmt.Sprint(named), func(t *testing.T) {

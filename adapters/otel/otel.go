@@ -38,9 +38,9 @@ type Options struct {
 	Provider trace.TracerProvider
 }
 
-// A Tracer makes spans of events. It is a [distlock.Observer] that is told the context, too. Safe
-// for concurrent use; what it waits for is what the span processor of the program waits for, so let
-// that be one that exports in the background.
+// A Tracer records events as spans. It is a [distlock.Observer] that receives contexts, too. Safe
+// for concurrent use. A call blocks as long as the program's span processor does, so use one that
+// exports in the background.
 type Tracer struct{ tracer trace.Tracer }
 
 var _ distlock.Observer = (*Tracer)(nil)
@@ -56,7 +56,7 @@ func New(o Options) *Tracer {
 // Observe implements [distlock.Observer]: the spans have no parents.
 func (t *Tracer) Observe(e distlock.Event) { t.ObserveContext(context.Background(), e) }
 
-// ObserveContext is told in place of Observe, see [distlock.Observer].
+// ObserveContext is called instead of Observe, see [distlock.Observer].
 func (t *Tracer) ObserveContext(ctx context.Context, e distlock.Event) {
 	switch e.Kind {
 	case distlock.EventAcquired, distlock.EventGranted, distlock.EventTakenOver, distlock.EventRefused,
@@ -70,7 +70,7 @@ func (t *Tracer) ObserveContext(ctx context.Context, e distlock.Event) {
 	}
 }
 
-// span makes a span that is over. It began as long ago as the event says.
+// span records a completed span, which started e.Waited before the event.
 func (t *Tracer) span(ctx context.Context, name string, e distlock.Event) {
 	attributes := []attribute.KeyValue{attrProcess.String(clean(e.Process)),
 		attrOutcome.String(e.Kind.String())}
@@ -112,7 +112,7 @@ func (t *Tracer) span(ctx context.Context, name string, e distlock.Event) {
 	}
 }
 
-// byRule says on which rule and evidence somebody was taken for dead.
+// byRule returns the rule and the evidence by which a process was declared dead.
 func byRule(e distlock.Event) (attributes []attribute.KeyValue) {
 	if e.Rule != "" {
 		attributes = append(attributes, attrRule.String(clean(e.Rule)))
@@ -123,8 +123,8 @@ func byRule(e distlock.Event) (attributes []attribute.KeyValue) {
 	return attributes
 }
 
-// failed reports whether an event is an error to whoever looks at a trace: a lock that is held by
-// another is none, nor is a caller that gave up.
+// failed reports whether an event is an error in a trace: a lock that another process holds is not,
+// nor is a caller whose context was canceled.
 func failed(e distlock.Event) bool {
 	switch e.Cause() {
 	case "", "held", "canceled", "closed":

@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// traced is a program with a tracer of its own and processes that tell it of their locks.
+// traced is a program with a separate tracer, which observes the locks of its processes.
 type traced struct {
 	*locktest.World
 	t        *testing.T
@@ -47,7 +47,7 @@ func (w *traced) start() *distlock.Manager {
 	}).Manager
 }
 
-// take returns the spans of one name that have ended.
+// take returns the finished spans of one name.
 func (w *traced) take(name string) []sdk.ReadOnlySpan {
 	other := func(s sdk.ReadOnlySpan) bool { return s.Name() != name }
 	return slices.DeleteFunc(w.recorder.Ended(), other)
@@ -74,8 +74,8 @@ func attr(attributes []attribute.KeyValue, key string) string {
 
 func lasted(s sdk.ReadOnlySpan) time.Duration { return s.EndTime().Sub(s.StartTime()) }
 
-// The span of an acquisition that waited lasts as long as the wait and says that the lock was
-// handed over; that of the release, which has no context, is a child of the same caller.
+// The span of an acquisition that waited lasts as long as the wait and records the hand-over of the
+// lock; the span of the release, which has no context, is a child of the same caller.
 func TestTracer_WaitAndRelease_AreSpansOfTheCaller(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *traced) {
 		first, second := w.start(), w.start()
@@ -169,7 +169,7 @@ func TestDocument_ListsSpansAndAttributes(t *testing.T) {
 			tracer.Observe(distlock.Event{Kind: kind, At: time.Now(), Waited: 1, Held: 1, Name: "a",
 				Why: "b", Mode: "shared", Session: bson.NewObjectID(), Fence: 1, Previous: "c",
 				Rule: "watch", Evidence: "d"})
-			if strings.HasPrefix(kind.String(), "EventKind") { // between locks and processes is none
+			if strings.HasPrefix(kind.String(), "EventKind") { // between locks and processes there is no kind
 				w.recorder.Reset()
 			}
 			for _, s := range w.recorder.Ended() {
@@ -186,7 +186,7 @@ func TestDocument_ListsSpansAndAttributes(t *testing.T) {
 	})
 }
 
-// Pings make no spans, and every other kind makes one at least that has ended.
+// Pings make no spans, and every other kind makes at least one that is finished.
 func TestTracer_EveryKind_EndsItsSpans(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *traced) {
 		tracer := otel.New(otel.Options{Provider: w.provider})

@@ -12,14 +12,13 @@ import (
 	"mongodlm/distlock"
 )
 
-// maxNames is how many names of locks may be labels.
+// maxNames bounds the number of lock names in labels.
 const maxNames = 100
 
 // Options are the settings of a Collector. The zero value is usable.
 type Options struct {
-	// Names are the locks that the label lock tells apart, at most 100: each costs up to some 200
-	// series. All others are together, where the label is empty. Without names there is no such
-	// label.
+	// Names are the values of the label lock, at most 100: each costs up to some 200 series. All
+	// other locks share the empty value. Without names there is no such label.
 	Names []string
 }
 
@@ -38,7 +37,7 @@ type Collector struct {
 	work *work
 }
 
-// Source is what a Collector asks when it is scraped; a *distlock.Manager is one.
+// Source provides the metrics of a process during a scrape; a *distlock.Manager is one.
 type Source interface {
 	Stats() distlock.Stats
 	Config() distlock.Config
@@ -49,8 +48,8 @@ var (
 	_ prom.Collector    = (*Collector)(nil)
 )
 
-// Bounds of the buckets, in seconds. A command takes milliseconds, a takeover as long as it is set
-// to.
+// Bounds of the buckets, in seconds. A command takes milliseconds, a takeover up to the configured
+// time.
 var (
 	commandBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5}
 	lockBuckets    = []float64{.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300,
@@ -64,8 +63,7 @@ var (
 		"malformed"}
 )
 
-// New makes a Collector. Its error says that there are too many names, or one that no lock can
-// have.
+// New makes a Collector. It returns an error for too many names, or for an invalid name of a lock.
 func New(o Options) (*Collector, error) {
 	if len(o.Names) > maxNames {
 		return nil, fmt.Errorf("prometheus: Names has %d names of locks, at most %d are allowed: each "+
@@ -106,8 +104,8 @@ func New(o Options) (*Collector, error) {
 	return c, nil
 }
 
-// begin makes the series of what is rare, so that they are there with zero before it happens:
-// Prometheus does not see an increase to the first value of a series.
+// begin creates the series of rare events, so that they exist with zero before the first event:
+// Prometheus misses an increase to the first value of a series.
 func (c *Collector) begin(names []string) {
 	for _, name := range append([]string{""}, names...) {
 		e := distlock.Event{Name: name}
@@ -126,7 +124,7 @@ func (c *Collector) begin(names []string) {
 	c.evictions.WithLabelValues("waiter", "silent")
 }
 
-// labels adds the lock's name to the labels of a metric if there are names to tell apart.
+// labels appends the label of the lock's name to the labels of a metric if there are names.
 func (c *Collector) labels(all []string) []string {
 	if len(c.names) > 0 {
 		return append(slices.Clip(all), "lock")
@@ -146,12 +144,11 @@ func (c *Collector) of(e distlock.Event, values ...string) []string {
 	return append(slices.Clip(values), name)
 }
 
-// Watch says whose Stats are shown when the Collector is scraped. Before that what happened is
-// shown, and nothing of how the process stands. A later call replaces the Manager of an earlier
-// one.
+// Watch sets the Source of a scrape. Without one a scrape shows only the counted events, and no
+// state of the process. A later call replaces the Source.
 func (c *Collector) Watch(s Source) { c.source.Store(&s) }
 
-// word is a word of package distlock as the value of a label.
+// word converts a term of package distlock to a label value.
 func word(text string) string { return strings.ReplaceAll(text, " ", "_") }
 
 // Observe implements [distlock.Observer].
@@ -214,11 +211,11 @@ func (c *Collector) Describe(to chan<- *prom.Desc) {
 	to <- serverDesc
 }
 
-// Collect implements [prom.Collector]. While whoever reads is slow no event waits: the metrics are
-// gathered before the first is handed over.
+// Collect implements [prom.Collector]. A slow reader blocks no event: all metrics are gathered
+// before the first is sent.
 func (c *Collector) Collect(to chan<- prom.Metric) {
 	gathered := make(chan prom.Metric)
-	go func() { // ends with what there is, which is read at once
+	go func() { // ends after the present metrics, which are read immediately
 		defer close(gathered)
 		for _, m := range c.counted() {
 			m.Collect(gathered)

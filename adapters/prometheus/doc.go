@@ -1,5 +1,6 @@
-// Package prometheus shows the locks of a process to Prometheus. A [Collector] is an Observer of
-// package distlock, which counts what happens, and reads how the process stands when it is scraped:
+// Package prometheus exports metrics of the locks of a process to Prometheus. A [Collector] is an
+// Observer of package distlock that counts events, and reads the state of the process during a
+// scrape:
 //
 //	c, err := prometheus.New(prometheus.Options{})
 //	...
@@ -11,6 +12,6 @@
 // The names, their units and labels are in docs/metrics.md; dashboard.json is a dashboard for
 // Grafana and alerts.yaml are rules for alerts over them.
 //
-// No label has the name of a lock, as there may be any number of them; see [Options].Names. A
-// scrape sends no command, and neither a slow nor a stuck one makes a lock wait.
+// The label with the name of a lock is off by default, as there may be any number of locks; see
+// [Options].Names. A scrape sends no command, and neither a slow nor a stuck one makes a lock wait.
 package prometheus

@@ -17,7 +17,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// shown is what a Collector shows when everything has happened: the type of each metric, and its
+// shown returns the metrics of a Collector after events of every kind: the type of each, and its
 // labels.
 func shown(t *testing.T) (types, labels map[string]string) {
 	t.Helper()
@@ -50,7 +50,7 @@ func document(t *testing.T) string {
 // metricItem is a metric in it.
 var metricItem = regexp.MustCompile("(?m)^- `(distlock_\\w+)(?:{([\\w,]+)})?`(, histogram)?: .")
 
-// documented returns the name, the type and the labels that an item tells.
+// documented returns the name, the type and the labels in an item.
 func documented(item []string) (name, kind, labels string) {
 	kind = "gauge"
 	switch {
@@ -62,11 +62,11 @@ func documented(item []string) (name, kind, labels string) {
 	return item[1], kind, strings.ReplaceAll(item[2], ",", ", ")
 }
 
-// ofThePage begins the names of what "distlock ui" shows, which is compared with the document where
-// it is made.
+// ofThePage begins the names of the metrics of "distlock ui", whose package compares them with the
+// document.
 const ofThePage = "distlock_store_"
 
-// docs/metrics.md lists all metrics, with their types and labels, and no others.
+// docs/metrics.md lists exactly the metrics, with their types and labels.
 func TestDocument_ListsEveryMetric(t *testing.T) {
 	t.Parallel()
 	types, labels := shown(t)
@@ -102,7 +102,7 @@ func TestDocument_ListsEveryKindOfCommand(t *testing.T) {
 	}
 }
 
-// The alerts say what is wrong when it is, and nothing when all is well.
+// The alerts fire in a bad half hour, and none fires in a good one.
 func TestAlerts_OfABadHalfHour_AreRaised(t *testing.T) {
 	t.Parallel()
 	tool, err := exec.LookPath("promtool")
@@ -114,8 +114,7 @@ func TestAlerts_OfABadHalfHour_AreRaised(t *testing.T) {
 	assert.NoErr(t, err, string(out))
 }
 
-// What the dashboard and the alerts ask for is there, with the labels that they select and group
-// by.
+// The metrics in the dashboard and the alerts exist, with the labels that they select and group by.
 func TestDashboardAndAlerts_AskForWhatThereIs(t *testing.T) {
 	t.Parallel()
 	expressions := append(dashboard(t), alerts(t)...)
@@ -194,7 +193,7 @@ func dashboard(t *testing.T) (all []string) {
 	return all
 }
 
-// alerts returns the expressions of the rules. Each is told of in docs/metrics.md.
+// alerts returns the expressions of the rules. docs/metrics.md names each rule.
 func alerts(t *testing.T) (all []string) {
 	t.Helper()
 	var rules struct {

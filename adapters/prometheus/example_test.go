@@ -11,7 +11,7 @@ import (
 	"mongodlm/distlock"
 )
 
-// A Collector is told of the locks of a Manager, and asks it how it stands whenever it is scraped.
+// A Collector observes the locks of a Manager, and reads its state during each scrape.
 func Example() {
 	ctx := context.Background()
 	collector, err := prometheus.New(prometheus.Options{Names: []string{"reports"}})
@@ -38,7 +38,7 @@ func Example() {
 		return
 	}
 	defer guard.Release()
-	families, err := registry.Gather() // what promhttp does
+	families, err := registry.Gather() // as promhttp does
 	for _, f := range families {
 		switch f.GetName() {
 		case "distlock_held_locks":

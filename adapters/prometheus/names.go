@@ -11,11 +11,11 @@ import (
 	"mongodlm/distlock"
 )
 
-// A description is the name of a metric and what it is. Names follow Prometheus: the unit last, in
-// base units; counters end in _total.
+// A description is the name and the help text of a metric. Names follow Prometheus: the unit last,
+// in base units; counters end in _total.
 type description struct{ name, help string }
 
-// What events make.
+// The metrics of events.
 var (
 	acquisitions = description{"distlock_acquisitions_total",
 		"Calls that acquire, by outcome (acquired, granted in line, taken_over, refused, gave_up) " +
@@ -42,7 +42,7 @@ var (
 		"Time that releases took, tries again included."}
 )
 
-// A reading is a metric of how the process stands.
+// A reading is a metric of the state of the process.
 type reading struct {
 	desc *prom.Desc
 	kind prom.ValueType
@@ -117,7 +117,7 @@ func setting(of func(distlock.Config) time.Duration) func(distlock.Stats, distlo
 	return func(_ distlock.Stats, c distlock.Config) float64 { return of(c).Seconds() }
 }
 
-// read makes metrics of how a process stands.
+// read makes metrics of the state of a process.
 func read(s distlock.Stats, cfg distlock.Config) []prom.Metric {
 	var all []prom.Metric
 	for _, r := range readings {

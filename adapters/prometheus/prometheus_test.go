@@ -30,7 +30,7 @@ func newCollector(t *testing.T, names ...string) *prometheus.Collector {
 	return assert.Value(prometheus.New(prometheus.Options{Names: names}))(t)
 }
 
-// start starts a process that is shown by a Collector.
+// start starts a process with a Collector.
 func start(t *testing.T, store catalog.Catalog, names ...string) (
 	*distlock.Manager, *prometheus.Collector) {
 	t.Helper()
@@ -47,7 +47,7 @@ func compare(t *testing.T, c prom.Collector, want string, names ...string) {
 	assert.NoErr(t, testutil.CollectAndCompare(c, strings.NewReader(want), names...))
 }
 
-// Every name and help follows Prometheus' conventions, whatever was observed.
+// Every name and help text follows Prometheus' conventions, after every kind of event.
 func TestCollector_Names_FollowTheConventions(t *testing.T) {
 	t.Parallel()
 	for _, names := range [][]string{nil, {"a"}} {
@@ -62,7 +62,7 @@ func TestCollector_Names_FollowTheConventions(t *testing.T) {
 	}
 }
 
-// What a process does and how it stands is shown with the words of package distlock, and nothing
+// The events and the state of a process are shown in the terms of package distlock, and no label
 // names a lock.
 func TestCollector_OneProcess_IsShown(t *testing.T) {
 	t.Parallel()
@@ -110,7 +110,7 @@ distlock_releases_total{cause=""} 1
 	})
 }
 
-// page is what Prometheus gets.
+// page returns the reply to a scrape.
 func page(t *testing.T, c prom.Collector) string {
 	t.Helper()
 	r := prom.NewPedanticRegistry()
@@ -125,7 +125,7 @@ func page(t *testing.T, c prom.Collector) string {
 	return string(text)
 }
 
-// Names that were asked for are told apart; all others are one, however many there are.
+// Configured names have series; all other names share one, however many there are.
 func TestCollector_Names_AreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -152,8 +152,8 @@ distlock_releases_total{cause="",lock="a"} 1
 	}
 }
 
-// A scrape whose reader has stopped in the middle keeps no lock waiting, although what happens now
-// are series that there have not been.
+// A scrape whose reader has stopped in the middle blocks no lock, although new events create new
+// series.
 func TestCollect_SlowScrape_HoldsUpNoLock(t *testing.T) {
 	t.Parallel()
 	m, c := start(t, memcatalog.New(memcatalog.Options{}), "a", "b")
@@ -186,7 +186,7 @@ func TestCollect_SlowScrape_HoldsUpNoLock(t *testing.T) {
 	<-scraped
 }
 
-// source stands for a Manager.
+// source replaces a Manager.
 type source struct{ stats distlock.Stats }
 
 func (s source) Stats() distlock.Stats {
@@ -218,8 +218,8 @@ func everything(c *prometheus.Collector) {
 	}
 }
 
-// What is rare is shown with zero before it happens, so that its first increase is seen; causes are
-// words of their own.
+// Rare events are shown with zero before they happen, so that the first increase is visible; causes
+// are label values.
 func TestCollector_BeforeTheFirstLoss_ShowsZero(t *testing.T) {
 	t.Parallel()
 	c := newCollector(t)
@@ -245,7 +245,7 @@ func TestCollector_BeforeTheFirstLoss_ShowsZero(t *testing.T) {
 	}
 }
 
-// What a server says of itself is no way to break a scrape, nor is a second Manager.
+// Odd properties of a server do not break a scrape, nor does a second Manager.
 func TestCollector_OddServer_IsEscaped(t *testing.T) {
 	t.Parallel()
 	c := newCollector(t)

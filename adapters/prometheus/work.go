@@ -9,12 +9,12 @@ import (
 	"mongodlm/internal/metrics"
 )
 
-// A work shows what is done under locks: terms, rounds, rows.
+// A work has the metrics of the work under locks: terms, rounds, rows.
 type work struct {
 	counters   map[*metrics.Metric]*prom.CounterVec
 	gauges     map[*metrics.Metric]*prom.GaugeVec
 	histograms map[*metrics.Metric]*prom.HistogramVec
-	descs      map[*metrics.Metric]*prom.Desc // of what is asked
+	descs      map[*metrics.Metric]*prom.Desc // of the sampled values
 	asked      metrics.Asked
 	names      metrics.Names
 }
@@ -40,7 +40,7 @@ func newWork() *work {
 }
 
 // Sampled implements the Observer of package metrics: elections, loops, schedules and queues of the
-// Manager tell it.
+// Manager call it.
 func (c *Collector) Sampled(all ...metrics.Sample) {
 	w := c.work
 	for _, s := range all {
@@ -65,7 +65,7 @@ func (c *Collector) Asks(ask func(context.Context) []metrics.Sample) (stop func(
 	return c.work.asked.Asks(ask)
 }
 
-// told are the metrics that are told.
+// told returns the metrics that events update.
 func (w *work) told() (all []prom.Collector) {
 	for _, m := range metrics.All {
 		switch {
@@ -80,7 +80,7 @@ func (w *work) told() (all []prom.Collector) {
 	return all
 }
 
-// ask asks the rest.
+// ask reads the other metrics.
 func (w *work) ask() (all []prom.Metric) {
 	for _, s := range w.asked.All(context.Background(), &w.names) {
 		desc := w.descs[s.Metric]

@@ -13,8 +13,8 @@ import (
 	"mongodlm/singleton"
 )
 
-// A Collector that is the Observer of a Manager shows who leads and what ran, without being told of
-// elections and loops; that costs no command.
+// A Collector that is the Observer of a Manager shows the leader and the runs, without a
+// registration of elections and loops; that costs no command.
 func TestCollector_Work_IsShown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -36,7 +36,7 @@ func TestCollector_Work_IsShown(t *testing.T) {
 				}})
 		}()
 		time.Sleep(150 * time.Second)
-		synctest.Wait() // a ping may be under way
+		synctest.Wait() // a ping may be in progress
 		sent := m.Stats().Commands
 		text := page(t, c)
 		for kind, n := range m.Stats().Commands {

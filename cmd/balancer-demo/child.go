@@ -24,10 +24,10 @@ import (
 	"mongodlm/singleton"
 )
 
-// closeLimit bounds how long a process takes to give its lock back when it is told to end.
+// closeLimit bounds the release of the lock by a process that is terminating.
 const closeLimit = 10 * time.Second
 
-// beBalancer is one balancer process. It tells its events as lines of JSON.
+// beBalancer is one balancer process. It writes its events as lines of JSON.
 func beBalancer(ctx context.Context, o opts, in io.Reader, out, errOut io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -77,7 +77,7 @@ func beBalancer(ctx context.Context, o opts, in io.Reader, out, errOut io.Writer
 	return errors.Join(err, manager.Close(end), past.Close(end))
 }
 
-// teller writes events as lines of JSON. A reader that has gone is no reason to stop.
+// teller writes events as lines of JSON. It ignores a reader that has gone.
 func teller(out io.Writer) func(balancer.Event) {
 	var mu sync.Mutex // keeps lines whole
 	enc := json.NewEncoder(out)
@@ -119,7 +119,7 @@ func openMetadata(ctx context.Context, o opts) (*metadata, error) {
 func (m *metadata) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
 	defer cancel()
-	_ = m.client.Disconnect(ctx) // nothing is left to lose
+	_ = m.client.Disconnect(ctx) // best effort
 }
 
 // load is the command that only loads the cluster.

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	tick       = 200 * time.Millisecond // between two looks at the processes and the faults
-	mostDeaths = 3                      // of balancers that nobody killed, until the demo gives up
+	tick       = 200 * time.Millisecond // between two checks of the processes and the faults
+	mostDeaths = 3                      // of balancers that the demo did not kill, until it fails
 )
 
 // demo is the parent of the balancers.
@@ -34,12 +34,12 @@ type demo struct {
 	ledger    ledger
 	faults    *faults
 	events    chan balancer.Event
-	failed    map[int]string // the last error that a balancer told, until its next round
+	failed    map[int]string // the last error of a balancer, until its next round
 	deaths    int
 	balanced  bool
 }
 
-// demonstrate runs the whole demo and reports whether it showed what it should.
+// demonstrate runs the whole demo and reports whether it succeeded.
 func demonstrate(ctx context.Context, o opts, out io.Writer) (bool, error) {
 	cluster, err := readCluster(o.cluster)
 	if err != nil {
@@ -60,7 +60,7 @@ func demonstrate(ctx context.Context, o opts, out io.Writer) (bool, error) {
 		defer func() {
 			end, cancel := context.WithTimeout(context.Background(), closeLimit)
 			defer cancel()
-			_ = server.Close(end) // a temporary folder; nothing is lost
+			_ = server.Close(end) // best effort: the folder is temporary
 		}()
 		d.o.uri, d.server = server.URI(), "embedded config server at "+server.Addr()
 	}
@@ -81,7 +81,7 @@ func demonstrate(ctx context.Context, o opts, out io.Writer) (bool, error) {
 	})
 }
 
-// play runs the balancers until everything was shown, and judges.
+// play runs the balancers until the demo is complete, and returns the verdict.
 func (d *demo) play(ctx context.Context) (report, error) {
 	var err error
 	if d.before, err = d.meta.Read(ctx); err != nil {
@@ -110,7 +110,8 @@ func (d *demo) play(ctx context.Context) (report, error) {
 	return r, nil
 }
 
-// work starts the balancers, handles events until done, asked each tick, says so, and ends them.
+// work starts the balancers, handles events until done returns true, which it checks after each
+// event and tick, and ends the balancers.
 func (d *demo) work(ctx context.Context, handle func(context.Context, balancer.Event),
 	done func() bool) error {
 	d.events, d.processes = make(chan balancer.Event, 1024), nil
@@ -149,7 +150,7 @@ func (d *demo) handle(ctx context.Context, e balancer.Event) {
 	d.faults.note(ctx, e)
 }
 
-// tell writes what a balancer told, if it is worth a line.
+// tell logs an event of a balancer, if it is important enough.
 func (d *demo) tell(e balancer.Event) {
 	switch e.Kind {
 	case balancer.Started:
@@ -176,12 +177,12 @@ func (d *demo) tell(e balancer.Event) {
 
 func (d *demo) since() time.Duration { return d.clock.Now().Mono - d.start.Mono }
 
-// say writes a line of the log about a balancer, or the demo itself if number is 0.
+// say logs a line about a balancer, or about the demo itself if number is 0.
 func (d *demo) say(number int, kind, format string, args ...any) {
 	fmt.Fprintln(d.out, line(d.since(), number, kind, fmt.Sprintf(format, args...)))
 }
 
-// line is an event as one line, without the newline, whatever control characters its text has:
+// line formats an event as one line, without the newline, even if its text has control characters:
 //
 //	12.3s #2 takeover: took the lock of a dead holder after 4.1s fence=42 evidence="..."
 func line(at time.Duration, number int, kind, text string) string {
@@ -207,8 +208,8 @@ func (d *demo) spawn(number int) error {
 	return nil
 }
 
-// revive starts balancers again that were killed. Those that died by themselves it starts again
-// mostDeaths times; one more is an error.
+// revive restarts the balancers that the demo has killed, and up to mostDeaths others that died;
+// one more is an error.
 func (d *demo) revive() error {
 	for _, p := range d.processes {
 		if p.running() {
@@ -228,7 +229,7 @@ func (d *demo) revive() error {
 	return nil
 }
 
-// endAll ends every balancer; those that do not end by themselves are killed.
+// endAll ends every balancer; it kills those that do not exit.
 func (d *demo) endAll() {
 	var ending sync.WaitGroup
 	for _, p := range d.processes {

@@ -8,23 +8,23 @@ import (
 	"mongodlm/cmd/balancer-demo/internal/balancer"
 )
 
-// The rounds after which the demo begins to do harm, so that there is something to interrupt.
+// The rounds after which the demo injects faults, so that there is work to interrupt.
 const (
 	killAfter = 6
 	stopAfter = 14
 )
 
-// faults is the script of the harm the demo does: the holder is killed once, and another holder is
-// stopped past its deadline and continued once. Each fault must hit a process that really holds
-// the lock; a miss is tried again.
+// faults is the script of the injected faults: the holder is killed once, and another holder is
+// stopped past its deadline and continued once. Each fault must hit a process that really holds the
+// lock; a miss is tried again.
 type faults struct {
 	d          *demo
 	kill, stop fault
-	resumeAt   time.Duration // since the begin; 0 while nobody has the lock of the stopped one
+	resumeAt   time.Duration // since the start; 0 while no process has taken the lock of the stopped one
 	resumed    bool
 }
 
-// fault is one harm, done to a process that held the lock.
+// fault is one fault, of a process that held the lock.
 type fault struct {
 	kind     string
 	planned  bool
@@ -75,11 +75,11 @@ func (f *faults) note(ctx context.Context, e balancer.Event) {
 	}
 }
 
-// harm hits the process that has just entered a round, if it is time.
+// harm injects the planned fault into the process that has just entered a round.
 func (f *faults) harm(ctx context.Context, e balancer.Event) {
 	p := f.d.processes[e.Number-1]
 	if p.cmd.Process.Pid != e.PID {
-		return // told by a predecessor
+		return // an event of a predecessor
 	}
 	switch {
 	case f.kill.planned && f.kill.process == "" && f.d.ledger.rounds >= killAfter:

@@ -1,5 +1,5 @@
-// Command balancer-demo shows the distributed lock at work: several balancer processes, one lock,
-// a sharded cluster's metadata that gets balanced.
+// Command balancer-demo demonstrates the distributed lock: several balancer processes share one
+// lock and balance the metadata of a sharded cluster.
 //
 //	balancer-demo              start a config server, load a cluster, run three balancers, kill one,
 //	                           stop one past its deadline, report; under a minute
@@ -7,9 +7,9 @@
 //	balancer-demo balancer     be one balancer
 //
 // Run it with -h for the flags. The exit code is 0 when the cluster was balanced, every fault was
-// survived and nothing was violated; 1 when not, with the evidence; 2 for a wrong call; 128 and the
-// number of the signal when a signal ended it (Ctrl-C: 130). Stopping a process is a fault that
-// Windows does not have: the demo only kills one there.
+// survived and there was no violation; 1 otherwise, with the evidence; 2 for a usage error; 128
+// plus the number of the signal when a signal ended it (Ctrl-C: 130). Windows cannot stop a
+// process: the demo only kills one there.
 package main
 
 import (
@@ -31,12 +31,12 @@ func main() {
 		syscall.SIGQUIT)
 	go func() { // ends with the process
 		cancel(interrupted{<-signals})
-		signal.Reset(os.Interrupt, syscall.SIGTERM, syscall.SIGQUIT) // the second one ends it at once
+		signal.Reset(os.Interrupt, syscall.SIGTERM, syscall.SIGQUIT) // the second one ends it immediately
 	}()
 	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// interrupted says that a signal ended the demo.
+// interrupted is the cause of a demo that a signal ended.
 type interrupted struct{ os.Signal }
 
 func (i interrupted) Error() string { return "ended by a signal: " + i.String() }

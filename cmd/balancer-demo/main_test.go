@@ -33,7 +33,7 @@ func call(t *testing.T, args ...string) (code int, out, errOut string) {
 	return code, o.String(), e.String()
 }
 
-// A wrong call is refused before anything is started, in words that name the flag.
+// A usage error is reported before any process is started, with the name of the flag.
 func TestRun_WrongCall_Exit2(t *testing.T) {
 	t.Setenv("MONGODLM_URI", "")
 	for name, c := range map[string]struct {
@@ -69,7 +69,7 @@ func TestRun_PasswordIsNeverPrinted(t *testing.T) {
 	}
 }
 
-// A cluster file that cannot be read is named, with what is wrong in it, and nothing is started.
+// An unreadable cluster file is reported by name, with the problem, and no process is started.
 func TestRun_BrokenClusterFile_IsNamed(t *testing.T) {
 	t.Setenv("MONGODLM_URI", "")
 	path := filepath.Join(t.TempDir(), "broken.json")
@@ -82,7 +82,7 @@ func TestRun_BrokenClusterFile_IsNamed(t *testing.T) {
 	}
 }
 
-// Two balancer processes do a few rounds on the embedded server, and the judge finds nothing.
+// Two balancer processes do a few rounds on the embedded server, and the judge finds no violation.
 func TestRun_FewRounds_NothingViolated(t *testing.T) {
 	t.Setenv("MONGODLM_URI", "")
 	code, out, errOut := call(t, "--processes", "2", "--no-faults", "--cluster", smallCluster(t))
@@ -123,8 +123,8 @@ func smallCluster(t *testing.T) string {
 	return path
 }
 
-// It tries to break: the page of the demo is for this machine only, and the error says what there
-// is for others.
+// It tries to break: the page of the demo is for this machine only, and the error names the
+// alternative.
 func TestParse_PageForOtherMachines_Refused(t *testing.T) {
 	t.Parallel()
 	for addr, text := range map[string]string{

@@ -74,7 +74,7 @@ func parse(command string, args []string, errOut io.Writer) (opts, error) {
 	return o, err
 }
 
-// check refuses what would fail later, before anything is started.
+// check returns errors that would otherwise occur later, before any process is started.
 func (o *opts) check(command string, rest []string) error {
 	switch {
 	case len(rest) > 0:
@@ -101,7 +101,7 @@ func (o *opts) check(command string, rest []string) error {
 	return err
 }
 
-// poll is the longest pause between two questions of a waiting balancer for its grant, on a server
-// that has no change streams. It is short, as the rounds of the demo are; the lock wants it to be
-// at most a thirtieth of the takeover time.
+// poll is the longest pause between two queries of a waiting balancer for its grant, on a server
+// without change streams. It is short, like the rounds of the demo; the lock requires at most a
+// thirtieth of the takeover time.
 func (o opts) poll() time.Duration { return max(time.Millisecond, min(grantPoll, o.takeover/30)) }

@@ -16,10 +16,10 @@ import (
 // lingerKill is how often the demo kills the holder while only its page is left.
 const lingerKill = 30 * time.Second
 
-// access is where the page is shown.
+// access is the address of the page.
 func (o opts) access() ui.Access { return ui.Access{Addr: o.http, AddrFlag: "--http"} }
 
-// checkPage refuses what other machines could reach: the demo has no flags for tokens and
+// checkPage refuses an address that other machines can reach: the demo has no flags for tokens and
 // certificates.
 func (o opts) checkPage() error {
 	if o.http == "" {
@@ -32,8 +32,8 @@ func (o opts) checkPage() error {
 	return o.access().Check(false)
 }
 
-// withPage plays with a page beside it, which stays after the report until the demo is interrupted,
-// with balancers at work to look at.
+// withPage runs play while it serves the page. After the report the page and the balancers continue
+// until the demo is interrupted.
 func (d *demo) withPage(ctx context.Context, play func() (bool, error)) (bool, error) {
 	if d.o.http == "" {
 		return play()
@@ -73,8 +73,8 @@ func (d *demo) withPage(ctx context.Context, play func() (bool, error)) (bool, e
 	return ok, errors.Join(err, <-ended)
 }
 
-// linger keeps the balancers at work until ctx ends, and kills whoever has the lock now and again:
-// whoever opens the page finds a lock that is held, and a takeover of the last half minute.
+// linger keeps the balancers running until ctx ends, and kills the holder every lingerKill: a
+// visitor of the page finds a held lock, and a takeover of the last half minute.
 func (d *demo) linger(ctx context.Context) error {
 	f, harm, due := d.faults, d.faults.kill.planned, d.since()+lingerKill
 	f.kill, f.stop = fault{}, fault{}

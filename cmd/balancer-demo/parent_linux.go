@@ -5,6 +5,6 @@ import (
 	"syscall"
 )
 
-// dieWithUs lets the kernel kill a process, stopped or not, when the thread that started it ends:
-// so a demo that is killed leaves none behind.
+// dieWithUs makes the kernel kill a process, even a stopped one, when the thread that started it
+// ends: so a killed demo leaves no process behind.
 func dieWithUs(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

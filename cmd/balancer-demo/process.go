@@ -19,7 +19,7 @@ type process struct {
 	number int
 	cmd    *exec.Cmd
 	stdin  io.Closer
-	exited chan struct{} // closed when it has ended and all its events were delivered
+	exited chan struct{} // closed when it has exited and all its events were delivered
 	killed bool          // by the demo
 }
 
@@ -69,7 +69,7 @@ func spawn(o opts, number int, events chan<- balancer.Event) (*process, error) {
 				events <- e
 			}
 		}
-		_ = cmd.Wait() // how it ended shows in what it told
+		_ = cmd.Wait() // its events show the result
 	}()
 	if err := <-started; err != nil {
 		return nil, fmt.Errorf("start balancer %d: %w", number, err)
@@ -77,7 +77,7 @@ func spawn(o opts, number int, events chan<- balancer.Event) (*process, error) {
 	return p, nil
 }
 
-// kill ends the process at once, as a crash does.
+// kill ends the process immediately, as a crash does.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.exited

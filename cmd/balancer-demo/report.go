@@ -14,7 +14,7 @@ import (
 	"mongodlm/cmd/internal/words"
 )
 
-// A report is what the demo says at its end.
+// A report is the result of the demo.
 type report struct {
 	interrupted   string // the signal that ended the demo before it had shown everything
 	took          time.Duration
@@ -25,7 +25,7 @@ type report struct {
 	violations    []referee.Violation
 }
 
-// report judges the records in the database and adds what the parent was told.
+// report judges the records in the database and adds the events.
 func (d *demo) report(ctx context.Context) (report, error) {
 	after, err := d.meta.Read(ctx)
 	if err != nil {
@@ -43,8 +43,8 @@ func (d *demo) report(ctx context.Context) (report, error) {
 
 func (r report) balanced() bool { return len(cluster.Candidates(r.after)) == 0 }
 
-// ok reports whether the demo showed what it should: nothing was violated, every fault was
-// survived, and the cluster is balanced.
+// ok reports whether the demo succeeded: no violation, every fault survived, and a balanced
+// cluster.
 func (r report) ok() bool {
 	return r.balanced() && !slices.ContainsFunc(r.faults, fault.open) && len(r.violations) == 0
 }
@@ -89,7 +89,7 @@ func (r report) text() string {
 	return b.String()
 }
 
-// addRounds tells what each process did, and how long it waited in line for the lock.
+// addRounds adds the work of each process, and its waiting times for the lock.
 func (r report) addRounds(add func(string, ...any)) {
 	moves := map[string]int{}
 	for _, c := range r.changes {
@@ -134,9 +134,9 @@ func (r report) addFaults(add func(string, ...any)) {
 		r.told.refused, rest.String())
 }
 
-// ledger is what the parent was told.
+// ledger sums up the events.
 type ledger struct {
-	members   []*member // in the order in which they came
+	members   []*member // in the order of their first events
 	takeovers []balancer.Event
 	breaches  []referee.Violation
 	refused   int // writes of a stale holder that matched nothing

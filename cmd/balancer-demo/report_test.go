@@ -10,7 +10,7 @@ import (
 	"mongodlm/cmd/balancer-demo/internal/referee"
 )
 
-// clean is the report of a demo that showed what it should.
+// clean is the report of a successful demo.
 func clean() report {
 	const evidence = `ping of "host:4711:1460419200:77aa" unchanged for 4s`
 	chunks := func(shards ...string) (c cluster.Cluster) {
@@ -93,8 +93,8 @@ func wantParts(t *testing.T, text string, parts ...string) {
 	}
 }
 
-// A demo that a signal has ended accuses nobody: a fault that it did not come to, or did not see to
-// its end, is no violation.
+// The report of an interrupted demo has no violations: a fault that was not injected, or not
+// observed to its end, is none.
 func TestReport_EndedEarly_SaysWhatDidNotHappen(t *testing.T) {
 	t.Parallel()
 	r := clean()
@@ -127,8 +127,7 @@ func TestReport_OK_OnlyWhenNothingWentWrong(t *testing.T) {
 	}
 }
 
-// Whatever another process or a database says, a line of the log is one line without control
-// characters.
+// Any text of another process or a database gives one log line without control characters.
 func TestLine_ForeignText_IsEscaped(t *testing.T) {
 	t.Parallel()
 	for want, got := range map[string]string{
@@ -142,8 +141,8 @@ func TestLine_ForeignText_IsEscaped(t *testing.T) {
 	}
 }
 
-// What each process waited is added up under its process id, of which a balancer that was started
-// again has a new one.
+// The waits of each process are added up under its process id, which is new for a restarted
+// balancer.
 func TestLedger_Waits_AreAddedUp(t *testing.T) {
 	t.Parallel()
 	var l ledger
@@ -163,7 +162,7 @@ func TestLedger_Waits_AreAddedUp(t *testing.T) {
 	}
 }
 
-// A stale write that went through is a breach of the report, one that was refused is counted.
+// A stale write that succeeded is a breach in the report; a refused one is counted.
 func TestLedger_WritesOfStaleHolders_AreToldApart(t *testing.T) {
 	t.Parallel()
 	var l ledger

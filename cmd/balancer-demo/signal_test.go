@@ -16,7 +16,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// started is what a balancer tells when it is ready; its process id has the system's in it.
+// started matches the line of a ready balancer; its process id contains the system's.
 var started = regexp.MustCompile(`started: ready process="?[^:]*:(\d+):`)
 
 // A signal, a terminal that is closed and a reader that goes leave no process and no folder behind,
@@ -58,7 +58,7 @@ func TestDemo_EndedFromOutside_LeavesNothing(t *testing.T) {
 				for lines.Scan() { // or it could not write its report
 				}
 			}
-			_ = cmd.Wait() // the code tells
+			_ = cmd.Wait() // the exit code is checked
 			if code := cmd.ProcessState.ExitCode(); code != how.code {
 				t.Errorf("exit code %d, want %d", code, how.code)
 			}
@@ -75,7 +75,7 @@ func TestDemo_EndedFromOutside_LeavesNothing(t *testing.T) {
 	}
 }
 
-// Killed with SIGKILL, the demo takes its balancers with it, also one that is stopped.
+// Killed with SIGKILL, the demo takes its balancers with it, even a stopped one.
 func TestDemo_Killed_TakesBalancersAlong(t *testing.T) {
 	t.Setenv("MONGODLM_URI", "")
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "whole-demo")

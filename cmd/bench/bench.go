@@ -26,7 +26,7 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// bench measures a server, in a database of its own.
+// bench measures a server, in a new database.
 type bench struct {
 	uri, database string
 	each          time.Duration
@@ -56,7 +56,7 @@ func (v *bench) run(ctx context.Context, out, errOut io.Writer) error {
 	defer func() {
 		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
 		defer cancel()
-		_ = client.Disconnect(undo) // nothing is left to lose
+		_ = client.Disconnect(undo) // best effort
 	}()
 	fmt.Fprintf(errOut, "bench: writes into the new database %s on %s for about %v, "+
 		"locks and at most %d rows, and drops it\n", v.database, v.hosts(), 6*v.each, 2*benchRows)
@@ -86,7 +86,7 @@ func (v *bench) hosts() string {
 	return catalog.Printable(hosts, 200)
 }
 
-// A figure is what came of one measurement.
+// A figure is the result of one measurement.
 type figure struct {
 	What      string  `json:"what"`
 	Count     int     `json:"count"`
@@ -150,7 +150,7 @@ func (v *bench) measure(ctx context.Context, client *mongo.Client) (figures, err
 	return f, nil
 }
 
-// end closes a Manager; the database is dropped, whatever is left in it.
+// end closes a Manager, ignoring errors: the database is dropped anyway.
 func (v *bench) end(ctx context.Context, m *distlock.Manager) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
 	defer cancel()

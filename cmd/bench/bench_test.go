@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// A notice cancels a context when the program has said what it writes.
+// A notice cancels a context when the program has printed the name of its database.
 type notice struct {
 	strings.Builder
 	cancel context.CancelCauseFunc
@@ -32,8 +32,8 @@ func (n *notice) Write(text []byte) (int, error) {
 	return n.Builder.Write(text)
 }
 
-// It tries to break: the program says what it writes, measures all of it, and leaves nothing in the
-// server, also when it is interrupted.
+// It tries to break: the program prints its target, measures everything, and leaves no database in
+// the server, even when interrupted.
 func TestBench_MeasuresAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	server, err := configserver.Start(t.Context(), configserver.Config{})

@@ -1,12 +1,12 @@
 // Command bench measures a server with one client: its round trip and the least write (one update
-// of one document that a majority has journaled), and beside them a lock that is acquired and
-// released, a lock that two processes hand to each other, and rows that 16 workers claim and
-// complete. It works in a database of its own, distlock_bench_..., and drops it.
+// of one document that a majority has journaled). For comparison it measures a lock that is
+// acquired and released, a lock that two processes hand to each other, and rows that 16 workers
+// claim and complete. It works in a new database, distlock_bench_..., and drops it.
 //
 //	go run ./cmd/bench --uri URI [--for 1s] [--json]
 //
-// Without --uri it uses the environment variable MONGODLM_URI. The exit code is 0 when all was
-// measured and the database dropped, 1 when not, and 2 for a wrong call.
+// Without --uri it uses the environment variable MONGODLM_URI. The exit code is 0 after all
+// measurements and the drop of the database, 1 otherwise, and 2 for a usage error.
 //
 // With --json it prints one object: server names the server; figures has one object for each
 // measurement, with what, count, perSecond, medianMS (the mean where several run at a time) and

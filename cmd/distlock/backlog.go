@@ -23,15 +23,15 @@ type rowsOf struct {
 	lister
 	collection, field string // collection is empty for all queues
 	home              string // the database of the rows; empty: that of the locks
-	due               string // the field that says when a row is due; empty: as the queue itself says
+	due               string // the field with the due time of a row; empty: as the queue records it
 }
 
 func (v *rowsOf) flags(f *pflag.FlagSet) {
 	v.lister.flags(f)
 	f.StringVar(&v.field, "field", "claim",
-		"the `name` of the field that says whose a row of COLLECTION is")
-	f.StringVar(&v.due, "due", "", "the `name` of the field that says when a row is due "+
-		"(Config.Due); by default the one that\nprocesses of the queue have told")
+		"the `name` of the field with the claim of a row of COLLECTION")
+	f.StringVar(&v.due, "due", "", "the `name` of the field with the due time of a row "+
+		"(Config.Due); by default the one that\nprocesses of the queue have recorded")
 }
 
 func (v *rowsOf) accept(c call) error {
@@ -70,19 +70,19 @@ type backlog struct {
 	OddRows    int64  `json:"oddRows,omitempty"` // they can never be claimed; no other number has them
 	// Odd are the reasons, for twenty rows at most.
 	Odd []string `json:"odd,omitempty"`
-	// NoField is the name of the field where no row has it: none was ever claimed, or the name is
+	// NoField is the name of the field if no row has it: no row was ever claimed, or the name is
 	// wrong.
 	NoField string `json:"noField,omitempty"`
 }
 
-// there refuses a collection that does not exist and that no process ever worked on, as far as the
-// user may know. It accepts DATABASE.COLLECTION where a process works on that queue and no
-// collection has that name.
+// there returns an error for a collection that does not exist and that no process ever worked on,
+// as far as the privileges of the user show. It accepts DATABASE.COLLECTION if a process works on
+// that queue and no collection has that name.
 func (v *rowsOf) there(ctx context.Context, st *store) error {
 	found, err := st.client.Database(v.database).
 		ListCollectionNames(ctx, bson.D{{Key: "name", Value: v.collection}})
 	if err != nil || len(found) > 0 {
-		return nil //nolint:nilerr // who may not list collections may count their rows
+		return nil //nolint:nilerr // a user without the privilege to list may count rows
 	}
 	var queues []string
 	for l, bad := range st.Locks(ctx) {
@@ -110,7 +110,7 @@ func (v *rowsOf) there(ctx context.Context, st *store) error {
 	return err
 }
 
-// manyRows bounds in how many rows a field is looked for.
+// manyRows is the number of rows up to which hasField searches.
 const manyRows = 10_000
 
 // hasField reports whether one of the rows has the field.
@@ -171,7 +171,7 @@ func (v *rowsOf) rows(st *store) *mongo.Collection {
 	return st.client.Database(cmp.Or(v.home, v.database)).Collection(v.collection)
 }
 
-// print writes the counts for a person.
+// print writes the counts as text.
 func (q backlog) print(w io.Writer, _ layout) {
 	if q.NoField != "" {
 		fmt.Fprintf(w, "%d rows of %s have no field %s: ready, if that is the field of their queue\n",

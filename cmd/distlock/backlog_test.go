@@ -14,9 +14,8 @@ import (
 	"mongodlm/singleton"
 )
 
-// It tries to break: what an operator must see of a loop is shown, when it ran, when it runs next,
-// what stops it and what failed; and neither a record nor settings that cannot be understood hide
-// the others.
+// It tries to break: an operator sees the runs of a loop, its next run, the reason of a stop and
+// its failures; and a malformed record or settings document hides no other loop.
 func TestLoops_RecordsAndSettings_AreShown(t *testing.T) {
 	b := newBase(t)
 	b.cli("loops").want(t, exitFailed, "nothing was ever locked there")
@@ -58,7 +57,7 @@ func TestLoops_RecordsAndSettings_AreShown(t *testing.T) {
 	}
 }
 
-// The latest rounds of a loop are listed, the newest first, and what cannot be listed is told.
+// The latest rounds of a loop are listed, the newest first, and malformed ones are reported.
 func TestLoops_LatestRounds_AreShown(t *testing.T) {
 	b := newBase(t)
 	at := func(minute int) bson.DateTime {
@@ -90,8 +89,8 @@ func TestLoops_LatestRounds_AreShown(t *testing.T) {
 	b.cli("loops", "a", "b").want(t, exitUsage, "one name")
 }
 
-// It tries to break: every row is counted once, in its own state, and a wrong call says what to
-// give.
+// It tries to break: every row is counted once, in its own state, and a usage error names the
+// missing argument.
 func TestClaims_RowsOfEachState_AreCounted(t *testing.T) {
 	b := newBase(t)
 	for i, state := range []string{"", "ready", "claimed", "claimed", "retrying", "dead", "done",
@@ -113,9 +112,9 @@ func TestClaims_RowsOfEachState_AreCounted(t *testing.T) {
 	b.cli("claims", "--field", "a").want(t, exitUsage, "COLLECTION")
 }
 
-// It tries to break: rows that are not due yet count as ready. By which field they are due stands
-// in the lock of a process of the queue, or is said. Rows that no worker is given are told of, with
-// the reason.
+// It tries to break: rows that are not due yet count as ready. The lock of a process of the queue,
+// or a flag, names the field with the due time. Rows that no worker gets are reported, with the
+// reason.
 func TestClaims_RowsNotDue_CountAsLater(t *testing.T) {
 	b := newBase(t)
 	at := func(d time.Duration) bson.DateTime { return bson.NewDateTimeFromTime(time.Now().Add(d)) }
@@ -138,8 +137,8 @@ func TestClaims_RowsNotDue_CountAsLater(t *testing.T) {
 	b.cli("claims", "mails", "--due", "$at").want(t, exitUsage, "--due")
 }
 
-// It tries to break: of a collection that does not exist no row is counted, and of rows that do not
-// have the field none is told as ready; both say what may be meant.
+// It tries to break: no rows are counted in a collection that does not exist, and rows without the
+// field do not count as ready; both errors name the likely cause.
 func TestClaims_MisspeltCollectionOrField_NoFigures(t *testing.T) {
 	b := newBase(t)
 	b.held("claim:"+b.name+".mails:queue:0000", 7)

@@ -15,7 +15,7 @@ import (
 	"mongodlm/election"
 )
 
-// maxBreakWhy leaves room for the word that is stored before the reason.
+// maxBreakWhy leaves room for the prefix that is stored before the reason.
 const maxBreakWhy = maxText - len("broken: ")
 
 // breaker frees a lock by force.
@@ -35,7 +35,7 @@ func (b *breaker) flags(f *pflag.FlagSet) {
 	f.StringVar(&b.session, "session", "", "the holder's session that was shown; required for a "+
 		"foreign holder, which raises no fence")
 	f.StringVar(&b.why, "why", "", "the reason, kept in the lock document; required")
-	f.BoolVar(&b.yes, "yes", false, "do it; without, only show what is held")
+	f.BoolVar(&b.yes, "yes", false, "break the lock; without, only show its holders")
 }
 
 func (b *breaker) accept(c call) error {
@@ -49,7 +49,7 @@ func (b *breaker) accept(c call) error {
 	case b.fence < 0:
 		return fmt.Errorf("--fence is %d, must not be negative", b.fence)
 	case b.why == "":
-		return errors.New("--why is missing: say why the lock is broken")
+		return errors.New("--why is missing: give the reason of the break")
 	case problem != "":
 		return fmt.Errorf("--why %s", problem)
 	}
@@ -99,8 +99,8 @@ func (b *breaker) run(ctx context.Context, s stdio) error {
 	return nil
 }
 
-// breakable returns the holder that is to be taken out. It refuses what is not as the operator saw
-// it.
+// breakable returns the holder to remove. It returns an error if the lock differs from the one that
+// the operator saw.
 func (b *breaker) breakable(holders []distlock.LockInfo) (distlock.LockInfo, error) {
 	if !holders[0].Held {
 		return distlock.LockInfo{}, errors.New("the lock is free, nothing was changed")
@@ -125,7 +125,7 @@ func (b *breaker) breakable(holders []distlock.LockInfo) (distlock.LockInfo, err
 	return distlock.LockInfo{}, fmt.Errorf("%s: it is not as you saw it, nothing was changed", has)
 }
 
-// outcome says what came of a break.
+// outcome returns a sentence on the state of the lock after a break.
 func outcome(now []distlock.LockInfo) string {
 	switch {
 	case len(now) == 0:
@@ -143,7 +143,7 @@ func outcome(now []distlock.LockInfo) string {
 	return what.String() + "\n"
 }
 
-// failed explains why a break was not carried out, and shows what is there now.
+// failed returns the reason why a break failed, and prints the present state of the lock.
 func (b *breaker) failed(ctx context.Context, st *store, err error, out io.Writer) error {
 	switch {
 	case errors.Is(err, distlock.ErrFenceMismatch):
@@ -158,7 +158,7 @@ func (b *breaker) failed(ctx context.Context, st *store, err error, out io.Write
 	return b.explain(err)
 }
 
-// describe shows one lock: its holders, and who is next.
+// describe prints one lock: its holders and its next waiter.
 func describe(w io.Writer, holders, line []distlock.LockInfo) {
 	how := layoutOf(w, false)
 	describeHolders(w, how, holders)
@@ -204,7 +204,7 @@ func describeHolders(w io.Writer, how layout, holders []distlock.LockInfo) {
 	}
 }
 
-// describeLine shows who would be granted the lock if its holder were out of it.
+// describeLine prints the waiter that is granted the lock next.
 func describeLine(w io.Writer, how layout, line []distlock.LockInfo) {
 	if len(line) == 0 {
 		fmt.Fprintln(w, "nobody waits for it")
@@ -236,7 +236,7 @@ func describeWhy(w io.Writer, how layout, i distlock.LockInfo) {
 	wrap(w, how, "  "+what+"  "+shown(i.Why, longText), "            ")
 }
 
-// learns says when a holder that lives hears of a break.
+// learns returns a sentence on the time at which a live holder notices the break.
 func learns(holder distlock.LockInfo) string {
 	within := ""
 	if holder.PingEvery > 0 {

@@ -31,7 +31,7 @@ func TestBreak_WithoutYes_ShowsAndChangesNothing(t *testing.T) {
 	}
 }
 
-// It tries to break: who would be granted the lock is shown with what is wrong with it.
+// It tries to break: the next waiter is shown with its problem.
 func TestBreak_NextIsDead_IsSaid(t *testing.T) {
 	b := newBase(t)
 	seq := bson.E{Key: "seq", Value: int64(1)}
@@ -82,8 +82,8 @@ func TestBreak_NoOrMalformedLock_IsRefused(t *testing.T) {
 		want(t, exitFailed, `field "state"`, "set state to the int 0")
 }
 
-// A foreign holder came after the one that the operator saw, with the same fence: it is broken by
-// its session only, which is shown first.
+// A foreign holder replaced the one that the operator saw, with the same fence: only its session,
+// which is shown first, breaks it.
 func TestBreak_ForeignHolder_NeedsTheSession(t *testing.T) {
 	b := newBase(t)
 	b.held("balancer", 41)

@@ -22,18 +22,19 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// pipeDelay bounds the waiting for output of a command that has ended and left its pipes to others.
+// pipeDelay bounds the wait for output after the command has exited while other processes hold its
+// pipes.
 const pipeDelay = time.Second
 
-// groupPoll is the pause between two looks whether a process group has ended.
+// groupPoll is the pause between two checks whether a process group has exited.
 const groupPoll = 10 * time.Millisecond
 
 // runSupported returns nil where run has what it needs.
 func runSupported() error { return nil }
 
 // forwarded catches the signals that are passed on to the command. It also keeps this process from
-// being stopped by the terminal, since what stands still renews nothing, and from ending because
-// nobody reads what it says.
+// being stopped by the terminal, since a stopped process renews no lock, and from being killed by
+// SIGPIPE when its messages have no reader.
 func forwarded(s stdio) (<-chan os.Signal, func()) {
 	caught, stops := make(chan os.Signal, 8), make(chan os.Signal, 1)
 	notify(caught, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM)
@@ -43,7 +44,7 @@ func forwarded(s stdio) (<-chan os.Signal, func()) {
 		defer close(done)
 		for signalled := range stops {
 			if signalled == syscall.SIGTSTP {
-				s.say("not stopped: the lock, or the place in line for it, would be lost")
+				s.say("not stopped: the lock, or the place in the queue, would be lost")
 			}
 		}
 	}()
@@ -59,22 +60,22 @@ func forwarded(s stdio) (<-chan os.Signal, func()) {
 type group struct {
 	cmd      *exec.Cmd
 	pgid     int
-	ended    chan struct{}       // closed when the command has ended; status is set before
-	status   syscall.WaitStatus  // how
-	stopped  chan syscall.Signal // the command was stopped by it
+	ended    chan struct{}       // closed when the command has exited; status is set before
+	status   syscall.WaitStatus  // the exit status of the command
+	stopped  chan syscall.Signal // receives the signals that stopped the command
 	guardian *guardian
-	tty      *terminal // nil when there is none
+	tty      *terminal // nil without a terminal
 	say      func(format string, args ...any)
 	clock    clock.Clock
 	killed   bool // SIGKILL was sent
-	resumed  bool // it was told that a stopped command goes on
+	resumed  bool // the message on a continued command was printed
 }
 
-// under runs the command while guard is trusted and returns its exit code when nothing of its
-// group runs any more. The error is a *distlock.LostError when the lock was lost.
+// under runs the command while guard is trusted. It returns the command's exit code after its
+// process group has exited. The error is a *distlock.LostError when the lock was lost.
 func (r *runner) under(ctx context.Context, guard *distlock.TryGuard, path string, s stdio,
 	signals <-chan os.Signal) (code int, err error) {
-	runtime.LockOSThread() // the command dies with the thread that made it
+	runtime.LockOSThread() // the command dies with the thread that started it
 	defer runtime.UnlockOSThread()
 	g, err := r.start(guard, path, s)
 	if err != nil {
@@ -94,14 +95,14 @@ func (r *runner) under(ctx context.Context, guard *distlock.TryGuard, path strin
 			}
 		case <-renewal.C():
 			g.guardian.trust(guard.Deadline())
-			if s.in == os.Stdin { // the process is run's alone, and has no other children
+			if s.in == os.Stdin { // run has the process for itself: it has no other children
 				bury(g.pgid, g.guardian.cmd.Process.Pid)
 			}
 			renewal.Reset(r.renewal())
 			continue
 		case <-unguarded:
 			unguarded = nil
-			if g.guardian.died { // else it has ended the command
+			if g.guardian.died { // otherwise it has exited the command
 				s.say("the guardian is gone: should distlock be killed as well, nobody ends what the " +
 					"command has started")
 			}
@@ -112,7 +113,7 @@ func (r *runner) under(ctx context.Context, guard *distlock.TryGuard, path strin
 		case <-cancelled:
 			cancelled = nil
 			if by := (interrupted{}); !errors.As(context.Cause(ctx), &by) {
-				g.forward(syscall.SIGTERM) // a signal comes by its own channel
+				g.forward(syscall.SIGTERM) // a signal arrives through signals
 			}
 			continue
 		}
@@ -121,18 +122,19 @@ func (r *runner) under(ctx context.Context, guard *distlock.TryGuard, path strin
 	}
 }
 
-// renewal is the pause between two messages to the guardian: a small part of a ping interval, so
-// that what it knows of the deadline is never old.
+// renewal returns the pause between two messages to the guardian: a small part of a ping interval,
+// so that the guardian knows a recent deadline.
 func (r *runner) renewal() time.Duration { return min(r.ping/4, time.Second) }
 
-// start starts the command in a process group of its own, with a guardian and, if run has it, with
-// the terminal. The command waits for the word until all of that is so.
+// start starts the command in a new process group, with a guardian and, if run has the terminal, in
+// the foreground. The command is executed only when all of that is in place: a byte in the pipe
+// releases it.
 func (r *runner) start(guard *distlock.TryGuard, path string, s stdio) (*group, error) {
 	word, speak, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = speak.Close() }() // without the word what was started ends
+	defer func() { _ = speak.Close() }() // without the byte the started process exits
 	cmd := again(append([]string{starterWord, strconv.Itoa(os.Getpid()), path}, r.command...)...)
 	cmd.Env = append(withoutSecrets(os.Environ()),
 		envName+"="+r.name, fmt.Sprintf("%s=%d", envFence, guard.Fence()))
@@ -151,10 +153,10 @@ func (r *runner) start(guard *distlock.TryGuard, path string, s stdio) (*group, 
 		ended: make(chan struct{}), stopped: make(chan syscall.Signal, 1),
 		tty: openTerminal(), say: s.say, clock: clock.System(),
 	}
-	go g.wait() // ends with the command; every way out of here and of under waits for it
+	go g.wait() // ends with the command; every return here and in under waits for it
 	g.guardian, err = r.guard(g.pgid, guard.Deadline(), s)
 	if err == nil {
-		signal.Ignore(syscall.SIGTTOU) // what run says must not stop it; nothing is started from here on
+		signal.Ignore(syscall.SIGTTOU) // a message of run must not stop it; no process is started after this
 		if s.interactive() {
 			g.tty.give(g.pgid)
 		}
@@ -174,7 +176,7 @@ func (r *runner) start(guard *distlock.TryGuard, path string, s stdio) (*group, 
 	return g, nil
 }
 
-// withoutSecrets leaves out of an environment what names the server and its password.
+// withoutSecrets removes the variables of the server, its password and the database.
 func withoutSecrets(environ []string) []string {
 	return slices.DeleteFunc(environ, func(variable string) bool {
 		name, _, _ := strings.Cut(variable, "=")
@@ -182,7 +184,7 @@ func withoutSecrets(environ []string) []string {
 	})
 }
 
-// wait waits for the command, and tells when it is stopped.
+// wait waits for the end of the command, and reports each time that it is stopped.
 func (g *group) wait() {
 	defer close(g.ended)
 	for {
@@ -193,27 +195,27 @@ func (g *group) wait() {
 		case err == nil && g.status.Stopped():
 			select {
 			case g.stopped <- g.status.StopSignal():
-			default: // it is told of an earlier stop, and that continues it as well
+			default: // an earlier stop is pending, and its handling continues the command as well
 			}
 			continue
 		}
 		break
 	}
-	_ = g.cmd.Wait() // for the copies of its output; the process itself has been waited for
+	_ = g.cmd.Wait() // waits for the copying of output; the process itself is already reaped
 }
 
-// signal sends to the whole group. One that has ended needs no signal.
+// signal sends a signal to the whole group, and ignores a group that has exited.
 func (g *group) signal(s syscall.Signal) { _ = syscall.Kill(-g.pgid, s) }
 
-// forward passes a signal on, also to what stands still and could not obey.
+// forward passes a signal on and continues the group, since a stopped process cannot react.
 func (g *group) forward(s syscall.Signal) {
 	g.signal(s)
 	g.signal(syscall.SIGCONT)
 }
 
-// resume lets a stopped command go on, since everybody else would have to wait for as long as it
-// stands still. It gets the terminal if that is what it wants. It reports false if it cannot have
-// it.
+// resume continues a stopped command, because all waiters wait while it is stopped. If the command
+// needs the terminal, resume gives it the terminal. It reports false if another job has the
+// terminal.
 func (g *group) resume(by syscall.Signal) bool {
 	wants := by == syscall.SIGTTIN || by == syscall.SIGTTOU
 	if wants && g.tty != nil && !g.tty.give(g.pgid) {
@@ -229,12 +231,12 @@ func (g *group) resume(by syscall.Signal) bool {
 	return true
 }
 
-// gone reports whether nothing of the group is left. The command itself must have been waited for,
-// and while anything of the group is left its number is given to nobody else.
+// gone reports whether all processes of the group have exited. The command itself must have been
+// waited for. While a process of the group exists, the system does not reuse its number.
 func (g *group) gone() bool {
 	select {
 	case <-g.ended:
-		for { // orphans of the group that have become this process's children
+		for { // orphans of the group that have become children of this process
 			pid, err := syscall.Wait4(-g.pgid, nil, syscall.WNOHANG, nil)
 			if pid <= 0 && !errors.Is(err, syscall.EINTR) {
 				return vanished(g.pgid)
@@ -245,14 +247,14 @@ func (g *group) gone() bool {
 	}
 }
 
-// vanished reports whether nothing of a process group is left, also nothing that has ended and was
-// not waited for.
+// vanished reports whether a process group has no member, not even one that has exited and was not
+// waited for.
 func vanished(pgid int) bool { return errors.Is(syscall.Kill(-pgid, 0), syscall.ESRCH) }
 
-// end ends what is left of the group: SIGTERM, and SIGKILL after grace. If the lock is or gets lost
-// meanwhile the SIGKILL comes no later than grace after the deadline, and at once when this
-// process itself was late to see it. As long as the lock is trusted it waits, on Linux, until
-// nothing of the group works any more. It takes the terminal back.
+// end ends the rest of the group: SIGTERM, and SIGKILL after grace. If the lock is lost before or
+// meanwhile, SIGKILL comes no later than grace after the deadline, and immediately if this process
+// noticed the loss too late. While the lock is trusted, end waits on Linux until no process of the
+// group runs. It takes the terminal back.
 func (g *group) end(lost context.Context, grace time.Duration, guard *distlock.TryGuard) {
 	defer func() { g.tty.takeBack(g.pgid, g.status.Signaled()) }()
 	if g.gone() {
@@ -273,17 +275,17 @@ func (g *group) end(lost context.Context, grace time.Duration, guard *distlock.T
 			break
 		}
 		clock.Sleep(g.clock, min(left, groupPoll), nil)
-		g.signal(syscall.SIGCONT) // who wants the terminal may stand still again before it obeys
+		g.signal(syscall.SIGCONT) // a process that needs the terminal may be stopped again before it reacts
 	}
-	<-g.ended // SIGKILL cannot be refused, and WaitDelay bounds the rest
-	// What SIGKILL ends may take its time, as long as a disk does not answer.
+	<-g.ended // SIGKILL cannot be caught, and WaitDelay bounds the rest
+	// A killed process ends late if it waits for a disk that does not answer.
 	for g.killed && lost.Err() == nil && working(g.pgid) {
 		g.guardian.trust(guard.Deadline())
 		clock.Sleep(g.clock, groupPoll, nil)
 	}
 }
 
-// verdict says how it ended.
+// verdict returns the exit code of the command, and an error if the lock was lost.
 func (g *group) verdict(guard *distlock.TryGuard) (int, error) {
 	code := g.status.ExitStatus()
 	if g.status.Signaled() {

@@ -17,8 +17,8 @@ import (
 	"mongodlm/cmd/internal/words"
 )
 
-// claims shows the rows of a queue of package claim, retries or removes dead ones, repairs rows, and
-// pauses the queue.
+// claims shows the rows of a queue of package claim, retries or removes dead rows, repairs rows,
+// and pauses the queue.
 type claims struct {
 	rowsOf
 	dead, repair   bool
@@ -28,7 +28,7 @@ type claims struct {
 	retry, discard []string
 }
 
-// allRows is the word for all rows that are dead.
+// allRows selects all dead rows, instead of ids.
 const allRows = "all"
 
 func (v *claims) flags(f *pflag.FlagSet) {
@@ -74,7 +74,7 @@ func (v *claims) accept(c call) error {
 	return err
 }
 
-// idsOf reads the ids of rows; nil for all.
+// idsOf parses the ids of rows; nil for all.
 func idsOf(texts []string) ([]any, error) {
 	if slices.Contains(texts, allRows) {
 		return nil, nil
@@ -103,17 +103,17 @@ func (v *claims) run(ctx context.Context, s stdio) error {
 	return show(ctx, s, &v.lister, v.count)
 }
 
-// A morgue is the dead rows of a collection.
+// A morgue is the list of dead rows of a collection.
 type morgue struct {
 	Database   string    `json:"database"`
 	Collection string    `json:"collection"`
 	Dead       []deadRow `json:"dead"`
-	More       bool      `json:"more"`              // than --limit
+	More       bool      `json:"more"`              // there are more than --limit
 	NoField    string    `json:"noField,omitempty"` // as of a backlog
 }
 
-// lacking names the field where nothing was found and no row has it. It is a hint: who may not
-// count the rows has none.
+// lacking returns the name of the field if no row was found and no row has that field. It is a
+// hint: without the privilege to count the rows it is empty.
 func (v *claims) lacking(ctx context.Context, st *store, found int) string {
 	if found > 0 {
 		return ""
@@ -129,8 +129,8 @@ func printLacking(w io.Writer, field string) {
 	}
 }
 
-// A deadRow is one of them. Its texts are as stored, its times are by the server's clock and null
-// when there is none.
+// A deadRow is a dead row. Its texts are as stored. Its times are by the server's clock, null when
+// missing.
 type deadRow struct {
 	ID        string     `json:"id"`
 	Attempts  int        `json:"attempts"`
@@ -177,7 +177,7 @@ func (v *claims) list(ctx context.Context, st *store) (morgue, error) {
 	return m, nil
 }
 
-// print writes the dead rows for a person, each with its errors below it.
+// print writes the dead rows as text, each followed by its errors.
 func (m morgue) print(w io.Writer, how layout) {
 	if len(m.Dead) == 0 {
 		fmt.Fprintf(w, "no row of %s is dead\n", named(m.Database+"."+m.Collection))

@@ -12,9 +12,8 @@ import (
 	"mongodlm/internal/test/bsontest"
 )
 
-// It tries to break: dead rows are shown with all that is known of why, whatever their _id is, and
-// each is found again by the text that was shown; what is not dead is not touched, and says so by
-// the exit code.
+// It tries to break: dead rows are shown with their complete errors, for any _id, and each is found
+// again by the printed text; other rows are unchanged, as the exit code reports.
 func TestClaims_DeadRows_ShownRetriedDiscarded(t *testing.T) {
 	b := newBase(t)
 	at := bson.NewDateTimeFromTime(time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC))
@@ -80,7 +79,7 @@ func TestClaims_RepairAndPause(t *testing.T) {
 	b.cli("claims", "jobs", "--queue", "x").want(t, exitUsage, "--queue")
 }
 
-// A wrong call says what to give, and changes nothing.
+// A usage error names the remedy, and changes no row.
 func TestClaims_WrongCalls(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{

@@ -7,7 +7,7 @@ import (
 	"mongodlm/distlock"
 )
 
-// codes are the exit codes of a command when nothing more is known.
+// codes are the exit codes of a command for errors without a code.
 type codes struct{ failed, usage int }
 
 // The exit codes of all commands but run.
@@ -17,8 +17,8 @@ const (
 	exitWarned = 3 // of doctor: fit, with warnings
 )
 
-// What run itself has to say. A command ends with 0, with a small number, or with more than 128;
-// its code is passed through, so these lie where few commands have theirs.
+// The exit codes of run itself. Most commands exit with 0, with a small number, or with more than
+// 128, and run passes their code through: so most of these lie where few commands have codes.
 const (
 	exitHeld        = 75 // EX_TEMPFAIL of sysexits.h
 	exitWrongCall   = 110
@@ -55,7 +55,7 @@ Otherwise it is the code of the command, 128 and the number of the signal that k
 itself has to say it also says on the standard error, in a line that begins with "distlock run:".
 `
 
-// An exit is an error that carries its own exit code. Without err nothing more is to be said.
+// An exit is an error with an exit code. Without err there is no message to print.
 type exit struct {
 	code int
 	err  error

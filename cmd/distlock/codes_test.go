@@ -14,7 +14,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// One answer for one question: the code of an error does not hang on what else is said.
+// The exit code of an error is independent of its other contents.
 func TestCodeOf_EveryErrorOfAcquiring_HasItsOwn(t *testing.T) {
 	t.Parallel()
 	held := &distlock.HeldError{Name: "a"}
@@ -45,7 +45,8 @@ func TestRun_NobodyAnswers_HasItsOwnCode(t *testing.T) {
 	}
 }
 
-// A server that has gone leaves the lock held, and run said so only in passing, with the code 0.
+// After the loss of the server the lock stays held, and run reported that only in passing, with the
+// code 0.
 func TestRun_ServerGoneAtTheEnd_SaysThatTheLockMayBeHeld(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -55,7 +56,7 @@ func TestRun_ServerGoneAtTheEnd_SaysThatTheLockMayBeHeld(t *testing.T) {
 		t.Run(c.helper, func(t *testing.T) {
 			t.Parallel()
 			server := assert.Value(configserver.Start(t.Context(), configserver.Config{}))(t)
-			shut := func() { _ = server.Close(context.Background()) } // closing again does no harm
+			shut := func() { _ = server.Close(context.Background()) } // closing again is harmless
 			t.Cleanup(shut)
 			args := []string{"run", "job", "--uri", server.URI() + "&serverSelectionTimeoutMS=3000", "--"}
 			out, ended := start(t.Context(), t, append(args, self(t, c.helper)...)...)

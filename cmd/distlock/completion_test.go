@@ -9,11 +9,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// offered are the candidates for the last word.
+// offered returns the candidates for the last word.
 func offered(t *testing.T, words ...string) string {
 	t.Helper()
 	out := cli(t, append([]string{cobra.ShellCompNoDescRequestCmd}, words...)...).want(t, 0).out
-	// behind which stands what the shell may add
+	// after the colon is the directive for the shell
 	lines := strings.Fields(out[:strings.LastIndex(out, ":")])
 	slices.Sort(lines)
 	return strings.Join(lines, " ")
@@ -43,7 +43,7 @@ func TestCompletion_CommandsFlagsAndShells(t *testing.T) {
 	}
 }
 
-// Package cobra tells what was typed when it cannot complete that.
+// Package cobra prints the typed words when it cannot complete them.
 func TestCompletion_PasswordOnTheLine_IsNotShown(t *testing.T) {
 	t.Parallel()
 	args := self(t, "distlock", cobra.ShellCompRequestCmd, "mongodb://operator:s3cret@h", "")

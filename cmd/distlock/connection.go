@@ -23,17 +23,17 @@ import (
 	"mongodlm/distlock/history"
 )
 
-// envURI is the environment variable that stands in for --uri.
+// envURI is the environment variable that replaces --uri.
 const envURI = "MONGODLM_URI"
 
-// envDatabase is the environment variable that stands in for --database.
+// envDatabase is the environment variable that replaces --database.
 const envDatabase = "MONGODLM_DATABASE"
 
-// closeLimit bounds how long the end of a command may take that has nothing left to lose.
+// closeLimit bounds the cleanup at the end of a command.
 const closeLimit = 10 * time.Second
 
-// What package distlock takes when it is told nothing, but for defaultDatabase: that is a database
-// of one's own, which has all that the server can do, instead of mongosDatabase.
+// The defaults of package distlock, except for defaultDatabase: a separate database supports all
+// features of the server, which mongosDatabase does not.
 const (
 	defaultDatabase = "distlock"
 	mongosDatabase  = "config"
@@ -44,10 +44,10 @@ const (
 // maxText is how many bytes the name of a lock, or a reason, may have.
 const maxText = 1024
 
-// maxURIFile bounds what is read as a connection string.
+// maxURIFile is the size limit of a file with a connection string.
 const maxURIFile = 64 << 10
 
-// connection is the flags that say where the locks are.
+// connection has the flags for the location of the locks.
 type connection struct{ uri, uriFile, database string }
 
 // flags declares them. The environment is no default of a flag: the help would print it, password
@@ -63,7 +63,7 @@ func (c *connection) flags(f *pflag.FlagSet) {
 
 func (c *connection) secrets() string { return c.uri }
 
-// accept fills in what the file and the environment say, and checks all of it.
+// accept adds the values of the file and the environment, and validates all of them.
 func (c *connection) accept(given call) error {
 	switch {
 	case c.uri != "" && c.uriFile != "":
@@ -110,14 +110,14 @@ func (c *connection) readURI(warn func(string)) error {
 	info, err := f.Stat()
 	const everybody = 0o004
 	open := err == nil && info.Mode().IsRegular() && info.Mode()&everybody != 0
-	if open && runtime.GOOS != "windows" { // which says so of every file
+	if open && runtime.GOOS != "windows" { // Windows reports every file as readable
 		warn(fmt.Sprintf("%s can be read by every user of this machine: chmod 600",
 			shown(c.uriFile, 200)))
 	}
 	return nil
 }
 
-// problems turns the error of a configuration into one that speaks of flags.
+// problems converts the error of a configuration into one that names flags.
 func problems(err error) error {
 	var config *distlock.ConfigError
 	if errors.As(err, &config) {
@@ -162,7 +162,8 @@ func (c *connection) open(ctx context.Context, pool uint64, log zerolog.Logger) 
 	return s, err
 }
 
-// inspector returns an Inspector that records in the history that who breaks a lock. No I/O.
+// inspector returns an Inspector. The history names the parameter who as the author of its breaks.
+// No I/O.
 func (s *store) inspector(ctx context.Context, log zerolog.Logger, who string) (
 	*distlock.Inspector, error) {
 	return distlock.NewInspector(ctx, distlock.Config{Client: s.client, Database: s.database,
@@ -185,16 +186,16 @@ func (s *store) close() {
 func disconnect(client *mongo.Client) {
 	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
 	defer cancel()
-	_ = client.Disconnect(ctx) // nothing is left to lose
+	_ = client.Disconnect(ctx) // best effort
 }
 
-// noServer begins what explain says; what follows differs from try to try.
+// noServer is the start of the errors of explain; the rest differs from attempt to attempt.
 const noServer = "no server answers at "
 
-// explain says in other words that nobody answers.
+// explain rewrites the error of an unreachable server.
 func (c *connection) explain(err error) error {
 	if errors.Is(err, distlock.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
-		text := err.Error() // what stands before the cause says which packages it went through
+		text := err.Error() // before the cause are the names of the packages
 		if _, cause, found := strings.Cut(text, distlock.ErrUnavailable.Error()+": "); found {
 			text = cause
 		}
@@ -203,7 +204,7 @@ func (c *connection) explain(err error) error {
 	return err
 }
 
-// logging is the flag that says where events go.
+// logging is the flag for the destination of events.
 type logging struct{ path string }
 
 func (l *logging) flags(f *pflag.FlagSet) {

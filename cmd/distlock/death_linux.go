@@ -14,22 +14,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dieWith makes what this process becomes die with the thread of its parent, by a signal of the
-// kernel. It stays on this thread, whose setting it is.
+// dieWith makes the kernel kill this process, also after an exec, when the thread of its parent
+// dies. It stays on this thread, to which the setting belongs.
 func dieWith(parent int) {
 	runtime.LockOSThread()
-	_ = unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(syscall.SIGKILL), 0, 0, 0) // the guardian is left
+	_ = unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(syscall.SIGKILL), 0, 0, 0) // on failure the guardian ends the command
 	if os.Getppid() != parent {
-		os.Exit(exitFailed) // it has died already
+		os.Exit(exitFailed) // the parent has died already
 	}
 }
 
-// adoptOrphans makes what the command leaves behind a child of this process, which waits for it:
-// the init of a container may not, and what nobody waits for looks as if it were still at work.
+// adoptOrphans makes the processes that the command leaves behind children of this process, which
+// waits for them: the init of a container may not, and a process that is never waited for seems to
+// run.
 func adoptOrphans() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
-// bury waits for what was adopted and has ended. The children of the given numbers have others who
-// wait for them; as long as these have not, the rest is left to the next call.
+// bury waits for the adopted processes that have exited. It leaves the given children to the code
+// that started them; until that has waited for them, the rest remains for the next call.
 func bury(others ...int) {
 	for {
 		var info unix.Siginfo // in which the package gives the number no name
@@ -42,14 +43,14 @@ func bury(others ...int) {
 	}
 }
 
-// working reports whether anything of a process group has not ended, as far as this process may
-// see it. What has ended may never be waited for, by a parent that has left the group.
+// working reports whether a process of a group has not exited, if /proc shows it to this process. A
+// process that has exited may stay a zombie, if its parent is outside the group.
 func working(pgid int) bool {
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	return slices.ContainsFunc(stats, func(path string) bool {
-		text, _ := os.ReadFile(path)                                          // it may have gone
+		text, _ := os.ReadFile(path)                                          // the process may have gone
 		of := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])) // proc_pid_stat(5) from 3
 		return len(of) > 17 && of[2] == strconv.Itoa(pgid) &&
-			(of[0] != "Z" || of[17] != "1") // of its threads the first may be the first to end
+			(of[0] != "Z" || of[17] != "1") // the first thread may end before the other threads
 	})
 }

@@ -2,14 +2,15 @@
 
 package main
 
-// dieWith does nothing: here only the guardian ends the command of a run that was killed.
+// dieWith does nothing: on this system only the guardian ends the command of a killed run.
 func dieWith(int) {}
 
-// adoptOrphans does nothing: here init waits for what the command leaves behind.
+// adoptOrphans does nothing: on this system init waits for the processes that the command leaves
+// behind.
 func adoptOrphans() {}
 
-// bury does nothing: nothing was adopted.
+// bury does nothing: there are no adopted processes.
 func bury(...int) {}
 
-// working is true of nothing: here what works cannot be told from what nobody has waited for.
+// working returns false: this system does not distinguish a running process from a zombie.
 func working(int) bool { return false }

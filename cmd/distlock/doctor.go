@@ -18,7 +18,7 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// doctor says whether a server is fit to keep locks.
+// doctor checks whether a server is suitable for locks.
 type doctor struct {
 	connection
 	logging
@@ -35,7 +35,7 @@ func (d *doctor) flags(f *pflag.FlagSet) {
 	f.IntVar(&d.rounds, "rounds", 50, "rounds of each of the two races, 1 to 10000")
 	f.IntVar(&d.contenders, "contenders", 16, "contenders of a race, 2 to 256")
 	f.BoolVar(&d.createIndexes, "create-indexes", false,
-		"create the indexes that are missing, and say which")
+		"create the missing indexes, and list them")
 	d.queues.flags(f)
 	d.role.flags(f)
 	f.BoolVar(&d.json, "json", false, "print the report as JSON")
@@ -70,7 +70,7 @@ func (d *doctor) run(ctx context.Context, s stdio) error {
 		return err
 	}
 	defer closeLog()
-	// One connection for each contender, so that all of them really race.
+	// Each contender has its own connection, so that all of them race.
 	st, err := d.connection.open(ctx, uint64(d.contenders)+2, zerolog.Nop())
 	if err != nil {
 		return err
@@ -87,7 +87,7 @@ func (d *doctor) run(ctx context.Context, s stdio) error {
 	} else {
 		err = printed(s.out, r.print)
 	}
-	switch { // the report says why
+	switch { // the report has the reasons
 	case err != nil:
 		return err
 	case !r.Fit:
@@ -98,13 +98,13 @@ func (d *doctor) run(ctx context.Context, s stdio) error {
 	return nil
 }
 
-// examine makes the report. An error means that the server could not be asked.
+// examine makes the report. It returns an error if the server does not answer.
 func (d *doctor) examine(ctx context.Context, st *store) (report, error) {
 	asked, err := mongocatalog.New(st.client, mongocatalog.Options{Database: d.database})
 	if err != nil {
 		return report{}, err
 	}
-	if _, err := asked.Hello(ctx); err != nil { // the first one also opens the connection
+	if _, err := asked.Hello(ctx); err != nil { // also opens the connection
 		return report{}, d.explain(err)
 	}
 	watch := clock.System()
@@ -143,7 +143,7 @@ const (
 	mostIdle = 100_000 // counted at most
 )
 
-// idleLocks warns of many documents of locks that nobody uses any more: names that were generated.
+// idleLocks warns of many documents of unused locks, such as those of generated names.
 func (d *doctor) idleLocks(
 	ctx context.Context, st *store, _ *mongocatalog.Catalog, r *report,
 ) error {
@@ -161,7 +161,7 @@ func (d *doctor) idleLocks(
 	return nil
 }
 
-// limited bounds a step that is not worth waiting for. An index may take long.
+// limited bounds the time of a step. Building an index may take long.
 func (d *doctor) limited(ctx context.Context, step func(context.Context) error) error {
 	if d.createIndexes {
 		return step(ctx)
@@ -186,7 +186,7 @@ func (d *doctor) race(ctx context.Context, st *store, r *report) error {
 	case err != nil && found.Contenders == 0:
 		return d.explain(err)
 	}
-	if err != nil { // complete, but the scratch collection is still there
+	if err != nil { // complete, but the scratch collection remains
 		r.warn("%s", redact(err.Error(), d.uri))
 	}
 	r.Race = &race{found.Contenders, tally(found.Acquire), tally(found.CompareAndSet)}
@@ -198,8 +198,8 @@ func (d *doctor) race(ctx context.Context, st *store, r *report) error {
 	return nil
 }
 
-// compareClocks notes how far the server's clock is from this machine's, half the round trip
-// allowed for, and warns when the shorter takeover rule would not trust them.
+// compareClocks records the offset of the server's clock from this machine's, corrected by half the
+// round trip, and warns if it is too large for the shorter takeover rule.
 func (r *report) compareClocks(server catalog.Server, sent, received clock.Reading) {
 	if server.Time.IsZero() {
 		return
@@ -215,7 +215,7 @@ func (r *report) compareClocks(server catalog.Server, sent, received clock.Readi
 	}
 }
 
-// weaker says what a replica set with a database of its own would have and this does not.
+// weaker returns the limitations in comparison with a replica set and a separate database.
 func weaker(s catalog.Server, database string) []string {
 	w := []string{}
 	say := func(format string, args ...any) { w = append(w, fmt.Sprintf(format, args...)) }
@@ -224,7 +224,7 @@ func weaker(s catalog.Server, database string) []string {
 		say("one process on one machine: its end is the end of all locks, and it knows no passwords")
 		say("its cost per command grows with the collection; it is for trying and for tests")
 	case s.Kind == catalog.FerretDB, s.Kind == catalog.Standalone:
-		say("one server: nobody takes over for it, and what it has not yet written to its disk " +
+		say("one server: no other one replaces it, and what it has not yet written to its disk " +
 			"can be lost in a crash, locks included")
 	case s.Kind == catalog.Mongos:
 		say("behind a mongos the store's clock is known only from one's own last ping; listings count " +
@@ -243,7 +243,7 @@ func weaker(s catalog.Server, database string) []string {
 		say("no transactions: work cannot be made to commit only while the lock is held%s", hint)
 	}
 	if !s.ChangeStreams {
-		say("no change streams: who waits for a lock has to poll%s", hint)
+		say("no change streams: waiters have to poll%s", hint)
 	}
 	if !s.PipelineUpdates {
 		say("no pipeline updates: some steps take a read and a compare-and-set instead of one command")

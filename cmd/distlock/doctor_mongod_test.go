@@ -15,7 +15,7 @@ import (
 	"mongodlm/internal/test/mongodtest"
 )
 
-// guarded starts a replica set that wants passwords, with a user root, or skips.
+// guarded starts a replica set that requires passwords, with a user root, or skips.
 func guarded(t *testing.T) (root *mongo.Client, as func(user string) string) {
 	t.Helper()
 	if testing.Short() {
@@ -35,11 +35,11 @@ func guarded(t *testing.T) (root *mongo.Client, as func(user string) string) {
 	}
 	create := bsontest.D("createUser", "root", "pwd", secret,
 		"roles", bson.A{bsontest.D("role", "root", "db", "admin")})
-	asAdmin(t, connected(t, d.URI()), create) // the first user may be made by anybody on the machine
+	asAdmin(t, connected(t, d.URI()), create) // the first user needs no password
 	return connected(t, as("root")), as
 }
 
-// A password with what has to be escaped in a connection string.
+// A password with characters that need escapes in a connection string.
 const (
 	secret        = "n0b0dy/may$see"
 	secretEscaped = "n0b0dy%2Fmay%24see"
@@ -52,8 +52,8 @@ func asAdmin(t *testing.T, client *mongo.Client, command any) {
 	assert.Must(t, client.Database("admin").RunCommand(t.Context(), command).Err())
 }
 
-// What --role prints is taken by a real server; doctor finds nothing missing for a user with that
-// role, changes nothing while it tries, and names each action that is taken away.
+// A real server accepts the output of --role; doctor finds no missing privilege for a user with
+// that role, changes no data while it tries, and names each removed action.
 func TestDoctor_RealServer_TriesThePrintedRole(t *testing.T) {
 	root, as := guarded(t)
 	out := cli(t, "doctor", "--role", "--json", "--features",
@@ -139,8 +139,8 @@ func contents(t *testing.T, path string) string {
 	return string(text)
 }
 
-// No command shows the password of its connection string: not of a server that does not answer, not
-// of one that knows no users, nor in a log, nor beside a wrong call.
+// No command shows the password of its connection string: not for a server that does not answer,
+// not for one without users, nor in a log, nor in a usage error.
 func TestEveryCommand_Password_IsNowhere(t *testing.T) {
 	t.Parallel()
 	for _, uri := range []string{

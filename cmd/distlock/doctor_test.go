@@ -41,8 +41,8 @@ func TestDoctor_JSON_SaysTheSame(t *testing.T) {
 	}
 }
 
-// It tries to break: a dead process that holds locks is told of, declared dead or not, in words and
-// by the exit code, with how many locks it holds; and who is alive is not.
+// It tries to break: a dead process that holds locks is reported, declared dead or not, in the text
+// and by the exit code, with its number of locks; a live one is not.
 func TestDoctor_DeadHolder_IsToldOfAndHasACodeOfItsOwn(t *testing.T) {
 	t.Parallel()
 	for name, mark := range map[string]bson.D{

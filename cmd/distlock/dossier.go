@@ -15,20 +15,20 @@ import (
 	"mongodlm/distlock"
 )
 
-// A Dossier is what is told of one lock alone, beside its holders and its line.
+// A Dossier has the details of one lock besides its holders and its queue.
 type Dossier struct {
-	// Outlooks has one for each holder, in their order.
+	// Outlooks has an outlook for each holder, in their order.
 	Outlooks []outlook.Outlook `json:"ifTheHolderDiedNow"`
-	// Condemned says why contenders have declared holders dead.
+	// Condemned has the reasons for which contenders have declared holders dead.
 	Condemned []verdict `json:"condemned"`
-	History   chronicle `json:"history"` // the newest of it
-	// NoHistory says why it could not be read; empty when it could.
+	History   chronicle `json:"history"` // the newest entries
+	// NoHistory is the error of reading the history; empty without one.
 	NoHistory string `json:"noHistory"`
 
 	holders []distlock.LockInfo
 }
 
-// shownPast is how many entries of the history are shown.
+// shownPast is the number of history entries that are printed.
 const shownPast = 10
 
 // A verdict is the mark of a process that a contender has declared dead. Its texts are as stored.
@@ -39,7 +39,7 @@ type verdict struct {
 	Evidence string     `json:"evidence"`
 }
 
-// collectOne reads all that is known of the lock that was asked for.
+// collectOne reads the details of the requested lock.
 func (l *locks) collectOne(ctx context.Context, st *store, found *listing) error {
 	holders, line, err := st.Holder(ctx, l.name)
 	d := &Dossier{Outlooks: []outlook.Outlook{}, Condemned: []verdict{}, holders: holders}
@@ -75,13 +75,13 @@ func (l *locks) collectOne(ctx context.Context, st *store, found *listing) error
 		}
 	}
 	d.History, err = (&past{lister: l.lister, name: l.name, limit: shownPast}).collect(ctx, st)
-	if err != nil && ctx.Err() == nil { // it is beside the locks, and may need a privilege more
+	if err != nil && ctx.Err() == nil { // optional, and may need one more privilege
 		d.NoHistory, err = redact(err.Error(), l.uri), nil
 	}
 	return err
 }
 
-// condemnation reads why a process was declared dead; nothing when its ping has gone meanwhile.
+// condemnation returns the verdict on a process that was declared dead; nil if its ping has gone.
 func condemnation(ctx context.Context, st *store, process string) ([]verdict, error) {
 	raw, err := st.primary(st.database).Collection(catalog.PingsCollection).
 		FindOne(ctx, bson.D{{Key: "_id", Value: process}}).Raw()
@@ -99,7 +99,7 @@ func condemnation(ctx context.Context, st *store, process string) ([]verdict, er
 	return []verdict{{process, c.By, moment(c.At), c.Evidence}}, nil
 }
 
-// print writes it for a person.
+// print writes the details as text.
 func (d *Dossier) print(w io.Writer, how layout, line queue) {
 	describeHolders(w, how, d.holders)
 	if len(line.Waiters) == 0 {
@@ -125,7 +125,7 @@ func (d *Dossier) print(w io.Writer, how layout, line queue) {
 	}
 }
 
-// printOutlook writes what is to come, naming the holder where there are several.
+// printOutlook writes the forecast for a holder, with its name if there are several.
 func printOutlook(w io.Writer, how layout, o outlook.Outlook, several bool) {
 	who := "its holder"
 	if several {

@@ -28,7 +28,7 @@ func TestLocks_Name_EverySortOfLock(t *testing.T) {
 	b.cli("locks", "bad-state").want(t, 0, "cannot be understood", "remedy")
 }
 
-// Foreign texts stay what they are for programs, and nothing of them reaches a terminal.
+// Foreign texts stay unchanged for programs, and no terminal receives them raw.
 func TestLocks_Name_JSON_HasAllOfIt(t *testing.T) {
 	b := newBase(t)
 	fill(b)

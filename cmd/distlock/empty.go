@@ -14,11 +14,11 @@ import (
 	"mongodlm/catalog/mongocatalog"
 )
 
-// maxSearched bounds in how many databases locks are looked for.
+// maxSearched is the number of databases up to which others are searched for locks.
 const maxSearched = 50
 
-// void says of a database that shows no locks whether it ever had one, as far as the user may know:
-// an operator who is in the wrong database must see it.
+// void describes a database without locks, and reports whether it never had one, if the user may
+// list its collections: an operator may have named the wrong database.
 func (s *store) void(ctx context.Context) (text string, never bool) {
 	ctx, cancel := context.WithTimeout(ctx, mongocatalog.DefaultCommandTimeout)
 	defer cancel()
@@ -35,7 +35,7 @@ func (s *store) void(ctx context.Context) (text string, never bool) {
 	return text, true
 }
 
-// nothing is what void says of a database that never had locks, and else the text.
+// nothing returns the text of void for a database that never had locks, and text otherwise.
 func (s *store) nothing(ctx context.Context, text string) string {
 	if why, never := s.void(ctx); never {
 		return why
@@ -43,7 +43,7 @@ func (s *store) nothing(ctx context.Context, text string) string {
 	return text
 }
 
-// others are the other databases that keep locks, as far as the user may list them.
+// others returns the other databases that have locks, if the user may list them.
 func (s *store) others(ctx context.Context) []string {
 	names, err := s.client.ListDatabaseNames(ctx, bson.D{})
 	if err != nil || len(names) > maxSearched {
@@ -67,7 +67,7 @@ func keepsLocks(ctx context.Context, client *mongo.Client, database string) (boo
 	return len(names) > 0, err
 }
 
-// absent says that there is no such lock, and what else may be wrong.
+// absent returns the error for a lock that does not exist, with the possible cause.
 func (s *store) absent(ctx context.Context, name string) error {
 	err := fmt.Errorf("there is no lock %s in database %q", named(name), s.database)
 	if text, never := s.void(ctx); never {

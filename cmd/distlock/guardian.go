@@ -18,19 +18,20 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// The words by which this program starts itself again. They are for run alone and stand in no help.
+// The first arguments with which this program starts itself again. Only run uses them; no help
+// lists them.
 const (
 	starterWord  = "start"    // PARENT PATH ARG0 ARG...: becomes the command of run
-	guardianWord = "guardian" // GROUP GRACE LATE UNTIL NAME: ends it when run cannot
+	guardianWord = "guardian" // GROUP GRACE LATE UNTIL NAME: ends the command when run cannot
 )
 
-// What run writes to its guardian, a line each.
+// The messages of run to its guardian, one per line.
 const (
-	untilWord  = "until"  // and a wall clock in nanoseconds: the lock is trusted until then
-	endingWord = "ending" // run has told the command to end
+	untilWord  = "until"  // with a wall clock in nanoseconds: the lock is trusted until that time
+	endingWord = "ending" // run has sent SIGTERM to the command
 )
 
-// hidden does what this program was started again for. It reports false if it was not.
+// hidden runs as a starter or a guardian. It reports false for any other command line.
 func hidden(args []string) (code int, was bool) {
 	if len(args) < 4 {
 		return 0, false
@@ -44,7 +45,8 @@ func hidden(args []string) (code int, was bool) {
 	return 0, false
 }
 
-// again makes a command of this very program, also if its file has been replaced since.
+// again returns a command that runs this program again, even if its file has been replaced
+// meanwhile.
 func again(args ...string) *exec.Cmd {
 	path := "/proc/self/exe"
 	if _, err := os.Stat(path); err != nil {
@@ -57,7 +59,8 @@ func again(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// starter waits for the word of run and becomes the command. Without the word it ends: run has.
+// starter waits for a byte from run and then executes the command. It exits without the byte,
+// because run has exited.
 func starter(args []string) int {
 	parent, err := strconv.Atoi(args[0])
 	if err != nil || len(args) < 3 {
@@ -68,22 +71,23 @@ func starter(args []string) int {
 	if n, _ := word.Read(make([]byte, 1)); n == 0 {
 		return exitFailed
 	}
-	_ = word.Close() // so that the command does not have it
+	_ = word.Close() // so that the command does not inherit it
 	dieWith(parent)
 	err = syscall.Exec(args[1], args[2:], os.Environ())
 	fmt.Fprintf(os.Stderr, "distlock run: %s: %v\n", shown(args[1], 200), err)
 	return exitNotRunnable
 }
 
-// A guardian is, to run, the process that ends the command should run be killed, or be stopped past
-// its deadline. It lives in a session of its own, where nothing reaches it that is sent to run.
+// A guardian is run's handle of the process that ends the command if run is killed, or is stopped
+// past its deadline. That process has a separate session, out of reach of the signals that are sent
+// to run.
 type guardian struct {
 	cmd   *exec.Cmd
-	ended chan struct{} // closed when it has ended
-	pipe  *os.File      // its end tells that run has ended
+	ended chan struct{} // closed when the process has exited
+	pipe  *os.File      // the process detects the end of run by its end
 	clock clock.Clock
-	until time.Time // as told
-	died  bool      // before its work was done; set when ended is closed
+	until time.Time // the deadline that was sent last
+	died  bool      // it failed; set before ended is closed
 }
 
 // guard starts the guardian of a process group.
@@ -114,11 +118,11 @@ func (r *runner) guard(pgid int, until time.Time, s stdio) (*guardian, error) {
 	return g, nil
 }
 
-// late is how long after the deadline the guardian steps in: long enough for run to do it itself,
-// and half of what lies between the SIGKILL and the takeover at most.
+// late returns the delay after the deadline with which the guardian acts: long enough for run to
+// act itself, and at most half of the time between SIGKILL and the takeover.
 func (r *runner) late() time.Duration { return min(r.takeover/20, time.Second) }
 
-// trust tells the deadline, if that has changed.
+// trust sends the deadline, if it has changed.
 func (g *guardian) trust(until time.Time) {
 	if !until.Equal(g.until) {
 		g.tell(fmt.Sprintf("%s %d", untilWord, until.UnixNano()))
@@ -126,34 +130,34 @@ func (g *guardian) trust(until time.Time) {
 	}
 }
 
-// ending tells that the command was told to end.
+// ending sends that SIGTERM was sent to the command.
 func (g *guardian) ending() { g.tell(endingWord) }
 
-// tell writes a line. A guardian that does not read is not waited for, and one that has ended is
-// told of elsewhere.
+// tell sends a line. It waits at most a second for a guardian that does not read, and ignores one
+// that has exited, which under reports.
 func (g *guardian) tell(line string) {
-	_ = g.pipe.SetWriteDeadline(g.clock.Now().Wall.Add(time.Second)) // a pipe can do that
+	_ = g.pipe.SetWriteDeadline(g.clock.Now().Wall.Add(time.Second)) // pipes support deadlines
 	_, _ = io.WriteString(g.pipe, line+"\n")
 }
 
-// dismiss ends the guardian of a group that has ended.
+// dismiss ends the guardian of a group that has exited.
 func (g *guardian) dismiss() {
-	_ = g.cmd.Process.Kill() // it may have ended, or stand still
+	_ = g.cmd.Process.Kill() // it may have exited, or be stopped
 	<-g.ended
-	_ = g.pipe.Close() // last: its end is what it waits for
+	_ = g.pipe.Close() // last: the guardian waits for its end
 }
 
-// A vigil is what the guardian does in its process.
+// A vigil is the state of the guardian in its process.
 type vigil struct {
 	pgid        int
 	grace, late time.Duration
 	clock       clock.Clock
-	begun       clock.Reading // when left was told
-	left        time.Duration // until the deadline
+	begun       clock.Reading // when left was received
+	left        time.Duration // until the deadline plus late
 	ending      bool
 }
 
-// guardianOf reads what run tells until the command must be ended, and ends it.
+// guardianOf reads the messages of run until the command must be ended, and ends it.
 func guardianOf(args []string) int {
 	v, err := newVigil(args)
 	if err != nil {
@@ -171,7 +175,7 @@ func guardianOf(args []string) int {
 	return 0
 }
 
-// newVigil reads the arguments.
+// newVigil parses the arguments.
 func newVigil(args []string) (*vigil, error) {
 	if len(args) != 5 {
 		return nil, errors.New("it takes five arguments")
@@ -181,7 +185,7 @@ func newVigil(args []string) (*vigil, error) {
 	v.pgid, errs[0] = strconv.Atoi(args[0])
 	v.grace, errs[1] = time.ParseDuration(args[1])
 	v.late, errs[2] = time.ParseDuration(args[2])
-	if v.pgid < 2 { // 0 and 1 would be others than a group of ours
+	if v.pgid < 2 { // kill(2) treats 0 and -1 as other sets of processes
 		errs[3] = fmt.Errorf("there is no group %d", v.pgid)
 	}
 	v.hear(untilWord + " " + args[3])
@@ -200,7 +204,7 @@ func lines(in io.Reader) <-chan string {
 	return read
 }
 
-// watch returns when the command must be ended, and says why.
+// watch blocks until the command must be ended, and returns the reason.
 func (v *vigil) watch(told <-chan string) string {
 	for {
 		// A suspended machine stops the timer and not the wall clock, so it is short.
@@ -221,7 +225,7 @@ func (v *vigil) watch(told <-chan string) string {
 	}
 }
 
-// hear takes in what run tells.
+// hear processes a message of run.
 func (v *vigil) hear(line string) {
 	if line == endingWord {
 		v.ending = true
@@ -234,7 +238,7 @@ func (v *vigil) hear(line string) {
 	}
 }
 
-// remaining is how long run is left alone.
+// remaining returns the time before the guardian acts.
 func (v *vigil) remaining() time.Duration {
 	return v.left - clock.HolderElapsed(v.begun, v.clock.Now())
 }
@@ -243,9 +247,9 @@ func (v *vigil) remaining() time.Duration {
 // than the grace after the deadline.
 func (v *vigil) end() {
 	if !v.ending {
-		_ = syscall.Kill(-v.pgid, syscall.SIGTERM) // it may have ended
+		_ = syscall.Kill(-v.pgid, syscall.SIGTERM) // it may have exited
 	}
-	_ = syscall.Kill(-v.pgid, syscall.SIGCONT) // what stands still could not obey
+	_ = syscall.Kill(-v.pgid, syscall.SIGCONT) // a stopped process cannot react
 	for begun := v.clock.Now(); !vanished(v.pgid); {
 		left := min(v.grace-clock.HolderElapsed(begun, v.clock.Now()), v.remaining()+v.grace)
 		if left <= 0 {

@@ -16,7 +16,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// A program is distlock as a process of its own.
+// A program is distlock in a separate process.
 type program struct {
 	t     *testing.T
 	cmd   *exec.Cmd
@@ -40,12 +40,12 @@ func process(t *testing.T, env []string, args ...string) *program {
 	})
 	go func() { // ends with the process; the cleanup waits for it
 		defer close(p.ended)
-		_ = p.cmd.Wait() // its code is looked at by those who care
+		_ = p.cmd.Wait() // callers check its code if they need it
 	}()
 	return p
 }
 
-// signal sends a signal to the process; one that has ended needs none.
+// signal sends a signal to the process, and ignores one that has exited.
 func (p *program) signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
 
 // wait waits for its end, in bounded time.
@@ -59,7 +59,7 @@ func (p *program) wait() result {
 	return result{p.cmd.ProcessState.ExitCode(), p.out.String(), ""}
 }
 
-// pids waits until the helper has said so many numbers of processes.
+// pids waits until the helper has printed that number of process ids.
 func (p *program) pids(n int) []string {
 	p.t.Helper()
 	var found []string
@@ -83,8 +83,8 @@ func (p *program) pids(n int) []string {
 // quick is short for a person, and long for a machine that is busy elsewhere.
 const quick = "--ping 300ms --takeover 20s --grace 500ms"
 
-// The promise: nobody holds a lock while a command works that was started under it, also when run
-// is killed or stands still. The next holder itself looks who is alive.
+// The promise: no process holds a lock while a command runs that was started under it, even if run
+// is killed or stopped. The next holder itself checks which processes run.
 func TestRun_KilledOrStopped_CommandIsDeadBeforeTheNextHolds(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -152,8 +152,8 @@ func TestRun_GuardianKilled_IsToldAndTheCommandDiesWithRun(t *testing.T) {
 	})
 }
 
-// It tries to break: for as long as the command runs nothing is left as a zombie of run that ended
-// in its group or in another.
+// It tries to break: while the command runs, no process that exited in its group or in another
+// stays a zombie of run.
 func TestRun_Orphans_AreWaitedForWhileTheCommandRuns(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only on Linux run adopts orphans")
@@ -177,7 +177,7 @@ func TestRun_CommandStopsItself_GoesOn(t *testing.T) {
 	await(t, ended).want(t, 3, "stops\ngoes on\n", "SIGSTOP")
 }
 
-// The password of the server is nobody's business but run's.
+// Only run knows the password of the server.
 func TestRun_Command_DoesNotFindTheServer(t *testing.T) {
 	b := newBase(t)
 	p := process(t, []string{envURI + "=" + uri, envDatabase + "=" + b.name},

@@ -5,7 +5,7 @@ import (
 	"path"
 )
 
-// helpFiles say what each command does.
+// helpFiles has the help text of each command.
 //
 //go:embed help
 var helpFiles embed.FS

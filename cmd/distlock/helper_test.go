@@ -17,42 +17,42 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// helperLimit ends a helper that nobody ended, so that a failed test leaves nothing behind.
+// helperLimit ends a helper that no test ended, so that a failed test leaves no process behind.
 const helperLimit = 2 * time.Minute
 
-// helper is what the test program does as the command of run.
+// helper is the command of run in the test program.
 func helper(what string, args []string) int {
 	caught := make(chan os.Signal, 8)
-	signal.Ignore(syscall.SIGPIPE) // a parent may have gone that was told of
+	signal.Ignore(syscall.SIGPIPE) // the reading parent may have gone
 	switch what {
-	case "env": // tells its environment and ends with the code it was given
+	case "env": // prints its environment and exits with the given code
 		fmt.Printf("%s=%s\n%s=%s\n", envName, os.Getenv(envName), envFence, os.Getenv(envFence))
 		code, _ := strconv.Atoi(args[0])
 		return code
 	case "die": // dies of a signal
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-	case "polite": // ends with 7 when it is told to
+	case "polite": // exits with 7 after a signal
 		signal.Notify(caught, syscall.SIGINT, syscall.SIGTERM)
 		fmt.Println("ready", os.Getpid())
 		if s := helperSignal(caught); s != nil {
 			fmt.Println("got", s)
 			return 7
 		}
-	case "obedient": // ends with 0 when it is told to
+	case "obedient": // exits with 0 after SIGTERM
 		signal.Notify(caught, syscall.SIGTERM)
 		fmt.Println("ready", os.Getpid())
 		if helperSignal(caught) != nil {
 			return 0
 		}
-	case "stubborn": // tells what it gets, and does not end
+	case "stubborn": // prints its signals, and does not exit
 		signal.Notify(caught, syscall.SIGINT, syscall.SIGTERM)
 		fmt.Println("ready", os.Getpid())
 		for s := helperSignal(caught); s != nil; s = helperSignal(caught) {
 			fmt.Println("got", s)
 		}
-	case "parent": // leaves a child behind that is as it was told
+	case "parent": // leaves a child of the given kind behind
 		return leaveBehind(args[0])
-	case "environ": // tells all that it was given
+	case "environ": // prints its environment
 		return tellEnvironment()
 	case "stop": // stops itself
 		signal.Notify(caught, syscall.SIGCONT)
@@ -74,10 +74,10 @@ func helper(what string, args []string) int {
 		if err == nil {
 			return helper("stubborn", nil)
 		}
-	case "args": // tells what it was given
+	case "args": // prints its arguments
 		fmt.Printf("%q\n", args)
 		return 0
-	case "alive": // tells which processes live
+	case "alive": // prints the live processes
 		return tellAlive(args)
 	case "meet": // waits for all who meet in a folder, and becomes distlock
 		if meet(args[0], args[1], strings.Split(args[2], ",")) {
@@ -110,7 +110,7 @@ func tellEnvironment() int {
 	return 0
 }
 
-// meet says that one has come, and waits for all.
+// meet reports an arrival, and waits for all.
 func meet(folder, one string, all []string) bool {
 	if os.WriteFile(filepath.Join(folder, one), nil, 0o600) != nil {
 		return false

@@ -18,10 +18,10 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// defaultHistory is how many entries are shown by default.
+// defaultHistory is the number of entries that are printed by default.
 const defaultHistory = 100
 
-// past lists what happened to the locks. It only reads.
+// past lists the events of locks. It only reads.
 type past struct {
 	lister
 	name  string // empty: of all locks
@@ -32,7 +32,7 @@ type past struct {
 func (v *past) flags(f *pflag.FlagSet) {
 	v.lister.flags(f)
 	f.Var((*days)(&v.since), "since",
-		"only what happened in the last `duration`, such as 90m, 48h or 7d, by the server's clock")
+		"only events of the last `duration`, such as 90m, 48h or 7d, by the server's clock")
 	f.IntVar(&v.limit, "limit", defaultHistory,
 		"the `number` of entries at most, the newest; 0 for all")
 }
@@ -57,28 +57,27 @@ func (v *past) run(ctx context.Context, s stdio) error {
 	return show(ctx, s, &v.lister, v.collect)
 }
 
-// A chronicle is what happened, newest first.
+// A chronicle is a list of events, newest first.
 type chronicle struct {
 	Database  string      `json:"database"`
 	Events    []pastRow   `json:"events"`
 	Limited   bool        `json:"limited"` // there may be more
 	Malformed problemList `json:"malformed"`
 
-	void string // said instead of an empty table
+	void string // printed instead of an empty table
 }
 
-// A pastRow is one thing that happened. Its texts are as stored; fields that do not apply are empty
-// or 0.
+// A pastRow is an event. Its texts are as stored; fields that do not apply are empty or 0.
 type pastRow struct {
 	At       time.Time `json:"at"`    // server's clock
 	Event    string    `json:"event"` // acquired, granted, taken over, released, lost and so on
 	Name     string    `json:"name"`  // of the lock
 	Process  string    `json:"process"`
-	Previous string    `json:"previous"` // who was taken over, broken or evicted
+	Previous string    `json:"previous"` // the process that was taken over, broken or evicted
 	Session  string    `json:"session"`
 	Fence    int64     `json:"fence"`
 	Mode     string    `json:"mode"`
-	Leads    bool      `json:"leads"` // it is of an election
+	Leads    bool      `json:"leads"` // the lock is of an election
 	Why      string    `json:"why"`
 	Rule     string    `json:"rule"`
 	Evidence string    `json:"evidence"`
@@ -114,7 +113,7 @@ func (v *past) collect(ctx context.Context, st *store) (chronicle, error) {
 	return found, nil
 }
 
-// nothing says why there may be nothing to see.
+// nothing returns the text for an empty list.
 func (v *past) nothing(ctx context.Context, st *store) string {
 	of, within := "", ""
 	if v.name != "" {
@@ -139,7 +138,7 @@ func pastRowOf(e history.Entry) pastRow {
 	return r
 }
 
-// print writes the listing for a person.
+// print writes the listing as text.
 func (c chronicle) print(w io.Writer, how layout) {
 	switch {
 	case c.void != "":
@@ -165,8 +164,8 @@ func (c chronicle) print(w io.Writer, how layout) {
 	c.Malformed.print(w)
 }
 
-// printLines writes a sentence for each event, as long as it is, below a line for each day. The
-// name of the lock stands there where there are several.
+// printLines writes an uncut sentence for each event, under a line for each day. The sentences name
+// the lock if there are several.
 func (c chronicle) printLines(w io.Writer, how layout) {
 	several := slices.ContainsFunc(c.Events, func(e pastRow) bool {
 		return e.Name != c.Events[0].Name
@@ -196,7 +195,7 @@ func (r pastRow) sentence(how layout) string {
 	}.Sentence(how.process) + leads
 }
 
-// columns are the cells of a row, fit for a terminal.
+// columns returns the cells of a row, safe for a terminal.
 func (r pastRow) columns(how layout) []string {
 	event, detail := r.Event, cmp.Or(r.Cause, r.Evidence, r.Why)
 	if r.Leads {
@@ -213,7 +212,7 @@ func (r pastRow) columns(how layout) []string {
 	}
 }
 
-// span shows how long something took; a dash for what did not.
+// span formats a number of milliseconds; a dash for 0.
 func span(ms int64) string {
 	if ms == 0 {
 		return "-"
@@ -230,7 +229,7 @@ func recorder(past *history.Log, database string) distlock.Observer {
 	return past
 }
 
-// operator names who works at this command line, for the history of a break.
+// operator returns user@host of this command line, for the history of a break.
 func operator() string {
 	host := hostname()
 	if who, err := user.Current(); err == nil {
@@ -239,7 +238,7 @@ func operator() string {
 	return host
 }
 
-// hostname is that of this machine; empty when it has none.
+// hostname returns the name of this machine; empty without one.
 func hostname() string {
 	host, _ := os.Hostname()
 	return host

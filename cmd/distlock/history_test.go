@@ -28,7 +28,7 @@ func (b *base) happened(day time.Time, entries ...history.Entry) {
 	}
 }
 
-// aNight is what may happen in one: of each kind one entry.
+// aNight has one entry of each kind.
 func aNight() []history.Entry {
 	old, young := "alive:1:1:a", "host-b:27:1700000001:6fa459ea"
 	of := func(kind, name, process string, fence int64) history.Entry {
@@ -58,7 +58,7 @@ func aNight() []history.Entry {
 	}
 }
 
-// Every kind of entry is shown in words, newest first; the JSON has all that is stored.
+// Every kind of entry is shown as text, newest first; the JSON has everything that is stored.
 func TestHistory_Shown(t *testing.T) {
 	b := newBase(t)
 	fill(b)
@@ -85,7 +85,7 @@ func TestHistory_Shown(t *testing.T) {
 		"acquired (leader)", "broken")
 }
 
-// An age is by the server's clock. Where there is nothing the answer says why that may be.
+// An age is by the server's clock. An empty answer names the possible reason.
 func TestHistory_SinceAndNothing(t *testing.T) {
 	b := newBase(t)
 	b.cli("history").want(t, exitFailed, "nothing was ever locked there")
@@ -109,8 +109,8 @@ func TestHistory_SinceAndNothing(t *testing.T) {
 	}
 }
 
-// What cannot be understood is told below the table, and what a stranger wrote steers no terminal,
-// however narrow.
+// Malformed entries are reported below the table, and foreign texts control no terminal, of any
+// width.
 func TestHistory_Foreign_NarrowTerminal(t *testing.T) {
 	b := newBase(t)
 	fill(b)
@@ -123,7 +123,7 @@ func TestHistory_Foreign_NarrowTerminal(t *testing.T) {
 	b.happened(time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC), night...)
 	b.insert(history.Collection, bsontest.D("_id", foreign, "kind", "lost"))
 	out := b.cli("history").want(t, 0, "remedy: remove the document").out
-	whole, _, _ := strings.Cut(out, "\nmalformed") // a remedy is as long as it is
+	whole, _, _ := strings.Cut(out, "\nmalformed") // a remedy is not cut
 	narrow(t, whole, 10_000)
 	found := assert.Value(collected(b))(t)
 	found.Malformed = nil
@@ -145,8 +145,8 @@ func collected(b *base) (found chronicle, err error) {
 	return found, errors.Join(err, writeJSON(io.Discard, found))
 }
 
-// It tries to break: on a terminal of 80 columns every event is a sentence that has its reason
-// whole; the day stands once, and the name of the lock only where there are several.
+// It tries to break: on a terminal of 80 columns every event is a sentence with its whole reason;
+// the day appears once, and the name of the lock only if there are several.
 func TestHistory_NarrowTerminal_SentencesAreWhole(t *testing.T) {
 	b := newBase(t)
 	b.happened(time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC), aNight()...)
@@ -163,7 +163,7 @@ func TestHistory_NarrowTerminal_SentencesAreWhole(t *testing.T) {
 	}
 }
 
-// A break at the command line is told with who did it, and why.
+// A break at the command line is recorded with its author, and the reason.
 func TestHistory_OfABreak(t *testing.T) {
 	b := newBase(t)
 	b.ours("balancer", 41)

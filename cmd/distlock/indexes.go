@@ -18,7 +18,7 @@ import (
 	"mongodlm/claim"
 )
 
-// queueFlags name a queue of package claim whose indexes are looked at.
+// queueFlags name a queue of package claim whose indexes doctor checks.
 type queueFlags struct{ collection, field, due string }
 
 func (q *queueFlags) flags(f *pflag.FlagSet) {
@@ -26,7 +26,7 @@ func (q *queueFlags) flags(f *pflag.FlagSet) {
 		"package claim works on: look at its\nindexes; without, at those of the queues that have "+
 		"taken locks here")
 	f.StringVar(&q.field, "field", "claim",
-		"the `name` of the field that says whose a row is, with --queue")
+		"the `name` of the field with the claim of a row, with --queue")
 	f.StringVar(&q.due, "due", "", "the `field` of the queue's Config.Due, with --queue")
 }
 
@@ -40,12 +40,13 @@ func (q *queueFlags) accept() error {
 	return nil
 }
 
-// primary is a database that is read on the primary, whatever the connection string says.
+// primary returns a database that is read on the primary, whichever read preference the connection
+// string has.
 func (s *store) primary(database string) *mongo.Database {
 	return s.client.Database(database, options.Database().SetReadPreference(readpref.Primary()))
 }
 
-// missingIndexes notes which indexes on the locks are missing, and which nobody needs any more.
+// missingIndexes records the missing indexes of the locks, and warns of superfluous ones.
 func (d *doctor) missingIndexes(ctx context.Context, _ *store, asked *mongocatalog.Catalog,
 	r *report) error {
 	missing := func() ([]string, error) { return asked.MissingIndexes(ctx) }
@@ -61,8 +62,8 @@ func (d *doctor) missingIndexes(ctx context.Context, _ *store, asked *mongocatal
 	return errors.Join(lacking, err)
 }
 
-// indexes notes what is missing. With --create-indexes it creates that, and notes what is there
-// since.
+// indexes records missing indexes. With --create-indexes it creates them, and records the created
+// ones.
 func (d *doctor) indexes(r *report, what string, missing func() ([]string, error),
 	create func() error) error {
 	before, err := missing()
@@ -83,7 +84,7 @@ func (d *doctor) indexes(r *report, what string, missing func() ([]string, error
 	return errors.Join(failed, err)
 }
 
-// lacks notes the commands that create missing indexes.
+// lacks records the commands that create missing indexes.
 func (r *report) lacks(what string, commands []string) {
 	for _, command := range commands {
 		r.MissingIndexes = append(r.MissingIndexes, command)
@@ -92,7 +93,7 @@ func (r *report) lacks(what string, commands []string) {
 	}
 }
 
-// queueIndexes notes which indexes the queues of package claim lack.
+// queueIndexes records the missing indexes of the queues of package claim.
 func (d *doctor) queueIndexes(ctx context.Context, st *store, _ *mongocatalog.Catalog,
 	r *report) error {
 	if d.queues.collection != "" {
@@ -108,7 +109,7 @@ func (d *doctor) queueIndexes(ctx context.Context, st *store, _ *mongocatalog.Ca
 		database, collection, _ := strings.Cut(namespace, ".")
 		there, err := st.primary(database).ListCollectionNames(ctx,
 			bson.D{{Key: "name", Value: collection}})
-		if err == nil && len(there) > 0 { // else its rows are on another server
+		if err == nil && len(there) > 0 { // otherwise its rows are on another server
 			err = d.queue(ctx, st, database, claim.Config{}, collection, r)
 		}
 		errs = append(errs, err)
@@ -127,10 +128,10 @@ func (d *doctor) queue(ctx context.Context, st *store, database string, cfg clai
 		func() error { return admin.CreateIndexes(ctx) })
 }
 
-// mostQueues bounds how many queues are looked at.
+// mostQueues bounds the number of queues that are checked.
 const mostQueues = 50
 
-// queuesSeen returns the namespaces of the queues whose slots were ever taken, see docs/claim.md.
+// queuesSeen returns the namespaces of the queues that ever took a slot, see docs/claim.md.
 func queuesSeen(ctx context.Context, locks *mongo.Collection) ([]string, error) {
 	const head, behind = "claim:", "claim;" // the character after the colon
 	cursor, err := locks.Find(ctx, bson.D{{Key: "_id", Value: bson.D{
@@ -151,7 +152,7 @@ func queuesSeen(ctx context.Context, locks *mongo.Collection) ([]string, error) 
 	return found, errors.Join(cursor.Err(), cursor.Close(ctx))
 }
 
-// codeNamespaceNotFound is how a server says that it has no such collection yet.
+// codeNamespaceNotFound is the error code for a collection that does not exist.
 const codeNamespaceNotFound = 26
 
 // harmfulIndexes warns of indexes that delete documents by their age. It reads only.

@@ -21,7 +21,7 @@ func missing(t *testing.T, b *base, more ...string) []string {
 	return examined(t, b, more...).MissingIndexes
 }
 
-// report reads the report of a server that is fit: the exit code says whether there are warnings.
+// report reads the report of a suitable server: the exit code reports whether there are warnings.
 func (r result) report(t *testing.T) (got report) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(r.out), &got); err != nil {
@@ -48,8 +48,8 @@ func examined(t *testing.T, b *base, more ...string) report {
 	return got
 }
 
-// With --create-indexes doctor creates what is missing, for the locks and for the queues, says so,
-// and has nothing to say the next time. A database that was never used stays empty.
+// With --create-indexes doctor creates the missing indexes, for the locks and for the queues,
+// reports it, and has no warning the next time. A database that was never used stays empty.
 func TestDoctor_CreateIndexes_CreatesWhatIsMissing(t *testing.T) {
 	b := newBase(t)
 	if got := examined(t, b, "--create-indexes"); len(got.CreatedIndexes)+len(got.MissingIndexes) > 0 {
@@ -77,8 +77,8 @@ func TestDoctor_CreateIndexes_CreatesWhatIsMissing(t *testing.T) {
 	}
 }
 
-// A queue without its index reads every row at each claim, and nothing says so: doctor does, and
-// its command mends it.
+// A queue without its index silently reads every row at each claim: doctor warns, and its command
+// creates the index.
 func TestDoctor_QueueWithoutIndexes_NamesTheCommands(t *testing.T) {
 	b := newBase(t)
 	b.insert(catalog.LocksCollection,
@@ -89,7 +89,7 @@ func TestDoctor_QueueWithoutIndexes_NamesTheCommands(t *testing.T) {
 	prepare(t, b)
 	want := `db.getSiblingDB("` + b.name +
 		`").getCollection("jobs").createIndex({"claim.state":1,"claim.notBefore":1})`
-	if got := missing(t, b); len(got) != 1 || got[0] != want { // the embedded server has no partial ones
+	if got := missing(t, b); len(got) != 1 || got[0] != want { // the embedded server has no partial indexes
 		t.Errorf("want\n%s\ngot\n%s", want, strings.Join(got, "\n"))
 	}
 	index := func(keys ...bson.E) {
@@ -113,8 +113,7 @@ func TestDoctor_QueueWithoutIndexes_NamesTheCommands(t *testing.T) {
 	}
 }
 
-// The indexes on the locks are told when they are missing, and a database that was never used has
-// none to miss.
+// Missing indexes of the locks are reported, but not for a database that was never used.
 func TestDoctor_LocksWithoutIndexes_NamesTheCommands(t *testing.T) {
 	b := newBase(t)
 	if got := missing(t, b); len(got) > 0 {

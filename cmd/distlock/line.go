@@ -10,21 +10,21 @@ import (
 	"mongodlm/distlock"
 )
 
-// A queue is who waits in the collection of locks.
+// A queue has the waiters in the collection of locks.
 type queue struct {
 	Waiters []waiterRow `json:"waiters"`
 }
 
-// A waiterRow is one who waits. Its texts are as stored.
+// A waiterRow is one waiter. Its texts are as stored.
 type waiterRow struct {
 	Name    string     `json:"name"`  // of the lock
-	Place   int        `json:"place"` // 1 is the next in line
+	Place   int        `json:"place"` // 1 is the next one
 	Mode    string     `json:"mode"`  // exclusive, shared or permit
-	Limit   int        `json:"limit"` // the permits asked for; 0 but in mode permit
+	Limit   int        `json:"limit"` // the requested permits; 0 except in mode permit
 	Process string     `json:"process"`
 	Who     string     `json:"who"`
 	Why     string     `json:"why"`
-	Since   *time.Time `json:"since"` // server's clock when it came; null when unknown
+	Since   *time.Time `json:"since"` // time at which it queued, server's clock; null when unknown
 	// WaitedMS and PingAgeMS are by the server's clock; null when unknown.
 	WaitedMS  *int64   `json:"waitedMS"`
 	PingAgeMS *int64   `json:"pingAgeMS"`
@@ -41,7 +41,7 @@ func (q *queue) add(w distlock.LockInfo) {
 	})
 }
 
-// print writes the line for a person.
+// print writes the queue as text.
 func (q queue) print(w io.Writer, how layout) {
 	t := table{columns: []column{
 		{title: "LOCK", least: 8}, {title: "PLACE"}, {title: "WAITED"}, {title: "PING"},
@@ -54,8 +54,7 @@ func (q queue) print(w io.Writer, how layout) {
 	t.print(w, how)
 }
 
-// printOf writes the line of one lock: on a terminal a sentence for each who waits, as long as it
-// is.
+// printOf writes the queue of one lock: on a terminal an uncut sentence for each waiter.
 func (q queue) printOf(w io.Writer, how layout) {
 	if how.width == 0 {
 		q.print(w, how)
@@ -78,7 +77,7 @@ func (q queue) printOf(w io.Writer, how layout) {
 	}
 }
 
-// columns are the cells of a row, fit for a terminal.
+// columns returns the cells of a row, safe for a terminal.
 func (r waiterRow) columns(how layout) []string {
 	return []string{
 		how.label(r.Name), fmt.Sprint(r.Place), age(duration(r.WaitedMS)), age(duration(r.PingAgeMS)),

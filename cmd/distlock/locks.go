@@ -16,7 +16,7 @@ import (
 	"mongodlm/distlock"
 )
 
-// locks lists the locks. It only reads: it is no process of the lock subsystem and pings nothing.
+// locks lists the locks. It only reads: it is no process of the lock subsystem and does not ping.
 type locks struct {
 	lister
 	sieve
@@ -30,7 +30,7 @@ func (l *locks) flags(f *pflag.FlagSet) {
 	f.BoolVar(&l.held, "held", false, "only locks that are held")
 }
 
-// A lister is the flags of a command that prints what it reads.
+// A lister has the flags of a command that prints a listing.
 type lister struct {
 	connection
 	json, wide bool
@@ -54,7 +54,7 @@ func (l *locks) accept(c call) error {
 		return err
 	}
 	if l.json && !c.given("sort") {
-		l.order = "name" // programs find by name
+		l.order = "name" // programs find locks by name
 	}
 	return l.connection.accept(c)
 }
@@ -63,8 +63,8 @@ func (l *locks) run(ctx context.Context, s stdio) error {
 	return show(ctx, s, &l.lister, l.collect)
 }
 
-// show reads a listing and prints it, for a person or as JSON. It fails with exitFailed where the
-// database has no collection of locks.
+// show reads a listing and prints it, as text or as JSON. It fails with exitFailed if the database
+// has no collection of locks.
 func show[T interface{ print(io.Writer, layout) }](ctx context.Context, s stdio, l *lister,
 	collect func(context.Context, *store) (T, error)) error {
 	st, err := l.open(ctx, 0, zerolog.Nop())
@@ -82,12 +82,12 @@ func show[T interface{ print(io.Writer, layout) }](ctx context.Context, s stdio,
 		err = printed(s.out, func(w io.Writer) { found.print(w, layoutOf(s.out, l.wide)) })
 	}
 	if err == nil && st.never {
-		return exit{code: exitFailed} // the database may be misspelt, and the output says so
+		return exit{code: exitFailed} // the database may be misspelt, as the output explains
 	}
 	return err
 }
 
-// A listing is what the collections hold.
+// A listing is the contents of the collections.
 type listing struct {
 	Database string `json:"database"`
 	// Never is true when the database has no collection of locks.
@@ -95,17 +95,17 @@ type listing struct {
 	Locks     []row       `json:"locks"`
 	Line      queue       `json:"line"`
 	Malformed problemList `json:"malformed"`
-	*Dossier              // of one lock that was asked for
+	*Dossier              // of one requested lock
 
-	void string // said instead of an empty table
+	void string // printed instead of an empty table
 }
 
-// A row is one holder of a lock, or the last one of a lock that is free. Its texts are as stored.
+// A row is one holder of a lock, or the last holder of a free lock. Its texts are as stored.
 type row struct {
 	Name    string     `json:"name"`
 	Held    bool       `json:"held"`
 	Mode    string     `json:"mode"`    // exclusive, shared or permit; empty when the lock is free
-	Limit   int        `json:"limit"`   // the permits there are; 0 but in mode permit
+	Limit   int        `json:"limit"`   // the number of permits; 0 except in mode permit
 	Process string     `json:"process"` // the last holder's when the lock is free
 	Who     string     `json:"who"`
 	Why     string     `json:"why"`
@@ -113,13 +113,13 @@ type row struct {
 	// HeldForMS and PingAgeMS are by the server's clock; null when unknown, or free.
 	HeldForMS *int64 `json:"heldForMS"`
 	PingAgeMS *int64 `json:"pingAgeMS"`
-	// LeaseMS is the life that the holder gave the lock, 0 for none, and LeaseAgeMS how long ago it
-	// was renewed.
+	// LeaseMS is the lifetime that the holder gave the lock, 0 for no lease. LeaseAgeMS is the time
+	// since its renewal.
 	LeaseMS    int64    `json:"leaseMS"`
 	LeaseAgeMS *int64   `json:"leaseAgeMS"`
 	Session    string   `json:"session"` // the field ts
 	Fence      int64    `json:"fence"`
-	Waiters    int      `json:"waiters"` // how many wait for the lock
+	Waiters    int      `json:"waiters"` // the number of waiters
 	Marks      []string `json:"marks"`
 
 	suspect bool // see [words.Suspect]
@@ -148,8 +148,8 @@ func (l *locks) collect(ctx context.Context, st *store) (listing, error) {
 	return found, nil
 }
 
-// nothing says why nothing is listed, though so many are free; void says it of a database without
-// locks.
+// nothing sets the text for an empty listing, with the number of free locks. void returns it for a
+// database without locks.
 func (l *listing) nothing(free int, void func() (text string, never bool)) {
 	switch {
 	case len(l.Locks) > 0:
@@ -167,7 +167,7 @@ func newListing(database string) listing {
 		Line: queue{[]waiterRow{}}}
 }
 
-// gather reads all locks and who waits, and counts the free locks that are left out.
+// gather reads all locks and waiters, and counts the free locks that are skipped.
 func (l *listing) gather(ctx context.Context, st *store, held bool) (free int, err error) {
 	each := func(all iter.Seq2[distlock.LockInfo, error], add func(distlock.LockInfo)) error {
 		for one, err := range all {
@@ -192,7 +192,7 @@ func (l *listing) gather(ctx context.Context, st *store, held bool) (free int, e
 	return free, each(st.Waiters(ctx), l.Line.add)
 }
 
-// count is how many locks are listed, however many hold each.
+// count returns the number of listed locks, however many holders each has.
 func (l *listing) count() (n int) {
 	for i, r := range l.Locks {
 		if i == 0 || r.Name != l.Locks[i-1].Name {
@@ -219,7 +219,7 @@ func problemOf(e *distlock.MalformedError) problem {
 	return problem{e.Collection, e.ID, e.Field, e.Problem, remedy(e)}
 }
 
-// print writes the listing for a person.
+// print writes the listing as text.
 func (l listing) print(w io.Writer, how layout) {
 	switch {
 	case l.void != "":
@@ -245,7 +245,7 @@ func (l listing) print(w io.Writer, how layout) {
 	l.Malformed.print(w)
 }
 
-// print writes what cannot be understood, below a table.
+// print writes the malformed documents below a table.
 func (l problemList) print(w io.Writer) {
 	if len(l) == 0 {
 		return
@@ -257,7 +257,7 @@ func (l problemList) print(w io.Writer) {
 	}
 }
 
-// columns are the cells of a row, fit for a terminal.
+// columns returns the cells of a row, safe for a terminal.
 func (r row) columns(how layout) []string {
 	heldFor := age(duration(r.HeldForMS))
 	if !r.Held {

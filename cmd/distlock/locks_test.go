@@ -57,7 +57,7 @@ var (
 	spaces = regexp.MustCompile(` {2,}`)
 )
 
-// golden compares with a file, ages and widths left out.
+// golden compares with a file, ignoring ages and widths.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	got = spaces.ReplaceAllString(ages.ReplaceAllString(got, "AGE"), "  ")
@@ -124,10 +124,10 @@ func TestWriteJSON_CharactersBeyondTheBasicPlane_AreEscapedAsPairs(t *testing.T)
 	}
 }
 
-// A database without locks says so in a way that cannot be mistaken for one whose locks are free.
+// The text for a database without locks differs clearly from that for one with free locks.
 func TestLocks_NothingToShow_SaysWhereAndWhy(t *testing.T) {
 	t.Parallel()
-	server, err := configserver.Start(t.Context(), configserver.Config{}) // which has no others
+	server, err := configserver.Start(t.Context(), configserver.Config{}) // it has no other databases
 	assert.Must(t, err)
 	t.Cleanup(func() { _ = server.Close(context.Background()) })
 	b, other := newBaseOf(t, server.URI()), newBaseOf(t, server.URI())
@@ -158,8 +158,8 @@ func TestLocks_Name_ShowsAllOfThatLock(t *testing.T) {
 	}
 }
 
-// A leader's metadata cannot be mistaken for the reason of a plain lock, nor the last leader for
-// one who leads.
+// A leader's metadata cannot be mistaken for the reason of a plain lock, nor the last leader for a
+// present one.
 func TestLocks_Leader_IsShownWithItsMetadata(t *testing.T) {
 	b := newBase(t)
 	b.ping(stranger, time.Second, bson.E{Key: "seq", Value: int64(5)})
@@ -176,7 +176,7 @@ func TestLocks_Leader_IsShownWithItsMetadata(t *testing.T) {
 	b.cli("locks", "was").want(t, 0, "why       10.0.0.7:8080")
 }
 
-// A lease shows as a mark, and when it ran out as another one; of a free lock none is shown.
+// A lease has a mark, and a different one after it ran out; a free lock has neither.
 func TestMarks_Lease(t *testing.T) {
 	t.Parallel()
 	for want, i := range map[string]distlock.LockInfo{

@@ -37,16 +37,16 @@ func (v *loops) run(ctx context.Context, s stdio) error {
 	return show(ctx, s, &v.lister, v.rounds)
 }
 
-// A rota is what runs on one process of many.
+// A rota lists the loops and schedules, each of which runs on one process at a time.
 type rota struct {
 	Database string    `json:"database"`
 	Loops    []loopRow `json:"loops"`
 
-	void string // said instead of an empty table
+	void string // printed instead of an empty table
 }
 
-// A loopRow is one loop or schedule. Its texts are as stored, its times are by the server's clock
-// and null when there is none.
+// A loopRow is one loop or schedule. Its texts are as stored. Its times are by the server's clock,
+// null when missing.
 type loopRow struct {
 	Name      string     `json:"name"`
 	Kind      string     `json:"kind"`  // loop or slots
@@ -60,7 +60,7 @@ type loopRow struct {
 	Failures  int64      `json:"failures"`
 	Missed    int64      `json:"missed"`
 	LastError string     `json:"lastError"`
-	Malformed string     `json:"malformed"` // what is wrong with its documents
+	Malformed string     `json:"malformed"` // the problem with its documents
 }
 
 func (v *loops) collect(ctx context.Context, st *store) (rota, error) {
@@ -108,7 +108,7 @@ func (r loopRow) trouble() int64 {
 	return r.Failures
 }
 
-// print writes the listing for a person.
+// print writes the listing as text.
 func (q rota) print(w io.Writer, how layout) {
 	if len(q.Loops) == 0 {
 		fmt.Fprintln(w, q.void)
@@ -146,8 +146,8 @@ type roundList struct {
 	Runs     []roundRow `json:"runs"`
 }
 
-// A roundRow is one round. Its texts are as stored, its times are by the server's clock; those that
-// there are none of are null, as is how long a round took that has not ended.
+// A roundRow is one round. Its texts are as stored. Its times are by the server's clock; missing
+// times are null, as is the duration of a round that has not ended.
 type roundRow struct {
 	State   string     `json:"state"`
 	Begun   *time.Time `json:"begun"`
@@ -190,7 +190,7 @@ func (v *loops) rounds(ctx context.Context, st *store) (roundList, error) {
 	return found, nil
 }
 
-// print writes the rounds for a person.
+// print writes the rounds as text.
 func (d roundList) print(w io.Writer, how layout) {
 	if len(d.Runs) == 0 {
 		fmt.Fprintf(w, "no round of %s is recorded\n", named(d.Name))

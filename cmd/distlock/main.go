@@ -1,32 +1,32 @@
 // Command distlock is the operator's command line of the distributed lock.
 //
-//	distlock doctor                  is this server fit to keep locks, and what can it do
-//	distlock locks [NAME]            who holds and who waits; of one all, and what if its holder died
-//	distlock ps                      which processes ping, what they hold and wait for
+//	distlock doctor                  check whether this server is suitable for locks
+//	distlock locks [NAME]            holders and waiters; all details of one lock, with a forecast
+//	distlock ps                      processes that ping, with their locks and queue entries
 //	distlock loops [NAME]            loops and schedules, or the latest rounds of one
 //	distlock claims COLLECTION       rows of a queue; list, retry or remove the dead ones
 //	distlock history [NAME]          the events of locks, newest first
-//	distlock break NAME --fence N    free a lock by force, if it still is as you saw it
-//	distlock ui                      all of that as a page, live, in a browser
+//	distlock break NAME --fence N    free a lock by force, if it is unchanged
+//	distlock ui                      all of that as a live page in a browser
 //	distlock run NAME -- COMMAND     run a command while holding a lock
-//	distlock completion SHELL        words and names completed by bash, zsh or fish
-//	distlock serve --dir FOLDER      be a config server, for those who have none
-//	distlock version                 which build this is
+//	distlock completion SHELL        completion of words and names in bash, zsh or fish
+//	distlock serve --dir FOLDER      run a config server, where there is no MongoDB
+//	distlock version                 the version of this build
 //
 // The server is named by --uri, --uri-file or the environment variable MONGODLM_URI; passwords in
 // it are never printed. Run a command with -h for its flags.
 //
 // # Exit codes
 //
-// 0 is done, 1 not done, 2 a wrong call, 3 that doctor has warnings. The command run has codes of
-// its own, which codes.go lists and "distlock run -h" tells; otherwise it ends with the code of its
-// command.
+// 0 is success, 1 is failure, 2 is a usage error, and 3 means that doctor has warnings. The command
+// run has other codes, listed in codes.go and by "distlock run -h"; otherwise it ends with the code
+// of its command.
 //
-// # What run does not promise
+// # Limits of run
 //
-// A command that was told to end works on for a moment, and what has left its process group is not
-// ended. Let what it changes check the fence, which it finds in DISTLOCK_FENCE. The command run
-// exists on unix systems only.
+// A command continues for a moment after SIGTERM, and a process that has left the process group is
+// not ended. Let the resource check the fence, which the command finds in DISTLOCK_FENCE. The
+// command run exists on unix systems only.
 package main
 
 import (
@@ -51,7 +51,7 @@ type stdio struct {
 	out, errOut io.Writer
 }
 
-// say tells the operator something beside the result.
+// say prints a message to the operator, apart from the result.
 func (s stdio) say(format string, args ...any) {
 	fmt.Fprintf(s.errOut, "distlock run: "+format+"\n", args...)
 }
@@ -64,7 +64,7 @@ func isTerminal(stream any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// interrupted is the cause with which the context ends when a signal asked for it.
+// interrupted is the cause of a context that a signal ended.
 type interrupted struct{ signal syscall.Signal }
 
 func (i interrupted) Error() string { return "interrupted by " + i.signal.String() }
@@ -78,16 +78,16 @@ func main() {
 	notify(signals, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM)
 	go func() { // ends with the process
 		s, _ := (<-signals).(syscall.Signal)
-		signal.Stop(signals) // a second one ends the process at once, unless run forwards it
+		signal.Stop(signals) // a second one ends the process immediately, unless run forwards it
 		cancel(interrupted{s})
 	}()
 	if len(os.Args) > 1 && strings.HasPrefix(os.Args[1], cobra.ShellCompRequestCmd) {
-		os.Stderr = nil // where package cobra tells what was typed, passwords and all
+		os.Stderr = nil // package cobra logs the typed words there, including passwords
 	}
 	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// notify catches signals. Those that this process was started to ignore, as by nohup, stay ignored.
+// notify catches signals, except those that this process was started to ignore, as by nohup.
 func notify(caught chan<- os.Signal, signals ...os.Signal) {
 	for _, s := range signals {
 		if !signal.Ignored(s) {
@@ -110,7 +110,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 	}
 	fmt.Fprintf(errOut, "%s: %s\n", c.CommandPath(), catalog.RedactUserInfo(e.err.Error()))
 	if c.HasParent() && (e.code == exitUsage || e.code == exitWrongCall) {
-		fmt.Fprintf(errOut, "%s -h tells more\n", c.CommandPath())
+		fmt.Fprintf(errOut, "see %s -h\n", c.CommandPath())
 	}
 	return e.code
 }

@@ -22,7 +22,7 @@ import (
 	"mongodlm/internal/test/effort"
 )
 
-// uri names the embedded server that all tests share; each has a database of its own.
+// uri names the embedded server that all tests share; each has a separate database.
 var uri string
 
 // suite runs the tests with a server.
@@ -65,13 +65,13 @@ func self(t *testing.T, args ...string) []string {
 	return append([]string{path, "helper"}, args...)
 }
 
-// screen is what a command wrote. Safe for concurrent use.
+// screen is the output of a command. Safe for concurrent use.
 type screen struct {
 	assert.Log
-	errs *assert.Log // what it wrote on the other stream
+	errs *assert.Log // the other stream
 }
 
-// result is how a command ended.
+// result is the result of a command.
 type result struct {
 	code        int
 	out, errOut string
@@ -140,7 +140,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// says waits for a text in what is said.
+// says waits for a text in the output.
 func says(t *testing.T, said func() string, text string) {
 	t.Helper()
 	eventually(t, "it says "+text, func() bool { return strings.Contains(said(), text) })
@@ -240,12 +240,12 @@ func (b *base) ping(process string, old time.Duration, extra ...bson.E) {
 		append(bsontest.D("_id", process, "ping", bson.NewDateTimeFromTime(at)), extra...))
 }
 
-// A full is an output that takes nothing, as a file on a disk without room.
+// A full is an output that accepts no data, as a file on a full disk.
 type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 
-// It tries to break: what could not be written is not told as done.
+// It tries to break: a failed write of the output is not a success.
 func TestRun_OutputThatCannotBeWritten_IsAnError(t *testing.T) {
 	b := newBase(t)
 	b.hold("job", 3)
@@ -263,7 +263,7 @@ func TestRun_OutputThatCannotBeWritten_IsAnError(t *testing.T) {
 	}
 }
 
-// Promise: whoever uses the old name of a command is told the new one, in one line.
+// Promise: an old name of a command gives an error with the new name, in one line.
 func TestRun_OldNames_TellTheNew(t *testing.T) {
 	t.Parallel()
 	for old, now := range moved {

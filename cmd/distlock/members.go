@@ -17,15 +17,15 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// A member is one of a replica set.
+// A member is a member of a replica set.
 type member struct {
 	Host  string `json:"host"`
 	State string `json:"state"` // primary, secondary, arbiter, other; empty when it does not answer
-	// AheadMS is how far its clock is from this machine's, half the round trip allowed for.
-	// Both are null of one that could not be asked.
+	// AheadMS is the offset of its clock from this machine's, corrected by half the round trip.
+	// Both are null if the member did not answer.
 	AheadMS     *int64 `json:"aheadMS"`
 	RoundTripMS *int64 `json:"roundTripMS"`
-	Problem     string `json:"problem"` // why it could not be asked
+	Problem     string `json:"problem"` // the error of asking it
 }
 
 func (m member) String() string {
@@ -36,10 +36,10 @@ func (m member) String() string {
 		signed(duration(m.AheadMS)), *m.RoundTripMS)
 }
 
-// memberLimit bounds the questions to one member.
+// memberLimit bounds the commands to one member.
 const memberLimit = 5 * time.Second
 
-// members asks each member of a replica set for its clock, and what a majority is worth there.
+// members asks each member of a replica set for its clock, and checks the write concern.
 func (d *doctor) members(ctx context.Context, st *store, _ *mongocatalog.Catalog, r *report) error {
 	if r.Kind != string(catalog.ReplicaSet) {
 		return nil
@@ -52,7 +52,7 @@ func (d *doctor) members(ctx context.Context, st *store, _ *mongocatalog.Catalog
 	return d.writeConcern(ctx, st, r)
 }
 
-// askMembers asks each member for its clock; there is none but in a replica set.
+// askMembers asks each member for its clock. The result is empty for other deployments.
 func (c *connection) askMembers(ctx context.Context, st *store) ([]member, error) {
 	hello, err := st.primary("admin").RunCommand(ctx, bson.D{{Key: "isMaster", Value: 1}}).Raw()
 	if err != nil {
@@ -95,7 +95,7 @@ func (c *connection) ask(ctx context.Context, m *member) error {
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
-		_ = client.Disconnect(ctx) // nothing is left to lose
+		_ = client.Disconnect(ctx) // best effort
 	}()
 	admin, watch := client.Database("admin"), clock.From(ctx)
 	var sent clock.Reading
@@ -109,7 +109,7 @@ func (c *connection) ask(ctx context.Context, m *member) error {
 	trip := watch.Now().Mono - sent.Mono
 	at, ok := hello.Lookup("localTime").TimeOK()
 	if !ok {
-		return errors.New("it does not tell its clock")
+		return errors.New("it does not report its clock")
 	}
 	m.State = "other"
 	for field, state := range map[string]string{
@@ -124,8 +124,8 @@ func (c *connection) ask(ctx context.Context, m *member) error {
 	return nil
 }
 
-// judgeMembers warns of members that do not answer, of clocks that would step with an election, and
-// of a majority that bears no failure.
+// judgeMembers warns of members that do not answer, of clocks that would jump with an election, and
+// of a majority that tolerates no failure.
 func (r *report) judgeMembers() {
 	var first, last *member
 	voting, data := 0, 0
@@ -167,14 +167,15 @@ func (r *report) judgeMembers() {
 	}
 }
 
-// writeConcern warns of a replica set whose majority may forget, as far as the user may ask.
+// writeConcern warns of a replica set that may lose majority writes, if the user may read its
+// configuration.
 func (d *doctor) writeConcern(ctx context.Context, st *store, r *report) error {
 	reply, err := st.primary("admin").RunCommand(ctx,
 		bson.D{{Key: "replSetGetConfig", Value: 1}}).Raw()
 	var server mongo.ServerError
 	switch {
 	case errors.As(err, &server):
-		r.WriteConcern = "majority, journaled; whether the set journals by default was not told: it " +
+		r.WriteConcern = "majority, journaled; whether the set journals by default is unknown: it " +
 			"takes replSetGetConfig on the cluster to ask"
 		return nil
 	case err != nil:
@@ -189,14 +190,14 @@ func (d *doctor) writeConcern(ctx context.Context, st *store, r *report) error {
 	return nil
 }
 
-// staleAfter is the age from which a ping that nobody removes is told: package distlock prunes by
-// default after it.
+// staleAfter is the age from which doctor warns of an abandoned ping; package distlock prunes pings
+// of that age by default.
 const staleAfter = 4 * 24 * time.Hour
 
-// mostNamed bounds how many processes are told of.
+// mostNamed bounds the number of processes in a warning.
 const mostNamed = 5
 
-// parties warns of who holds or pings in a way that somebody should look at.
+// parties warns of processes whose pings or locks need attention.
 func (d *doctor) parties(ctx context.Context, st *store, _ *mongocatalog.Catalog, r *report) error {
 	all, err := (&processes{lister{connection: d.connection}}).collect(ctx, st)
 	if err != nil {
@@ -213,7 +214,7 @@ func declared(dead bool) string {
 	return ""
 }
 
-// stake says what a dead process leaves behind.
+// stake describes the locks and queue entries that a dead process leaves behind.
 func (p processRow) stake() string {
 	const most = 5
 	switch n := len(p.Holds); {

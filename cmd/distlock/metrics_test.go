@@ -16,7 +16,7 @@ import (
 
 var metricsAt = regexp.MustCompile(`metrics are at (http://127\.0\.0\.1:\d+/metrics)\n`)
 
-// scraped is what Prometheus gets from a command, at the address that it told.
+// scraped is the reply to a scrape of a command, at the address that it printed.
 func scraped(t *testing.T, out *screen) string {
 	t.Helper()
 	eventually(t, "the address is told",
@@ -31,7 +31,7 @@ func scraped(t *testing.T, out *screen) string {
 	return string(text)
 }
 
-// run shows its one lock by name while the command runs; serve shows who is connected.
+// run shows its one lock by name while the command runs; serve shows its clients.
 func TestMetrics_RunAndServe_AreScraped(t *testing.T) {
 	t.Parallel()
 	ctx, interrupt := context.WithCancel(t.Context())
@@ -59,7 +59,7 @@ func TestMetrics_RunAndServe_AreScraped(t *testing.T) {
 	await(t, stopped).want(t, 0)
 }
 
-// A port in use ends the command before there is a lock, or a server, and says what to do.
+// A port in use ends the command before there is a lock, or a server, with the remedy.
 func TestMetrics_PortInUse_EndsBeforeTheLock(t *testing.T) {
 	var config net.ListenConfig
 	other := assert.Value(config.Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
@@ -74,7 +74,7 @@ func TestMetrics_PortInUse_EndsBeforeTheLock(t *testing.T) {
 	}
 }
 
-// It tries to break: beside the page stands what the store knows of a holder that died.
+// It tries to break: together with the page, ui serves the store's data on a holder that died.
 func TestMetrics_UI_IsScraped(t *testing.T) {
 	b := newBase(t)
 	b.held("job", 1) // by a process without a ping

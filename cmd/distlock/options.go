@@ -15,29 +15,29 @@ import (
 	"mongodlm/catalog"
 )
 
-// A command is one word after distlock, with its flags.
+// A command is a subcommand of distlock, with its flags.
 type command interface {
 	// flags declares the flags.
 	flags(f *pflag.FlagSet)
-	// accept takes what stands beside the flags and checks everything; its errors are those of a
-	// wrong call. It reads no more than the files that are named.
+	// accept receives the other arguments and validates the whole command line; its errors are
+	// usage errors. It reads only the files that are named.
 	accept(c call) error
-	// run does it.
+	// run runs the command.
 	run(ctx context.Context, s stdio) error
-	// secrets returns the connection string, so that nothing of its user information is shown.
+	// secrets returns the connection string, so that its user information is never printed.
 	secrets() string
 }
 
-// A call is what stands on the command line beside the flags.
+// A call has the arguments of the command line that are not flags.
 type call struct {
 	args  []string          // between the flags
 	after []string          // after "--"
 	split bool              // there was a "--"
 	given func(string) bool // reports whether a flag was given
-	warn  func(string)      // tells of what is allowed but not wise
+	warn  func(string)      // reports usage that is allowed but unwise
 }
 
-// A topic is what the help knows of a command, besides the file of its name in folder help.
+// A topic describes a command, besides the file of its name in folder help.
 type topic struct {
 	name, usage, summary string
 	make                 func() command
@@ -48,21 +48,21 @@ type topic struct {
 func topics() []topic {
 	all := []topic{
 		of[doctor]("doctor", "", "is this server fit to keep locks, and what can it do"),
-		of[locks]("locks", "[NAME]", "who holds and who waits, or all of one lock, and what if its "+
-			"holder died now"),
-		of[processes]("ps", "", "the processes: how old their pings are, what they hold and wait for"),
+		of[locks]("locks", "[NAME]", "holders and waiters, or all details of one lock, with a "+
+			"forecast"),
+		of[processes]("ps", "", "the processes: the ages of their pings, their locks and queue entries"),
 		of[past]("history", "[NAME]", "the events of locks, newest first: acquired, lost, taken over, "+
 			"broken"),
-		of[loops]("loops", "[NAME]", "the loops and schedules, or the latest rounds of one: when, "+
-			"where, how long, what failed"),
+		of[loops]("loops", "[NAME]", "the loops and schedules, or the latest rounds of one: times, "+
+			"processes, durations, failures"),
 		of[claims]("claims", "[COLLECTION] [--dead] [--retry ID] [--discard ID]", "the queues, or the "+
-			"rows of one: how many, and those that are dead, to try them again or remove them"),
-		of[breaker]("break", "NAME --fence N --why TEXT", "free a lock by force, if it still is as you "+
-			"saw it"),
+			"rows of one: their numbers, and the dead ones, to retry or remove them"),
+		of[breaker]("break", "NAME --fence N --why TEXT", "free a lock by force, if it is "+
+			"unchanged"),
 		of[page]("ui", "", "all of that as a page, live, in a browser"),
 		of[runner]("run", "NAME [flags] -- COMMAND ARG...", "run a command while holding a lock"),
-		of[serve]("serve", "--dir FOLDER", "be a config server, for those who have none"),
-		of[version]("version", "", "which build this is"),
+		of[serve]("serve", "--dir FOLDER", "run a config server, where there is no MongoDB"),
+		of[version]("version", "", "the version of this build"),
 	}
 	for i, t := range all {
 		if t.name == "run" {
@@ -72,7 +72,7 @@ func topics() []topic {
 	return all
 }
 
-// of is the topic of a command.
+// of returns the topic of a command.
 func of[T any, C interface {
 	*T
 	command
@@ -81,7 +81,7 @@ func of[T any, C interface {
 		codes{exitFailed, exitUsage}, exitText}
 }
 
-// root is the whole command line. Its errors are of type exit, and have no password in them.
+// root returns the whole command line. Its errors are of type exit and contain no password.
 func root(s stdio) *cobra.Command {
 	top := &cobra.Command{
 		Use: "distlock", Long: rootText, SilenceErrors: true, SilenceUsage: true,
@@ -96,7 +96,7 @@ func root(s stdio) *cobra.Command {
 		}
 		return exit{exitUsage, fmt.Errorf("%w; name a command, distlock -h lists them", wrongFlag(c.Flags(), err))}
 	})
-	build := top.Flags().Bool("version", false, "which build this is, as the command version")
+	build := top.Flags().Bool("version", false, "the version of this build, as the command version")
 	top.RunE = func(c *cobra.Command, args []string) error {
 		if *build && len(args) == 0 {
 			return version{}.run(c.Context(), s)
@@ -108,7 +108,7 @@ func root(s stdio) *cobra.Command {
 		return exit{exitUsage, top.Help()}
 	}
 	top.SetHelpCommand(&cobra.Command{Use: "help [COMMAND]",
-		Short: "what a command does, and its flags", RunE: func(_ *cobra.Command, args []string) error {
+		Short: "the help of a command, and its flags", RunE: func(_ *cobra.Command, args []string) error {
 			found, rest, err := top.Find(args)
 			if err == nil && len(rest) > 0 {
 				err = unknown(top, rest[0])
@@ -123,21 +123,21 @@ func root(s stdio) *cobra.Command {
 	}
 	top.InitDefaultCompletionCmd()
 	if c, _, err := top.Find([]string{"completion"}); err == nil && c != top {
-		c.RunE = func(*cobra.Command, []string) error { // else a shell would carry out the help
+		c.RunE = func(*cobra.Command, []string) error { // otherwise a shell would execute the help
 			return exit{exitUsage, errors.New("give the shell: bash, zsh, fish or powershell")}
 		}
 	}
 	return top
 }
 
-// moved are the commands that once had another name, and what they are now.
+// moved maps the former names of commands to their replacements.
 var moved = map[string]string{
 	"waiters": "distlock locks", "watch": "watch -n1 distlock locks, or the page of distlock ui,", "show": "distlock locks",
 	"bench": "go run ./cmd/bench, in a checkout of this module,",
 	"study": "go run ./study, in a checkout of this module",
 }
 
-// unknown refuses a word that is no command.
+// unknown returns the error for a word that is no command.
 func unknown(top *cobra.Command, word string) error {
 	text := fmt.Sprintf("there is no command %q", shown(catalog.RedactUserInfo(word), 60))
 	if now, ok := moved[word]; ok {
@@ -150,10 +150,10 @@ func unknown(top *cobra.Command, word string) error {
 	return exit{exitUsage, errors.New(text)}
 }
 
-// command makes one of package cobra, which calls what the topic makes.
+// command returns a command of package cobra that runs the command of the topic.
 func (t topic) command(s stdio) *cobra.Command {
 	v := t.make()
-	told := func(code int, err error) error { // without the password of the connection string
+	told := func(code int, err error) error { // removes the password of the connection string
 		e := exit{code, err}
 		if errors.As(err, &e); e.err != nil {
 			e.err = errors.New(strings.TrimPrefix(redact(err.Error(), v.secrets()), "distlock: "))
@@ -182,7 +182,7 @@ func (t topic) command(s stdio) *cobra.Command {
 	return c
 }
 
-// callOf is what package pflag has read.
+// callOf returns the arguments that package pflag has parsed.
 func callOf(f *pflag.FlagSet) call {
 	c := call{args: f.Args(), given: f.Changed}
 	if i := f.ArgsLenAtDash(); i >= 0 {
@@ -191,8 +191,7 @@ func callOf(f *pflag.FlagSet) call {
 	return c
 }
 
-// wrongFlag says what a flag must be, and nothing of the value that was given: it may be a
-// password.
+// wrongFlag describes the valid values of a flag, and omits the given value: it may be a password.
 func wrongFlag(flags *pflag.FlagSet, err error) error {
 	var value *pflag.InvalidValueError
 	var name *pflag.NotExistError
@@ -221,12 +220,12 @@ func similar(flags *pflag.FlagSet, typed string) []string {
 	return names.SuggestionsFor(typed)
 }
 
-// likeTime are words that were meant as a time, and would be the name of a lock.
+// likeTime matches a word that was meant as a time and would be taken for the name of a lock.
 var likeTime = regexp.MustCompile(
 	`(?i)^\d+(\.\d+)?(ms|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?|w|weeks?)$`)
 
-// joined writes --wait and a time behind it as one word: package pflag takes that for an argument,
-// since the time may be left out. What was meant as a time is refused there.
+// joined joins --wait and a following time into one word: package pflag takes the time for an
+// argument, since it is optional. A malformed time is then refused as the value of the flag.
 func joined(args []string) []string {
 	all := []string{}
 	for i := 0; i < len(args) && args[i] != "--"; i++ {
@@ -243,7 +242,7 @@ func joined(args []string) []string {
 	return all
 }
 
-// nothing refuses arguments beside the flags.
+// nothing returns an error if there are arguments.
 func (c call) nothing() error {
 	if rest := append(c.args, c.after...); len(rest) > 0 {
 		return fmt.Errorf("unexpected argument %q; flags begin with --", shown(redact(rest[0], ""), 60))
@@ -251,7 +250,7 @@ func (c call) nothing() error {
 	return nil
 }
 
-// lockName takes the only argument, the name of a lock.
+// lockName returns the only argument, the name of a lock.
 func lockName(args []string) (string, error) {
 	switch {
 	case len(args) == 0:

@@ -94,7 +94,7 @@ func TestRun_Help_TellsFlagsAndExitCodesAndNoPassword(t *testing.T) {
 func TestRun_ServerWithPassword_NeverShowsIt(t *testing.T) {
 	const secret = "s3cret-w0rd"
 	with := func(addr string) string { return "mongodb://operator:" + secret + "@" + addr }
-	const closed = "127.0.0.1:1" // where nobody answers, and no other test is given
+	const closed = "127.0.0.1:1" // an address without a server, which no other test gets
 	unreachable := with(closed) + "/?serverSelectionTimeoutMS=50&connectTimeoutMS=50"
 	odd := "mongodb://operator:" + secret + "?!@" + closed +
 		"/?serverSelectionTimeoutMS=50&connectTimeoutMS=50"
@@ -165,7 +165,7 @@ func TestPatience_ValueMayBeLeftOut(t *testing.T) {
 	}
 }
 
-// parsed is what a command is given.
+// parsed returns the call that a command receives.
 func parsed(t *testing.T, v command, args string) call {
 	t.Helper()
 	f := pflag.NewFlagSet("test", pflag.ContinueOnError)
@@ -174,8 +174,8 @@ func parsed(t *testing.T, v command, args string) call {
 	return callOf(f)
 }
 
-// It tries to break: what stands behind -- is the command's, also where it looks like our flags or
-// one of our commands.
+// It tries to break: arguments after -- belong to the command, even those that resemble our flags
+// or commands.
 func TestRunner_BehindTheDashes_NothingIsRead(t *testing.T) {
 	const command = "locks run -h --wait 5s --wait=x --uri mongodb://x -- --why"
 	b := newBase(t)
@@ -188,7 +188,7 @@ func TestRunner_BehindTheDashes_NothingIsRead(t *testing.T) {
 	}
 }
 
-// The operator finds the same commands wherever they are told.
+// All lists of the commands agree.
 func TestCommands_DocHelpAndOperations_NameTheSame(t *testing.T) {
 	t.Parallel()
 	var help []string
@@ -203,7 +203,7 @@ func TestCommands_DocHelpAndOperations_NameTheSame(t *testing.T) {
 		text := assert.Value(os.ReadFile(file))(t)
 		var told []string
 		for _, found := range regexp.MustCompile(named).FindAllStringSubmatch(string(text), -1) {
-			if found[1] != "guardian" { // which nobody calls
+			if found[1] != "guardian" { // which only run calls
 				told = append(told, found[1])
 			}
 		}
@@ -241,7 +241,7 @@ func TestConnection_Database_IsOneDefaultAndNamed(t *testing.T) {
 	}
 }
 
-// What the command takes when it is told nothing is what package distlock takes.
+// The defaults of the command are those of package distlock.
 func TestDefaults_AreThoseOfDistlock(t *testing.T) {
 	t.Parallel()
 	m, err := distlock.New(t.Context(), distlock.Config{Catalog: memcatalog.New(memcatalog.Options{})})

@@ -17,34 +17,34 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// What an overseer may ask of a server.
+// Limits on the load of a server.
 const (
-	overseeEvery = 15 * time.Second // one answer serves all scrapes meanwhile
+	overseeEvery = 15 * time.Second // scrapes in between get the same answer
 	overseeLimit = 5 * time.Second
 	overseeSpan  = time.Hour // of the history
 	overseeMost  = 1000      // entries of a kind that are counted
 )
 
-// Who holds a lock: alive, late (three pings were missed), silent (for the takeover time),
+// The states of a holder: alive, late (three missed pings), silent (for the takeover time),
 // condemned, without a ping, or foreign.
 var holderStates = []string{"alive", "late", "silent", "condemned", "no_ping", "foreign"}
 
-// The kinds of events that somebody should hear of, though no process may be left to tell.
+// The kinds of events that need attention though no process may be left to report them.
 var overseen = []string{words.Broken, words.Dropped}
 
 var (
 	storeUp = prom.NewDesc("distlock_store_up", "1 when the server told who holds which lock.",
 		nil, nil)
 	storeOf = prom.NewDesc("distlock_store_held_locks",
-		"Locks that are held, by how the process of the holder stands.", []string{"holder"}, nil)
+		"Locks that are held, by the state of the holder's process.", []string{"holder"}, nil)
 	storeEvents = prom.NewDesc("distlock_store_events", "Entries of the history in the last hour, "+
 		"by kind; at most 1000 are counted.", []string{"kind"}, nil)
 )
 
-// An overseer shows Prometheus what no process tells of itself: a dead one is not scraped. It asks
-// when it is scraped.
+// An overseer collects the metrics that no process reports about itself: a dead process is not
+// scraped. It queries the server during a scrape.
 type overseer struct {
-	ctx   context.Context // of all that is asked: a Collector is given none
+	ctx   context.Context // of all commands: Collect receives no context
 	st    *store
 	clock clock.Clock
 
@@ -81,7 +81,7 @@ func (o *overseer) look() []prom.Metric {
 	defer cancel()
 	up, held := 1.0, map[string]int{}
 	if o.holders(ctx, held) != nil {
-		up, held = 0, nil // what is not known is not shown
+		up, held = 0, nil // unknown values are omitted
 	}
 	all := []prom.Metric{prom.MustNewConstMetric(storeUp, prom.GaugeValue, up)}
 	gauge := func(of *prom.Desc, n int, label string) {
@@ -103,7 +103,7 @@ func (o *overseer) look() []prom.Metric {
 	return all
 }
 
-// holders counts the locks that are held.
+// holders counts the holders of locks by state.
 func (o *overseer) holders(ctx context.Context, into map[string]int) error {
 	for lock, err := range o.st.Locks(ctx) {
 		switch {
@@ -134,7 +134,7 @@ func stateOf(h distlock.LockInfo) string {
 	return "alive"
 }
 
-// events counts what happened lately. The index of the history by time serves it.
+// events counts the events of the last hour. The index of the history by time serves it.
 func (o *overseer) events(ctx context.Context, now time.Time, kind string) (n int, err error) {
 	cursor, err := o.st.primary(o.st.database).Collection(history.Collection).Find(ctx,
 		bson.D{{Key: "at", Value: bson.D{{Key: "$gt",

@@ -20,7 +20,7 @@ import (
 	"mongodlm/internal/test/bsontest"
 )
 
-// gathered is what an overseer shows.
+// gathered returns the metrics of an overseer.
 func gathered(t *testing.T, o *overseer) map[string]float64 {
 	t.Helper()
 	r := prom.NewPedanticRegistry()
@@ -40,9 +40,8 @@ func gathered(t *testing.T, o *overseer) map[string]float64 {
 	return all
 }
 
-// It tries to break: what a dead process holds, and who broke a lock or dropped a guard, is shown
-// though nobody is left who could be scraped; a server that does not answer is no server without
-// locks.
+// It tries to break: the locks of a dead process, and a break or a dropped guard, are shown though
+// no process is left to scrape; a server that does not answer is not shown as one without locks.
 func TestOverseer_ShowsWhatTheDeadHold(t *testing.T) {
 	b := newBase(t)
 	ours := func(extra ...bson.E) []bson.E {
@@ -92,7 +91,7 @@ func TestOverseer_ShowsWhatTheDeadHold(t *testing.T) {
 	}
 }
 
-// docs/metrics.md lists what an overseer shows, and no other of these names.
+// docs/metrics.md lists exactly the metrics of an overseer.
 func TestOverseer_Document_ListsItsMetrics(t *testing.T) {
 	t.Parallel()
 	text := assert.Value(os.ReadFile("../../docs/metrics.md"))(t)

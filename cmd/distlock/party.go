@@ -9,7 +9,7 @@ import (
 	"mongodlm/distlock"
 )
 
-// holdersInWords says who holds a lock, in words that stay the same as long as that does.
+// holdersInWords describes the holders of a lock. The text changes only when the holders change.
 func holdersInWords(holders []distlock.LockInfo) string {
 	first := holders[0]
 	if !first.Held {
@@ -33,13 +33,13 @@ func holdersInWords(holders []distlock.LockInfo) string {
 	return what
 }
 
-// The modes of a lock that is held alone, and of a semaphore, in the words of package distlock.
+// The modes of an exclusive lock and of a semaphore, as in package distlock.
 const (
 	exclusive = "exclusive"
 	permit    = "permit"
 )
 
-// permits counts those of a semaphore.
+// permits describes the taken permits of a semaphore.
 func permits(holders []distlock.LockInfo) string {
 	return fmt.Sprintf("%d of %d permits", len(holders), holders[0].Limit)
 }

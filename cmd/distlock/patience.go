@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// forever is the value of --wait for a wait without a bound, which is also meant when there is
-// none.
+// forever is the value of --wait for a wait without a bound, and the default of that flag without a
+// value.
 const forever = "forever"
 
-// patience is the flag that says how long to wait. Its value may be left out.
+// patience is the flag for the wait limit. Its value is optional.
 type patience struct {
 	limit   time.Duration
 	forever bool
 }
 
-// String is the value as it would be given; empty when nothing is waited for.
+// String returns the value in the syntax of the flag; empty without waiting.
 func (p *patience) String() string {
 	switch {
 	case p.forever:
@@ -39,7 +39,7 @@ func (p *patience) Set(value string) (err error) {
 // A days is a duration that may begin with days, such as 7d or 1d12h.
 type days time.Duration
 
-// String is the value as it would be given; empty when there is none.
+// String returns the value in the syntax of the flag; empty for 0.
 func (d *days) String() string {
 	if *d == 0 {
 		return ""
@@ -65,8 +65,8 @@ func (d *days) Set(value string) error {
 	return err
 }
 
-// Type is the word for it in [wrongFlag].
+// Type returns the name of the type for [wrongFlag].
 func (d *days) Type() string { return "days" }
 
-// Type is the word for it in [wrongFlag].
+// Type returns the name of the type for [wrongFlag].
 func (p *patience) Type() string { return "patience" }

@@ -18,7 +18,7 @@ import (
 	"mongodlm/internal/role"
 )
 
-// roleFlags say which features the user of the database shall have.
+// roleFlags name the features that the user of the database needs.
 type roleFlags struct {
 	list     string
 	print    bool
@@ -27,7 +27,7 @@ type roleFlags struct {
 
 func (r *roleFlags) flags(f *pflag.FlagSet) {
 	f.StringVar(&r.list, "features", "locks,lines,transactions,history,listings",
-		"the `list` of what the user shall be allowed, of\n"+role.Names())
+		"the `list` of features that the user needs, of\n"+role.Names())
 	f.BoolVar(&r.print, "role", false, "only print the role with the least privileges for "+
 		"--features and --database;\nnobody is asked, so --uri is not needed")
 }
@@ -42,7 +42,7 @@ func (r *roleFlags) accept(queue string) (err error) {
 	return nil
 }
 
-// roleName is that of the role.
+// roleName returns the name of the role.
 const roleName = "distlock"
 
 // printRole writes the role as a command of the shell, or as the document of that command.
@@ -73,11 +73,11 @@ type lack struct {
 	Features   []string `json:"features"` // that need them
 }
 
-// privileges tries each action that the features need, with commands that change nothing.
+// privileges tries each action of the features, with commands that change no data.
 func (d *doctor) privileges(ctx context.Context, st *store, _ *mongocatalog.Catalog,
 	r *report) error {
 	if r.Kind == string(catalog.FerretDB) {
-		return nil // it has no users, and makes a collection for each command that writes nothing
+		return nil // it has no users, and creates a collection for each command that matches no document
 	}
 	db := st.primary(d.database)
 	scratch := "distlock_check_" + bson.NewObjectID().Hex()
@@ -86,7 +86,7 @@ func (d *doctor) privileges(ctx context.Context, st *store, _ *mongocatalog.Cata
 		var missing []string
 		for _, action := range p.Actions {
 			if action == "changeStream" && slices.Contains(missing, "find") {
-				continue // which a change stream takes, too: nobody can tell
+				continue // a change stream needs find as well: the attempt would show only that
 			}
 			denied, err := try(ctx, db, on, scratch, action)
 			if err != nil {
@@ -108,7 +108,7 @@ func (d *doctor) privileges(ctx context.Context, st *store, _ *mongocatalog.Cata
 	return nil
 }
 
-// needing are the features that need one of the actions on the collection.
+// needing returns the features that need one of the actions on the collection.
 func (d *doctor) needing(collection string, actions []string) []string {
 	var found []string
 	for _, f := range d.role.features {
@@ -123,12 +123,12 @@ func (d *doctor) needing(collection string, actions []string) []string {
 	return found
 }
 
-// codeUnauthorized is how a server says that a privilege is missing.
+// codeUnauthorized is the error code for a missing privilege.
 const codeUnauthorized = 13
 
-// try reports whether the server denies an action on a collection. Whatever else it says of the
-// command does not matter: the commands match nothing, or are refused by every server that has
-// asked for the privilege before.
+// try reports whether the server denies an action on a collection. All other results of the command
+// are ignored: the commands match no document, or fail on every server after its check of the
+// privilege.
 func try(ctx context.Context, db *mongo.Database, on, scratch, action string) (denied bool,
 	err error) {
 	nothing := bson.D{{Key: "_id", Value: scratch}}
@@ -164,12 +164,12 @@ func try(ctx context.Context, db *mongo.Database, on, scratch, action string) (d
 		}
 		return refused(ctx, err)
 	default:
-		return false, fmt.Errorf("nobody knows how to try %q", action)
+		return false, fmt.Errorf("there is no test of the action %q", action)
 	}
 	return refused(ctx, db.RunCommand(ctx, command).Err())
 }
 
-// refused tells the lack of a privilege from an answer that shows that there is none, and from no
+// refused distinguishes the lack of a privilege from all other answers of a server, and from no
 // answer.
 func refused(ctx context.Context, err error) (denied bool, failed error) {
 	var server mongo.ServerError

@@ -48,7 +48,7 @@ func (p *privileged) monitor() *event.CommandMonitor {
 	}}
 }
 
-// actionsOf says which actions a server asks for before it carries out a command.
+// actionsOf returns the actions that a server checks before it carries out a command.
 func actionsOf(name string, command bson.Raw) []string {
 	upserts := func(doc bson.Raw) []string {
 		if is, _ := doc.Lookup("upsert").BooleanOK(); is {
@@ -82,12 +82,12 @@ func actionsOf(name string, command bson.Raw) []string {
 		"abortTransaction":
 		return nil // every user may
 	case "listCollections":
-		return nil // a listing of nothing says more to who may, see void
+		return nil // a user with the privilege learns more from an empty listing, see void
 	}
 	return []string{"the unknown action of " + name}
 }
 
-// spied is a client of the base whose commands are noted.
+// spied is a client of the base whose commands are recorded.
 func (b *base) spied() (*mongo.Client, *privileged) {
 	b.t.Helper()
 	p := &privileged{used: map[string]bool{}}
@@ -97,22 +97,22 @@ func (b *base) spied() (*mongo.Client, *privileged) {
 	return client, p
 }
 
-// A feature sends what its role allows, and needs all that it allows: a new command of the store
-// that the role knows nothing of fails here, as does a privilege that nobody needs.
+// A feature sends only commands that its role allows, and needs every action of the role: a new
+// command of the store outside the role fails here, as does a superfluous privilege.
 func TestRole_IsTheLeast(t *testing.T) {
 	t.Parallel()
 	for feature, c := range map[role.Feature]struct {
 		use func(*testing.T, *base, *mongo.Client)
-		// with are the features on which it stands.
+		// with are the features that it requires.
 		with []role.Feature
-		// elsewhere are actions that only other servers are asked for; integration tries them.
+		// elsewhere are actions that only other servers check; integration tries them.
 		elsewhere string
 	}{
 		role.Locks:    {useLocks, nil, ""},
 		role.Lines:    {useLines, []role.Feature{role.Locks}, "locks changeStream"},
 		role.History:  {useHistory, nil, ""},
 		role.Listings: {useListings, nil, ""},
-		// which writes down what was broken
+		// it records the break
 		role.Breaking: {useBreaking, []role.Feature{role.History}, ""},
 		role.Pruning:  {usePruning, nil, ""},
 		role.Loops:    {useLoops, []role.Feature{role.Locks}, ""},
@@ -166,8 +166,8 @@ func storeOn(t *testing.T, b *base, client *mongo.Client) *store {
 	return st
 }
 
-// useLocks is the life of a process: a lock that is free, one that is held, one to renew, indexes,
-// pruning and the end.
+// useLocks is the life of a process: a free lock, a held one, one to renew, indexes, pruning and
+// the end.
 func useLocks(t *testing.T, b *base, client *mongo.Client) {
 	m := managerOn(t, b, client)
 	for _, opt := range []distlock.Option{distlock.Why("x"), distlock.Shared(), distlock.Permits(2),
@@ -293,7 +293,7 @@ func useClaims(t *testing.T, b *base, client *mongo.Client) {
 	assert.NoErr(t, m.Close(t.Context()))
 }
 
-// The names in the role are those of the collections that are really used.
+// The names in the role are the names of the collections that are really used.
 func TestRole_Collections_AreThoseOfThePackages(t *testing.T) {
 	t.Parallel()
 	known := []string{catalog.LocksCollection, catalog.PingsCollection, history.Collection,
@@ -334,8 +334,8 @@ func TestDoctorRole_IsADocument(t *testing.T) {
 	cli(t, "doctor", "--role", "--features", "all").want(t, exitUsage, "there is no feature")
 }
 
-// Whatever doctor looks at, it changes no document and makes no collection; integration has the
-// same with users.
+// In all its checks doctor changes no document and makes no collection; integration tests the same
+// with users.
 func TestDoctor_LeavesNoTrace(t *testing.T) {
 	b := newBase(t)
 	features := strings.ReplaceAll(role.Names(), " ", "")
@@ -384,8 +384,8 @@ func (b *base) all() string {
 	return text.String()
 }
 
-// Members whose clocks differ, an arbiter without which nothing is acknowledged, one that does not
-// answer: each is told.
+// Members whose clocks differ, an arbiter without which no write is acknowledged, one that does not
+// answer: each is reported.
 func TestReport_JudgeMembers(t *testing.T) {
 	t.Parallel()
 	ok := func(host string, ahead int64) member {
@@ -394,7 +394,7 @@ func TestReport_JudgeMembers(t *testing.T) {
 	arbiter := member{Host: "d", State: "arbiter", AheadMS: new(int64(1 << 40))}
 	for name, c := range map[string]struct {
 		members []member
-		says    string // empty: nothing
+		says    string // empty: no warning
 	}{
 		"all agree": {[]member{ok("a", 0), ok("b", 29_000), ok("c", -100)}, ""},
 		"clocks differ": {[]member{ok("a", -20_000), ok("b", 20_000), ok("c", 0)},

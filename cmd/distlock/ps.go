@@ -20,7 +20,7 @@ import (
 	"mongodlm/distlock"
 )
 
-// processes lists who pings, or stands in a lock. It only reads.
+// processes lists the processes that ping, hold a lock or wait for one. It only reads.
 type processes struct{ lister }
 
 func (v *processes) accept(c call) error {
@@ -40,7 +40,7 @@ type census struct {
 	Processes []processRow `json:"processes"`
 	Malformed problemList  `json:"malformed"`
 
-	void string // said instead of an empty table
+	void string // printed instead of an empty table
 }
 
 // A processRow is one process. Its texts are as stored.
@@ -81,7 +81,7 @@ func (v *processes) collect(ctx context.Context, st *store) (census, error) {
 	}
 	byPing := func(p processRow) time.Duration {
 		if p.PingAgeMS == nil {
-			return math.MaxInt64 // those without a ping come last
+			return math.MaxInt64 // processes without a ping come last
 		}
 		return duration(p.PingAgeMS)
 	}
@@ -139,14 +139,14 @@ func parties(listed iter.Seq2[distlock.LockInfo, error], into map[string]*proces
 	return nil
 }
 
-// processMarks are the marks that a process has whatever it holds.
+// processMarks returns the marks that are independent of a single lock.
 func processMarks(one distlock.LockInfo) []string {
 	return slices.DeleteFunc(marks(one), func(m string) bool {
 		return m == "leader" || m == "candidate" || strings.HasPrefix(m, "lease")
 	})
 }
 
-// pings adds what stands in the ping documents, also of processes that hold nothing.
+// pings adds the data of the ping documents, including processes without locks.
 func (s *store) pings(ctx context.Context, into map[string]*processRow,
 	malformed *problemList) error {
 	now, err := s.now(ctx)
@@ -184,7 +184,7 @@ func (s *store) pings(ctx context.Context, into map[string]*processRow,
 	return errors.Join(cursor.Err(), cursor.Close(ctx))
 }
 
-// now is the server's clock; zero where it does not tell.
+// now returns the server's clock; zero where it is unknown.
 func (s *store) now(ctx context.Context) (time.Time, error) {
 	asked, err := mongocatalog.New(s.client, mongocatalog.Options{Database: s.database})
 	if err != nil {
@@ -235,13 +235,13 @@ func signed(d time.Duration) string {
 	return d.String()
 }
 
-// mostListed bounds how many names stand in a cell.
+// mostListed bounds the number of names in a cell.
 const mostListed = 50
 
-// listed writes names into a sentence; a dash when there are none.
+// listed joins names for a sentence; a dash without any.
 func listed(names []string) string { return layout{}.listed(names) }
 
-// listed writes names into one cell; a dash when there are none.
+// listed joins names for a cell; a dash without any.
 func (l layout) listed(names []string) string {
 	if len(names) == 0 {
 		return "-"

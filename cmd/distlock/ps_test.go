@@ -16,8 +16,8 @@ import (
 	"mongodlm/internal/test/bsontest"
 )
 
-// Every process is listed once, with all that it holds and waits for, also one that does neither
-// and one that has no ping.
+// Every process is listed once, with all its locks and queue entries, including one without any and
+// one without a ping.
 func TestPs_EveryProcess_IsListedOnce(t *testing.T) {
 	b := newBase(t)
 	b.cli("ps").want(t, exitFailed, "nothing was ever locked there")

@@ -38,7 +38,7 @@ func terminalOf(t *testing.T) (person, programs *os.File) {
 	return person, programs
 }
 
-// session runs a shell script in a terminal of its own; "$@" are the words of distlock.
+// session runs a shell script in a new terminal; "$@" are the words of distlock.
 func session(t *testing.T, script string, args ...string) (p *program, person *os.File) {
 	t.Helper()
 	person, programs := terminalOf(t)
@@ -66,7 +66,7 @@ func session(t *testing.T, script string, args ...string) (p *program, person *o
 	return p, person
 }
 
-// types writes what a person types.
+// types writes the input of a person.
 func types(t *testing.T, person io.Writer, text string) {
 	t.Helper()
 	assert.Value(io.WriteString(person, text))(t)
@@ -107,7 +107,7 @@ func TestRun_ControlC_ReachesTheCommandOnce(t *testing.T) {
 	}
 }
 
-// Neither the command nor run stands still: its lock would be held, or lost.
+// Neither the command nor run is stopped: its lock would stay held, or be lost.
 func TestRun_ControlZ_StopsNothing(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, script, says string }{
@@ -128,7 +128,7 @@ func TestRun_ControlZ_StopsNothing(t *testing.T) {
 	}
 }
 
-// In the background nobody may have the terminal, and waiting for it would be waiting with the
+// In the background the terminal is not available, and to wait for it would be to wait with the
 // lock.
 func TestRun_Background_CommandThatReadsIsEnded(t *testing.T) {
 	b := newBase(t)

@@ -16,16 +16,16 @@ import (
 // maxQueues bounds how many queues are counted.
 const maxQueues = 100
 
-// A queueList is the queues whose workers keep their locks in a database.
+// A queueList lists the queues whose workers keep their locks in a database.
 type queueList struct {
 	Database string    `json:"database"`
 	Queues   []backlog `json:"queues"`
-	More     bool      `json:"more"` // than are counted
+	More     bool      `json:"more"` // than the queues that are counted
 
-	void string // said instead of an empty table
+	void string // printed instead of an empty table
 }
 
-// queues counts the rows of all queues whose workers have left a lock.
+// queues counts the rows of all queues that have a lock document.
 func (v *claims) queues(ctx context.Context, st *store) (queueList, error) {
 	l := queueList{Database: v.database, Queues: []backlog{}}
 	var names []string

@@ -10,7 +10,7 @@ import (
 	"mongodlm/configserver"
 )
 
-// A report is what doctor found.
+// A report is the result of doctor.
 type report struct {
 	Fit             bool     `json:"fit"`
 	Hosts           string   `json:"hosts"`
@@ -23,16 +23,17 @@ type report struct {
 	ChangeStreams   bool     `json:"changeStreams"`
 	PipelineUpdates bool     `json:"pipelineUpdates"`
 	Clock           *clocks  `json:"clock,omitempty"`
-	Race            *race    `json:"race,omitempty"` // absent when the server was refused before
+	Race            *race    `json:"race,omitempty"` // absent when the server was refused before it
 	Weaker          []string `json:"weaker"`
 	Warnings        []string `json:"warnings"`
-	// MissingIndexes are the commands that create what is missing; each is in a warning, too.
+	// MissingIndexes are the commands that create the missing indexes; a warning has each of them,
+	// too.
 	MissingIndexes []string `json:"missingIndexes"`
-	// CreatedIndexes are those that --create-indexes has created.
+	// CreatedIndexes are the commands that --create-indexes has carried out.
 	CreatedIndexes    []string `json:"createdIndexes"`
 	MissingPrivileges []lack   `json:"missingPrivileges"`
-	Members           []member `json:"members"`      // empty but for a replica set
-	WriteConcern      string   `json:"writeConcern"` // of a replica set: what a write waits for
+	Members           []member `json:"members"`      // only of a replica set
+	WriteConcern      string   `json:"writeConcern"` // of a replica set: the acknowledgment that a write waits for
 	Refused           []string `json:"refused"`
 }
 
@@ -61,7 +62,7 @@ func (r *report) warn(format string, args ...any) {
 	r.Warnings = append(r.Warnings, fmt.Sprintf(format, args...))
 }
 
-// newReport begins a report with what the server says of itself.
+// newReport returns a report with the properties of the server.
 func newReport(s catalog.Server, hosts, database string) report {
 	return report{
 		Hosts: hosts, Database: database,
@@ -74,7 +75,7 @@ func newReport(s catalog.Server, hosts, database string) report {
 	}
 }
 
-// print writes the report for a person.
+// print writes the report as text.
 func (r report) print(w io.Writer) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	line := func(what, format string, args ...any) {

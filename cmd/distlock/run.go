@@ -19,19 +19,19 @@ import (
 	"mongodlm/distlock/history"
 )
 
-// What the command finds in its environment.
+// The environment variables of the command.
 const (
 	envName  = "DISTLOCK_NAME"
 	envFence = "DISTLOCK_FENCE"
 )
 
-// maxPermits is the most that distlock.Permits takes.
+// maxPermits is the limit of distlock.Permits.
 const maxPermits = catalog.MaxHolders
 
-// defaultGrace is how long a command may wind down; less when the takeover time is short.
+// defaultGrace is the time that a command has to terminate; less with a short takeover time.
 const defaultGrace = 5 * time.Second
 
-// lostCloseLimit bounds the clearing up after a loss, when the server may well be out of reach.
+// lostCloseLimit bounds the cleanup after a loss, when the server may well be unreachable.
 const lostCloseLimit = 2 * time.Second
 
 // runner runs a command under a lock.
@@ -53,13 +53,13 @@ func (r *runner) flags(f *pflag.FlagSet) {
 	r.logging.flags(f)
 	r.metrics.flags(f)
 	f.StringVar(&r.why, "why", "", "the reason, for others to read; default: the command's name")
-	f.Var(&r.wait, "wait", "stand in line for the lock, for this `time`, or without a bound: --wait, "+
+	f.Var(&r.wait, "wait", "queue for the lock, for this `time`, or without a bound: --wait, "+
 		"--wait=forever;\ndefault: try once")
 	f.Lookup("wait").NoOptDefVal = forever
 	f.BoolVarP(&r.verbose, "verbose", "v", false,
-		"say what is waited for, also where there is no terminal")
-	f.BoolVar(&r.shared, "shared", false, "hold the lock with others who say the same")
-	f.IntVar(&r.permits, "permits", 0, "hold the lock with others, `N` at most; all must say the same")
+		"print the reason of a wait, also without a terminal")
+	f.BoolVar(&r.shared, "shared", false, "share the lock with other --shared holders")
+	f.IntVar(&r.permits, "permits", 0, "share the lock among `N` holders at most; all must use one N")
 	f.DurationVar(&r.grace, "grace", defaultGrace,
 		"time between SIGTERM and SIGKILL; the default is less for a short --takeover")
 	f.DurationVar(&r.ping, "ping", defaultPing, "time between two heartbeats")
@@ -85,7 +85,7 @@ func (r *runner) accept(c call) error {
 		return fmt.Errorf("--permits is %d, must be 1 to %d", r.permits, maxPermits)
 	case r.grace < 0:
 		return fmt.Errorf("--grace is %v, must not be negative", r.grace)
-	case r.ping == 0: // which would be the default to a Manager
+	case r.ping == 0: // the Manager would take the default
 		return errors.New("--ping is 0s, must be at least 1ms")
 	case r.takeover == 0:
 		return errors.New("--takeover is 0s, must be more than three pings")
@@ -109,12 +109,12 @@ func (r *runner) accept(c call) error {
 	return r.fit(c.given("grace"))
 }
 
-// fit chooses the margin so that SIGKILL comes before anybody may take the lock over:
+// fit chooses the margin so that SIGKILL comes before any takeover of the lock:
 //
 //	grace + takeover/10 <= margin, and ping*3 <= takeover - margin
 //
-// The tenth is for late timers and clocks that run at different rates. A default grace gives way
-// to a short takeover time; one that was asked for does not.
+// The tenth is for late timers and clocks with different rates. The default grace is reduced for a
+// short takeover time; a requested one is not.
 func (r *runner) fit(asked bool) error {
 	most := max(0, r.takeover-r.takeover/10-3*r.ping)
 	if !asked {
@@ -169,7 +169,7 @@ func (r *runner) run(ctx context.Context, s stdio) error {
 	if err != nil {
 		return err
 	}
-	defer func() { // after the Manager
+	defer func() { // runs after the Manager is closed
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
 		defer cancel()
 		_ = past.Close(end) // the log has the error
@@ -192,24 +192,24 @@ func (r *runner) run(ctx context.Context, s stdio) error {
 	return r.outcome(ctx, manager, guard, code, err, s)
 }
 
-// shut closes the manager in bounded time, also when ctx has ended.
+// shut closes the manager in bounded time, also when ctx has exited.
 func shut(ctx context.Context, m *distlock.Manager, limit time.Duration) error {
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
 	return m.Close(end)
 }
 
-// plain words an error for a line that says already where it comes from.
+// plain returns the text of an error without the prefix of the package.
 func (r *runner) plain(err error) string {
 	return strings.TrimPrefix(redact(err.Error(), r.uri), "distlock: ")
 }
 
-// outcome releases the lock and decides what run ends with. The command ended with code, unless err
-// says otherwise.
+// outcome releases the lock and returns the result of run. The command exited with code, unless err
+// is set.
 func (r *runner) outcome(ctx context.Context, m *distlock.Manager, guard *distlock.TryGuard,
 	code int, err error, s stdio) error {
 	if errors.Is(err, distlock.ErrLockLost) {
-		_ = shut(ctx, m, lostCloseLimit) // it is lost, whatever comes of this
+		_ = shut(ctx, m, lostCloseLimit) // the lock is lost already
 		return exit{exitLost, err}
 	}
 	quiet := tellSlow(s, "the command has ended with %d; waiting for %s, to release lock %s", code,
@@ -217,7 +217,7 @@ func (r *runner) outcome(ctx context.Context, m *distlock.Manager, guard *distlo
 	released := guard.Release()
 	closed := shut(ctx, m, closeLimit)
 	quiet()
-	mayBeHeld := released != nil && closed != nil // Close tried it once more
+	mayBeHeld := released != nil && closed != nil // Close has tried once more
 	switch {
 	case errors.Is(released, distlock.ErrLockLost):
 		return exit{exitLost, fmt.Errorf("the command ended with %d, but %w", code, released)}
@@ -234,17 +234,17 @@ func (r *runner) outcome(ctx context.Context, m *distlock.Manager, guard *distlo
 	return err
 }
 
-// mayBeHeld words a release that failed.
+// mayBeHeld returns the error for a failed release.
 func (r *runner) mayBeHeld(err error) error {
 	var failed *distlock.ReleaseError
-	if errors.As(err, &failed) { // which says that it goes on in the background; this process ends
+	if errors.As(err, &failed) { // its text announces more attempts in the background, but this process ends
 		err = failed.Err
 	}
 	return fmt.Errorf("the command has ended, but lock %q may be held until the takeover time (%v) "+
 		"has passed: %w", shown(r.name, 200), r.takeover, err)
 }
 
-// options are those of the acquisition.
+// options returns the options of the acquisition.
 func (r *runner) options() []distlock.Option {
 	opts := []distlock.Option{distlock.Why(r.why), distlock.Label("distlock run")}
 	if !r.wait.forever {
@@ -259,8 +259,8 @@ func (r *runner) options() []distlock.Option {
 	return opts
 }
 
-// acquire gets the lock. ctx ends the waiting, but not the guard: a signal is the command's to
-// obey, and until it has the lock must stay.
+// acquire acquires the lock. ctx ends the wait, but not the guard: the command handles a signal,
+// and the lock must stay until the command has exited.
 func (r *runner) acquire(ctx context.Context, m *distlock.Manager, s stdio) (
 	*distlock.TryGuard, error,
 ) {
@@ -296,8 +296,8 @@ func (r *runner) refused(ctx context.Context, err error) error {
 	return exit{code, err}
 }
 
-// inTheWayOf words in one line who has the lock, with its process id, which is what an operator
-// looks for, once. Where that is not known it says why.
+// inTheWayOf names the holder in one line, with its process id once: an operator searches for that.
+// It gives the reason if the holder is unknown.
 func (r *runner) inTheWayOf(h *distlock.HeldError) error {
 	if h.Process == "" {
 		return fmt.Errorf("lock %s was not to be had, and who holds it is not known: %s", named(h.Name),
@@ -318,7 +318,7 @@ func (r *runner) inTheWayOf(h *distlock.HeldError) error {
 		text += ", whose ping is " + age(h.PingAge) + " old"
 	}
 	others := h.Waiters
-	if r.wait != (patience{}) && others < catalog.MaxWaiters { // it stood there itself
+	if r.wait != (patience{}) && others < catalog.MaxWaiters { // the queue included this process
 		others--
 	}
 	if others > 0 {

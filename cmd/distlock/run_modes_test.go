@@ -28,7 +28,7 @@ func TestRun_Modes_ShareAndStandInLine(t *testing.T) {
 		want(t, exitHeld, `2 of 2 permits of lock "job" are taken, one by `, b.lock("job").Process)
 	waited := b.refused(100*time.Millisecond, "--permits 2").
 		want(t, exitHeld, `2 of 2 permits of lock "job" are taken, one by `)
-	if strings.Contains(waited.errOut, "in line") { // nobody else was
+	if strings.Contains(waited.errOut, "in line") { // it was the only one
 		t.Errorf("it counts itself:\n%s", waited.errOut)
 	}
 	if n := strings.Count(third.errOut, b.lock("job").Process); n != 1 {
@@ -56,8 +56,8 @@ func (b *base) signalled(out *screen, ended <-chan result) {
 	await(b.t, ended).want(b.t, 7, "got terminated")
 }
 
-// It tries to break: who was too short of time to learn who holds the lock is told that, and not
-// that nobody does.
+// It tries to break: if the time was too short to read the holder, the error reports that the
+// holder is unknown, and not that there is none.
 func TestRunner_Refused_HolderUnknown_IsSaid(t *testing.T) {
 	t.Parallel()
 	err := (&runner{}).refused(t.Context(),
@@ -68,7 +68,7 @@ func TestRunner_Refused_HolderUnknown_IsSaid(t *testing.T) {
 	}
 }
 
-// Who waits is told why, where nobody could see it else.
+// A wait prints its reason, if it is not visible otherwise.
 func TestRun_Waiting_SaysForWhomAndInWhichPlace(t *testing.T) {
 	b := newBase(t)
 	b.hold("job", 3)

@@ -10,13 +10,13 @@ import (
 	"mongodlm/distlock"
 )
 
-// runSupported says why there is no run here.
+// runSupported returns the reason for which run is not available here.
 func runSupported() error {
 	return errors.New("run needs process groups and signals, which this system does not have; " +
 		"the other commands work here")
 }
 
-// hidden: nothing is started again here.
+// hidden reports false: run, which starts this program again, is not available here.
 func hidden([]string) (int, bool) { return 0, false }
 
 func forwarded(stdio) (<-chan os.Signal, func()) { return nil, func() {} }

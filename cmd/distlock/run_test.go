@@ -28,7 +28,7 @@ func (b *base) run(flags string, helper ...string) result {
 	return cli(b.t, b.under(flags, helper...)...)
 }
 
-// ready waits until a helper has said its process id.
+// ready waits until a helper has printed its process id.
 func ready(t *testing.T, out *screen) (pid int) {
 	t.Helper()
 	eventually(t, "the command runs", func() bool {
@@ -44,10 +44,10 @@ func terminate(t *testing.T, pid int) {
 	assert.Must(t, syscall.Kill(pid, syscall.SIGTERM))
 }
 
-// dead reports whether a process has ended and was waited for.
+// dead reports whether a process has exited and was waited for.
 func dead(pid int) bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
 
-// pidAfter reads the number behind a word, when it is there.
+// pidAfter returns the number after a word, 0 without one.
 func pidAfter(text, word string) (pid int) {
 	if _, rest, found := strings.Cut(text, word+" "); found && strings.Contains(rest, "\n") {
 		_, _ = fmt.Sscan(rest, &pid) // 0 when it is no number
@@ -74,8 +74,8 @@ func TestRun_Command_GetsEnvironmentAndItsCodePassesThrough(t *testing.T) {
 	}
 }
 
-// refused is what run says that has waited for a lock in vain. A busy server needs longer than a
-// short wait to say who holds it: then it is asked again, and waited for twice as long.
+// refused returns the result of a run that could not acquire the lock. A busy server may need
+// longer than a short wait to return the holder: then it is repeated, with twice the wait.
 func (b *base) refused(wait time.Duration, flags string) (r result) {
 	b.t.Helper()
 	eventually(b.t, "it is told who holds the lock", func() bool {
@@ -92,7 +92,7 @@ func TestRun_LockHeld_Exits75AndNamesTheHolder(t *testing.T) {
 	out, ended := start(ctx, t, b.under("--why nightly", "polite")...)
 	ready(t, out)
 	b.refused(100*time.Millisecond, "").want(t, exitHeld, b.lock("job").Process, "nightly")
-	interrupt() // not by a signal: the command is told to terminate
+	interrupt() // not by a signal: the command gets SIGTERM
 	await(t, ended).want(t, 7, "got terminated")
 	if b.lock("job").Held {
 		t.Error("the lock is still held")
@@ -118,7 +118,7 @@ func TestRun_LockBroken_CommandIsTerminatedThenKilled(t *testing.T) {
 func TestRun_ServerGone_CommandEndsBeforeATakeover(t *testing.T) {
 	t.Parallel()
 	server := assert.Value(configserver.Start(t.Context(), configserver.Config{}))(t)
-	shut := func() { _ = server.Close(context.Background()) } // closing again does no harm
+	shut := func() { _ = server.Close(context.Background()) } // closing again is harmless
 	t.Cleanup(shut)
 	args := append([]string{"run", "job", "--uri", server.URI(), "--ping", "300ms",
 		"--takeover", "20s", "--grace", "0s", "--"}, self(t, "stubborn")...)
@@ -146,8 +146,8 @@ func TestRun_CommandLeavesAProcess_ItIsEndedBeforeTheLockIsFree(t *testing.T) {
 	await(t, ended).want(t, 0, "left running")
 }
 
-// What obeys is not waited for longer than it takes, also where nobody waits for orphans, as in a
-// container without an init.
+// run waits no longer than an obedient process takes to exit, even where orphans are not waited
+// for, as in a container without an init.
 func TestRun_CommandLeavesAProcessThatObeys_NothingIsKilled(t *testing.T) {
 	b := newBase(t)
 	r := b.run("--grace 20s --takeover 5m", "parent", "polite").want(t, 0)
@@ -156,7 +156,7 @@ func TestRun_CommandLeavesAProcessThatObeys_NothingIsKilled(t *testing.T) {
 	}
 }
 
-// zombie reports whether a process has ended and nobody has waited for it.
+// zombie reports whether a process has exited and was not waited for.
 func zombie(pid int) bool {
 	state, err := exec.Command("ps", "-o", "stat=", "-p", fmt.Sprint(pid)).Output()
 	return err == nil && strings.HasPrefix(strings.TrimSpace(string(state)), "Z")

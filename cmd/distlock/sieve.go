@@ -11,27 +11,27 @@ import (
 	"mongodlm/cmd/internal/words"
 )
 
-// A sieve says which locks a listing shows, and in which order; those of the page.
+// A sieve selects and sorts the locks of a listing, as the page does.
 type sieve struct {
 	waited, silent bool
 	part           string // of the name; empty: any
 	order          string
 }
 
-// orders are those of a sieve, the first by default: what a lock weighs in each; the heaviest come
-// first, and those that weigh the same by name.
+// orders are the sort orders, the first by default. of returns the weight of a row: the heaviest
+// locks come first, and equal ones are sorted by name.
 var orders = []struct {
 	name string
 	of   func(row) int64
 }{
-	{"trouble", func(row) int64 { return 0 }}, // whatever the order, it is known of a lock only
+	{"trouble", func(row) int64 { return 0 }}, // computed in pick, since it depends on the whole lock
 	{"name", func(row) int64 { return 0 }},
 	{"held", func(r row) int64 { return milli(r.HeldForMS) }},
 	{"ping", func(r row) int64 { return milli(r.PingAgeMS) }},
 	{"line", func(r row) int64 { return int64(r.Waiters) }},
 }
 
-// milli is a number of milliseconds, -1 when it is unknown.
+// milli returns a number of milliseconds, -1 when unknown.
 func milli(ms *int64) int64 {
 	if ms == nil {
 		return -1
@@ -57,7 +57,7 @@ func (v *sieve) accept() error {
 	return fmt.Errorf("--sort is %q, must be one of %s", v.order, strings.Join(names, ", "))
 }
 
-// pick returns the names of the locks that pass, with what they weigh.
+// pick returns the names of the selected locks, with their weights.
 func (v *sieve) pick(l listing) map[string]int64 {
 	trouble, turns := map[string]int64{}, map[string]int{}
 	for _, w := range l.Line.Waiters {
@@ -82,7 +82,7 @@ func (v *sieve) pick(l listing) map[string]int64 {
 		}
 	}
 	picked := map[string]int64{}
-	for name := range turns { // also of one that nobody holds
+	for name := range turns { // including locks without a holder
 		if !v.silent && strings.Contains(name, v.part) {
 			picked[name] = 0
 		}
@@ -100,7 +100,7 @@ func (v *sieve) pick(l listing) map[string]int64 {
 	return picked
 }
 
-// sift leaves in a listing what passes, in its order.
+// sift reduces a listing to the selected locks, sorted.
 func (v *sieve) sift(l *listing) {
 	picked := v.pick(*l)
 	not := func(name string) bool { _, is := picked[name]; return !is }

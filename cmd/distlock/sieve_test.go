@@ -12,7 +12,7 @@ import (
 	"mongodlm/cmd/internal/words"
 )
 
-// names are those of the locks of a listing, each once, in its order.
+// names returns the names of the locks of a listing, each once, in its order.
 func (l listing) names() (all []string) {
 	for _, r := range l.Locks {
 		all = append(all, r.Name)
@@ -20,8 +20,8 @@ func (l listing) names() (all []string) {
 	return slices.Compact(all)
 }
 
-// It tries to break: trouble comes first, then the order that was asked for; filters leave the rest
-// out, line and all.
+// It tries to break: trouble comes first, then the requested order; filters remove all other locks,
+// with their queues.
 func TestSieve_OrdersAndFilters(t *testing.T) {
 	t.Parallel()
 	ms := func(n int64) *int64 { return &n }
@@ -66,8 +66,8 @@ func TestSieve_OrdersAndFilters(t *testing.T) {
 	}
 }
 
-// It tries to break: `locks` goes by trouble for a person and by name for a program, and says which
-// orders there are.
+// It tries to break: `locks` sorts by trouble as text and by name as JSON, and the error for an
+// unknown order lists the valid ones.
 func TestLocks_Order_TroubleForPeopleNamesForPrograms(t *testing.T) {
 	b := newBase(t)
 	fill(b)

@@ -11,12 +11,12 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// It tries to break: where the server has died run says what it waits for, at its end as well, and
-// is not silent until it gives up.
+// It tries to break: after the death of the server run reports the reason of its wait, at its end
+// as well, and is not silent until the timeout.
 func TestRun_ServerDied_SaysWhatItWaitsFor(t *testing.T) {
 	t.Parallel()
 	server := assert.Value(configserver.Start(t.Context(), configserver.Config{}))(t)
-	shut := func() { _ = server.Close(context.Background()) } // closing again does no harm
+	shut := func() { _ = server.Close(context.Background()) } // closing again is harmless
 	t.Cleanup(shut)
 	begin := func(uri string, flags ...string) *program {
 		t.Helper()

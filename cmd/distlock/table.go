@@ -14,19 +14,19 @@ import (
 	"mongodlm/cmd/internal/words"
 )
 
-// unknownWidth is that of a terminal which does not tell its own.
+// unknownWidth is the width of a terminal that does not report it.
 const unknownWidth = 80
 
-// A layout is how a listing is shown.
+// A layout is the format of a listing.
 type layout struct {
 	width int  // columns of the terminal; 0 when there is no bound
-	whole bool // process ids are shown whole
+	whole bool // process ids are not shortened
 }
 
-// layoutOf fits a listing to where it is written: to a terminal, or to the COLUMNS of a program
-// that shows it on one. A file or a pipe gets everything, as does whoever asks for wide.
+// layoutOf returns the layout for an output: the width of a terminal, or the COLUMNS of a program
+// that prints to one. A file, a pipe and --wide get the whole listing.
 func layoutOf(out io.Writer, wide bool) layout {
-	columns, _ := strconv.Atoi(os.Getenv("COLUMNS")) // 0 when it is no number
+	columns, _ := strconv.Atoi(os.Getenv("COLUMNS")) // 0 if it is not a number
 	f, ok := out.(*os.File)
 	switch {
 	case wide:
@@ -45,8 +45,8 @@ func layoutOf(out io.Writer, wide bool) layout {
 	return layout{whole: true}
 }
 
-// longText is how much is shown of a text that is shown whole, in runes: more than a name or a
-// reason may have. A foreign program may have stored whatever it wanted.
+// longText is the length limit, in runes, of a text that is printed whole. It exceeds the limits of
+// a name and of a reason; a foreign program may have stored any text.
 const longText = 4096
 
 // process shows a process id: whole, or as host and number.
@@ -84,7 +84,7 @@ type table struct {
 	rows    [][]string
 }
 
-// print writes the table in the layout, and says so when something is missing.
+// print writes the table in the layout, and a hint if a part is missing.
 func (t table) print(w io.Writer, l layout) {
 	widths, cut := t.fit(l)
 	titles := make([]string, len(t.columns))
@@ -112,8 +112,7 @@ func (t table) print(w io.Writer, l layout) {
 // gap is the space between two columns.
 const gap = 2
 
-// fit returns how wide each column is shown, 0 for one that is left out, and whether anything is
-// lost by that.
+// fit returns the width of each column, 0 for a dropped one, and whether a part is missing.
 func (t table) fit(l layout) (widths []int, cut bool) {
 	if l.width > 0 && t.columns[0].least > 0 {
 		t.columns = slices.Clone(t.columns)
@@ -187,7 +186,7 @@ func (t table) shrink(widths []int, limit, times int) bool {
 	return true
 }
 
-// total is the width of a line.
+// total returns the width of a row.
 func total(widths []int) int {
 	sum := -gap
 	for _, w := range widths {
@@ -198,7 +197,7 @@ func total(widths []int) int {
 	return sum
 }
 
-// idles reports whether no cell of a column says anything.
+// idles reports whether no cell of a column has information.
 func (t table) idles(i int) bool {
 	for _, row := range t.rows {
 		if row[i] != t.columns[i].idle && row[i] != "-" {
@@ -254,8 +253,8 @@ func cutTo(s string, limit int) string {
 	return b.String() + mark
 }
 
-// chunks are the words of a text, each with the space behind it; one that is longer than a line has
-// is cut into several.
+// chunks returns the words of a text, each with the following space. A word that is longer than
+// limit is cut into several.
 func chunks(text string, limit int) (all []string) {
 	for _, word := range strings.SplitAfter(text, " ") {
 		for limit > 0 && cells(strings.TrimRight(word, " ")) > limit {
@@ -272,8 +271,7 @@ func chunks(text string, limit int) (all []string) {
 	return all
 }
 
-// wrap writes a sentence in as many lines as the layout needs, those after the first with an
-// indent.
+// wrap writes a sentence in as many lines as the layout needs, with an indent from the second line.
 func wrap(w io.Writer, l layout, text, indent string) {
 	line, lead := "", ""
 	for i, word := range chunks(text, l.width-len(indent)) {

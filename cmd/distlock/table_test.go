@@ -10,8 +10,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// A table of a terminal has no line that is wider than that, and shows what is needed to break a
-// lock.
+// A table on a terminal has no line that is wider than the terminal, and shows the data that a
+// break needs.
 func TestTable_Terminal_FitsItsWidth(t *testing.T) {
 	b := newBase(t)
 	fillLines(b)

@@ -10,14 +10,15 @@ import (
 	"golang.org/x/term"
 )
 
-// A terminal is the one that controls this process. Its nil has no owner and is given to nobody.
+// A terminal is the controlling terminal of this process. A nil terminal has no owner and refuses
+// give.
 type terminal struct {
 	file  *os.File
 	own   int         // this process's group
 	modes *term.State // as they were when the terminal was given away
 }
 
-// openTerminal returns nil when no terminal controls this process.
+// openTerminal opens the controlling terminal; nil without one.
 func openTerminal() *terminal {
 	file, err := os.OpenFile("/dev/tty", os.O_RDWR|syscall.O_NOCTTY, 0)
 	if err != nil {
@@ -26,10 +27,10 @@ func openTerminal() *terminal {
 	return &terminal{file: file, own: syscall.Getpgrp()}
 }
 
-// fd is the descriptor; the file must not be in use any more than that.
+// fd returns the descriptor. The file must not be used in any other way afterwards.
 func (t *terminal) fd() int { return int(t.file.Fd()) }
 
-// owner is the process group in the foreground; 0 when that cannot be told.
+// owner returns the process group in the foreground; 0 when unknown.
 func (t *terminal) owner() int {
 	pgid, err := unix.IoctlGetInt(t.fd(), unix.TIOCGPGRP)
 	if err != nil {
@@ -45,7 +46,7 @@ func (t *terminal) give(pgid int) bool {
 		return false
 	}
 	if t.owner() == t.own {
-		t.modes, _ = term.GetState(t.fd()) // nil when that cannot be told
+		t.modes, _ = term.GetState(t.fd()) // nil when unknown
 		_ = unix.IoctlSetPointerInt(t.fd(), unix.TIOCSPGRP, pgid)
 	}
 	return t.owner() == pgid

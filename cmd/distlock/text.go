@@ -11,7 +11,7 @@ import (
 	"mongodlm/cmd/internal/words"
 )
 
-// What the page shows as well is worded in package words.
+// The functions that format texts for the page as well are in package words.
 var (
 	shown     = words.Shown
 	named     = words.Named
@@ -26,8 +26,8 @@ var (
 	remedy    = words.Remedy
 )
 
-// writeJSON writes a value for programs. Texts keep their value; what a terminal could obey is
-// written as \u escapes.
+// writeJSON writes a value for programs. Texts keep their value; characters that a terminal could
+// interpret are written as \u escapes.
 func writeJSON(w io.Writer, value any) error {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -39,7 +39,7 @@ func writeJSON(w io.Writer, value any) error {
 	return err
 }
 
-// safe writes as \u escapes what a terminal could obey in a JSON text.
+// safe replaces the characters of a JSON text that a terminal could interpret by \u escapes.
 func safe(text string) string {
 	var safe strings.Builder
 	for _, r := range text {
@@ -56,7 +56,7 @@ func safe(text string) string {
 	return safe.String()
 }
 
-// printed writes what print makes, at once, and tells when that cannot be written.
+// printed writes the output of print in one call, and returns the error of the write.
 func printed(out io.Writer, print func(io.Writer)) error {
 	var b bytes.Buffer
 	print(&b)

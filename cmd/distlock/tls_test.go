@@ -55,7 +55,7 @@ func (a *authority) make(name string, ca bool) ([]byte, *ecdsa.PrivateKey) {
 	key := assert.Value(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(a.t)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{
-			// a mongod takes one of its own for a member
+			// a mongod takes a client of its own organization for a cluster member
 			CommonName: name, Organization: []string{"house of " + name},
 		},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
@@ -91,8 +91,8 @@ func (a *authority) pair(name string) (path string) {
 	return a.write(name+".pem", append(pemOf("CERTIFICATE", der), pemOf("PRIVATE KEY", private)...))
 }
 
-// A secured is the embedded server behind TLS. It asks every client for a certificate, and answers
-// the X.509 login of one that has shown it, as a mongod does.
+// A secured is the embedded server behind TLS. It asks every client for a certificate, and accepts
+// the X.509 login of a client that has shown it, as a mongod does.
 type secured struct {
 	addr   string
 	logins atomic.Int32
@@ -160,7 +160,7 @@ func (s *secured) serve(ctx context.Context, client net.Conn) {
 	}
 }
 
-// What of the protocol a login needs: a header of 16 bytes, the flags, and a section of one
+// The parts of the protocol for a login: a header of 16 bytes, the flags, and a section of one
 // document.
 const (
 	headerBytes = 16
@@ -203,14 +203,14 @@ func login(message []byte) []byte {
 // keyFile is the option that names a certificate and its key.
 func keyFile(path string) string { return "tlsCertificateKeyFile=" + url.QueryEscape(path) }
 
-// TLS and X.509 are a matter of the connection string: commands that hold a lock, list and examine
-// get through to a server that wants a certificate, and without the right one the error says so and
-// shows no secret.
+// TLS and X.509 are configured by the connection string: commands that hold a lock, list and
+// examine reach a server that requires a certificate, and without the right one the error reports
+// it and shows no secret.
 func TestTLS_ThroughTheConnectionString(t *testing.T) {
 	b := newBase(t)
 	a := newAuthority(t)
 	server := secure(t, a)
-	patience := "20000" // milliseconds: nothing is to be waited for
+	patience := "20000" // milliseconds: no wait should occur
 	at := func(options ...string) string {
 		return "mongodb://" + server.addr + "/?directConnection=true&serverSelectionTimeoutMS=" +
 			patience + "&tls=true&tlsCAFile=" + url.QueryEscape(filepath.Join(a.dir, "ca.pem")) + "&" +

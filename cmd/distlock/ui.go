@@ -13,7 +13,7 @@ import (
 	"mongodlm/distlock"
 )
 
-// page shows the locks in a browser.
+// page serves the locks to a browser.
 type page struct {
 	connection
 	logging

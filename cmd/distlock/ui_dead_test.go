@@ -61,8 +61,8 @@ func (b *base) dead(ids ...any) (queue string) {
 	return queue
 }
 
-// The dead rows of a queue are shown with their errors; a button tries one again, one removes it,
-// and one tries all again.
+// The dead rows of a queue are shown with their errors; one button retries a row, one removes it,
+// and one retries all.
 func TestUI_DeadRows_ShownRetriedDiscarded(t *testing.T) {
 	b := newBase(t)
 	at := "/dead?queue=" + url.QueryEscape(b.dead(`a"b`, 7, bson.NewObjectID(), "last"))
@@ -106,8 +106,8 @@ func TestUI_DeadRows_ShownRetriedDiscarded(t *testing.T) {
 	}
 }
 
-// It tries to break: nothing is changed without what breaking a lock needs, and no other collection
-// than that of a queue is shown.
+// It tries to break: every change has the requirements of a break, and only the collection of a
+// queue is shown.
 func TestUI_DeadRows_WithoutWhatItNeeds_Refused(t *testing.T) {
 	b := newBase(t)
 	queue := b.dead(1, 2)

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// version tells which build this is.
+// version prints the version of this build.
 type version struct{}
 
 func (version) flags(*pflag.FlagSet) {}

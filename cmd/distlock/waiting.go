@@ -10,16 +10,16 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// Whoever waits is told why after tellAfter, and again when that has changed, every tellEvery at
-// most. A look takes slowAfter at most, and a release that takes longer is told of in any case.
+// While run waits it prints the reason after tellAfter, and again after a change, at most every
+// tellEvery. A read takes at most slowAfter, and a release that takes longer is always reported.
 const (
 	tellAfter = time.Second
 	tellEvery = 10 * time.Second
 	slowAfter = 5 * time.Second
 )
 
-// tellWaiting says what the acquisition waits for, if there is a terminal to say it on, until the
-// returned function is called. It costs one look every tellEvery.
+// tellWaiting prints the reason of the wait until the returned function is called, if stderr is a
+// terminal or --verbose is set. It costs one read every tellEvery.
 func (r *runner) tellWaiting(ctx context.Context, m *distlock.Manager, s stdio) (stop func()) {
 	if !r.verbose && !isTerminal(s.errOut) {
 		return func() {}
@@ -35,7 +35,7 @@ func (r *runner) tellWaiting(ctx context.Context, m *distlock.Manager, s stdio) 
 			text, err := r.lookAt(look, m)
 			end()
 			about := text
-			if err != nil { // it may pass: the acquisition goes on meanwhile
+			if err != nil { // it may pass: the acquisition continues meanwhile
 				text = r.plain(r.explain(err))
 				about = kind(text)
 			}
@@ -51,7 +51,7 @@ func (r *runner) tellWaiting(ctx context.Context, m *distlock.Manager, s stdio) 
 	}
 }
 
-// tellSlow says what is waited for, if that takes long, until the returned function is called.
+// tellSlow prints a message if done is not called within slowAfter.
 func tellSlow(s stdio, format string, args ...any) (done func()) {
 	over, ended := make(chan struct{}), make(chan struct{})
 	go func() { // ends with done, which waits for it
@@ -66,7 +66,7 @@ func tellSlow(s stdio, format string, args ...any) (done func()) {
 	}
 }
 
-// lookAt words why a process has to wait.
+// lookAt returns the reason for which a process waits.
 func (r *runner) lookAt(ctx context.Context, m *distlock.Manager) (string, error) {
 	holders, line, err := m.Inspector().Holder(ctx, r.name)
 	if err != nil || holders == nil {
@@ -82,7 +82,7 @@ func (r *runner) lookAt(ctx context.Context, m *distlock.Manager) (string, error
 	return holdersInWords(holders) + "; " + place, nil
 }
 
-// kind is an error's text without what differs from try to try.
+// kind returns the part of an error's text that is the same in each attempt.
 func kind(text string) string {
 	if strings.HasPrefix(text, noServer) {
 		text, _, _ = strings.Cut(text, ": ")

@@ -41,8 +41,8 @@ func TestListings_LongestNames_AreWholeInAPipe(t *testing.T) {
 	}
 }
 
-// It tries to break: at 80 columns "history" and "locks NAME" show reasons whole, of holders, of
-// who waits and of what happened.
+// It tries to break: at 80 columns "history" and "locks NAME" show whole reasons, of holders, of
+// waiters and of events.
 func TestListings_Terminal_ReasonsAreWhole(t *testing.T) {
 	why := strings.TrimSpace(strings.Repeat("because the nightly report of all mail was late again ",
 		10))

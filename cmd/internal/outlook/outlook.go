@@ -1,6 +1,6 @@
-// Package outlook says what is to come of a held lock: when its holder would lose it and when
-// another could take it, asked of package takeover, who that would be, and all that in words for
-// the command line and the page.
+// Package outlook forecasts a takeover of a held lock: the times at which its holder would lose it
+// and another process could take it, as package takeover decides, and the next holder. It also
+// words the forecast for the command line and the page.
 package outlook
 
 import (
@@ -13,32 +13,33 @@ import (
 	"mongodlm/takeover"
 )
 
-// An Outlook says what would become of a holder's lock if the holder fell silent now. Its times
-// count from the reading, by the server's clock.
+// An Outlook is the forecast for a lock whose holder stops pinging now. Its times count from the
+// read, by the server's clock.
 type Outlook struct {
 	Process string `json:"process"`
-	// Rule is the one by which a contender takes the lock: "condemned", "lease", "witnesses" or
-	// "watch", as in package takeover; "never" when none does.
+	// Rule is the rule by which a contender takes the lock: "condemned", "lease", "witnesses" or
+	// "watch", as in package takeover; "never" without one.
 	Rule       string `json:"rule"`
-	TakeoverMS int64  `json:"takeoverMS"` // the life of its lease where that is the rule
-	// LostInMS is when the holder itself gives the lock up, if it lives and has the default margin;
-	// null when unknown.
+	TakeoverMS int64  `json:"takeoverMS"` // the lifetime of the lease if Rule is "lease"
+	// LostInMS is the time until the holder itself stops trusting the lock, if it is alive and has
+	// the default margin; null when unknown.
 	LostInMS *int64 `json:"lostInMS"`
-	// EarliestMS is when a contender that looks now and again may take it, LatestMS when one may
-	// that has its first look now, whatever clocks say; null when it never may.
+	// EarliestMS is the time until a contender that reads the lock meanwhile may take it. LatestMS
+	// is the time until a contender whose first read is now may take it, independent of clocks.
+	// Both are null when no contender ever may.
 	EarliestMS *int64 `json:"takenInMS"`
 	LatestMS   *int64 `json:"takenAtTheLatestInMS"`
-	Others     int    `json:"others"` // how many hold it as well
-	// Next is the process that would be next: the first in line but for the dead, of which Passed
-	// are before it. Empty when nobody else waits.
+	Others     int    `json:"others"` // the number of other holders
+	// Next is the process that would be granted the lock: the first waiter in the queue that is not
+	// dead. Passed is the number of dead waiters before it. Empty without such a waiter.
 	Next   string `json:"next"`
 	Passed int    `json:"passedOver"`
 
-	pulse string        // what is watched, empty when there is nothing
-	age   time.Duration // of that; negative when unknown
-	// watched is how long a waiter has looked at it; negative when nobody is known to.
+	pulse string        // the kind of sign of life that is watched; empty without one
+	age   time.Duration // of the pulse; negative when unknown
+	// watched is how long a waiter has watched the pulse; negative when unknown.
 	watched time.Duration
-	late    bool // it has missed two pings: the times are those of a takeover that is under way
+	late    bool // the holder is gone or its lease has run out: a takeover is in progress
 }
 
 func milliseconds(d time.Duration) *int64 {
@@ -46,7 +47,7 @@ func milliseconds(d time.Duration) *int64 {
 	return &ms
 }
 
-// duration is a number of milliseconds; negative when it is unknown.
+// duration converts milliseconds; nil, for an unknown time, is -1.
 func duration(ms *int64) time.Duration {
 	if ms == nil {
 		return -1
@@ -54,13 +55,14 @@ func duration(ms *int64) time.Duration {
 	return time.Duration(*ms) * time.Millisecond
 }
 
-// marginShare is the part of the takeover time that is a holder's margin by default.
+// marginShare is the divisor of the takeover time that gives a holder's default margin.
 const marginShare = 4
 
-// Foresee asks package takeover what a contender would decide if the holder fell silent now.
+// Foresee returns the decision of a contender, by package takeover, if holder h stopped pinging
+// now.
 //
-// others is how many hold the lock beside h. Those in line who are dead, or would die with h, watch
-// nothing and are granted nothing.
+// others is the number of holders besides h. Waiters that are dead, or would die with h, watch
+// no pulse and are granted no lock.
 func Foresee(h distlock.LockInfo, others int, line []distlock.LockInfo) Outlook {
 	e := takeover.Evidence{Held: true, Process: h.Process, Recorded: h.Takeover, HasPing: h.HasPing,
 		HasSeq: !h.Foreign, PingInterval: h.PingEvery}
@@ -103,8 +105,8 @@ func Foresee(h distlock.LockInfo, others int, line []distlock.LockInfo) Outlook 
 	return o
 }
 
-// soonest asks when a waiter that has watched for so long may take the lock: at which of the times
-// that the rules know of they say so first.
+// soonest returns the time until a waiter that has watched for o.watched may take the lock, and the
+// rule: the first of the times at which a rule can allow it.
 func (o *Outlook) soonest(e takeover.Evidence, p takeover.Policy,
 	whole time.Duration) (time.Duration, string) {
 	look := func(at time.Duration) takeover.Evidence {
@@ -116,7 +118,7 @@ func (o *Outlook) soonest(e takeover.Evidence, p takeover.Policy,
 	}
 	first := look(-o.watched)
 	whenOld := max(0, whole-o.age)
-	// of the shorter rule, once the ping is old
+	// under the rule with the shorter watch, once the ping is old
 	seen := takeover.Decide(first, look(whenOld), p).Remaining
 	for _, at := range []time.Duration{0, whenOld, whenOld + seen} {
 		if d := takeover.Decide(first, look(at), p); d.Verdict == takeover.Take {
@@ -126,12 +128,12 @@ func (o *Outlook) soonest(e takeover.Evidence, p takeover.Policy,
 	return max(0, whole-o.watched), "watch"
 }
 
-// ask fills in the rule and the times: e is what the holder has left, but for clocks, and p the
-// policy of a contender.
+// ask sets the rule and the times: e is the evidence that the holder left, without clocks, and p
+// the policy of a contender.
 func (o *Outlook) ask(e takeover.Evidence, p takeover.Policy) {
 	p.Rule = takeover.WatchOnly
 	whole, earliest := takeover.Decide(e, e, p).Remaining, time.Duration(0)
-	if o.age >= 0 { // else who knows how long others have looked
+	if o.age >= 0 { // else it is unknown how long other waiters have watched
 		earliest = max(0, whole-o.age)
 		e.Ping, e.Local = time.Unix(0, 0), time.Unix(0, 0)
 		e.Server = e.Ping.Add(o.age + earliest)
@@ -159,11 +161,11 @@ func (o *Outlook) ask(e takeover.Evidence, p takeover.Policy) {
 	}
 }
 
-// A Line is one thing that there is to say: what it is of, and the sentence.
+// A Line is one statement of an outlook: its subject and the sentence.
 type Line struct{ What, Text string }
 
-// Lines say all of it, under the assumption that the holder dies now; processes are named as name
-// does.
+// Lines returns the forecast as statements, under the assumption that the holder dies now. name
+// returns the displayed name of a process.
 func (o Outlook) Lines(name func(process string) string) []Line {
 	switch o.Rule {
 	case "never":
@@ -174,7 +176,7 @@ func (o Outlook) Lines(name func(process string) string) []Line {
 	return append(o.times(), Line{"then", o.then(name)})
 }
 
-// then says who has the lock after it.
+// then returns a sentence on the next holder of the lock.
 func (o Outlook) then(name func(process string) string) string {
 	next := name(o.Next)
 	if o.Passed > 0 && o.Next != "" {
@@ -195,7 +197,7 @@ func (o Outlook) then(name func(process string) string) string {
 	return fmt.Sprintf("it is held still, by %d more; %s has it when there is room", o.Others, next)
 }
 
-// limit words what TakeoverMS is.
+// limit returns the name of the time in TakeoverMS.
 func (o Outlook) limit() string {
 	if o.Rule == "lease" {
 		return "life of its lease"
@@ -239,7 +241,7 @@ func (o Outlook) times() (all []Line) {
 	return all
 }
 
-// Sentence is the whole of it in one sentence, for whoever looks at a lock in trouble.
+// Sentence returns the forecast in one sentence, for an operator who inspects a lock in trouble.
 func (o Outlook) Sentence(name func(process string) string) string {
 	takeover := fmt.Sprintf("The %s is %v; ", o.limit(), time.Duration(o.TakeoverMS)*time.Millisecond)
 	soon := "in about " + words.Age(duration(o.EarliestMS))

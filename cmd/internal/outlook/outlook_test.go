@@ -11,8 +11,7 @@ import (
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// What an operator is told of a dead holder is what the takeover rule would do: each row is a case
-// of it.
+// The forecast for a dead holder is the decision of the takeover rules: each row is a case.
 func TestForesee_Rules(t *testing.T) {
 	t.Parallel()
 	const none = -1
@@ -68,8 +67,8 @@ func TestForesee_Rules(t *testing.T) {
 	}
 }
 
-// It tries to break: where there is a line, the forecast counts what its living waiters have
-// watched, and names the first of them that would live on; its times are those of package takeover.
+// It tries to break: with a queue, the forecast counts the time that its live waiters have watched,
+// and names the first of them that would survive; its times are those of package takeover.
 func TestForesee_Line_LeavesItsDeadOut(t *testing.T) {
 	t.Parallel()
 	at := func(process string, waited, ping time.Duration,
@@ -123,8 +122,8 @@ func TestForesee_Line_LeavesItsDeadOut(t *testing.T) {
 	}
 }
 
-// It tries to break: the one sentence for whoever looks at a lock says when it is taken, the
-// takeover time and who is next, and promises nothing that nobody would do.
+// It tries to break: the sentence contains the time of the takeover, the takeover time and the next
+// holder, and promises no takeover that cannot happen.
 func TestSentence_SaysWhenAndWho(t *testing.T) {
 	t.Parallel()
 	ping := func(age time.Duration, more ...func(*distlock.LockInfo)) distlock.LockInfo {

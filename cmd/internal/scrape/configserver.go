@@ -14,7 +14,7 @@ var (
 		"Commands that were passed on, by kind: read or write.", []string{"kind"}, nil)
 )
 
-// ConfigServer shows an embedded server.
+// ConfigServer returns a collector of the metrics of an embedded server.
 func ConfigServer(s interface{ Stats() configserver.Stats }) prom.Collector { return server{s} }
 
 type server struct {

@@ -1,3 +1,3 @@
-// Package scrape serves the metrics of a command to Prometheus: what the flag --metrics of distlock
-// and of balancer-demo asks for.
+// Package scrape serves the metrics of a command to Prometheus. It implements the flag --metrics of
+// distlock and balancer-demo.
 package scrape

@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Bounds of what a reader may take.
+// Limits on a client.
 const (
 	readLimit  = 5 * time.Second
 	writeLimit = 30 * time.Second
@@ -24,12 +24,12 @@ const (
 	closeLimit = 2 * time.Second
 )
 
-// Usage is what the flag --metrics says of itself.
+// Usage is the help text of the flag --metrics.
 const Usage = "serve metrics to Prometheus at this `address`, host:port or a port alone, at " +
 	"/metrics;\nloopback unless a host is named, port 0 is one of the system's choice"
 
-// Accept checks the value of --metrics and returns it with its host. A port alone, or ":port", is
-// one of this machine alone: who wants to be read from elsewhere names a host, such as 0.0.0.0.
+// Accept checks the value of --metrics and returns it with its host. Without a host, as in "9187"
+// or ":9187", the host is 127.0.0.1: to be read from elsewhere, name a host such as 0.0.0.0.
 func Accept(addr string) (string, error) {
 	if _, err := strconv.ParseUint(addr, 10, 64); err == nil {
 		addr = ":" + addr
@@ -47,15 +47,15 @@ func Accept(addr string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// A Server is at work until it is closed.
+// A Server serves metrics until Close.
 type Server struct {
 	http     http.Server
 	listener net.Listener
 	served   chan struct{}
 }
 
-// Start serves what the collectors show, and what is known of the program itself. addr is as Accept
-// returned it. Its errors name the flag.
+// Start serves the metrics of the collectors, of the Go runtime and of the process. addr is a
+// result of Accept. The errors name the flag.
 func Start(ctx context.Context, addr string, shown ...prom.Collector) (*Server, error) {
 	registry := prom.NewRegistry()
 	all := append(shown, collectors.NewGoCollector(),
@@ -90,10 +90,10 @@ func Start(ctx context.Context, addr string, shown ...prom.Collector) (*Server, 
 	return s, nil
 }
 
-// URL is where the metrics are.
+// URL returns the address of the metrics.
 func (s *Server) URL() string { return "http://" + s.listener.Addr().String() + "/metrics" }
 
-// Close ends the server. A scrape that is under way has a moment to end.
+// Close stops the server. A running scrape has closeLimit to finish.
 func (s *Server) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
 	defer cancel()
@@ -103,8 +103,7 @@ func (s *Server) Close() {
 	<-s.served
 }
 
-// Above returns an address n ports above addr, which is as Accept returned it; port 0 stays what it
-// is.
+// Above returns an address n ports above addr, a result of Accept. Port 0 stays 0.
 func Above(addr string, n int) (string, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {

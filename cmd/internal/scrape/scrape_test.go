@@ -27,7 +27,7 @@ func get(t *testing.T, url string) (int, string) {
 	return reply.StatusCode, string(text)
 }
 
-// The page has what was given and what is known of the program, and nothing else is served.
+// The page has the given metrics and those of the program, and no other page is served.
 func TestStart_ServesMetricsAndNothingElse(t *testing.T) {
 	t.Parallel()
 	counter := prom.NewCounter(prom.CounterOpts{Name: "mine_total", Help: "Mine."})
@@ -43,7 +43,7 @@ func TestStart_ServesMetricsAndNothingElse(t *testing.T) {
 	}
 }
 
-// docs/metrics.md lists what an embedded server shows, which follows Prometheus' conventions.
+// docs/metrics.md lists the metrics of an embedded server, which follow Prometheus' conventions.
 func TestConfigServer_IsDocumented(t *testing.T) {
 	t.Parallel()
 	text := assert.Value(os.ReadFile("../../../docs/metrics.md"))(t)
@@ -73,8 +73,8 @@ type counted struct{}
 
 func (counted) Stats() configserver.Stats { return configserver.Stats{Clients: 3, Writes: 2} }
 
-// A port in use is told with the option's name and the way out, and a second server is no harm to
-// the first.
+// The error for a port in use names the option and the remedy, and a second server leaves the first
+// one working.
 func TestStart_PortInUse_NamesTheOption(t *testing.T) {
 	t.Parallel()
 	var config net.ListenConfig
@@ -93,8 +93,8 @@ func TestStart_PortInUse_NamesTheOption(t *testing.T) {
 	}
 }
 
-// Who names no host is read from this machine only; what is no address is refused before anything
-// is done.
+// Without a host only this machine can read the metrics; an invalid address is refused before
+// anything else happens.
 func TestAccept_LoopbackUnlessAHostIsNamed(t *testing.T) {
 	t.Parallel()
 	for given, want := range map[string]string{
@@ -114,7 +114,7 @@ func TestAccept_LoopbackUnlessAHostIsNamed(t *testing.T) {
 	}
 }
 
-// Several processes have ports above one another, as long as there are any.
+// Several processes get consecutive ports, up to the highest port.
 func TestAbove_CountsPorts(t *testing.T) {
 	t.Parallel()
 	for given, want := range map[string]string{

@@ -56,7 +56,7 @@ func (w *world) ask(target string) (action, ticket string) {
 	return html.UnescapeString(a[1]), html.UnescapeString(k[1])
 }
 
-// It tries to break: who would be granted the lock by a break is shown with what is wrong with it.
+// It tries to break: the next waiter of a break is shown with its problem.
 func TestBreak_NextIsDead_IsSaid(t *testing.T) {
 	inBubble(t, breaks, func(t *testing.T, w *world) {
 		session := bson.NewObjectID()
@@ -80,8 +80,8 @@ func TestBreak_NextIsDead_IsSaid(t *testing.T) {
 	})
 }
 
-// It tries to break: nothing is broken by looking, and a break in two steps frees the lock,
-// whatever its name is.
+// It tries to break: reading breaks no lock, and a break in two steps frees the lock, with any
+// name.
 func TestBreak_TwoSteps_Frees(t *testing.T) {
 	inBubble(t, breaks, func(t *testing.T, w *world) {
 		m := w.process()
@@ -104,8 +104,8 @@ func TestBreak_TwoSteps_Frees(t *testing.T) {
 	})
 }
 
-// It tries to break: of two pages that break at once one wins, and the other one is told that
-// nothing was changed; the holder that came in between keeps the lock.
+// It tries to break: of two pages that break at the same time one wins, and the other one reports
+// that the lock is unchanged; the holder that came in between keeps the lock.
 func TestBreak_TwoPagesAtOnce_OneWins(t *testing.T) {
 	inBubble(t, breaks, func(t *testing.T, w *world) {
 		g := w.hold(w.process(), "job")
@@ -115,7 +115,7 @@ func TestBreak_TwoPagesAtOnce_OneWins(t *testing.T) {
 		second, other := w.ask(held(g, "job"))
 		rec := w.request("POST", first, form(url.Values{"ticket": {ticket}, "why": {"one"}}))
 		want(t, rec.Body.String(), "granted to whoever was next")
-		// The next holder waits for the heartbeat only; nobody else may be taken out of the lock.
+		// The next holder waits for the heartbeat only; no other holder may be removed.
 		rec = w.request("POST", second, form(url.Values{"ticket": {other}, "why": {"two"}}))
 		assert.Equal(t, rec.Code, http.StatusConflict, "the second: %d, want %d")
 		want(t, rec.Body.String(), "Nothing was changed")
@@ -147,7 +147,7 @@ func TestBreak_ForeignHolder_OnlyTheOneThatWasSeen(t *testing.T) {
 	})
 }
 
-// It tries to break: what is not asked for on a page of this program breaks nothing.
+// It tries to break: a request that does not come from a page of this program breaks no lock.
 func TestBreak_WithoutWhatItNeeds_Refused(t *testing.T) {
 	inBubble(t, breaks, func(t *testing.T, w *world) {
 		m := w.process()
@@ -188,8 +188,7 @@ func TestBreak_WithoutWhatItNeeds_Refused(t *testing.T) {
 	})
 }
 
-// It tries to break: a page that was started to show only breaks nothing and offers nothing of the
-// kind.
+// It tries to break: a read-only page breaks no lock and offers no break.
 func TestBreak_NotAllowed_Refused(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		g := w.hold(w.process(), "job")

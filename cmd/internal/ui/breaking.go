@@ -16,19 +16,19 @@ import (
 	"mongodlm/distlock"
 )
 
-// breakLimit bounds a break; it goes on when the browser has gone.
+// breakLimit bounds a break, which continues when the browser has disconnected.
 const breakLimit = 10 * time.Second
 
-// A breakPage asks whether a holder is to be taken out of its lock, or says what came of it.
+// A breakPage asks for the confirmation of a break, or shows its result.
 type breakPage struct {
 	Name    string
 	Target  distlock.LockInfo
 	Next    *distlock.LockInfo
-	Gone    string // what is to be said of a next one that is dead
+	Gone    string // the warning about a next waiter that is dead
 	Why     string
 	Ticket  string
-	Problem string // why nothing was done
-	Done    string // what was done
+	Problem string // the reason for which the lock is unchanged
+	Done    string // the result
 	Granted []distlock.LockInfo
 }
 
@@ -56,12 +56,12 @@ func named(form url.Values) (b breaking, err error) {
 	return b, nil
 }
 
-// texts are what a ticket for this break is good for.
+// texts identify this break in a ticket.
 func (b breaking) texts() []string {
 	return []string{"break", b.name, strconv.FormatInt(b.fence, 10), b.session.Hex()}
 }
 
-// look finds the holder, and says why it cannot be broken.
+// look finds the holder, or the reason for which it cannot be broken.
 func (s *Server) look(ctx context.Context, b breaking) breakPage {
 	p := breakPage{Name: b.name}
 	holders, line, err := s.cfg.Inspector.Holder(ctx, b.name)
@@ -84,7 +84,7 @@ func (s *Server) look(ctx context.Context, b breaking) breakPage {
 	return p
 }
 
-// askBreak shows what is held, and asks: the first step.
+// askBreak shows the holder and asks for the confirmation: the first step.
 func (s *Server) askBreak(w http.ResponseWriter, r *http.Request) {
 	if !s.cfg.AllowBreak {
 		s.refuse(w, http.StatusForbidden, "This page was started without --allow-break: it only shows.")
@@ -113,7 +113,7 @@ func (s *Server) doBreak(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, http.StatusBadRequest, "The form cannot be read.")
 		return
 	}
-	b, err := named(r.URL.Query()) // a form would change the ends of lines in a name
+	b, err := named(r.URL.Query()) // a form would change the line ends in a name
 	if err != nil {
 		s.refuse(w, http.StatusBadRequest, err.Error())
 		return
@@ -141,7 +141,7 @@ func (s *Server) doBreak(w http.ResponseWriter, r *http.Request) {
 	s.writeBreak(w, r, http.StatusOK, done(b, now))
 }
 
-// failed says why a break was not carried out.
+// failed returns the status and the page for a break that failed.
 func (s *Server) failed(ctx context.Context, b breaking, why string, err error) (int, breakPage) {
 	switch {
 	case errors.Is(err, distlock.ErrFenceMismatch):
@@ -160,7 +160,7 @@ func (s *Server) failed(ctx context.Context, b breaking, why string, err error) 
 	return http.StatusBadGateway, p
 }
 
-// done says what came of a break.
+// done returns the page for a successful break.
 func done(b breaking, now []distlock.LockInfo) breakPage {
 	p := breakPage{Name: b.name}
 	switch {

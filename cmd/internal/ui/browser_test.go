@@ -39,7 +39,7 @@ type tab struct {
 	url string
 
 	mu sync.Mutex // guards complaints
-	// what the browser has to say against the page: errors, refused by the policy, dialogs
+	// the browser's complaints about the page: errors, refusals by the policy, dialogs
 	complaints []string
 }
 
@@ -69,7 +69,7 @@ var theBrowser = sync.OnceValues(func() (context.Context, error) {
 
 var endBrowser = func() error { return nil }
 
-// inBrowser shows a world in a window of the browser that shares nothing with other windows.
+// inBrowser shows a world in a separate window of the browser.
 func inBrowser(t *testing.T, w *world) *tab {
 	t.Helper()
 	server := httptest.NewServer(w.page)
@@ -140,7 +140,7 @@ func (b *tab) live() {
 	b.until("the page is live", `document.getElementById("live").dataset.state === "on"`)
 }
 
-// until waits for a condition of the page, whatever page that is by then.
+// until waits for a condition of the page, on any page by then.
 func (b *tab) until(what, condition string) {
 	b.t.Helper()
 	text := ""
@@ -160,7 +160,7 @@ func (b *tab) until(what, condition string) {
 	}
 }
 
-// readable is what a person reads on a page.
+// readable is the visible text of a page.
 const readable = `[location.href, document.title, document.body.innerText,
 	...[...document.querySelectorAll("rect.bar title")].map((t) => t.textContent)].join("\n")`
 
@@ -174,8 +174,7 @@ func value[T any](b *tab, expression string) T {
 	return v
 }
 
-// quiet expects that the browser had nothing to say against the page but what has one of these
-// words.
+// quiet expects no complaint of the browser about the page without one of these words.
 func (b *tab) quiet(but ...string) {
 	b.t.Helper()
 	b.mu.Lock()
@@ -206,9 +205,9 @@ func needsBrowser(t *testing.T) {
 	t.Parallel()
 }
 
-// It tries to break: in a real browser the page follows what happens, by keyboard too, runs nothing
-// that stands in a name, keeps what was typed, says when the server is away, and comes back by
-// itself; of two tabs that break a lock one wins.
+// It tries to break: in a real browser the page follows changes, by keyboard too, executes no part
+// of a name, keeps typed text, reports that the server is away, and recovers by itself; of two tabs
+// that break a lock one wins.
 func TestBrowser_Live(t *testing.T) {
 	w := browserWorld(t)
 	m := w.process()
@@ -269,8 +268,8 @@ func TestBrowser_Live(t *testing.T) {
 	other.quiet("409") // the answer
 }
 
-// It tries to break: at 1,000 locks nothing jumps while the page is live, a narrow screen is not
-// wider than itself, and light and dark follow the system and the switch.
+// It tries to break: at 1,000 locks the live page does not jump, does not exceed a narrow screen,
+// and its light and dark modes follow the system and the switch.
 func TestBrowser_Layout(t *testing.T) {
 	w := browserWorld(t)
 	for i := range 1_000 {

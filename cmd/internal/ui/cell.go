@@ -11,7 +11,7 @@ import (
 // cellLimit bounds one reading of a cell.
 const cellLimit = 10 * time.Second
 
-// A cell keeps what is asked for only where somebody looks at it, for all who look, for a while.
+// A cell caches a value that is read only while a page shows it, and shares it among all viewers.
 type cell[T any] struct {
 	clock clock.Clock
 	keep  time.Duration
@@ -19,7 +19,7 @@ type cell[T any] struct {
 
 	word func(error) string // without secrets
 
-	mu     sync.Mutex // guards the rest, and is held while it reads: the others wait for the answer
+	mu     sync.Mutex // guards the rest; held during a read, so that all callers wait for its result
 	known  bool
 	at     clock.Reading
 	latest reading[T]
@@ -33,7 +33,7 @@ func (c *cell[T]) get(ctx context.Context) reading[T] {
 	if c.known && now.Mono-c.at.Mono < c.keep {
 		return c.latest
 	}
-	// others need it when this one has gone
+	// the value is shared: the read outlives the caller
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cellLimit)
 	defer cancel()
 	value, err := c.read(ctx)

@@ -26,7 +26,7 @@ type deadPage struct {
 	Problem, Done string
 }
 
-// A deadRow is one of them, with what may be done about it; nil where that is not allowed.
+// A deadRow is a dead row with its possible actions; nil where not allowed.
 type deadRow struct {
 	claim.Info
 	ID             string
@@ -37,7 +37,7 @@ type deadRow struct {
 // A deadForm asks for one of the acts: where it is sent, and the ticket that it carries.
 type deadForm struct{ Href, Ticket string }
 
-// What can be done about dead rows.
+// The actions on dead rows.
 const (
 	retryRow   = "retry"
 	discardRow = "discard"
@@ -57,8 +57,8 @@ func (s *Server) form(namespace, act, id string) *deadForm {
 	return &deadForm{href, s.ticket("dead", namespace, act, id)}
 }
 
-// queueOf is the collection of a queue whose workers have left a lock; nil for any other one: this
-// page shows queues, and not whatever a server has.
+// queueOf returns the collection of a queue that has a lock document; nil for any other collection:
+// this page shows only queues.
 func (s *Server) queueOf(r *http.Request) (namespace string, rows *mongo.Collection) {
 	namespace = r.URL.Query().Get("queue")
 	database, collection, ok := strings.Cut(namespace, ".")
@@ -75,7 +75,7 @@ func (s *Server) queueOf(r *http.Request) (namespace string, rows *mongo.Collect
 	return namespace, nil
 }
 
-// noQueue is said of what queueOf does not find.
+// noQueue is the message for a queue that queueOf does not find.
 const noQueue = "There is no queue of that name: nobody has claimed rows there."
 
 // showDead lists.
@@ -88,7 +88,7 @@ func (s *Server) showDead(w http.ResponseWriter, r *http.Request) {
 	s.writeDead(w, r, http.StatusOK, rows, deadPage{Namespace: namespace})
 }
 
-// doDead retries or discards what a form of the list asks for.
+// doDead carries out the action of a form: retries or discards.
 func (s *Server) doDead(w http.ResponseWriter, r *http.Request) {
 	if !s.cfg.AllowBreak {
 		s.refuse(w, http.StatusForbidden, "This page was started without --allow-break: it only shows.")

@@ -12,29 +12,29 @@ import (
 	"time"
 )
 
-// policy allows what this server sends and nothing else: no script or style in a page, no other
+// policy allows only the contents that this server sends: no script or style in a page, no other
 // host, no frame.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
 	"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// maxForm bounds what a browser may send.
+// maxForm bounds the body of a request.
 const maxForm = 16 << 10
 
 // bodyTimeout is how long a browser may take to send it.
 const bodyTimeout = 10 * time.Second
 
-// cookieName is that of the cookie that says that a browser has shown the token.
+// cookieName names the cookie of a browser that has presented the token.
 const cookieName = "distlock_ui"
 
-// guarded lets through what may be answered.
+// guarded checks a request before next handles it.
 func (s *Server) guarded(next http.Handler) http.Handler {
 	same := http.NewCrossOriginProtection()
 	same.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, http.StatusForbidden, "The request came from another site. Nothing was done.")
 	}))
 	inner := same.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.ContentLength != 0 { // a stream has none, and is read as long as it lasts
-			// one that has none is a test's
+		if r.ContentLength != 0 { // a stream has no body, and is read for its whole duration
+			// the writers of tests do not support it
 			_ = http.NewResponseController(w).SetReadDeadline(s.clock.Now().Wall.Add(bodyTimeout))
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
@@ -103,8 +103,7 @@ func (s *Server) sign(texts ...string) string {
 // formLife is how long a page that asks for a confirmation is good for.
 const formLife = 10 * time.Minute
 
-// ticket is what a page that asks for a confirmation carries: it is good for these texts, for a
-// while.
+// ticket returns the value that confirms these texts, valid for a limited time.
 func (s *Server) ticket(texts ...string) string {
 	at := strconv.FormatInt(s.clock.Now().Wall.Unix(), 10)
 	return at + "." + s.sign(append(texts, "ticket", at)...)

@@ -21,8 +21,8 @@ func ping(id string, ago time.Duration) bson.D {
 		"seq", int64(1), "takeoverMS", takeoverTime.Milliseconds(), "pingMS", pingTime.Milliseconds())
 }
 
-// It tries to break: the dead that hold nothing are counted by the server's clock, also where no
-// lock tells it; without their pings, and of more than are read, there is no figure and no "none".
+// It tries to break: dead processes without locks are counted by the server's clock, even if no
+// lock has it; without their pings, or with more than are read, there is no figure and no "none".
 func TestPage_Processes_CountsOnlyWhatIsKnown(t *testing.T) {
 	t.Parallel()
 	client := served(t)
@@ -59,8 +59,8 @@ func TestPage_Processes_CountsOnlyWhatIsKnown(t *testing.T) {
 	}
 }
 
-// It tries to break: of more loops and queues than are shown all are counted, the failing one comes
-// first, and a lock that only looks like one of a queue has no figures.
+// It tries to break: loops and queues beyond the bound are counted, the failing one comes first,
+// and a lock that only resembles one of a queue has no figures.
 func TestPage_MoreLoopsAndQueuesThanAreShown_AllAreCounted(t *testing.T) {
 	t.Parallel()
 	client := served(t)

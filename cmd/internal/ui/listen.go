@@ -16,15 +16,15 @@ import (
 	"time"
 )
 
-// DefaultAddr is where the page is shown when nothing else is said.
+// DefaultAddr is the default address of the page.
 const DefaultAddr = "127.0.0.1:8087"
 
-// Access says where the page is shown, and to whom.
+// Access configures the address of the page and its authentication.
 type Access struct {
-	Addr      string // host and port; port 0 is one of the system's choice
+	Addr      string // host and port; with port 0 the system chooses
 	AddrFlag  string // the flag that names it, for errors
-	TokenFile string // the file that holds the token; empty: none is asked for
-	CertFile  string // with KeyFile: TLS is spoken
+	TokenFile string // the file with the tokens; empty: no token is required
+	CertFile  string // with KeyFile: enables TLS
 	KeyFile   string
 }
 
@@ -40,8 +40,8 @@ func (a *Access) Flags(f *flag.FlagSet) {
 	f.StringVar(&a.KeyFile, "tls-key", "", "the `file` with its key")
 }
 
-// Check refuses what would show the page, or more, to whom it may not be shown. It reads no file
-// and looks no name up.
+// Check returns an error for a configuration that would show the page, or allow more, to
+// unauthorized users. It reads no file and resolves no name.
 func (a Access) Check(allowBreak bool) error {
 	_, port, err := net.SplitHostPort(a.Addr)
 	if err != nil {
@@ -67,7 +67,7 @@ func (a Access) Check(allowBreak bool) error {
 
 // Local reports whether only this machine can reach the page.
 func (a Access) Local() bool {
-	host, _, _ := net.SplitHostPort(a.Addr) // what cannot be split is no loopback
+	host, _, _ := net.SplitHostPort(a.Addr) // an invalid address is no loopback
 	if strings.EqualFold(host, "localhost") {
 		return true
 	}
@@ -88,7 +88,7 @@ func (a Access) network() string {
 	return "tcp6"
 }
 
-// Cautions are what somebody should know who shows the page like that.
+// Cautions returns warnings to the operator about this configuration.
 func (a Access) Cautions(allowBreak bool) (all []string) {
 	if info, err := os.Stat(a.TokenFile); err == nil && info.Mode().Perm()&0o077 != 0 {
 		all = append(all, "other users of this machine may read the token file: chmod 600 "+
@@ -108,11 +108,10 @@ func (a Access) Cautions(allowBreak bool) (all []string) {
 	return all
 }
 
-// Run shows the page until ctx ends. It tells ready the address once it is there. What access says
-// goes into cfg: Tokens, Loopback and Secure.
+// Run serves the page until ctx ends, and calls ready with the address when it listens. It sets
+// Tokens, Loopback and Secure of cfg from access.
 //
-// Errors: those of Check and New; a file that cannot be read; an address that is in use, which
-// names the flag.
+// Errors: those of Check and New; an unreadable file; an address in use, with the name of the flag.
 func Run(ctx context.Context, access Access, cfg Config, ready func(url string)) error {
 	if err := access.Check(cfg.AllowBreak); err != nil {
 		return err

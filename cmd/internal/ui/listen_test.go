@@ -24,15 +24,15 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// It tries to break: the page is never shown to other machines unless the operator said how they
-// are kept apart; the error says what to do.
+// It tries to break: other machines never reach the page unless the operator configured their
+// authentication; the error names the remedy.
 func TestAccess_Check(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
 		access ui.Access
 		breaks bool
-		text   string // of the error; empty: none
+		text   string // of the error; empty: no error
 	}{
 		{"default", ui.Access{Addr: ui.DefaultAddr}, true, ""},
 		{"by name", ui.Access{Addr: "localhost:0"}, true, ""},
@@ -94,8 +94,8 @@ func file(t *testing.T, name, text string) string {
 	return path
 }
 
-// It tries to break: what cannot be is refused before anything is shown, and the error names the
-// flag and the remedy.
+// It tries to break: an impossible configuration is refused before the page is served, and the
+// error names the flag and the remedy.
 func TestRun_CannotBe_SaysWhy(t *testing.T) {
 	t.Parallel()
 	used := assert.Value(net.Listen("tcp", "127.0.0.1:0"))(t)
@@ -129,8 +129,8 @@ func TestRun_CannotBe_SaysWhy(t *testing.T) {
 	}
 }
 
-// It tries to break: with TLS and a token the page is shown by TLS, and to those who have the
-// token; a live page does not keep it from ending.
+// It tries to break: with TLS and a token the page is served by TLS, and to holders of the token
+// only; a live page does not keep it from ending.
 func TestRun_TLSAndToken(t *testing.T) {
 	t.Parallel()
 	const token = "a token of some length"

@@ -9,7 +9,7 @@ import (
 	"mongodlm/distlock"
 )
 
-// What one round keeps at most. More is said to be left out, and found by its whole name.
+// Bounds of one round. The page reports omitted locks, and finds them by their whole name.
 const (
 	maxLocks = 10_000 // locks, in the order of names
 	maxRows  = 20_000 // holders, and as many waiters
@@ -23,31 +23,31 @@ type lock struct {
 	Line    []distlock.LockInfo
 }
 
-// Held reports whether somebody holds the lock.
+// Held reports whether the lock has a holder.
 func (l *lock) Held() bool { return l.Holders[0].Held }
 
-// A listing is what one round found.
+// A listing is the result of one round.
 type listing struct {
 	locks   []*lock
 	named   map[string]*lock
 	bad     []*distlock.MalformedError
 	partial bool      // there is more than is kept
-	now     time.Time // the server's clock; zero when no row tells it
-	void    string    // said of a database that shows no locks
+	now     time.Time // the server's clock; zero if no row has it
+	void    string    // the message for a database without locks
 	loops   reading[loopBook]
 }
 
 // keepVoid is how long it is known that a database has no locks.
 const keepVoid = 10 * time.Second
 
-// read makes a round, asks why there is nothing where it finds nothing, and how the loops do.
+// read makes a round. It also reads the reason of an empty listing, and the loops.
 func (s *Server) read(ctx context.Context) (*listing, error) {
 	l, err := read(ctx, s.cfg.Inspector)
 	if err == nil && len(l.locks)+len(l.bad) == 0 && s.cfg.Void != nil {
 		l.void = s.void.get(ctx).value
 	}
 	if err == nil && s.cfg.Client != nil {
-		l.loops = s.loops.get(ctx) // of which the page of locks counts those that fail
+		l.loops = s.loops.get(ctx) // the page of locks counts the failing ones
 	}
 	return l, err
 }
@@ -88,7 +88,7 @@ func read(ctx context.Context, from *distlock.Inspector) (*listing, error) {
 			l.partial = true
 			break
 		}
-		if known := l.named[row.Name]; known != nil { // else it is one that is left out, or new
+		if known := l.named[row.Name]; known != nil { // otherwise the lock is omitted, or new
 			known.Line = append(known.Line, row)
 		}
 		l.tell(row)
@@ -113,7 +113,7 @@ func (l *listing) note(err error) error {
 	return nil
 }
 
-// tell learns the server's clock of a row, and what is wrong with its ping.
+// tell takes the server's clock and a malformed ping from a row.
 func (l *listing) tell(row distlock.LockInfo) {
 	if row.BadPing != nil {
 		_ = l.note(row.BadPing) // it is malformed
@@ -125,7 +125,7 @@ func (l *listing) tell(row distlock.LockInfo) {
 	}
 }
 
-// parties calls visit for everyone who holds or waits.
+// parties calls visit for each holder and waiter.
 func (l *listing) parties(visit func(distlock.LockInfo)) {
 	for _, k := range l.locks {
 		for _, h := range k.Holders {

@@ -14,15 +14,15 @@ import (
 // A lockPage is the page of one lock.
 type lockPage struct {
 	Name       string
-	Lock       *lock // nil when there is none
+	Lock       *lock // nil if it does not exist
 	Holders    []holder
-	Problem    string // why it is not known whether there is one
+	Problem    string // the reason for which its existence is unknown
 	AllowBreak bool
 	Timeline   timeline
 	Events     []eventRow
 	More       bool
 	Source     string
-	Quiet      bool // all was read, and nothing happened
+	Quiet      bool // all was read, and there are no events
 }
 
 // An eventRow is an event of a list.
@@ -45,14 +45,14 @@ func eventRowOf(e event) eventRow {
 	return row
 }
 
-// A holder is one of the lock, and what is to come of it.
+// A holder is a holder of the lock, with its outlook.
 type holder struct {
 	distlock.LockInfo
-	Outlook string         // in a sentence
-	Reasons []outlook.Line // of it
+	Outlook string         // in one sentence
+	Reasons []outlook.Line // of the outlook
 }
 
-// holdersOf foresees what is to come of the holders of a lock.
+// holdersOf returns the holders of a lock with their outlooks.
 func holdersOf(k *lock) (all []holder) {
 	name := func(process string) string { return words.Shown(words.Short(process), 200) }
 	for _, h := range k.Holders {
@@ -66,8 +66,8 @@ func holdersOf(k *lock) (all []holder) {
 	return all
 }
 
-// maxEvents is how many events the page of a lock shows, and how many more of the unusual ones: a
-// takeover does not go because of a hundred acquisitions since.
+// maxEvents is the number of events on the page of a lock, and of further unusual ones: a takeover
+// stays visible after a hundred acquisitions.
 const maxEvents = 100
 
 func (s *Server) showLock(r *http.Request, now *listing) any {
@@ -100,7 +100,7 @@ func (s *Server) showLock(r *http.Request, now *listing) any {
 	return p
 }
 
-// one reads a lock that a listing has left out, or could not understand.
+// one reads a lock that a listing has omitted, or could not parse.
 func (s *Server) one(ctx context.Context, name string) (*lock, string) {
 	holders, line, err := s.cfg.Inspector.Holder(ctx, name)
 	switch {

@@ -13,7 +13,7 @@ import (
 	"mongodlm/distlock"
 )
 
-// How many locks a page has, and how long a search may be.
+// Bounds of the locks on a page, and of a search text.
 const (
 	perPage  = 50
 	maxPage  = 200
@@ -35,12 +35,12 @@ type lockList struct {
 // A lockRow is one lock of a list.
 type lockRow struct {
 	*lock
-	First   distlock.LockInfo // the one in trouble, if one is
+	First   distlock.LockInfo // the holder in trouble, if there is one
 	Others  int
 	Trouble int // see [words.Trouble]
 }
 
-// The filters of the page of locks, beside the search.
+// The filters of the page of locks, in addition to the search.
 var lockFilters = []struct {
 	value, word string
 	is          func(lockRow) bool
@@ -108,7 +108,7 @@ func rowOf(k *lock) lockRow {
 	return row
 }
 
-// turn shows one page of what was found.
+// turn selects one page of the found locks.
 func (l *lockList) turn(r *http.Request, found []lockRow) {
 	l.Found = len(found)
 	per := perPage
@@ -132,7 +132,7 @@ func (l *lockList) turn(r *http.Request, found []lockRow) {
 	}
 }
 
-// typed is what was searched for, bounded, and as it is shown again.
+// typed returns the search text, bounded, and its displayed form.
 func typed(r *http.Request) (q, shown string) {
 	q = r.URL.Query().Get("q")
 	if runes := []rune(q); len(runes) > maxQuery {
@@ -146,7 +146,7 @@ func typed(r *http.Request) (q, shown string) {
 	}, q)
 }
 
-// matches reports whether a lock, its holders or their reasons contain what was searched for.
+// matches reports whether a lock, its holders or their reasons contain the search text.
 func matches(k *lock, q string) bool {
 	if q == "" || contains(k.Name, q) {
 		return true
@@ -158,8 +158,7 @@ func matches(k *lock, q string) bool {
 
 func contains(s, q string) bool { return strings.Contains(strings.ToLower(s), strings.ToLower(q)) }
 
-// sortRows puts rows, which come by name, into an order: trouble first unless another was asked
-// for.
+// sortRows sorts rows, which come by name: trouble first by default.
 func sortRows(rows []lockRow, by string) {
 	order := map[string]func(a, b lockRow) int{
 		"":     func(a, b lockRow) int { return cmp.Compare(b.Trouble, a.Trouble) },

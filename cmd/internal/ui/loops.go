@@ -19,7 +19,8 @@ type loopRow struct {
 	Stopped, Malformed string
 }
 
-// Failed reports whether somebody should look: the latest round failed, or a document is malformed.
+// Failed reports whether a loop needs attention: the latest round failed, or a document is
+// malformed.
 func (l loopRow) Failed() bool {
 	return l.Malformed != "" || l.Failures > 0 || l.State == singleton.Failed
 }
@@ -31,9 +32,9 @@ func (l loopRow) Newest() []singleton.PastRun {
 	return runs
 }
 
-// A loopBook is the loops and schedules of a database: so many, and the first ones.
+// A loopBook has the number of loops and schedules of a database, and the first ones.
 type loopBook struct {
-	rows                    []loopRow // those that fail first, then those that are stopped
+	rows                    []loopRow // failing ones first, then stopped ones
 	total, failing, stopped int
 }
 
@@ -67,7 +68,7 @@ func boolean(b bool) (n int) {
 	return n
 }
 
-// roundTitle is what is known of a round of a loop.
+// roundTitle describes a round of a loop.
 func roundTitle(r singleton.PastRun) string {
 	text := fmt.Sprintf("%s, begun %s by %s", r.State, r.Begun.UTC().Format("2006-01-02 15:04:05"),
 		words.Shown(words.Short(r.Process), 200))

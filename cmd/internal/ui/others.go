@@ -19,7 +19,7 @@ import (
 	"mongodlm/distlock"
 )
 
-// How long what is asked for only where somebody looks at it is kept.
+// The lifetimes of values that are read only while a page shows them.
 const (
 	keepLoops   = 2 * time.Second
 	keepQueues  = 5 * time.Second
@@ -27,7 +27,7 @@ const (
 	keepPings   = 2 * time.Second
 )
 
-// What the other pages show at most.
+// Bounds of the other pages.
 const (
 	maxProcesses = 500
 	maxHeldShown = 50 // locks of one process
@@ -35,16 +35,16 @@ const (
 	maxLoops     = 500
 )
 
-// errNoClient says why a page has nothing to show.
+// errNoClient is the reason for which a page is empty.
 var errNoClient = errors.New("this store is no MongoDB")
 
-// electionLabel marks those who stand in elections.
+// electionLabel marks the candidates of elections.
 const electionLabel = "election"
 
-// An electionRow is an election: a lock for which candidates stand.
+// An electionRow is an election: a lock with candidates.
 type electionRow struct {
 	*lock
-	Leader *distlock.LockInfo // nil when nobody leads
+	Leader *distlock.LockInfo // nil without a leader
 }
 
 func (s *Server) showElections(_ *http.Request, now *listing) any {
@@ -73,13 +73,13 @@ type queueRow struct {
 	due     string // of its Config
 }
 
-// A queueBook is the queues of a server: so many, and the rows of the first ones.
+// A queueBook has the number of queues of a server, and the rows of the first ones.
 type queueBook struct {
 	Rows  []queueRow
 	Total int
 }
 
-// readQueues counts the rows of the first queues whose workers have left a lock:
+// readQueues counts the rows of the first queues that have a lock document:
 // claim:DATABASE.COLLECTION:QUEUE:SLOT.
 func (s *Server) readQueues(ctx context.Context) (found queueBook, err error) {
 	if s.cfg.Client == nil {
@@ -136,14 +136,14 @@ func showQueues(_ *http.Request, all queueBook) any {
 	return all
 }
 
-// A Member is one server, and its clock beside this machine's.
+// A Member is a server, with the offset of its clock from this machine's.
 type Member struct {
 	Host, Kind, Version string
 	Ahead, RoundTrip    time.Duration
 	Problem             string
 }
 
-// Skew words how far the clock is from this machine's.
+// Skew formats the offset of the clock from this machine's.
 func (m Member) Skew() string {
 	side := "ahead"
 	if m.Ahead < 0 {
@@ -153,7 +153,7 @@ func (m Member) Skew() string {
 		(m.RoundTrip / 2).Round(100*time.Microsecond))
 }
 
-// Trip is the round trip as it is shown.
+// Trip returns the round trip for display.
 func (m Member) Trip() time.Duration { return m.RoundTrip.Round(10 * time.Microsecond) }
 
 // A serverPage is the page of the server.
@@ -166,14 +166,14 @@ type serverPage struct {
 	Interval time.Duration
 }
 
-// showServer tells of the page itself, too, which is known without a server.
+// showServer also shows the page itself, which is known without a server.
 func (s *Server) showServer(r *http.Request, now *state) content {
 	return content{Known: true, Data: serverPage{Members: contentOf(s.members.get(r.Context()),
 		itself), Took: now.took, Rounds: now.seq, Lookers: len(s.streams), Interval: s.cfg.Interval,
 		Locks: contentOf(now.reading, func(l *listing) any { return len(l.locks) })}}
 }
 
-// hello is what a server says of itself.
+// hello is the reply of a server on its properties.
 type hello struct {
 	LocalTime time.Time `bson:"localTime"`
 	Me        string    `bson:"me"`
@@ -188,7 +188,7 @@ func (s *Server) hello(ctx context.Context) (h hello, err error) {
 	err = s.cfg.Client.Database("admin").RunCommand(ctx, bson.D{{Key: "isMaster", Value: 1}},
 		options.RunCmd().SetReadPreference(readpref.Primary())).Decode(&h)
 	if err == nil && h.LocalTime.IsZero() {
-		err = errors.New("the server does not tell its clock")
+		err = errors.New("the server does not report its clock")
 	}
 	return h, err
 }

@@ -26,8 +26,7 @@ import (
 var paths = []string{"/", "/?show=all", "/timeline", "/processes", "/elections", "/loops",
 	"/queues", "/server", "/lock", "/lock?name=job"}
 
-// It tries to break: what others wrote is shown as text, whatever it is, on every page and in every
-// stream.
+// It tries to break: every foreign text is shown as text, on every page and in every stream.
 func TestPage_ForeignTexts_Escaped(t *testing.T) {
 	names := []string{
 		"<script>alert(1)</script>", `"><img src=x onerror=alert(1)>`, "two\nlines", "a\rreturn",
@@ -70,8 +69,8 @@ func TestPage_ForeignTexts_Escaped(t *testing.T) {
 	})
 }
 
-// It tries to break: what others wrote into fields that are ours to fill, the process and the kind
-// of what happened, and what an address asks for, ends no event of a stream and is shown as text.
+// It tries to break: foreign texts in fields that we usually fill, the process and the kind of an
+// event, and the values of an address, end no event of a stream and are shown as text.
 func TestStream_ForeignTextsInOurFields_EndNoEvent(t *testing.T) {
 	const odd = "odd\r\rdata: <b>\u202e\x1b"
 	inBubble(t, nil, func(t *testing.T, w *world) {
@@ -93,14 +92,13 @@ func TestStream_ForeignTextsInOurFields_EndNoEvent(t *testing.T) {
 			if strings.Count(text, "\n\n") != 1 || strings.ContainsAny(text, "\r") {
 				t.Errorf("stream of %s: a text has ended the event\n%q", path, text)
 			}
-			shown := regexp.MustCompile(` data-k="[^"]*"`).ReplaceAllString(text, "") // nobody sees these
+			shown := regexp.MustCompile(` data-k="[^"]*"`).ReplaceAllString(text, "") // invisible
 			lack(t, shown, "<b>", "\u202e", "\x1b")
 		}
 	})
 }
 
-// It tries to break: no page holds script or style of its own, none may run any, none may be
-// framed, none is kept.
+// It tries to break: no page contains script or style, may run any, may be framed, or is cached.
 func TestPage_PolicyAndHeaders_NothingInline(t *testing.T) {
 	inline := regexp.MustCompile(
 		`(?i)<script(>|[^>]*>[^<])|<style|\s(style|on[a-z]+)=|(src|href)="(https?:)?//`)
@@ -123,7 +121,7 @@ func TestPage_PolicyAndHeaders_NothingInline(t *testing.T) {
 	})
 }
 
-// It tries to break: who comes by another name, or from another site, is told nothing (DNS
+// It tries to break: a request by another host name, or from another site, gets no data (DNS
 // rebinding, cross-site requests).
 func TestGuard_OtherHostOrSite_Refused(t *testing.T) {
 	inBubble(t, func(c *ui.Config) { c.AllowBreak = true }, func(t *testing.T, w *world) {
@@ -174,8 +172,8 @@ func TestGuard_OtherHostOrSite_Refused(t *testing.T) {
 	})
 }
 
-// It tries to break: with a token nobody is told anything who has not shown it; a cookie of another
-// start is none.
+// It tries to break: with tokens a browser without one gets no data; a cookie of another start is
+// invalid.
 func TestGuard_Token_AskedOfEveryBrowser(t *testing.T) {
 	const token = "0123456789abcdef"
 	inBubble(t,
@@ -229,7 +227,7 @@ func TestGuard_Token_AskedOfEveryBrowser(t *testing.T) {
 }
 
 // It tries to break: 10,000 locks and more are read and shown in bounded pieces, any one is found
-// by its name, and what is left out is said to be.
+// by its name, and the page reports omitted ones.
 func TestPage_TenThousandLocks_Bounded(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		for i := range 10_100 {
@@ -251,8 +249,8 @@ func TestPage_TenThousandLocks_Bounded(t *testing.T) {
 	})
 }
 
-// It tries to break: what an operator wants to know is on the page: who holds, why, since when, who
-// waits, who is silent, who leads.
+// It tries to break: the page has the data that an operator needs: the holder, its reason and
+// start, the waiters, the silent processes, the leader.
 func TestPage_TellsWhoHoldsAndWaits(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		a, b := w.process(), w.process()
@@ -273,8 +271,8 @@ func TestPage_TellsWhoHoldsAndWaits(t *testing.T) {
 	})
 }
 
-// It tries to break: a dead holder shows as silent, and what takes its lock over is marked on the
-// timeline, from what was written, or from what the page saw where nothing is.
+// It tries to break: a dead holder shows as silent, and the takeover of its lock is marked on the
+// timeline, from the stored history, or from the observed changes without one.
 func TestPage_Takeover_Shown(t *testing.T) {
 	for name, written := range map[string]bool{"written": true, "seen": false} {
 		t.Run(name, func(t *testing.T) { takeover(t, written) })
@@ -309,9 +307,9 @@ func takeover(t *testing.T, written bool) {
 	})
 }
 
-// It tries to break: what happened while nobody looked is on the page, from the written history,
-// and what the page saw itself is not there twice; when the history cannot be read, that is said,
-// and what the page saw is shown.
+// It tries to break: events without a viewer are on the page, from the stored history, and an
+// observed change is not there twice; when the history cannot be read, the page reports that, and
+// shows the observed changes.
 func TestPage_History_JoinsWhatWasWrittenAndSeen(t *testing.T) {
 	inBubble(t, breaks, func(t *testing.T, w *world) {
 		m := w.process()
@@ -406,7 +404,7 @@ func TestPage_SeenOnlyBeforeItsFenceWasRaised_OneHolding(t *testing.T) {
 	})
 }
 
-// It tries to break: what a foreign holder gave back, which has no fence, has its end on the
+// It tries to break: the holding of a foreign holder, which has no fence, has its end on the
 // timeline.
 func TestPage_ForeignHolderGaveBack_HasItsEnd(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
@@ -424,8 +422,8 @@ func TestPage_ForeignHolderGaveBack_HasItsEnd(t *testing.T) {
 	})
 }
 
-// It tries to break: a lock that was given back while nobody looked is not shown as held until
-// somebody looked again.
+// It tries to break: a lock that was released without a viewer is not shown as held until the next
+// viewer.
 func TestPage_NobodyLooked_TheEndIsNotMadeUp(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		w.unwritten = true

@@ -13,8 +13,8 @@ const colors = 16
 // maxColored bounds for how many processes a color is remembered.
 const maxColored = 5_000
 
-// A palette gives processes colors. Each keeps its own until it stands beside another of the same
-// color: in a line, or in the course of a lock.
+// A palette assigns colors to processes. A process keeps its color until it appears next to another
+// of the same color: in a queue, or in the timeline of a lock.
 type palette struct {
 	mu   sync.Mutex // guards the rest
 	of   map[string]int
@@ -43,7 +43,7 @@ func (p *palette) get(process string) int {
 	return c
 }
 
-// beside gives two that stand beside each other different colors.
+// beside gives two adjacent processes different colors.
 func (p *palette) beside(one, other string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -76,10 +76,10 @@ func (p *palette) beside(one, other string) {
 	p.of[other] = next
 }
 
-// besideWaiters is how many of a line stand beside its holders.
+// besideWaiters is the number of waiters in the neighborhood of the holders.
 const besideWaiters = 6
 
-// ofLock tells the holders of a lock and its line from each other.
+// ofLock gives the holders of a lock and its waiters distinct colors.
 func (p *palette) ofLock(k *lock) {
 	if !k.Held() {
 		return

@@ -20,14 +20,14 @@ var (
 	dotOf = regexp.MustCompile(`class="dot p(\d+)`)
 )
 
-// It tries to break: however many processes there are, two that had a lock one after the other have
-// other colors on the timeline, and the name of each stands in its bar.
+// It tries to break: with any number of processes, two that had a lock one after the other have
+// different colors on the timeline, and each bar has its name.
 func TestTimeline_NeighboursDifferInColor_NamesStandInTheBars(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		const turns, long = 40, 8 * time.Second
 		begun := time.Now().Add(-turns * long).UTC()
 		for i := range turns {
-			holder := fmt.Sprintf("host:%d:1:x", i*7%37) // some come again, beside others
+			holder := fmt.Sprintf("host:%d:1:x", i*7%37) // some come again, next to different ones
 			e := history.Entry{Process: holder, Fence: int64(i + 1), Name: "job",
 				Session: bson.NewObjectID()}
 			for kind, at := range map[string]time.Duration{"acquired": 0, "released": long} {
@@ -52,7 +52,7 @@ func TestTimeline_NeighboursDifferInColor_NamesStandInTheBars(t *testing.T) {
 	})
 }
 
-// It tries to break: a holder and those who wait for its lock have other colors.
+// It tries to break: a holder and the waiters of its lock have different colors.
 func TestLockPage_HolderAndWaitersDifferInColor(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		for n := range 40 {

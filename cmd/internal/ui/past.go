@@ -11,7 +11,7 @@ import (
 	"mongodlm/distlock/history"
 )
 
-// What is read of the written history, and for how long it is kept.
+// Bounds of the stored history that is read, and the lifetime of the result.
 const (
 	keepPast    = 3 * time.Second
 	maxPast     = 2_000 // entries of all locks, the newest
@@ -19,21 +19,21 @@ const (
 	maxPastKept = 64    // locks whose history is kept
 )
 
-// A past is what the store says that happened.
+// A past is the stored history.
 type past struct {
 	events []event // oldest first
 	cut    bool    // there is more
 }
 
-// pasts are those that somebody looks at.
+// pasts are the histories that open pages show.
 type pasts struct {
 	s  *Server
 	mu sync.Mutex // guards by
 	by map[string]*cell[past]
 }
 
-// of returns what was written of a lock, of all if the name is empty. All who look at it share the
-// answer.
+// of returns the stored history of a lock, of all locks if the name is empty. All viewers share the
+// result.
 func (p *pasts) of(ctx context.Context, name string) reading[past] {
 	p.mu.Lock()
 	c := p.by[name]
@@ -70,9 +70,9 @@ func (s *Server) readPast(ctx context.Context, name string) (past, error) {
 	return found, err
 }
 
-// events returns what happened to a lock, to all if the name is empty, oldest first, and in words
-// where that comes from: what was written, and what rounds showed that is not written, or not yet.
-// whole is false when the written history could not be read.
+// events returns the events of a lock, of all locks if the name is empty, oldest first, and a
+// sentence on their source: the stored history, and the observed changes that are not stored, or
+// not yet. whole is false if the stored history could not be read.
 func (s *Server) events(ctx context.Context, name string) (_ []event, source string, whole bool) {
 	seen, since := s.poller.record.of(name)
 	read := s.pasts.of(ctx, name)
@@ -116,7 +116,7 @@ func (s *Server) events(ctx context.Context, name string) (_ []event, source str
 	return all, source, read.problem == ""
 }
 
-// seenSince says what rounds can tell.
+// seenSince describes the period that rounds cover.
 func seenSince(since time.Time) string {
 	if since.IsZero() {
 		return "This page has seen nothing so far."

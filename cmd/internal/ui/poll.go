@@ -8,20 +8,20 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// busyShare bounds what the page costs the server: a round is followed by a pause of at least nine
-// times its length.
+// busyShare bounds the load on the server: after a round comes a pause of at least nine times its
+// duration.
 const busyShare = 10
 
-// A state is what the pages are made of. It is not changed once it is published.
+// A state is the input of the pages. It is immutable once published.
 type state struct {
-	reading[*listing]     // by the latest round
+	reading[*listing]     // of the latest round
 	seq               int // rises with every round
 	took              time.Duration
-	since             time.Time // since when rounds have failed
+	since             time.Time // the time of the first failure in a row
 	pages             sync.Map  // of path: a *rendered, made once for all browsers
 }
 
-// A poller makes one round an interval while somebody looks, for all who look.
+// A poller makes one round per interval for all open pages, and none without an open page.
 type poller struct {
 	clock    clock.Clock
 	interval time.Duration
@@ -55,12 +55,12 @@ func newPoller(ctx context.Context, interval time.Duration,
 func (p *poller) close() {
 	p.end()
 	p.mu.Lock()
-	p.loop = true // none begins any more
+	p.loop = true // no further one starts
 	p.mu.Unlock()
 	p.wg.Wait()
 }
 
-// look says that somebody looks, until leave is called.
+// look registers a viewer until leave is called.
 func (p *poller) look() (leave func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -76,7 +76,7 @@ func (p *poller) look() (leave func()) {
 	})
 }
 
-// run makes rounds until nobody looks.
+// run makes rounds until there is no viewer.
 func (p *poller) run() {
 	for {
 		if !clock.Sleep(p.clock, p.fresh(), p.life.Done()) {
@@ -99,8 +99,8 @@ func (p *poller) now() (*state, <-chan struct{}) {
 	return p.latest, p.changed
 }
 
-// fresh makes a round unless the pause after the latest one is not over. It returns what is left of
-// the pause.
+// fresh makes a round unless the pause after the latest one is not over. It returns the rest of the
+// pause.
 func (p *poller) fresh() time.Duration {
 	p.round.Lock()
 	defer p.round.Unlock()
@@ -109,7 +109,7 @@ func (p *poller) fresh() time.Duration {
 	if left := p.rest - begun.Mono; before.seq > 0 && left > 0 {
 		return left
 	}
-	found, err := p.read(p.life) // also for others, when who asks has gone
+	found, err := p.read(p.life) // shared: the round outlives the caller
 	if err != nil && p.life.Err() != nil {
 		return p.interval
 	}

@@ -14,8 +14,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// It tries to break: however many look, the server is asked once an interval; and not at all when
-// nobody does.
+// It tries to break: for any number of viewers, the server is queried once per interval; and never
+// without one.
 func TestPoll_HundredBrowsers_AskedOnceAnInterval_NothingWhenNobodyLooks(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		time.Sleep(time.Hour)
@@ -27,8 +27,8 @@ func TestPoll_HundredBrowsers_AskedOnceAnInterval_NothingWhenNobodyLooks(t *test
 		const rounds = 30
 		time.Sleep(rounds * time.Second)
 		synctest.Wait()
-		// A round is two commands: who holds, and who waits. The histories of all locks and of one
-		// are read every three seconds.
+		// A round is two commands: the holders, and the waiters. The histories of all locks and of
+		// one are read every three seconds.
 		past := w.past.count()
 		if n := w.store.Total(); n < 2*(rounds-1) || n > 2*(rounds+2) {
 			t.Errorf("%d commands in %d intervals, want two an interval", n, rounds)
@@ -51,8 +51,8 @@ func TestPoll_HundredBrowsers_AskedOnceAnInterval_NothingWhenNobodyLooks(t *test
 	})
 }
 
-// It tries to break: pages that are asked for at once, with a script or without one, cost one round
-// together.
+// It tries to break: pages that are requested simultaneously, with a script or without one, cost
+// one round together.
 func TestPage_AskedForOftenInAnInterval_OneRound(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		for range 20 {
@@ -67,7 +67,7 @@ func TestPage_AskedForOftenInAnInterval_OneRound(t *testing.T) {
 	})
 }
 
-// It tries to break: a browser that does not read holds nobody up, and nothing is kept for it: when
+// It tries to break: a browser that does not read delays no other, and no data is kept for it: when
 // it reads again it gets the present, not the past.
 func TestStream_SlowBrowser_OthersGoOn_ItGetsTheLatest(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
@@ -90,7 +90,7 @@ func TestStream_SlowBrowser_OthersGoOn_ItGetsTheLatest(t *testing.T) {
 	})
 }
 
-// It tries to break: a page too many is refused, not served at the cost of the others.
+// It tries to break: a page too many is refused, and does not slow the rest.
 func TestStream_TooMany_Refused(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		for range 200 {
@@ -103,8 +103,8 @@ func TestStream_TooMany_Refused(t *testing.T) {
 	})
 }
 
-// It tries to break: when the server goes away the page says so, shows no secret, keeps what it
-// has, and comes back by itself.
+// It tries to break: when the server goes away the page reports it, shows no secret, keeps its
+// data, and recovers by itself.
 func TestPoll_ServerGoesAway_SaysSo_ComesBack(t *testing.T) {
 	const secret = "hunter2"
 	redact := func(c *ui.Config) {

@@ -18,21 +18,21 @@ import (
 	"mongodlm/distlock"
 )
 
-// A process is one that holds or waits.
+// A process is a process that holds or waits.
 type process struct {
-	distlock.LockInfo   // one of those it stands in, for its ping
+	distlock.LockInfo   // one of its rows, for its ping
 	Holds, Waits        []distlock.LockInfo
 	MoreHeld, MoreWaits int
-	Clock               string // how far its clock is from the server's
+	Clock               string // the offset of its clock from the server's
 }
 
-// held is how many locks it holds.
+// held returns the number of locks it holds.
 func (p *process) held() int { return len(p.Holds) + p.MoreHeld }
 
 // dead reports whether it is silent, was declared dead, or has no ping that can be understood.
 func (p *process) dead() bool { return p.Condemned || words.Silent(p.LockInfo) || !p.HasPing }
 
-// rank puts the dead that hold locks first and those that hold nothing last.
+// rank puts dead processes with locks first and those without last.
 func (p *process) rank() int {
 	switch {
 	case !p.dead():
@@ -50,9 +50,9 @@ type processList struct {
 	Query   string
 	Figures []figure
 	Rows    []*process
-	Total   int    // of those that were asked for; -1: not known
-	Note    string // what is not shown, and why
-	Empty   string // said where there is no row
+	Total   int    // of the requested processes; -1: not known
+	Note    string // the omitted processes, and the reason
+	Empty   string // the message for an empty list
 }
 
 // A census is the newest pings.
@@ -70,7 +70,7 @@ func (s *Server) showProcesses(r *http.Request, now *listing) any {
 		p := known[i.Process]
 		if p == nil {
 			p = &process{LockInfo: i}
-			p.Who, p.Lease = "", 0 // which are those of the lock
+			p.Who, p.Lease = "", 0 // they are of the lock
 			known[i.Process] = p
 			l.Rows = append(l.Rows, p)
 		}
@@ -108,7 +108,7 @@ func (s *Server) showProcesses(r *http.Request, now *listing) any {
 	return l
 }
 
-// figures count who is there, as far as it is known: the dead that hold locks are of the listing.
+// figures counts the known processes: the dead ones that hold locks come from the listing.
 func (l *processList) figures(r *http.Request, whole bool) {
 	var ranks [4]int
 	for _, p := range l.Rows {
@@ -125,8 +125,8 @@ func (l *processList) figures(r *http.Request, whole bool) {
 	}
 }
 
-// addPings adds those who ping and neither hold nor wait, and the clocks of all. It reports whether
-// these are all.
+// addPings adds the processes that ping and neither hold nor wait, and the clocks of all. It
+// reports whether the result is complete.
 func (s *Server) addPings(r *http.Request, known map[string]*process, l *processList) bool {
 	read := s.pings.get(r.Context())
 	if read.problem != "" {

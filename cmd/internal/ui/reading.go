@@ -6,16 +6,17 @@ import (
 	"mongodlm/cmd/internal/words"
 )
 
-// A reading is what was read of the server, or why nothing was. A page is made of it by [contentOf]
-// only: of what was never read there is no value, so no page can say a figure or "none" of it.
+// A reading is a value that was read from the server, or the reason of the failure. Only
+// [contentOf] makes a page from it: a reading that never succeeded has no value, so no page can
+// show a figure or "none" for it.
 type reading[T any] struct {
 	value   T
 	at      time.Time // this machine's clock; zero when it was never read
-	tried   time.Time // the latest try, whatever came of it
-	problem string    // why that failed; empty when it read the value
+	tried   time.Time // the latest attempt, successful or not
+	problem string    // of a failed latest attempt; empty after a successful one
 }
 
-// next is the reading after another try. What was read before is kept, as of then.
+// next returns the reading after another attempt. A failure keeps the earlier value and its time.
 func (r reading[T]) next(value T, problem string, now time.Time) reading[T] {
 	if problem != "" {
 		return reading[T]{r.value, r.at, now, problem}
@@ -23,8 +24,8 @@ func (r reading[T]) next(value T, problem string, now time.Time) reading[T] {
 	return reading[T]{value, now, now, ""}
 }
 
-// old is how old the value was at the latest try, if that failed; 0 when it is of that try, or
-// none.
+// old returns the age of the value at a failed latest attempt; 0 after a success, or without a
+// value.
 func (r reading[T]) old() time.Duration {
 	if r.problem == "" || r.at.IsZero() {
 		return 0
@@ -32,15 +33,15 @@ func (r reading[T]) old() time.Duration {
 	return max(r.tried.Sub(r.at), 1)
 }
 
-// A content is what a page shows of a reading.
+// A content is the display of a reading.
 type content struct {
-	Known   bool // else nothing was read, and there are no data
+	Known   bool // false: there is no value, and no data
 	Data    any
-	AsOf    string // when it was read, if it could not be read again
-	Problem string // why it could not be read at the latest try
+	AsOf    string // the time of the read, if the latest attempt failed
+	Problem string // of the latest attempt
 }
 
-// contentOf shows a reading. show is called only with what was read.
+// contentOf returns the display of a reading. It calls show only with a value that was read.
 func contentOf[T any](r reading[T], show func(T) any) content {
 	c := content{Problem: r.problem}
 	if !r.at.IsZero() {

@@ -25,11 +25,11 @@ func (w *world) away() {
 		func(_ context.Context, call fault.Call, _ func() error) error { return fault.Refused(call.Op) })
 }
 
-// told are words and figures that say that there is none of something.
+// told are words and figures that report an empty result.
 var told = regexp.MustCompile(`>0<|\b(No|Nobody|Nothing|nobody|There is no)\b.*`)
 
-// It tries to break: no page, and no stream, says a figure or "none" of what was never read; and
-// the reason why it was not stands there.
+// It tries to break: no page, and no stream, shows a figure or "none" for data that was never read;
+// and it shows the reason.
 func TestPage_NothingReadSoFar_SaysNoFigureAndNoNone(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		w.hold(w.process(), "job")
@@ -52,8 +52,8 @@ func TestPage_NothingReadSoFar_SaysNoFigureAndNoNone(t *testing.T) {
 	})
 }
 
-// It tries to break: what was read before the server went away is shown as of then, on every page,
-// and as of now once it is back.
+// It tries to break: data from before the server went away is shown with its time, on every page,
+// and as present data once it is back.
 func TestPage_ServerAway_OldFiguresAreShownAsOld(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		w.hold(w.process(), "job")
@@ -76,7 +76,7 @@ func TestPage_ServerAway_OldFiguresAreShownAsOld(t *testing.T) {
 	})
 }
 
-// It tries to break: a history that cannot be read is not told as one in which nothing happened.
+// It tries to break: an unreadable history is not shown as an empty one.
 func TestPage_HistoryCannotBeRead_DoesNotSayThatNothingHappened(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		want(t, w.get("/lock?name=job"), "Nothing happened yet")
@@ -88,8 +88,8 @@ func TestPage_HistoryCannotBeRead_DoesNotSayThatNothingHappened(t *testing.T) {
 	})
 }
 
-// It tries to break: a database without locks is said to have none on every page, as the command
-// line says it, and is asked about seldom.
+// It tries to break: every page reports a database without locks as such, as the command line does,
+// and queries it seldom.
 func TestPage_EmptyDatabase_SaysThatNothingWasEverLocked(t *testing.T) {
 	asked := 0
 	void := func(c *ui.Config) {
@@ -117,8 +117,8 @@ func TestPage_EmptyDatabase_SaysThatNothingWasEverLocked(t *testing.T) {
 	})
 }
 
-// It tries to break: queues are found by the locks of their workers, so that of locks which could
-// not be read again there are none to tell.
+// It tries to break: queues are found by the locks of their workers, so that the page shows no
+// queues when the locks could not be read again.
 func TestPage_LocksNotReadAgain_TellsNoQueues(t *testing.T) {
 	t.Parallel()
 	client := served(t)
@@ -133,7 +133,7 @@ func TestPage_LocksNotReadAgain_TellsNoQueues(t *testing.T) {
 	want(t, w.get("/queues"), "Not known: the locks of the workers could not be read")
 }
 
-// It tries to break: a server of before 4.4.2, which knows no command hello, tells its clock as
+// It tries to break: the clock of a server before 4.4.2, which has no command hello, is shown as
 // well.
 func TestPage_RealServer_TellsItsClock(t *testing.T) {
 	if testing.Short() {

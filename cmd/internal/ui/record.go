@@ -13,14 +13,14 @@ import (
 	"mongodlm/distlock"
 )
 
-// maxRecord bounds what is remembered of the changes that rounds showed.
+// maxRecord bounds the number of stored events of the record.
 const maxRecord = 5_000
 
-// maxGap is how long two rounds may be apart for what changed between them to count as seen when it
-// did.
+// maxGap is the longest gap between two rounds for which the end of a holding gets the time of the
+// second round. After a longer gap it gets the time of the first.
 const maxGap = 15 * time.Second
 
-// The kinds of events, as package distlock words them. Rounds show the first four only.
+// The kinds of events, as in package distlock. Rounds detect only the first four.
 const (
 	acquired     = words.Acquired
 	released     = words.Released
@@ -33,30 +33,30 @@ const (
 	evicted      = words.Evicted
 )
 
-// An event is something that happened to a lock.
+// An event is an event of a lock.
 type event struct {
-	At       time.Time // the server's clock, as far as it is known
+	At       time.Time // the server's clock, or this machine's if unknown
 	Lock     string
 	Kind     string
-	Process  string        // who has the lock after it, or had it until then; who broke it
-	Previous string        // who was taken over, broken or evicted
-	Session  bson.ObjectID // what was held; zero where a document has none
+	Process  string        // the new holder, or the one until then; the process that broke it
+	Previous string        // the process that was taken over, broken or evicted
+	Session  bson.ObjectID // of the holding; zero where a document has none
 	Fence    int64
 	Why      string
 	Rule     string        // of a takeover
 	Evidence string        // of a takeover
 	Cause    string        // of a loss
-	Held     time.Duration // how long it was held, of what ends that; 0 when unknown
+	Held     time.Duration // duration of the holding that the event ends; 0 when unknown
 	Waited   time.Duration // before it was acquired
 }
 
-// What an event does to a holding.
+// The effects of an event on a holding.
 const (
 	begins = "begins"
 	ends   = "ends"
 )
 
-// what says what an event does to its holding.
+// what returns the effect of an event on its holding.
 func (e event) what() string {
 	switch e.Kind {
 	case acquired, granted, takenOver:
@@ -67,7 +67,7 @@ func (e event) what() string {
 	return ""
 }
 
-// Sentence says what happened in words.
+// Sentence returns the event in one sentence.
 func (e event) Sentence() string {
 	return words.Happening{Kind: e.Kind, Process: e.Process,
 		Previous: e.Previous, Rule: e.Rule, Evidence: e.Evidence, Cause: e.Cause, Why: e.Why,
@@ -75,8 +75,8 @@ func (e event) Sentence() string {
 		func(process string) string { return words.Shown(words.Short(process), 80) })
 }
 
-// A holdingKey tells holdings of one lock apart: by the session, for the fence of a name's first
-// holder is raised while it holds, and what is released late is known by its session only.
+// A holdingKey identifies a holding of a lock: by the session, because the fence of a name's first
+// holder is raised while it holds, and a late release has only its session.
 type holdingKey struct {
 	lock    string
 	session bson.ObjectID
@@ -91,7 +91,7 @@ func keyOf(lock string, session bson.ObjectID, process string, fence int64) hold
 	return holdingKey{lock: lock, session: session}
 }
 
-// holding returns the one that an event is about.
+// holding returns the key of the holding of an event.
 func (e event) holding() holdingKey {
 	holder := e.Process
 	if e.what() == ends {
@@ -100,8 +100,8 @@ func (e event) holding() holdingKey {
 	return keyOf(e.Lock, e.Session, holder, e.Fence)
 }
 
-// A record remembers what changed from round to round. It knows nothing of what began and ended
-// between two.
+// A record stores the changes between rounds. It misses holdings that start and end between two
+// rounds.
 type record struct {
 	mu     sync.Mutex // guards the rest
 	since  time.Time
@@ -166,7 +166,7 @@ func (r *record) note(l *listing, now time.Time) {
 	r.held, r.last = held, now
 }
 
-// gone says how a holder lost its lock, as far as two rounds can tell.
+// gone returns the event that ended a holding, as two rounds show it.
 func gone(k *lock, was distlock.LockInfo, now time.Time) event {
 	e := event{At: now, Lock: k.Name, Kind: released, Process: was.Process, Session: was.Session,
 		Fence: was.Fence, Why: was.Why}
@@ -189,8 +189,8 @@ func gone(k *lock, was distlock.LockInfo, now time.Time) event {
 	return e
 }
 
-// silentBy reports whether a holder had not pinged for the takeover time by then, nearly: the looks
-// of a contender and of the page are not those of one clock.
+// silentBy reports whether a holder had not pinged for almost the takeover time then: the reads of
+// a contender and of the page are not simultaneous.
 func silentBy(was distlock.LockInfo, at time.Time) bool {
 	if was.Takeover == 0 || was.PingAge < was.Takeover/2 || was.Age < 0 || at.IsZero() {
 		return false // or it may have pinged since the page saw it
@@ -206,7 +206,7 @@ func (r *record) add(e event) {
 	}
 }
 
-// raise corrects the fence of a holder that was seen before its first fence was raised to the
+// raise corrects the fence of a holder that a round read before its first fence was raised to the
 // clock.
 func (r *record) raise(lock string, h distlock.LockInfo) {
 	for i := range r.events {
@@ -216,8 +216,8 @@ func (r *record) raise(lock string, h distlock.LockInfo) {
 	}
 }
 
-// of returns what is remembered of a lock, of all when the name is empty, oldest first, and since
-// when.
+// of returns the stored changes of a lock, of all locks when the name is empty, oldest first, and
+// the start of the record.
 func (r *record) of(name string) ([]event, time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

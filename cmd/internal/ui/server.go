@@ -19,45 +19,44 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// DefaultInterval is the time between two rounds while somebody looks.
+// DefaultInterval is the time between two rounds while a page is open.
 const DefaultInterval = time.Second
 
 // MinInterval bounds how short an interval may be.
 const MinInterval = 100 * time.Millisecond
 
-// Config says what the page shows and what it may do.
+// Config configures the contents of the page and its permissions.
 type Config struct {
 	// Inspector reads the locks, and breaks them.
 	Inspector *distlock.Inspector
-	// Past reads the written history, as [history.Read] does; nil: there is none.
+	// Past reads the stored history, as [history.Read] does; nil: there is no history.
 	Past func(context.Context, history.Query) ([]history.Entry, []*distlock.MalformedError, error)
-	// Client is the way to what is not locks: loops, queues, members. Nil: the pages of these say that
-	// they cannot be shown.
+	// Client reads the data besides locks: loops, queues, members. Nil: their pages show an error.
 	Client *mongo.Client
 	// Members asks each member of a replica set for its clock; nil, or no member: only the server
-	// that answers to writes is asked.
+	// that accepts writes is asked.
 	Members func(context.Context) ([]Member, error)
-	// Void says of a database that shows no locks whether it ever had one; nil: nobody says.
+	// Void describes a database without locks: whether it ever had one; nil: no description.
 	Void func(context.Context) (string, error)
-	// Hosts and Database say in the page where the locks are. No password.
+	// Hosts and Database name the location of the locks in the page. No password.
 	Hosts, Database string
 	// Interval is the time between two rounds; default DefaultInterval.
 	Interval time.Duration
 	// AllowBreak lets locks be broken, and dead rows of queues be tried again or discarded.
 	AllowBreak bool
-	// Tokens: one of them is asked of every browser; empty: none is.
+	// Tokens: every browser must present one of them; empty: no token is required.
 	Tokens Tokens
 	// InspectorOf returns the Inspector that breaks in the name of whom a token belongs to; nil:
 	// Inspector does.
 	InspectorOf func(who string) *distlock.Inspector
-	// Loopback refuses requests for another host than this machine's loopback, which a page of
-	// somebody else's could send once a name of its own leads here.
+	// Loopback refuses requests for a host other than this machine's loopback, which a foreign page
+	// could send through a DNS name that resolves to this machine.
 	Loopback bool
 	// Secure is set where TLS is spoken: cookies are sent by TLS only.
 	Secure bool
-	// Redact takes secrets out of a text; nil takes none.
+	// Redact removes secrets from a text; nil removes none.
 	Redact func(string) string
-	// Logger hears of breaks.
+	// Logger records breaks.
 	Logger zerolog.Logger
 }
 
@@ -73,7 +72,7 @@ type Server struct {
 	void    cell[string]
 	pasts   pasts
 	palette palette
-	// templates are those of all pages, with the colors of this one.
+	// templates are the templates of all pages, with the colors of this one.
 	templates *template.Template
 
 	key     []byte // of tokens and cookies; a new one for every start
@@ -82,8 +81,8 @@ type Server struct {
 	handler http.Handler
 }
 
-// New returns the page. It asks the server nothing before somebody looks. A clock that ctx carries
-// is the Server's.
+// New returns the page. It sends no command before a page is opened. The Server uses a clock that
+// ctx carries.
 func New(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Inspector == nil {
 		return nil, errors.New("ui: Inspector is nil: make one with distlock.NewInspector")
@@ -117,12 +116,12 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Close ends the rounds and waits for the one that is under way.
+// Close stops the rounds and waits for a running one.
 func (s *Server) Close() { s.poller.close() }
 
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
-// problem words an error for the page, without secrets.
+// problem formats an error for the page, without secrets.
 func (s *Server) problem(err error) string {
 	return short500(strings.TrimPrefix(s.cfg.Redact(err.Error()), "distlock: "))
 }

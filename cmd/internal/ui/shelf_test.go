@@ -11,13 +11,13 @@ import (
 	"mongodlm/distlock/history"
 )
 
-// A shelf is a history in memory: an Observer, and what reads it. It records what a history.Log
-// does.
+// A shelf is a history in memory: an Observer, and its reader. It records the same as a
+// history.Log.
 type shelf struct {
 	mu      sync.Mutex // guards the fields below
 	entries []history.Entry
 	reads   int
-	err     error // what read returns
+	err     error // the result of read
 }
 
 func (s *shelf) Observe(e distlock.Event) {

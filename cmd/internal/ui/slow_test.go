@@ -33,13 +33,13 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error   { close(p.done); return nil }
 func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
-// It tries to break: who sends half of a body holds nothing for long, whatever it is sent to; and a
-// page that is live stays so.
+// It tries to break: a client that sends half of a body blocks nothing for long, on any path; and a
+// live page stays live.
 func TestPage_HalfABody_IsNotWaitedFor(t *testing.T) {
 	const token = "0123456789abcdef"
 	inBubble(t, func(c *ui.Config) { c.Tokens = ui.Tokens{token: ""} }, func(t *testing.T, w *world) {
 		on := pipes{make(chan net.Conn), make(chan struct{})}
-		server := &http.Server{Handler: w.page} //nolint:gosec // what the page does itself is looked at
+		server := &http.Server{Handler: w.page} //nolint:gosec // the timeouts of the page itself are tested
 		go func() { _ = server.Serve(on) }()
 		t.Cleanup(func() { _ = server.Close() })
 		begin := func(request string) net.Conn {
@@ -78,7 +78,7 @@ func TestPage_HalfABody_IsNotWaitedFor(t *testing.T) {
 	})
 }
 
-// It tries to break: the files of the page are listed to nobody.
+// It tries to break: the server never lists the files of the page.
 func TestStatic_Folder_IsNotListed(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		for path, code := range map[string]int{"/static/": 404, "/static/app.js": 200,
@@ -91,8 +91,7 @@ func TestStatic_Folder_IsNotListed(t *testing.T) {
 	})
 }
 
-// It tries to break: what is risky in the way the page is shown is said, and nothing of what is
-// not.
+// It tries to break: exactly the risks of the configuration are reported.
 func TestAccess_Cautions(t *testing.T) {
 	t.Parallel()
 	open, closed := filepath.Join(t.TempDir(), "open"), filepath.Join(t.TempDir(), "closed")

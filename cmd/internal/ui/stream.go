@@ -9,16 +9,15 @@ import (
 	"time"
 )
 
-// What browsers may take at most.
+// Bounds of the resources of browsers.
 const (
-	maxStreams   = 200              // pages that are live at a time
-	maxRendered  = 64               // pages that are kept rendered for one round
-	writeTimeout = 10 * time.Second // of a browser that does not read; it comes back by itself
+	maxStreams   = 200              // live pages at a time
+	maxRendered  = 64               // rendered pages of one round
+	writeTimeout = 10 * time.Second // of a browser that does not read; it reconnects by itself
 )
 
 // stream sends a view whenever there is a new state. The id of an event is the age of the reading in
-// milliseconds. A browser that is slow misses the states
-// between: nothing is kept for it but what it is being sent.
+// milliseconds. A slow browser misses intermediate states: only the event in progress is kept for it.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, v view) {
 	select {
 	case s.streams <- struct{}{}:
@@ -38,10 +37,10 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, v view) {
 		if now.seq != sent && now.seq > 0 {
 			sent = now.seq
 			deadline := s.clock.Now().Wall.Add(writeTimeout)
-			_ = out.SetWriteDeadline(deadline) // a writer that has none is a test's
+			_ = out.SetWriteDeadline(deadline) // the writers of tests do not support it
 			age := max(0, s.clock.Now().Wall.Sub(now.at).Milliseconds())
-			if _, err := fmt.Fprintf(w, "event: view\nid: %d\ndata: %s\n\n", age, s.rendered(r, v, now)); err != nil ||
-				out.Flush() != nil {
+			_, err := fmt.Fprintf(w, "event: view\nid: %d\ndata: %s\n\n", age, s.rendered(r, v, now))
+			if err != nil || out.Flush() != nil {
 				return
 			}
 		}
@@ -53,11 +52,11 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, v view) {
 	}
 }
 
-// lines makes lines of an event's data. A carriage return ends a line of a stream, too: as a
-// reference it is the same to the browser.
+// lines formats the data of an event. A carriage return ends a line of a stream as well; as a
+// character reference it means the same to the browser.
 var lines = strings.NewReplacer("\n", "\ndata: ", "\r", "&#13;")
 
-// A rendered is a view of one state, made once for all browsers that look at the same.
+// A rendered is a view of one state, rendered once for all its viewers.
 type rendered struct {
 	once sync.Once
 	text []byte

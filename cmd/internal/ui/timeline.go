@@ -10,13 +10,13 @@ import (
 	"mongodlm/cmd/internal/words"
 )
 
-// What a timeline shows at most.
+// Bounds of a timeline.
 const (
 	maxBands = 60
 	maxBars  = 400 // of one band
 )
 
-// spans are the lengths of time that can be chosen, the shortest first.
+// spans are the selectable lengths of a window, the shortest first.
 var spans = []struct {
 	Word string
 	D    time.Duration
@@ -33,13 +33,14 @@ type holding struct {
 	begun, ended       string    // the kinds of the events; empty when unknown
 }
 
-// over reports whether the lock is held no more.
+// over reports whether the holding has ended.
 func (h *holding) over() bool { return !h.to.IsZero() }
 
-// unknownEnd is how long a holding is drawn of which only the beginning is known.
+// unknownEnd is the displayed duration of a holding with an unknown end.
 const unknownEnd = 100 * time.Millisecond
 
-// holdings makes of events, oldest first, and of who holds now, who held what when.
+// holdings computes the holdings, with their times, from events, oldest first, and the present
+// holders.
 func holdings(events []event, now *listing, of string) []*holding {
 	known, open := map[holdingKey]*holding{}, map[string][]*holding{}
 	var all []*holding
@@ -64,7 +65,7 @@ func holdings(events []event, now *listing, of string) []*holding {
 			open[e.Lock] = append(slices.DeleteFunc(open[e.Lock], (*holding).over), h)
 		case ends:
 			if e.Fence == 0 && known[e.holding()] == nil {
-				continue // it only waited
+				continue // the process only waited
 			}
 			h := get(e.holding(), cmp.Or(e.Previous, e.Process), e.Fence)
 			if h.over() {
@@ -76,7 +77,7 @@ func holdings(events []event, now *listing, of string) []*holding {
 			}
 		}
 	}
-	for _, h := range all { // of whom it is not known when they ended
+	for _, h := range all { // holdings with an unknown end
 		if !h.over() {
 			h.to, h.ended = h.from.Add(unknownEnd), "its end is not known"
 		}
@@ -92,10 +93,10 @@ func holdings(events []event, now *listing, of string) []*holding {
 	return all
 }
 
-// roomForName is how wide a bar is that has the name of its process in it, in hundredths.
+// roomForName is the least width of a bar with a name in it, in hundredths.
 const roomForName = 4
 
-// A bar is one holding as it is drawn, in hundredths of the width.
+// A bar is the drawing of one holding, in hundredths of the width.
 type bar struct {
 	X, W        float64
 	Color       int
@@ -107,18 +108,17 @@ type bar struct {
 	Start, Stop float64 // of the marks
 }
 
-// A band is one line of a timeline.
+// A band is one row of a timeline.
 type band struct {
 	Label  string
-	Title  string // the whole of it
+	Title  string // the whole label
 	Href   string
 	Bars   []bar
 	latest time.Time
 	of     []*holding // of the bars
 }
 
-// paint gives the bars their colors, each another than the one before it has that is somebody
-// else's.
+// paint colors the bars: a bar differs in color from the bar of another process before it.
 func (b *band) paint(p *palette) {
 	order := make([]int, len(b.Bars))
 	for i := range order {
@@ -145,18 +145,18 @@ type tick struct {
 	Text string
 }
 
-// A timeline is who held what when.
+// A timeline shows holdings over time.
 type timeline struct {
 	Bands    []band
 	Ticks    []tick
 	Choices  []choice
 	Earlier  string
 	Later    string
-	Live     string // empty when it is live
+	Live     string // empty for a live timeline
 	Closer   string
 	Wider    string
 	From, To string
-	More     int // bands that are left out
+	More     int // omitted bands
 	Source   string
 }
 
@@ -247,12 +247,12 @@ func (h *holding) bar(w window, end time.Time) bar {
 // A window is the time that a timeline shows.
 type window struct{ from, to time.Time }
 
-// x is where an instant lies, in hundredths of the width.
+// x returns the position of an instant, in hundredths of the width.
 func (w window) x(t time.Time) float64 {
 	return 100 * float64(t.Sub(w.from)) / float64(w.to.Sub(w.from))
 }
 
-// ticks are at most nine round times.
+// ticks returns at most nine round times.
 func (w window) ticks() (all []tick) {
 	step := time.Second
 	for _, d := range []time.Duration{2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 2 * 3600,

@@ -19,22 +19,21 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// What is expected of a file of tokens.
+// Limits of a file of tokens.
 const (
 	minToken  = 16
 	maxToken  = 4 << 10
 	maxTokens = 100
 )
 
-// Tokens are those that are asked for, each with the name of whom it belongs to, which may be
-// empty.
+// Tokens are the accepted tokens, each with the name of its owner, which may be empty.
 type Tokens map[string]string
 
 // ownToken is a line of the file: a name, a colon, a space and the token, if it is there.
 var ownToken = regexp.MustCompile(`^([\w.@-]{1,64}):(?:\s+(.*))?$`)
 
-// tokens reads the file of the tokens: one token, or a line for each, with whom it belongs to. Its
-// errors tell no token.
+// tokens reads the file of the tokens: one token, or a line for each with its owner. Its errors
+// contain no token.
 func (a Access) tokens() (Tokens, error) {
 	if a.TokenFile == "" {
 		return nil, nil
@@ -56,7 +55,7 @@ func (a Access) tokens() (Tokens, error) {
 
 func parseTokens(text string) (Tokens, error) {
 	first, _, _ := strings.Cut(text, "\n")
-	if !ownToken.MatchString(first) { // one that is nobody's
+	if !ownToken.MatchString(first) { // a token without an owner
 		return Tokens{text: ""}, checkToken("", text)
 	}
 	all := Tokens{}
@@ -86,7 +85,7 @@ func parseTokens(text string) (Tokens, error) {
 	return all, nil
 }
 
-// checkToken says what is wrong with a token; where says in which line it stands.
+// checkToken returns the problem with a token; where names its line.
 func checkToken(where, token string) error {
 	odd := func(r rune) bool { return r > unicode.MaxASCII || !unicode.IsGraphic(r) }
 	switch {
@@ -102,7 +101,7 @@ func checkToken(where, token string) error {
 	return nil
 }
 
-// owner reports whether a token is one of those that are asked for, and whose.
+// owner reports whether a token is accepted, and returns its owner.
 func (s *Server) owner(of func(token string) bool) (who string, known bool) {
 	for token, name := range s.cfg.Tokens {
 		if of(token) {
@@ -112,7 +111,7 @@ func (s *Server) owner(of func(token string) bool) (who string, known bool) {
 	return who, known
 }
 
-// visitor reports whether a request shows a token, or the cookie that was given for it, and whose.
+// visitor reports whether a request has a token, or the cookie for one, and returns its owner.
 func (s *Server) visitor(r *http.Request) (who string, known bool) {
 	if len(s.cfg.Tokens) == 0 {
 		return "", true
@@ -171,7 +170,7 @@ func (s *Server) wrongToken(w http.ResponseWriter, r *http.Request, page layout)
 	}
 }
 
-// equal compares in a time that tells nothing.
+// equal compares in constant time.
 func equal(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
@@ -184,7 +183,7 @@ func by(ctx context.Context, who string) context.Context {
 	return context.WithValue(ctx, visitorKey{}, who)
 }
 
-// whose says whom the token of a request belongs to; empty where it is nobody's.
+// whose returns the owner of the token of a request; empty without one.
 func whose(r *http.Request) string {
 	who, _ := r.Context().Value(visitorKey{}).(string)
 	return who

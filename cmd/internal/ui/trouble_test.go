@@ -13,7 +13,7 @@ import (
 	"mongodlm/internal/test/bsontest"
 )
 
-// troubled is a world with a lock whose holder is dead, one with a long line, and some in order.
+// troubled is a world with a lock whose holder is dead, one with a long queue, and some in order.
 func (w *world) troubled() {
 	w.t.Helper()
 	at := bson.NewDateTimeFromTime(time.Now())
@@ -44,8 +44,8 @@ func (w *world) troubled() {
 	lock("z-dead", "host:2:1:dead", waiters(1))
 }
 
-// It tries to break: what is in trouble comes first and is counted in cards that lead there, and
-// the page of such a lock says in words when it will be taken, and by whom.
+// It tries to break: locks in trouble come first and are counted in cards that link to them, and
+// the page of such a lock describes the time of the takeover, and the next holder.
 func TestPage_Trouble_ComesFirstAndIsCounted(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		w.troubled()
@@ -54,7 +54,7 @@ func TestPage_Trouble_ComesFirstAndIsCounted(t *testing.T) {
 		want(t, w.get("/lock?name=a-fine-00"), "Its holder pings",
 			"whoever asks first has it; nobody waits")
 		time.Sleep(20 * time.Second)
-		w.troubled() // all but the dead have pinged
+		w.troubled() // all live processes have pinged
 		assert.Must(t, w.mem.Put(catalog.PingsCollection, bsontest.D("_id", "host:2:1:dead",
 			"seq", int64(1), "ping", bson.NewDateTimeFromTime(time.Now().Add(-time.Minute)),
 			"takeoverMS", takeoverTime.Milliseconds(), "pingMS", pingTime.Milliseconds())))
@@ -87,8 +87,8 @@ func TestPage_Trouble_ComesFirstAndIsCounted(t *testing.T) {
 	})
 }
 
-// It tries to break: a lock that cannot be understood is not told as none, one whose holder has no
-// ping or a bad one is in trouble, with the remedy, and nobody who waits is left out of a figure.
+// It tries to break: a malformed lock is not shown as missing, one whose holder has no ping or a
+// bad one is in trouble, with the remedy, and every waiter is in the figures.
 func TestPage_NoPingOrMalformed_IsTrouble(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		put := func(collection, id string, more ...bson.E) {

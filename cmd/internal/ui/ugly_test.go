@@ -77,7 +77,7 @@ func uglyData(now time.Time) *uglyBase {
 	for n := range 60 {
 		age := u.late[n]
 		if n >= 40 {
-			age = time.Duration(n) * time.Hour // dead, and hold nothing
+			age = time.Duration(n) * time.Hour // dead, without locks
 		}
 		ping := bsontest.D("_id", pod(n), "ping", u.before(age), "seq", int64(9), "local", u.before(
 			age-1234567*time.Microsecond), "takeoverMS", int64(900_000), "pingMS", int64(240_000))
@@ -182,7 +182,7 @@ func served(t *testing.T) *mongo.Client {
 	return client
 }
 
-// ugly is the page of such a database. What is no lock is on a server.
+// ugly is the page of such a database. The data besides locks is on a server.
 func ugly(t *testing.T) *world {
 	t.Helper()
 	client := served(t)
@@ -212,8 +212,8 @@ func ugly(t *testing.T) *world {
 	return w
 }
 
-// misfits lists what a person cannot read on a page: it is wider than the screen, an element lies
-// outside of its card, a mark or a figure is cut, or a text is cut that no title has whole.
+// misfits lists the unreadable parts of a page: it is wider than the screen, an element lies
+// outside of its card, a mark or a figure is cut, or a text is cut and no title has it whole.
 const misfits = `(() => {
 	const wrong = [], say = (what, e) => wrong.push(what + ": " + e.tagName + "." +
 		(e.getAttribute("class") || "") + " " + e.textContent.trim().slice(0, 60));
@@ -248,8 +248,7 @@ const misfits = `(() => {
 	return wrong.slice(0, 12).join("\n");
 })()`
 
-// troubleFirst is what holds of a page on which trouble comes first, and the dead that hold nothing
-// last.
+// troubleFirst holds on a page with trouble first, and with dead processes without locks last.
 var troubleFirst = map[string]string{
 	"locks": `document.querySelector("tbody tr .tag.bad") && document.querySelector(
 		'.figures a[href="/loops?show=failed"].bad strong').innerText === "4"`,
@@ -260,13 +259,13 @@ var troubleFirst = map[string]string{
 		document.querySelector("tbody tr:last-child td:nth-child(3)").innerText === "0"`,
 }
 
-// It tries to break: with real, ugly data every page can be read, at every width: nothing lies
+// It tries to break: with real, ugly data every page is readable, at every width: no element lies
 // outside of its card, no page scrolls sideways, no mark and no figure is cut.
 func TestBrowser_UglyData_EveryPageFits(t *testing.T) {
 	needsBrowser(t)
 	w := ugly(t)
 	b := inBrowser(t, w)
-	// where pictures are to go, for whoever wants to look at the pages
+	// the folder for screenshots of the pages
 	folder := os.Getenv("MONGODLM_SCREENSHOTS")
 	b.do(chromedp.Navigate(b.url + "/lock?name=hot"))
 	b.until("it is read", `document.querySelector("a.danger")`)

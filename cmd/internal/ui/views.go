@@ -41,36 +41,36 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"pct":   func(x float64) string { return strconv.FormatFloat(x, 'f', 3, 64) + "%" },
 }).ParseFS(sources, "templates/*.html"))
 
-// maxName is more than the name of a lock may have, in runes.
+// maxName is above the length limit of a lock name, in runes.
 const maxName = 1_100
 
 func quoted(name string) string { return words.NamedTo(name, maxName) }
 func label(name string) string  { return words.LabelTo(name, maxName) }
 
-// brief is the name of a lock where there is little room.
+// brief is the short name of a lock.
 func brief(name string) string { return words.Middle(label(name), 80) }
 
-// procName is a process where there is little room: the ends of the names of pods tell them apart.
+// procName is a short name of a process. It keeps the ends, by which the names of pods differ.
 func procName(id string) string { return words.Middle(words.Shown(words.Short(id), 200), 36) }
 
-// A view is one page: what it shows of a state.
+// A view is one page: the part of a state that it shows.
 type view struct {
 	path, title, name string
-	key               string // of the keyboard; empty: it is not in the navigation
+	key               string // the shortcut; empty: the view is not in the navigation
 	show              func(*Server, *http.Request, *state) content
 }
 
-// ofLocks makes a page of what a round found.
+// ofLocks makes a page from the result of a round.
 func ofLocks(
 	show func(*Server, *http.Request, *listing) any) func(*Server, *http.Request, *state) content {
 	return func(s *Server, r *http.Request, now *state) content {
 		c := contentOf(now.reading, func(l *listing) any { return show(s, r, l) })
-		c.Problem = "" // it stands above every page
+		c.Problem = "" // every page shows it at the top
 		return c
 	}
 }
 
-// ofCell makes a page of what is read only where somebody looks at it.
+// ofCell makes a page from a value that is read only for it.
 func ofCell[T any](of func(*Server) *cell[T],
 	show func(*http.Request, T) any) func(*Server, *http.Request, *state) content {
 	return func(s *Server, r *http.Request, _ *state) content {
@@ -95,17 +95,17 @@ func init() { // views and pages refer to each other
 	}
 }
 
-// A layout is what surrounds a view.
+// A layout is the frame of a view.
 type layout struct {
 	Title, Name, Path string
 	Nav               []navigation
 	Hosts, Database   string
 	AllowBreak        bool
-	Problem           string // why what is shown may be old
+	Problem           string // the reason for which the data may be old
 	ProblemSince      string
-	Old               string // how old it is
+	Old               string // the age of the data
 	Partial           bool
-	Void              string // what is to be said of a database without locks
+	Void              string // the message for a database without locks
 	Seq               int
 	At                time.Time
 	Interval          time.Duration
@@ -143,7 +143,7 @@ func (s *Server) layout(r *http.Request, v view, now *state) layout {
 	return l
 }
 
-// page serves a view: whole, or as a stream of what changes to a browser that asks for one.
+// page serves a view: whole, or as a stream of changes if the browser requests one.
 func (s *Server) page(v view) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if strings.Contains(r.Header.Get("Accept"), "text/event-stream") {
@@ -156,7 +156,7 @@ func (s *Server) page(v view) http.HandlerFunc {
 	}
 }
 
-// write makes a page whole before it sends any of it.
+// write renders a page completely before it sends it.
 func (s *Server) write(w http.ResponseWriter, code int, name string, l layout) {
 	var b bytes.Buffer
 	if err := s.templates.ExecuteTemplate(&b, name, l); err != nil {
@@ -165,14 +165,14 @@ func (s *Server) write(w http.ResponseWriter, code int, name string, l layout) {
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(code)
-	_, _ = w.Write(b.Bytes()) // a browser that has gone needs no page
+	_, _ = w.Write(b.Bytes()) // a disconnected browser needs no page
 }
 
 func lockHref(name string) string { return "/lock?name=" + url.QueryEscape(name) }
 
 func processHref(id string) string { return "/processes?q=" + url.QueryEscape(id) }
 
-// A figure is a number that leads to what it counts.
+// A figure is a number with a link to the counted items.
 type figure struct {
 	Word, Href string
 	N          string
@@ -180,7 +180,7 @@ type figure struct {
 	On         bool
 }
 
-// figureOf counts something; class is what it is when there is any. A number below 0 is not known.
+// figureOf returns a figure; class applies to numbers above 0. A number below 0 is unknown.
 func figureOf(r *http.Request, word, show string, n int, class string) figure {
 	if n <= 0 {
 		class = ""
@@ -209,7 +209,7 @@ func several(n int, word string) string {
 
 func short500(s string) string { return catalog.Printable(s, 500) }
 
-// A pulse is how old a ping is beside the takeover time, as a bar.
+// A pulse is the age of a ping relative to the takeover time, as a bar.
 type pulse struct {
 	Width int // in hundredths
 	Class string
@@ -217,7 +217,7 @@ type pulse struct {
 	Tip   string
 }
 
-// pulseOf judges a ping: late after three intervals, silent after the takeover time.
+// pulseOf classifies a ping: late after three intervals, silent after the takeover time.
 func pulseOf(i distlock.LockInfo) pulse {
 	takeover := cmp.Or(i.Takeover, words.DefaultTakeover)
 	p := pulse{Text: words.Age(i.PingAge), Class: "ok"}
@@ -239,7 +239,7 @@ func pulseOf(i distlock.LockInfo) pulse {
 	return p
 }
 
-// with is the address of the same page with other values; an empty one is left out.
+// with returns the address of the same page with other values; an empty value is removed.
 func with(r *http.Request, pairs ...string) string {
 	q := r.URL.Query()
 	for i := 0; i < len(pairs); i += 2 {
@@ -261,7 +261,7 @@ func (s *Server) showTimeline(r *http.Request, now *listing) any {
 	return t
 }
 
-// timeline draws the window that was asked for: how long, and until when.
+// timeline draws the requested window: its length and its end.
 func (s *Server) timeline(r *http.Request, now *listing, all []*holding, byProcess bool) timeline {
 	at := slices.IndexFunc(spans, func(c struct {
 		Word string

@@ -120,7 +120,7 @@ func (w *world) foreign(name string, session bson.ObjectID, held bool) {
 		"when", bson.NewDateTimeFromTime(time.Now()), "why", "split")))
 }
 
-// wait lets a caller stand in line, and hold the lock once it has it, until the test ends.
+// wait makes a caller queue, and hold the lock once granted, until the test ends.
 func (w *world) wait(ctx context.Context, m *distlock.Manager, name string,
 	opts ...distlock.Option) {
 	w.t.Helper()
@@ -223,7 +223,7 @@ func (b *browser) seen() (int, string) {
 	return b.events, b.text
 }
 
-// open lets a browser look at a page until it leaves.
+// open lets a browser view a page until leave is called.
 func (w *world) open(target string, let func()) *browser {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(w.t.Context())

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// The kinds of events, as package distlock words them.
+// The kinds of events, as in package distlock.
 const (
 	Acquired     = "acquired"
 	Released     = "released"
@@ -18,14 +18,15 @@ const (
 	Evicted      = "evicted"
 )
 
-// A Happening is something that happened to a lock. Its texts are as stored.
+// A Happening is an event of a lock. Its texts are as stored.
 type Happening struct {
 	Kind, Process, Previous, Rule, Evidence, Cause, Why string
 	Fence                                               int64
 	Held, Waited                                        time.Duration
 }
 
-// Sentence says what happened, to whom, by whom and why. Processes are named as name does.
+// Sentence returns the event in one sentence, with its cause. name returns the displayed name of a
+// process.
 func (h Happening) Sentence(name func(process string) string) string {
 	who, other := name(h.Process), name(h.Previous)
 	told := ""
@@ -43,7 +44,7 @@ func (h Happening) Sentence(name func(process string) string) string {
 		if told = other + " evicted"; h.Fence == 0 {
 			told += " from the line"
 		}
-		if h.Process != "" { // a break names none
+		if h.Process != "" { // a break has no process here
 			told += " by " + who
 		}
 		return told + because(Death(h.Rule, h.Evidence))
@@ -83,7 +84,7 @@ func after(d time.Duration) string {
 	return " after " + Age(d)
 }
 
-// maxReason is more than a reason may have, in runes. A reason is what one came for: it is not cut.
+// maxReason is above the length limit of a reason, in runes: a reason is shown whole.
 const maxReason = 1024
 
 func because(why string) string {
@@ -93,13 +94,13 @@ func because(why string) string {
 	return ": " + Shown(why, maxReason)
 }
 
-// The figures of evidence, as package takeover words it.
+// The figures in the evidence, in the format of package takeover.
 var (
 	stoodStill = regexp.MustCompile(`unchanged for (\S+) of (\S+)`)
 	allClocks  = regexp.MustCompile(`is older than ([^\s:]+): `)
 )
 
-// Death says in short on what evidence somebody was taken for dead, of the rule that decided.
+// Death returns the short form of the evidence by which a process was declared dead under a rule.
 func Death(rule, evidence string) string {
 	still, older := stoodStill.FindStringSubmatch(evidence), allClocks.FindStringSubmatch(evidence)
 	switch {

@@ -25,7 +25,7 @@ func ID(id bson.RawValue) string {
 	return id.String()
 }
 
-// ParseID reads an _id. What is none of the kinds that ID writes is a text.
+// ParseID reads an _id. A text of no other kind that ID writes is a string.
 func ParseID(text string) (bson.RawValue, error) {
 	var value any = text
 	switch oid, err := bson.ObjectIDFromHex(text); {

@@ -1,6 +1,6 @@
-// Package words says in words what the commands show of locks: names, ages, marks. Foreign texts
-// come out fit for a terminal and for a page: control and direction characters are written as
-// escapes. A page escapes the result once more for HTML.
+// Package words formats locks for the commands and the page: names, ages, marks. Its results are
+// safe for a terminal: control and direction characters are written as escapes. A page escapes them
+// once more for HTML.
 package words
 
 import (
@@ -18,13 +18,13 @@ import (
 	"mongodlm/election"
 )
 
-// DefaultTakeover is the takeover time of a holder that has recorded none.
+// DefaultTakeover is the takeover time of a holder without a recorded one.
 const DefaultTakeover = 15 * time.Minute
 
-// DefaultPing is the ping interval of a process that has recorded none.
+// DefaultPing is the ping interval of a process without a recorded one.
 const DefaultPing = 30 * time.Second
 
-// Shown makes a foreign text fit to be shown, cut to limit runes; a dash when there is none.
+// Shown makes a foreign text safe to print, cut to limit runes; a dash for the empty text.
 func Shown(s string, limit int) string {
 	if s == "" {
 		return "-"
@@ -32,10 +32,11 @@ func Shown(s string, limit int) string {
 	return catalog.Printable(s, limit)
 }
 
-// ShortName is how much of a name is shown where there is little room, in runes.
+// ShortName is the length limit of a name where there is little room, in runes.
 const ShortName = 200
 
-// Named shows the name of a lock in a sentence: in quotes, with escapes for what cannot be seen.
+// Named returns the name of a lock for a sentence: in quotes, with escapes for invisible
+// characters.
 func Named(name string) string { return NamedTo(name, ShortName) }
 
 // NamedTo is Named with a limit of so many runes.
@@ -54,8 +55,7 @@ func NamedTo(name string, limit int) string {
 	return b.String()
 }
 
-// Label shows the name of a lock in a table: as it is, or in quotes where a person would not see
-// what it is.
+// Label returns the name of a lock for a table: as it is, or in quotes where it would be ambiguous.
 func Label(name string) string { return LabelTo(name, ShortName) }
 
 // LabelTo is Label with a limit of so many runes.
@@ -69,7 +69,7 @@ func LabelTo(name string, limit int) string {
 	return name
 }
 
-// blank reports whether a character counts as printable and shows nothing.
+// blank reports whether a character counts as printable and has no visible glyph.
 func blank(r rune) bool {
 	const emptyBraille = '\u2800'
 	return r == emptyBraille || r != ' ' && unicode.IsSpace(r) ||
@@ -79,8 +79,8 @@ func blank(r rune) bool {
 // Combining reports whether a character is shown on the one before it.
 func Combining(r rune) bool { return unicode.In(r, unicode.Mn, unicode.Me) }
 
-// Short is a process id without the time of its start and its random part: host and number. Two
-// processes may look alike then.
+// Short returns a process id without its start time and its random part: host and number. The
+// results for two processes may be equal.
 func Short(process string) string {
 	parts := strings.Split(process, ":")
 	if len(parts) < 4 {
@@ -89,8 +89,7 @@ func Short(process string) string {
 	return strings.Join(parts[:len(parts)-2], ":")
 }
 
-// Age writes a duration in as many figures as a person reads; a dash when it is unknown, that is
-// negative.
+// Age formats a duration with few digits; a dash when it is unknown, which is negative.
 func Age(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch {
@@ -116,11 +115,11 @@ func Instant(t time.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
-// Caller is what the field who says beside the process: the caller inside it.
+// Caller returns the caller inside the process: the field who without the process id.
 func Caller(i distlock.LockInfo) string { return strings.TrimPrefix(i.Who, i.Process+":") }
 
-// Marks says what is peculiar about a holder or waiter, trouble first, since the end may be cut;
-// nothing for the last holder of a lock that is free.
+// Marks returns the peculiarities of a holder or waiter, trouble first, since a table may cut the
+// end. It is empty for the last holder of a free lock.
 func Marks(i distlock.LockInfo) []string {
 	m := []string{}
 	mark := func(is bool, word string) {
@@ -142,13 +141,14 @@ func Marks(i distlock.LockInfo) []string {
 	return m
 }
 
-// Silent reports whether a process has not pinged for its takeover time. A contender that declared
-// it dead, or has not, changes nothing about that.
+// Silent reports whether the ping of a process is older than its takeover time, whether or not a
+// contender has declared it dead.
 func Silent(i distlock.LockInfo) bool {
 	return i.HasPing && i.PingAge > cmp.Or(i.Takeover, DefaultTakeover)
 }
 
-// NextIsGone is said before a break of a lock whose next in line is gone: who is next then.
+// NextIsGone returns a warning before a break of a lock whose next waiter is gone, or "". It names
+// the first waiter that is not gone.
 func NextIsGone(line []distlock.LockInfo) string {
 	at := slices.IndexFunc(line, func(i distlock.LockInfo) bool { return !i.Gone() })
 	left := "nobody is left in line."
@@ -161,17 +161,17 @@ func NextIsGone(line []distlock.LockInfo) string {
 	return "The next in line looks dead: a break leaves it out, and " + left
 }
 
-// Suspect reports whether a holder wants somebody to look: it is silent, was declared dead, has no
-// ping that can be understood, or its lease has run out.
+// Suspect reports whether a holder needs attention: it is silent, was declared dead, has no ping
+// that can be understood, or its lease has run out.
 func Suspect(i distlock.LockInfo) bool {
 	return i.Condemned || Silent(i) || !i.HasPing || i.Lease > 0 && i.LeaseAge > i.Lease
 }
 
-// LongLine is from how many waiters on a line is long.
+// LongLine is the number of waiters from which a queue is long.
 const LongLine = 10
 
-// StandsBy reports whether a waiter is there for the case that the holder dies, and waits for no
-// turn: a candidate, a follower of a loop or schedule, a rescuer of a queue.
+// StandsBy reports whether a waiter waits only for the death of the holder, and not for its turn in
+// the queue: a candidate, a follower of a loop or schedule, a rescuer of a queue.
 func StandsBy(i distlock.LockInfo) bool {
 	switch Role(i) {
 	case "election", "loop", "slots":
@@ -180,7 +180,7 @@ func StandsBy(i distlock.LockInfo) bool {
 	return strings.HasPrefix(i.Name, "claim:")
 }
 
-// Role is the label of who holds or waits: the part of the field who behind the process id.
+// Role returns the label of a holder or waiter: the part of the field who after the process id.
 func Role(i distlock.LockInfo) string {
 	caller := Caller(i)
 	if at := strings.LastIndexByte(caller, ':'); at >= 0 {
@@ -189,8 +189,8 @@ func Role(i distlock.LockInfo) string {
 	return caller
 }
 
-// Trouble ranks a lock by how much it wants somebody to look: 2 with a holder that is [Suspect], 1
-// with a line of [LongLine] who wait for their turn, 0 else.
+// Trouble ranks a lock by its need for attention: 2 with a holder that is [Suspect], 1 with at
+// least [LongLine] waiters that do not stand by, 0 otherwise.
 func Trouble(holders, line []distlock.LockInfo) int {
 	if slices.ContainsFunc(holders, func(i distlock.LockInfo) bool { return i.Held && Suspect(i) }) {
 		return 2
@@ -218,7 +218,7 @@ func Middle(s string, limit int) string {
 	return string(runes[:head]) + "…" + string(runes[len(runes)-(limit-1-head):])
 }
 
-// Mode words a mode with its limit; a dash when there is none.
+// Mode formats a mode with its limit; a dash for an empty mode.
 func Mode(mode string, limit int) string {
 	if limit > 0 {
 		return fmt.Sprintf("%s of %d", mode, limit)
@@ -226,7 +226,7 @@ func Mode(mode string, limit int) string {
 	return Shown(mode, 20)
 }
 
-// Remedy says what an operator can do about a malformed document.
+// Remedy returns the steps by which an operator can repair a malformed document.
 func Remedy(e *distlock.MalformedError) string {
 	switch {
 	case e.Field == "_id", e.Collection == history.Collection:

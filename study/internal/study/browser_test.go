@@ -13,8 +13,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// hand acts as a reader: it opens every case in every generation, plays to the step that waits for a
-// guess, guesses, and follows the link to the step that decides. It notes what is wrong.
+// hand acts as a reader: it opens every case in every generation, plays to the step that waits for
+// a guess, guesses, and follows the link to the step that decides. It notes the failures.
 const hand = `<script>
 {
   const bad = [], $ = (id) => document.getElementById(id);

@@ -122,8 +122,8 @@ func Cases() []Case { return slices.Clone(written()[:len(written())-1]) }
 // Quiet is the case without an accident: three processes want the lock, one after the other.
 func Quiet() Case { return written()[len(written())-1] }
 
-// Verdict returns the expected outcome of the case as the generation plays it. Of a release that is
-// not the one that the column names there is none.
+// Verdict returns the expected outcome of the case in the generation. Only the release in the
+// column has one.
 func (c Case) Verdict(g Generation) (v Verdict, ok bool) {
 	v, ok = c.Verdicts[g.column]
 	return v, ok && g.Name == g.column && len(c.Set) == 0
@@ -201,7 +201,7 @@ func (w *world) stage(c Case) {
 	}
 }
 
-// turn applies the settings.
+// turn applies a setting.
 func (w *world) turn(t turn) {
 	var p *process
 	if i := slices.IndexFunc(w.processes, func(p *process) bool { return p.name == t.who }); i >= 0 {

@@ -217,7 +217,7 @@ func (w *world) stopOf(c *command) *stop {
 	return nil
 }
 
-// wait waits for the answer of a command that package distlock sent: until ctx ends, as far as the
+// wait waits for the reply to a command of package distlock. It returns when ctx ends, if the
 // process runs and can notice that.
 func (c *command) wait(ctx context.Context) error {
 	select {

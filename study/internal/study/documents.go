@@ -112,7 +112,7 @@ func byID(id string) bson.D { return bson.D{{Key: "_id", Value: id}} }
 // free is the change that frees a lock.
 var free = bson.D{{Key: "state", Value: int32(0)}}
 
-// says formats a match or a change for people.
+// says formats a match or a change as text.
 func says(d bson.D) string {
 	var parts []string
 	for _, e := range d {
@@ -167,8 +167,8 @@ func first(found []document, err error) (document, error) {
 	return found[0], nil
 }
 
-// update sets fields of the documents that match and returns how many there were. An upsert makes
-// the document when there is none.
+// update sets fields of the matching documents and returns their number. An upsert inserts the
+// document if no document matches.
 func (p line) update(kind Kind, collection string, match, set bson.D, upsert bool) (n int,
 	err error) {
 	err = p.send(p.source, kind, "update "+collection, func() string {
@@ -260,8 +260,8 @@ func (p line) ping(id string) error {
 	return err
 }
 
-// prune deletes pings of four days ago, by its own clock, of processes that none of these locks
-// names.
+// prune deletes pings that are four days old by the process's clock, unless one of these locks
+// names their process.
 func (p line) prune(locks []document) error {
 	before := date(p.now().Add(-4 * 24 * time.Hour))
 	return p.remove(Clean, pings, "{_id: not named by a lock, ping: before "+

@@ -9,9 +9,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// gen18 is the lock of mongos 1.5.5 to 1.8 (2010-2011), one per process. Lines such as :185 are
-// those of r1.8.5 client/distlock.cpp, and those of another release name it; docs/semantics.md
-// tells of the holes (H1 and so on).
+// gen18 is the lock of mongos 1.5.5 to 1.8 (2010-2011), one per process. Lines such as :185 refer
+// to r1.8.5 client/distlock.cpp; other releases are named. docs/semantics.md explains the holes (H1
+// and so on).
 //
 // Not played: the assertion of r1.6.0:113 that a thread does not lock twice.
 type gen18 struct {
@@ -59,7 +59,7 @@ func (g *gen18) ping() error {
 		return err
 	}
 	var all []document
-	if g.release.since(1, 7, 3) { // held or not; before that whoever was silent went, r1.6.5:66
+	if g.release.since(1, 7, 3) { // held or not; before that, pings of silent processes went, r1.6.5:66
 		if all, err = g.at(94, 0).find(Clean, locks, nil); err != nil {
 			return err
 		}
@@ -98,10 +98,10 @@ func (g *gen18) tryLock(name string) (tenure, error) {
 	}
 	n, err := g.at(263, 165).update(Grab, locks, match, set, false)
 	if err == nil {
-		_, err = g.at(266, 168).reread(name) // before it looks at n
+		_, err = g.at(266, 168).reread(name) // before it checks n
 	}
 	if err != nil {
-		return nil, err // :279 catches another one: it escapes, and nobody undoes what was done (H11)
+		return nil, err // :279 catches another exception: this one escapes, and the changes stay (H11)
 	}
 	if n == 0 {
 		return nil, errHeld // :268
@@ -138,7 +138,7 @@ func (g *gen18) force(d document) error {
 		return errHeld
 	}
 	g.at(227, 141).note("%d min since the ping > %d: forces", minutes, limit)
-	// By _id alone, so it frees whoever holds the lock by then (H1). H22: n is not looked at.
+	// By _id alone, so it frees the lock of any present holder (H1). H22: n is not checked.
 	_, err = g.at(235, 148).update(Take, locks, byID(d.text("_id")), free, false)
 	return err
 }
@@ -154,7 +154,7 @@ type held18 struct {
 func (h *held18) release() error {
 	var err error
 	for pause := 2 * time.Second; pause <= 1<<tries18*time.Second; pause *= 2 {
-		// By _id alone, whoever holds it (H2), and again when the reply was lost (H3).
+		// By _id alone, with any holder (H2), and again after a lost reply (H3).
 		_, err = h.g.at(319, 220).update(Release, locks, byID(h.name), free, false)
 		if err == nil {
 			_, err = h.g.at(320, 221).reread(h.name) // for the log; its failure counts (H4)
@@ -164,5 +164,5 @@ func (h *held18) release() error {
 		}
 		h.g.p.sleep(pause) // :331: after the last failure, too
 	}
-	return err // :335: nobody tries again (H10)
+	return err // :335: there is no further attempt (H10)
 }

@@ -12,12 +12,12 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// gen20 is the lock of mongos 1.9 to 3.0 (2011-2015), one per process, with what all locks of the
-// process share since 2.0.1. Lines such as :607 are those of r2.0.9 client/distlock.cpp, and those
-// of another release name it: r2.4.14 src/mongo/client/distlock.cpp, r2.6.12
+// gen20 is the lock of mongos 1.9 to 3.0 (2011-2015), one per process, with the state that all
+// locks of the process share since 2.0.1. Lines such as :607 refer to r2.0.9 client/distlock.cpp;
+// other releases are named: r2.4.14 src/mongo/client/distlock.cpp, r2.6.12
 // src/mongo/s/distlock.cpp.
 //
-// Not played: re-entry, which nothing used.
+// Not played: re-entry, which had no user.
 type gen20 struct {
 	p       *process
 	release release
@@ -53,12 +53,13 @@ func newGen20(p *process, r release) manager {
 		id: fmt.Sprintf("%s:%d:%d:1804289383", p.host, p.port, p.now().Add(-p.w.Now()).Unix())}
 }
 
-// timeout is the takeover time, an argument of the constructor, and skew what goes by it
+// timeout is the takeover time, an argument of the constructor, and skew the limit derived from it
 // (:302-304).
 func (g *gen20) timeout() time.Duration { return cmp.Or(g.p.w.takeover, timeout20) }
 func (g *gen20) skew() time.Duration    { return g.timeout() / 30 }
 
-// at is a step, by its line in r2.0.9 and in r2.6.12; by that alone where r2.0.9 has none (0).
+// at is a step, by its line in r2.0.9 and in r2.6.12; by the latter alone if r2.0.9 has no line
+// (0).
 func (g *gen20) at(r209, r2612 int) line {
 	if r209 == 0 || g.release.since(2, 5, 0) {
 		return line{g.p, fileOf["2.6"] + ":" + strconv.Itoa(r2612)}
@@ -68,7 +69,7 @@ func (g *gen20) at(r209, r2612 int) line {
 
 // start begins the pings, as the first lock_try does (:470-473).
 func (g *gen20) start() bool {
-	g.p.Go(func() { _ = g.begin() }) // the lock_try of another lock; the next one tells
+	g.p.Go(func() { _ = g.begin() }) // the lock_try of another lock; the next one shows the result
 	return true
 }
 
@@ -83,7 +84,7 @@ func (g *gen20) alone() (done func()) {
 	return func() { <-g.mutex }
 }
 
-// begin is got, :221-248: no pings, and so no lock, as long as the servers' clocks differ.
+// begin is got, :221-248: no pings, and so no lock, while the servers' clocks differ.
 func (g *gen20) begin() error {
 	if g.pings && g.p.pace == 0 {
 		return nil // :470: the lock object knows its ping thread; a command makes a new object
@@ -172,14 +173,14 @@ func (g *gen20) lock(name string, patience time.Duration) (tenure, error) {
 	}
 	seen, object := g.seen, !g.release.since(2, 0, 1)
 	return again(g.p, patience, poll, func() (tenure, error) {
-		if object { // r2.0.0:531: what was seen is in the lock object, and each command makes one
+		if object { // r2.0.0:531: the observations are in the lock object, and each command makes one
 			seen, object = map[string]seen20{}, g.p.pace > 0
 		}
 		return g.tryLock(name, seen)
 	})
 }
 
-// tryLock is lock_try, :466-881, with what was seen.
+// tryLock is lock_try, :466-881, with the earlier observations.
 func (g *gen20) tryLock(name string, seen map[string]seen20) (tenure, error) {
 	if err := g.begin(); err != nil {
 		return nil, err
@@ -215,7 +216,7 @@ func (g *gen20) tryLock(name string, seen map[string]seen20) (tenure, error) {
 		_, err = g.at(722, 873).reread(name)
 	}
 	if err != nil {
-		return nil, err // :816, 13663; nothing is queued
+		return nil, err // :816, 13663; no release is queued
 	}
 	if n < 1 {
 		return nil, errHeld // :724
@@ -238,7 +239,7 @@ func (g *gen20) tryLock(name string, seen map[string]seen20) (tenure, error) {
 // force is the examination of a lock that is held, :509-692. Without an error the lock is free now.
 func (g *gen20) force(d document, seen map[string]seen20) error {
 	name := d.text("_id")
-	ping, err := g.at(528, 666).findOne(pings, d.text("process")) // none counts as 0
+	ping, err := g.at(528, 666).findOne(pings, d.text("process")) // a missing ping counts as 0
 	if err != nil {
 		return err
 	}
@@ -280,8 +281,8 @@ func (g *gen20) force(d document, seen map[string]seen20) error {
 	return nil
 }
 
-// remoteTime is the clock of a config server, less half the time that the question took by
-// the own clock, :345-380. An answer that took too long is none.
+// remoteTime is the clock of a config server, less half the time of the request by the own clock,
+// :345-380. A reply that took too long is an error.
 func (g *gen20) remoteTime(server int, skew time.Duration) (time.Time, error) {
 	then := g.p.now()
 	at, _, err := g.at(355, 409).serverStatus(server)
@@ -301,7 +302,8 @@ type held20 struct {
 	got  document // :869: as it was read after the second step; unlock goes by it
 }
 
-// check is isLockHeld, r2.4.14:509-552: state and process, and not ts. Before 2.4.2 there is none.
+// check is isLockHeld, r2.4.14:509-552: state and process, and not ts. Before 2.4.2 it does
+// nothing.
 func (h *held20) check() error {
 	if !h.g.release.since(2, 4, 2) {
 		return nil
@@ -326,7 +328,7 @@ func (h *held20) release() error {
 	pause := 2 * time.Second
 	var err error
 	if h.got.state() != held {
-		return errLost // :907: invalid, and nothing is queued
+		return errLost // :907: invalid, and no release is queued
 	}
 	for try := range tries20 {
 		var n int
@@ -337,9 +339,10 @@ func (h *held20) release() error {
 		}
 		if try > 0 && errors.Is(err, errUnreachable) && !h.g.release.since(2, 6, 0) &&
 			len(h.g.p.w.mirrors) == 0 {
-			// :900 and r2.4.14:1031: with one config server the new connection is made outside of the try,
-			// and its exception leaves unlock; r2.6.12:1072 makes it inside. That to three throws nothing
-			// (r2.0.9 client/syncclusterconnection.cpp:55).
+			// :900 and r2.4.14:1031: with one config server the new connection is made outside of
+			// the try, and its exception leaves unlock; r2.6.12:1072 makes it inside. The
+			// connection to three servers throws no exception (r2.0.9
+			// client/syncclusterconnection.cpp:55).
 			return err
 		}
 		if err == nil {

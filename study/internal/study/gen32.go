@@ -11,11 +11,11 @@ import (
 )
 
 // gen32 is the lock of 3.2 to 6.0 on config servers that are a replica set (2015-2022), one per
-// process. Lines such as :230 are those of r3.2.22
-// src/mongo/s/catalog/replset/replset_dist_lock_manager.cpp, those with "catalog" of
-// dist_lock_catalog_impl.cpp in the same folder. The releases differ where the code asks for one:
-// r3.4.18 src/mongo/s/catalog/replset_dist_lock_manager.cpp has a session per call, which overtakes
-// itself (:377), and releases by name too (:338); 5.0 is file50.
+// process. Lines such as :230 refer to r3.2.22
+// src/mongo/s/catalog/replset/replset_dist_lock_manager.cpp, lines with "catalog" to
+// dist_lock_catalog_impl.cpp in the same folder. The releases differ where the code checks the
+// release: r3.4.18 src/mongo/s/catalog/replset_dist_lock_manager.cpp has a session per call, which
+// overtakes itself (:377), and releases by name too (:338); 5.0 is file50.
 type gen32 struct {
 	p       *process
 	release release
@@ -109,7 +109,7 @@ func (g *gen32) later(at line, ts bson.ObjectID) {
 	at.note("queues the release for after its next ping")
 }
 
-// unlock is the command of catalog:281-307, at a step. One that matches nothing is as good.
+// unlock is the command of catalog:281-307, at a step. A command without a match is a success, too.
 func (g *gen32) unlock(at line, ts bson.ObjectID) error {
 	return g.tries(func() error {
 		match := bson.D{{Key: "ts", Value: ts}}
@@ -121,8 +121,8 @@ func (g *gen32) unlock(at line, ts bson.ObjectID) error {
 	})
 }
 
-// tries sends what may be sent again: releases and reads, shard_registry.cpp:632, 760, unless the
-// time limit was over, :153.
+// tries sends a command that may be repeated: releases and reads, shard_registry.cpp:632, 760,
+// unless the time limit was over, :153.
 func (g *gen32) tries(send func() error) (err error) {
 	for range tries32 {
 		if err = send(); err == nil || errors.Is(err, errLimit) {
@@ -247,7 +247,7 @@ func (g *gen32) overtake(name string, ts, current bson.ObjectID) (document, erro
 
 // expired is canOvertakeLock, :172-263; isLockExpired from 3.4 on.
 func (g *gen32) expired(d document) (bool, error) {
-	ping, err := g.findOne(g.at(176), pings, d.text("process")) // none counts as 0
+	ping, err := g.findOne(g.at(176), pings, d.text("process")) // a missing ping counts as 0
 	if err != nil {
 		return false, err
 	}
@@ -265,7 +265,7 @@ func (g *gen32) expired(d document) (bool, error) {
 	was, some := g.seen[name]
 	now := seen32{ping.ping(), server, d.id("ts"), election}
 	if some {
-		now.at = server.Add(-delay) // :223; the first look does without
+		now.at = server.Add(-delay) // :223; not at the first read
 	}
 	// :209, :230-243
 	if !some || was.ping != now.ping || was.ts != now.ts || was.election != now.election {

@@ -32,8 +32,9 @@ type tenureRecord struct {
 	h    tenure
 	n    int // its place in the order in which the document named the holders: the larger, the newer
 	From time.Duration
-	// Until is when the guard ended, by the clock of its holder or by its release; the end of the play
-	// if it never did. A frozen holder learns of that when it runs again.
+	// Until is the end of the guard, by the clock of its holder or by its release; the end of the
+	// play for a guard that is still valid then. A frozen holder learns of the end when it runs
+	// again.
 	Until  time.Duration
 	Learnt time.Duration
 	lapsed bool
@@ -159,8 +160,8 @@ func (j *judge) wrote(t *tenureRecord) bool {
 	return in
 }
 
-// look runs before every event: it finds the holders that have learnt by their own clocks, and
-// those that the document ceased to name.
+// look runs before every event: it finds the holders whose own clocks have ended their guards, and
+// the holders that the document no longer names.
 func (j *judge) look() {
 	for _, t := range j.tenures {
 		if !t.open && !t.lapsed {
@@ -248,9 +249,9 @@ type Outcome struct {
 // worthTelling is the least idle time that is printed: takeovers and polls take a while.
 const worthTelling = time.Minute
 
-// Parts describes the outcome of a play in a few words each: the holders, how long the lock was
-// idle although it was wanted, what became of writes that came too late, and how often a waiter was
-// passed over.
+// Parts describes the outcome of a play in short phrases: the holders, the time in which the lock
+// was wanted and idle, the result of late writes, and the number of times that a waiter was passed
+// over.
 func (o Outcome) Parts() []string {
 	if o.Not != "" {
 		return []string{"not possible here"}
@@ -286,9 +287,10 @@ func (o Outcome) Parts() []string {
 // String is Parts in one line.
 func (o Outcome) String() string { return strings.Join(o.Parts(), ", ") }
 
-// Shape is how a generation fails: two holders, stuck, a stale write, starved, or late, which is
-// longer than a takeover; "-" is none of these, and "no" is a case that cannot be played. A process
-// that wakes, and asks before it writes, is a holder for the time of a question, which is harmless.
+// Shape returns the kind of failure of a generation: two holders, stuck, a stale write, starved, or
+// late, which is longer than a takeover; "-" without a failure, and "no" for a case that cannot be
+// played. A process that wakes, and asks before it writes, is a holder for the time of a request,
+// which is harmless.
 func (o Outcome) Shape() string {
 	const question, takeover, often = time.Second, 17 * time.Minute, 5
 	shape := "-"
@@ -328,13 +330,14 @@ func (l Loss) String() string {
 	return l.Process + " stops by itself"
 }
 
-// A Loss is a holder whose lock another hand ended.
+// A Loss is the loss of a lock by the action of another process or client.
 type Loss struct {
 	Process string
-	// At is when the lock document ceased to name it, 0 if that never was before it learnt.
+	// At is when the lock document ceased to name the holder, 0 if it still did when the holder
+	// learnt.
 	At time.Duration
-	// Stopped is when its guard ended by its own clock or release, and Learnt when it knew that it
-	// must not trust its lock; 0: it never did.
+	// Stopped is the end of its guard by its own clock or release, and Learnt the time when it knew
+	// that it must not trust its lock; 0: it never did.
 	Stopped, Learnt time.Duration
 	// Next is when the next holder got its reply; 0: there was no next holder.
 	Next time.Duration
@@ -407,8 +410,8 @@ func (j *judge) outcome() Outcome {
 	return o
 }
 
-// holders counts the processes that believe to hold the lock at an instant, those of them that run,
-// and those that work.
+// holders counts the processes that believe to hold the lock at an instant, the running ones among
+// them, and the working ones.
 func (j *judge) holders(at time.Duration) (trusted int, running []*tenureRecord, working int) {
 	for _, t := range j.tenures {
 		if t.From > at || t.Until <= at {

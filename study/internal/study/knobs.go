@@ -17,8 +17,7 @@ type knob struct {
 
 func (k knob) name() string { return turn{who: k.who, knob: k.dial.name}.name() }
 
-// A dial is a knob before it is known of which process. What it does it does without a process
-// where it is the same for all.
+// A dial is a knob of any process. A dial that is the same for all processes gets a nil process.
 type dial struct {
 	name, form  string
 	least, most time.Duration
@@ -40,7 +39,7 @@ const (
 	widest  = 366 * 24 * h // of the error of a clock
 )
 
-// dialsOf are the knobs that each process has, dialsAll those of all.
+// dialsOf are the knobs of each process, dialsAll the common ones.
 var (
 	dialsOf = []dial{
 		{"clock", lengthForm, -widest, widest,
@@ -81,7 +80,7 @@ type turn struct {
 	word      string
 }
 
-// when is the instant of what a case does not have, if none was named.
+// when is the default instant of an event that the case does not have.
 const when = 2*m + 10*s
 
 // ownTurn reads a setting of a case, of a process or of all.
@@ -193,7 +192,7 @@ func (l dial) read(text string) (t turn, err error) {
 	return t, nil
 }
 
-// knobs are those that can be set in the case.
+// knobs returns the knobs that can be set in the case.
 func (c Case) knobs() (knobs []knob) {
 	own := c.sets()
 	add := func(who string, dials ...dial) {
@@ -213,9 +212,9 @@ func (c Case) knobs() (knobs []knob) {
 	return knobs
 }
 
-// With returns the case with some of its knobs set, each as NAME=VALUE. A knob may be named without
-// its process where the case sets it of one only. What is set twice happens twice, and what is set
-// replaces what the case has.
+// With returns the case with some of its knobs set, each as NAME=VALUE. The process may be omitted
+// if the case sets the knob for one process only. A repeated setting happens twice, and a setting
+// replaces that of the case.
 func (c Case) With(settings ...string) (Case, error) {
 	knobs := c.knobs()
 	c.Set, c.turns = nil, nil

@@ -23,8 +23,8 @@ func set(t *testing.T, name, generation string, settings ...string) study.Play {
 	return plays[0]
 }
 
-// It tries to break each knob: what it says happens, and what the case has of it does not. What
-// comes out is the other way round than without it.
+// It tries to break each knob: the set event happens, and that of the case does not. The outcome is
+// the opposite of the outcome without it.
 func TestKnobs_TurnOutcomes(t *testing.T) {
 	t.Parallel()
 	for _, one := range []struct{ play, settings, want string }{
@@ -70,7 +70,7 @@ func TestKnobs_TurnOutcomes(t *testing.T) {
 	}
 }
 
-// It tries to break a wrong setting: the error says what is wrong with it and what there is.
+// It tries to break a wrong setting: the error names the problem and the valid settings.
 func TestWith_WrongSettings_SayWhatThereIs(t *testing.T) {
 	t.Parallel()
 	found, _ := study.FindCases("two-force")

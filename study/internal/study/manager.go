@@ -36,7 +36,7 @@ type Generation struct {
 	Title  string // the releases of this generation
 	column string // its name in tables; differs from Name where a release was asked for
 	held   int32  // the state of a held lock
-	// replicaSet says that its config servers are one, and not mirrored.
+	// replicaSet is true if its config servers are a replica set, not mirrored.
 	replicaSet bool
 	release    release
 	make       func(*process, release) manager
@@ -73,8 +73,8 @@ func Generations() []Generation {
 	return all
 }
 
-// decides is how long after the holder stood still, ten seconds behind a ping, a contender has
-// decided to take the lock, polls included, and two seconds more.
+// decides returns the time from the stop of the holder, ten seconds after a ping, to the takeover
+// decision of a contender, polls included, plus two seconds.
 func (g Generation) decides() time.Duration {
 	switch {
 	case g.Name == Ours:
@@ -110,14 +110,14 @@ type tenure interface {
 	trusted() error
 	// proceed is trusted, and renews a lease.
 	proceed() error
-	// check asks the server, as far as the generation can.
+	// check asks the server whether the lock is held, if the generation can.
 	check() error
 	// release frees the lock.
 	release() error
 }
 
-// bare is the common part of the old generations: no fence (G2-11), and no signal that tells the
-// holder of its loss (H8).
+// bare is the common part of the old generations: no fence (G2-11), and no signal to the holder of
+// its loss (H8).
 type bare struct {
 	id string
 	ts bson.ObjectID
@@ -129,7 +129,7 @@ func (b bare) trusted() error  { return nil }
 func (b bare) proceed() error  { return nil }
 func (b bare) check() error    { return nil }
 
-// again calls try, with pauses, as long as patience is not over (r2.4.14
+// again calls try, with pauses, until patience is over (r2.4.14
 // src/mongo/client/distlock.cpp:1139).
 func again(p *process, patience, pause time.Duration, try func() (tenure, error)) (h tenure,
 	err error) {
@@ -174,8 +174,8 @@ func (j *job) run(p *process) {
 	}
 }
 
-// hold works under the lock: a write at once, one a minute, and at the end one after asking the
-// server. It ends when the holder learns that the lock is lost.
+// hold works under the lock: a write at the start, one a minute, and at the end one after asking
+// the server. It ends when the holder learns that the lock is lost.
 func (j *job) hold(p *process, h tenure) {
 	w := p.w
 	t := w.judge.granted(p, h)

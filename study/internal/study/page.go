@@ -34,7 +34,7 @@ type pageCase struct {
 	Plays                    []pagePlay
 }
 
-// pagePlay is a play in the data of the page. Numbers of texts are those of the pool; times are
+// pagePlay is a play in the data of the page. Numbers of texts are indexes of the pool; times are
 // milliseconds.
 type pagePlay struct {
 	Generation string     `json:"g"`
@@ -121,7 +121,7 @@ func (p Play) lockVersions(texts *pool) (all [][]int64) {
 	return all
 }
 
-// pingRuns are the times of the acknowledged pings of each process; those at even distances are one
+// pingRuns are the times of the acknowledged pings of each process; pings at even distances are one
 // run.
 func (p Play) pingRuns() [][]int64 {
 	runs := make([][]int64, len(p.Processes))

@@ -22,9 +22,8 @@ var (
 	errLimit = fmt.Errorf("%w in time", errNoReply)
 )
 
-// A process is one that takes part: a clock, a way to the server, and a lock manager of the
-// generation that is played. Its fields belong to the loop of the world, except those that say
-// otherwise.
+// A process is a participant: a clock, a connection to the server, and a lock manager of the played
+// generation. Its fields belong to the loop of the world, unless noted otherwise.
 type process struct {
 	*virtual.Process
 	w      *world
@@ -36,7 +35,7 @@ type process struct {
 	jobs   []*job
 	limit  time.Duration // for which it waits for an answer; 0: for ever, as before 3.2
 	beat   time.Duration // and for the answer to a ping, where that differs
-	pace   time.Duration // of its tries, where the lock itself has none; 0: as the balancer
+	pace   time.Duration // of its tries, if the lock itself has no pace; 0: as the balancer
 	locks  manager
 
 	stands bool // its wall clock is frozen
@@ -52,7 +51,7 @@ type process struct {
 	open []*command
 }
 
-// A role is what a process is besides.
+// A role is an additional role of a process.
 type role string
 
 const (
@@ -109,7 +108,7 @@ func (p *process) pause(d time.Duration) {
 	})
 }
 
-// bury lets the goroutines of a process end: every command fails at once from now on.
+// bury lets the goroutines of a process end: from now on every command fails immediately.
 func (p *process) bury() {
 	if !p.Dead {
 		close(p.over)

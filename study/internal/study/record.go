@@ -87,12 +87,12 @@ type Field struct {
 type record struct {
 	w        *world
 	versions map[string][]byte
-	words    map[string]string // what stands for an ObjectID
+	words    map[string]string // the replacement of an ObjectID
 	unseen   bool              // only the outcome is wanted
 
 	mu   sync.Mutex // guards the rest
 	out  Record
-	same map[string]int // the mark that stands for commands of the same kind and answer
+	same map[string]int // the mark for commands of the same kind and answer
 }
 
 // A Written is a write to the protected resource.
@@ -125,7 +125,7 @@ func (r *record) span(p *process, kind string, from, until time.Duration) {
 	r.out.Bars = append(r.out.Bars, Bar{Process: r.index(p), Kind: kind, From: from, Until: until})
 }
 
-// two notes that a process held the lock while another did; a stretch that goes on is one.
+// two notes that a process held the lock while another did; it extends an adjacent stretch.
 func (r *record) two(p *process, from, until time.Duration) {
 	for i, b := range r.out.Bars {
 		if b.Process == p.Index && b.Kind == "two" && b.Until == from {
@@ -227,7 +227,7 @@ func (r *record) exchange(c *command, err error) {
 	if c.kind.writes() && c.kind != Ping {
 		m.sent = c.text
 	}
-	if now := r.w.Now(); now-c.sent > long { // what happened meanwhile stands between
+	if now := r.w.Now(); now-c.sent > long { // other events may come in between
 		m.Answer, m.Changed = "sent"+struck, false
 		r.again(fmt.Sprint(now, c.p.name), m)
 		m.At, m.Answer, m.Changed = now, "answered: "+answer, c.changed

@@ -64,8 +64,8 @@ func (w *world) serverSteps(_ *process, t turn) {
 	})
 }
 
-// mirrored gives the config server two mirrors, the clock of one of which is so far ahead. A
-// replica set has none.
+// mirrored gives the config server two mirrors, one of them with a clock that is ahead by the
+// setting. A replica set has no mirrors.
 func (w *world) mirrored(_ *process, t turn) { w.mirrors = []time.Duration{0, t.d} }
 
 // dies ends a process.
@@ -95,9 +95,9 @@ func (w *world) cutOff(p *process, t turn) {
 	})
 }
 
-// outages takes so many config servers away for a while that nothing can be written. Mirrored ones
-// are read all the same. A replica set has no primary then, and elects one in the end, which gives
-// it a new election id whoever it is.
+// outages stops enough config servers for a while that no write is possible. Mirrored ones can
+// still be read. A replica set has no primary meanwhile, and finally elects one, any of which means
+// a new election id.
 func (w *world) outages(_ *process, t turn) {
 	if t.d == 0 {
 		return
@@ -120,7 +120,8 @@ func (w *world) outages(_ *process, t turn) {
 	}
 }
 
-// elects makes another server primary, whose clock differs by that much from the last one's.
+// elects makes another server primary, whose clock differs from that of the last one by the
+// setting.
 func (w *world) elects(_ *process, t turn) {
 	if !w.generation.replicaSet {
 		w.missed = append(w.missed, "election, since its config servers elect nobody")

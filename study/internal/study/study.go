@@ -10,8 +10,7 @@ import (
 )
 
 // Run plays cases by generations and returns the plays in that order: all generations of the first
-// case, then those of the second. When ctx ends it returns its cause, after the plays that have
-// begun.
+// case, then all of the second. When ctx ends it returns its cause, after the running plays.
 func Run(ctx context.Context, cases []Case, generations []Generation) ([]Play, error) {
 	plays := make([]Play, len(cases)*len(generations))
 	next := make(chan int)
@@ -36,8 +35,8 @@ func Run(ctx context.Context, cases []Case, generations []Generation) ([]Play, e
 	return plays, err
 }
 
-// FindCases returns the case of a name, those of a hole, or those with a part of their name; without
-// any, the names of all.
+// FindCases returns the case of a name, the cases of a hole, or the cases with a part of their
+// name; without a match, the names of all.
 func FindCases(name string) (found []Case, names []string) {
 	all := append(Cases(), Quiet())
 	for _, has := range []func(c Case) bool{
@@ -76,7 +75,7 @@ var series = []struct {
 }
 
 // FindGeneration returns the generation of a column, or of a release such as 2.4 or r2.4.14; for
-// any other name it returns the list of what there is.
+// any other name it returns the list of valid names.
 func FindGeneration(name string) (g Generation, list string, ok bool) {
 	all := Generations()
 	var names []string

@@ -86,7 +86,7 @@ func TestCases_EveryAccidentHappens(t *testing.T) {
 }
 
 // It tries to break the verdicts of cases.txt, which were written from the sources: if a step of an
-// old generation is left out or corrected, or if the judge is blind, holes close. Each verdict has a
+// old generation is missing or corrected, or if the judge is blind, holes close. Each verdict has a
 // reason, and a line of the source that a step of the play follows; of ours a function that exists.
 func TestGenerations_FailAsTheirSourcesRead(t *testing.T) {
 	t.Parallel()
@@ -147,8 +147,8 @@ func TestJudge_NewerIsNamedLater(t *testing.T) {
 }
 
 // It tries to break two figures of the notes: 1.8 truncates minutes, so that its 15 are 16; and a
-// holder of ours that is cut off stops 3 min 45 s before the next one begins. A frozen holder learns
-// nothing while it is frozen.
+// holder of ours that is cut off stops 3 min 45 s before the next one begins. A frozen holder does
+// not learn of its loss.
 func TestFigures_OfTheNotes(t *testing.T) {
 	t.Parallel()
 	if l := set(t, "cut-off", "1.8").Outcome.Losses[0]; l.At < 18*time.Minute || l.At > 19*time.Minute {
@@ -186,7 +186,7 @@ func TestRun_Again_IsTheSame(t *testing.T) {
 }
 
 // It tries to break the table of holes in docs/semantics.md: each hole is played by a case that its
-// row names, or named among those that no case plays; and each hole of a case has a row.
+// row names, or is listed as not played; and each hole of a case has a row.
 func TestHoles_PlayedOrNamed(t *testing.T) {
 	t.Parallel()
 	semantics := assert.Value(os.ReadFile(filepath.Join(root, "docs", "semantics.md")))(t)
@@ -260,7 +260,7 @@ func TestPage_InDocs_IsOfThesePlays(t *testing.T) {
 	}
 }
 
-// It tries to break the course: the outcomes in docs/study.md are those of the plays.
+// It tries to break the course: the outcomes in docs/study.md are the outcomes of the plays.
 func TestCourse_HasTheOutcomes(t *testing.T) {
 	t.Parallel()
 	course := assert.Value(os.ReadFile(filepath.Join(root, "docs", "study.md")))(t)

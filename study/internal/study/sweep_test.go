@@ -10,8 +10,8 @@ import (
 )
 
 // It tries to break that the boundaries agree with the constants of the sources: two seconds below
-// one nothing breaks, two seconds above it does; a look, of which there is one a second, and the
-// commands before a decision are not known better. What has no boundary does not break at the end
+// a boundary the generation holds, two seconds above it breaks; the reads, one a second, and the
+// commands before a decision limit the precision. A generation without a boundary holds at the end
 // of the sweep.
 func TestSweeps_BreakAtTheConstantsOfTheSources(t *testing.T) {
 	t.Parallel()

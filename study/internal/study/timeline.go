@@ -73,9 +73,10 @@ func (p Play) Rows(v Verdict) []Row {
 	return rows
 }
 
-// deciding is the place of the mark that decides the play: of those that the verdict names the last
-// one before two hold the lock, else the last one that an accident struck or that changed a
-// document, else the last one; in ours the last acquisition or loss; -1 if there is none.
+// deciding returns the index of the mark that decides the play, -1 without one. Of the marks that
+// the verdict names it is the last one before two hold the lock, else the last one that an accident
+// struck, else the last one that changed a document, else the last one; in ours the marks are
+// acquisitions and losses.
 func (p Play) deciding(v Verdict) int {
 	found, most := -1, -1
 	for i, m := range p.Marks {
@@ -109,8 +110,8 @@ func (p Play) lane(letter string) int {
 // lockCollection begins the names of both collections.
 const lockCollection = " lock"
 
-// housekeeping reports whether a command is of no interest where nothing went wrong: what each ping
-// does besides.
+// housekeeping reports whether a successful command is irrelevant: an additional command of each
+// ping.
 func (m Mark) housekeeping() bool {
 	quiet := m.Answer == "0 removed" || m.Answer == "none" || m.Answer == "done" ||
 		strings.HasPrefix(m.Answer, "state ")
@@ -127,7 +128,7 @@ func (m Mark) quiet() bool {
 		string(Ask), string(Sight), watched, inquired}, m.Kind)
 }
 
-// changes lists the fields of a document that differ from before, except those for people.
+// changes lists the fields of a document that differ from before, except the descriptive ones.
 func changes(before, now []Field) string {
 	if len(now) == 0 {
 		return "document is removed"

@@ -36,8 +36,8 @@ func inOrder(t *testing.T, lines []string, texts ...string) {
 	}
 }
 
-// It tries to break the order of cause and effect: a slow command is one row when it is sent and
-// one when it is answered, and what it did stands before the answer.
+// It tries to break the order of cause and effect: a slow command has one row when it is sent and
+// one when it is answered, and its effect is before the answer.
 func TestRows_SlowCommand_EffectBeforeAnswer(t *testing.T) {
 	t.Parallel()
 	inOrder(t, rows(t, "two-force", "1.8"), "C take over (update locks): sent [slow]",
@@ -49,8 +49,8 @@ func TestRows_SlowCommand_EffectBeforeAnswer(t *testing.T) {
 		"B has the lock", "A grab (findAndModify locks): answered")
 }
 
-// It tries to break what a row says of a release: that a lock is free although nothing matched,
-// that a failed one is queued, that an insert is a read which leaves no document.
+// It tries to break the row of a release: that a lock is free although no document matched, that a
+// failed one is queued, that an insert is a read which leaves no document.
 func TestRows_OfRelease_SayWhatItDid(t *testing.T) {
 	t.Parallel()
 	for name, texts := range map[string][]string{
@@ -69,8 +69,8 @@ func TestRows_OfRelease_SayWhatItDid(t *testing.T) {
 	}
 }
 
-// It tries to break the moment of resumes-in-time: the holder's ping stands between the decision
-// and the command, in every generation. The old ones take the lock all the same.
+// It tries to break the moment of resumes-in-time: the holder's ping is between the decision and
+// the command, in every generation. The old ones take the lock all the same.
 func TestRows_ResumesInTime_PingsBetween(t *testing.T) {
 	t.Parallel()
 	for _, g := range study.Generations() {

@@ -1,12 +1,12 @@
-// Package balancer is one balancer process of the demo: what mongos' balancer did in a round, in a
-// loop of package singleton, and the reading and writing of the cluster's metadata that it needs.
-// What to move is decided in package cluster; this package does it.
+// Package balancer is one balancer process of the demo: a round of mongos' balancer, in a loop of
+// package singleton, and the reads and writes of the cluster's metadata. Package cluster decides
+// which chunks to move; this package moves them.
 //
-// A round: record it, read the cluster, move one chunk of each collection that needs it. When to
-// run, singleton reads in config.settings. After each round the lock goes to the balancer that
-// stands first in the line; mongos polled until 3.2, and held the lock for good from 3.4 on. Every
-// move is guarded twice: the guard is asked before it, and its filter names the fence, so that a
-// holder that lost the lock without knowing it cannot undo what its successor did.
+// A round: record it, read the cluster, move one chunk of each collection that needs it. singleton
+// reads in config.settings when to run. After each round the lock goes to the first balancer in the
+// queue; mongos polled until 3.2, and held the lock permanently from 3.4 on. Every move is guarded
+// twice: the guard is checked before it, and its filter contains the fence, so that a holder that
+// lost the lock without knowing it cannot undo the moves of its successor.
 package balancer
 
 import (
@@ -27,28 +27,28 @@ import (
 	"mongodlm/singleton"
 )
 
-// LockName and LockWhy are what mongos used.
+// LockName and LockWhy are the values of mongos.
 const (
 	LockName = "balancer"
 	LockWhy  = "doing balance round"
 )
 
-// Kind is what an Event tells.
+// Kind is the kind of an Event.
 type Kind string
 
 // The kinds of events.
 const (
 	Started  Kind = "started"  // the process has its first term
 	TookOver Kind = "tookover" // got the lock from a dead holder; Text is the evidence
-	Entered  Kind = "entered"  // a round has begun
-	LostLock Kind = "lost"     // the lock was lost; Text says why
+	Entered  Kind = "entered"  // a round has started
+	LostLock Kind = "lost"     // the lock was lost; Text is the reason
 	Refused  Kind = "refused"  // a write with the old fence, after the loss, matched nothing
 	Breach   Kind = "breach"   // a write with the old fence, after the loss, went through
 	Balanced Kind = "balanced" // nothing left to move
-	Failed   Kind = "failed"   // something went wrong; the next round comes
+	Failed   Kind = "failed"   // an error; the next round follows
 )
 
-// An Event is what a balancer tells whoever watches it. It is one line of JSON on its output.
+// An Event is a report of a balancer to its parent. It is one line of JSON on its output.
 type Event struct {
 	Kind    Kind          `json:"kind"`
 	Number  int           `json:"number"`
@@ -63,7 +63,7 @@ type Event struct {
 // Pauses of a balancer, shortened for the demo.
 const (
 	roundPause = 100 * time.Millisecond // from the beginning of a round to that of the next
-	movePause  = 12 * time.Millisecond  // stands for the copying of a chunk
+	movePause  = 12 * time.Millisecond  // simulates the copying of a chunk
 )
 
 // Balancer is one balancer process. It is the observer of its Manager.
@@ -76,7 +76,7 @@ type Balancer struct {
 	probing chan int64   // the fences of locks that were lost
 }
 
-// New makes the balancer that is called by number; Run runs it, and tells its events by emit.
+// New makes the balancer with that number; Run runs it, and reports its events by emit.
 func New(number int, emit func(Event)) *Balancer {
 	return &Balancer{number: number, emit: emit, probing: make(chan int64, 1)}
 }
@@ -96,14 +96,14 @@ func (b *Balancer) Observe(e distlock.Event) {
 		b.say(e.Process, Event{Kind: LostLock, Fence: e.Fence, Text: e.Err.Error()})
 		select {
 		case b.probing <- e.Fence:
-		default: // it is at it
+		default: // it is still probing
 		}
 	}
 }
 
-// Run does rounds until ctx ends, in turn with the other balancers. An error of a round is told and
-// the next round comes. manager must have the balancer for its observer. When to run,
-// config.settings says; locks is the database that has it.
+// Run does rounds until ctx ends, alternating with the other balancers. It reports an error of a
+// round and continues with the next round. manager must have the balancer as its observer. locks is
+// the database of the settings, which control when to run.
 func (b *Balancer) Run(ctx context.Context, manager *distlock.Manager, store *Store,
 	locks singleton.Store) error {
 	b.manager, b.store = manager, store
@@ -198,9 +198,9 @@ func (b *Balancer) migrate(ctx context.Context, guard *distlock.TryGuard, r *clu
 	return nil
 }
 
-// probe is what a careless program would do after it lost the lock: go on with its work. It tries
-// to move a chunk that a newer holder has moved meanwhile, with the old fence. The filter must
-// match nothing.
+// probe imitates a careless program that continues its work after it lost the lock. It tries to
+// move a chunk that a newer holder has moved meanwhile, with the old fence. The filter must match
+// nothing.
 func (b *Balancer) probe(ctx context.Context, fence int64) {
 	now, err := b.store.Read(ctx)
 	if err != nil {

@@ -108,15 +108,15 @@ func stamped(at bson.Timestamp, err error, what string) (bson.Timestamp, error) 
 	return at, wrap(what, err)
 }
 
-// Save records a round as far as it has come.
+// Save stores the present state of a round.
 func (s *Store) Save(ctx context.Context, r cluster.Round) error {
 	_, err := s.rows(cluster.RoundsCollection).ReplaceOne(ctx, bson.M{"_id": r.ID}, r,
 		options.Replace().SetUpsert(true))
 	return wrap("record the round", err)
 }
 
-// Move moves one chunk and returns the server's stamp of the move. ErrStale when the filter matched
-// nothing.
+// Move moves one chunk and returns the server's stamp of the move. It returns ErrStale if the
+// filter matched no chunk.
 func (s *Store) Move(ctx context.Context, m cluster.Migration, fence int64,
 	version bson.Timestamp) (bson.Timestamp, error) {
 	var moved struct {
@@ -144,7 +144,7 @@ func (s *Store) History(ctx context.Context) ([]cluster.Round, []cluster.Change,
 	err := errors.Join(
 		s.all(ctx, cluster.RoundsCollection, bson.M{"_id": bson.M{"$ne": cluster.TickID}}, &rounds),
 		s.all(ctx, cluster.ChangelogCollection, bson.M{"what": cluster.Moved,
-			"details.fence": bson.M{"$exists": true}}, &changes)) // others are not ours
+			"details.fence": bson.M{"$exists": true}}, &changes)) // the rest is not from the demo
 	for _, r := range rounds {
 		err = errors.Join(err, r.Validate())
 	}

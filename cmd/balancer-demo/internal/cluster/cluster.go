@@ -10,7 +10,7 @@ import (
 	"mongodlm/catalog"
 )
 
-// Names of the collections whose documents this package understands.
+// Names of the collections whose documents this package parses.
 const (
 	ShardsCollection      = "shards"
 	CollectionsCollection = "collections"
@@ -53,7 +53,7 @@ type Chunk struct {
 	// Lastmod is the chunk's version: T counts migrations, I counts splits.
 	Lastmod bson.Timestamp `bson:"lastmod"`
 	Jumbo   bool           `bson:"jumbo,omitempty"`
-	Fence   int64          `bson:"fence,omitempty"` // of who moved it last; 0: none of ours
+	Fence   int64          `bson:"fence,omitempty"` // of the last move; 0: not moved by the demo
 }
 
 // A Text is a document as canonical extended JSON, and is stored so: the embedded config server
@@ -74,8 +74,7 @@ func (t *Text) UnmarshalBSONValue(kind byte, data []byte) error {
 // cluster never share one.
 func (c Chunk) Name() string { return text(c.ID) }
 
-// text is a value as a text that stands for it: a string as it is, all else as canonical extended
-// JSON.
+// text returns a value as a text: a string as it is, everything else as canonical extended JSON.
 func text(v bson.RawValue) string {
 	if s, ok := v.StringValueOK(); ok {
 		return s
@@ -92,11 +91,11 @@ func (c Cluster) Counts() map[string]int {
 	return counts
 }
 
-// Assemble makes a cluster of documents and checks the whole: no _id occurs twice or is missing,
-// every chunk lies on a shard and belongs to a collection that exists, and the chunks of each
-// collection cover its keys from MinKey to MaxKey without gap and overlap. Then shards and
-// collections stand in the order of their ids, and the chunks of a collection in that of their
-// keys. c itself stays as it is. The first thing that is wrong is a *catalog.MalformedError.
+// Assemble makes a cluster of documents and validates it: every _id exists and is unique, every
+// chunk lies on a shard and belongs to a collection that exists, and the chunks of each collection
+// cover its keys from MinKey to MaxKey without gap and overlap. The result has shards and
+// collections in the order of their ids, and the chunks of a collection in the order of their keys.
+// c itself is unchanged. The error is a *catalog.MalformedError on the first problem.
 func Assemble(c Cluster) (Cluster, error) {
 	c.Shards, c.Collections = slices.Clone(c.Shards), slices.Clone(c.Collections)
 	slices.SortFunc(c.Shards, func(a, b Shard) int { return strings.Compare(a.ID, b.ID) })
@@ -148,8 +147,9 @@ func Assemble(c Cluster) (Cluster, error) {
 	return c, nil
 }
 
-// ordered returns the chunks of a collection in the order of their keys: one begins where another
-// ends, from MinKey to MaxKey. Those of a dropped collection stay as they are.
+// ordered returns the chunks of a collection in the order of their keys: each starts at the end of
+// the one before it, from MinKey to MaxKey. The chunks of a dropped collection are returned
+// unchanged.
 func (n Collection) ordered(chunks []Chunk) ([]Chunk, error) {
 	if n.Dropped {
 		return chunks, nil
@@ -186,7 +186,7 @@ func (n Collection) ordered(chunks []Chunk) ([]Chunk, error) {
 	return all, nil
 }
 
-// limits are the lowest and the highest bound.
+// limits returns the lowest and the highest bound.
 func (n Collection) limits() (lowest, highest Text, err error) {
 	var key bson.D
 	if bson.UnmarshalExtJSON([]byte(n.Key), false, &key) != nil || len(key) == 0 {

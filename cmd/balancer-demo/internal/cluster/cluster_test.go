@@ -127,8 +127,7 @@ func TestAssemble_WholeIsWrong_NamesTheDocument(t *testing.T) {
 	}
 }
 
-// What was stored, bounds and keys as texts, reads back the same, whatever order the server gives
-// it in.
+// Stored documents, with bounds and keys as texts, read back the same, in any order of the server.
 func TestAssemble_EveryDocumentOfTheSample_ReadsBackTheSame(t *testing.T) {
 	t.Parallel()
 	want, err := cluster.Sample()

@@ -17,7 +17,7 @@ func marshal(t *testing.T, doc any) bson.Raw {
 	return assert.Value(bson.Marshal(doc))(t)
 }
 
-// wantError checks that err is there and says all of the parts.
+// wantError checks that err is not nil and contains all of the parts.
 func wantError(t *testing.T, err error, parts ...string) {
 	t.Helper()
 	if err == nil {

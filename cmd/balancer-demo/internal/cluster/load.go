@@ -22,17 +22,18 @@ var sample []byte
 // policy needs 70 rounds for it. It is a cluster file like any other.
 func Sample() (Cluster, error) { return Load("sample/cluster.json", bytes.NewReader(sample)) }
 
-// errExport is what to do about a text that is no export.
+// errExport is the remedy for a text that is no export.
 var errExport = errors.New("export it again with mongoexport, with or without --jsonArray")
 
-// Load reads the metadata of a cluster from what mongoexport writes for config.shards,
+// Load reads the metadata of a cluster from the output of mongoexport for config.shards,
 // config.collections and config.chunks, one after the other in any order: documents in extended
 // JSON, canonical or relaxed, one per line, over several lines (--pretty) or in an array
-// (--jsonArray). The shape tells what a document is: a chunk has min, max and shard; a shard has
-// host; a collection has key or dropped.
+// (--jsonArray). The fields determine the kind of a document: a chunk has min, max and shard; a
+// shard has host; a collection has key or dropped.
 //
-// An error names the source and the line in which the document, or the array, begins. It wraps a
-// *catalog.MalformedError where a document is understood and wrong, by itself or beside the others.
+// An error names the source and the first line of the document or array. It wraps a
+// *catalog.MalformedError if a parsed document is invalid, by itself or in combination with the
+// rest.
 func Load(name string, source io.Reader) (Cluster, error) {
 	name = catalog.Printable(name, 200)
 	all, err := io.ReadAll(source)
@@ -80,7 +81,7 @@ func (c *Cluster) read(all []byte) (line int, err error) {
 	}
 }
 
-// add parses a document as one of the collection that its shape tells.
+// add parses a document of the collection that its fields determine.
 func (c *Cluster) add(document []byte) error {
 	var raw bson.Raw
 	if err := bson.UnmarshalExtJSON(document, false, &raw); err != nil {

@@ -13,9 +13,8 @@ type Migration struct {
 	From, To string
 }
 
-// Filter selects the chunk in config.chunks as long as it is on the shard it has to leave and no
-// holder with a higher fence has moved it. A filter that matches nothing is the sign of a stale
-// holder.
+// Filter selects the chunk in config.chunks while it is on the shard to leave and no holder with a
+// higher fence has moved it. A filter without a match is the sign of a stale holder.
 func (m Migration) Filter(fence int64) bson.M {
 	return bson.M{"_id": m.Chunk.ID, "shard": m.From, "$or": bson.A{
 		bson.M{"fence": bson.M{"$exists": false}}, bson.M{"fence": bson.M{"$lte": fence}},
@@ -30,9 +29,9 @@ func (m Migration) Update(fence int64, version bson.Timestamp) bson.M {
 		"$currentDate": stampOf("movedAt")}
 }
 
-// NextVersion is the version that the next move in a collection writes: one migration more than
-// the highest of all its chunks, and no split. mongos also raised a chunk that stayed on the
-// giving shard; nothing routes by these versions here, so that is left out.
+// NextVersion returns the version that the next move in a collection writes: one migration more
+// than the highest of all its chunks, and no split. mongos also raised a chunk that stayed on the
+// giving shard; this is omitted, as no router uses these versions.
 func (c Cluster) NextVersion(ns string) bson.Timestamp {
 	var highest uint32
 	for _, chunk := range c.Chunks {
@@ -43,7 +42,7 @@ func (c Cluster) NextVersion(ns string) bson.Timestamp {
 	return bson.Timestamp{T: highest + 1}
 }
 
-// Moved is what the changelog says of a chunk that has reached its new shard.
+// Moved is the field what of the changelog entry of a completed move.
 const Moved = "moveChunk.commit"
 
 // A Change is an entry of config.changelog about a move, in the shape mongos gave it.
@@ -57,7 +56,7 @@ type Change struct {
 	Details    `bson:"details"`
 }
 
-// Details say what was moved. Chunk, Process, Fence and MovedAt are ours.
+// Details describe the move. Chunk, Process, Fence and MovedAt are not from mongos.
 type Details struct {
 	Min     Text           `bson:"min"`
 	Max     Text           `bson:"max"`

@@ -20,7 +20,7 @@ func migration(t *testing.T) cluster.Migration {
 	return cluster.Migration{Chunk: all.Chunks[0], From: "a", To: "b"}
 }
 
-// wantDocument compares a document with one in relaxed extended JSON, whatever the order of fields.
+// wantDocument compares a document with one in relaxed extended JSON, ignoring the order of fields.
 func wantDocument(t *testing.T, doc any, want string) {
 	t.Helper()
 	var got, wanted any
@@ -71,7 +71,7 @@ func TestMigration_Changed_HasTheShapeOfMongos(t *testing.T) {
 	}
 }
 
-// The judge relies on what a round's record says: a record that cannot be true is refused.
+// The judge relies on the record of a round: an impossible record is refused.
 func TestRound_Validate_NamesTheField(t *testing.T) {
 	t.Parallel()
 	good := cluster.NewRound("p", 42, bson.Timestamp{T: 5, I: 1})

@@ -12,20 +12,19 @@ func Threshold(chunks int) int {
 	return 8
 }
 
-// Candidates returns what one round should move in a cluster that Assemble has made: at most one
-// chunk of each collection, in the order of their names. None means that it is balanced, as far as
+// Candidates returns the moves of one round in a cluster that Assemble has made: at most one chunk
+// of each collection, in the order of their names. Without candidates the cluster is as balanced as
 // it can be.
 //
-// A draining shard comes first: it gives whatever the difference, and never receives. Otherwise the
-// most loaded shard gives to the least loaded one when their difference has reached Threshold. It
-// is always the chunk with the lowest min that moves; shards of the same load are taken in the
-// order of their ids. Dropped collections, collections with noBalance and jumbo chunks are left
-// out.
+// A draining shard comes first: it gives a chunk at any difference, and never receives. Otherwise
+// the most loaded shard gives to the least loaded one when their difference has reached Threshold.
+// Always the chunk with the lowest min moves; shards of the same load are taken in the order of
+// their ids. Dropped collections, collections with noBalance and jumbo chunks are skipped.
 //
-// Source: mongos 2.4 to 3.2, balancer policy, as the manual describes it. It differs in two
-// things. mongos lowered the threshold to 2 after a round that had moved something; here the next
-// round may be another process's, which does not know. And where the most loaded shard has only
-// jumbo chunks, mongos gave up; here the next loaded one gives.
+// Source: mongos 2.4 to 3.2, balancer policy, as the manual describes it. There are two
+// differences. mongos lowered the threshold to 2 after a round with a move; here the next round may
+// run on another process, which does not know. And where the most loaded shard has only jumbo
+// chunks, mongos stopped; here the next loaded one gives.
 func Candidates(c Cluster) []Migration {
 	chunks := map[string][]Chunk{}
 	for _, chunk := range c.Chunks {

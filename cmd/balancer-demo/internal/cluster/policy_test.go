@@ -28,7 +28,7 @@ func TestCandidates_OneCollection(t *testing.T) {
 		shards map[string]string
 		on     []onShard
 		fields string
-		want   string // "<chunk> <from>><to>", empty for none
+		want   string // "<chunk> <from>><to>", empty for no move
 	}{
 		"a difference of two below 20":             {live, on(4, 3, 2), "", "db.x-0 a>c"},
 		"a difference of one below 20":             {live, on(4, 4, 3), "", ""},
@@ -71,7 +71,7 @@ func TestCandidates_OneCollection(t *testing.T) {
 	}
 }
 
-// One migration of each collection, in the order of names, whatever the order of documents.
+// One migration of each collection, in the order of names, for any order of documents.
 func TestCandidates_ManyCollections_OneEach(t *testing.T) {
 	t.Parallel()
 	skewed := []onShard{{"a", 9, false}, {"b", 1, false}}

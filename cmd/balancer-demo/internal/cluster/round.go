@@ -6,23 +6,23 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// An Outcome says how a round ended.
+// An Outcome is the result of a round.
 type Outcome string
 
 // The outcomes of a round.
 const (
-	Unfinished Outcome = ""     // its process died in it, or is still at it
+	Unfinished Outcome = ""     // its process died in it, or is still working
 	Done       Outcome = "done" // the lock was held, and known to be held, from Entered to Left
-	Lost       Outcome = "lost" // the process found out in it that it had lost the lock
+	Lost       Outcome = "lost" // the process noticed in it that it had lost the lock
 )
 
-// A Round is what a balancer records of one round, in a collection of its own next to the others.
-// Both stamps come from the server: the answer to an update of the document TickID with Tick.
+// A Round is the record of one round of a balancer, in a separate collection. Both stamps come from
+// the server: the reply to an update of the document TickID with Tick.
 //
-// The judge takes the stamps for instants at which the guard was good. So the order is: ask for
-// the stamp, then check the guard, then record. A process that is paused between stamp and check
-// finds its lock lost and records nothing (Entered) or Lost (Left); the other way round a stamp
-// could come long after the check, and the judge would accuse the innocent.
+// The judge takes the stamps for instants at which the guard was valid. So the order is: get the
+// stamp, then check the guard, then record. A process that is paused between stamp and check finds
+// its lock lost and records nothing (Entered) or Lost (Left); in the other order a stamp could come
+// long after the check, and the judge would report a false violation.
 type Round struct {
 	ID      string         `bson:"_id"` // see NewRound
 	Process string         `bson:"process"`
@@ -57,7 +57,7 @@ func (r Round) Validate() error {
 // TickID is the _id of the document that Tick updates, in RoundsCollection.
 const TickID = "tick"
 
-// Tick is the update that makes the server write a new Timestamp, larger than all before it, into
-// the field at. On MongoDB these rise with every write of the whole server; on the embedded
-// config server they rise as long as it is not restarted within one second.
+// Tick is the update that makes the server write a new Timestamp, larger than all earlier ones,
+// into the field at. On MongoDB these rise with every write of the whole server; on the embedded
+// config server they rise unless it is restarted within one second.
 func Tick() bson.M { return bson.M{"$currentDate": stampOf("at")} }

@@ -28,7 +28,7 @@ func TestSample_PolicyUntilBalanced_EndsBelowTheThresholds(t *testing.T) {
 	checkBalanced(t, after)
 }
 
-// balance runs the policy until it finds nothing to do.
+// balance runs the policy until it finds no move.
 func balance(t *testing.T, c cluster.Cluster, limit int) (cluster.Cluster, int, int) {
 	t.Helper()
 	moves := 0
@@ -58,7 +58,7 @@ func balance(t *testing.T, c cluster.Cluster, limit int) (cluster.Cluster, int, 
 	return c, 0, 0
 }
 
-// checkBalanced looks at the counts themselves, without the policy.
+// checkBalanced checks the counts, without the policy.
 func checkBalanced(t *testing.T, c cluster.Cluster) {
 	t.Helper()
 	counts := map[string]int{} // by shard and collection

@@ -1,6 +1,6 @@
-// Package referee judges afterwards, from the records that the balancers and the server left,
-// whether two balancers were ever at work at one time, a stale holder wrote, or a chunk was lost.
-// It is pure, and knows nothing of the lock: the server's stamps are its evidence.
+// Package referee checks the records of the balancers and the server after a run: for balancers
+// that worked at the same time, writes of a stale holder, and lost chunks. It is pure, and
+// independent of the lock: the server's stamps are its evidence.
 package referee
 
 import (
@@ -17,38 +17,37 @@ import (
 // A Breach is a kind of violation.
 type Breach string
 
-// What Judge looks for.
+// The breaches that Judge finds.
 const (
-	Overlap         Breach = "overlap"          // a round began while another one was going on
+	Overlap         Breach = "overlap"          // a round started before another one ended
 	FenceNotRisen   Breach = "fence-not-risen"  // the fence of a round is not above all before it
-	StaleWrite      Breach = "stale-write"      // a move after a higher fence had moved it, or begun
-	OutsideRound    Breach = "outside-round"    // a move in nobody's round, before it or after it
-	ChunkLost       Breach = "chunk-lost"       // a chunk is not there any more
+	StaleWrite      Breach = "stale-write"      // a move after a higher fence had moved the chunk, or started a round
+	OutsideRound    Breach = "outside-round"    // a move without a round, before its round or after it
+	ChunkLost       Breach = "chunk-lost"       // a chunk is missing
 	ChunkDuplicated Breach = "chunk-duplicated" // a chunk is there twice, or was not there before
 	ChunkChanged    Breach = "chunk-changed"    // it has another namespace or other bounds
-	ChunkMisplaced  Breach = "chunk-misplaced"  // not where the changelog says; no death explains it
+	ChunkMisplaced  Breach = "chunk-misplaced"  // not on the shard in the changelog; no death explains it
 )
 
-// A Violation is something that must not happen, with what proves it.
+// A Violation is a breach with its evidence.
 type Violation struct {
 	Breach   Breach `json:"breach"`
 	Subject  string `json:"subject"` // a process or a chunk
 	Evidence string `json:"evidence"`
 }
 
-// A History is everything the judge gets to see: the chunks before and after, and what was
-// recorded between.
+// A History is the input of the judge: the chunks before and after, and the records in between.
 type History struct {
 	Before, After []cluster.Chunk
 	Rounds        []cluster.Round
 	Changes       []cluster.Change
 }
 
-// Judge returns every violation in a history; none is the proof that the lock did its work. It is
+// Judge returns every violation in a history; an empty result proves that the lock worked. It is
 // pure: the order of the slices does not matter, only the server's stamps do.
 //
-// A finished round is an interval in which its process had the lock. Of an unfinished or lost one
-// only the begin is certain: it counts until a round with a higher fence begins, and every move
+// A finished round is an interval in which its process had the lock. Of an unfinished or lost round
+// only the start is certain: it counts until a round with a higher fence starts, and every move
 // after that is a stale write.
 func Judge(h History) []Violation {
 	rounds := slices.Clone(h.Rounds)
@@ -65,12 +64,12 @@ func Judge(h History) []Violation {
 	return append(found, judgeChunks(h, changes)...)
 }
 
-// judgeRounds looks for rounds that overlap and fences that did not rise. rounds are in the order
-// of Entered.
+// judgeRounds finds rounds that overlap and fences that did not rise. rounds are in the order of
+// Entered.
 func judgeRounds(rounds []cluster.Round) []Violation {
 	var found []Violation
-	var open *cluster.Round    // the finished round that lasts longest of those before
-	var highest *cluster.Round // the one with the highest fence of those before
+	var open *cluster.Round    // the earlier finished round with the latest end
+	var highest *cluster.Round // the earlier round with the highest fence
 	for i := range rounds {
 		r := &rounds[i]
 		if open != nil && !r.Entered.After(open.Left) {
@@ -93,8 +92,8 @@ func judgeRounds(rounds []cluster.Round) []Violation {
 	return found
 }
 
-// judgeMoves looks for moves that went through although they should not have. Both are in the
-// order of the server's stamps.
+// judgeMoves finds moves that should not have matched. Both are in the order of the server's
+// stamps.
 func judgeMoves(rounds []cluster.Round, changes []cluster.Change) []Violation {
 	var found []Violation
 	highest := map[string]cluster.Change{} // the move with the highest fence, by chunk
@@ -123,7 +122,7 @@ func judgeMoves(rounds []cluster.Round, changes []cluster.Change) []Violation {
 	return found
 }
 
-// newerRound is a round with a higher fence that had begun when c was made; nil if none.
+// newerRound returns a round with a higher fence that had started when c was made; nil without one.
 func newerRound(rounds []cluster.Round, c cluster.Change) *cluster.Round {
 	for i, r := range rounds {
 		if r.Fence > c.Fence && !r.Entered.After(c.MovedAt) {
@@ -133,7 +132,7 @@ func newerRound(rounds []cluster.Round, c cluster.Change) *cluster.Round {
 	return nil
 }
 
-// ownRound says what is wrong with the round that c belongs to; empty when nothing is.
+// ownRound returns the problem with the round of c; empty without one.
 func ownRound(rounds []cluster.Round, c cluster.Change) string {
 	for _, r := range rounds {
 		if r.Process != c.Process || r.Fence != c.Fence {
@@ -150,8 +149,8 @@ func ownRound(rounds []cluster.Round, c cluster.Change) string {
 	return "but has recorded no round with that fence"
 }
 
-// judgeChunks compares what there was with what there is, and where every chunk is with what the
-// changelog says. changes are in the order of the server's stamps.
+// judgeChunks compares the chunks before and after, and the shard of every chunk with the
+// changelog. changes are in the order of the server's stamps.
 func judgeChunks(h History, changes []cluster.Change) []Violation {
 	var found []Violation
 	was, seen, last := map[string]cluster.Chunk{}, map[string]bool{}, map[string]cluster.Change{}

@@ -23,7 +23,7 @@ func round(process string, fence int64, entered, left int) cluster.Round {
 		Left: stamp(left), Outcome: cluster.Done}
 }
 
-// died is a round whose process never finished it.
+// died is an unfinished round of a process that died.
 func died(process string, fence int64, entered int) cluster.Round {
 	return cluster.Round{Process: process, Fence: fence, Entered: stamp(entered)}
 }
@@ -33,7 +33,7 @@ func moved(process string, fence int64, at int, chunk, from, to string) cluster.
 		Chunk: chunk, From: from, To: to}}
 }
 
-// chunk is the n-th of the chunks, on shard a and moved by nobody.
+// chunk is the n-th chunk, on shard a and never moved.
 func chunk(n int) cluster.Chunk {
 	kind, id, _ := bson.MarshalValue(fmt.Sprintf("db.x-%d", n)) // a string can always be written
 	return cluster.Chunk{ID: bson.RawValue{Type: kind, Value: id}, NS: "db.x", Shard: "a",
@@ -52,7 +52,7 @@ func clean() referee.History {
 	set := func(i int, shard string, fence int64) { after[i].Shard, after[i].Fence = shard, fence }
 	set(0, "c", 4)
 	set(1, "b", 2)
-	set(2, "c", 3) // by the process that died, and nobody logged it
+	set(2, "c", 3) // by the process that died, without a log entry
 	set(3, "b", 5)
 	lost := cluster.Round{Process: "p1", Fence: 4, Entered: stamp(30), Outcome: cluster.Lost}
 	return referee.History{
@@ -91,7 +91,7 @@ func addMove(c cluster.Change) func(*referee.History) {
 	return func(h *referee.History) { h.Changes = append(h.Changes, c) }
 }
 
-// roundBreaches are those that the rounds alone show.
+// roundBreaches are visible in the rounds alone.
 func roundBreaches() map[string]breach {
 	return map[string]breach{
 		"a round within a round":     {addRound(round("p9", 6, 42, 44)), referee.Overlap, "p9"},
@@ -110,7 +110,7 @@ func roundBreaches() map[string]breach {
 	}
 }
 
-// moveBreaches are those of a move that should not have gone through.
+// moveBreaches are breaches of a move that should not have matched.
 func moveBreaches() map[string]breach {
 	return map[string]breach{
 		"a stale write on one chunk": {addMove(moved("p1", 4, 46, "db.x-3", "b", "a")),
@@ -132,7 +132,7 @@ func moveBreaches() map[string]breach {
 	}
 }
 
-// chunkBreaches are those that the chunks show.
+// chunkBreaches are visible in the chunks.
 func chunkBreaches() map[string]breach {
 	return map[string]breach{
 		"a chunk gone": {func(h *referee.History) { h.After = h.After[:5] },
