@@ -41,8 +41,8 @@ func TestLoops_RecordsAndSettings_AreShown(t *testing.T) {
 	}
 	var got rota
 	assert.Must(t, json.Unmarshal([]byte(b.cli("loops", "--json").want(t, 0).out), &got))
-	if len(got.Loops) != 3 || got.Loops[0].Stopped != "stopped" || got.Loops[1].Failures != 4 ||
-		got.Loops[1].Malformed == "" || got.Loops[2].Malformed == "" || got.Loops[0].Malformed != "" {
+	if len(got.Loops) != 3 || got.Loops[2].Stopped != "stopped" || got.Loops[0].Failures != 4 ||
+		got.Loops[0].Malformed == "" || got.Loops[1].Malformed == "" || got.Loops[2].Malformed != "" {
 		t.Errorf("%+v", got.Loops)
 	}
 	var narrow strings.Builder

@@ -198,7 +198,7 @@ func wrongFlag(flags *pflag.FlagSet, err error) error {
 	switch {
 	case errors.As(err, &value):
 		must := map[string]string{"bool": "true or false",
-			"duration": "a time with its unit (ms, s, m, h), such as 30s or 15m", "days": "a time with its unit (s, m, h, d), such as 30m or 7d", "patience": "a time such as 30s, or " +
+			"duration": "a time with its unit (ms, s, m, h), such as 30s or 15m", "days": "a time with its unit (s, m, h, d), such as 30s or 7d", "patience": "a time such as 30s, or " +
 				forever}[value.GetFlag().Value.Type()]
 		return fmt.Errorf("--%s must be %s", value.GetFlag().Name, cmp.Or(must, "a whole number"))
 	case errors.As(err, &name) && len(name.GetSpecifiedShortnames()) > 1:
