@@ -335,3 +335,15 @@ func TestLock_TwoCrowds_GrantsAreFoundInTime(t *testing.T) {
 		}
 	})
 }
+
+// It tries to break: the context of a command ends before its answer has reached the caller, so that
+// on a busy machine an answered command counts as late.
+func TestCommand_Answered_ItsContextEndsAfterwards(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		command, cancel := context.WithCancel(t.Context())
+		got := make(chan struct{})
+		answer := func(context.Context) error { return nil }
+		assert.NoErr(t, distlock.InTime(t.Context(), command, true, answer, func() { <-got; cancel() }))
+		close(got)
+	})
+}

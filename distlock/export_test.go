@@ -33,3 +33,6 @@ const Grace = grace
 
 // KindsOfCommands is how many kinds of commands [Stats] counts.
 var KindsOfCommands = len(newSentCommands()) - len(kinds)
+
+// InTime carries out one command of the store.
+var InTime = inTime

@@ -186,7 +186,7 @@ func prompt(
 		case ctx == nil || ctx.Done() == nil || asPromptAsTheStore(ctx, c):
 			return do(ctx)
 		case c.Op == catalog.OpList || c.Op == catalog.OpListWaited: // of which each row is a part
-			return inTime(ctx, ctx, false, do)
+			return inTime(ctx, ctx, false, do, func() {})
 		}
 		if ctx.Err() != nil {
 			return fmt.Errorf("not sent: %w", endOf(ctx))
@@ -194,15 +194,13 @@ func prompt(
 		command, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 		stop := context.AfterFunc(life, cancel)
 		return inTime(ctx, command, c.Op.Writes(), func(ctx context.Context) error {
-			defer cancel()
-			defer stop()
 			err := do(ctx)
 			known := errors.Is(err, catalog.ErrUnavailable) || errors.Is(err, catalog.ErrUnknownOutcome)
 			if err != nil && ctx.Err() != nil && !known {
 				return late(c.Op.Writes(), err)
 			}
 			return err
-		})
+		}, func() { stop(); cancel() })
 	})
 }
 
@@ -221,10 +219,11 @@ func asPromptAsTheStore(ctx context.Context, c catalog.Call) bool {
 }
 
 // inTime carries out a command with a context of its own, and returns its result if that comes before
-// the end of ctx, and not much later than the end of the command's context. A panic in the command is
-// the caller's.
-func inTime(ctx, command context.Context, writes bool, do sending) error {
+// the end of ctx, and not much later than the end of the command's context. It calls end, which may
+// end that context, once the result is there. A panic in the command is the caller's.
+func inTime(ctx, command context.Context, writes bool, do sending, end func()) error {
 	if ctx.Err() != nil {
+		end()
 		return fmt.Errorf("not sent: %w", endOf(ctx))
 	}
 	type result struct {
@@ -233,6 +232,7 @@ func inTime(ctx, command context.Context, writes bool, do sending) error {
 	}
 	done := make(chan result, 1)
 	go func() { // ends with the command
+		defer end()
 		var r result
 		defer func() {
 			r.panics = recover()
