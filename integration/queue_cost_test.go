@@ -44,28 +44,28 @@ func TestCommands_OfHandOver(t *testing.T) {
 		warm := w.queue(t, b, name) // the streams are opened
 		wantReleased(t, g)
 		g = wantTurn(t, warm)
-		var turns []<-chan turn
+		next := make(chan turn, waiters) // the entries of two processes have no fixed order
 		sent.reset()
 		for i := range 4 { // two entries of each process, then callers behind them
-			turns = append(turns, w.queue(t, []*distlock.Manager{a, b}[i%2], name))
+			done := w.queue(t, []*distlock.Manager{a, b}[i%2], name)
+			go func() { next <- <-done }() // ends with its turn
 		}
 		entering := sent.all()
 		sent.reset()
 		for i := 4; i < waiters; i++ {
 			m := []*distlock.Manager{a, b}[i%2]
-			before, done := m.Stats().Waiting, make(chan turn, 1)
+			before := m.Stats().Waiting
 			go func() { // ends with its turn
 				g, err := m.Lock(name).Lock(t.Context())
 				w.keep(g)
-				done <- turn{g, err}
+				next <- turn{g, err}
 			}()
 			eventually(t, turnLimit, "it waits", func() bool { return m.Stats().Waiting > before })
-			turns = append(turns, done)
 		}
 		begun := time.Now()
-		for _, done := range turns {
+		for range waiters {
 			wantReleased(t, g)
-			g = wantTurn(t, done)
+			g = wantTurn(t, next)
 		}
 		leaving, took := sent.all(), time.Since(begun)
 		t.Logf("%d hand-overs in %v: entering %v, handing over %v", waiters, took, entering, leaving)
