@@ -169,7 +169,7 @@ func (c sentCommands) byKind() map[string]int64 {
 
 // grace is how much earlier than its limit a command ends, so that its caller, who may wait for as
 // long as the limit, learns whether the command was sent at all.
-const grace = 10 * time.Millisecond
+const grace = 50 * time.Millisecond
 
 // prompt makes a store whose operations return when their contexts end, and counts them. The command
 // itself goes on until limit or the end of life: cutting it off would close its connection. The
