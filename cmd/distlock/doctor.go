@@ -122,7 +122,9 @@ func (d *doctor) examine(ctx context.Context, st *store) (report, error) {
 	d.createIndexes = d.createIndexes && refused == nil
 	for _, check := range []func(context.Context, *store, *mongocatalog.Catalog, *report) error{
 		d.harmfulIndexes, d.missingIndexes, d.queueIndexes, d.privileges, d.members, d.parties,
-		d.idleLocks,
+		func(ctx context.Context, st *store, _ *mongocatalog.Catalog, r *report) error {
+			return idleLocks(ctx, st.client.Database(d.database), manyIdle, r)
+		},
 	} {
 		if err := d.limited(ctx,
 			func(ctx context.Context) error { return check(ctx, st, asked, &r) }); err != nil {
@@ -143,18 +145,16 @@ const (
 	mostIdle = 100_000 // counted at most
 )
 
-// idleLocks warns of many documents of unused locks, such as those of generated names.
-func (d *doctor) idleLocks(
-	ctx context.Context, st *store, _ *mongocatalog.Catalog, r *report,
-) error {
+// idleLocks warns of at least many documents of unused locks, such as those of generated names.
+func idleLocks(ctx context.Context, db *mongo.Database, many int64, r *report) error {
 	old := bson.D{{Key: "state", Value: 0}, {Key: "when", Value: bson.D{
 		{Key: "$lt", Value: clock.System().Now().Wall.Add(-idleAge)}}}}
-	n, err := st.client.Database(d.database).Collection(catalog.LocksCollection).
+	n, err := db.Collection(catalog.LocksCollection).
 		CountDocuments(ctx, old, options.Count().SetLimit(mostIdle))
 	if err != nil {
 		return fmt.Errorf("count idle locks: %w", err)
 	}
-	if n >= manyIdle {
+	if n >= many {
 		r.warn("%d free locks or more were not used for 4 days: Config.PruneLocks deletes the documents "+
 			"of such names", n)
 	}

@@ -141,25 +141,29 @@ func TestReport_CompareClocks_WarnsBeyondTheSkew(t *testing.T) {
 	}
 }
 
-// It tries to break: documents of generated names fill the collection, and doctor does not report it.
-func TestDoctor_ManyIdleLocks_IsWarned(t *testing.T) {
+// It tries to break: documents of generated names fill the collection, and doctor does not report
+// it, or it counts used or held locks as idle.
+func TestIdleLocks_Many_AreWarnedOf(t *testing.T) {
 	b := newBase(t)
-	docs := make([]any, manyIdle+1)
+	const many = 20
+	docs := make([]any, many+2)
 	for i := range docs {
-		at := time.Now().Add(-2 * idleAge)
-		if i == 0 {
+		at, state := time.Now().Add(-2*idleAge), 0
+		switch i {
+		case 0:
 			at = time.Now()
+		case 1:
+			state = 2
 		}
-		docs[i] = bsontest.D("_id", fmt.Sprint("order ", i), "state", 0, "when",
+		docs[i] = bsontest.D("_id", fmt.Sprint("order ", i), "state", state, "when",
 			bson.NewDateTimeFromTime(at), "ts", bson.NewObjectID(), "process", "", "who", "", "why", "")
 	}
-	locks := b.db.Collection(catalog.LocksCollection)
-	assert.Value(locks.InsertMany(t.Context(), docs))(t)
-	b.cli("doctor", "--rounds", "1", "--contenders", "2").want(t, exitWarned, "10000 free locks",
-		"PruneLocks")
-	assert.Value(locks.DeleteOne(t.Context(), bson.D{{Key: "_id", Value: "order 1"}}))(t)
-	r := b.cli("doctor", "--rounds", "1", "--contenders", "2")
-	if strings.Contains(r.out, "PruneLocks") {
-		t.Errorf("%d idle locks are reported: %s", manyIdle-1, r.out)
+	assert.Value(b.db.Collection(catalog.LocksCollection).InsertMany(t.Context(), docs))(t)
+	for least, warned := range map[int64]bool{many: true, many + 1: false} {
+		var r report
+		assert.NoErr(t, idleLocks(t.Context(), b.db, least, &r))
+		if got := strings.Contains(strings.Join(r.Warnings, " "), "20 free locks"); got != warned {
+			t.Errorf("a warning from %d idle locks on: %q", least, r.Warnings)
+		}
 	}
 }
