@@ -27,7 +27,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"slices"
 	"strings"
 	"syscall"
 
@@ -56,24 +55,35 @@ type call struct {
 // run is the whole program but for the signals. It returns the exit code.
 func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	c, err := parse(args, errOut)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
+	if errors.Is(err, flag.ErrHelp) {
 		return 0
-	case err != nil:
-		fmt.Fprintf(errOut, "study: %v\n", err)
-		return 2
 	}
-	if err := c.play(ctx, out); err != nil {
-		fmt.Fprintf(errOut, "study: %v\n", err)
-		return 1
+	code := 2
+	if err == nil {
+		code, err = 1, c.play(ctx, out)
 	}
-	return 0
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintf(errOut, "study: %v\n", err)
+	return code
 }
 
 // parse reads the arguments. Flags may precede and follow the case.
 func parse(args []string, errOut io.Writer) (*call, error) {
-	c := &call{cases: study.Cases(), generations: study.Generations()}
-	f := c.flags()
+	c := &call{cases: study.Cases(), generations: study.Generations(), sweeps: study.Sweeps()}
+	f := flag.NewFlagSet("study", flag.ContinueOnError)
+	f.SetOutput(io.Discard)
+	f.Func("generation", "play only this `NAME`: 1.8, 2.0, 2.6, 3.2, ours, or a release such as "+
+		"1.6 or 2.4.14", c.generation)
+	f.Func("set", "play the case with a knob set: `KNOB=VALUE`, such as B.clock=+20m or pause=14m; "+
+		"more than once", func(text string) error {
+		c.settings = append(c.settings, text)
+		return nil
+	})
+	f.StringVar(&c.html, "html", "", "write the page of all cases to this `FILE`")
+	f.BoolVar(&c.timeline, "timeline", false, "print the course of events of one case")
+	f.BoolVar(&c.all, "all", false, "the timeline with every ping and every poll")
 	for {
 		if err := f.Parse(args); errors.Is(err, flag.ErrHelp) {
 			fmt.Fprintln(errOut, "go run ./study [CASE] [flags] plays how each generation of "+
@@ -94,21 +104,8 @@ func parse(args []string, errOut io.Writer) (*call, error) {
 	}
 }
 
-func (c *call) flags() *flag.FlagSet {
-	f := flag.NewFlagSet("study", flag.ContinueOnError)
-	f.SetOutput(io.Discard)
-	f.Func("generation", "play only this `NAME`: 1.8, 2.0, 2.6, 3.2, ours, or a release such as "+
-		"1.6 or 2.4.14", c.generation)
-	f.Func("set", "play the case with a knob set: `KNOB=VALUE`, such as B.clock=+20m or pause=14m; "+
-		"more than once", c.set)
-	f.StringVar(&c.html, "html", "", "write the page of all cases to this `FILE`")
-	f.BoolVar(&c.timeline, "timeline", false, "print the course of events of one case")
-	f.BoolVar(&c.all, "all", false, "the timeline with every ping and every poll")
-	return f
-}
-
 // fits refuses flags that the rest of the call cannot use, and sets the knobs.
-func (c *call) fits(f *flag.FlagSet) error {
+func (c *call) fits(f *flag.FlagSet) (err error) {
 	more := false
 	f.Visit(func(set *flag.Flag) { more = more || set.Name != "generation" })
 	switch {
@@ -116,19 +113,13 @@ func (c *call) fits(f *flag.FlagSet) error {
 		return errors.New("--html is for all cases by all generations and takes no other flag")
 	case c.verb == "sweep" && more:
 		return errors.New("sweep takes --generation only")
-	case (c.timeline || c.all) && !c.one:
-		return errors.New("--timeline and --all are for one case: name it")
-	case len(c.settings) > 0 && !c.one:
-		return errors.New("--set is for the play of one case: name it")
+	case (c.timeline || c.all || len(c.settings) > 0) && !c.one:
+		return errors.New("--timeline, --all and --set are for one case: name it")
+	case len(c.settings) > 0:
+		if c.cases[0], err = c.cases[0].With(c.settings...); err != nil {
+			return fmt.Errorf("--set: %w", err)
+		}
 	}
-	if len(c.settings) == 0 {
-		return nil
-	}
-	one, err := c.cases[0].With(c.settings...)
-	if err != nil {
-		return fmt.Errorf("--set: %w", err)
-	}
-	c.cases = []study.Case{one}
 	return nil
 }
 
@@ -143,9 +134,7 @@ func (c *call) word(name string) error {
 		c.sweeps = []study.Sweep{sw}
 	case c.verb == "sweep", len(c.cases) < len(study.Cases()):
 		return fmt.Errorf("unexpected argument %.60q", name)
-	case name == "sweep" && c.verb == "":
-		c.verb, c.sweeps = name, study.Sweeps()
-	case name == "sources" && c.verb == "":
+	case (name == "sweep" || name == "sources") && c.verb == "":
 		c.verb = name
 	default:
 		found, names := study.FindCases(name)
@@ -163,15 +152,6 @@ func (c *call) generation(name string) error {
 		return fmt.Errorf("there are %s", list)
 	}
 	c.generations = []study.Generation{g}
-	return nil
-}
-
-// set notes a knob; the generation may be set like one.
-func (c *call) set(text string) error {
-	if name, of := strings.CutPrefix(text, "generation="); of {
-		return c.generation(name)
-	}
-	c.settings = append(c.settings, text)
 	return nil
 }
 
@@ -201,34 +181,19 @@ func (c *call) play(ctx context.Context, out io.Writer) error {
 	return err
 }
 
-// sweepAll sweeps a knob through all generations and draws where they break.
+// sweepAll sweeps a knob through all generations and prints where they break. It begins with the
+// settings that differ from the case.
 func (c *call) sweepAll(ctx context.Context, out io.Writer) error {
-	for i, sw := range c.sweeps {
-		if i > 0 {
-			fmt.Fprintln(out)
-		}
-		fmt.Fprintf(out, "%s: %s (case %s, %s)\n", sw.Name, sw.Title, sw.Case,
-			strings.Join(append(slices.Clone(sw.Set), sw.Knob), ", "))
-		const name, bar = 11, 40
-		fmt.Fprintf(out, "%*s%-*s%s\n", name, "", bar-len(study.Span(sw.Most)), "0", study.Span(sw.Most))
+	for _, sw := range c.sweeps {
+		fmt.Fprintf(out, "%s: %s (case %s with %s)\n", sw.Name, sw.Title, sw.Case,
+			strings.Join(sw.Settings("LENGTH"), ", "))
 		for _, g := range c.generations {
 			found, err := sw.Run(ctx, g)
 			if err != nil {
 				return err
 			}
-			n := bar
-			if found.Broken {
-				n = int(bar * found.From / sw.Most)
-			}
-			drawing := strings.Repeat("-", n) + strings.Repeat("#", bar-n)
-			if found.Not != "" {
-				drawing = strings.Repeat(" ", bar)
-			}
-			fmt.Fprintf(out, "%-*s%s  %s\n", name, g.Name, drawing, found.Describe(sw))
+			fmt.Fprintf(out, "  %s: %s\n", g.Name, found.Describe(sw))
 		}
 	}
 	return nil
 }
-
-// of returns the plays of the i-th case by n generations.
-func of(plays []study.Play, i, n int) []study.Play { return plays[i*n : (i+1)*n] }

@@ -42,7 +42,7 @@ func TestRun_WrongCalls_AreRefused(t *testing.T) {
 	called(t, 2, []string{"sweep", "pause", "--timeline"}, "--generation only")
 	called(t, 2, []string{"pause", "--html", "x.html"}, "all cases")
 	called(t, 2, []string{"--timeline"}, "one case")
-	called(t, 2, []string{"--set", "pause=1m"}, "of one case")
+	called(t, 2, []string{"--set", "pause=1m"}, "one case")
 	called(t, 2, []string{"pause", "--set", "B.paws=1m"}, "--set", `no knob "B.paws"`, "A.clock, A.step")
 	called(t, 2, []string{"pause", "--set", "pause=soon"}, "A.pause", "no length of time", "14m@2m10s")
 	called(t, 1, []string{"--html", filepath.Join(t.TempDir(), "no", "folder.html")}, "not written")
@@ -87,20 +87,21 @@ func TestRun_FindsCases(t *testing.T) {
 // reported.
 func TestRun_SetsKnobs(t *testing.T) {
 	t.Parallel()
-	called(t, 0, []string{"--set", "pause=14m", "pause", "--set", "generation=1.8"},
+	called(t, 0, []string{"--set", "pause=14m", "pause", "--generation", "1.8"},
 		"Set differently: A.pause=14m", "1.8 (mongos", "one holder")
 	called(t, 0, []string{"pause", "--generation", "1.8", "--set", "A.late=finalize:1m", "--set",
 		"election=5m"}, "did not happen: finalize slow of A", "did not happen: election")
 }
 
-// It tries to break the sweep: it names its knobs, draws the boundary with its constants, and prints
+// It tries to break the sweep: it names its settings, prints the boundary with its constants, and
 // the command that plays it.
 func TestRun_Sweeps(t *testing.T) {
 	t.Parallel()
-	called(t, 0, []string{"sweep", "skew", "--generation", "2.0"}, "mirror.clock", "----------##",
+	called(t, 0, []string{"sweep", "skew", "--generation", "2.0"}, "with mirror.clock=LENGTH",
 		"from 31s on: LOCK_TIMEOUT",
 		"go run ./study config-clocks-apart --generation 2.0 --set mirror.clock=31s")
-	called(t, 0, []string{"sweep", "clock-behind", "--generation", "1.8"}, "B.tries=1s, B.clock", "never")
+	called(t, 0, []string{"sweep", "clock-behind", "--generation", "1.8"},
+		"B.tries=1s, B.clock=-LENGTH", "never")
 }
 
 // It tries to break the seventh lesson: its case comes out as the course prints it.

@@ -18,7 +18,7 @@ func (c *call) table(w io.Writer, plays []study.Play) {
 	}
 	for i, one := range c.cases {
 		fmt.Fprintf(t, "\n%s\t%s", one.Name, one.Hole)
-		for _, p := range of(plays, i, len(c.generations)) {
+		for _, p := range c.of(plays, i) {
 			fmt.Fprint(t, "\t", p.Cell())
 		}
 	}
@@ -26,8 +26,14 @@ func (c *call) table(w io.Writer, plays []study.Play) {
 	_ = t.Flush() // into memory
 }
 
+// of returns the plays of the i-th case.
+func (c *call) of(plays []study.Play, i int) []study.Play {
+	return plays[i*len(c.generations) : (i+1)*len(c.generations)]
+}
+
 // verdicts prints the result of each case, generation by generation: the outcome, when a holder
-// learnt of its loss, the reason, and the line of the source that decides.
+// learnt of its loss, the reason, and the line of the source that decides. A release has the reason
+// of its generation, for comparison.
 func (c *call) verdicts(w io.Writer, plays []study.Play) {
 	for i, one := range c.cases {
 		if i > 0 {
@@ -40,8 +46,12 @@ func (c *call) verdicts(w io.Writer, plays []study.Play) {
 		if len(one.Set) > 0 {
 			fmt.Fprintln(w, "Set differently:", strings.Join(one.Set, ", "))
 		}
-		for j, p := range of(plays, i, len(c.generations)) {
-			fmt.Fprintf(w, "%s: %s\n", head(p), p.Outcome)
+		for j, p := range c.of(plays, i) {
+			head := p.Generation
+			if head != study.Ours {
+				head += " (" + p.Title + ")"
+			}
+			fmt.Fprintf(w, "%s: %s\n", head, p.Outcome)
 			if p.Outcome.Not != "" {
 				fmt.Fprintln(w, " ", p.Outcome.Not)
 				continue
@@ -52,23 +62,19 @@ func (c *call) verdicts(w io.Writer, plays []study.Play) {
 			for _, l := range p.Outcome.Losses {
 				fmt.Fprintln(w, " ", l)
 			}
-			v, known := one.Verdict(c.generations[j])
-			if known {
+			v, own := one.Verdict(c.generations[j])
+			if own {
 				fmt.Fprintf(w, "  %s\n  %s\n", v.Why, v.Source)
+			} else if len(one.Set) == 0 {
+				release, _, _ := strings.Cut(v.Source, " ")
+				fmt.Fprintf(w, "  compare %s (%s): %s\n  %s\n", release,
+					strings.Replace(v.Shape, "-", "one holder", 1), v.Why, v.Source)
 			}
 			if c.timeline || c.all {
 				c.events(w, p, v)
 			}
 		}
 	}
-}
-
-// head names the generation of a play, and the release if it is played in its place.
-func head(p study.Play) string {
-	if p.Generation == study.Ours {
-		return p.Generation
-	}
-	return p.Generation + " (" + p.Title + ")"
 }
 
 // events prints the course of events of a play, in true time; the clock of a process may be wrong.
@@ -85,7 +91,7 @@ func (c *call) events(w io.Writer, p study.Play, v study.Verdict) {
 			continue
 		case r.Process >= 0:
 			who = p.Processes[r.Process].Name
-		case !r.Document:
+		case r.Kind != "":
 			who = "server"
 		}
 		if r.Decides {

@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -16,15 +15,13 @@ var caseTexts string
 
 // A Case is one way in which a lock may go wrong: its processes, their clocks, and the accidents.
 type Case struct {
-	Name   string // as on the command line
-	Title  string
-	Hole   string // the holes of docs/semantics.md that it shows
-	Story  string
-	Length time.Duration
-	// Verdicts are the expected ones, by the columns of the generations.
-	Verdicts map[string]Verdict
-	// Set are the knobs that were set differently, as NAME=VALUE: see With.
-	Set []string
+	Name     string // as on the command line
+	Title    string
+	Hole     string // the holes of docs/semantics.md that it shows
+	Story    string
+	Length   time.Duration
+	Verdicts map[string]Verdict // the expected ones, by the columns of the generations
+	Set      []string           // the knobs that were set differently, as NAME=VALUE: see With
 
 	lock   string  // its name, if it is not "balancer"
 	own    []turn  // its knobs and accidents
@@ -51,10 +48,7 @@ var fileOf = map[string]string{
 	"3.2": "r3.2.22 src/mongo/s/catalog/replset/replset_dist_lock_manager.cpp",
 }
 
-const (
-	file16    = "r1.6.5 client/distlock.cpp:"
-	catalog32 = "r3.2.22 src/mongo/s/catalog/replset/dist_lock_catalog_impl.cpp:"
-)
+const catalog32 = "r3.2.22 src/mongo/s/catalog/replset/dist_lock_catalog_impl.cpp:"
 
 const (
 	ms = time.Millisecond
@@ -63,7 +57,7 @@ const (
 	h  = time.Hour
 )
 
-// written are the cases of cases.txt; the last one is Quiet.
+// written are the cases of cases.txt; the last one has no accident.
 var written = sync.OnceValue(func() (all []Case) {
 	text := strings.ReplaceAll(strings.TrimSpace(caseTexts), "\n  ", " ")
 	for _, text := range strings.Split(text, "\n\n")[1:] {
@@ -86,15 +80,11 @@ func (c *Case) reads(key, value string) {
 	if _, old := fileOf[key]; old || key == Ours {
 		parts := strings.Split(value, " | ")
 		source, who, _ := strings.Cut(parts[1], "@")
-		v := Verdict{Shape: parts[0], Source: source, Who: who, Why: parts[2]}
-		if line, short := strings.CutPrefix(v.Source, ":"); short {
-			v.Source = fileOf[key] + ":" + line
-		} else if line, short := strings.CutPrefix(v.Source, "catalog:"); short {
-			v.Source = catalog32 + line
-		} else if key != Ours && v.Source[0] != 'r' && strings.Contains(v.Source, "balance") {
-			v.Source = strings.Fields(fileOf[key])[0] + " " + v.Source
+		if source[0] == ':' {
+			source = fileOf[key] + source
 		}
-		c.Verdicts[key] = v
+		source = strings.Replace(source, "catalog:", catalog32, 1)
+		c.Verdicts[key] = Verdict{Shape: parts[0], Source: source, Who: who, Why: parts[2]}
 		return
 	}
 	switch key {
@@ -116,11 +106,8 @@ func (c *Case) reads(key, value string) {
 	}
 }
 
-// Cases returns all cases, in the order of the course.
+// Cases returns all cases with an accident, in the order of the course.
 func Cases() []Case { return slices.Clone(written()[:len(written())-1]) }
-
-// Quiet is the case without an accident: three processes want the lock, one after the other.
-func Quiet() Case { return written()[len(written())-1] }
 
 // Verdict returns the expected outcome of the case in the generation. Only the release in the
 // column has one.
@@ -133,32 +120,33 @@ func (c Case) Verdict(g Generation) (v Verdict, ok bool) {
 // release.
 func (c Case) as(g Generation) Generation {
 	if c.of != (release{}) && g.Name == "3.2" {
-		g.release = c.of
+		g.release, g.Title = c.of, "release "+c.of.String()
 	}
 	return g
 }
 
 // not reports why a generation cannot play the case; empty: it can.
 func (c Case) not(g Generation) string {
-	switch v := c.Verdicts[g.column]; {
-	case v.Shape == "no":
+	v, from, to := c.Verdicts[g.column], c.within[0], c.within[1]
+	if v.Shape == "no" {
 		return v.Why + " (" + v.Source + ")"
-	case c.of != (release{}) && g.column == "3.2" && (slices.Compare(g.release[:],
-		c.within[0][:]) < 0 || slices.Compare(g.release[:], c.within[1][:]) >= 0):
-		return fmt.Sprintf("It needs a release from %s to before %s (%s)", c.within[0], c.within[1],
-			v.Source)
+	}
+	if c.of != (release{}) && g.column == "3.2" && (!g.release.since(from[0], from[1], from[2]) ||
+		g.release.since(to[0], to[1], to[2])) {
+		return fmt.Sprintf("It needs a release from %s to before %s (%s)", from, to, v.Source)
 	}
 	return ""
 }
 
 // names are the letters of the processes.
-func (c Case) names() []string {
-	all := map[string]bool{}
+func (c Case) names() (all []string) {
 	for _, t := range c.own {
-		all[t.who] = true
+		if t.who != "" {
+			all = append(all, t.who)
+		}
 	}
-	delete(all, "")
-	return slices.Sorted(maps.Keys(all))
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // sets are the values that the case has of each knob: the one that it sets first.
@@ -172,16 +160,21 @@ func (c Case) sets() map[string]turn {
 
 // stage adds the processes and all that was set, in the case and by the reader.
 func (w *world) stage(c Case) {
+	of := map[string]*process{}
 	for _, name := range c.names() {
 		p := &process{Process: w.NewProcess(len(w.processes), 1), w: w, name: name, port: 27017,
 			host: strings.ToLower(name), counts: map[Kind]int{}, over: make(chan struct{})}
 		p.ctx, p.end = context.WithCancel(context.Background())
 		w.processes = append(w.processes, p)
+		of[name] = p
 	}
 	own := c.sets()
 	for _, t := range c.own {
+		if t.decides {
+			t.d = w.generation.decides()
+		}
 		if !slices.ContainsFunc(c.turns, func(o turn) bool { return o.name() == t.name() }) {
-			w.turn(t)
+			t.dial.do(w, of[t.who], t)
 		}
 	}
 	for _, t := range c.turns {
@@ -194,21 +187,9 @@ func (w *world) stage(c Case) {
 		if was.what == late && was.kind == t.kind {
 			t.what = late
 		}
-		w.turn(t)
+		t.dial.do(w, of[t.who], t)
 	}
 	for _, p := range w.processes { // its id depends on where it runs, and on its clock
 		p.locks = w.generation.make(p, w.generation.release)
 	}
-}
-
-// turn applies a setting.
-func (w *world) turn(t turn) {
-	var p *process
-	if i := slices.IndexFunc(w.processes, func(p *process) bool { return p.name == t.who }); i >= 0 {
-		p = w.processes[i]
-	}
-	if t.decides {
-		t.d = w.generation.decides()
-	}
-	t.dial.do(w, p, t)
 }

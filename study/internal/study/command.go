@@ -44,36 +44,28 @@ type command struct {
 	err     error // set before done is closed
 	done    chan struct{}
 	replied bool
-	struck  string // the fault that hit it
+	struck  turn   // the fault that hit it
 	changed bool   // it has changed a document
 	source  string // the line of the source that sends it; empty in ours
 }
 
 // A stop is something that happens to one command: the nth of its kind that a process sends.
 type stop struct {
-	p    *process
-	kind Kind
-	nth  int
-	what accident
-	d    time.Duration
+	p *process
+	turn
 	used bool
 }
 
 // An accident is a fault of a command.
-type accident uint8
+type accident string
 
 const (
-	refused    accident = iota + 1 // no server can be reached
-	replyLost                      // it is carried out, the reply never comes
-	late                           // the caller gets no reply, and it is carried out d later
-	delayed                        // it takes d to arrive
-	pauseAfter                     // the process is paused for d after it was carried out
+	refused    accident = "refused"          // no server can be reached
+	replyLost  accident = "reply lost"       // it is carried out, the reply never comes
+	late       accident = "carried out late" // the caller gets no reply, and it is carried out d later
+	delayed    accident = "slow"             // it takes d to arrive
+	pauseAfter accident = "then it freezes"  // for d, after it was carried out
 )
-
-var accidentNames = map[accident]string{
-	refused: "refused", replyLost: "reply lost", late: "carried out late", delayed: "slow",
-	pauseAfter: "then it freezes",
-}
 
 // send sends a command and waits for its answer. The goroutine of a process that dies meanwhile
 // ends here.
@@ -85,18 +77,12 @@ func (p *process) send(source string, kind Kind, op string, text func() string, 
 		c.limit = p.beat
 	}
 	c.submit()
-	return c.await()
-}
-
-// await waits for the answer.
-func (c *command) await() error {
 	select {
 	case <-c.done:
-		return c.err
-	case <-c.p.over:
+	case <-p.over:
 		runtime.Goexit()
 	}
-	return nil
+	return c.err
 }
 
 // submit hands a command to the world.
@@ -146,32 +132,26 @@ func (c *command) leave() {
 		return
 	}
 	p.counts[c.kind]++
-	s := w.stopOf(c)
-	if s != nil {
-		c.struck = accidentNames[s.what]
+	for _, o := range w.stops {
+		if c.struck.what == "" && o.p == p && o.kind == c.kind && !o.used && o.nth == p.counts[c.kind] {
+			o.used, c.struck = true, o.turn
+		}
 	}
-	request, lost := w.way, false
-	var then func()
+	request, what := w.way, c.struck.what
 	switch {
-	case c.kind != Write && p.cut > 0, w.outage > 0 && w.refuses(c.kind),
-		s != nil && s.what == refused:
+	case c.kind != Write && p.cut > 0, w.outage > 0 && w.refuses(c.kind), what == refused:
 		w.After(2*w.way, func() { c.reply(errUnreachable) })
 		return
-	case s == nil:
-	case s.what == replyLost:
-		lost = true
-	case s.what == late:
-		request = s.d
+	case what == late:
+		request = c.struck.d
 		w.After(w.way, func() { c.reply(errNoReply) })
-	case s.what == delayed:
-		request += s.d
+	case what == delayed:
+		request += c.struck.d
 		if c.limit > 0 && c.limit < request {
 			w.After(max(0, c.limit-w.way), func() { c.reply(errLimit) })
 		}
-	case s.what == pauseAfter:
-		then = func() { p.pause(s.d) }
 	}
-	w.After(request, func() { c.arrive(lost, then) })
+	w.After(request, c.arrive)
 }
 
 // refuses reports whether an outage reaches commands of a kind: of mirrored config servers one is
@@ -182,14 +162,14 @@ func (w *world) refuses(k Kind) bool {
 }
 
 // arrive carries a command out and answers it.
-func (c *command) arrive(lost bool, then func()) {
+func (c *command) arrive() {
 	w := c.p.w
 	if c.p.Buried() {
 		return
 	}
 	err := c.apply()
 	if err == nil && c.kind.writes() {
-		c.changed = w.record.changes(c.p, c.source)
+		c.changed = w.record.changes(c.p)
 	}
 	if c.changed && c.kind == Release {
 		c.p.writes++
@@ -197,24 +177,13 @@ func (c *command) arrive(lost bool, then func()) {
 	if c.replied {
 		w.record.mark(c.p, "late", fmt.Sprintf("its %s is carried out only now", c.kind))
 	}
-	if then != nil {
-		then()
+	if c.struck.what == pauseAfter {
+		c.p.pause(c.struck.d)
 	}
-	if lost {
+	if c.struck.what == replyLost {
 		err = errNoReply
 	}
 	w.After(w.way, func() { c.reply(err) })
-}
-
-// stopOf returns the accident of a command, nil without one.
-func (w *world) stopOf(c *command) *stop {
-	for _, s := range w.stops {
-		if s.p == c.p && s.kind == c.kind && !s.used && s.nth == c.p.counts[c.kind] {
-			s.used = true
-			return s
-		}
-	}
-	return nil
 }
 
 // wait waits for the reply to a command of package distlock. It returns when ctx ends, if the
@@ -222,12 +191,11 @@ func (w *world) stopOf(c *command) *stop {
 func (c *command) wait(ctx context.Context) error {
 	select {
 	case <-c.done:
-		return c.err
 	case <-ctx.Done():
-	}
-	if c.p.Frozen() {
+		if !c.p.Frozen() {
+			return errNoReply
+		}
 		<-c.done // it notices when it runs again; a reply that is there by then counts
-		return c.err
 	}
-	return errNoReply
+	return c.err
 }

@@ -16,16 +16,13 @@
 // The outcome is computed. A process holds the lock from the answer of its acquisition until it
 // releases it, dies, or learns that it must not trust it. "TWO" is the time in which two running
 // processes were holders; a frozen process does not count there, but the tests count it for ours.
-// "Idle" is the longest time in which a living process wanted the lock and no holder worked. A write
-// is stale if the resource accepts it after one of a newer holder. The judge does not know how a
-// lock works.
+// "Idle" is the longest time in which a living process wanted the lock and no holder worked. A
+// write is stale if the resource accepts it after one of a newer holder.
 //
 // # Cases
 //
-// cases.txt has the cases. For each generation it names the expected shape of the outcome, the line
-// of the source that decides it, and the reason in one sentence; a test compares all three with the
-// play. A reader may set the knobs of a case differently (knobs.go), and a sweep turns one knob
-// until a generation breaks.
+// cases.txt has the cases with their verdicts; a test compares them with the plays. A reader may
+// set knobs of a case differently (knobs.go), and a sweep turns one until a generation breaks.
 //
 // # Limits
 //

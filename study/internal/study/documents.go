@@ -12,8 +12,7 @@ import (
 	"mongodlm/catalog"
 )
 
-// This file has the commands of the old generations: they find, update and remove documents by
-// plain matches, in the same store in which ours keeps its documents.
+// This file has the commands of the old generations, by plain matches in the store of ours.
 
 // A document is one of config.locks or config.lockpings; nil if it does not exist.
 type document bson.D
@@ -71,15 +70,7 @@ func (w *world) objectID(p *process) bson.ObjectID {
 
 // read returns the documents of a collection that match.
 func (w *world) read(collection string, match bson.D) (found []document) {
-	var raws []bson.Raw
-	if id, one := document(match).value("_id").(string); one {
-		if raw := w.Server.Document(collection, id); raw != nil {
-			raws = append(raws, raw)
-		}
-	} else {
-		raws = w.Server.Documents(collection)
-	}
-	for _, raw := range raws {
+	for _, raw := range w.Server.Documents(collection) {
 		if d := w.parse(raw); d.matches(match) {
 			found = append(found, d)
 		}
@@ -112,22 +103,6 @@ func byID(id string) bson.D { return bson.D{{Key: "_id", Value: id}} }
 // free is the change that frees a lock.
 var free = bson.D{{Key: "state", Value: int32(0)}}
 
-// says formats a match or a change as text.
-func says(d bson.D) string {
-	var parts []string
-	for _, e := range d {
-		switch v := e.Value.(type) {
-		case bson.ObjectID:
-			parts = append(parts, e.Key+": "+v.Hex())
-		case bson.DateTime:
-			parts = append(parts, e.Key+": "+v.Time().UTC().Format(time.TimeOnly))
-		default:
-			parts = append(parts, fmt.Sprintf("%s: %v", e.Key, v))
-		}
-	}
-	return "{" + strings.Join(parts, ", ") + "}"
-}
-
 // A line is a step of an old generation: the process that makes it, and the line of the server's
 // source that it follows.
 type line struct {
@@ -137,43 +112,31 @@ type line struct {
 
 // find returns the documents that match.
 func (p line) find(kind Kind, collection string, match bson.D) (found []document, err error) {
-	err = p.send(p.source, kind, "find "+collection, func() string { return says(match) },
-		func() error {
-			found = p.w.read(collection, match)
-			return nil
-		}, func() string {
-			if len(found) == 0 {
-				return "none"
-			}
-			return p.w.record.brief(found[0])
-		})
+	err = p.send(p.source, kind, "find "+collection, none, func() error {
+		found = p.w.read(collection, match)
+		return nil
+	}, func() string { return p.w.record.brief(append(found, nil)[0]) })
 	return found, err
 }
 
 // findOne returns the document of an _id, nil if it does not exist.
 func (p line) findOne(collection, id string) (document, error) {
-	return first(p.find(Read, collection, byID(id)))
+	found, err := p.find(Read, collection, byID(id))
+	return append(found, nil)[0], err
 }
 
 // reread is findOne of a lock that the process has just written.
 func (p line) reread(name string) (document, error) {
-	return first(p.find(Reread, locks, byID(name)))
-}
-
-func first(found []document, err error) (document, error) {
-	if err != nil || len(found) == 0 {
-		return nil, err
-	}
-	return found[0], nil
+	found, err := p.find(Reread, locks, byID(name))
+	return append(found, nil)[0], err
 }
 
 // update sets fields of the matching documents and returns their number. An upsert inserts the
 // document if no document matches.
 func (p line) update(kind Kind, collection string, match, set bson.D, upsert bool) (n int,
 	err error) {
-	err = p.send(p.source, kind, "update "+collection, func() string {
-		return says(match) + " set " + says(set)
-	}, func() error {
+	text := func() string { return value(match) + " set " + value(set) }
+	err = p.send(p.source, kind, "update "+collection, text, func() error {
 		n = len(p.w.change(collection, match, set, upsert))
 		return nil
 	}, func() string { return fmt.Sprintf("n: %d", n) })
@@ -196,7 +159,7 @@ func (w *world) change(collection string, match, set bson.D, upsert bool) (chang
 
 // insert adds a document; it fails when there is one of that _id.
 func (p line) insert(kind Kind, collection string, d document) error {
-	return p.send(p.source, kind, "insert "+collection, func() string { return says(bson.D(d)) },
+	return p.send(p.source, kind, "insert "+collection, func() string { return value(bson.D(d)) },
 		func() error {
 			if len(p.w.read(collection, bson.D{d[0]})) > 0 {
 				return errDuplicate
@@ -214,9 +177,9 @@ func (p line) findAndModify(kind Kind, collection string, queries []bson.D, set 
 	text := func() string {
 		var asked []string
 		for _, q := range queries {
-			asked = append(asked, says(q))
+			asked = append(asked, value(q))
 		}
-		return strings.Join(asked, " or ") + " set " + says(set)
+		return strings.Join(asked, " or ") + " set " + value(set)
 	}
 	err = p.send(p.source, kind, "findAndModify "+collection, text, func() error {
 		for _, q := range queries {
@@ -240,20 +203,6 @@ func (p line) findAndModify(kind Kind, collection string, queries []bson.D, set 
 	return d, err
 }
 
-// remove deletes the documents of a collection for which doomed returns true.
-func (p line) remove(kind Kind, collection, text string, doomed func(document) bool) error {
-	n := 0
-	return p.send(p.source, kind, "remove "+collection, func() string { return text }, func() error {
-		for _, d := range p.w.read(collection, nil) {
-			if doomed(d) {
-				p.w.Server.Remove(collection, d.text("_id"))
-				n++
-			}
-		}
-		return nil
-	}, func() string { return fmt.Sprintf("%d removed", n) })
-}
-
 // ping writes the ping of a process, by its own clock.
 func (p line) ping(id string) error {
 	_, err := p.update(Ping, pings, byID(id), bson.D{{Key: "ping", Value: date(p.now())}}, true)
@@ -263,13 +212,19 @@ func (p line) ping(id string) error {
 // prune deletes pings that are four days old by the process's clock, unless one of these locks
 // names their process.
 func (p line) prune(locks []document) error {
-	before := date(p.now().Add(-4 * 24 * time.Hour))
-	return p.remove(Clean, pings, "{_id: not named by a lock, ping: before "+
-		before.Time().UTC().Format(time.DateOnly)+"}", func(d document) bool {
-		named := slices.ContainsFunc(locks,
-			func(l document) bool { return l.text("process") == d.text("_id") })
-		return !named && d.ping() < before
-	})
+	n, before := 0, p.now().Add(-4*24*time.Hour)
+	text := func() string { return "{_id: in no lock, ping: before " + value(date(before)) + "}" }
+	return p.send(p.source, Clean, "remove "+pings, text, func() error {
+		for _, d := range p.w.read(pings, nil) {
+			named := slices.ContainsFunc(locks,
+				func(l document) bool { return l.text("process") == d.text("_id") })
+			if !named && d.ping() < date(before) {
+				p.w.Server.Remove(pings, d.text("_id"))
+				n++
+			}
+		}
+		return nil
+	}, func() string { return fmt.Sprintf("%d removed", n) })
 }
 
 // serverStatus asks for the clock of the first server or of a mirror, and for the server's term.

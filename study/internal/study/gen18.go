@@ -11,9 +11,7 @@ import (
 
 // gen18 is the lock of mongos 1.5.5 to 1.8 (2010-2011), one per process. Lines such as :185 refer
 // to r1.8.5 client/distlock.cpp; other releases are named. docs/semantics.md explains the holes (H1
-// and so on).
-//
-// Not played: the assertion of r1.6.0:113 that a thread does not lock twice.
+// and so on). Not played: the assertion of r1.6.0:113 that a thread does not lock twice.
 type gen18 struct {
 	p       *process
 	release release
@@ -34,23 +32,21 @@ func newGen18(p *process, r release) manager {
 // at is a step, by its line in r1.8.5 and in r1.6.5, where that has it.
 func (g *gen18) at(r185, r165 int) line {
 	if r165 > 0 && !g.release.since(1, 7, 6) {
-		return line{g.p, file16 + strconv.Itoa(r165)}
+		return line{g.p, "r1.6.5 client/distlock.cpp:" + strconv.Itoa(r165)}
 	}
 	return line{g.p, fileOf["1.8"] + ":" + strconv.Itoa(r185)}
 }
 
-// start begins the thread of the pings, without waiting for its first ping (:149-156, H12).
+// start begins the thread of the pings, _distLockPingThread, :62-128, without waiting for its first
+// ping (:149-156, H12).
 func (g *gen18) start() bool {
-	g.p.Go(g.pings)
+	g.p.Go(func() {
+		for {
+			_ = g.ping()
+			g.p.sleep(ping18) // also after an error
+		}
+	})
 	return true
-}
-
-// pings is _distLockPingThread, :62-128.
-func (g *gen18) pings() {
-	for {
-		_ = g.ping()
-		g.p.sleep(ping18) // also after an error
-	}
 }
 
 func (g *gen18) ping() error {

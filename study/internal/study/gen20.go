@@ -15,9 +15,7 @@ import (
 // gen20 is the lock of mongos 1.9 to 3.0 (2011-2015), one per process, with the state that all
 // locks of the process share since 2.0.1. Lines such as :607 refer to r2.0.9 client/distlock.cpp;
 // other releases are named: r2.4.14 src/mongo/client/distlock.cpp, r2.6.12
-// src/mongo/s/distlock.cpp.
-//
-// Not played: re-entry, which had no user.
+// src/mongo/s/distlock.cpp. Not played: re-entry, which had no user.
 type gen20 struct {
 	p       *process
 	release release
@@ -40,12 +38,8 @@ type seen20 struct {
 const (
 	timeout20 = 15 * time.Minute // r2.0.9 client/distlock.h:26
 	tries20   = 3                // :892
-)
 
-// The states, :548 and :825.
-const (
-	prepared int32 = 1
-	held     int32 = 2
+	prepared, held int32 = 1, 2 // the states, :548 and :825
 )
 
 func newGen20(p *process, r release) manager {
@@ -53,13 +47,11 @@ func newGen20(p *process, r release) manager {
 		id: fmt.Sprintf("%s:%d:%d:1804289383", p.host, p.port, p.now().Add(-p.w.Now()).Unix())}
 }
 
-// timeout is the takeover time, an argument of the constructor, and skew the limit derived from it
-// (:302-304).
+// timeout is the takeover time, an argument of the constructor; skew is its part (:302-304).
 func (g *gen20) timeout() time.Duration { return cmp.Or(g.p.w.takeover, timeout20) }
 func (g *gen20) skew() time.Duration    { return g.timeout() / 30 }
 
-// at is a step, by its line in r2.0.9 and in r2.6.12; by the latter alone if r2.0.9 has no line
-// (0).
+// at is a step, by its line in r2.0.9, if it has one (not 0), and in r2.6.12.
 func (g *gen20) at(r209, r2612 int) line {
 	if r209 == 0 || g.release.since(2, 5, 0) {
 		return line{g.p, fileOf["2.6"] + ":" + strconv.Itoa(r2612)}
@@ -97,7 +89,12 @@ func (g *gen20) begin() error {
 		return err // 13650
 	}
 	g.pings = true
-	g.p.Go(g.pingLoop)
+	g.p.Go(func() { // _distLockPingThread, :70-202
+		for {
+			_ = g.ping()
+			g.p.sleep(g.skew())
+		}
+	})
 	return nil
 }
 
@@ -121,14 +118,7 @@ func (g *gen20) checkSkew(at line) error {
 	return nil
 }
 
-// pingLoop is _distLockPingThread, :70-202.
-func (g *gen20) pingLoop() {
-	for {
-		_ = g.ping()
-		g.p.sleep(g.skew())
-	}
-}
-
+// ping is a round of it.
 func (g *gen20) ping() error {
 	if g.release.since(2, 0, 1) {
 		g.p.beat = 30 * time.Second // of the thread's connection: SERVER-3784
@@ -257,8 +247,8 @@ func (g *gen20) force(d document, seen map[string]seen20) error {
 		(was.process != now.process || was.ping != now.ping)
 	if changed || was.remote.IsZero() {
 		seen[name] = now
-		g.at(553, 694).note(watches+"%s, at %s by the server", value(now.ping),
-			now.remote.UTC().Format(hours))
+		g.at(553, 694).note("remembers the ping %s, at %s by the server", value(now.ping),
+			value(date(now.remote)))
 		return errHeld
 	}
 	elapsed := max(0, remote.Sub(was.remote)) // :560: a clock that went back counts 0
@@ -316,7 +306,7 @@ func (h *held20) check() error {
 	if err != nil {
 		return err
 	}
-	at.note(inquired+": state %d of %s", d.state(), owner(d.text("process")))
+	at.note("asks: state %d of %s", d.state(), owner(d.text("process")))
 	if d.state() < held || d.text("process") != h.g.id || slices.Contains(h.g.queue, d.id("ts")) {
 		return errLost
 	}
@@ -325,15 +315,14 @@ func (h *held20) check() error {
 
 // release is unlock with the document that lock_try returned, :886-963.
 func (h *held20) release() error {
-	pause := 2 * time.Second
-	var err error
 	if h.got.state() != held {
 		return errLost // :907: invalid, and no release is queued
 	}
+	var n int
+	var err error
+	match := bson.D{{Key: "_id", Value: h.name}, {Key: "ts", Value: h.got.id("ts")}}
 	for try := range tries20 {
-		var n int
-		n, err = h.g.at(914, 1089).update(Release, locks,
-			bson.D{{Key: "_id", Value: h.name}, {Key: "ts", Value: h.got.id("ts")}}, free, false)
+		n, err = h.g.at(914, 1089).update(Release, locks, match, free, false)
 		if err == nil && n > 0 {
 			return nil
 		}
@@ -348,8 +337,7 @@ func (h *held20) release() error {
 		if err == nil {
 			err = errNothing // :922
 		} else if try < tries20-1 {
-			h.g.p.sleep(pause) // :944
-			pause *= 2
+			h.g.p.sleep(2 * time.Second << try) // :944
 		}
 	}
 	h.g.later(h.g.at(954, 1130), h.got.id("ts"))

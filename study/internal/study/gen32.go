@@ -60,28 +60,24 @@ func newGen32(p *process, r release) manager {
 }
 
 // at is a step, by its line; in "catalog" of dist_lock_catalog_impl.cpp.
-func (g *gen32) at(n int) line { return line{g.p, fileOf["3.2"] + ":" + strconv.Itoa(n)} }
-
+func (g *gen32) at(n int) line      { return line{g.p, fileOf["3.2"] + ":" + strconv.Itoa(n)} }
 func (g *gen32) catalog(n int) line { return line{g.p, catalog32 + strconv.Itoa(n)} }
 
 // start is startUp, :83. A config server of 3.4 to 4.4 that becomes primary frees all locks of
 // config servers (G3-7), a shard of 5.0 all of its shard (G3-9), by unlockAll, catalog:309.
 func (g *gen32) start() bool {
-	source := ""
+	at := line{process: g.p}
 	switch {
 	case g.p.role == configServer && g.release.since(3, 4, 0) && !g.release.since(5, 0, 0):
-		source = "r4.0.18 src/mongo/db/repl/replication_coordinator_external_state_impl.cpp:830"
+		at.source = "r4.0.18 src/mongo/db/repl/replication_coordinator_external_state_impl.cpp:830"
 	case g.p.role == shard && g.release.since(5, 0, 0):
-		source = file50 + "220"
+		at.source = file50 + "220"
 	}
-	if source != "" {
-		at := line{g.p, source}
-		for g.tries(func() error {
-			_, err := at.update(Release, locks, bson.D{{Key: "process", Value: g.id}}, free, false)
-			return err
-		}) != nil && g.p.role == shard { // which waits for that; a config server logs it
-			g.p.sleep(ping32)
-		}
+	for at.source != "" && g.tries(func() error {
+		_, err := at.update(Release, locks, bson.D{{Key: "process", Value: g.id}}, free, false)
+		return err
+	}) != nil && g.p.role == shard { // which waits for that; a config server logs it
+		g.p.sleep(ping32)
 	}
 	g.p.Go(g.task)
 	return true
@@ -260,8 +256,7 @@ func (g *gen32) expired(d document) (bool, error) {
 	}); err != nil {
 		return false, err
 	}
-	delay := (g.p.w.Now() - before) / 2 // :202
-	name := d.text("_id")
+	delay, name := (g.p.w.Now()-before)/2, d.text("_id") // :202
 	was, some := g.seen[name]
 	now := seen32{ping.ping(), server, d.id("ts"), election}
 	if some {
@@ -270,16 +265,16 @@ func (g *gen32) expired(d document) (bool, error) {
 	// :209, :230-243
 	if !some || was.ping != now.ping || was.ts != now.ts || was.election != now.election {
 		g.seen[name] = now
-		at := 213
+		at := 230
 		switch {
-		case some && was.election != now.election:
+		case !some:
+			at = 213
+		case was.election != now.election:
 			at = 238
-		case some && was.ts != now.ts:
+		case was.ts != now.ts:
 			at = 234
-		case some:
-			at = 230
 		}
-		g.at(at).note(watches+"%s, at %s by the primary", value(now.ping), now.at.UTC().Format(hours))
+		g.at(at).note("remembers the ping %s, at %s by the primary", value(now.ping), value(date(now.at)))
 		return false, nil
 	}
 	elapsed := now.at.Sub(was.at)
@@ -300,13 +295,13 @@ func (h *held32) check() error {
 		return nil // it was removed
 	}
 	found, err := h.g.at(436).find(Read, locks, bson.D{{Key: "ts", Value: h.ts}})
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case len(found) == 0:
+	}
+	if len(found) == 0 {
 		return errLost
 	}
-	h.g.at(436).note(inquired+": its session is there, state %d", found[0].state())
+	h.g.at(436).note("asks: its session is there, state %d", found[0].state())
 	return nil
 }
 

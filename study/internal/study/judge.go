@@ -1,6 +1,7 @@
 package study
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -17,9 +18,9 @@ type judge struct {
 	w       *world
 	tenures []*tenureRecord
 	wanting []*want
-	still   []pause
 	written *tenureRecord // of the last write that the resource accepted
 	largest int64         // fence that the resource has seen
+	out     Outcome
 
 	holder string         // that the lock document names
 	named  map[string]int // the place of each holder in the order in which the document named them
@@ -28,43 +29,24 @@ type judge struct {
 
 // A tenureRecord is the history of a lock that a process has acquired.
 type tenureRecord struct {
-	p    *process
-	h    tenure
-	n    int // its place in the order in which the document named the holders: the larger, the newer
-	From time.Duration
-	// Until is the end of the guard, by the clock of its holder or by its release; the end of the
-	// play for a guard that is still valid then. A frozen holder learns of the end when it runs
-	// again.
-	Until  time.Duration
-	Learnt time.Duration
-	lapsed bool
-	// Works is until when it worked: it may hang before it stops to take itself for the holder.
-	Works time.Duration
-	// Gone is when the lock document ceased to name it while it took itself for the holder; 0: never.
-	Gone time.Duration
-	// Cause is how it learnt of that, or that it cannot trust its lock; empty if it did not.
-	Cause string
-	Fence int64
-	open  bool
-}
-
-func (t *tenureRecord) label() string {
-	if t.Fence > 0 {
-		return fmt.Sprintf("fence %d", t.Fence)
-	}
-	return "the lock"
+	p *process
+	h tenure
+	n int // its place in the order in which the document named the holders: the larger, the newer
+	// Until is the end of the guard, by the clock of its holder or by its release, else of the play.
+	// A frozen holder learns of the end when it runs again; until then lapsed is true.
+	From, Until time.Duration
+	lapsed      bool
+	Works       time.Duration // until when it worked: it may hang before Until
+	Gone        time.Duration // the document ceased to name it before Until; 0: it did not
+	Learnt      time.Duration // it learnt that it cannot trust its lock; 0: never
+	Fence       int64
+	open        bool
 }
 
 // A want is a contender that waits.
 type want struct {
 	p           *process
 	from, until time.Duration // until 0: it still waits
-}
-
-// A pause is a time in which a process was paused.
-type pause struct {
-	p           *process
-	from, until time.Duration
 }
 
 // wants notes that a process wants the lock. The caller calls the result when it has the lock, or
@@ -79,33 +61,22 @@ func (j *judge) granted(p *process, h tenure) *tenureRecord {
 	t := &tenureRecord{p: p, h: h, n: j.named[h.session()], From: j.w.Now(), Fence: h.fence(),
 		open: true}
 	j.tenures = append(j.tenures, t)
-	j.w.record.mark(p, "holds", "has the lock"+t.fenced())
+	fence := ""
+	if t.Fence > 0 {
+		fence = fmt.Sprintf(" with fence %d", t.Fence)
+	}
+	j.w.record.mark(p, "holds", "has the lock"+fence)
 	return t
 }
 
-func (t *tenureRecord) fenced() string {
-	if t.Fence == 0 {
-		return ""
-	}
-	return fmt.Sprintf(" with fence %d", t.Fence)
-}
-
-// learnt notes that a holder learnt that it must not trust its lock.
-func (j *judge) learnt(t *tenureRecord, err error) {
-	if t.Cause == "" {
-		t.Cause, t.Learnt = brief(err), j.w.Now()
-		j.w.record.mark(t.p, "learns", "learns that it may not trust its lock: "+t.Cause)
-	}
-	j.shut(t)
-}
-
-// fails notes that a holder could not make sure of its lock, and works no longer under it.
+// fails notes that a holder must not trust its lock, or cannot make sure of it. The work ends.
 func (j *judge) fails(t *tenureRecord, err error) {
-	if errors.Is(err, errLost) || errors.Is(err, distlock.ErrLockLost) {
-		j.learnt(t, err)
-		return
+	if !errors.Is(err, errLost) && !errors.Is(err, distlock.ErrLockLost) {
+		j.w.record.mark(t.p, "trouble", "cannot ask whether it has the lock: "+brief(err))
+	} else if t.Learnt == 0 {
+		t.Learnt = j.w.Now()
+		j.w.record.mark(t.p, "learns", "learns that it may not trust its lock: "+brief(err))
 	}
-	j.w.record.mark(t.p, "trouble", "cannot ask whether it has the lock: "+brief(err))
 	j.shut(t)
 }
 
@@ -128,27 +99,25 @@ func (j *judge) died(p *process) {
 		}
 	}
 	for _, w := range j.wanting {
-		if w.p == p && w.until == 0 {
-			w.until = j.w.Now()
+		if w.p == p {
+			w.until = cmp.Or(w.until, j.w.Now())
 		}
 	}
 }
 
-func (j *judge) pauses(p *process, d time.Duration) {
-	j.still = append(j.still, pause{p, j.w.Now(), j.w.Now() + d})
-}
-
 // wrote judges a write at the resource: it is refused if it carries a smaller fence than one
 // before. Without fences every write is accepted.
-func (j *judge) wrote(t *tenureRecord) bool {
+func (j *judge) wrote(t *tenureRecord) {
 	stale := j.written != nil && j.written.n > t.n
 	in := t.Fence == 0 || t.Fence >= j.largest
 	verdict := "written"
 	switch {
 	case in && stale:
 		verdict = "stale"
+		j.out.Stale++
 	case !in:
 		verdict = "fenced"
+		j.out.Fenced++
 	}
 	j.w.record.write(t, verdict)
 	if in {
@@ -157,7 +126,6 @@ func (j *judge) wrote(t *tenureRecord) bool {
 			j.written = t
 		}
 	}
-	return in
 }
 
 // look runs before every event: it finds the holders whose own clocks have ended their guards, and
@@ -167,32 +135,24 @@ func (j *judge) look() {
 		if !t.open && !t.lapsed {
 			continue
 		}
-		if t.Gone == 0 && !j.w.names(t.h.session()) {
+		if t.Gone == 0 && j.holder != t.h.session() {
 			t.Gone = j.w.Now()
 		}
 		if err := t.h.trusted(); err != nil {
 			j.shut(t)
 			if t.lapsed = t.p.Frozen() && !t.p.Dead; !t.lapsed {
-				j.learnt(t, err)
+				j.fails(t, err)
 			}
 		}
 	}
 }
 
-// names reports whether a session holds the lock by the lock document.
-func (w *world) names(session string) bool { return w.judge.holder == session }
-
-// reads notes whom the lock document names now.
+// reads notes the holder by the lock document.
 func (j *judge) reads(d document) {
 	holder := ""
 	if d.state() > 0 {
 		holder = d.text("process") + " " + d.id("ts").Hex()
 	}
-	j.names(holder)
-}
-
-// names notes the holder by the lock document.
-func (j *judge) names(holder string) {
 	if holder != j.holder && holder != "" {
 		j.order++
 		j.named[holder] = j.order
@@ -200,58 +160,25 @@ func (j *judge) names(holder string) {
 	j.holder = holder
 }
 
-// end closes all open records at the end of the play.
-func (j *judge) end() {
-	for _, t := range j.tenures {
-		if t.open {
-			t.Until = j.w.Now()
-		}
-		if t.Works == 0 || t.Works > t.Until {
-			t.Works = t.Until
-		}
-	}
-	for _, w := range j.wanting {
-		if w.until == 0 {
-			w.until = j.w.Now()
-		}
-	}
-}
-
 // An Outcome is the result of a play, computed from the replies to processes and their times.
 type Outcome struct {
-	// Not is why a generation cannot play the case; all other fields are zero then.
-	Not string
-	// Other is the outcome where the time limit of a command is before the reply that it races.
-	Other *Outcome
-	// None is true if no process ever acquired the lock.
-	None bool
-	// Two is for how long two processes ran at a time that both took themselves for the holder.
-	Two time.Duration
-	// TwoTrusted is the same, and frozen processes count too.
-	TwoTrusted time.Duration
-	// TwoFrom is when that was so first.
-	TwoFrom time.Duration
-	// Idle is the longest time for which a living process wanted the lock and no process worked under
-	// it.
-	Idle time.Duration
-	// GaveUp is true if the waiters did not get it in that time.
-	GaveUp bool
-	// Stale counts the writes of an older holder that went in after one of a newer holder.
-	Stale int
-	// Fenced counts the writes that the fence refused.
-	Fenced int
-	// Overtaken is how often, at most, the lock went to a later process than a waiter.
-	Overtaken int
-	// Losses are the holders that lost the lock, and when they learnt of it.
-	Losses []Loss
+	Not   string   // why a generation cannot play the case; all other fields are zero then
+	Other *Outcome // where the time limit of a command is before the reply that it races
+	None  bool     // no process ever acquired the lock
+	// Two is for how long two running processes took themselves for the holder, first at TwoFrom. In
+	// TwoTrusted frozen processes count, too.
+	Two, TwoTrusted, TwoFrom time.Duration
+	// Idle is the longest time in which a living process wanted the lock and no process worked under
+	// it; GaveUp is true if the waiters did not get it in that time.
+	Idle      time.Duration
+	GaveUp    bool
+	Stale     int    // writes of an older holder that were accepted after one of a newer holder
+	Fenced    int    // writes that the fence refused
+	Overtaken int    // how often, at most, the lock went to a later process than a waiter
+	Losses    []Loss // the holders that lost the lock, and when they learnt of it
 }
 
-// worthTelling is the least idle time that is printed: takeovers and polls take a while.
-const worthTelling = time.Minute
-
-// Parts describes the outcome of a play in short phrases: the holders, the time in which the lock
-// was wanted and idle, the result of late writes, and the number of times that a waiter was passed
-// over.
+// Parts describes the outcome of a play in short phrases.
 func (o Outcome) Parts() []string {
 	if o.Not != "" {
 		return []string{"not possible here"}
@@ -263,23 +190,18 @@ func (o Outcome) Parts() []string {
 	if o.Two > 0 {
 		parts[0] = "TWO for " + Span(o.Two)
 	}
-	switch {
-	case o.GaveUp:
-		parts = append(parts, "stuck for "+Span(o.Idle)+", given up")
-	case o.Idle >= worthTelling:
-		parts = append(parts, "idle for "+Span(o.Idle))
+	add := func(is bool, text string) {
+		if is {
+			parts = append(parts, text)
+		}
 	}
-	if o.Stale > 0 {
-		parts = append(parts, fmt.Sprintf("%d stale written", o.Stale))
-	}
-	if o.Fenced > 0 {
-		parts = append(parts, fmt.Sprintf("%d stale refused", o.Fenced))
-	}
-	if o.Overtaken > 1 {
-		parts = append(parts, fmt.Sprintf("overtaken %d times", o.Overtaken))
-	}
+	add(o.GaveUp, "stuck for "+Span(o.Idle)+", given up")
+	add(!o.GaveUp && o.Idle >= m, "idle for "+Span(o.Idle)) // a takeover or a poll takes a while
+	add(o.Stale > 0, fmt.Sprintf("%d stale written", o.Stale))
+	add(o.Fenced > 0, fmt.Sprintf("%d stale refused", o.Fenced))
+	add(o.Overtaken > 1, fmt.Sprintf("overtaken %d times", o.Overtaken))
 	if o.Other != nil {
-		parts = append(parts, "or, if the limit is first: "+strings.Join(o.Other.Parts(), ", "))
+		parts = append(parts, "or, if the limit is first: "+o.Other.String())
 	}
 	return parts
 }
@@ -333,28 +255,28 @@ func (l Loss) String() string {
 // A Loss is the loss of a lock by the action of another process or client.
 type Loss struct {
 	Process string
-	// At is when the lock document ceased to name the holder, 0 if it still did when the holder
-	// learnt.
-	At time.Duration
-	// Stopped is the end of its guard by its own clock or release, and Learnt the time when it knew
-	// that it must not trust its lock; 0: it never did.
-	Stopped, Learnt time.Duration
-	// Next is when the next holder got its reply; 0: there was no next holder.
-	Next time.Duration
+	At      time.Duration // the document ceased to name it; 0: it still did when the holder learnt
+	Stopped time.Duration // its guard ended, by its own clock or release
+	Learnt  time.Duration // it knew that it must not trust its lock; 0: never
+	Next    time.Duration // the next holder got its reply; 0: there was none
 }
 
-// outcome computes.
+// outcome computes it at the end of the play.
 func (j *judge) outcome() Outcome {
-	o := Outcome{None: len(j.tenures) == 0}
+	o := j.out
+	o.None = len(j.tenures) == 0
 	instants := []time.Duration{0, j.w.Now()}
 	for _, t := range j.tenures {
+		j.shut(t)
+		t.Works = min(cmp.Or(t.Works, t.Until), t.Until)
 		instants = append(instants, t.From, t.Until, t.Works)
 	}
 	for _, w := range j.wanting {
+		w.until = cmp.Or(w.until, j.w.Now())
 		instants = append(instants, w.from, w.until)
 	}
-	for _, p := range j.still {
-		instants = append(instants, p.from, p.until)
+	for _, b := range j.w.record.out.Bars { // pauses
+		instants = append(instants, b.From, b.Until)
 	}
 	slices.Sort(instants)
 	instants = slices.Compact(instants)
@@ -377,7 +299,8 @@ func (j *judge) outcome() Outcome {
 		switch {
 		case working > 0:
 			idle = 0
-		case !j.wanted(from):
+		case !slices.ContainsFunc(j.wanting,
+			func(w *want) bool { return w.from <= from && from < w.until }):
 			o.GaveUp = o.GaveUp || idle > 0 && idle == o.Idle
 			idle = 0
 		default:
@@ -386,18 +309,10 @@ func (j *judge) outcome() Outcome {
 			}
 		}
 	}
-	o.GaveUp = o.GaveUp && o.Idle >= worthTelling
-	for _, e := range j.w.record.out.Writes {
-		switch e.Verdict {
-		case "stale":
-			o.Stale++
-		case "fenced":
-			o.Fenced++
-		}
-	}
+	o.GaveUp = o.GaveUp && o.Idle >= m
 	o.Overtaken = j.overtaken()
 	for _, t := range j.tenures {
-		if t.Gone > 0 || t.Cause != "" {
+		if t.Gone > 0 || t.Learnt > 0 {
 			l := Loss{Process: t.p.name, At: t.Gone, Learnt: t.Learnt, Stopped: t.Until}
 			for _, next := range j.tenures {
 				if next.n > t.n && (l.Next == 0 || next.From < l.Next) {
@@ -410,16 +325,17 @@ func (j *judge) outcome() Outcome {
 	return o
 }
 
-// holders counts the processes that believe to hold the lock at an instant, the running ones among
-// them, and the working ones.
+// holders counts the processes that trust their lock at an instant. It returns the running ones of
+// them, and counts those that work.
 func (j *judge) holders(at time.Duration) (trusted int, running []*tenureRecord, working int) {
 	for _, t := range j.tenures {
 		if t.From > at || t.Until <= at {
 			continue
 		}
 		trusted++
-		if slices.ContainsFunc(j.still,
-			func(p pause) bool { return p.p == t.p && p.from <= at && at < p.until }) {
+		if slices.ContainsFunc(j.w.record.out.Bars, func(b Bar) bool {
+			return b.Kind == "paused" && b.Process == t.p.Index && b.From <= at && at < b.Until
+		}) {
 			continue
 		}
 		running = append(running, t)
@@ -428,10 +344,6 @@ func (j *judge) holders(at time.Duration) (trusted int, running []*tenureRecord,
 		}
 	}
 	return trusted, running, working
-}
-
-func (j *judge) wanted(at time.Duration) bool {
-	return slices.ContainsFunc(j.wanting, func(w *want) bool { return w.from <= at && at < w.until })
 }
 
 // overtaken finds the waiter that the most later processes have overtaken.

@@ -8,15 +8,6 @@ import (
 	"time"
 )
 
-// A knob is a dial of one process, or of all; is reports whether the case sets it itself.
-type knob struct {
-	dial dial
-	who  string
-	is   bool
-}
-
-func (k knob) name() string { return turn{who: k.who, knob: k.dial.name}.name() }
-
 // A dial is a knob of any process. A dial that is the same for all processes gets a nil process.
 type dial struct {
 	name, form  string
@@ -47,25 +38,23 @@ var (
 		{"step", stretchForm, -widest, widest, (*world).clockSteps},
 		{"pause", stretchForm, 0, longest, (*world).pauses},
 		{"cut", stretchForm, 0, longest, (*world).cutOff},
-		{"dies", instantForm, 1, longest, (*world).dies},
+		{"dies", instantForm, 1, longest,
+			func(w *world, p *process, t turn) { w.At(t.at, -1, p.die) }},
 		{"late", delayForm, 0, longest, (*world).strikes},
 		{"lost", commandForm, 0, 0, (*world).strikes},
-		{"tries", lengthForm,
-			100 * ms, longest, func(_ *world, p *process, t turn) { p.pace = t.d }},
+		{"tries", lengthForm, 100 * ms, longest,
+			func(_ *world, p *process, t turn) { p.pace = t.d }},
 	}
 	dialsAll = []dial{
 		{"takeover", lengthForm, 2 * m, longest,
 			func(w *world, _ *process, t turn) { w.takeover = t.d }},
-		{"latency", lengthForm, 1 * ms, 2 * s,
-			func(w *world, _ *process, t turn) { w.way = t.d }},
-		{"server.clock", stretchForm, -widest, widest,
-			(*world).serverSteps},
+		{"latency", lengthForm, 1 * ms, 2 * s, func(w *world, _ *process, t turn) { w.way = t.d }},
+		{"server.clock", stretchForm, -widest, widest, (*world).serverSteps},
 		{"outage", stretchForm, 0, longest, (*world).outages},
-		{"election", stretchForm,
-			-widest, widest, (*world).elects},
+		{"election", stretchForm, -widest, widest, (*world).elects},
 	}
-	dialMirror = dial{"mirror.clock", lengthForm,
-		-widest, widest, (*world).mirrored}
+	dialMirror = dial{"mirror.clock", lengthForm, -widest, widest,
+		func(w *world, _ *process, t turn) { w.mirrors = []time.Duration{0, t.d} }} // of two mirrors
 )
 
 // A turn is the setting of a knob, by the user or by the case.
@@ -83,14 +72,11 @@ type turn struct {
 // when is the default instant of an event that the case does not have.
 const when = 2*m + 10*s
 
-// ownTurn reads a setting of a case, of a process or of all.
+// ownTurn reads a setting of cases.txt, of a process or of all.
 func ownTurn(who, text string) (t turn, err error) {
 	name, value, _ := strings.Cut(text, "=")
 	dials := slices.Concat(dialsOf, dialsAll, acts, []dial{dialMirror})
 	i := slices.IndexFunc(dials, func(l dial) bool { return l.name == name })
-	if i < 0 {
-		return turn{}, fmt.Errorf("there is no such thing")
-	}
 	at, decides := strings.CutPrefix(value, "decision@")
 	if decides {
 		value = "0s@" + at
@@ -111,32 +97,9 @@ func (t turn) name() string {
 	return t.who + "." + t.knob
 }
 
-// short writes a length without the units that are zero.
-func short(d time.Duration) string {
-	text := d.String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
-}
-
-// kinds of commands that may be named: any.
-var allKinds = []Kind{Ping, Read, Insert, Grab, Finalize, Sight, Take, Release, Reread, Clean,
-	Clock, Write, Ask}
-
-// word is how a kind is written in a setting.
-func (k Kind) word() string { return strings.ReplaceAll(string(k), " ", "-") }
-
-// kindNames are the words of all kinds.
-func kindNames() (names []string) {
-	for _, k := range allKinds {
-		names = append(names, k.word())
-	}
-	return names
-}
+// allKinds are the commands that may be named.
+const allKinds = "ping, read, insert, grab, finalize, sight, take-over, release, read-again, " +
+	"clean, clock, write, ask"
 
 // read reads a value.
 func (l dial) read(text string) (t turn, err error) {
@@ -156,8 +119,8 @@ func (l dial) read(text string) (t turn, err error) {
 		command, length, long := strings.Cut(rest, ":")
 		name, number, counted := strings.Cut(command, "#")
 		t.kind = Kind(strings.ReplaceAll(name, "-", " "))
-		if !slices.Contains(allKinds, t.kind) {
-			return bad("names no command (" + strings.Join(kindNames(), ", ") + ")")
+		if !slices.Contains(strings.Split(allKinds, ", "), name) {
+			return bad("names no command (" + allKinds + ")")
 		}
 		t.nth = 1
 		if counted {
@@ -180,11 +143,11 @@ func (l dial) read(text string) (t turn, err error) {
 	}
 	if timed {
 		if t.at, err = time.ParseDuration(at); err != nil || t.at < 0 || t.at > longest {
-			return bad(fmt.Sprintf("has a TIME outside of 0s to %s", short(longest)))
+			return bad(fmt.Sprintf("has a TIME outside of 0s to %s", Span(longest)))
 		}
 	}
 	if t.d < l.least || t.d > l.most {
-		return bad(fmt.Sprintf("is not within %s to %s", short(l.least), short(l.most)))
+		return bad(fmt.Sprintf("is not within %s to %s", Span(l.least), Span(l.most)))
 	}
 	if l.form == instantForm {
 		t.at = t.d
@@ -193,20 +156,17 @@ func (l dial) read(text string) (t turn, err error) {
 }
 
 // knobs returns the knobs that can be set in the case.
-func (c Case) knobs() (knobs []knob) {
-	own := c.sets()
+func (c Case) knobs() (knobs []turn) {
 	add := func(who string, dials ...dial) {
 		for _, l := range dials {
-			k := knob{dial: l, who: who}
-			_, k.is = own[k.name()]
-			knobs = append(knobs, k)
+			knobs = append(knobs, turn{who: who, knob: l.name, dial: l})
 		}
 	}
 	for _, name := range c.names() {
 		add(name, dialsOf...)
 	}
 	add("", dialsAll...)
-	if _, mirrored := own[dialMirror.name]; mirrored {
+	if _, mirrored := c.sets()[dialMirror.name]; mirrored {
 		add("", dialMirror)
 	}
 	return knobs
@@ -216,13 +176,12 @@ func (c Case) knobs() (knobs []knob) {
 // if the case sets the knob for one process only. A repeated setting happens twice, and a setting
 // replaces that of the case.
 func (c Case) With(settings ...string) (Case, error) {
-	knobs := c.knobs()
 	c.Set, c.turns = nil, nil
 	for _, text := range settings {
 		name, value, _ := strings.Cut(text, "=")
-		k, err := find(knobs, strings.TrimSpace(name))
+		k, err := c.knob(strings.TrimSpace(name))
 		if err != nil {
-			return Case{}, fmt.Errorf("%w; the case %s has %s", err, c.Name, listed(knobs))
+			return Case{}, err
 		}
 		t, err := k.dial.read(value)
 		if err != nil {
@@ -236,31 +195,23 @@ func (c Case) With(settings ...string) (Case, error) {
 	return c, nil
 }
 
-// find returns the knob of a name.
-func find(knobs []knob, name string) (knob, error) {
-	var short []knob
-	for _, k := range knobs {
+// knob returns the knob of a name.
+func (c Case) knob(name string) (turn, error) {
+	var short []turn
+	var all []string
+	own := c.sets()
+	for _, k := range c.knobs() {
 		if k.name() == name {
 			return k, nil
 		}
-		if k.dial.name == name && k.is {
+		all = append(all, k.name())
+		if _, set := own[k.name()]; set && k.dial.name == name {
 			short = append(short, k)
 		}
 	}
-	switch len(short) {
-	case 0:
-		return knob{}, fmt.Errorf("there is no knob %.40q", name)
-	case 1:
+	if len(short) == 1 {
 		return short[0], nil
 	}
-	return knob{}, fmt.Errorf("%q may be %s or %s", name, short[0].name(), short[1].name())
-}
-
-// listed names knobs.
-func listed(knobs []knob) string {
-	var names []string
-	for _, k := range knobs {
-		names = append(names, k.name())
-	}
-	return strings.Join(names, ", ")
+	return turn{}, fmt.Errorf("there is no knob %.40q; the case %s has %s", name, c.Name,
+		strings.Join(all, ", "))
 }

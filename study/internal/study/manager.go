@@ -9,6 +9,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"mongodlm/catalog"
 	"mongodlm/distlock"
 )
 
@@ -35,9 +36,8 @@ type Generation struct {
 	Name   string // as on the command line and in tables
 	Title  string // the releases of this generation
 	column string // its name in tables; differs from Name where a release was asked for
-	held   int32  // the state of a held lock
-	// replicaSet is true if its config servers are a replica set, not mirrored.
-	replicaSet bool
+
+	replicaSet bool // its config servers are a replica set, not mirrored
 	release    release
 	make       func(*process, release) manager
 }
@@ -50,22 +50,21 @@ func number(text string) (r release) {
 
 // String writes a release without a third number that is 0.
 func (r release) String() string {
-	if r[2] == 0 {
-		return fmt.Sprintf("%d.%d", r[0], r[1])
-	}
-	return fmt.Sprintf("%d.%d.%d", r[0], r[1], r[2])
+	return strings.TrimSuffix(fmt.Sprintf("%d.%d.%d", r[0], r[1], r[2]), ".0")
 }
+
+// Ours is the name of the generation that is package distlock.
+const Ours = "ours"
 
 // Generations returns the lock managers in the order of their years; the last one is this module's.
 func Generations() []Generation {
 	all := []Generation{
-		{Name: "1.8", Title: "mongos 1.7.6 to 1.8", release: release{1, 8, 5}, make: newGen18, held: 1},
-		{Name: "2.0", Title: "mongos 1.9 to 2.4", release: release{2, 0, 9}, make: newGen20, held: held},
-		{Name: "2.6", Title: "mongos 2.6 and 3.0", release: release{2, 6, 12}, make: newGen20,
-			held: held},
+		{Name: "1.8", Title: "mongos 1.7.6 to 1.8", release: release{1, 8, 5}, make: newGen18},
+		{Name: "2.0", Title: "mongos 1.9 to 2.4", release: release{2, 0, 9}, make: newGen20},
+		{Name: "2.6", Title: "mongos 2.6 and 3.0", release: release{2, 6, 12}, make: newGen20},
 		{Name: "3.2", Title: "MongoDB 3.2 to 6.0", release: release{3, 2, 22}, make: newGen32,
-			held: held, replicaSet: true},
-		{Name: Ours, Title: "this module", make: newOurs, held: 1, replicaSet: true},
+			replicaSet: true},
+		{Name: Ours, Title: "this module", make: newOurs, replicaSet: true},
 	}
 	for i := range all {
 		all[i].column = all[i].Name
@@ -89,30 +88,20 @@ func (g Generation) decides() time.Duration {
 	return 11*m + 2*s
 }
 
-// Ours is the name of the generation that is package distlock.
-const Ours = "ours"
-
 // A manager is the lock manager of one process.
 type manager interface {
-	// start begins to ping, and reports whether it could.
-	start() bool
+	start() bool // begins to ping, and reports whether it could
 	// lock acquires a lock, as its users do that have so much patience; 0 is one try.
 	lock(name string, patience time.Duration) (tenure, error)
 }
 
 // A tenure is a lock that a manager has acquired.
 type tenure interface {
-	// session is how the lock document names it: process and ts.
-	session() string
-	// fence is its fencing token; 0 in a generation without fences.
-	fence() int64
-	// trusted returns the reason for which the holder knows, without a command, that the lock is lost.
-	trusted() error
-	// proceed is trusted, and renews a lease.
-	proceed() error
-	// check asks the server whether the lock is held, if the generation can.
-	check() error
-	// release frees the lock.
+	session() string // process and ts, as in the lock document
+	fence() int64    // its fencing token; 0 in a generation without fences
+	trusted() error  // why the holder knows, without a command, that the lock is lost
+	proceed() error  // trusted, and renews a lease
+	check() error    // asks the server whether the lock is held, if the generation can
 	release() error
 }
 
@@ -147,17 +136,13 @@ func again(p *process, patience, pause time.Duration, try func() (tenure, error)
 
 // A job is something for which a process wants the lock.
 type job struct {
-	at       time.Duration
-	patience time.Duration
-	work     time.Duration
-	times    int           // how often it does all this
-	hangs    time.Duration // after so much work it hangs for ever
-	asks     bool          // it asks the server before each write, and not only before the last one
-	lease    time.Duration // life of the lock, where a generation has such a thing
-}
+	at, patience, work time.Duration
 
-// step is the time between two writes of a holder to the protected resource.
-const step = time.Minute
+	times int           // how often it does all this
+	hangs time.Duration // after so much work it hangs for ever
+	asks  bool          // it asks the server before each write, and not only before the last one
+	lease time.Duration // life of the lock, where a generation has such a thing
+}
 
 // run does the job.
 func (j *job) run(p *process) {
@@ -168,9 +153,9 @@ func (j *job) run(p *process) {
 		p.sleep(0) // ends here if the process has died
 		if done(); err != nil {
 			p.w.record.mark(p, "refused", "does not get the lock: "+brief(err))
-			continue
+		} else {
+			j.hold(p, h)
 		}
-		j.hold(p, h)
 	}
 }
 
@@ -189,41 +174,30 @@ func (j *job) hold(p *process, h tenure) {
 			w.judge.fails(t, err)
 			break
 		}
-		if p.write(t); left <= 0 {
+		_ = p.send("", Write, "write", none, func() error { // another machine, which knows fences
+			w.judge.wrote(t)
+			return nil
+		}, nil)
+		if left <= 0 {
 			break
 		}
 		if j.hangs > 0 && w.Now() >= t.From+j.hangs {
 			w.judge.hangs(t)
 			p.sleep(1000 * time.Hour)
 		}
-		p.sleep(min(step, left))
+		p.sleep(min(m, left))
 	}
 	w.judge.shut(t)
-	before := p.writes
-	switch err := h.release(); {
-	case err != nil:
-		w.record.mark(p, "not released", "cannot release: "+brief(err))
-	case p.writes == before:
-		w.record.mark(p, "released", "counts it as released: no document changed")
-	default:
-		w.record.mark(p, "released", "has released")
+	before, kind, text := p.writes, "released", "has released"
+	if err := h.release(); err != nil {
+		kind, text = "not released", "cannot release: "+brief(err)
+	} else if p.writes == before {
+		text = "counts it as released: no document changed"
 	}
+	w.record.mark(p, kind, text)
 }
 
-// write writes to the protected resource: another machine, which knows fences.
-func (p *process) write(t *tenureRecord) {
-	in := true
-	_ = p.send("", Write, "write", t.label, func() error {
-		in = p.w.judge.wrote(t)
-		return nil
-	}, func() string {
-		if in {
-			return "written"
-		}
-		return "refused: a newer holder has written"
-	})
-}
-
+// brief returns the name of an error.
 func brief(err error) string {
 	if err == nil {
 		return "done"
@@ -233,14 +207,12 @@ func brief(err error) string {
 		text = lost.Cause.Error()
 	}
 	for _, known := range []error{errHeld, errLost, errNothing, errSkewed, errSlow, errUnreachable,
-		errNoReply, distlock.ErrHeld, distlock.ErrOutcomeUnknown,
-		distlock.ErrUnavailable} {
+		errNoReply, distlock.ErrHeld, distlock.ErrOutcomeUnknown, distlock.ErrUnavailable,
+		catalog.ErrNotFree, catalog.ErrNoMatch, catalog.ErrCondemned} {
 		if errors.Is(err, known) {
 			return strings.TrimPrefix(known.Error(), "distlock: ")
 		}
 	}
-	if i := slices.Index([]byte(text), '\n'); i >= 0 {
-		text = text[:i]
-	}
+	text, _, _ = strings.Cut(text, "\n")
 	return text
 }

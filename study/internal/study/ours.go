@@ -1,7 +1,6 @@
 package study
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,13 +16,9 @@ import (
 
 // ours is package distlock itself, with the constants of mongos, which are its defaults.
 type ours struct {
-	p      *process
-	m      *distlock.Manager
-	leased bool // its locks get a lease
+	p *process
+	m *distlock.Manager
 }
-
-// round is the pause after a start that failed.
-const round = time.Second
 
 func newOurs(p *process, _ release) manager { return &ours{p: p} }
 
@@ -38,15 +33,6 @@ var kinds = map[fault.Op]Kind{
 	fault.Release: Release, fault.GrantNext: Grab, fault.Break: Release,
 }
 
-// words are clearer names of the operations of ours.
-var words = map[fault.Op]string{
-	fault.Release: "release", fault.Held: "list own locks", fault.SeedFence: "seed fence",
-	fault.RemovePing: "remove ping",
-	fault.HeldOrFree: "ask for grants", fault.Witness: "leave a sight", fault.Evict: "take over",
-	fault.Enter:     "queue",
-	fault.GrantNext: "grant to the next", fault.Hello: "server's clock",
-}
-
 // through lets every operation of the package travel as a command of the process.
 func (o *ours) through(ctx context.Context, call fault.Call, apply func() error) error {
 	if err := ctx.Err(); err != nil {
@@ -59,16 +45,14 @@ func (o *ours) through(ctx context.Context, call fault.Call, apply func() error)
 	if !known {
 		return apply()
 	}
-	c := &command{p: o.p, kind: kind, op: cmp.Or(words[call.Op], string(call.Op)),
-		text: func() string { return call.Subject }, limit: 5 * time.Second, apply: apply,
+	c := &command{p: o.p, kind: kind, op: string(call.Op), limit: 5 * time.Second, apply: apply,
+		text:   func() string { return call.Subject },
 		answer: func() string { return o.p.w.record.state(kind) }}
 	c.submit()
 	switch err := c.wait(ctx); {
-	case errors.Is(err, errUnreachable):
-		return fault.Refused(call.Op)
 	case errors.Is(err, errNoReply) && kind.writes():
 		return fault.Lost(call.Op)
-	case errors.Is(err, errNoReply):
+	case errors.Is(err, errUnreachable), errors.Is(err, errNoReply):
 		return fault.Refused(call.Op)
 	default:
 		return err
@@ -86,52 +70,42 @@ func (o *ours) start() bool {
 		m, err := distlock.New(clock.With(o.p.ctx, o.p.Clock), cfg)
 		if err == nil {
 			o.m = m
-			o.p.Go(o.ends)
+			o.p.Go(func() { // closes it when the process is buried, so that its goroutines end
+				<-o.p.ctx.Done()
+				_ = m.Close(context.Background())
+			})
 			return true
 		}
 		if o.p.ctx.Err() != nil {
 			return false
 		}
 		o.p.w.record.mark(o.p, "trouble", "does not start: "+brief(err))
-		o.p.sleep(round)
+		o.p.sleep(time.Second)
 	}
-}
-
-// ends closes the Manager when the process is buried, so that its goroutines end.
-func (o *ours) ends() {
-	<-o.p.ctx.Done()
-	_ = o.m.Close(context.Background()) // of a process that is gone
 }
 
 func (o *ours) lock(name string, patience time.Duration) (tenure, error) {
 	var opts []distlock.Option
-	o.leased = false
 	for _, j := range o.p.jobs {
 		if j.lease > 0 {
 			opts = append(opts, distlock.Lease(j.lease))
-			o.leased = true
 		}
 	}
-	if patience == 0 {
-		return o.guard(o.m.Lock(name).TryLock(o.p.ctx, opts...))
-	}
-	end := o.p.w.Now() + patience
-	for {
-		left := end - o.p.w.Now()
-		h, err := o.guard(o.m.Lock(name).Lock(o.p.ctx, append(opts, distlock.WaitAtMost(left))...))
-		if err == nil || errors.Is(err, distlock.ErrHeld) || o.p.ctx.Err() != nil ||
-			o.p.w.Now()+round > end {
-			return h, err
+	for end := o.p.w.Now() + patience; ; o.p.sleep(time.Second) {
+		var g *distlock.TryGuard
+		var err error
+		if left := end - o.p.w.Now(); patience == 0 {
+			g, err = o.m.Lock(name).TryLock(o.p.ctx, opts...)
+		} else {
+			g, err = o.m.Lock(name).Lock(o.p.ctx, append(opts, distlock.WaitAtMost(left))...)
 		}
-		o.p.sleep(round)
+		if err == nil {
+			return &heldOurs{o, g, len(opts) > 0}, nil
+		}
+		if errors.Is(err, distlock.ErrHeld) || o.p.ctx.Err() != nil || o.p.w.Now()+time.Second > end {
+			return nil, err
+		}
 	}
-}
-
-func (o *ours) guard(g *distlock.TryGuard, err error) (tenure, error) {
-	if err != nil {
-		return nil, err
-	}
-	return &heldOurs{o, g, o.leased}, nil
 }
 
 // heldOurs is a guard.
@@ -144,6 +118,8 @@ type heldOurs struct {
 func (h *heldOurs) session() string { return h.g.Process() + " " + h.g.Session().Hex() }
 func (h *heldOurs) fence() int64    { return h.g.Fence() }
 func (h *heldOurs) trusted() error  { return h.g.Err() }
+func (h *heldOurs) check() error    { return h.g.Verify(h.o.p.ctx) }
+func (h *heldOurs) release() error  { return h.g.Release() }
 
 func (h *heldOurs) proceed() error {
 	if h.leased {
@@ -151,7 +127,3 @@ func (h *heldOurs) proceed() error {
 	}
 	return h.g.Err()
 }
-
-func (h *heldOurs) check() error { return h.g.Verify(h.o.p.ctx) }
-
-func (h *heldOurs) release() error { return h.g.Release() }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
-	"time"
 )
 
 //go:embed page.html
@@ -14,13 +13,13 @@ var pageTemplate string
 // A pool gives each text a number, since most texts occur many times.
 type pool struct {
 	texts  []string
-	number map[string]int
+	number map[string]int64
 }
 
-func (p *pool) of(text string) int {
+func (p *pool) of(text string) int64 {
 	n, known := p.number[text]
 	if !known {
-		n = len(p.texts)
+		n = int64(len(p.texts))
 		p.number[text] = n
 		p.texts = append(p.texts, text)
 	}
@@ -56,11 +55,11 @@ type pagePlay struct {
 
 // Page writes all plays as one HTML page, which plays them in the browser.
 func Page(cases []Case, generations []Generation, plays []Play) string {
-	texts := &pool{number: map[string]int{}}
+	texts := &pool{number: map[string]int64{}}
 	var all []pageCase
 	for i, c := range cases {
 		one := pageCase{Name: c.Name, Title: c.Title, Hole: c.Hole, Story: c.Story,
-			Length: milliseconds(c.Length)}
+			Length: c.Length.Milliseconds()}
 		for j, g := range generations {
 			one.Plays = append(one.Plays, plays[i*len(generations)+j].page(c, g, texts))
 		}
@@ -91,57 +90,48 @@ func (p Play) page(c Case, g Generation, texts *pool) pagePlay {
 	}
 	for _, b := range p.Bars {
 		one.Bars = append(one.Bars, [4]int64{int64(b.Process), int64(slices.Index(barKinds, b.Kind)),
-			milliseconds(b.From), milliseconds(min(b.Until, p.Length))})
+			b.From.Milliseconds(), min(b.Until, c.Length).Milliseconds()})
 	}
 	for _, r := range p.Rows(v) {
 		if r.Quiet {
 			continue
 		}
-		decides := int64(0)
+		step := [7]int64{r.At.Milliseconds(), int64(r.Process), texts.of(r.Text), texts.of(r.Source),
+			texts.of(r.Sent), texts.of(r.Kind)}
 		if r.Decides {
-			decides = 1
+			step[6] = 1
 		}
-		one.Steps = append(one.Steps, [7]int64{milliseconds(r.At), int64(r.Process),
-			int64(texts.of(r.Text)), int64(texts.of(r.Source)), int64(texts.of(r.Sent)),
-			int64(texts.of(r.Kind)), decides})
+		one.Steps = append(one.Steps, step)
 	}
-	one.Lock, one.Pings = p.lockVersions(texts), p.pingRuns()
+	for _, v := range p.Versions {
+		if v.Collection == locks {
+			version := []int64{v.At.Milliseconds()}
+			for _, f := range v.Fields {
+				version = append(version, texts.of(f.Name+": "+f.Value))
+			}
+			one.Lock = append(one.Lock, version)
+		}
+	}
+	one.Pings = p.pingRuns()
 	return one
-}
-
-// lockVersions are the versions of the lock document.
-func (p Play) lockVersions(texts *pool) (all [][]int64) {
-	for v := range p.ofLock() {
-		version := []int64{milliseconds(v.At)}
-		for _, f := range v.Fields {
-			version = append(version, int64(texts.of(f.Name+": "+f.Value)))
-		}
-		all = append(all, version)
-	}
-	return all
 }
 
 // pingRuns are the times of the acknowledged pings of each process; pings at even distances are one
 // run.
 func (p Play) pingRuns() [][]int64 {
-	runs := make([][]int64, len(p.Processes))
-	last := make([]int64, len(p.Processes))
+	runs, last := make([][]int64, len(p.Processes)), make([]int64, len(p.Processes))
 	for _, v := range p.Versions {
 		if v.Collection != pings || v.By < 0 || len(v.Fields) == 0 {
 			continue
 		}
-		run, at := runs[v.By], milliseconds(v.At)
-		n := len(run)
-		every := (at - last[v.By] + 50) / 100 * 100
-		switch {
-		case n > 0 && run[n-1] == 1, n > 0 && run[n-2] == every:
+		run, at := runs[v.By], v.At.Milliseconds()
+		n, every := len(run), (at-last[v.By]+50)/100*100
+		if n > 0 && (run[n-1] == 1 || run[n-2] == every) {
 			run[n-2], run[n-1] = every, run[n-1]+1
-		default:
+		} else {
 			run = append(run, at, 0, 1)
 		}
 		runs[v.By], last[v.By] = run, at
 	}
 	return runs
 }
-
-func milliseconds(d time.Duration) int64 { return d.Milliseconds() }

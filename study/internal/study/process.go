@@ -12,14 +12,11 @@ import (
 	"mongodlm/internal/test/virtual"
 )
 
-// Why a command failed.
+// A command that failed with errUnreachable was not carried out; with the others it is not known.
 var (
-	// errUnreachable: it was certainly not carried out.
 	errUnreachable = errors.New("no server can be reached")
-	// errNoReply: it is not known whether the command was carried out.
-	errNoReply = errors.New("the reply never came")
-	// errLimit: nor is it known after the time limit of the reply.
-	errLimit = fmt.Errorf("%w in time", errNoReply)
+	errNoReply     = errors.New("the reply never came")
+	errLimit       = fmt.Errorf("%w in time", errNoReply)
 )
 
 // A process is a participant: a clock, a connection to the server, and a lock manager of the played
@@ -29,7 +26,7 @@ type process struct {
 	w      *world
 	name   string
 	starts time.Duration
-	role   role
+	role   string
 	host   string
 	port   int
 	jobs   []*job
@@ -51,13 +48,9 @@ type process struct {
 	open []*command
 }
 
-// A role is an additional role of a process.
-type role string
-
-const (
-	configServer role = "config-server" // a member of the config servers, of 3.4 and later
-	shard        role = "shard"         // a shard's primary, of 5.0 and later
-)
+// The additional roles of a process: a member of the config servers of 3.4 and later, a shard's
+// primary of 5.0 and later.
+const configServer, shard = "config-server", "shard"
 
 // now is the wall clock of the process.
 func (p *process) now() time.Time { return p.Clock.Now().Wall }
@@ -100,7 +93,6 @@ func (p *process) pause(d time.Duration) {
 	}
 	p.w.record.mark(p, "stop", "is frozen")
 	p.w.record.span(p, "paused", p.w.Now(), p.w.Now()+d)
-	p.w.judge.pauses(p, d)
 	p.Pause(d, false, func() {
 		if p.Paused == 0 {
 			p.w.record.mark(p, "resume", "runs again")

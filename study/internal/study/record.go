@@ -2,7 +2,6 @@ package study
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -12,8 +11,6 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-
-	"mongodlm/catalog"
 )
 
 // A Play is one case, played by one generation.
@@ -21,7 +18,6 @@ type Play struct {
 	Case       string
 	Generation string
 	Title      string // of the generation, or of the release that is played in its place
-	Length     time.Duration
 	Outcome    Outcome
 	Missed     []string // the accidents of the case that did not happen
 	Record
@@ -32,22 +28,19 @@ type Record struct {
 	Processes []Process
 	Bars      []Bar
 	Marks     []Mark
-	Writes    []Written
 	Versions  []Version
 }
 
 // A Process took part.
 type Process struct {
-	Name  string `json:"name"`
-	Clock string `json:"clock"` // the error of its clock; empty without one
+	Name, Clock string // Clock is the error of its clock; empty without one
 }
 
 // A Bar is a stretch of time of a process.
 type Bar struct {
-	Process int
-	Kind    string // waits, holds, paused, cut, hangs, two: it ran and had the lock, as another did
-	From    time.Duration
-	Until   time.Duration
+	Process     int
+	Kind        string // of barKinds; two: it ran and had the lock, as another did
+	From, Until time.Duration
 }
 
 // A Mark is something that happened.
@@ -72,34 +65,25 @@ type Version struct {
 	At         time.Duration
 	Collection string
 	ID         string
-	By         int    // the process that changed it; -1: the operator
-	Source     string // the line of the server's source that changed it
+	By         int // the process that changed it; -1: the operator
 	Fields     []Field
 }
 
 // A Field is one of a document, as a person reads it.
 type Field struct {
-	Name  string `json:"name"`
-	Value string `json:"value"`
+	Name, Value string
 }
 
 // record writes down a play. It belongs to the loop of the world.
 type record struct {
 	w        *world
-	versions map[string][]byte
-	words    map[string]string // the replacement of an ObjectID
-	unseen   bool              // only the outcome is wanted
+	versions map[string]map[string]bson.Raw // the last documents, by collection and _id
+	words    map[string]string              // the replacement of an ObjectID
+	unseen   bool                           // only the outcome is wanted
 
 	mu   sync.Mutex // guards the rest
 	out  Record
 	same map[string]int // the mark for commands of the same kind and answer
-}
-
-// A Written is a write to the protected resource.
-type Written struct {
-	At      time.Duration
-	Process int
-	Verdict string // written; stale: after one of a newer holder; fenced: refused
 }
 
 func (r *record) index(p *process) int {
@@ -136,54 +120,33 @@ func (r *record) two(p *process, from, until time.Duration) {
 	r.span(p, "two", from, until)
 }
 
+// write notes a write to the protected resource: written; stale, which is after one of a newer
+// holder; or fenced, which is refused.
 func (r *record) write(t *tenureRecord, verdict string) {
-	r.out.Writes = append(r.out.Writes, Written{r.w.Now(), t.p.Index, verdict})
 	text := map[string]string{"written": "writes", "stale": "STALE WRITE: a newer holder has written",
 		"fenced": "its stale write is refused by the fence"}[verdict]
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	kind := "write " + verdict
-	r.again(t.p.name+text, Mark{At: r.w.Now(), Process: t.p.Index, Kind: kind, Text: text, Count: 1})
+	r.again(t.p.name+text, Mark{At: r.w.Now(), Process: t.p.Index, Kind: "write " + verdict,
+		Text: text, Count: 1})
 }
-
-// The kinds of notes on the way to a decision.
-const (
-	decided  = "decides"
-	inquired = "asks"
-	watched  = "watches"
-)
-
-// watches begins a note for every ping that a contender reads.
-const watches = "remembers the ping "
 
 // note notes the figures on which a contender of an old generation decides, as mongos logged them.
-// The same decision is counted, as polls are.
+// The same decision is counted, as polls are. The first word is the kind of the note.
 func (p line) note(format string, args ...any) {
-	p.noted(format, func() string { return fmt.Sprintf(format, args...) })
-}
-
-func (p line) noted(format string, text func() string) {
 	r := p.w.record
 	if r.unseen {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	m := Mark{At: p.w.Now(), Process: p.Index, Kind: decided, Count: 1, Source: p.source}
-	if strings.HasPrefix(format, watches) {
-		m.Kind = watched
-	}
-	if strings.HasPrefix(format, inquired) {
-		m.Kind = inquired
-	}
+	kind, _, _ := strings.Cut(format, " ")
+	m := Mark{At: p.w.Now(), Process: p.Index, Kind: kind, Count: 1, Source: p.source}
 	if _, counted := r.same[p.name+p.source+format]; !counted {
-		m.Text = r.plain(text())
+		m.Text = r.plain(fmt.Sprintf(format, args...))
 	}
 	r.again(p.name+p.source+format, m)
 }
-
-// hours is how a clock is shown in a decision.
-const hours = "15:04:05.000"
 
 // decides notes a decision by one clock: its present time, and its time when the watch began.
 func (p line) decides(now, was time.Time, limit time.Duration, force bool) {
@@ -191,48 +154,36 @@ func (p line) decides(now, was time.Time, limit time.Duration, force bool) {
 	if force {
 		format = "%s - %s = %s unchanged, over %s: forces"
 	}
-	p.noted(format, func() string {
-		gap := Span(max(0, now.Sub(was)))
-		return fmt.Sprintf(format, now.UTC().Format(hours), was.UTC().Format(hours), gap, Span(limit))
-	})
+	p.note(format, value(date(now)), value(date(was)), Span(max(0, now.Sub(was))), Span(limit))
 }
-
-// long is how long a command may take before its answer is noted apart from it.
-const long = time.Second
 
 // exchange notes a command and its answer. The same command with the same answer is counted, until
 // anything else happens: there are thousands of polls.
 func (r *record) exchange(c *command, err error) {
-	if r.unseen {
+	if r.unseen || c.kind == Write {
 		return
 	}
-	answer := "done"
-	switch {
-	case err != nil:
-		answer = said(err)
-	case c.answer != nil:
+	answer, struck := brief(err), ""
+	if err == nil && c.answer != nil {
 		answer = c.answer()
 	}
-	if c.kind == Write {
-		return
-	}
-	struck := ""
-	if c.struck != "" {
-		struck = " [" + c.struck + "]"
+	if c.struck.what != "" {
+		struck = " [" + string(c.struck.what) + "]"
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	m := Mark{At: c.sent, Process: c.p.Index, Kind: string(c.kind), Text: c.op, Count: 1,
-		Answer: answer + struck, Changed: c.changed, Struck: c.struck != "", Source: c.source}
+		Answer: answer + struck, Changed: c.changed, Struck: struck != "", Source: c.source}
 	if c.kind.writes() && c.kind != Ping {
 		m.sent = c.text
 	}
-	if now := r.w.Now(); now-c.sent > long { // other events may come in between
+	if now := r.w.Now(); now-c.sent > s { // its answer is noted apart: others may come in between
 		m.Answer, m.Changed = "sent"+struck, false
 		r.again(fmt.Sprint(now, c.p.name), m)
 		m.At, m.Answer, m.Changed = now, "answered: "+answer, c.changed
 	}
-	r.again(c.p.name+string(c.kind)+strings.Map(letters, c.op+m.Answer), m)
+	// Times and sessions differ from poll to poll.
+	r.again(c.p.name+string(c.kind)+digits.ReplaceAllString(c.op+m.Answer, ""), m)
 }
 
 // again counts a mark, or makes it. The caller holds mu of the world.
@@ -253,53 +204,30 @@ func (r *record) again(key string, m Mark) {
 	r.out.Marks = append(r.out.Marks, m)
 }
 
-// letters leaves the digits out: times and sessions differ from poll to poll.
-func letters(r rune) rune {
-	if '0' <= r && r <= '9' {
-		return -1
-	}
-	return r
-}
-
-// said returns the name of an error of a command.
-func said(err error) string {
-	switch {
-	case errors.Is(err, catalog.ErrNotFree):
-		return "not free"
-	case errors.Is(err, catalog.ErrNoMatch):
-		return "no match"
-	case errors.Is(err, catalog.ErrCondemned):
-		return "condemned"
-	}
-	return brief(err)
-}
-
 // changes notes which documents a process has changed, or nil, an operator, and reports whether
 // there were any.
-func (r *record) changes(by *process, source string) bool {
+func (r *record) changes(by *process) bool {
 	before := len(r.out.Versions)
 	for _, collection := range []string{locks, pings} {
-		there := map[string]bool{}
+		there := map[string]bson.Raw{}
 		for _, raw := range r.w.Server.Documents(collection) {
 			id, _ := raw.Lookup("_id").StringValueOK()
-			key := collection + " " + id
-			there[key] = true
-			if !bytes.Equal(r.versions[key], raw) {
-				r.versions[key] = raw
-				r.version(by, source, collection, id, raw)
+			there[id] = raw
+		}
+		was := r.versions[collection]
+		all := maps.Clone(there)
+		maps.Copy(all, was)
+		for _, id := range slices.Sorted(maps.Keys(all)) {
+			if !bytes.Equal(was[id], there[id]) {
+				r.version(by, collection, id, there[id])
 			}
 		}
-		for _, key := range slices.Sorted(maps.Keys(r.versions)) {
-			if strings.HasPrefix(key, collection+" ") && !there[key] {
-				delete(r.versions, key)
-				r.version(by, source, collection, strings.TrimPrefix(key, collection+" "), nil)
-			}
-		}
+		r.versions[collection] = there
 	}
 	return len(r.out.Versions) > before
 }
 
-func (r *record) version(by *process, source, collection, id string, raw bson.Raw) {
+func (r *record) version(by *process, collection, id string, raw bson.Raw) {
 	if collection == locks {
 		r.same = nil
 	}
@@ -308,7 +236,7 @@ func (r *record) version(by *process, source, collection, id string, raw bson.Ra
 		return
 	}
 	v := Version{At: r.w.Now(), Collection: collection, ID: r.plain(id), By: r.index(by),
-		Source: source, Fields: []Field{}}
+		Fields: []Field{}}
 	var d document
 	if raw != nil {
 		d = r.w.parse(raw)
@@ -349,13 +277,12 @@ func value(v any) string {
 
 // brief is a document in one line.
 func (r *record) brief(d document) string {
-	if d == nil {
+	switch {
+	case d == nil:
 		return "none"
-	}
-	if d.value("ping") != nil {
+	case d.value("ping") != nil:
 		return "ping " + value(d.value("ping"))
-	}
-	if d.state() == 0 {
+	case d.state() == 0:
 		return "state 0"
 	}
 	return fmt.Sprintf("state %d, %s", d.state(), owner(d.text("process")))
@@ -375,15 +302,13 @@ func (r *record) state(kind Kind) string {
 	if kind == Ping || kind == Clean || kind == Clock {
 		return "done"
 	}
-	for _, d := range r.w.read(locks, byID(r.w.lock)) {
-		return r.brief(d)
-	}
-	return "none"
+	return r.brief(append(r.w.read(locks, byID(r.w.lock)), nil)[0])
 }
 
 var (
 	objectIDs  = regexp.MustCompile(`\b[0-9a-f]{24}\b`)
 	ourProcess = regexp.MustCompile(`\b([a-z]+):\d+:(\d+):[0-9a-f]{8}-[0-9a-f-]{27}`)
+	digits     = regexp.MustCompile(`\d`)
 	ourLabel   = regexp.MustCompile(`:[0-9a-f]{8}\b`)
 )
 
@@ -417,20 +342,16 @@ func (r *record) result() Record {
 	for _, w := range r.w.judge.wanting {
 		r.span(w.p, "waits", w.from, w.until)
 	}
-	order := []string{"waits", "holds", "hangs", "paused", "cut", "two"} // as they are drawn
 	slices.SortStableFunc(r.out.Bars, func(a, b Bar) int {
-		return slices.Index(order, a.Kind) - slices.Index(order, b.Kind)
+		return slices.Index(barKinds, a.Kind) - slices.Index(barKinds, b.Kind)
 	})
-	slices.SortStableFunc(r.out.Marks, func(a, b Mark) int {
-		return int(a.At - b.At)
-	})
+	slices.SortStableFunc(r.out.Marks, func(a, b Mark) int { return int(a.At - b.At) })
 	return r.out
 }
 
 // wrongClock describes the error of the clock of a process.
 func (p *process) wrongClock() string {
-	ahead := p.now().Sub(p.w.True())
-	switch {
+	switch ahead := p.now().Sub(p.w.True()); {
 	case p.stands:
 		return "stands still since " + p.now().Format("15:04")
 	case ahead > 0:
@@ -443,25 +364,22 @@ func (p *process) wrongClock() string {
 
 // Span writes a duration in as many figures as a person reads.
 func Span(d time.Duration) string {
-	const day = 24 * time.Hour
-	if d < 100*time.Millisecond {
-		return d.Round(time.Millisecond).String()
+	unit := ms
+	switch {
+	case d >= 24*h:
+		return fmt.Sprintf("%dd", d.Round(24*h)/(24*h))
+	case d >= h:
+		unit = m
+	case d >= m:
+		unit = s
+	case d >= 100*ms:
+		unit = 100 * ms
 	}
-	switch d = d.Round(100 * time.Millisecond); {
-	case d < time.Minute:
-		return fmt.Sprintf("%gs", d.Seconds())
-	case d < time.Hour:
-		d = d.Round(time.Second)
-		if d%time.Minute == 0 {
-			return fmt.Sprintf("%dm", d/time.Minute)
+	text := d.Round(unit).String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(text, zero) {
+			text = text[:len(text)-2]
 		}
-		return fmt.Sprintf("%dm%ds", d/time.Minute, d%time.Minute/time.Second)
-	case d < day:
-		d = d.Round(time.Minute)
-		if d%time.Hour == 0 {
-			return fmt.Sprintf("%dh", d/time.Hour)
-		}
-		return fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
 	}
-	return fmt.Sprintf("%dd", d.Round(day)/day)
+	return text
 }

@@ -4,15 +4,12 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// Here are the faults of cases and knobs. All times are since the start of the play, by true time.
-
-// acts are the settings of a case besides the knobs.
+// acts are the settings of a case besides the knobs, in true time since the start of the play.
 var acts = []dial{
-	{"wants", stretchForm, 0, longest, (*world).wants},
+	{"wants", stretchForm, 0, longest, // from an instant on it tries once, and works for so long
+		func(_ *world, p *process, t turn) { p.jobs = append(p.jobs, &job{at: t.at, work: t.d}) }},
 	{"waits", lengthForm, 0, longest, ofJob(func(j *job, t turn) { j.patience = t.d })},
 	{"times", wordForm, 0, 0, ofJob(func(j *job, t turn) { j.times, _ = strconv.Atoi(t.word) })},
 	{"asks", wordForm, 0, 0, ofJob(func(j *job, _ turn) { j.asks = true })},
@@ -21,55 +18,44 @@ var acts = []dial{
 	{"from", instantForm, 0, longest, func(_ *world, p *process, t turn) { p.starts = t.at }},
 	{"host", wordForm, 0, 0,
 		func(_ *world, p *process, t turn) { p.host, p.port = strings.ToLower(t.word), p.port+1 }},
-	{"role", wordForm, 0, 0, func(_ *world, p *process, t turn) { p.role = role(t.word) }},
+	{"role", wordForm, 0, 0, func(_ *world, p *process, t turn) { p.role = t.word }},
 	{"stands", instantForm, 0, longest, (*world).clockStands},
 	{"refused", commandForm, 0, 0, (*world).strikes},
 	{"forsaken", delayForm, 0, longest, (*world).strikes},
 	{"stills", delayForm, 0, longest, (*world).strikes},
-	{"frees", instantForm, 0, longest,
-		func(w *world, _ *process, t turn) { w.operator(t.at, free) }},
+	{"frees", instantForm, 0, longest, (*world).frees},
 	{"drops", instantForm, 0, longest, (*world).drops},
 }
-
-// wants lets a process want the lock from an instant on, try once, and work for so long.
-func (w *world) wants(p *process, t turn) { p.jobs = append(p.jobs, &job{at: t.at, work: t.d}) }
 
 // ofJob sets something of the last job.
 func ofJob(set func(*job, turn)) func(*world, *process, turn) {
 	return func(_ *world, p *process, t turn) { set(p.jobs[len(p.jobs)-1], t) }
 }
 
+// happens lets something happen at the instant of a setting, and notes it.
+func (w *world) happens(p *process, t turn, kind, text string, do func()) {
+	w.At(t.at, -1, func() {
+		do()
+		w.record.mark(p, kind, text)
+	})
+}
+
 // clockStands stops the wall clock of a process for ever.
 func (w *world) clockStands(p *process, t turn) {
-	w.At(t.at, -1, func() {
-		p.stands = true
-		p.Clock.Stand()
-		w.record.mark(p, "clock step", "its clock is frozen")
-	})
+	p.stands = true
+	w.happens(p, t, "clock step", "its clock is frozen", p.Clock.Stand)
 }
 
-// clockSteps steps the wall clock of a process.
+// clockSteps steps the wall clock of a process, serverSteps that of the server.
 func (w *world) clockSteps(p *process, t turn) {
-	w.At(t.at, -1, func() {
-		p.Clock.Step(t.d)
-		w.record.mark(p, "clock step", "its clock steps by "+signed(t.d))
-	})
+	text := "its clock steps by " + signed(t.d)
+	w.happens(p, t, "clock step", text, func() { p.Clock.Step(t.d) })
 }
 
-// serverSteps steps the server's clock.
 func (w *world) serverSteps(_ *process, t turn) {
-	w.At(t.at, -1, func() {
-		w.StepServer(t.d)
-		w.record.mark(nil, "clock step", "the server's clock steps by "+signed(t.d))
-	})
+	text := "the server's clock steps by " + signed(t.d)
+	w.happens(nil, t, "clock step", text, func() { w.StepServer(t.d) })
 }
-
-// mirrored gives the config server two mirrors, one of them with a clock that is ahead by the
-// setting. A replica set has no mirrors.
-func (w *world) mirrored(_ *process, t turn) { w.mirrors = []time.Duration{0, t.d} }
-
-// dies ends a process.
-func (w *world) dies(p *process, t turn) { w.At(t.at, -1, p.die) }
 
 // pauses stops a process for a while, as SIGSTOP does, a VM that is moved, or swapping.
 func (w *world) pauses(p *process, t turn) {
@@ -83,9 +69,8 @@ func (w *world) cutOff(p *process, t turn) {
 	if t.d == 0 {
 		return
 	}
-	w.At(t.at, -1, func() {
+	w.happens(p, t, "trouble", "is cut off from the server", func() {
 		p.cut++
-		w.record.mark(p, "trouble", "is cut off from the server")
 		w.record.span(p, "cut", w.Now(), w.Now()+t.d)
 	})
 	w.At(t.at+t.d, -1, func() {
@@ -106,10 +91,7 @@ func (w *world) outages(_ *process, t turn) {
 	if w.generation.replicaSet {
 		text = "too few members: there is no primary"
 	}
-	w.At(t.at, -1, func() {
-		w.outage++
-		w.record.mark(nil, "trouble", text+" for "+Span(t.d))
-	})
+	w.happens(nil, t, "trouble", text+" for "+Span(t.d), func() { w.outage++ })
 	w.At(t.at+t.d, -1, func() {
 		if w.outage--; w.outage == 0 {
 			w.record.mark(nil, "trouble", "all servers are back")
@@ -127,35 +109,30 @@ func (w *world) elects(_ *process, t turn) {
 		w.missed = append(w.missed, "election, since its config servers elect nobody")
 		return
 	}
-	w.At(t.at, -1, func() {
-		w.Elect(t.d)
-		text := "another server is primary"
-		if t.d != 0 {
-			text += ", its clock differs by " + signed(t.d)
-		}
-		w.record.mark(nil, "election", text)
-	})
+	text := "another server is primary"
+	if t.d != 0 {
+		text += ", its clock differs by " + signed(t.d)
+	}
+	w.happens(nil, t, "election", text, func() { w.Elect(t.d) })
 }
 
 // drops removes both collections, as setFeatureCompatibilityVersion of 7.0.
 func (w *world) drops(_ *process, t turn) {
-	w.At(t.at, -1, func() {
-		w.record.mark(nil, "operator", "the upgrade drops both collections")
+	w.happens(nil, t, "operator", "the upgrade drops both collections", func() {
 		for _, collection := range []string{locks, pings} {
 			for _, d := range w.read(collection, nil) {
 				w.Server.Remove(collection, d.text("_id"))
 			}
 		}
-		w.record.changes(nil, "")
+		w.record.changes(nil)
 	})
 }
 
-// operator sets fields of the lock document by hand.
-func (w *world) operator(at time.Duration, set bson.D) {
-	w.At(at, -1, func() {
-		w.record.mark(nil, "operator", "an operator sets "+says(set))
-		w.change(locks, byID(w.lock), set, true)
-		w.record.changes(nil, "")
+// frees lets an operator free the lock by hand.
+func (w *world) frees(_ *process, t turn) {
+	w.happens(nil, t, "operator", "an operator sets "+value(free), func() {
+		w.change(locks, byID(w.lock), free, true)
+		w.record.changes(nil)
 	})
 }
 
@@ -166,7 +143,7 @@ var accidentsOf = map[string]accident{"late": delayed, "lost": replyLost, "refus
 // strikes lets an accident happen to the nth command of a kind.
 func (w *world) strikes(p *process, t turn) {
 	if t.kind != "" {
-		w.stops = append(w.stops, &stop{p: p, kind: t.kind, nth: t.nth, what: t.what, d: t.d})
+		w.stops = append(w.stops, &stop{p: p, turn: t})
 	}
 }
 

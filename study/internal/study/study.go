@@ -13,54 +13,42 @@ import (
 // case, then all of the second. When ctx ends it returns its cause, after the running plays.
 func Run(ctx context.Context, cases []Case, generations []Generation) ([]Play, error) {
 	plays := make([]Play, len(cases)*len(generations))
-	next := make(chan int)
-	var workers sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
-		workers.Go(func() { // ends when all is played
-			for i := range next {
-				plays[i] = play(cases[i/len(generations)], generations[i%len(generations)])
-			}
+	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
+	var players sync.WaitGroup
+	for i := 0; i < len(plays) && ctx.Err() == nil; i++ {
+		slots <- struct{}{}
+		players.Go(func() { // ends with its play
+			plays[i] = play(cases[i/len(generations)], generations[i%len(generations)])
+			<-slots
 		})
 	}
-	var err error
-	for i := 0; i < len(plays) && err == nil; i++ {
-		select {
-		case next <- i:
-		case <-ctx.Done():
-			err = context.Cause(ctx)
-		}
-	}
-	close(next)
-	workers.Wait()
-	return plays, err
+	players.Wait()
+	return plays, context.Cause(ctx)
 }
 
 // FindCases returns the case of a name, the cases of a hole, or the cases with a part of their
-// name; without a match, the names of all.
+// name; and the names of all.
 func FindCases(name string) (found []Case, names []string) {
-	all := append(Cases(), Quiet())
-	for _, has := range []func(c Case) bool{
-		func(c Case) bool { return c.Name == name },
-		func(c Case) bool { return slices.Contains(strings.Fields(c.Hole), strings.ToUpper(name)) },
-		func(c Case) bool { return name != "" && strings.Contains(c.Name, strings.ToLower(name)) },
-	} {
-		for _, c := range all {
-			if has(c) {
-				found = append(found, c)
-			}
+	var parts []Case
+	for _, c := range written() {
+		if c.Name == name {
+			return []Case{c}, nil
 		}
-		if len(found) > 0 {
-			return found, nil
+		if slices.Contains(strings.Fields(c.Hole), strings.ToUpper(name)) {
+			found = append(found, c)
+		} else if name != "" && strings.Contains(c.Name, strings.ToLower(name)) {
+			parts = append(parts, c)
 		}
-	}
-	for _, c := range all {
 		names = append(names, c.Name)
 	}
-	return nil, names
+	if len(found) == 0 {
+		found = parts
+	}
+	return found, names
 }
 
-// series are the releases that existed, by their first two numbers: from which third number to
-// which, and the column that plays them.
+// series are the releases that existed, by their first two numbers: the first and the last third
+// number, and the column that plays them.
 var series = []struct {
 	name        string
 	first, last int
@@ -70,32 +58,31 @@ var series = []struct {
 	{"1.9", 0, 2, "2.0"}, {"2.0", 0, 9, "2.0"}, {"2.1", 0, 2, "2.0"}, {"2.2", 0, 7, "2.0"},
 	{"2.3", 0, 2, "2.0"}, {"2.4", 0, 14, "2.0"}, {"2.5", 0, 5, "2.6"}, {"2.6", 0, 12, "2.6"},
 	{"3.0", 0, 15, "2.6"}, {"3.2", 0, 22, "3.2"}, {"3.4", 0, 24, "3.2"}, {"3.6", 0, 23, "3.2"},
-	{"4.0", 0, 28, "3.2"}, {"4.2", 0, 25, "3.2"}, {"4.4", 0, 29, "3.2"}, {"5.0", 0, 31, "3.2"},
-	{"6.0", 0, 27, "3.2"},
+	{"4.0", 0, 28, "3.2"}, {"4.2", 0, 25, "3.2"}, {"4.4", 0, 31, "3.2"}, {"5.0", 0, 34, "3.2"},
+	{"6.0", 0, 29, "3.2"},
 }
 
 // FindGeneration returns the generation of a column, or of a release such as 2.4 or r2.4.14; for
 // any other name it returns the list of valid names.
 func FindGeneration(name string) (g Generation, list string, ok bool) {
-	all := Generations()
+	columns := map[string]Generation{}
 	var names []string
-	for _, g := range all {
-		if g.Name == name {
-			return g, "", true
-		}
+	for _, g := range Generations() {
+		columns[g.Name] = g
 		names = append(names, g.Name)
+	}
+	if g, ok := columns[name]; ok {
+		return g, "", true
 	}
 	text := strings.TrimPrefix(name, "r")
 	for _, of := range series {
 		for patch := of.first; patch <= of.last; patch++ {
 			whole := fmt.Sprintf("%s.%d", of.name, patch)
-			if text != whole && (text != of.name || patch < of.last) {
-				continue
+			if text == whole || text == of.name && patch == of.last {
+				g := columns[of.column]
+				g.Name, g.Title, g.release = name, "release "+whole, number(whole)
+				return g, "", true
 			}
-			i := slices.IndexFunc(all, func(g Generation) bool { return g.Name == of.column })
-			g := all[i]
-			g.Name, g.Title, g.release = name, "release "+whole, number(whole)
-			return g, "", true
 		}
 		names = append(names, fmt.Sprintf("%s.%d to .%d", of.name, of.first, of.last))
 	}

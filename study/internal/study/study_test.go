@@ -124,9 +124,9 @@ func TestJudge_NewerIsNamedLater(t *testing.T) {
 	plays, _ := study.Run(t.Context(), found, study.Generations())
 	for _, p := range plays {
 		stale := make([]int, len(p.Processes))
-		for _, w := range p.Writes {
-			if w.Verdict == "stale" {
-				stale[w.Process]++
+		for _, m := range p.Marks {
+			if m.Kind == "write stale" {
+				stale[m.Process] += m.Count
 			}
 		}
 		switch a, b := stale[0], stale[1]; p.Generation {
@@ -305,7 +305,7 @@ func TestFindCases(t *testing.T) {
 func TestFindGeneration_OfARelease(t *testing.T) {
 	t.Parallel()
 	for _, wrong := range []string{"1.4", "6.1", "7.0", "mongos", "", "3.9.9", "2.3.9", "1.6.99",
-		"1.5.4", "2", "2.4.14b", "2.4.14.3", "2.4.", "-1.8", "4.0.29"} {
+		"1.5.4", "2", "2.4.14b", "2.4.14.3", "2.4.", "-1.8", "4.0.29", "5.0.35"} {
 		if _, list, ok := study.FindGeneration(wrong); ok || !strings.Contains(list, "2.4.0 to .14") {
 			t.Errorf("%q: %v", wrong, list)
 		}
@@ -316,7 +316,8 @@ func TestFindGeneration_OfARelease(t *testing.T) {
 		"2.4 elections": "no", "3.0 two-force": "-",
 		"3.2.22 shared-session": "no", "3.4.18 shared-session": "no", "4.4.0 shared-session": "no",
 		"5.0 shared-session": "two", "6.0.0 shared-session": "two",
-		"3.2.22 work-on-shards": "no", "3.4.18 work-on-shards": "two", "4.4 work-on-shards": "two",
+		"3.2.22 work-on-shards": "no", "3.4.18 work-on-shards": "no", "3.6 work-on-shards": "two",
+		"4.4 work-on-shards": "two",
 		"5.0 work-on-shards": "no", "6.0.0 work-on-shards": "no",
 		"5.0 operator-frees": "two", "4.4 upgrade-to-7": "no", "3.4 late-grab": "stuck",
 	} {

@@ -29,9 +29,6 @@ type Edge struct {
 	Why  string // the constants
 }
 
-// twoHold is true of an outcome with two holders, but for the time of a question.
-func twoHold(o Outcome) bool { return o.Two > time.Second }
-
 // Sweeps returns all sweeps.
 func Sweeps() []Sweep {
 	const (
@@ -41,41 +38,33 @@ func Sweeps() []Sweep {
 		kept      = "kDistLockExpirationTime = 15 minutes (r3.2.22 replset_dist_lock_manager.cpp:68)"
 		ping      = ", less the 30 seconds between two pings"
 		skew      = "LOCK_TIMEOUT / LOCK_SKEW_FACTOR = 30 seconds (r2.0.9 client/distlock.cpp:304, 444)"
+		breaks    = "two hold the lock"
 	)
-	two := Sweep{Most: 20 * m, breaks: twoHold, Breaks: "two hold the lock"}
-	of := func(s Sweep) Sweep {
-		s.Most, s.breaks, s.Breaks = two.Most, two.breaks, two.Breaks
-		return s
-	}
-	apart := of(Sweep{Name: "skew", Title: "how far one config server's clock is ahead",
-		Case: "config-clocks-apart", Knob: "mirror.clock", form: "%s",
-		Edges: map[string]Edge{"2.0": {30 * s, skew}, "2.6": {30 * s, skew}}})
-	apart.Most, apart.breaks, apart.Breaks = 2*m, func(o Outcome) bool { return o.None },
-		"no process gets the lock"
+	twoHold := func(o Outcome) bool { return o.Two > time.Second } // longer than a question takes
+	none := func(o Outcome) bool { return o.None }
+	old := map[string]Edge{"1.6": {10*m + 30*s, minutes10 + ping},
+		"1.8": {15*m + 30*s, minutes15 + ping}}
+	every := []string{"B.tries=1s"}
 	return []Sweep{
-		of(Sweep{Name: "pause", Title: "for how long the holder is frozen, after a ping",
-			Case: "pause", Set: []string{"B.tries=1s"}, Knob: "A.pause", form: "%s@4m500ms",
-			Edges: map[string]Edge{
-				"1.6": {11 * m, minutes10}, "1.8": {16 * m, minutes15}, "2.0": {15 * m, timeout},
-				"2.6": {15 * m, timeout},
-				"3.2": {15 * m, kept}}}),
-		of(Sweep{Name: "clock", Title: "how far the contender's clock is ahead", Case: "clock-ahead",
-			Set: []string{"B.tries=1s"}, Knob: "B.clock", form: "%s", Edges: map[string]Edge{
-				"1.6": {10*m + 30*s, minutes10 + ping}, "1.8": {15*m + 30*s, minutes15 + ping}}}),
-		of(Sweep{Name: "clock-behind", Title: "how far the contender's clock is behind",
-			Case: "clock-ahead", Set: []string{"B.tries=1s"}, Knob: "B.clock", form: "-%s",
-			Edges: map[string]Edge{
-				"1.6": {0, "the subtraction has no sign (r1.6.5 client/distlock.cpp:138), so any ping of " +
-					"the future is ancient"}}}),
-		of(Sweep{Name: "server-clock", Title: "how far the server's clock steps ahead between two pings",
-			Case: "server-clock-steps", Knob: "server.clock", form: "%s@10m10s", Edges: map[string]Edge{
-				"2.0": {14*m + 30*s, timeout + ping}, "2.6": {14*m + 30*s, timeout + ping},
-				"3.2": {14*m + 30*s, kept + ping}}}),
-		of(Sweep{Name: "delay", Title: "how late one ping of the holder is (from 2.0.1 on it is given " +
-			"up after 30s)", Case: "clock-ahead", Set: []string{"B.clock=0s", "B.tries=1s"}, Knob: "A.late",
-			form: "ping#7:%s", Edges: map[string]Edge{
-				"1.6": {10*m + 30*s, minutes10 + ping}, "1.8": {15*m + 30*s, minutes15 + ping}}}),
-		apart,
+		{"pause", "for how long the holder is frozen, after a ping", "pause", every, "A.pause",
+			"%s@4m500ms", 20 * m, twoHold, breaks, map[string]Edge{"1.6": {11 * m, minutes10},
+				"1.8": {16 * m, minutes15}, "2.0": {15 * m, timeout}, "2.6": {15 * m, timeout},
+				"3.2": {15 * m, kept}}},
+		{"clock", "how far the contender's clock is ahead", "clock-ahead", every, "B.clock", "%s",
+			20 * m, twoHold, breaks, old},
+		{"clock-behind", "how far the contender's clock is behind", "clock-ahead", every, "B.clock",
+			"-%s", 20 * m, twoHold, breaks, map[string]Edge{"1.6": {0, "the subtraction has no sign " +
+				"(r1.6.5 client/distlock.cpp:138), so any ping of the future is ancient"}}},
+		{"server-clock", "how far the server's clock steps ahead between two pings",
+			"server-clock-steps", nil, "server.clock", "%s@10m10s", 20 * m, twoHold, breaks,
+			map[string]Edge{"2.0": {14*m + 30*s, timeout + ping}, "2.6": {14*m + 30*s, timeout + ping},
+				"3.2": {14*m + 30*s, kept + ping}}},
+		{"delay", "how late one ping of the holder is (from 2.0.1 on it is given up after 30s)",
+			"clock-ahead", append(every, "B.clock=0s"), "A.late", "ping#7:%s", 20 * m, twoHold, breaks,
+			old},
+		{"skew", "how far one config server's clock is ahead", "config-clocks-apart", nil,
+			"mirror.clock", "%s", 2 * m, none, "no process gets the lock",
+			map[string]Edge{"2.0": {30 * s, skew}, "2.6": {30 * s, skew}}},
 	}
 }
 
@@ -91,9 +80,8 @@ func FindSweep(name string) (sweep Sweep, names []string, ok bool) {
 }
 
 // Settings are the knobs of the sweep, with its own turned so far.
-func (sw Sweep) Settings(far time.Duration) []string {
-	own := sw.Knob + "=" + fmt.Sprintf(sw.form, short(far))
-	return append(slices.Clone(sw.Set), own)
+func (sw Sweep) Settings(far string) []string {
+	return append(slices.Clone(sw.Set), sw.Knob+"="+fmt.Sprintf(sw.form, far))
 }
 
 // A Swept is the result of a sweep for one generation.
@@ -106,49 +94,40 @@ type Swept struct {
 
 // Describe is the finding in words, with the command that plays it.
 func (found Swept) Describe(sw Sweep) string {
-	command := ""
-	if found.Broken {
-		command = fmt.Sprintf(". go run ./study %s --generation %s --set %s", sw.Case, found.Generation,
-			strings.Join(sw.Settings(found.From), " --set "))
-	}
-	switch why := sw.Edges[found.Generation].Why; {
+	switch {
 	case found.Not != "":
 		return "not possible here: " + found.Not
 	case !found.Broken:
-		return "never, up to " + short(sw.Most)
-	case why != "":
-		return fmt.Sprintf("%s from %s on: %s%s", sw.Breaks, short(found.From), why, command)
+		return "never, up to " + Span(sw.Most)
 	}
-	return fmt.Sprintf("%s from %s on%s", sw.Breaks, short(found.From), command)
+	far, why := Span(found.From), sw.Edges[found.Generation].Why
+	if why != "" {
+		why = ": " + why
+	}
+	return fmt.Sprintf("%s from %s on%s. go run ./study %s --generation %s --set %s", sw.Breaks, far,
+		why, sw.Case, found.Generation, strings.Join(sw.Settings(far), " --set "))
 }
 
 // At plays the case of the sweep with its knob turned so far, and reports whether the generation
 // breaks.
-func (sw Sweep) At(g Generation, far time.Duration) (broken bool, not string, err error) {
+func (sw Sweep) At(g Generation, far time.Duration) (broken bool, not string) {
 	found, _ := FindCases(sw.Case)
-	c := found[0]
-	if c, err = c.With(sw.Settings(far)...); err != nil {
-		return false, "", err
+	c, err := found[0].With(sw.Settings(Span(far))...)
+	if err != nil {
+		panic("study: " + err.Error())
 	}
 	c.unseen = true
 	o := play(c, g).Outcome
-	return sw.breaks(o), o.Not, nil
+	return sw.breaks(o), o.Not
 }
 
 // Run finds where a generation breaks: it turns the knob in eight steps, and then halves the step
 // in which it broke first.
 func (sw Sweep) Run(ctx context.Context, g Generation) (found Swept, err error) {
 	found.Generation = g.Name
-	at := func(far time.Duration) bool {
-		if err == nil {
-			err = context.Cause(ctx)
-		}
-		if err != nil {
-			return true
-		}
-		var broken bool
-		broken, found.Not, err = sw.At(g, far)
-		return broken || found.Not != ""
+	at := func(far time.Duration) (broken bool) {
+		broken, found.Not = sw.At(g, far)
+		return broken || found.Not != "" || ctx.Err() != nil
 	}
 	const steps = 8
 	good, bad := time.Duration(-1), sw.Most
@@ -167,5 +146,5 @@ func (sw Sweep) Run(ctx context.Context, g Generation) (found Swept, err error) 
 		}
 	}
 	found.From = bad
-	return found, err
+	return found, context.Cause(ctx)
 }

@@ -3,27 +3,22 @@ package study
 import (
 	"cmp"
 	"fmt"
-	"iter"
 	"slices"
 	"strings"
 	"time"
+
+	"mongodlm/catalog"
 )
 
 // A Row is one line of a timeline.
 type Row struct {
-	At      time.Duration
-	Process int // -1: the server, an operator, or a document
-	Text    string
-	// Document is true for a changed document.
-	Document bool
-	// Quiet is true for pings and polls that succeeded: they do not matter for the outcome.
-	Quiet bool
-	// Source is the line of the server's source that the step follows, Sent the command of a write.
-	Source, Sent string
-	// Kind is that of the mark; empty for a document.
-	Kind string
-	// Decides is true for the one step that the verdict names.
-	Decides bool
+	At           time.Duration
+	Process      int // -1: the server, an operator, or a document
+	Text         string
+	Quiet        bool   // pings and polls that succeeded: they do not matter for the outcome
+	Source, Sent string // the line of the server's source that it follows; the command of a write
+	Kind         string // of the mark; empty for a document
+	Decides      bool   // the one step that the verdict names
 }
 
 // Time writes an instant of a play as true time of day.
@@ -40,7 +35,7 @@ func (p Play) Rows(v Verdict) []Row {
 			continue
 		}
 		text := m.Text
-		if strings.Contains(text, lockCollection) && m.Count > 0 {
+		if strings.Contains(text, " lock") && m.Count > 0 { // of a command: a collection
 			text = m.Kind + " (" + text + ")"
 		}
 		if m.Answer != "" {
@@ -60,14 +55,14 @@ func (p Play) Rows(v Verdict) []Row {
 		before[key] = v.Fields
 		switch {
 		case v.Collection == locks:
-			rows = append(rows, Row{At: v.At, Process: -1, Text: text, Document: true})
 		case len(v.Fields) == 0:
-			rows = append(rows, Row{At: v.At, Process: -1, Text: "ping of " + owner(v.ID) + " is removed",
-				Document: true})
+			text = "ping of " + owner(v.ID) + " is removed"
 		case !first && strings.Contains(text, "condemned"):
-			rows = append(rows, Row{At: v.At, Process: -1, Text: "ping of " + owner(v.ID) + ": condemned",
-				Document: true})
+			text = "ping of " + owner(v.ID) + ": condemned"
+		default:
+			continue
 		}
+		rows = append(rows, Row{At: v.At, Process: -1, Text: text})
 	}
 	slices.SortStableFunc(rows, func(a, b Row) int { return cmp.Compare(a.At, b.At) })
 	return rows
@@ -79,6 +74,7 @@ func (p Play) Rows(v Verdict) []Row {
 // acquisitions and losses.
 func (p Play) deciding(v Verdict) int {
 	found, most := -1, -1
+	who := slices.IndexFunc(p.Processes, func(q Process) bool { return q.Name == v.Who })
 	for i, m := range p.Marks {
 		of := m.Source == v.Source
 		if p.Generation == Ours {
@@ -86,7 +82,7 @@ func (p Play) deciding(v Verdict) int {
 		}
 		weight := 0
 		switch {
-		case v.Source == "" || !of || v.Who != "" && m.Process != p.lane(v.Who):
+		case v.Source == "" || !of || who >= 0 && m.Process != who:
 			continue
 		case p.Outcome.Two > 0 && m.At <= p.Outcome.TwoFrom:
 			weight = 3
@@ -102,14 +98,6 @@ func (p Play) deciding(v Verdict) int {
 	return found
 }
 
-// lane is the place of a process by its letter, -1 without a process.
-func (p Play) lane(letter string) int {
-	return slices.IndexFunc(p.Processes, func(q Process) bool { return q.Name == letter })
-}
-
-// lockCollection begins the names of both collections.
-const lockCollection = " lock"
-
 // housekeeping reports whether a successful command is irrelevant: an additional command of each
 // ping.
 func (m Mark) housekeeping() bool {
@@ -122,10 +110,10 @@ func (m Mark) housekeeping() bool {
 // quiet reports whether a mark is a ping or a poll that succeeded.
 func (m Mark) quiet() bool {
 	bad := strings.Contains(m.Answer, "[") || strings.Contains(m.Answer, "answered: ") ||
-		slices.Contains([]string{errUnreachable.Error(), errNoReply.Error(), "condemned", "no match"},
-			m.Answer)
+		slices.Contains([]string{errUnreachable.Error(), errNoReply.Error(),
+			catalog.ErrCondemned.Error(), catalog.ErrNoMatch.Error()}, m.Answer)
 	return !bad && slices.Contains([]string{string(Ping), string(Read), string(Reread), string(Clean),
-		string(Ask), string(Sight), watched, inquired}, m.Kind)
+		string(Ask), string(Sight), "remembers", "asks:"}, m.Kind)
 }
 
 // changes lists the fields of a document that differ from before, except the descriptive ones.
@@ -140,10 +128,10 @@ func changes(before, now []Field) string {
 			" _id who why when rev grants takeoverMS evidence ", " "+f.Name+" "):
 		case f.Name == "process":
 			parts = append(parts, "process "+owner(f.Value))
-		case f.Name == "waiters":
-			parts = append(parts, fmt.Sprintf("waiters %d", strings.Count(f.Value, "{ts: ")))
 		case f.Name == "condemned":
 			parts = append(parts, "condemned")
+		case f.Name == "waiters":
+			parts = append(parts, fmt.Sprintf("waiters %d", strings.Count(f.Value, "{ts: ")))
 		default:
 			parts = append(parts, f.Name+" "+f.Value)
 		}
@@ -152,17 +140,6 @@ func changes(before, now []Field) string {
 		return "no other values"
 	}
 	return strings.Join(parts, ", ")
-}
-
-// ofLock are the versions of the lock document.
-func (p Play) ofLock() iter.Seq[Version] {
-	return func(yield func(Version) bool) {
-		for _, v := range p.Versions {
-			if v.Collection == locks && !yield(v) {
-				return
-			}
-		}
-	}
 }
 
 // Cell is the outcome in few words, with the release if one is played in place of the column.

@@ -80,7 +80,7 @@ func TestRows_ResumesInTime_PingsBetween(t *testing.T) {
 		case "3.2":
 			takes, then = "B take over (findAndModify locks): sent", "B has the lock"
 		case study.Ours:
-			takes, then = "B condemn: sent", "B condemn: answered: no match"
+			takes, then = "B condemn: sent", "B condemn: answered: document is not as expected"
 		}
 		inOrder(t, rows(t, "resumes-in-time", g.Name), takes, "A runs again", "A ping", then)
 	}

@@ -7,14 +7,13 @@ import (
 	"testing"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"mongodlm/internal/test/virtual"
 )
 
 // noon is true time at the start of every play: a wrong clock differs visibly.
 var noon = time.Date(2026, time.January, 1, 12, 0, 0, 0, time.UTC)
-
-// usualWay is the time that a command, and its reply, need to arrive.
-const usualWay = 2 * time.Millisecond
 
 // A world is one play of one case by one generation.
 type world struct {
@@ -36,29 +35,21 @@ type world struct {
 	judge      *judge
 }
 
-func newWorld(in *virtual.World, c Case, g Generation) *world {
-	w := &world{World: in, generation: g, parsed: map[string]document{}, way: usualWay,
-		limit: c.limit, lock: cmp.Or(c.lock, "balancer")}
-	w.record = &record{w: w, versions: map[string][]byte{}, words: map[string]string{},
-		unseen: c.unseen}
-	w.judge = &judge{w: w, named: map[string]int{}}
-	return w
-}
-
 // play plays a case and returns its outcome. The package testing is where Go has virtual
 // time; the zero value of its T serves outside of a test as well.
 func play(c Case, g Generation) (p Play) {
 	g = c.as(g)
-	p = Play{Case: c.Name, Generation: g.Name, Title: g.Title, Length: c.Length}
-	if c.of != (release{}) && g.column == "3.2" {
-		p.Title = "release " + g.release.String()
-	}
+	p = Play{Case: c.Name, Generation: g.Name, Title: g.Title}
 	if p.Outcome.Not = c.not(g); p.Outcome.Not != "" {
 		return p
 	}
 	raced := false
 	virtual.Play(new(testing.T), noon, func(in *virtual.World) {
-		w := newWorld(in, c, g)
+		w := &world{World: in, generation: g, parsed: map[string]document{}, way: 2 * ms,
+			limit: c.limit, lock: cmp.Or(c.lock, "balancer")}
+		w.record = &record{w: w, versions: map[string]map[string]bson.Raw{},
+			words: map[string]string{}, unseen: c.unseen}
+		w.judge = &judge{w: w, named: map[string]int{}}
 		w.stage(c)
 		for _, proc := range w.processes {
 			w.At(proc.starts, -1, proc.begin)
@@ -66,12 +57,11 @@ func play(c Case, g Generation) (p Play) {
 		for w.Now() < c.Length {
 			w.Step(c.Length, w.judge.look)
 		}
-		w.judge.end()
 		p.Outcome, p.Record, p.Missed = w.judge.outcome(), w.record.result(), w.missed
 		raced = w.raced
 		for _, s := range w.stops {
 			if !s.used {
-				p.Missed = append(p.Missed, fmt.Sprintf("%s %s of %s", s.kind, accidentNames[s.what], s.p.name))
+				p.Missed = append(p.Missed, fmt.Sprintf("%s %s of %s", s.kind, s.what, s.p.name))
 			}
 		}
 		for _, proc := range w.processes {
