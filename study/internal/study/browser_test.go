@@ -70,7 +70,7 @@ func TestPage_InABrowser_Plays(t *testing.T) {
 		[]byte(strings.Replace(string(text), "</body>", hand+"</body>", 1)), 0o600))
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	for size, fragment := range map[string]string{"500,900": "%", "1280,900": "no-case/9.9/x"} {
+	for size, fragment := range map[string]string{"390,900": "%", "1280,900": "no-case/9.9/x"} {
 		dom, err := exec.CommandContext(ctx, browser, "--headless", "--no-sandbox",
 			"--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
 			"--disable-component-update", "--disable-sync", "--user-data-dir="+t.TempDir(),

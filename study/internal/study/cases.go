@@ -1,6 +1,7 @@
 package study
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"fmt"
@@ -23,10 +24,10 @@ type Case struct {
 	Verdicts map[string]Verdict // the expected ones, by the columns of the generations
 	Set      []string           // the knobs that were set differently, as NAME=VALUE: see With
 
-	lock   string  // its name, if it is not "balancer"
-	own    []turn  // its knobs and accidents
-	of     release // played in the column 3.2; zero: any release
-	within [2]release
+	lock   string     // its name, if it is not "balancer"
+	own    []turn     // its knobs and accidents
+	of     release    // played in the column 3.2; zero: any release
+	within [2]release // and only those from the first to before the second can play it
 	turns  []turn
 	unseen bool // only the outcome is wanted, and no record
 	limit  bool // where a reply races its time limit the limit is first
@@ -64,7 +65,8 @@ var written = sync.OnceValue(func() (all []Case) {
 		head, rest, _ := strings.Cut(text, ": ")
 		title, lines, _ := strings.Cut(rest, "\n")
 		of := strings.Split(head, ", ")
-		c := Case{Name: of[0], Hole: of[2], Title: title, Verdicts: map[string]Verdict{}}
+		c := Case{Name: of[0], Hole: of[2], Title: title, Verdicts: map[string]Verdict{},
+			within: [2]release{{3, 2}, {5, 0}}}
 		c.Length, _ = time.ParseDuration(of[1])
 		for line := range strings.Lines(lines) {
 			key, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
@@ -109,15 +111,13 @@ func (c *Case) reads(key, value string) {
 // Cases returns all cases with an accident, in the order of the course.
 func Cases() []Case { return slices.Clone(written()[:len(written())-1]) }
 
-// Verdict returns the expected outcome of the case in the generation. Only the release in the
-// column has one.
+// Verdict returns the expected outcome in a generation; ok is false for another release or knobs.
 func (c Case) Verdict(g Generation) (v Verdict, ok bool) {
 	v, ok = c.Verdicts[g.column]
 	return v, ok && g.Name == g.column && len(c.Set) == 0
 }
 
-// as returns the generation by which the case is played: in the column 3.2 the case may name a
-// release.
+// as returns the generation that plays the case: in the column 3.2 the case may name a release.
 func (c Case) as(g Generation) Generation {
 	if c.of != (release{}) && g.Name == "3.2" {
 		g.release, g.Title = c.of, "release "+c.of.String()
@@ -131,11 +131,13 @@ func (c Case) not(g Generation) string {
 	if v.Shape == "no" {
 		return v.Why + " (" + v.Source + ")"
 	}
-	if c.of != (release{}) && g.column == "3.2" && (!g.release.since(from[0], from[1], from[2]) ||
-		g.release.since(to[0], to[1], to[2])) {
-		return fmt.Sprintf("It needs a release from %s to before %s (%s)", from, to, v.Source)
+	if g.column != "3.2" || g.release.since(from[0], from[1], 0) && !g.release.since(to[0], to[1], 0) {
+		return ""
 	}
-	return ""
+	if c.of == (release{}) {
+		v.Source = "from 5.0 on all shards lock under one session, " + file50 + "98"
+	}
+	return fmt.Sprintf("It needs a release from %s to before %s (%s)", from, to, v.Source)
 }
 
 // names are the letters of the processes.
@@ -178,11 +180,9 @@ func (w *world) stage(c Case) {
 		}
 	}
 	for _, t := range c.turns {
-		was, has := own[t.name()]
-		if t.at < 0 && has {
-			t.at = was.at
-		} else if t.at < 0 {
-			t.at = when
+		was := own[t.name()]
+		if t.at < 0 {
+			t.at = cmp.Or(was.at, when)
 		}
 		if was.what == late && was.kind == t.kind {
 			t.what = late

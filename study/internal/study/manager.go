@@ -105,8 +105,7 @@ type tenure interface {
 	release() error
 }
 
-// bare is the common part of the old generations: no fence (G2-11), and no signal to the holder of
-// its loss (H8).
+// bare is the common part of the old generations: no fence (G2-11), no signal of a loss (H8).
 type bare struct {
 	id string
 	ts bson.ObjectID

@@ -47,8 +47,7 @@ func FindCases(name string) (found []Case, names []string) {
 	return found, names
 }
 
-// series are the releases that existed, by their first two numbers: the first and the last third
-// number, and the column that plays them.
+// series are the releases that existed: the first and the last third number, and the column.
 var series = []struct {
 	name        string
 	first, last int

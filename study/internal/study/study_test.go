@@ -319,7 +319,7 @@ func TestFindGeneration_OfARelease(t *testing.T) {
 		"3.2.22 work-on-shards": "no", "3.4.18 work-on-shards": "no", "3.6 work-on-shards": "two",
 		"4.4 work-on-shards": "two",
 		"5.0 work-on-shards": "no", "6.0.0 work-on-shards": "no",
-		"5.0 operator-frees": "two", "4.4 upgrade-to-7": "no", "3.4 late-grab": "stuck",
+		"5.0 operator-frees": "no", "6.0.0 dead-holder": "no", "4.4 upgrade-to-7": "no", "3.4 late-grab": "stuck",
 	} {
 		release, of, _ := strings.Cut(play, " ")
 		if got := set(t, of, release).Outcome.Shape(); got != want {

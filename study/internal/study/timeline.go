@@ -71,14 +71,14 @@ func (p Play) Rows(v Verdict) []Row {
 // deciding returns the index of the mark that decides the play, -1 without one. Of the marks that
 // the verdict names it is the last one before two hold the lock, else the last one that an accident
 // struck, else the last one that changed a document, else the last one; in ours the marks are
-// acquisitions and losses.
+// acquisitions, takeovers and losses.
 func (p Play) deciding(v Verdict) int {
 	found, most := -1, -1
 	who := slices.IndexFunc(p.Processes, func(q Process) bool { return q.Name == v.Who })
 	for i, m := range p.Marks {
 		of := m.Source == v.Source
 		if p.Generation == Ours {
-			of = m.Kind == "learns" || m.Kind == "holds"
+			of = slices.Contains([]string{"learns", "holds", string(Take)}, m.Kind)
 		}
 		weight := 0
 		switch {
