@@ -205,8 +205,7 @@ func (g *gen32) lockOnce(name string, wait time.Duration) (tenure, error) {
 // file50 is a commit of mongodb/mongo before 5.0.
 const file50 = "14e04b0a src/mongo/db/s/dist_lock_manager_replset.cpp:"
 
-// session is new for each attempt (:284) or call; in 5.0 config servers have one and shards
-// another one (G3-11), file50:98.
+// session is new for each attempt (:284) or call; in 5.0 each role has one (G3-11), file50:98.
 func (g *gen32) session() bson.ObjectID {
 	switch {
 	case !g.release.since(5, 0, 0):

@@ -49,8 +49,7 @@ type want struct {
 	from, until time.Duration // until 0: it still waits
 }
 
-// wants notes that a process wants the lock. The caller calls the result when it has the lock, or
-// stops waiting.
+// wants notes that a process wants the lock, until the caller calls the result.
 func (j *judge) wants(p *process) func() {
 	w := &want{p: p, from: j.w.Now()}
 	j.wanting = append(j.wanting, w)

@@ -3,6 +3,7 @@ package study
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -117,8 +118,7 @@ func (b bare) trusted() error  { return nil }
 func (b bare) proceed() error  { return nil }
 func (b bare) check() error    { return nil }
 
-// again calls try, with pauses, until patience is over (r2.4.14
-// src/mongo/client/distlock.cpp:1139).
+// again calls try until patience is over (r2.4.14 src/mongo/client/distlock.cpp:1139).
 func again(p *process, patience, pause time.Duration, try func() (tenure, error)) (h tenure,
 	err error) {
 	for end := p.w.Now() + patience; ; {
@@ -149,7 +149,13 @@ func (j *job) run(p *process) {
 	for range max(j.times, 1) {
 		done := p.w.judge.wants(p)
 		h, err := p.locks.lock(p.w.lock, j.patience)
-		p.sleep(0) // ends here if the process has died
+		awake := make(chan struct{})
+		p.WhenRunning(func() { close(awake) }) // a frozen process notices nothing
+		select {
+		case <-awake:
+		case <-p.over:
+			runtime.Goexit()
+		}
 		if done(); err != nil {
 			p.w.record.mark(p, "refused", "does not get the lock: "+brief(err))
 		} else {

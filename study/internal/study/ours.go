@@ -59,8 +59,7 @@ func (o *ours) through(ctx context.Context, call fault.Call, apply func() error)
 	}
 }
 
-// start makes the Manager. It returns after the first acknowledged ping, and is made again after a
-// failure.
+// start makes the Manager, and tries again after a failure. It returns after the first ping.
 func (o *ours) start() bool {
 	store := fault.Wrap(o.p.w.Server)
 	store.Set(o.through)

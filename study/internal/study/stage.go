@@ -81,8 +81,7 @@ func (w *world) cutOff(p *process, t turn) {
 }
 
 // outages stops enough config servers for a while that no write is possible. Mirrored ones can
-// still be read. A replica set has no primary meanwhile, and finally elects one, any of which means
-// a new election id.
+// still be read. A replica set has no primary meanwhile, and elects one at the end.
 func (w *world) outages(_ *process, t turn) {
 	if t.d == 0 {
 		return
@@ -102,8 +101,7 @@ func (w *world) outages(_ *process, t turn) {
 	}
 }
 
-// elects makes another server primary, whose clock differs from that of the last one by the
-// setting.
+// elects makes another server primary, whose clock differs by the setting.
 func (w *world) elects(_ *process, t turn) {
 	if !w.generation.replicaSet {
 		w.missed = append(w.missed, "election, since its config servers elect nobody")

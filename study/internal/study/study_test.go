@@ -260,30 +260,6 @@ func TestPage_InDocs_IsOfThesePlays(t *testing.T) {
 	}
 }
 
-// It tries to break the course: the outcomes in docs/study.md are the outcomes of the plays.
-func TestCourse_HasTheOutcomes(t *testing.T) {
-	t.Parallel()
-	course := assert.Value(os.ReadFile(filepath.Join(root, "docs", "study.md")))(t)
-	read, of, lines := map[string]string{}, "", 0
-	line := regexp.MustCompile(`(?m)^(?:\$ go run ./study (.*)|([\w.]+) \([^)]*\): (.*)|(ours): (.*))$`)
-	for _, m := range line.FindAllStringSubmatch(string(course), -1) {
-		if m[1] != "" {
-			of = m[1]
-			continue
-		}
-		read[of+" "+m[2]+m[4]] = m[3] + m[5]
-		lines++
-	}
-	outcomes(func(_ study.Case, _ study.Generation, p study.Play) {
-		if got := read[p.Case+" "+p.Generation]; got != "" && got != p.Outcome.String() {
-			t.Errorf("%s by %s: the course has %q, the play %q", p.Case, p.Generation, got, p.Outcome)
-		}
-	})
-	if lines < 30 || len(read) != lines {
-		t.Errorf("%d plays in the course, %d of them different", lines, len(read))
-	}
-}
-
 // It tries to break the search for a case: by name, by a part of it, by a hole; a wrong name gets
 // all names.
 func TestFindCases(t *testing.T) {

@@ -85,3 +85,26 @@ func TestRows_ResumesInTime_PingsBetween(t *testing.T) {
 		inOrder(t, rows(t, "resumes-in-time", g.Name), takes, "A runs again", "A ping", then)
 	}
 }
+
+// It tries to break a freeze: a frozen process does nothing and notices nothing until it runs again.
+func TestMarks_OfAFrozenProcess_None(t *testing.T) {
+	t.Parallel()
+	frozen := 0
+	outcomes(func(_ study.Case, _ study.Generation, p study.Play) {
+		for _, b := range p.Bars {
+			if b.Kind != "paused" {
+				continue
+			}
+			frozen++
+			for _, m := range p.Marks {
+				if m.Process == b.Process && m.Kind != "late" && b.From < m.At && m.At < b.Until {
+					t.Errorf("%s by %s: %s at %s: %s", p.Case, p.Generation, p.Processes[m.Process].Name,
+						study.Time(m.At), m.Text)
+				}
+			}
+		}
+	})
+	if frozen == 0 {
+		t.Error("no process was frozen")
+	}
+}
