@@ -38,6 +38,8 @@ const hand = `<script>
     $("slider").value = $("slider").max;
     $("slider").dispatchEvent(new Event("input"));
     if (!$("next").disabled || !$("drawing").querySelector("svg")) bad.push(name + ": the slider does not reach the end");
+    const hours = [...document.querySelectorAll(".hour")].map((e) => e.getBoundingClientRect());
+    if (hours.some((r, i) => i && r.left < hours[i - 1].right)) bad.push(name + ": hours overlap");
     if (document.documentElement.scrollWidth > innerWidth) bad.push(name + ": wider than the screen");
   }
   document.body.dataset.cells = cells;
