@@ -43,10 +43,10 @@ type tenureRecord struct {
 	open        bool
 }
 
-// A want is a contender that waits.
+// A want is a contender that waits; until is 0 while it does.
 type want struct {
 	p           *process
-	from, until time.Duration // until 0: it still waits
+	from, until time.Duration
 }
 
 // wants notes that a process wants the lock, until the caller calls the result.

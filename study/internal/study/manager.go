@@ -149,12 +149,14 @@ func (j *job) run(p *process) {
 	for range max(j.times, 1) {
 		done := p.w.judge.wants(p)
 		h, err := p.locks.lock(p.w.lock, j.patience)
-		awake := make(chan struct{})
-		p.WhenRunning(func() { close(awake) }) // a frozen process notices nothing
-		select {
-		case <-awake:
-		case <-p.over:
-			runtime.Goexit()
+		if p.Frozen() { // it notices nothing until it runs again
+			awake := make(chan struct{})
+			p.w.Post(p.Index, "awake", func() { p.WhenRunning(func() { close(awake) }) })
+			select {
+			case <-awake:
+			case <-p.over:
+				runtime.Goexit()
+			}
 		}
 		if done(); err != nil {
 			p.w.record.mark(p, "refused", "does not get the lock: "+brief(err))

@@ -31,10 +31,8 @@ type Record struct {
 	Versions  []Version
 }
 
-// A Process took part.
-type Process struct {
-	Name, Clock string // Clock is the error of its clock; empty without one
-}
+// A Process took part. Clock is the error of its clock, if it has one.
+type Process struct{ Name, Clock string }
 
 // A Bar is a stretch of time of a process.
 type Bar struct {
@@ -70,9 +68,7 @@ type Version struct {
 }
 
 // A Field is one of a document, as a person reads it.
-type Field struct {
-	Name, Value string
-}
+type Field struct{ Name, Value string }
 
 // record writes down a play. It belongs to the loop of the world.
 type record struct {
