@@ -182,7 +182,16 @@ func asked(t *testing.T, a asking, answered int, hang fault.Hook, grace time.Dur
 			return hang(ctx, call, apply)
 		})
 		start := time.Now()
-		err := call(p, own)
+		returned := make(chan error, 1)
+		go func() { returned <- call(p, own) }()
+		var err error
+		select {
+		case err = <-returned:
+		case <-time.After(10 * time.Minute):
+			t.Error("the call hangs")
+			assert.NoErr(t, p.Close(context.Background()))
+			err = <-returned
+		}
 		if took := time.Since(start); took > time.Second+grace {
 			t.Errorf("returned after %v with %v, want 1s", took, err)
 		}

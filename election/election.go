@@ -70,7 +70,7 @@ func (e *Election) Run(ctx context.Context, fn Func, opts ...Option) error {
 		return o.ending(ctx, err, nil)
 	}
 	if !e.running.CompareAndSwap(false, true) {
-		return e.failed("stand in", ErrRunning)
+		return e.failed("run for", ErrRunning)
 	}
 	defer e.running.Store(false)
 	if _, _, err := e.read(ctx); err != nil && worthStopping(err) {
@@ -92,7 +92,7 @@ func (e *Election) Run(ctx context.Context, fn Func, opts ...Option) error {
 			continue
 		}
 		if err != nil {
-			return o.ending(ctx, e.failed("stand in", errors.Join(err, last)), last)
+			return o.ending(ctx, e.failed("run for", errors.Join(err, last)), last)
 		}
 		t := newTerm(e, guard)
 		failed, released := t.lead(fn, clk)

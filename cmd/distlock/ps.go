@@ -224,7 +224,7 @@ func (c census) print(w io.Writer, how layout) {
 		}
 		t.print(w, how)
 	}
-	c.Malformed.print(w)
+	c.Malformed.print(w, how)
 }
 
 // signed writes by how much a clock differs, to the tenth of a second.

@@ -117,8 +117,11 @@ var line = regexp.MustCompile(`(?m)^\s+\w+\.go:\d+: .*$`)
 // print its rule.
 func fails(t *testing.T, m mutant.Mistake, binary string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), binary, "-test.run=^"+m.Test+"$", "-test.short",
-		"-test.timeout=2m")
+	more := "-test.short"
+	if m.Test == mutant.Walks {
+		more = "-simulation.walks=50"
+	}
+	cmd := exec.CommandContext(t.Context(), binary, "-test.run=^"+m.Test+"$", more, "-test.timeout=2m")
 	cmd.Dir = t.TempDir() // for what a test writes when it fails
 	cmd.Env = append(os.Environ(), mistakeEnv+"="+m.Name)
 	out, err := cmd.CombinedOutput()

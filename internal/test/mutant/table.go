@@ -161,7 +161,7 @@ var all = []Mistake{
 		cause = context.Cause(ctx)
 	case <-up:`,
 		New:     `	case <-up:`,
-		Package: "distlock", Test: "TestCalls_ServerHangs_ReturnInTime", Rule: "deadlock: main bubble"},
+		Package: "distlock", Test: "TestCalls_ServerHangs_ReturnInTime", Rule: "the call hangs"},
 	{Name: "the reaper does not look at lines", File: "pinger/reaper.go",
 		Old:     `!p.queue.has(s.Session) {`,
 		New:     `!p.queue.has(s.Session) && !s.Waits {`,
@@ -267,7 +267,7 @@ var all = []Mistake{
 	{Name: "the release of a lost guard waits for no ping", File: "pinger/term.go",
 		Old:     "now == nil || now.id != t.id {",
 		New:     "false && now == nil {",
-		Package: "distlock", Test: "TestTwin_WakesAfterItsDeadline_FreesNothing", Rule: "is trusted"},
+		Package: "distlock", Test: "TestTwin_WakesAfterItsDeadline_FreesNothing", Rule: "twin_test.go"},
 	{Name: "the list of releases knows no terms", File: "pinger/release_queue.go",
 		Old: `	forget = ghost && r.term.Err() != nil || errors.Is(refused, catalog.ErrTwin)
 	if forget || refused != nil {
@@ -374,7 +374,7 @@ var all = []Mistake{
 		Package: "distlock", Test: "TestAcquire_CallerGone_SessionIsGivenBackAtOnce",
 		Rule: "want a free lock"},
 	{Name: "a process queues all its callers", File: "distlock/agent.go",
-		Old: `(inRun || n < maxEntries)`, New: `true`,
+		Old: `maxEntries = 2`, New: `maxEntries = 40`,
 		Package: "distlock", Test: "TestLock_BesideACrowd_SingleCallerWaitsForThreeTurns",
 		Rule: "entries of one process"},
 	{Name: "entries do not back off", File: "distlock/agent.go",
