@@ -36,8 +36,8 @@
 //     by its own clock is evicted from a queue.
 //   - I5: accepted fences do not fall.
 //   - I6: a ghost lives no longer than a tick and a command.
-//   - I7: without further faults, the lock of a dead holder and a free lock are taken in time, and
-//     a waiter learns of its grant in time.
+//   - I7: without further faults, a wanted lock that is free or has a dead holder is taken in time,
+//     and a waiter learns of its grant in time.
 //   - I8: an orderly Close leaves no session and no ping.
 //   - order: no waiter is overtaken.
 //   - twin: of two processes with one id, the one that has learned of the other, or has expired,
@@ -45,8 +45,8 @@
 //   - identity: a process changes its process id only for a reason.
 //   - lost: a lost guard stays lost and is not returned to a caller, and no guard is lost while its
 //     pings are answered, its lease lasts and its lock was not taken.
-//   - lease: no guard is trusted after its lease has expired, and a takeover by lease names the last
-//     renewal.
+//   - lease: no guard is trusted after its lease has expired, and a takeover by lease names the
+//     last renewal.
 //   - rule: a takeover is based on snapshots that the rule allows, checked again by [reference].
 //   - truth: an error names a holder, a limit or a deadlock that existed at an instant of the call,
 //     a Release that returns nil has ended a tenure without a gap, and without a fault no call

@@ -129,7 +129,7 @@ func (o *oracle) violated(rule, format string, args ...any) {
 	o.w.log.add("VIOLATION %s: %s", v.Rule, v.What)
 }
 
-// begin notes the start of an attempt. Users call it; end notes its end.
+// begin notes the start of an attempt, and end its end. Users call them.
 func (o *oracle) begin(p *process, label string, a *attempt) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
