@@ -45,7 +45,7 @@ func TestSieve_OrdersAndFilters(t *testing.T) {
 		"name":    {sieve{order: "name"}, "a b c elected"},
 		"held":    {sieve{order: "held"}, "b a elected c"},
 		"ping":    {sieve{order: "ping"}, "c a b elected"},
-		"queue":    {sieve{order: "queue"}, "b elected a c"},
+		"queue":   {sieve{order: "queue"}, "b elected a c"},
 		"silent":  {sieve{order: "trouble", silent: true}, "c"},
 		"waited":  {sieve{order: "trouble", waited: true}, "b elected"},
 		"part":    {sieve{order: "trouble", part: "lect"}, "elected"},
