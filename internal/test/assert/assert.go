@@ -1,5 +1,5 @@
-// Package assert is what tests say of an error and of two values. A function whose name begins with
-// Must ends the test that it fails; the others let it go on.
+// Package assert compares errors and values in tests. A function whose name begins with Must ends
+// the test on failure; the others let it continue.
 package assert
 
 import (
@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// NoErr fails the test if there is an error. What says where it comes from.
+// NoErr fails the test if there is an error. What describes the origin.
 func NoErr(tb testing.TB, err error, what ...string) {
 	tb.Helper()
 	if err != nil {
@@ -42,7 +42,7 @@ func told(err error, what []string) []any {
 	return append(all, err)
 }
 
-// Is fails the test unless the error matches another, as [errors.Is] has it.
+// Is fails the test unless the error matches another, by [errors.Is].
 func Is(tb testing.TB, err, target error) {
 	tb.Helper()
 	if !errors.Is(err, target) {
@@ -58,7 +58,7 @@ func MustBe(tb testing.TB, err, target error) {
 	}
 }
 
-// Err is the error of a call that has a value, too.
+// Err returns the error of a call that also returns a value.
 func Err[T any](_ T, err error) error { return err }
 
 // Equal fails the test unless both are equal. The format takes got, then want.

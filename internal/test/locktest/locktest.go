@@ -1,5 +1,5 @@
-// Package locktest is one server in memory and the processes that lock on it, in virtual time: what
-// the tests of everything that stands on package distlock begin with.
+// Package locktest provides one server in memory and processes that lock on it, in virtual time,
+// for the tests of package distlock and of the packages built on it.
 package locktest
 
 import (
@@ -20,7 +20,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// The timing of a process whose configuration says nothing about it: that of mongos.
+// The default timing of a process: that of mongos.
 const (
 	TakeoverTime   = 15 * time.Minute
 	Margin         = TakeoverTime / 4
@@ -42,7 +42,8 @@ func InBubble(t *testing.T, test func(t *testing.T, w *World)) {
 	InBubbleAlone(t, test)
 }
 
-// InBubbleAlone is InBubble for a test that counts what the whole program has: no other test runs.
+// InBubbleAlone is InBubble without parallel tests, for a test that counts resources of the
+// program.
 func InBubbleAlone(t *testing.T, test func(t *testing.T, w *World)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) { test(t, New(t)) })
@@ -51,7 +52,7 @@ func InBubbleAlone(t *testing.T, test func(t *testing.T, w *World)) {
 // New is an empty server for a test that is in a bubble already.
 func New(t *testing.T) *World { return &World{t, memcatalog.New(memcatalog.Options{})} }
 
-// A Proc is a process: its Manager, and its own way to the server, where faults are put.
+// A Proc is a process: its Manager, and its connection to the server, on which tests inject faults.
 type Proc struct {
 	*distlock.Manager
 	Store *fault.Catalog
@@ -60,14 +61,13 @@ type Proc struct {
 	w *World
 }
 
-// Start starts a process. It is closed at the end of the test, when its way to the server is whole
-// again.
+// Start starts a process. It is closed at the end of the test, after its faults are removed.
 func (w *World) Start(change func(*distlock.Config)) *Proc {
 	w.T.Helper()
 	return w.StartBy(clock.System(), change)
 }
 
-// StartBy starts a process that lives by a clock of its own.
+// StartBy starts a process with another clock.
 func (w *World) StartBy(c clock.Clock, change func(*distlock.Config)) *Proc {
 	w.T.Helper()
 	p := &Proc{Store: fault.Wrap(w.Mem), w: w}
@@ -80,20 +80,25 @@ func (w *World) StartBy(c clock.Clock, change func(*distlock.Config)) *Proc {
 	w.T.Cleanup(func() {
 		p.Heal()
 		_ = p.Close(context.Background()) // it may have been closed, or have lost its locks
+		// A hook may sleep longer than its command lasts, and the end of a bubble would stop it.
+		for n := 0; p.Store.Running() > 0 && n < 600; n++ {
+			time.Sleep(100 * time.Millisecond)
+		}
 		runtime.KeepAlive(p.Kept)
 	})
 	synctest.Wait()
 	return p
 }
 
-// Kill cuts a process off from the server for good, as SIGKILL would as far as others can see.
+// Kill disconnects a process from the server permanently. Other processes cannot distinguish that
+// from SIGKILL.
 func (p *Proc) Kill() {
 	p.Store.Set(func(_ context.Context, call fault.Call, _ func() error) error {
 		return fault.Refused(call.Op)
 	})
 }
 
-// Heal takes away whatever fault is in its way.
+// Heal removes the faults.
 func (p *Proc) Heal() { p.Store.Set(nil) }
 
 // Try is TryLock; the guard is kept until the end of the test.
@@ -115,12 +120,12 @@ func (p *Proc) MustTry(name string, opts ...distlock.Option) *distlock.TryGuard 
 	return g
 }
 
-// Document is the document of a lock as it is stored, nil when there is none.
+// Document returns the document of a lock as stored, nil without one.
 func (w *World) Document(name string) bson.Raw {
 	return w.Mem.Document(catalog.LocksCollection, name)
 }
 
-// Lock is what the document of a lock says.
+// Lock returns the parsed document of a lock.
 func (w *World) Lock(name string) catalog.Lock {
 	w.T.Helper()
 	l, bad := catalog.ParseLock(w.Document(name))
@@ -130,7 +135,8 @@ func (w *World) Lock(name string) catalog.Lock {
 	return l
 }
 
-// WrongClock is a clock whose time of day is off by so much; its monotonic part is right.
+// WrongClock returns a clock whose wall clock differs by the argument; its monotonic clock is
+// right.
 func WrongClock(by time.Duration) clock.Clock { return wrong{clock.System(), by} }
 
 type wrong struct {

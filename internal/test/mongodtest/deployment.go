@@ -16,10 +16,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// startLimit bounds how long a deployment may take to start.
+// startLimit bounds the start of a deployment.
 const startLimit = 90 * time.Second
 
-// Options say what to start.
+// Options describe the deployment to start.
 type Options struct {
 	// ReplicaSet is the number of members; 0 is a standalone.
 	ReplicaSet int
@@ -162,7 +162,7 @@ func (d *Deployment) unwatch() {
 	d.guard = nil
 }
 
-// initiate makes a replica set of the members and waits until all of them take part.
+// initiate makes a replica set of the members and waits until all of them have joined.
 func (d *Deployment) initiate(ctx context.Context, opts Options) error {
 	members := bson.A{}
 	for i, n := range d.nodes {
@@ -230,7 +230,7 @@ func (d *Deployment) seeds() string { return d.name + "/" + strings.Join(d.addrs
 // Addr returns host and port of a member.
 func (d *Deployment) Addr(node int) string { return d.nodes[node].addr }
 
-// Primary waits for a primary and returns which member it is; 0 for a standalone.
+// Primary waits for a primary and returns its number; 0 for a standalone.
 func (d *Deployment) Primary(ctx context.Context) (int, error) {
 	found := 0
 	err := until(ctx, func(ctx context.Context) (err error) {
@@ -253,7 +253,7 @@ func (d *Deployment) primary(ctx context.Context) (int, error) {
 	return 0, errors.New("no member is primary")
 }
 
-// restTime is for how long the only member of a replica set stays down.
+// restTime is the time for which the only member of a replica set stays down.
 const restTime = 2 * time.Second
 
 // StepDown makes the primary step down for at least a minute; another member is elected. The only
@@ -296,7 +296,7 @@ func (d *Deployment) Close() error {
 	return os.RemoveAll(d.dir)
 }
 
-// freeAddrs returns loopback addresses on which nobody listens.
+// freeAddrs returns free loopback addresses.
 func freeAddrs(count int) ([]string, error) {
 	var addrs []string
 	for range count {

@@ -88,7 +88,7 @@ func (n *node) kill() {
 	}
 }
 
-// fatal is an error that no waiting will mend.
+// fatal is an error that a retry cannot clear.
 type fatal struct{ error }
 
 // until calls try until it succeeds, fails for good, or ctx ends.

@@ -15,10 +15,10 @@ type Event struct {
 	round int
 }
 
-// void reports whether it is the event of a timer that was stopped or set anew.
+// void reports whether the event belongs to a timer that was stopped or reset.
 func (e *Event) void() bool { return e.timer != nil && e.timer.void(e.round) }
 
-// An agenda is the events to come, the earliest first. The caller guards it.
+// An agenda contains the pending events, the earliest first. The caller guards it.
 type agenda struct {
 	events eventHeap
 	seq    int
@@ -57,7 +57,8 @@ func (a *agenda) next() (time.Duration, bool) {
 	return a.events[0].At, true
 }
 
-// take removes the event that choose picks among those due at the earliest instant. There is one.
+// take removes the event that choose selects among the events of the earliest instant. The agenda
+// must not be empty.
 func (a *agenda) take(choose func([]*Event) int) *Event {
 	first := heap.Pop(&a.events).(*Event)
 	if choose == nil || len(a.events) == 0 || a.events[0].At != first.At {

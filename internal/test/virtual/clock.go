@@ -11,9 +11,9 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// A Clock is the clock of one process: true time at a rate, a wall clock that may step or stand
-// still, a monotonic clock that stands still while the process is suspended. Its timers are events
-// of the agenda.
+// A Clock is the clock of one process: it runs at a rate of true time, its wall clock can step or
+// stop, and its monotonic clock stops while the process is suspended. Its timers are events of the
+// agenda.
 type Clock struct {
 	// Chance returns the number between 0 and 1 by which waiting is spread; nil: always 0.5.
 	Chance func() float64
@@ -54,7 +54,7 @@ func (c *Clock) scaled(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * c.rate)
 }
 
-// Jitter is the chance of the pinger and of everybody who waits.
+// Jitter returns the random number that spreads pings and pauses of waiters.
 func (c *Clock) Jitter() float64 {
 	if c.Chance == nil {
 		return 0.5
@@ -69,7 +69,7 @@ func (c *Clock) Step(d time.Duration) {
 	c.wall += d
 }
 
-// Stand stops the wall clock for ever.
+// Stand stops the wall clock permanently.
 func (c *Clock) Stand() {
 	at := c.Now().Wall
 	c.mu.Lock()
@@ -98,8 +98,8 @@ func (c *Clock) NewTimer(d time.Duration) clock.Timer {
 	return t
 }
 
-// site names the functions that wait, so that two timers that are set for the same instant have an
-// order, whatever the program is built with.
+// site returns the names of the waiting functions. They order two timers of the same instant
+// independently of the build.
 func site() string {
 	var pcs [6]uintptr
 	n := runtime.Callers(3, pcs[:])
@@ -117,7 +117,7 @@ func site() string {
 	return names.String()
 }
 
-// sites are the names that were made already: what program counters mean does not change.
+// sites caches the names by program counter.
 var sites sync.Map
 
 // A timer of a process. It fires only while the process runs.
