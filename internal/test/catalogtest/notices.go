@@ -14,7 +14,7 @@ import (
 // noticesWithin bounds the wait for one notice. A server needs far less.
 const noticesWithin = 20 * time.Second
 
-// notices opens a stream. It is not ok where the store has none, and then it must say so.
+// notices opens a stream; ok is false for a store without streams, which must return an error.
 func (b *bench) notices(process string) (n catalog.GrantStream, ok bool) {
 	b.Helper()
 	s, err := b.Catalog.Hello(b.ctx)
@@ -29,7 +29,7 @@ func (b *bench) notices(process string) (n catalog.GrantStream, ok bool) {
 	return n, true
 }
 
-// wantNotices reads until all that is wanted has come. Everything must be for that process.
+// wantNotices reads until all wanted notices have arrived. All notices must be for that process.
 func (b *bench) wantNotices(n catalog.GrantStream, process string, want ...catalog.Grant) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, noticesWithin)

@@ -10,7 +10,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// inLine lets n processes enter one after the other; the first of them holds the lock.
+// inLine makes n processes enter one after the other; the first of them holds the lock.
 func (b *bench) inLine(name string, n int) []catalog.Request {
 	b.Helper()
 	g := b.party(name, n)
@@ -138,7 +138,7 @@ var leaveCases = []testCase{
 	}},
 }
 
-// revOf is the rev that a lock document has.
+// revOf returns the rev of a lock document.
 func (b *bench) revOf(name string) int64 {
 	b.Helper()
 	rev, _ := b.document("locks", name).Lookup("rev").AsInt64OK()
@@ -342,7 +342,7 @@ var buryCases = []testCase{
 	}},
 }
 
-// readers lets n processes share a lock, and permits lets n enter one of that many permits.
+// readers makes n processes share a lock, and permits makes n enter a lock of that many permits.
 func (b *bench) readers(name string, n int) []catalog.Request {
 	return b.sharing(name, n, catalog.Shared, 0)
 }
@@ -361,7 +361,7 @@ func (b *bench) sharing(name string, n int, mode catalog.Mode, limit int32) []ca
 	return g
 }
 
-// wantLine demands that these wait, in this order.
+// wantLine requires these waiters in this order.
 func (b *bench) wantLine(l catalog.Lock, want ...catalog.Request) {
 	b.Helper()
 	assert.MustEqual(b, len(l.Waiters), len(want), "%d wait, want %d")

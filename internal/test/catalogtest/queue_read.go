@@ -15,7 +15,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// wantPulses checks whose pings a reading brought: of pinging that there is one, of silent none.
+// wantPulses checks the pings of a read: those of pinging are there, those of silent are not.
 func (b *bench) wantPulses(
 	what string, got map[string]catalog.PingState, pinging, silent []string,
 ) {
@@ -44,7 +44,7 @@ func (b *bench) attend(names ...string) map[string]catalog.Snapshot {
 	return looks
 }
 
-// heldOrFree asks what process holds, and sorts the answer.
+// heldOrFree returns the sorted locks of a process.
 func (b *bench) heldOrFree(process string, names ...string) ([]catalog.Grant, []string) {
 	b.Helper()
 	var grants []catalog.Grant
@@ -63,12 +63,12 @@ func (b *bench) heldOrFree(process string, names ...string) ([]catalog.Grant, []
 	return grants, free
 }
 
-// waits is what Held tells of r while it waits.
+// waits returns the result of Held for r while it waits.
 func waits(r catalog.Request) catalog.HeldSession {
 	return catalog.HeldSession{Session: r.Session, Waits: true}
 }
 
-// rows collects a listing and the names of what is malformed in it.
+// rows collects a listing and the names of its malformed documents.
 func (b *bench) rows() (rows []catalog.Snapshot, malformed []string) {
 	b.Helper()
 	for row, err := range b.Catalog.List(b.ctx, true) {

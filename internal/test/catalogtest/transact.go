@@ -12,8 +12,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// A server without transactions must say so before anything runs; one with them must commit exactly
-// while the session holds the lock.
+// A server without transactions must return an error before the function runs; one with them must
+// commit exactly while the session holds the lock.
 var transactCases = []testCase{
 	{"HeldToTheEnd_Commits_AndRaisesRev", func(b *bench) {
 		g := request("balancer", alice)
@@ -101,8 +101,8 @@ var transactCases = []testCase{
 		runs := 0
 		err := b.Catalog.Transact(b.ctx, g.Session, func(ctx context.Context) error {
 			if runs++; runs == 1 {
-				// A transaction has the picture of its first command; without one the write that comes
-				// between is in it, and nothing conflicts.
+				// A transaction has the snapshot of its first command; without one it includes the write in
+				// between, and nothing conflicts.
 				if _, err := b.Document(ctx, catalog.LocksCollection, "balancer"); err != nil {
 					return err
 				}
@@ -171,7 +171,8 @@ var transactCases = []testCase{
 	}},
 }
 
-// noTransactions reports whether the store has none, and fails when it ran something all the same.
+// noTransactions reports whether the store has no transactions, and fails if it ran the function
+// anyway.
 func (b *bench) noTransactions(err error, runs int) bool {
 	b.Helper()
 	if !errors.Is(err, catalog.ErrNoTransactions) {
