@@ -35,7 +35,7 @@ type agents struct {
 	rtt    time.Duration // round trip of a command that queues an entry, smoothed
 }
 
-// maxAgents is the number of agents from which those that only back off are removed.
+// maxAgents is the number of agents from which agents that only back off are removed.
 const maxAgents = 256
 
 // An agent acquires one lock for all callers of a process. Callers form one queue, first come, first
@@ -89,7 +89,7 @@ func (in *agents) of(name string) *agent {
 	return a
 }
 
-// sweep removes agents that have no calls and whose pause has passed. The caller holds mu.
+// sweep removes agents without calls after their pause. The caller holds mu.
 func (in *agents) sweep() {
 	if len(in.byName) < maxAgents {
 		return
@@ -98,7 +98,7 @@ func (in *agents) sweep() {
 	maps.DeleteFunc(in.byName, func(_ string, a *agent) bool { return a.idle() && a.resume <= now })
 }
 
-// idle reports whether the agent has nothing to do. The caller holds mu.
+// idle reports whether the agent has no calls, entries and tries. The caller holds mu.
 func (a *agent) idle() bool { return len(a.calls)+len(a.entries)+a.orphans == 0 }
 
 // leave removes a call. It returns false if the call was answered before, and why the call had to
@@ -265,7 +265,7 @@ func (a *agent) failed(err error, e *entry, of *call) {
 	a.adjust()
 }
 
-// ended removes an entry, or ends the try of a call. The caller holds mu.
+// ended removes an entry, or completes the try of a call. The caller holds mu.
 func (a *agent) ended(e *entry, of *call) {
 	if e != nil {
 		a.entries = slices.DeleteFunc(a.entries, func(o *entry) bool { return o == e })

@@ -199,7 +199,7 @@ func (e *entry) pause(s *session, w *queue.Waiter, d time.Duration) (l catalog.L
 	return grantedLock(*grant), nil
 }
 
-// errRemoved ends a session whose entry is no longer in the queue.
+// errRemoved is the error of a session whose entry was removed from the queue.
 var errRemoved = errors.New("its queue entry was removed")
 
 // wait waits for a grant of the session, or for a pause; without end if that is negative. It

@@ -243,7 +243,7 @@ func (h *holding) tellLoss() {
 	h.tell(EventLost, 0, lost)
 }
 
-// tell reports an event of a guard; took is the duration of its release.
+// tell sends an event of a guard to the Observer; took is the duration of its release.
 func (h *holding) tell(kind EventKind, took time.Duration, err error) {
 	if h.m.events == nil {
 		return

@@ -281,8 +281,8 @@ func (m *Manager) within(ctx context.Context, d time.Duration) (context.Context,
 	return ctx, func() { cancel(nil) }
 }
 
-// loops are the background loops of a Manager. None begins once they are waited for, so that
-// whatever was acquired too late for Close leaves nothing behind.
+// loops are the background loops of a Manager. No loop begins after Wait, so that an acquisition
+// that is too late for Close is undone.
 type loops struct {
 	mu   sync.Mutex // guards over, and beginning against it
 	over bool
@@ -315,7 +315,7 @@ func (l *loops) Wait(ctx context.Context) {
 	}
 }
 
-// Stats is what a Manager has counted, how it stands now, and its server.
+// Stats contains the counters and the state of a Manager, and its server.
 type Stats struct {
 	Pings       int64         // acknowledged pings
 	Failures    int64         // pings that were not acknowledged
@@ -339,7 +339,7 @@ type Stats struct {
 	Commands   map[string]int64 // sent to the store, by operation: "acquire", "release", "ping" and so on
 }
 
-// Server is what the server said of itself, and can do.
+// Server describes the server and its capabilities.
 type Server struct {
 	Kind            string // "standalone", "replica set", "mongos", "ferretdb" or "memory"
 	Version         string // as the server reports it, "7.0.5"

@@ -273,7 +273,7 @@ func late(writes bool, cause error) error {
 	return fmt.Errorf("%w: the store did not answer in time: %w", outcome, cause)
 }
 
-// endOf returns why a context has ended: the cause if the Manager ended it, else its error.
+// endOf returns the cause of an expired context if the Manager cancelled it, else its error.
 func endOf(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	if errors.Is(cause, errTimeUp) || errors.Is(cause, ErrClosed) {

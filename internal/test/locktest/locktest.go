@@ -82,7 +82,7 @@ func (w *World) StartBy(c clock.Clock, change func(*distlock.Config)) *Proc {
 		_ = p.Close(context.Background()) // it may have been closed, or have lost its locks
 		// A hook may sleep longer than its command lasts, and the end of a bubble would stop it.
 		for n := 0; p.Store.Running() > 0 && n < 600; n++ {
-			time.Sleep(100 * time.Millisecond)
+			clock.Sleep(clock.System(), 100*time.Millisecond, nil)
 		}
 		runtime.KeepAlive(p.Kept)
 	})
