@@ -16,9 +16,9 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// It tries to break: a process keeps fewer than 50 entries in a queue, however many shared callers it
-// has (agent.hasRoom). agent.answered makes queued negative: the entries of the process that were
-// granted at once are not among the waiters, but are subtracted.
+// It tries to break: a process keeps fewer than 50 entries in a queue, however many shared callers
+// it has (agent.hasRoom). agent.answered makes queued negative: the entries of the process that
+// were granted at once are not among the waiters, but are subtracted.
 func TestAdversary_SharedCrowd_StaysBelowTheBoundOfEntries(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -53,7 +53,8 @@ func TestAdversary_SharedCrowd_StaysBelowTheBoundOfEntries(t *testing.T) {
 	})
 }
 
-// The same, with a writer who comes while the crowd is on its way: how many entries the document gets.
+// The same, with a writer who comes while the crowd is on its way: how many entries the document
+// gets.
 func TestAdversary_SharedCrowdBehindAWriter_EntriesInTheDocument(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)
@@ -104,8 +105,8 @@ func TestAdversary_SharedCrowdBehindAWriter_EntriesInTheDocument(t *testing.T) {
 	})
 }
 
-// It tries to break: a lock whose commands fail (one shard is away, one document is slow) affects no
-// other lock. agents.backOff is one pause for all names.
+// It tries to break: a lock whose commands fail (one shard is away, one document is slow) affects
+// no other lock. agents.backOff is one pause for all names.
 func TestAdversary_OneLockFails_OthersAreNotDelayed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -180,8 +181,8 @@ func TestAdversary_OneLockFails_LatencyOfOthers(t *testing.T) {
 	})
 }
 
-// It tries to break: a permit is free, and a call that fits it gets it. Two callers with another limit
-// hold both entries of the process while the one holder is silent.
+// It tries to break: a permit is free, and a call that fits it gets it. Two callers with another
+// limit hold both entries of the process while the one holder is silent.
 func TestAdversary_OtherLimitsHoldBothEntries_FittingCallIsServed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		dead, p := w.start(nil), w.start(nil)
@@ -214,8 +215,8 @@ func TestAdversary_OtherLimitsHoldBothEntries_FittingCallIsServed(t *testing.T) 
 	})
 }
 
-// It tries to break: callers of one process are served first come, first served: a patient caller gets
-// an entry although two loops of impatient callers with other reasons keep both entries.
+// It tries to break: callers of one process are served first come, first served: a patient caller
+// gets an entry although two loops of impatient callers with other reasons keep both entries.
 func TestAdversary_ImpatientLoops_PatientCallerIsQueued(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, p, other := w.start(nil), w.start(nil), w.start(nil)
@@ -267,8 +268,8 @@ func TestAdversary_ImpatientLoops_PatientCallerIsQueued(t *testing.T) {
 	})
 }
 
-// It tries to break: the error of a call that waited is the last reason to wait, ErrHeld, and no old
-// failure of another entry.
+// It tries to break: the error of a call that waited is the last reason to wait, ErrHeld, and no
+// old failure of another entry.
 func TestAdversary_OldFailure_IsNotTheReason(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, p := w.start(nil), w.start(nil)

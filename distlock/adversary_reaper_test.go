@@ -110,8 +110,8 @@ type observe func(e distlock.Event)
 
 func (o observe) Observe(e distlock.Event) { o(e) }
 
-// It tries to break: a failed release is tried again after every ping, whatever the reaper's read does
-// ("The background goes on trying, at once and after every ping" of ReleaseError).
+// It tries to break: a failed release is tried again after every ping, whatever the reaper's read
+// does ("The background goes on trying, at once and after every ping" of ReleaseError).
 func TestAdversary_ReapersReadFails_ReleaseIsTriedAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)
@@ -129,8 +129,9 @@ func TestAdversary_ReapersReadFails_ReleaseIsTriedAgain(t *testing.T) {
 	})
 }
 
-// It tries to break: a session in a damaged document is released once the server answers: leaving is
-// the one operation that a damaged document allows. The reaper's read does not show such sessions.
+// It tries to break: a session in a damaged document is released once the server answers: leaving
+// is the one operation that a damaged document allows. The reaper's read does not show such
+// sessions.
 func TestAdversary_DamagedDocument_FailedReleaseIsNotDropped(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -153,8 +154,8 @@ func TestAdversary_DamagedDocument_FailedReleaseIsNotDropped(t *testing.T) {
 	})
 }
 
-// It tries to break: a copy of the entering command that is carried out after all is over is found by
-// Close. The doubt is noted only if the acquisition fails; this one succeeds.
+// It tries to break: a copy of the entering command that is carried out after all is over is found
+// by Close. The doubt is noted only if the acquisition fails; this one succeeds.
 func TestAdversary_EnterCarriedOutLate_CloseLooksForIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)

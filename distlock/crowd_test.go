@@ -17,9 +17,9 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// It tries to break: a process with a crowd of callers has two entries in the queue, its callers have
-// their turns in the order in which they came, and another process with a single caller waits for at
-// most three of those turns, however often it comes.
+// It tries to break: a process with a crowd of callers has two entries in the queue, its callers
+// have their turns in the order in which they came, and another process with a single caller waits
+// for at most three of those turns, however often it comes.
 func TestLock_BesideACrowd_SingleCallerWaitsForThreeTurns(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, many, one := w.start(nil), w.start(nil), w.start(nil)
@@ -96,8 +96,8 @@ func TestLock_ManyProcesses_OneEntryEach(t *testing.T) {
 	})
 }
 
-// It tries to break: no command is cut off by the deadline of a caller, no outcome becomes unknown by
-// it, and the error matches the cause.
+// It tries to break: no command is cut off by the deadline of a caller, no outcome becomes unknown
+// by it, and the error matches the cause.
 func TestAcquire_DeadlineOfTheCaller_CommandGoesOn(t *testing.T) {
 	for name, call := range map[string]func(context.Context, *distlock.DistributedLock) (
 		*distlock.TryGuard, error){
@@ -142,8 +142,8 @@ func TestAcquire_DeadlineOfTheCaller_CommandGoesOn(t *testing.T) {
 	}
 }
 
-// It tries to break: a session that is acquired after its caller has gone serves the next caller with
-// the same options, without a command, and is released at once if there is none.
+// It tries to break: a session that is acquired after its caller has gone serves the next caller
+// with the same options, without a command, and is released at once if there is none.
 func TestAcquire_CallerGone_SessionServesTheNext(t *testing.T) {
 	for name, call := range map[string]func(context.Context, *distlock.DistributedLock) (
 		*distlock.TryGuard, error){
@@ -186,8 +186,8 @@ func TestAcquire_CallerGone_SessionServesTheNext(t *testing.T) {
 	}
 }
 
-// It tries to break: a session that is acquired after its caller has gone, without another caller, is
-// released at once and not by the reaper.
+// It tries to break: a session that is acquired after its caller has gone, without another caller,
+// is released at once and not by the reaper.
 func TestAcquire_CallerGone_SessionIsGivenBackAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -336,8 +336,8 @@ func TestLock_TwoCrowds_GrantsAreFoundInTime(t *testing.T) {
 	})
 }
 
-// It tries to break: the context of a command ends before its answer has reached the caller, so that
-// on a busy machine an answered command counts as late.
+// It tries to break: the context of a command ends before its answer has reached the caller, so
+// that on a busy machine an answered command counts as late.
 func TestCommand_Answered_ItsContextEndsAfterwards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		command, cancel := context.WithCancel(t.Context())

@@ -162,8 +162,8 @@ func TestInTransaction_AnotherRuns_ContextCounts(t *testing.T) {
 	})
 }
 
-// It tries to break: a transaction inside a transaction of the same guard waits for itself. With the
-// context of work it is refused at once, also by another guard of the same acquisition and in
+// It tries to break: a transaction inside a transaction of the same guard waits for itself. With
+// the context of work it is refused at once, also by another guard of the same acquisition and in
 // another lock's transaction. With another context it waits until that ends.
 func TestInTransaction_Nested_IsRefusedAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

@@ -180,7 +180,7 @@ func (h *holding) anotherGuard() bool {
 	return true
 }
 
-// givenBack reports whether a release of the lock has begun.
+// givenBack reports whether a release of the lock has started.
 func (h *holding) givenBack() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -228,7 +228,8 @@ func (h *holding) endLost(cause error) bool {
 }
 
 // tellLoss reports a loss, if there is one, once: after the acquisition and before the release. It
-// blocks while another goroutine reports the acquisition or the release; never call it from those two.
+// blocks while another goroutine reports the acquisition or the release; never call it from those
+// two.
 func (h *holding) tellLoss() {
 	var lost *LostError
 	if err := h.ended.Load(); err == nil || !errors.As(*err, &lost) || !h.wasHanded() {

@@ -44,8 +44,8 @@ func TestGuard_CutOff_LostAtTheDeadline(t *testing.T) {
 	})
 }
 
-// R4: the deadline of a guard passes while Verify waits for its reply. The guard stays lost, although
-// the reply shows its session and the pings are acknowledged again.
+// R4: the deadline of a guard passes while Verify waits for its reply. The guard stays lost,
+// although the reply shows its session and the pings are acknowledged again.
 func TestGuard_Verify_AnsweredAfterTheDeadline_IsLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(func(c *distlock.Config) { c.CommandTimeout = 3 * pingTime })

@@ -226,8 +226,8 @@ func TestLock_Watch_EveryChange(t *testing.T) {
 	})
 }
 
-// It tries to break: a reading shows all names. Each caller of a process that watches two locks sees
-// every change of its own lock within a reading, and may change the value that it was given.
+// It tries to break: a reading shows all names. Each caller of a process that watches two locks
+// sees every change of its own lock within a reading, and may change the value that it was given.
 func TestLock_Watch_TwoNames_EachCallerSeesItsOwn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

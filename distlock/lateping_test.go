@@ -253,8 +253,8 @@ func TestReap_ReleasedDuringItsRead_IsNoGhost(t *testing.T) {
 	})
 }
 
-// I6: the reaper reads while the reply of an acquisition is on its way. The session is no ghost: its
-// lock stays held, and the guard is good.
+// I6: the reaper reads while the reply of an acquisition is on its way. The session is no ghost:
+// its lock stays held, and the guard is good.
 func TestReap_AcquisitionUnderWay_IsNoGhost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)

@@ -60,9 +60,9 @@ func TestLockAll_WithLease_WaitsLongerThanItsLife(t *testing.T) {
 	})
 }
 
-// It tries to break: the cost of a lock does not grow with the locks that the same LockAll acquires,
-// with a bound on the wait or without. 2,000 locks at once may cost 2.5 times what eight times 250
-// do, in the best of three runs; it was 4.3 and 8.1 times as much.
+// It tries to break: the cost of a lock does not grow with the locks that the same LockAll
+// acquires, with a bound on the wait or without. 2,000 locks at once may cost 2.5 times what eight
+// times 250 do, in the best of three runs; it was 4.3 and 8.1 times as much.
 func TestLockAll_ManyNames_CostIsLinear(t *testing.T) {
 	m := assert.Value(distlock.New(t.Context(), distlock.Config{
 		Catalog: memcatalog.New(memcatalog.Options{}),

@@ -25,7 +25,8 @@ const soon = 2 * pingTime
 // quick makes a process with a short takeover time: a look at a full line takes milliseconds.
 func quick(c *distlock.Config) { c.Takeover, c.Ping = 2*time.Minute, 10*time.Second }
 
-// fill fills the queue of a lock with waiters of as many processes, which die with p. left ends them.
+// fill fills the queue of a lock with waiters of as many processes, which die with p. left ends
+// them.
 func (w *world) fill(p *proc, name string, opts ...distlock.Option) (left func()) {
 	w.t.Helper()
 	var leave []func()

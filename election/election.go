@@ -153,9 +153,10 @@ func (e *Election) usable(ctx context.Context) error {
 // observer returns the receiver of the metrics.
 func (e *Election) observer() metrics.Observer { return metrics.Of(e.manager.Config().Observer) }
 
-// IsLeader reports whether this Election leads: its function runs, its term was not stopped, and the
-// guard may be trusted at this instant, by the clock. Another candidate may lead when the result is
-// used: for a step that must not be taken twice, pass the fence to the protected resource. No I/O.
+// IsLeader reports whether this Election leads: its function runs, its term was not stopped, and
+// the guard may be trusted at this instant, by the clock. Another candidate may lead when the
+// result is used: for a step that must not be taken twice, pass the fence to the protected
+// resource. No I/O.
 func (e *Election) IsLeader() bool {
 	if e == nil {
 		return false

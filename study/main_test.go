@@ -52,8 +52,8 @@ func TestRun_WrongCalls_AreRefused(t *testing.T) {
 	}
 }
 
-// It tries to break the order: a case begins with its verdicts, reasons and sources; the timeline is
-// printed on request only, and polls in it with --all only.
+// It tries to break the order: a case begins with its verdicts, reasons and sources; the timeline
+// is printed on request only, and polls in it with --all only.
 func TestRun_VerdictsFirst_TimelineOnRequest(t *testing.T) {
 	t.Parallel()
 	args := []string{"two-force", "--generation", "2.6"}
@@ -93,8 +93,8 @@ func TestRun_SetsKnobs(t *testing.T) {
 		"election=5m"}, "did not happen: finalize slow of A", "did not happen: election")
 }
 
-// It tries to break the sweep: it names its knobs, draws the boundary with its constants, and prints
-// the command that plays it.
+// It tries to break the sweep: it names its knobs, draws the boundary with its constants, and
+// prints the command that plays it.
 func TestRun_Sweeps(t *testing.T) {
 	t.Parallel()
 	called(t, 0, []string{"sweep", "skew", "--generation", "2.0"}, "mirror.clock", "----------##",

@@ -167,8 +167,8 @@ func TestClaims_MisspeltCollectionOrField_NoFigures(t *testing.T) {
 	}
 }
 
-// It tries to break: a slot in the future, which stops a schedule, can only be repaired by a program;
-// and a slot of the past is changed.
+// It tries to break: a slot in the future, which stops a schedule, can only be repaired by a
+// program; and a slot of the past is changed.
 func TestLoops_ForgetFuture_RepairsTheRecord(t *testing.T) {
 	b := newBase(t)
 	for name, slot := range map[string]time.Time{"ahead": time.Now().Add(30 * 24 * time.Hour),

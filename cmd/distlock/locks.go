@@ -222,8 +222,8 @@ func problemOf(e *distlock.MalformedError) problem {
 	return problem{e.Collection, e.ID, e.Field, e.Problem, remedy(e)}
 }
 
-// print writes the listing as text. On a terminal locks in trouble come last, where they stay on the
-// screen, before a summary.
+// print writes the listing as text. On a terminal locks in trouble come last, where they stay on
+// the screen, before a summary.
 func (l listing) print(w io.Writer, how layout) {
 	switch {
 	case l.void != "":

@@ -141,7 +141,8 @@ func (v *loops) collect(ctx context.Context, st *store) (rota, error) {
 	return found, nil
 }
 
-// trouble orders a listing: loops that cannot run, then those that fail, by failures, then the rest.
+// trouble orders a listing: loops that cannot run, then those that fail, by failures, then the
+// rest.
 func (r loopRow) trouble() int64 {
 	if r.Malformed != "" {
 		return math.MaxInt64

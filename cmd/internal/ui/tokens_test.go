@@ -97,8 +97,8 @@ func TestBreak_InTheNameOfTheToken(t *testing.T) {
 	})
 }
 
-// It tries to break: login leads to another page than the one that was asked for, or to another site;
-// wrong tokens are tried fast, or leave no trace in the log.
+// It tries to break: login leads to another page than the one that was asked for, or to another
+// site; wrong tokens are tried fast, or leave no trace in the log.
 func TestLogin_WrongTokensAndTheAskedPage(t *testing.T) {
 	const token = "0123456789abcdef"
 	var log bytes.Buffer

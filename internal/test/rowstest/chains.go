@@ -68,7 +68,8 @@ func value(v any) bson.RawValue {
 	return bson.RawValue{Type: kind, Value: data}
 }
 
-// It tries to break: of the rows of a key one is claimed, the first of them, and other keys are free.
+// It tries to break: of the rows of a key one is claimed, the first of them, and other keys are
+// free.
 func oneOfAKey(s *suite) {
 	s.chain("x", "x", "y", "x", "z", "y")
 	one := s.one(newClaim("a", 1), rows.Ask{})
@@ -87,8 +88,8 @@ func oneOfAKey(s *suite) {
 	assert.Slices(s.t, ids, []int64{1}, "then %v, want %v")
 }
 
-// It tries to break: equal numbers of different types are one key, null is a key, an absent field is
-// none, and a row with a list is never claimed.
+// It tries to break: equal numbers of different types are one key, null is a key, an absent field
+// is none, and a row with a list is never claimed.
 func kinds(s *suite) {
 	null := bson.Null{}
 	s.chain(int32(1), int64(1), 1.0, null, null, nil, nil, bson.A{int32(1), "x"}, bson.A{}, "1")

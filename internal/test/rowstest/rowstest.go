@@ -127,8 +127,8 @@ func (s *suite) want(want rows.Counts) {
 
 func number(id bson.RawValue) int64 { n, _ := id.AsInt64OK(); return n }
 
-// It tries to break: every claim gets the oldest ready row, counts an attempt, raises the fence, and
-// leaves the rest of the document; a row is claimed once.
+// It tries to break: every claim gets the oldest ready row, counts an attempt, raises the fence,
+// and leaves the rest of the document; a row is claimed once.
 func claimRows(s *suite) {
 	s.add(3)
 	c := newClaim("a", 7)
@@ -233,8 +233,8 @@ func wake(s *suite) {
 	}
 }
 
-// It tries to break: a cancelled row that waits is dead, once; a claimed one is marked, and ends dead
-// only.
+// It tries to break: a cancelled row that waits is dead, once; a claimed one is marked, and ends
+// dead only.
 func cancelRows(s *suite) {
 	s.add(4)
 	got := s.take(newClaim("a", 1), 3)
@@ -264,7 +264,8 @@ func cancelRows(s *suite) {
 	}
 }
 
-// It tries to break: of concurrent inserts with one key one succeeds, as long as its document exists.
+// It tries to break: of concurrent inserts with one key one succeeds, as long as its document
+// exists.
 func unique(s *suite) {
 	const callers, keys = 6, 3
 	s.add(3)
@@ -349,7 +350,8 @@ func unpaused(s *suite) {
 	}
 }
 
-// It tries to break: rows are claimed when they are due, the earliest first, and without a date never.
+// It tries to break: rows are claimed when they are due, the earliest first, and without a date
+// never.
 func due(s *suite, field string) {
 	for i, n := range []int{3, 1, -1, 2} {
 		var value any

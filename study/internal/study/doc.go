@@ -16,9 +16,9 @@
 // The outcome is computed. A process holds the lock from the answer of its acquisition until it
 // releases it, dies, or learns that it must not trust it. "TWO" is the time in which two running
 // processes were holders; a frozen process does not count there, but the tests count it for ours.
-// "Idle" is the longest time in which a living process wanted the lock and no holder worked. A write
-// is stale if the resource accepts it after one of a newer holder. The judge does not know how a
-// lock works.
+// "Idle" is the longest time in which a living process wanted the lock and no holder worked. A
+// write is stale if the resource accepts it after one of a newer holder. The judge does not know
+// how a lock works.
 //
 // # Cases
 //
