@@ -110,7 +110,7 @@ func TestWaitAtMost_EndsAtAnyInstant_ErrorIsAPromisedOne(t *testing.T) {
 			for _, p := range procs {
 				p.store.Set(nil)
 			}
-			time.Sleep(time.Minute) // the commands that ignore their context end, and their results are undone
+			time.Sleep(time.Minute) // until the deaf commands end
 			t.Log(fmt.Sprint(ends))
 		})
 	}
