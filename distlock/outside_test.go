@@ -63,7 +63,7 @@ func TestLock_FullLineOfADeadProcess_IsWatchedAndCleared(t *testing.T) {
 			left := w.fill(dead, "a", opts...)
 			dead.kill()
 			died := time.Now()
-			opts = append(slices.Clip(opts), distlock.WaitAtMost(time.Hour)) // bounds a failing test
+			opts = append(slices.Clip(opts), distlock.WaitAtMost(time.Hour)) // ends a failure
 			g := w.wantTurn(b.queue("a", opts...))
 			if took := time.Since(died); took < 110*time.Second-slack || took > 140*time.Second {
 				t.Errorf("it had the lock after %v, want the takeover time", took)

@@ -22,7 +22,7 @@ func (p *proc) noPings() {
 // over.
 func TestLock_FirstWaiterDied_ReleaseGrantsToTheNext(t *testing.T) {
 	for _, after := range []time.Duration{70 * time.Second, 2 * time.Minute, 10 * time.Minute} {
-		for _, before := range []time.Duration{0, 7 * time.Second, 25 * time.Second} { // of its death
+		for _, before := range []time.Duration{0, 7 * time.Second, 25 * time.Second} { // its death
 			runInBubble(t, after.String()+" "+before.String(), func(t *testing.T, w *world) {
 				a, b, c, d := w.start(nil), w.start(nil), w.start(nil), w.start(nil)
 				g := a.mustTry("a")
