@@ -53,8 +53,8 @@ func TestAdversary_SharedCrowd_StaysBelowTheBoundOfEntries(t *testing.T) {
 	})
 }
 
-// The same, with a writer who comes while the crowd is on its way: how many entries the document
-// gets.
+// The same with a writer that arrives while the crowd enters: the number of entries of the
+// document.
 func TestAdversary_SharedCrowdBehindAWriter_EntriesInTheDocument(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)
@@ -147,7 +147,7 @@ func TestAdversary_OneLockFails_OthersAreNotDelayed(t *testing.T) {
 	})
 }
 
-// The same without a bound: how long a call for a free lock takes beside a bad one.
+// The same without a bound: the time of a call for a free lock during the failure of another.
 func TestAdversary_OneLockFails_LatencyOfOthers(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -188,7 +188,7 @@ func TestAdversary_OtherLimitsHoldBothEntries_FittingCallIsServed(t *testing.T) 
 		dead, p := w.start(nil), w.start(nil)
 		dead.mustTry("a", distlock.Permits(5))
 		dead.kill()
-		time.Sleep(5 * time.Minute) // silent, and not yet dead
+		time.Sleep(5 * time.Minute) // silent, and not yet expired
 		ctx, cancel := context.WithCancel(context.Background())
 		first, second := p.queueCtx(ctx, "a", distlock.Permits(3)), p.queueCtx(ctx, "a", distlock.Permits(3))
 		time.Sleep(time.Minute)
@@ -251,7 +251,7 @@ func TestAdversary_ImpatientLoops_PatientCallerIsQueued(t *testing.T) {
 			t.Errorf("the first caller of the process has waited for a minute without an entry; queued: %d",
 				len(w.lock("a").Waiters))
 		}
-		later := other.queue("a") // it comes a minute after the patient one
+		later := other.queue("a") // it arrives a minute after the patient one
 		time.Sleep(time.Second)
 		w.release(g)
 		select {
@@ -268,8 +268,8 @@ func TestAdversary_ImpatientLoops_PatientCallerIsQueued(t *testing.T) {
 	})
 }
 
-// It tries to break: the error of a call that waited is the last reason to wait, ErrHeld, and no
-// old failure of another entry.
+// It tries to break: the error of a call that waited is the last reason to wait, ErrHeld, and not
+// an old failure of another entry.
 func TestAdversary_OldFailure_IsNotTheReason(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, p := w.start(nil), w.start(nil)

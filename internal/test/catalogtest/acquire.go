@@ -16,7 +16,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// free has the minimal fields of a free lock document, held those of a held one.
+// free returns the minimal free lock document, held the minimal held one.
 func free(name string) bson.D {
 	return bson.D{field("_id", name), field("state", int32(0))}
 }

@@ -23,7 +23,7 @@ func HolderOf(l catalog.Lock) catalog.Holder {
 	return catalog.Holder{Session: l.Session(), Process: l.Process}
 }
 
-// Calls offers the transitions and the changes of pings as methods.
+// Calls are the transitions and the changes of pings as methods.
 type Calls struct{ Changes }
 
 // On returns the Calls of a store.

@@ -19,7 +19,7 @@ func (m *machine) queueSteps() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
 		"":                m.compareDocuments,
 		"enter":           m.enter,
-		"crowd":           m.enter, // more often than anybody leaves
+		"crowd":           m.enter, // twice, so that more sessions enter than leave
 		"leave":           m.leave,
 		"evict":           m.evict,
 		"grant next":      m.grantNext,
@@ -89,7 +89,7 @@ func (m *machine) foreignRelease(t *rapid.T) { m.rewrite(t, m.name(t), field("st
 
 // plantLine inserts a queue that is full or nearly full, of one or two processes, in one mode.
 func (m *machine) plantLine(t *rapid.T) {
-	if rapid.IntRange(0, 3).Draw(t, "rarely") > 0 { // a long line makes every step long
+	if rapid.IntRange(0, 3).Draw(t, "rarely") > 0 { // a long queue makes every step slow
 		t.Skip("not now")
 	}
 	line, name := bson.A{}, m.name(t)

@@ -114,7 +114,8 @@ var evictCases = []testCase{
 	}},
 }
 
-// notEvicted checks that an eviction from the lock "balancer" matches nothing and changes nothing.
+// notEvicted checks that an eviction from the lock "balancer" returns ErrNoMatch and does not
+// change the document.
 func (b *bench) notEvicted(from catalog.Holder) {
 	b.Helper()
 	b.wantUntouched("locks", "balancer", func() {

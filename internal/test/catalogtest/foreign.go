@@ -24,7 +24,7 @@ func must(id bson.ObjectID, err error) bson.ObjectID {
 
 type historical struct {
 	name string
-	held bson.D // while somebody holds it
+	held bson.D // while the lock is held
 	ping bson.D // of its holder
 }
 
@@ -179,7 +179,8 @@ var damagedCases = []testCase{
 			}
 			b.rewrite(name, field("rev", rev))
 			b.leave(g[1].Session)
-			// A malformed rev is kept, so that no late write matches its own number.
+			// A rev that cannot be incremented is kept, so that no late write matches its own
+			// number.
 			got := b.document("locks", name).Lookup("rev")
 			want, ok := rev.(float64)
 			switch n, isInt := got.AsInt64OK(); {

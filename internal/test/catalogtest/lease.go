@@ -53,7 +53,7 @@ var leaseCases = []testCase{
 		b.renew(renewal(g, 1))
 		b.wantLease(renewal(g, 1))
 	}},
-	{"Renew_OlderOrATwins_MatchesNothing", func(b *bench) { // a copy that comes late
+	{"Renew_OlderOrATwins_MatchesNothing", func(b *bench) { // a delayed copy
 		g := request("balancer", alice)
 		b.acquire(g)
 		b.renew(renewal(g, 2))
@@ -122,7 +122,7 @@ var leaseCases = []testCase{
 		from := catalog.Holder{Session: g.Session, Process: alice, Renewal: 1}
 		taken := func() error { return assert.Err(On(b.Catalog).TakeOver(b.ctx, next, from)) }
 		evicted := func() error { return assert.Err(On(b.Catalog).Evict(b.ctx, from, "stood still")) }
-		b.wantErr(taken(), catalog.ErrNoMatch) // a lease that is not there
+		b.wantErr(taken(), catalog.ErrNoMatch) // there is no lease
 		b.renew(renewal(g, 1))
 		b.renew(renewal(g, 2))
 		b.wantUntouched("locks", "balancer", func() {

@@ -13,9 +13,9 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// oddCases try to break: all ways to acquire a lock parse its document alike. A document that one
-// of them cannot parse all refuse, with the name of the field, and change nothing; a lock with any
-// other document can be acquired, and released by its holder.
+// oddCases try to break: all operations parse a lock document alike. On a malformed document they
+// fail without a change, except the release by its holder; they name the field, except Acquire and
+// Leave. In a valid document each session that enters can leave.
 var oddCases = []testCase{
 	{"State", func(b *bench) { b.odd(oddStates) }},
 	{"FenceAndRev", func(b *bench) { b.odd(append(oddCounters("fence"), oddCounters("rev")...)) }},
@@ -42,7 +42,7 @@ var oddCases = []testCase{
 	}},
 }
 
-// An oddity is one field of a lock document with a value that this module never writes.
+// An oddity is a set of fields of a lock document with unusual values.
 type oddity struct {
 	fields []bson.E
 	// free and held name the field that is malformed in a free document and in a held one; empty if
@@ -244,8 +244,8 @@ func (b *bench) oddDocument(name string, doc bson.D, bad string) {
 	assert.Must(b, b.Delete(b.ctx, "locks", name))
 }
 
-// storesNo reports whether a store cannot keep a document: FerretDB v1 knows no Decimal128, no NaN
-// and no array in an array, and hangs up when it meets one.
+// storesNo reports whether a store cannot keep a document: FerretDB v1 has no Decimal128, no NaN
+// and no array in an array, and closes the connection when it receives one.
 func (b *bench) storesNo(doc bson.D) bool {
 	b.Helper()
 	return slices.ContainsFunc(doc, func(e bson.E) bool { return unusual(e.Value, false) }) &&
@@ -266,8 +266,8 @@ func unusual(v any, inArray bool) bool {
 	return false
 }
 
-// refusedByAll checks that each operation refuses a malformed document with the reason and does not
-// change it; and that a session that is not in it gets that error.
+// refusedByAll checks that the operations refuse a malformed document, name its field and do not
+// change it. Acquire returns ErrNotFree, and the release by a session that is not in it ErrNoMatch.
 func (b *bench) refusedByAll(name, bad string) {
 	b.Helper()
 	s := catalog.Session{Name: name, TS: oddHolderTS}
@@ -308,7 +308,7 @@ func (b *bench) refusedByAll(name, bad string) {
 			}
 		}
 		_, err := On(b.Catalog).Acquire(b.ctx, other)
-		b.wantErr(err, catalog.ErrNotFree) // one command: a look says why
+		b.wantErr(err, catalog.ErrNotFree) // one command, without the reason
 		b.wantErr(b.release(other.Session), catalog.ErrNoMatch)
 		grants, free := b.heldOrFree(alice, name)
 		if len(grants)+len(free) > 0 {
@@ -318,7 +318,7 @@ func (b *bench) refusedByAll(name, bad string) {
 	})
 }
 
-// unseen checks that neither the reaper nor the listing of waiters counts a malformed document.
+// unseen checks that the reaper and the listing of waiters omit a malformed document.
 func (b *bench) unseen(name string) {
 	b.Helper()
 	held := assert.Value(b.Catalog.Held(b.ctx, alice))(b)
@@ -342,7 +342,7 @@ func asError(bad *catalog.MalformedError) error {
 	return bad
 }
 
-// listed returns the listing of a document.
+// listed returns the error of the listing for a document.
 func (b *bench) listed(name string) error {
 	for _, err := range b.Catalog.List(b.ctx, false) {
 		var bad *catalog.MalformedError
@@ -356,8 +356,8 @@ func (b *bench) listed(name string) error {
 	return nil
 }
 
-// freedByItsHolder checks that the holder in a damaged document can release it, and removes the
-// document.
+// freedByItsHolder checks that the holder in a damaged document can release the lock, and removes
+// the document.
 func (b *bench) freedByItsHolder(name string, raw bson.Raw) {
 	b.Helper()
 	state, isNumber := raw.Lookup("state").AsInt64OK()
@@ -372,7 +372,7 @@ func (b *bench) freedByItsHolder(name string, raw bson.Raw) {
 			sharer, _ := v.DocumentOK()
 			other, _ := sharer.Lookup("ts").ObjectIDOK()
 			if !other.IsZero() && other != ts && (i > 0 || mode != "") {
-				want = 1 // the lock is his
+				want = 1 // another session holds the lock
 			}
 		}
 		if list == nil && raw.Lookup("sharers").Type <= bson.TypeNull && mode != "" ||
@@ -389,8 +389,7 @@ func (b *bench) freedByItsHolder(name string, raw bson.Raw) {
 	assert.Must(b, b.Delete(b.ctx, "locks", name))
 }
 
-// leftToAHand checks that no release frees a lock whose holder cannot be parsed, and removes the
-// document.
+// leftToAHand checks that no release frees a lock with unknown holders, and removes the document.
 func (b *bench) leftToAHand(name string, ts bson.ObjectID) {
 	b.Helper()
 	b.wantUntouched("locks", name, func() {
@@ -432,8 +431,8 @@ func (b *bench) ways(l catalog.Lock) []way {
 	return ways
 }
 
-// oddLife acquires a lock in one way, and releases it if it was acquired: a session in the document
-// can leave it, and no other session is reported as its holder.
+// oddLife tries to acquire a lock in one way. After a success the session must hold the lock or
+// wait for it, and then it must be able to leave.
 func (b *bench) oddLife(name string, doc bson.D, w way) {
 	b.Helper()
 	r := request(name+" "+w.name, bob)
@@ -445,7 +444,7 @@ func (b *bench) oddLife(name string, doc bson.D, w way) {
 		b.Errorf("%s: %s: %v", name, w.name, err)
 	}
 	l := b.look(r.Name)
-	if l.Lock == nil { // a fence or a rev that came to its end when the lock became free
+	if l.Lock == nil { // a fence or a rev reached its maximum when the lock became free
 		bad := l.LockErr
 		if w.name != "Evict" || bad == nil || bad.Field != "fence" && bad.Field != "rev" {
 			b.Errorf("%s: after %s: %v", name, w.name, bad)

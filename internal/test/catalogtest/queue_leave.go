@@ -118,7 +118,7 @@ var leaveCases = []testCase{
 		b.insert("locks", with(held("balancer", alice), field("ts", holder.TS),
 			field("fence", int64(1)<<62+1), field("waiters", bson.A{plantedWaiter(next)})))
 		b.leave(holder.Session)
-		_, err := b.Catalog.Read(b.ctx, "balancer") // free, and nobody can raise its fence
+		_, err := b.Catalog.Read(b.ctx, "balancer") // free, and its fence cannot be raised
 		b.wantMalformed(err, "locks", "balancer", "fence")
 		if n, _ := b.document("locks", "balancer").Lookup("state").AsInt64OK(); n != 0 {
 			b.Errorf("state: want 0, got %d", n)
@@ -241,7 +241,7 @@ var buryCases = []testCase{
 	}},
 	{"PutFirst_OneOfTheLine_IsNext", func(b *bench) {
 		g := b.inLine("balancer", 4)
-		for range 2 { // again changes nothing more
+		for range 2 { // a repetition changes nothing
 			assert.Must(b, On(b.Catalog).PutFirst(b.ctx, g[0].Session, g[2].TS))
 			if l := b.look("balancer").Lock; len(l.Waiters) != 3 || l.Waiters[0].TS != g[2].TS ||
 				l.Waiters[1].TS != g[1].TS || l.Waiters[2].TS != g[3].TS || l.TS != g[0].TS {

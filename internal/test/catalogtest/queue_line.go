@@ -162,7 +162,8 @@ var lineCases = []testCase{
 	}},
 }
 
-// malformedQueue checks the error of each transition for a document with that field, held and free.
+// malformedQueue checks the errors of Enter, Evict, GrantNext, Leave and a read for a document with
+// that field, held and free, and that its holder can release it.
 func (b *bench) malformedQueue(name, key string, value any, where string) {
 	b.Helper()
 	holder := catalog.Holder{
@@ -195,7 +196,7 @@ func (b *bench) malformedQueue(name, key string, value any, where string) {
 		field(key, value), field("state", int32(0)), field("rev", int64(1))))
 }
 
-// anyText runs all transitions with texts that are expressions of the server's language.
+// anyText enters, leaves and evicts with texts that are expressions of the server's language.
 func (b *bench) anyText(name string, mode catalog.Mode) {
 	b.Helper()
 	g := b.party(name, 3)
@@ -206,7 +207,7 @@ func (b *bench) anyText(name string, mode catalog.Mode) {
 		}
 	}
 	if mode == catalog.Shared {
-		g[1].Mode = catalog.Exclusive // so that the others do wait
+		g[1].Mode = catalog.Exclusive // so that it waits, and g[2] behind it
 	}
 	for _, one := range g {
 		b.enter(one)
@@ -228,7 +229,7 @@ func (b *bench) anyText(name string, mode catalog.Mode) {
 	b.wantDocument(b.document("locks", name), doc)
 }
 
-// sharedBy returns the document of a lock that all given sessions share.
+// sharedBy returns the document of a lock that the given sessions share.
 func sharedBy(mode catalog.Mode, r catalog.Request, fence, rev int64, sharers ...bson.D) bson.D {
 	list := bson.A{}
 	for _, s := range sharers {

@@ -39,7 +39,7 @@ type relay struct {
 
 	mu     sync.Mutex // guards told, knows, fences
 	told   map[bson.ObjectID]chan int64
-	knows  map[bson.ObjectID]int64 // the fence of those who were told
+	knows  map[bson.ObjectID]int64 // the fence of each notified session
 	fences map[int64]bool
 }
 
@@ -51,7 +51,7 @@ func (r *relay) expect(ts bson.ObjectID) chan int64 {
 	return told
 }
 
-// tell passes grants on. A session is granted the lock once, and may be notified repeatedly.
+// tell passes grants on. A session is granted the lock once; its grant may be reported repeatedly.
 func (r *relay) tell(grants []catalog.Grant) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -68,7 +68,7 @@ func (r *relay) tell(grants []catalog.Grant) {
 	}
 }
 
-// turn enters, waits for the lock, and leaves it again.
+// turn enters, waits for the lock, and leaves.
 func (r *relay) turn(ctx context.Context, g catalog.Request) error {
 	told := r.expect(g.TS)
 	l, err := On(r.b.Catalog).Enter(ctx, g, catalog.Queue)

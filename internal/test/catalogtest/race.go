@@ -29,7 +29,7 @@ func together(n int, f func(i int) error) []error {
 	return errs
 }
 
-// wantOneWinner checks that exactly one result is nil and all others are the error of a loser.
+// wantOneWinner checks that exactly one result is nil, and each other one is the error losers.
 func (b *bench) wantOneWinner(errs []error, losers error) {
 	b.Helper()
 	winners := 0

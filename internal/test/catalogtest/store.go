@@ -131,7 +131,7 @@ const (
 	takeover = 15 * time.Minute
 )
 
-// grant returns a new attempt of process to acquire name.
+// request returns a new attempt of process to acquire name.
 func request(name, process string) catalog.Request {
 	return catalog.Request{
 		Session:  catalog.Session{Name: name, TS: bson.NewObjectID()},
@@ -224,8 +224,8 @@ func (b *bench) wantMalformed(err error, collection, id, field string) {
 	assert.Slices(b, []string{collection, id, field}, got, "malformed document\nwant %q\ngot  %q")
 }
 
-// wantTwin checks that a ping was refused because the document carries another number: found, 0 for
-// none.
+// wantTwin checks that a ping was refused because the document has another number: found, 0 if it
+// has no number.
 func (b *bench) wantTwin(err error, sent catalog.Heartbeat, found int64) {
 	b.Helper()
 	b.wantErr(err, catalog.ErrTwin)
@@ -313,8 +313,8 @@ func numbered(list bson.A) bson.D {
 	return doc
 }
 
-// lines writes a document one field a line, sorted, with Dates of now named as such where want has
-// a serverDate.
+// lines formats a document with one field a line, sorted. A present Date is replaced by a name if
+// want has a serverDate there.
 func (b *bench) lines(prefix string, raw bson.Raw, want bson.D) []string {
 	b.Helper()
 	elements, err := raw.Elements()
@@ -367,7 +367,7 @@ func (b *bench) near(at time.Time) bool {
 	return s.Time.IsZero() || s.Time.Sub(at).Abs() < time.Minute
 }
 
-// wantUntouched runs op and checks that the document is the same, byte for byte, after it.
+// wantUntouched runs op and checks that it has not changed the document by a byte.
 func (b *bench) wantUntouched(collection, id string, op func()) {
 	b.Helper()
 	before := b.document(collection, id)

@@ -37,6 +37,6 @@ func AtOnce(n int) { set("test.parallel", n) }
 
 func set(name string, n int) {
 	if err := flag.Set(name, strconv.Itoa(n)); err != nil {
-		panic(err) // whoever calls has a package that declares it
+		panic(err) // the program of the caller declares the flag
 	}
 }

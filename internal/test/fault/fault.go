@@ -1,6 +1,6 @@
-// Package fault puts a hook before every operation of a store, so that a test or a scheduler can
-// count it, delay it, refuse it, apply it and lose the reply, or apply it late. It changes nothing
-// by itself.
+// Package fault calls a hook before every operation of a store, so that a test or a scheduler can
+// count it, delay it, refuse it, apply it and lose the reply, or apply it late. Without a hook the
+// store is unchanged.
 package fault
 
 import (
@@ -53,7 +53,7 @@ const (
 // A Call is one operation before it is carried out.
 type Call struct {
 	Op      Op
-	Subject string // lock name or process id; empty when the operation has none
+	Subject string // lock name or process id; empty if the operation has neither
 }
 
 // A Hook decides the outcome of a call. It may call apply, which carries out the operation and
@@ -147,7 +147,7 @@ func (c *Catalog) add(n int) {
 	c.running += n
 }
 
-// On returns a hook for one operation: do decides its outcome, and all others are carried out.
+// On returns a hook for one operation: do decides its outcome. Other operations are carried out.
 func On(op Op, do func(apply func() error) error) Hook {
 	return func(_ context.Context, call Call, apply func() error) error {
 		if call.Op == op {
@@ -157,7 +157,7 @@ func On(op Op, do func(apply func() error) error) Hook {
 	}
 }
 
-// Refusing is a hook that refuses some operations.
+// Refusing returns a hook that refuses some operations.
 func Refusing(ops ...Op) Hook {
 	return func(_ context.Context, call Call, apply func() error) error {
 		if slices.Contains(ops, call.Op) {
@@ -167,12 +167,12 @@ func Refusing(ops ...Op) Hook {
 	}
 }
 
-// Lost returns the error of a command that was possibly applied, and whose reply was lost.
+// Lost returns the error of a command that may have been applied, and whose reply was lost.
 func Lost(op Op) error {
 	return fmt.Errorf("%s: reply lost on purpose: %w", op, catalog.ErrUnknownOutcome)
 }
 
-// Refused returns the error of a server that could not be reached: nothing was applied.
+// Refused returns the error of a server that was not reached: the command was not applied.
 func Refused(op Op) error {
 	return fmt.Errorf("%s: refused on purpose: %w", op, catalog.ErrUnavailable)
 }

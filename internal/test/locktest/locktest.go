@@ -35,7 +35,7 @@ type World struct {
 	Mem *memcatalog.Catalog
 }
 
-// InBubble runs a test in virtual time, on an empty server, beside others.
+// InBubble runs a test in virtual time, on an empty server, in parallel with other tests.
 func InBubble(t *testing.T, test func(t *testing.T, w *World)) {
 	t.Helper()
 	t.Parallel()
@@ -49,14 +49,14 @@ func InBubbleAlone(t *testing.T, test func(t *testing.T, w *World)) {
 	synctest.Test(t, func(t *testing.T) { test(t, New(t)) })
 }
 
-// New is an empty server for a test that is in a bubble already.
+// New returns an empty server for a test that is already in a bubble.
 func New(t *testing.T) *World { return &World{t, memcatalog.New(memcatalog.Options{})} }
 
 // A Proc is a process: its Manager, and its connection to the server, on which tests inject faults.
 type Proc struct {
 	*distlock.Manager
 	Store *fault.Catalog
-	Kept  []*distlock.TryGuard // a dropped guard would be released whenever the collector runs
+	Kept  []*distlock.TryGuard // the collector would release a dropped guard
 
 	w *World
 }
@@ -79,7 +79,7 @@ func (w *World) StartBy(c clock.Clock, change func(*distlock.Config)) *Proc {
 	p.Manager = m
 	w.T.Cleanup(func() {
 		p.Heal()
-		_ = p.Close(context.Background()) // it may have been closed, or have lost its locks
+		_ = p.Close(context.Background()) // it may be closed already, or have lost its locks
 		// A hook may sleep longer than its command lasts, and the end of a bubble would stop it.
 		for n := 0; p.Store.Running() > 0 && n < 600; n++ {
 			clock.Sleep(clock.System(), 100*time.Millisecond, nil)
@@ -110,7 +110,7 @@ func (p *Proc) Try(name string, opts ...distlock.Option) (*distlock.TryGuard, er
 	return g, err
 }
 
-// MustTry is Try of a lock that is free.
+// MustTry is Try of a free lock.
 func (p *Proc) MustTry(name string, opts ...distlock.Option) *distlock.TryGuard {
 	p.w.T.Helper()
 	g, err := p.Try(name, opts...)
@@ -120,7 +120,7 @@ func (p *Proc) MustTry(name string, opts ...distlock.Option) *distlock.TryGuard 
 	return g
 }
 
-// Document returns the document of a lock as stored, nil without one.
+// Document returns the stored document of a lock, or nil.
 func (w *World) Document(name string) bson.Raw {
 	return w.Mem.Document(catalog.LocksCollection, name)
 }
@@ -150,7 +150,7 @@ func (c wrong) Now() clock.Reading {
 	return r
 }
 
-// WantHeld returns the *distlock.HeldError that an error is.
+// WantHeld returns the *distlock.HeldError of an error, and fails the test without one.
 func WantHeld(t testing.TB, err error) *distlock.HeldError {
 	t.Helper()
 	var h *distlock.HeldError

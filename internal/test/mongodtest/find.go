@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// A Program is a mongod that can be started.
+// A Program is an installed mongod.
 type Program struct {
 	Path    string
 	Version string // "4.4.29"

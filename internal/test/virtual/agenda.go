@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// An Event is something that happens at one instant.
+// An Event is a function that runs at one instant.
 type Event struct {
 	At    time.Duration
 	Owner int // index of the process, -1 for the world
 	seq   int
 	run   func()
-	timer *timer // nil if it is no timer's
+	timer *timer // nil if it belongs to no timer
 	round int
 }
 

@@ -15,18 +15,18 @@ import (
 // stop, and its monotonic clock stops while the process is suspended. Its timers are events of the
 // agenda.
 type Clock struct {
-	// Chance returns the number between 0 and 1 by which waiting is spread; nil: always 0.5.
+	// Chance returns the number between 0 and 1 by which pauses are spread; nil: always 0.5.
 	Chance func() float64
 
 	p    *Process
 	rate float64
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	wall      time.Duration
-	stands    *time.Time    // where the wall clock stands still
-	lost      time.Duration // monotonic time lost in suspensions that are over
+	stands    *time.Time    // the reading of a stopped wall clock, nil while it runs
+	lost      time.Duration // monotonic time lost in earlier suspensions
 	suspended bool
-	since     time.Duration // of the suspension under way
+	since     time.Duration // start of the present suspension
 }
 
 var _ clock.Clock = (*Clock)(nil)
@@ -77,7 +77,7 @@ func (c *Clock) Stand() {
 	c.stands = &at
 }
 
-// suspend stops the monotonic clock, or starts it again.
+// suspend stops the monotonic clock, or restarts it.
 func (c *Clock) suspend(on bool) {
 	now := c.p.w.Now()
 	c.mu.Lock()
@@ -91,7 +91,8 @@ func (c *Clock) suspend(on bool) {
 	}
 }
 
-// NewTimer makes a timer that fires by the monotonic clock of the process, while the process runs.
+// NewTimer returns a timer that fires by the monotonic clock of the process, while the process
+// runs.
 func (c *Clock) NewTimer(d time.Duration) clock.Timer {
 	t := &timer{c: c, ch: make(chan time.Time, 1), site: site()}
 	t.Reset(d)
@@ -124,11 +125,11 @@ var sites sync.Map
 type timer struct {
 	c    *Clock
 	ch   chan time.Time
-	site string // where it was made
+	site string // the functions that made it
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	due   time.Duration
-	round int // of Reset and Stop; an older round does not fire
+	round int // the number of calls of Reset and Stop; an older round does not fire
 }
 
 func (t *timer) C() <-chan time.Time { return t.ch }
@@ -152,7 +153,7 @@ func (t *timer) Stop() {
 	}
 }
 
-// set enters the timer into the agenda; left is by the clock of the process.
+// set enters the timer into the agenda; left is measured by the clock of the process.
 func (t *timer) set(left time.Duration, round int) {
 	p, w := t.c.p, t.c.p.w
 	if t.c.rate != 1 {
@@ -181,7 +182,7 @@ func (t *timer) fire(round int) {
 		t.ch <- now.Wall
 	}
 	t.mu.Unlock()
-	if current && left > 0 { // it was suspended meanwhile, or rounding
+	if current && left > 0 { // after a suspension, or a rounding
 		t.set(max(left, time.Microsecond), round)
 	}
 }

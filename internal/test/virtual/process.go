@@ -17,9 +17,9 @@ type Process struct {
 	Resumed time.Duration
 
 	w       *World
-	waiting []func() // what it notices when it runs again
+	waiting []func() // events to deliver when it runs again
 
-	running        atomic.Int32 // goroutines of it
+	running        atomic.Int32 // its goroutines
 	buried, frozen atomic.Bool
 }
 
@@ -40,7 +40,7 @@ func (p *Process) Go(do func()) {
 	}()
 }
 
-// Running counts the goroutines that Go has started and that have not ended.
+// Running returns the number of running goroutines that Go has started.
 func (p *Process) Running() int { return int(p.running.Load()) }
 
 // Buried reports whether the play is over for the process. Safe for concurrent use.

@@ -34,10 +34,10 @@ type World struct {
 	start     time.Duration
 	epoch     time.Time
 	processes []*Process
-	wake      chan struct{} // something was asked for
+	wake      chan struct{} // there is a new request
 	pause     clock.Timer   // until the next event; nil before the first
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	agenda agenda
 	timers []*Event      // set since the last event, not in the agenda yet
 	posts  []post        // sent since the last event
@@ -65,10 +65,10 @@ func Play(t *testing.T, epoch time.Time, play func(*World)) {
 // Now returns the duration of the play so far.
 func (w *World) Now() time.Duration { return w.base.Now().Mono - w.start }
 
-// True is the true time of day.
+// True returns the true time of day.
 func (w *World) True() time.Time { return w.epoch.Add(w.Now()) }
 
-// ServerNow is the server's clock.
+// ServerNow returns the time of the server's clock.
 func (w *World) ServerNow() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -90,7 +90,7 @@ func (w *World) Elect(by time.Duration) {
 	w.StepServer(by)
 }
 
-// PrimaryName is the name of the server that is primary.
+// PrimaryName returns the name of the primary.
 func (w *World) PrimaryName() string { return fmt.Sprintf("primary %d", w.Primary) }
 
 // At schedules an event at an instant. The owner is the index of a process, -1 for the world.
@@ -113,7 +113,7 @@ func (w *World) Post(owner int, key string, run func()) {
 	w.Poke()
 }
 
-// Poke makes Step call look once more before the next event.
+// Poke ends the wait of Step, so that new requests are processed before the next event.
 func (w *World) Poke() {
 	select {
 	case w.wake <- struct{}{}:
@@ -121,8 +121,9 @@ func (w *World) Poke() {
 	}
 }
 
-// Step waits until all goroutines are blocked, runs the posted functions, calls look, and runs the
-// next event, if one is due before limit. It reports whether it has run one.
+// Step waits until all goroutines are blocked, runs the posted functions, calls its argument, and
+// runs the next event if it is due. Otherwise it waits for the event, for limit or for a request.
+// It reports whether it has run an event.
 func (w *World) Step(limit time.Duration, look func()) bool {
 	synctest.Wait()
 	select {
@@ -179,7 +180,8 @@ func (w *World) enterTimers() {
 	w.timers = w.timers[:0]
 }
 
-// Drain calls step until all goroutines of the processes have ended. They must have been buried.
+// Drain calls step until all goroutines of the processes have returned. The processes must have
+// been buried.
 func (w *World) Drain(step func(limit time.Duration)) {
 	for limit := w.Now() + 1000*time.Hour; w.running() > 0; step(w.Now() + time.Hour) {
 		if w.Now() > limit {
