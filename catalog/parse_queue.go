@@ -50,7 +50,7 @@ func (l *Lock) parseQueue(doc fields) *MalformedError {
 		l.Limit = l.Waiters[0].Limit
 	}
 	if field := l.twice(); field != "" {
-		return fail(field, "stands there twice")
+		return fail(field, "occurs twice")
 	}
 	text, _ := doc.lookup("grants").StringValueOK()
 	evidence, _ := doc.lookup("evidence").StringValueOK()

@@ -30,8 +30,9 @@ var (
 // RedactUserInfo removes the users and passwords of connection strings from a text.
 func RedactUserInfo(text string) string { return userInfo.ReplaceAllString(text, "${1}xxx@") }
 
-// Redact removes everything from a text of a server or driver that may be a password, and the session
-// and signature of a command. It also removes parts of names that look like one, such as "pwd:x".
+// Redact removes everything from a text of a server or driver that may be a password, and the
+// session and signature of a command. It also removes parts of names that look like one, such as
+// "pwd:x".
 func Redact(text string) string {
 	text = RedactUserInfo(text)
 	text = credential.ReplaceAllString(text, "${1}xxx")

@@ -14,8 +14,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// It tries to break: rows of a key are handled one after the other, in order, by processes that race,
-// also when attempts fail.
+// It tries to break: rows of a key are handled one after the other, in order, by processes that
+// race, also when attempts fail.
 func TestChains_ProcessesRace_InOrder(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		const n, keys = 300, 20

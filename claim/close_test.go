@@ -12,8 +12,8 @@ import (
 	"mongodlm/internal/test/locktest"
 )
 
-// It tries to break: Close that runs out of time leaves claimed rows: it continues in the background,
-// also when commands fail.
+// It tries to break: Close that runs out of time leaves claimed rows: it continues in the
+// background, also when commands fail.
 func TestClose_RunsOutOfTime_FinishesInTheBackground(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 40)
@@ -80,8 +80,8 @@ func TestClose_LostReply_RowIsGivenBack(t *testing.T) {
 	})
 }
 
-// It tries to break: Serve claims no row after the end of its context, lets handlers finish within the
-// grace, ends the others, and closes.
+// It tries to break: Serve claims no row after the end of its context, lets handlers finish within
+// the grace, ends the others, and closes.
 func TestServe_AtItsEnd_HandlersFinish(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 4)
@@ -127,7 +127,8 @@ func TestServe_HandlerIgnoresItsEnd_Returns(t *testing.T) {
 	})
 }
 
-// It tries to break: Serve returns an error, or another one each time, if its context has ended before.
+// It tries to break: Serve returns an error, or another one each time, if its context has ended
+// before.
 func TestServe_ContextEnded_ReturnsNil(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		ended, cancel := context.WithCancel(t.Context())
@@ -168,8 +169,8 @@ func TestClose_HookWaitsForItsContext_Returns(t *testing.T) {
 	})
 }
 
-// It tries to break: a claim that the server carries out after Close counts as an attempt, so that the
-// row is dead although no handler began.
+// It tries to break: a claim that the server carries out after Close counts as an attempt, so that
+// the row is dead although no handler began.
 func TestClose_ClaimAppliedLater_DoesNotCount(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
@@ -189,8 +190,8 @@ func TestClose_ClaimAppliedLater_DoesNotCount(t *testing.T) {
 	})
 }
 
-// It tries to break: a process that holds the lock of the rescue and cannot read rows stops the rescue
-// of all processes.
+// It tries to break: a process that holds the lock of the rescue and cannot read rows stops the
+// rescue of all processes.
 func TestRescue_RescuerCannotRead_AnotherRescues(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		first := w.start(Config{})
@@ -207,8 +208,8 @@ func TestRescue_RescuerCannotRead_AnotherRescues(t *testing.T) {
 	})
 }
 
-// It tries to break: OnDead is called by the rescuer as well if the process of a row records first that
-// the row is dead.
+// It tries to break: OnDead is called by the rescuer as well if the process of a row records first
+// that the row is dead.
 func TestRescue_OwnerRecordsFirst_OnDeadIsCalledOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
@@ -238,7 +239,8 @@ func TestRescue_OwnerRecordsFirst_OnDeadIsCalledOnce(t *testing.T) {
 	})
 }
 
-// It tries to break: a row waits for minutes if its chain is free while a claim waits for its reply.
+// It tries to break: a row waits for minutes if its chain is free while a claim waits for its
+// reply.
 func TestChains_FreedDuringAClaim_NextBegins(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.rows.Keyed("chain")

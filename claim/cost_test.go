@@ -105,8 +105,8 @@ func tenASecond(t *testing.T, w *world, processes, n int, due bool) (each float6
 	return float64(sent()-before) / float64(n), a.late
 }
 
-// It tries to break: ten rows a second cost more than 2.1 commands an item, and a little more where a
-// hundred idle processes hear of each.
+// It tries to break: ten rows a second cost more than 2.1 commands an item, and a little more where
+// a hundred idle processes hear of each.
 func TestRun_IdleProcesses_CommandsAnItem(t *testing.T) {
 	t.Parallel()
 	for _, processes := range []int{1, 20, 100} {
@@ -175,10 +175,10 @@ func (s *server) serve(ctx context.Context, name string, apply func() error) err
 	}
 }
 
-// It tries to break: an overloaded server finishes no rows. A serial server of 20 to 60 ms a command,
-// 100 processes, 500 rows: at least half of the server's capacity are finished rows. Where the
-// commands of the locks go through the same server, heartbeats and locks take up to nine tenths of it,
-// and all rows are finished nevertheless.
+// It tries to break: an overloaded server finishes no rows. A serial server of 20 to 60 ms a
+// command, 100 processes, 500 rows: at least half of the server's capacity are finished rows. Where
+// the commands of the locks go through the same server, heartbeats and locks take up to nine tenths
+// of it, and all rows are finished nevertheless.
 func TestRun_OverloadedServer_FinishesRows(t *testing.T) {
 	t.Parallel()
 	for _, each := range []time.Duration{20, 40, 60} {

@@ -10,8 +10,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// It tries to break: failures double the pause up to a minute, those of concurrent commands once, and
-// successes halve it; an answer of the server is no failure.
+// It tries to break: failures double the pause up to a minute, those of concurrent commands once,
+// and successes halve it; an answer of the server is no failure.
 func TestPace_Failures_DoubleThePause(t *testing.T) {
 	t.Parallel()
 	p := pace{clock: clock.System()}

@@ -16,8 +16,8 @@ import (
 // stay is a handler that waits for the end of its context.
 func stay(ctx context.Context, _ *Row[item]) error { <-ctx.Done(); return context.Cause(ctx) }
 
-// It tries to break: rows under a slot in another database are rescued by a process that knows of no
-// holder there.
+// It tries to break: rows under a slot in another database are rescued by a process that knows of
+// no holder there.
 func TestRescue_AnotherLockDatabase_RowsAreLeftAlone(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 2)

@@ -38,8 +38,8 @@ func TestRun_SeveralProcesses_EachRowOnce(t *testing.T) {
 	})
 }
 
-// It tries to break: a handler's error, panic, Discard, RetryAfter, Snooze and Goexit end the claim as
-// the package comment has it, and no row is dead with fewer attempts than MaxAttempts.
+// It tries to break: a handler's error, panic, Discard, RetryAfter, Snooze and Goexit end the claim
+// as the package comment has it, and no row is dead with fewer attempts than MaxAttempts.
 func TestRun_WhatHandlersReturn_EndsTheClaim(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 6)
@@ -86,8 +86,8 @@ func TestRun_WhatHandlersReturn_EndsTheClaim(t *testing.T) {
 	})
 }
 
-// It tries to break: a timeout is a failure, a handler that ignores it is reported once, by the log and
-// by OnStuck, and keeps its row.
+// It tries to break: a timeout is a failure, a handler that ignores it is reported once, by the log
+// and by OnStuck, and keeps its row.
 func TestRun_HandlerIgnoresItsTimeout_IsReported(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 2)
@@ -114,8 +114,8 @@ func TestRun_HandlerIgnoresItsTimeout_IsReported(t *testing.T) {
 	})
 }
 
-// It tries to break: a process that dies fails the attempts of its rows: another process handles them
-// after the takeover, with the error "process died" and the pause of a retry.
+// It tries to break: a process that dies fails the attempts of its rows: another process handles
+// them after the takeover, with the error "process died" and the pause of a retry.
 func TestRescue_ProcessDies_AttemptsFail(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 3)
@@ -288,7 +288,8 @@ func TestRun_SlotLost_HandlerEndsFirst(t *testing.T) {
 	})
 }
 
-// It tries to break: rows that the server refuses to claim or to end stop the others, or cost a worker.
+// It tries to break: rows that the server refuses to claim or to end stop the others, or cost a
+// worker.
 func TestRun_RefusedRows_OthersAreDone(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 20)
@@ -312,8 +313,8 @@ func TestRun_RefusedRows_OthersAreDone(t *testing.T) {
 	})
 }
 
-// It tries to break: a row that was claimed without a reply, and that the server refuses to give back,
-// stops its process.
+// It tries to break: a row that was claimed without a reply, and that the server refuses to give
+// back, stops its process.
 func TestRun_LostReplyOfARefusedRow_OthersAreDone(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 5)

@@ -158,8 +158,8 @@ func (e *engine) try(name, why string) (*distlock.TryGuard, error) {
 	return guard, err
 }
 
-// retire ends a session after the end of its last claim. Until then the process keeps the slot, lost
-// or not: a handler that ignores its context gets no company from this process.
+// retire ends a session after the end of its last claim. Until then the process keeps the slot,
+// lost or not: a handler that ignores its context gets no company from this process.
 func (e *engine) retire(s *session) {
 	e.mu.Lock()
 	first := !s.retired

@@ -16,9 +16,9 @@ import (
 	"mongodlm/pinger"
 )
 
-// unseeded bounds the fences that were counted up from zero. A fence below it is raised to the server's
-// clock in milliseconds before a guard is handed out, so that fences rise even after an operator has
-// deleted the document.
+// unseeded bounds the fences that were counted up from zero. A fence below it is raised to the
+// server's clock in milliseconds before a guard is handed out, so that fences rise even after an
+// operator has deleted the document.
 const unseeded = 1 << 31
 
 // maxRaces bounds how often one call starts again because the document changed between two of
@@ -49,8 +49,8 @@ type eviction struct {
 	fence    int64
 }
 
-// begin makes a session, and records that this process owns it before anything is sent. It ends with
-// [Manager.giveBack], or with attemptEnded of the owned sessions. Errors: [ErrClosed];
+// begin makes a session, and records that this process owns it before anything is sent. It ends
+// with [Manager.giveBack], or with attemptEnded of the owned sessions. Errors: [ErrClosed];
 // [ErrNoHeartbeat].
 func (m *Manager) begin(name string, w want, how catalog.EnterMode) (*session, error) {
 	if clock.Over(m.closed) {
@@ -109,8 +109,8 @@ func (a *agent) try(c *call) {
 	a.granted(s, nil, c)
 }
 
-// recovered ends an entry or a try that panicked, as a logger, an observer or a store may: its calls
-// get an error.
+// recovered ends an entry or a try that panicked, as a logger, an observer or a store may: its
+// calls get an error.
 func (m *Manager) recovered(a *agent, e *entry, c *call) {
 	if r := recover(); r != nil {
 		err := fmt.Errorf("the logger or the store panicked: %v", r)
@@ -235,9 +235,9 @@ func (a *agent) answer(s *session, scene watch.View) error {
 	return held
 }
 
-// confirm determines the outcome of a failed acquisition. If it is unknown, a write asks the server for
-// the session. It returns nil if the session holds the lock. Otherwise the background releases the
-// session if it appears in the document later.
+// confirm determines the outcome of a failed acquisition. If it is unknown, a write asks the server
+// for the session. It returns nil if the session holds the lock. Otherwise the background releases
+// the session if it appears in the document later.
 func (a *agent) confirm(s *session, err error) error {
 	failed := acquiring(a.name, err)
 	if !errors.Is(err, catalog.ErrUnknownOutcome) {

@@ -16,7 +16,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// The document is exactly as the design lays it out, field by field and type by type.
+// The document has the fields of the design, with their types.
 func TestTryLock_Free_WritesTheDocument(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -67,8 +67,7 @@ func TestRelease_KeepsTheRest_FenceRises(t *testing.T) {
 	})
 }
 
-// I2: the fence rises even if somebody deletes the document, for it is seeded from the server's
-// clock.
+// I2: the fence rises even if the document is deleted, since it is seeded from the server's clock.
 func TestFence_DocumentDeleted_StillRises(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -112,7 +111,7 @@ func TestCommands_Counted(t *testing.T) {
 	})
 }
 
-// HeldError carries what is known of the holder.
+// HeldError contains the known facts of the holder.
 func TestTryLock_LiveHolder_HeldErrorHasTheFacts(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -126,14 +125,14 @@ func TestTryLock_LiveHolder_HeldErrorHasTheFacts(t *testing.T) {
 			h.PingAge < 9*time.Second || h.PingAge > 11*time.Second {
 			t.Errorf("facts are %+v", h)
 		}
-		_, err = a.try("a") // G10: ourselves, told so, no shared ownership
+		_, err = a.try("a") // G10: the holder is this process; there is no shared ownership
 		if !held(t, err).Self {
 			t.Errorf("holder is this process, and the error does not say so: %v", err)
 		}
 	})
 }
 
-// G1 to G3, G8, G9: bad input is refused before any I/O, and says what to do.
+// G1 to G3, G8, G9: invalid input is refused before any I/O, with the remedy.
 func TestTryLock_BadInput_NoIO(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -240,7 +239,7 @@ func TestTryLock_ReplyLost_IsLookedUp(t *testing.T) {
 	})
 }
 
-// loseReply applies every call of op and says that nobody knows.
+// loseReply applies every call of op and returns an error of unknown outcome.
 func loseReply(op fault.Op) fault.Hook {
 	return func(_ context.Context, call fault.Call, apply func() error) error {
 		if call.Op != op {
@@ -251,8 +250,8 @@ func loseReply(op fault.Op) fault.Hook {
 	}
 }
 
-// I3, I6, hole G3-1: the acquire is applied LATE, after the look-up found nothing and the caller
-// has gone. The ghost lives one ping interval, and no guard was ever returned.
+// I3, I6, hole G3-1: the acquire is applied LATE, after the look-up found no session and the caller
+// has returned. The ghost lives one ping interval, and no guard was returned.
 func TestTryLock_AppliedLate_GhostIsReaped(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -280,7 +279,7 @@ func TestTryLock_AppliedLate_GhostIsReaped(t *testing.T) {
 	})
 }
 
-// Nobody can be asked: the late-release list undoes it when the server is back.
+// The server does not answer: the late-release list undoes the acquisition after its return.
 func TestTryLock_CannotAsk_LateListUndoes(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -302,8 +301,8 @@ func TestTryLock_CannotAsk_LateListUndoes(t *testing.T) {
 	})
 }
 
-// The acquire itself succeeds, but so late that the guard could not be trusted any more: it is
-// given back (etcd's PR 11408).
+// The acquire succeeds, but too late for a guard that could be trusted: the lock is released
+// (etcd's PR 11408).
 func TestTryLock_ReplyAfterDeadline_GivesBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -325,24 +324,24 @@ func TestTryLock_ReplyAfterDeadline_GivesBack(t *testing.T) {
 		}
 		wantErr(t, err, distlock.ErrLockLost)
 		p.store.Set(nil)
-		// In the background: the answer of a ping says that no twin has it. Pings are apart by an
-		// interval and a tenth.
+		// In the background, after a ping has shown that no twin has the lock. Pings are apart by
+		// an interval and a tenth.
 		time.Sleep(pingTime + pingTime/5)
 		synctest.Wait()
 		w.wantFree("a")
 	})
 }
 
-// breaking takes a lock away from its first holder, who learns of it with its next ping.
+// breaking takes a lock from its first holder, which finds the loss with its next ping.
 func (w *world) breaking(p *proc, name string) {
 	w.t.Helper()
 	assert.Must(w.t, p.Break(context.Background(), name, w.lock(name).Holders()[0].Fence, "test"))
 	time.Sleep(2 * pingTime)
 }
 
-// The outcome stays with the guard: whoever asks for it first, or again, after the Manager was
-// closed and the lock given to somebody else, is told that it was not held for the whole of the
-// work.
+// The guard keeps its outcome: each Release, the first one or a repeated one, also after the
+// Manager was closed and another process acquired the lock, returns that it was not held for the
+// whole of the work.
 func TestRelease_LostOrClosedBefore_OutcomeStays(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -398,7 +397,7 @@ func TestDo_ClosedDuringWork_IsAnError(t *testing.T) {
 				c.during(ctx, p)
 				b.mustTry(name)
 				if name == "lost, released" {
-					_ = g.Release() // and whoever wrote work does not look
+					_ = g.Release() // and the code of work ignores the error
 				}
 				return nil
 			})
@@ -409,8 +408,9 @@ func TestDo_ClosedDuringWork_IsAnError(t *testing.T) {
 	})
 }
 
-// Work that had ended before the Manager was closed, and a guard that is released only then: the
-// library cannot know, and says so. Released before, Close changes nothing.
+// Work ended before the Manager was closed, but the guard is released only afterwards: the library
+// cannot know the order, and returns ErrClosed. A guard that was released before Close has no
+// error.
 func TestRelease_WorkHadEndedBeforeClose_SaysClosed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)

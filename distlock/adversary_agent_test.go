@@ -16,9 +16,9 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// It tries to break: a process keeps fewer than 50 entries in a queue, however many shared callers it
-// has (agent.hasRoom). agent.answered makes queued negative: the entries of the process that were
-// granted at once are not among the waiters, but are subtracted.
+// It tries to break: a process keeps fewer than 50 entries in a queue, however many shared callers
+// it has (agent.hasRoom). agent.answered makes queued negative: the entries of the process that
+// were granted at once are not among the waiters, but are subtracted.
 func TestAdversary_SharedCrowd_StaysBelowTheBoundOfEntries(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -53,7 +53,8 @@ func TestAdversary_SharedCrowd_StaysBelowTheBoundOfEntries(t *testing.T) {
 	})
 }
 
-// The same, with a writer who comes while the crowd is on its way: how many entries the document gets.
+// The same with a writer that arrives while the crowd enters: the number of entries of the
+// document.
 func TestAdversary_SharedCrowdBehindAWriter_EntriesInTheDocument(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)
@@ -104,8 +105,8 @@ func TestAdversary_SharedCrowdBehindAWriter_EntriesInTheDocument(t *testing.T) {
 	})
 }
 
-// It tries to break: a lock whose commands fail (one shard is away, one document is slow) affects no
-// other lock. agents.backOff is one pause for all names.
+// It tries to break: a lock whose commands fail (one shard is away, one document is slow) affects
+// no other lock. agents.backOff is one pause for all names.
 func TestAdversary_OneLockFails_OthersAreNotDelayed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -146,7 +147,7 @@ func TestAdversary_OneLockFails_OthersAreNotDelayed(t *testing.T) {
 	})
 }
 
-// The same without a bound: how long a call for a free lock takes beside a bad one.
+// The same without a bound: the time of a call for a free lock during the failure of another.
 func TestAdversary_OneLockFails_LatencyOfOthers(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -180,14 +181,14 @@ func TestAdversary_OneLockFails_LatencyOfOthers(t *testing.T) {
 	})
 }
 
-// It tries to break: a permit is free, and a call that fits it gets it. Two callers with another limit
-// hold both entries of the process while the one holder is silent.
+// It tries to break: a permit is free, and a call that fits it gets it. Two callers with another
+// limit hold both entries of the process while the one holder is silent.
 func TestAdversary_OtherLimitsHoldBothEntries_FittingCallIsServed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		dead, p := w.start(nil), w.start(nil)
 		dead.mustTry("a", distlock.Permits(5))
 		dead.kill()
-		time.Sleep(5 * time.Minute) // silent, and not yet dead
+		time.Sleep(5 * time.Minute) // silent, and not yet expired
 		ctx, cancel := context.WithCancel(context.Background())
 		first, second := p.queueCtx(ctx, "a", distlock.Permits(3)), p.queueCtx(ctx, "a", distlock.Permits(3))
 		time.Sleep(time.Minute)
@@ -214,8 +215,8 @@ func TestAdversary_OtherLimitsHoldBothEntries_FittingCallIsServed(t *testing.T) 
 	})
 }
 
-// It tries to break: callers of one process are served first come, first served: a patient caller gets
-// an entry although two loops of impatient callers with other reasons keep both entries.
+// It tries to break: callers of one process are served first come, first served: a patient caller
+// gets an entry although two loops of impatient callers with other reasons keep both entries.
 func TestAdversary_ImpatientLoops_PatientCallerIsQueued(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, p, other := w.start(nil), w.start(nil), w.start(nil)
@@ -250,7 +251,7 @@ func TestAdversary_ImpatientLoops_PatientCallerIsQueued(t *testing.T) {
 			t.Errorf("the first caller of the process has waited for a minute without an entry; queued: %d",
 				len(w.lock("a").Waiters))
 		}
-		later := other.queue("a") // it comes a minute after the patient one
+		later := other.queue("a") // it arrives a minute after the patient one
 		time.Sleep(time.Second)
 		w.release(g)
 		select {
@@ -267,8 +268,8 @@ func TestAdversary_ImpatientLoops_PatientCallerIsQueued(t *testing.T) {
 	})
 }
 
-// It tries to break: the error of a call that waited is the last reason to wait, ErrHeld, and no old
-// failure of another entry.
+// It tries to break: the error of a call that waited is the last reason to wait, ErrHeld, and not
+// an old failure of another entry.
 func TestAdversary_OldFailure_IsNotTheReason(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, p := w.start(nil), w.start(nil)

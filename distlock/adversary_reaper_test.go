@@ -19,8 +19,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// It tries to break: a session whose release is under way while the reaper reads is no ghost.
-// releaseQueue.idle leaves busy sessions out of what Reap knows.
+// It tries to break: a session whose release runs during the read of the reaper is no ghost.
+// releaseQueue.idle omits busy sessions from those that Reap knows.
 func TestAdversary_ReleaseUnderWayDuringTheRead_IsNoGhost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var log syncBuffer
@@ -38,7 +38,7 @@ func TestAdversary_ReleaseUnderWayDuringTheRead_IsNoGhost(t *testing.T) {
 			}
 			return apply()
 		})
-		for range 200 { // callers that give up, all the time
+		for range 200 { // callers that leave, all the time
 			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 			_, _ = p.Lock("a").Lock(ctx)
 			cancel()
@@ -68,8 +68,8 @@ func (b *syncBuffer) String() string {
 	return b.b.String()
 }
 
-// It tries to break: what an earlier process id of this process holds stays on the list until it is
-// released. Reap asks for the sessions of the present id, and drops those of an earlier one.
+// It tries to break: sessions of an earlier process id of this process stay on the list until they
+// are released. Reap asks for the sessions of the present id, and drops those of an earlier one.
 func TestAdversary_ProcessIDChanges_FailedReleaseIsNotDropped(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var late atomic.Int32
@@ -110,8 +110,8 @@ type observe func(e distlock.Event)
 
 func (o observe) Observe(e distlock.Event) { o(e) }
 
-// It tries to break: a failed release is tried again after every ping, whatever the reaper's read does
-// ("The background goes on trying, at once and after every ping" of ReleaseError).
+// It tries to break: a failed release is tried again after every ping, whatever the result of the
+// reaper's read ("The background goes on trying, at once and after every ping" of ReleaseError).
 func TestAdversary_ReapersReadFails_ReleaseIsTriedAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)
@@ -129,7 +129,7 @@ func TestAdversary_ReapersReadFails_ReleaseIsTriedAgain(t *testing.T) {
 	})
 }
 
-// It tries to break: a session in a damaged document is released once the server answers: leaving is
+// It tries to break: a session in a damaged document is released once the server answers: Leave is
 // the one operation that a damaged document allows. The reaper's read does not show such sessions.
 func TestAdversary_DamagedDocument_FailedReleaseIsNotDropped(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -153,8 +153,8 @@ func TestAdversary_DamagedDocument_FailedReleaseIsNotDropped(t *testing.T) {
 	})
 }
 
-// It tries to break: a copy of the entering command that is carried out after all is over is found by
-// Close. The doubt is noted only if the acquisition fails; this one succeeds.
+// It tries to break: Close finds a copy of the entering command that is applied after the end of
+// all calls. The doubt is noted only if the acquisition fails; this one succeeds.
 func TestAdversary_EnterCarriedOutLate_CloseLooksForIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -162,7 +162,7 @@ func TestAdversary_EnterCarriedOutLate_CloseLooksForIt(t *testing.T) {
 		p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 			if call.Op == fault.Enter && first {
 				first = false
-				go func() { // the network has the command still
+				go func() { // the network still has the command
 					time.Sleep(3 * time.Second)
 					_ = apply()
 				}()

@@ -18,10 +18,10 @@ import (
 	"mongodlm/takeover"
 )
 
-// After one crash: whoever tries shortly, seldom or in a new process each time gets the lock of the
-// dead.
+// After one crash, a contender that tries briefly, seldom or in a new process each time acquires
+// the lock of the dead process.
 
-// once is one run of a job that cron starts: a process of its own that tries for a while.
+// once is one run of a cron job: a new process that tries for a limited time.
 func (w *world) once(wait time.Duration, change func(*distlock.Config)) error {
 	p := w.start(change)
 	defer p.Close(context.Background())
@@ -29,7 +29,7 @@ func (w *world) once(wait time.Duration, change func(*distlock.Config)) error {
 		distlock.WaitAtMost(wait))
 }
 
-// The README's example: a nightly job of 20 s runs again at the second night after a crash.
+// The README's example: a nightly job that waits 20 s runs again in the second night after a crash.
 func TestDo_NewProcessEachTime_RunsAtTheSecondTry(t *testing.T) {
 	for _, every := range []time.Duration{
 		time.Minute, 90 * time.Second, 15 * time.Minute, 24 * time.Hour,
@@ -57,8 +57,8 @@ func TestDo_NewProcessEachTime_RunsAtTheSecondTry(t *testing.T) {
 	}
 }
 
-// Tries to break: runs that end without Close, as by log.Fatal, leave their places in the line, and
-// none of them is in the way of the next ones.
+// It tries to break: runs that end without Close, as by log.Fatal, leave queue entries that do not
+// delay the next runs.
 func TestDo_RunsExitWithoutClose_TakesOver(t *testing.T) {
 	for _, every := range []time.Duration{85 * time.Second, 5 * time.Minute, 24 * time.Hour} {
 		for name, opts := range map[string][]distlock.Option{"": nil, "shared": {distlock.Shared()}} {
@@ -89,9 +89,9 @@ func TestDo_RunsExitWithoutClose_TakesOver(t *testing.T) {
 	}
 }
 
-// Tries to break: a job may wait for less time than a line is left alone, by WaitAtMost or by its
-// context, for one lock after the other, and exit with Close or without it: its second run has
-// them.
+// It tries to break: a job may wait for less time than the pause between two reads of a queue, by
+// WaitAtMost or by its context, for one lock after the other, and exit with Close or without it:
+// its second run acquires the locks.
 func TestLock_JobWaitsForAMoment_HasItAtTheSecondRun(t *testing.T) {
 	for _, wait := range []time.Duration{
 		20 * time.Millisecond, 3 * time.Second, 4900 * time.Millisecond,
@@ -133,7 +133,7 @@ func TestLock_JobWaitsForAMoment_HasItAtTheSecondRun(t *testing.T) {
 	}
 }
 
-// A contender that is killed in its try leaves what it saw as well.
+// It tries to break: a contender that is killed in its try leaves its observation for the next run.
 func TestDo_ContenderKilledInItsTry_TheNextRunCountsFromIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -148,7 +148,7 @@ func TestDo_ContenderKilledInItsTry_TheNextRunCountsFromIt(t *testing.T) {
 		wantErr(t, err, distlock.ErrHeld)
 		b.kill()
 		time.Sleep(time.Hour)
-		// It stands in the line itself, and is evicted by the same rule.
+		// The killed contender is in the queue itself, and is evicted by the same rule.
 		if w.once(20*time.Second, nil) != nil {
 			time.Sleep(time.Minute)
 			assert.NoErr(t, w.once(20*time.Second, nil))
@@ -156,8 +156,8 @@ func TestDo_ContenderKilledInItsTry_TheNextRunCountsFromIt(t *testing.T) {
 	})
 }
 
-// A living service: a ticker of any period has it at its first tick after the takeover time and an
-// interval.
+// It tries to break: a living process that tries at any period acquires the lock at its first try
+// after the takeover time and an interval.
 func TestTryLock_SeldomInALivingProcess_TakesOver(t *testing.T) {
 	for _, every := range []time.Duration{
 		45 * time.Second, 3*time.Minute + 46*time.Second, 5 * time.Minute, 14 * time.Minute, time.Hour,
@@ -188,7 +188,7 @@ func TestTryLock_SeldomInALivingProcess_TakesOver(t *testing.T) {
 	}
 }
 
-// The same where each try waits for a while, and gives up.
+// The same if each try waits for a limited time.
 func TestLock_SeldomAndShortInALivingProcess_TakesOver(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(func(c *distlock.Config) { c.TakeoverRule = takeover.WatchOnly })
@@ -209,8 +209,8 @@ func TestLock_SeldomAndShortInALivingProcess_TakesOver(t *testing.T) {
 	})
 }
 
-// And where each waits outside of the line: it is full of the dead, they use another limit, or the
-// wait is that of a transaction.
+// The same if each try waits outside of the queue: it is full of dead waiters, they use another
+// limit, or the wait is that of a transaction.
 func TestLock_SeldomFromOutside_TakesOver(t *testing.T) {
 	two := []distlock.Option{distlock.Permits(2)}
 	inTransaction := func(w *world, b *proc) error {
@@ -254,7 +254,7 @@ func TestLock_SeldomFromOutside_TakesOver(t *testing.T) {
 	}
 }
 
-// And where it wants several locks, of processes that died apart.
+// The same for several locks, whose holders died at different times.
 func TestLockAll_SeldomInALivingProcess_TakesOver(t *testing.T) {
 	for _, wait := range []time.Duration{0, 20 * time.Second} {
 		runInBubble(t, wait.String(), func(t *testing.T, w *world) {
@@ -282,8 +282,8 @@ func TestLockAll_SeldomInALivingProcess_TakesOver(t *testing.T) {
 	}
 }
 
-// The background sends one command an interval for all that is silent, and none once the holder is
-// alive or the lock is free. It condemns nobody.
+// It tries to break: the background reads all silent holders with one command an interval, and none
+// once the holder is alive or the lock is free. It condemns no process.
 func TestTryLock_SilentHolders_OneCommandAnInterval(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -310,7 +310,7 @@ func TestTryLock_SilentHolders_OneCommandAnInterval(t *testing.T) {
 			t.Errorf("%d were condemned or taken out although nobody wants their locks", n)
 		}
 		assert.Equal(t, b.store.Count(fault.Witness), 1, "%d writes for one silent process, want %d")
-		a.store.Set(nil) // it comes back: its guards are lost, its locks are not
+		a.store.Set(nil) // its pings succeed again: its guards are lost, its locks are not
 		time.Sleep(2 * pingTime)
 		before = b.store.Count(fault.Look)
 		time.Sleep(time.Hour)
@@ -321,9 +321,9 @@ func TestTryLock_SilentHolders_OneCommandAnInterval(t *testing.T) {
 	})
 }
 
-// It tries to break: how shortly a living process tries, and how late its stream tells of grants,
-// is no reason why it never has the lock of the dead. Its time may be up before anybody would look
-// at a line, and be shorter than a look takes: then the next try has it.
+// It tries to break: a living process that tries briefly acquires the lock of a dead one, however
+// short its tries and however late its grant stream. Its time may be over before the first read of
+// the queue, and be shorter than a read takes: then the next try acquires the lock.
 func TestAcquire_ForAMomentInALivingProcess_TakesOver(t *testing.T) {
 	const look = 300 * time.Millisecond
 	wait := func(b *proc, d time.Duration) (*distlock.TryGuard, error) {
@@ -366,8 +366,8 @@ func TestAcquire_ForAMomentInALivingProcess_TakesOver(t *testing.T) {
 							w.release(g)
 							return
 						}
-						// A first look, the takeover time, an interval, a tick, and one more where the
-						// time was up before it was taken.
+						// A first read, the takeover time, an interval, a tick, and one more if the
+						// time was over before the takeover.
 						if after := time.Since(died); after > takeoverTime+2*pingTime+2*every {
 							t.Fatalf("not taken over %v after the death: %v", after, err)
 						}
@@ -379,7 +379,7 @@ func TestAcquire_ForAMomentInALivingProcess_TakesOver(t *testing.T) {
 	}
 }
 
-// What is left is void with the holder's next ping, and its document is clean again.
+// It tries to break: the holder's next ping removes the observation from its ping document.
 func TestTryLock_SilentHolderPingsAgain_NothingIsCounted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
@@ -400,8 +400,8 @@ func TestTryLock_SilentHolderPingsAgain_NothingIsCounted(t *testing.T) {
 	})
 }
 
-// One wrong clock gains nothing by what is left: a holder that is cut off for three intervals and
-// lives keeps its lock, whoever's clock is wrong and for however long.
+// It tries to break: with one wrong clock an observation causes no takeover: a holder that is cut
+// off for three intervals and lives keeps its lock, for any wrong clock and any error of it.
 func TestDo_OneWrongClock_TakesNothingBySight(t *testing.T) {
 	const wrong = time.Hour
 	for name, by := range map[string]struct{ holder, first, second time.Duration }{
@@ -432,7 +432,7 @@ func TestDo_OneWrongClock_TakesNothingBySight(t *testing.T) {
 	}
 }
 
-// A foreign holder's ping is left alone.
+// It tries to break: the ping of a foreign holder is not written to.
 func TestTryLock_ForeignHolder_ItsPingIsNotWritten(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		err := errors.Join(
@@ -452,8 +452,8 @@ func TestTryLock_ForeignHolder_ItsPingIsNotWritten(t *testing.T) {
 	})
 }
 
-// Tries to break: one look at many locks leaves one sight of a silent process, whether the locks
-// are waited for or were only tried, and a server that takes none is asked once a look.
+// It tries to break: one read of many locks leaves one observation for each silent process, whether
+// the locks are waited for or were only tried; a server that refuses it gets one command a read.
 func TestSights_ManyLocks_OneOfAProcessALook(t *testing.T) {
 	const n = 60
 	for name, ask := range map[string]func(b *proc, lock string){
@@ -471,7 +471,7 @@ func TestSights_ManyLocks_OneOfAProcessALook(t *testing.T) {
 			}
 			ask(b, "l")
 			var took atomic.Bool
-			var since, most atomic.Int64 // sights sent since the last look
+			var since, most atomic.Int64 // observations sent since the last read
 			b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 				switch {
 				case call.Op == fault.Look:

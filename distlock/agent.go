@@ -17,9 +17,9 @@ const (
 	// maxEntries is the number of entries of a process in the queue of one lock. The second entry is
 	// queued by the time the first one is granted, so a hand-over never waits for an entry to be sent.
 	maxEntries = 2
-	// crowded is the number of queued entries from which a process keeps only one of its own.
+	// crowded is the number of queued entries from which a process keeps only one entry.
 	crowded = catalog.MaxWaiters / 2
-	// maxOrphans is the number of pending tries whose callers have gone. While there are that many, a
+	// maxOrphans is the number of pending tries without callers. While there are that many, a
 	// further TryLock waits for one of them to end.
 	maxOrphans = 2
 	// leastSpare is the shortest time for which an entry without a call is kept.
@@ -35,20 +35,21 @@ type agents struct {
 	rtt    time.Duration // round trip of a command that queues an entry, smoothed
 }
 
-// maxAgents is the number of agents from which those that only back off are removed.
+// maxAgents is the number of agents from which agents that only back off are removed.
 const maxAgents = 256
 
-// An agent acquires one lock for all callers of a process. Callers form one queue, first come, first
-// served. The agent keeps at most maxEntries entries in the queue of the lock document. A session
-// that is granted serves the first caller with the same want, and is released at once if there is
-// none. Commands belong to the agent: a caller that gives up cancels nothing.
+// An agent acquires one lock for all callers of a process. Callers form one queue, first come,
+// first served. The agent keeps at most maxEntries entries in the queue of the lock document. A
+// session that is granted serves the first caller with the same want, and is released immediately
+// if there is no such caller. Commands belong to the agent: a caller that times out cancels no
+// command.
 type agent struct {
 	in      *agents
 	m       *Manager
 	name    string
 	calls   []*call  // in the order in which they came
 	entries []*entry // queued in the document, or on the way there
-	orphans int      // tries whose callers have gone
+	orphans int      // tries without callers
 	queued  int      // entries of other processes, as last read
 	failure error    // of the last command; nil after an answer
 
@@ -89,7 +90,7 @@ func (in *agents) of(name string) *agent {
 	return a
 }
 
-// sweep removes agents that have no calls and whose pause has passed. The caller holds mu.
+// sweep removes agents without calls after their pause. The caller holds mu.
 func (in *agents) sweep() {
 	if len(in.byName) < maxAgents {
 		return
@@ -98,7 +99,7 @@ func (in *agents) sweep() {
 	maps.DeleteFunc(in.byName, func(_ string, a *agent) bool { return a.idle() && a.resume <= now })
 }
 
-// idle reports whether the agent has nothing to do. The caller holds mu.
+// idle reports whether the agent has no calls, entries and tries. The caller holds mu.
 func (a *agent) idle() bool { return len(a.calls)+len(a.entries)+a.orphans == 0 }
 
 // leave removes a call. It returns false if the call was answered before, and why the call had to
@@ -134,8 +135,8 @@ func (a *agent) remove(c *call) bool {
 	return i >= 0
 }
 
-// adjust starts the tries and entries that the calls need, and notifies entries that became spare or
-// are needed again. The caller holds mu.
+// adjust starts the tries and entries that the calls need, and notifies entries that became spare
+// or are needed again. The caller holds mu.
 func (a *agent) adjust() {
 	spare := slices.Clone(a.entries)
 	run := a.run()
@@ -188,9 +189,9 @@ func (a *agent) run() int {
 	return n
 }
 
-// hasRoom reports whether the agent may keep one more entry with that limit; inRun is set for a call
-// of run. Entries with another limit do not count: a live holder refuses them, and a silent one lets
-// them wait. The caller holds mu.
+// hasRoom reports whether the agent may keep one more entry with that limit; inRun is set for a
+// call of run. Entries with another limit do not count: a live holder refuses them, and a silent
+// one lets them wait. The caller holds mu.
 func (a *agent) hasRoom(limit int32, inRun bool) bool {
 	n := 0
 	for _, e := range a.entries {
@@ -233,7 +234,7 @@ func (a *agent) serve(s *session, prefer *call) bool {
 	return true
 }
 
-// passOn gives a session whose caller has gone to another call.
+// passOn gives a session without a caller to another call.
 func (in *agents) passOn(s *session) {
 	in.mu.Lock()
 	a := in.byName[s.request.Name]
@@ -245,9 +246,10 @@ func (in *agents) passOn(s *session) {
 	a.granted(s, nil, nil)
 }
 
-// failed ends an entry or a try with an error that will not pass, and returns the error to the calls
-// that it concerns: to the caller of the try, to all calls with the same limit for a
-// *PermitMismatchError, else to all calls that wait. With a nil error it only ends the entry or try.
+// failed ends an entry or a try with an error that will not pass, and returns the error to the
+// calls that it concerns: to the caller of the try, to all calls with the same limit for a
+// *PermitMismatchError, else to all calls that wait. With a nil error it only ends the entry or
+// try.
 func (a *agent) failed(err error, e *entry, of *call) {
 	a.in.mu.Lock()
 	defer a.in.mu.Unlock()
@@ -265,7 +267,7 @@ func (a *agent) failed(err error, e *entry, of *call) {
 	a.adjust()
 }
 
-// ended removes an entry, or ends the try of a call. The caller holds mu.
+// ended removes an entry, or completes the try of a call. The caller holds mu.
 func (a *agent) ended(e *entry, of *call) {
 	if e != nil {
 		a.entries = slices.DeleteFunc(a.entries, func(o *entry) bool { return o == e })
@@ -298,7 +300,8 @@ func (a *agent) dismiss(e *entry) bool {
 	return e.spare
 }
 
-// timeLeft returns the shortest time for which a call with that want still waits; 0 without a bound.
+// timeLeft returns the shortest time for which a call with that want still waits; 0 without a
+// bound.
 func (a *agent) timeLeft(w want) (left time.Duration) {
 	now := a.m.cfg.Clock.Now()
 	a.in.mu.Lock()
@@ -339,8 +342,8 @@ func (a *agent) answered(lock catalog.Lock, process string, took time.Duration) 
 	a.in.rtt += (took - a.in.rtt) / 4
 }
 
-// backOff makes the entries of the lock pause after a command that failed: for Config.Poll, twice as
-// long after each further failure, and at most for Config.PollMax.
+// backOff makes the entries of the lock pause after a command that failed: for Config.Poll, twice
+// as long after each further failure, and at most for Config.PollMax.
 func (in *agents) backOff(name string, failure error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()

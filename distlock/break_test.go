@@ -15,8 +15,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// foreignTurn lets a foreign manager take a lock that is free, or whose line it does not know of:
-// it writes its own fields and leaves the fence of the last holder as it is.
+// foreignTurn makes a foreign manager acquire a lock that is free, or whose queue it ignores: it
+// writes its own fields and keeps the fence of the last holder.
 func (w *world) foreignTurn(name string) {
 	w.t.Helper()
 	var doc bson.D
@@ -47,9 +47,9 @@ func (p *proc) seen(name string) distlock.LockInfo {
 	return distlock.LockInfo{}
 }
 
-// Between the operator's look and his Break the lock goes to a foreign holder, which has the same
-// fence, with and without a line of waiters: it is left alone, byte for byte, and broken only by
-// the session that a new look shows.
+// It tries to break: if a foreign holder acquires the lock between the operator's read and Break,
+// with the same fence, with or without waiters, its document stays unchanged. Only Break with the
+// session of a new read breaks it.
 func TestBreak_ForeignHolderCameBetween_IsLeftAlone(t *testing.T) {
 	for name, waits := range map[string]bool{"alone": false, "others wait": true} {
 		runInBubble(t, name, func(t *testing.T, w *world) {
@@ -86,9 +86,9 @@ func TestBreak_ForeignHolderCameBetween_IsLeftAlone(t *testing.T) {
 	}
 }
 
-// Tries to break: of a lock of one's own process that is broken nobody trusts two guards. The guard
-// is lost when the command is sent, so that the one to whom the break grants the lock may trust
-// his.
+// It tries to break: after a break of a lock of this process at most one guard can be trusted. The
+// old guard is lost when the command is sent, so that the session that the break grants can be
+// trusted.
 func TestBreak_OwnGuard_IsLostFirst(t *testing.T) {
 	for name, waits := range map[string]bool{"alone": false, "others wait": true} {
 		runInBubble(t, name, func(t *testing.T, w *world) {
@@ -117,8 +117,8 @@ func TestBreak_OwnGuard_IsLostFirst(t *testing.T) {
 	}
 }
 
-// Tries to break: an acquisition of one's own process that is on its way while its lock is broken
-// ends with no guard, whether its reply comes while the break is on its way or after it.
+// It tries to break: an acquisition of this process that is pending while its lock is broken
+// returns no guard, whether its reply comes during the break or after it.
 func TestBreak_OwnAttemptOnItsWay_HasNoGuard(t *testing.T) {
 	for name, named := range map[string]bool{"by its fence": false, "by its session": true} {
 		for _, waits := range []bool{false, true} {
@@ -163,8 +163,8 @@ func TestBreak_OwnAttemptOnItsWay_HasNoGuard(t *testing.T) {
 	}
 }
 
-// Tries to break: a break grants the lock to nobody who is dead. Only the dead stand in line, or
-// somebody has just come to wait behind them and has not passed them over yet.
+// It tries to break: a break grants the lock to no dead waiter. Only dead waiters are queued, or a
+// new one has entered behind them and has not passed them over yet.
 func TestBreak_DeadInLine_AreLeftOut(t *testing.T) {
 	for name, lives := range map[string]bool{
 		"nobody else waits": false, "one lives": true, "their ping was removed": false,

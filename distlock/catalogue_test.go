@@ -26,10 +26,10 @@ import (
 	"mongodlm/takeover"
 )
 
-// Faults of clocks and outages that no other test of this package shows.
+// Faults of clocks and outages that are not in another test of this package.
 
-// steppedClock is a clock whose wall part may be stepped. A suspension looks the same: the
-// monotonic part shows nothing of it.
+// steppedClock is a clock whose wall clock can be stepped while its monotonic clock runs on, as
+// after a suspension that stops the monotonic clock.
 type steppedClock struct {
 	clock.Clock
 	mu   sync.Mutex // guards wall
@@ -49,8 +49,8 @@ func (c *steppedClock) step(d time.Duration) {
 	c.wall += d
 }
 
-// A6, A7, A10: the wall clock of a holder steps. Forwards, as after a suspension that stopped the
-// monotonic clock, it counts, before any timer has run; backwards it does not.
+// A6, A7, A10: the wall clock of a holder steps. A step forwards counts before any timer has fired,
+// as after a suspension that stopped the monotonic clock; a step backwards does not count.
 func TestGuard_WallClockSteps_LargerElapsedCounts(t *testing.T) {
 	for name, c := range map[string]struct {
 		by   time.Duration
@@ -83,7 +83,7 @@ func TestGuard_WallClockSteps_LargerElapsedCounts(t *testing.T) {
 	}
 }
 
-// ratedClock runs at a rate.
+// ratedClock runs at a rate of the true time.
 type ratedClock struct {
 	clock.Clock
 	start clock.Reading
@@ -113,8 +113,9 @@ type ratedTimer struct {
 
 func (t ratedTimer) Reset(d time.Duration) { t.Timer.Reset(time.Duration(float64(d) / t.rate)) }
 
-// A8, A9: clocks of different rates. Up to Takeover : (Takeover - Margin) = 1.33 the holder has
-// lost its trust when the lock is taken over; beyond it has not, and that must be seen here.
+// A8, A9: clocks of different rates. Up to Takeover : (Takeover - Margin) = 1.33 the holder no
+// longer trusts its guard when the lock is taken over; beyond, it still does, which the test must
+// show.
 func TestClocks_Rates_HolderLosesFirstUpToTheBound(t *testing.T) {
 	for _, c := range []struct {
 		holder, contender float64
@@ -136,8 +137,8 @@ func TestClocks_Rates_HolderLosesFirstUpToTheBound(t *testing.T) {
 	}
 }
 
-// B5: the contender stops between its last look and its next write for ten minutes, and the holder
-// recovers meanwhile. The holder cannot be condemned, and the lock is left alone.
+// B5: the contender stops for ten minutes between its last read and its next write, and the holder
+// recovers meanwhile. The holder cannot be condemned, and keeps the lock.
 func TestTryLock_HolderRecoversBeforeTheCondemning_IsLeftAlone(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -181,7 +182,7 @@ func TestGuard_PingHangs_EndsAtTheDeadline(t *testing.T) {
 		stuck := make(chan struct{})
 		p.store.Set(func(_ context.Context, call fault.Call, _ func() error) error {
 			if call.Op == fault.Ping {
-				<-stuck // deaf to its context
+				<-stuck // ignores its context
 			}
 			return fault.Refused(call.Op)
 		})
@@ -192,7 +193,8 @@ func TestGuard_PingHangs_EndsAtTheDeadline(t *testing.T) {
 	})
 }
 
-// E8: elections keep a dead holder's lock where it is, and say so; a living holder is not harmed.
+// E8: repeated elections delay the takeover of a dead holder's lock, which the error reports; a
+// living holder keeps its lock.
 func TestTryLock_ElectionsWithoutEnd_LivingKeepAndDeadStay(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		only := func(cfg *distlock.Config) { cfg.TakeoverRule = takeover.WatchOnly }
@@ -213,8 +215,8 @@ func TestTryLock_ElectionsWithoutEnd_LivingKeepAndDeadStay(t *testing.T) {
 	})
 }
 
-// D13: processes without a server for longer than the takeover time come back at once: one of them
-// gets the lock, and none sends more than its polls allow.
+// D13: processes without a server for longer than the takeover time reconnect at the same instant:
+// one of them acquires the lock, and none sends more commands than its polls allow.
 func TestLock_ManyComeBackFromAnOutage_OneWins(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		const many, after = 100, 30 * time.Second
@@ -283,7 +285,8 @@ func TestNew_SameHostAndPid_IdsDiffer(t *testing.T) {
 	})
 }
 
-// H5: another process' session that happens to have the same ts is not taken for one's own.
+// H5: a session of another process that has the same ts is not mistaken for the session of this
+// process.
 func TestGuard_Check_SameSessionOfAnotherProcess_IsLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -296,7 +299,7 @@ func TestGuard_Check_SameSessionOfAnotherProcess_IsLost(t *testing.T) {
 	})
 }
 
-// H6: without randomness there is no process id. It is not parallel: the source is shared.
+// H6: without randomness there is no process id. The test is not parallel: the source is shared.
 func TestNew_NoRandomness_IsAnError(t *testing.T) {
 	empty := errors.New("the source is dry")
 	uuid.SetRand(dry{empty})
@@ -312,8 +315,8 @@ type dry struct{ err error }
 
 func (d dry) Read([]byte) (int, error) { return 0, d.err }
 
-// I4: an acquire is applied after its process died: nobody reaps it, and it is free after the
-// takeover time.
+// I4: an acquire is applied after the death of its process: no reaper releases it, and the lock is
+// free after the takeover time.
 func TestTryLock_AppliedAfterDeath_IsTakenOver(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -337,8 +340,8 @@ func TestTryLock_AppliedAfterDeath_IsTakenOver(t *testing.T) {
 	})
 }
 
-// I10, I11, F22: the server's answer does not fit what it shows right afterwards. The next round
-// gets the lock; if it never fits the tries are bounded.
+// I10, I11, F22: the server's reply contradicts the document of the next read. The next round
+// acquires the lock; if every reply does, the number of tries is bounded.
 func TestTryLock_AnswerDoesNotFitTheDocument_TriesAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		op    fault.Op
@@ -372,7 +375,7 @@ func TestTryLock_AnswerDoesNotFitTheDocument_TriesAgain(t *testing.T) {
 	}
 }
 
-// J9: a logger that panics stops nothing: the pings go on and the guard lives.
+// J9: a logger that panics stops neither the pings nor the guard.
 func TestManager_LoggerPanics_PingsGoOn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(func(cfg *distlock.Config) {
@@ -398,7 +401,7 @@ type panicking struct{}
 
 func (panicking) Write([]byte) (int, error) { panic("on purpose") }
 
-// A15, F7: whatever stands in the documents, the log lines stay JSON and the texts escaped.
+// A15, F7: for all values in the documents the log lines stay JSON with escaped texts.
 func TestLog_ExtremeDocuments_LinesStayJSON(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var lines assert.Log
@@ -433,7 +436,7 @@ func TestLog_ExtremeDocuments_LinesStayJSON(t *testing.T) {
 	})
 }
 
-// F13: names that differ by case, by Unicode form or by a space are locks of their own, also in the
+// F13: names that differ by case, by Unicode form or by a space are different locks, also in the
 // listing.
 func TestLocks_NamesThatLookAlike_AreListedApart(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

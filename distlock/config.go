@@ -28,7 +28,7 @@ const (
 const configServerTakeover = 15 * time.Minute
 
 // Config is the configuration of a Manager. The zero value of every field but the connection means
-// its default, where possible that of mongos. New refuses contradictions and corrects none.
+// its default, where possible that of mongos. New refuses contradictions and never corrects them.
 type Config struct {
 	// Set one of URI, ClientOptions, Client or Catalog: the place of the documents.
 

@@ -17,9 +17,9 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// It tries to break: a process with a crowd of callers has two entries in the queue, its callers have
-// their turns in the order in which they came, and another process with a single caller waits for at
-// most three of those turns, however often it comes.
+// It tries to break: a process with a crowd of callers has two entries in the queue, serves its
+// callers in the order of their calls, and delays another process with a single caller by at most
+// three turns, however often that caller returns.
 func TestLock_BesideACrowd_SingleCallerWaitsForThreeTurns(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, many, one := w.start(nil), w.start(nil), w.start(nil)
@@ -64,8 +64,8 @@ func TestLock_BesideACrowd_SingleCallerWaitsForThreeTurns(t *testing.T) {
 	})
 }
 
-// It tries to break: where fifty entries are queued, a process keeps one of its own only, so that
-// more processes find room; and all callers have their turns.
+// It tries to break: if fifty entries are queued, a process keeps only one entry, so that more
+// processes find room; and all callers are served.
 func TestLock_ManyProcesses_OneEntryEach(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g := w.start(nil).mustTry("a")
@@ -96,8 +96,8 @@ func TestLock_ManyProcesses_OneEntryEach(t *testing.T) {
 	})
 }
 
-// It tries to break: no command is cut off by the deadline of a caller, no outcome becomes unknown by
-// it, and the error matches the cause.
+// It tries to break: the deadline of a caller cuts no command off and makes no outcome unknown, and
+// the error matches the cause.
 func TestAcquire_DeadlineOfTheCaller_CommandGoesOn(t *testing.T) {
 	for name, call := range map[string]func(context.Context, *distlock.DistributedLock) (
 		*distlock.TryGuard, error){
@@ -123,7 +123,7 @@ func TestAcquire_DeadlineOfTheCaller_CommandGoesOn(t *testing.T) {
 			for range 20 {
 				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
 				_, err := call(ctx, p.Lock("a"))
-				if err != nil { // else it was served by the command of another
+				if err != nil { // else the command of another caller served it
 					wantErr(t, err, context.DeadlineExceeded)
 					if errors.Is(err, distlock.ErrOutcomeUnknown) {
 						t.Errorf("an unknown outcome: %v", err)
@@ -142,8 +142,8 @@ func TestAcquire_DeadlineOfTheCaller_CommandGoesOn(t *testing.T) {
 	}
 }
 
-// It tries to break: a session that is acquired after its caller has gone serves the next caller with
-// the same options, without a command, and is released at once if there is none.
+// It tries to break: a session that is acquired after its caller has gone serves the next caller
+// with the same options, without a command, and is released at once if there is none.
 func TestAcquire_CallerGone_SessionServesTheNext(t *testing.T) {
 	for name, call := range map[string]func(context.Context, *distlock.DistributedLock) (
 		*distlock.TryGuard, error){
@@ -186,8 +186,8 @@ func TestAcquire_CallerGone_SessionServesTheNext(t *testing.T) {
 	}
 }
 
-// It tries to break: a session that is acquired after its caller has gone, without another caller, is
-// released at once and not by the reaper.
+// It tries to break: a session that is acquired after its caller has gone, without another caller,
+// is released at once and not by the reaper.
 func TestAcquire_CallerGone_SessionIsGivenBackAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -216,7 +216,8 @@ func TestAcquire_CallerGone_SessionIsGivenBackAtOnce(t *testing.T) {
 	})
 }
 
-// It tries to break: a command of a caller that gives up goes on, so that its connection is kept.
+// It tries to break: a command continues after its caller has returned, so that its connection is
+// kept.
 func TestVerify_DeadlineOfTheCaller_CommandGoesOn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -240,8 +241,8 @@ func TestVerify_DeadlineOfTheCaller_CommandGoesOn(t *testing.T) {
 	})
 }
 
-// It tries to break: entries of a process whose commands fail back off together, however impatient
-// its callers are.
+// It tries to break: the entries of a process whose commands fail back off together, for any
+// impatience of its callers.
 func TestLock_CommandsFail_EntriesBackOff(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -262,8 +263,8 @@ func TestLock_CommandsFail_EntriesBackOff(t *testing.T) {
 	})
 }
 
-// It tries to break: tries whose callers have gone are two at most, so impatient callers of TryLock
-// do not pile commands up at a slow server.
+// It tries to break: at most two tries without callers run, so that impatient callers of TryLock do
+// not pile commands up at a slow server.
 func TestTryLock_ImpatientCallers_FewCommands(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -300,8 +301,8 @@ func TestTryLock_ImpatientCallers_FewCommands(t *testing.T) {
 	})
 }
 
-// It tries to break: where grants are polled, a lock that crowds of two processes wait for is free
-// for a small part of a turn.
+// It tries to break: if grants are polled, a lock that crowds of two processes wait for is free for
+// a small part of a turn.
 func TestLock_TwoCrowds_GrantsAreFoundInTime(t *testing.T) {
 	const many, hold = 24, 50 * time.Millisecond
 	inBubble(t, func(t *testing.T, w *world) {
@@ -329,15 +330,15 @@ func TestLock_TwoCrowds_GrantsAreFoundInTime(t *testing.T) {
 			}
 			wg.Wait()
 			t.Logf("free for %v at most", longest)
-			if round > 0 && longest > hold/2 { // the first round learns how long a turn takes
+			if round > 0 && longest > hold/2 { // the first round measures the length of a turn
 				t.Errorf("round %d: it was free for %v", round, longest)
 			}
 		}
 	})
 }
 
-// It tries to break: the context of a command ends before its answer has reached the caller, so that
-// on a busy machine an answered command counts as late.
+// It tries to break: the context of a command ends before its answer has reached the caller, so
+// that on a busy machine an answered command counts as late.
 func TestCommand_Answered_ItsContextEndsAfterwards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		command, cancel := context.WithCancel(t.Context())

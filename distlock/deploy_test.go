@@ -10,9 +10,9 @@ import (
 	"mongodlm/distlock"
 )
 
-// A deploy of 20 processes that start at once, each with migrations to run before it goes on. Some
-// are killed in the middle of them, another one hangs there. All who live go on, and only when the
-// migrations are done; these begin once for each that was killed or hung and once more, and end
+// A deploy starts 20 processes concurrently, each with migrations to run before it continues. Some
+// are killed during the migrations, another one hangs. All living processes continue, and only
+// after the migrations, which begin once for each that was killed or hung and once more, and end
 // once.
 func TestLease_TwentyProcessesOfADeploy_MigrateOnce(t *testing.T) {
 	const processes, steps, step = 20, 6, 20 * time.Second
@@ -21,7 +21,7 @@ func TestLease_TwentyProcessesOfADeploy_MigrateOnce(t *testing.T) {
 		"TwoAreKilledOneHangs": {killed: 2, hung: 1},
 	} {
 		runInBubble(t, name, func(t *testing.T, w *world) {
-			var mu sync.Mutex // guards what follows
+			var mu sync.Mutex // guards the variables below
 			begun, ended, wentOn := 0, 0, 0
 			migrated := false
 			migrate := func(p *proc, g *distlock.TryGuard) error {
@@ -61,7 +61,7 @@ func TestLease_TwentyProcessesOfADeploy_MigrateOnce(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				switch {
-				case errors.Is(err, errKilled): // its process is no more
+				case errors.Is(err, errKilled): // its process was killed
 					return
 				case err != nil && !errors.Is(err, distlock.ErrLockLost):
 					t.Error(err)

@@ -1,8 +1,8 @@
-// Package distlock is a distributed lock on MongoDB. It is the lock that mongos kept in config.locks
-// and config.lockpings, without the known defects of its generations. A [Manager] is one process and
-// its heartbeat, a [DistributedLock] a name, a [TryGuard] a held lock.
+// Package distlock is a distributed lock on MongoDB. It is the lock that mongos kept in
+// config.locks and config.lockpings, without the known defects of its generations. A [Manager] is
+// one process and its heartbeat, a [DistributedLock] a name, a [TryGuard] a held lock.
 //
-// Use a database of its own (Config.Database: "distlock") unless the program runs a cluster: on
+// Use a separate database (Config.Database: "distlock") unless the program runs a cluster: on
 // config, servers refuse change streams, and most of them transactions. Release by defer. Pass the
 // guard's context to the work. Test errors with [errors.Is]: [ErrHeld] is no failure.
 //
@@ -15,28 +15,28 @@
 //	Takeover : (Takeover - Margin)        default 15 min : 11 min 15 s = 1.33
 //
 // A holder that loses its lock detects that before another process can acquire it: Err reports it
-// from the deadline on, whether or not a timer has run, and the guard's context ends. The fence of a
-// name rises with every acquisition.
+// from the deadline on, whether or not a timer has run, and the guard's context ends. The fence of
+// a name rises with every acquisition.
 //
 // # Limits
 //
 // A lock cannot stop a process. A process that is paused in the middle of a statement completes the
-// statement after the pause, although its guard is lost by then. The resource that the lock protects
-// must check the fence, or be written with a filter that does.
+// statement after the pause, although its guard is lost by then. The resource that the lock
+// protects must check the fence, or be written with a filter that does.
 //
-// A heartbeat shows that a process lives, and nothing about its work: a job that hangs keeps its
-// lock, unless it has a [Lease], which the work itself renews.
+// A heartbeat shows that a process lives, and does not show that its work proceeds: a job that
+// hangs keeps its lock, unless it has a [Lease], which the work itself renews.
 //
 // An operator who edits the document of a held lock, or breaks the lock with [Inspector.Break], can
-// let two holders in until the first one's next ping. So can MongoDB's own lock manager, on a config
-// server of 3.2 to 6.0 whose clock steps by more than 15 minutes: it decides by one clock.
+// let two holders in until the first one's next ping. So can MongoDB's own lock manager, on a
+// config server of 3.2 to 6.0 whose clock steps by more than 15 minutes: it decides by one clock.
 //
-// By default a takeover may use clock values, too, when all of them agree (see package takeover). If
-// the server's and the contender's clock jump together while the holder is cut off for two or three
-// ping intervals, two holders can get in. takeover.WatchOnly uses no clock value.
+// By default a takeover may use clock values, too, when all of them agree (see package takeover).
+// If the server's and the contender's clock jump together while the holder is cut off for two or
+// three ping intervals, two holders can get in. takeover.WatchOnly uses no clock value.
 //
-// The lock is as durable as the store: w: majority on a replica set whose majority keeps its disks.
-// A standalone and the embedded server have one disk.
+// The lock is as durable as the store: w: majority on a replica set with a majority that keeps its
+// disks. A standalone and the embedded server have one disk.
 //
 // # Terms
 //
@@ -64,7 +64,7 @@
 //   - Foreign: another program that uses the same documents: a mongos, or MongoDB's lock manager.
 //   - Ghost: a session that the store has and no caller has, as after a lost reply. The process
 //     releases it within a ping interval.
-//   - Background: the work of a Manager beside its calls, such as the release of ghosts.
+//   - Background: the work of a Manager outside of calls, such as the release of ghosts.
 package distlock
 
 // The life of a lock:
@@ -81,12 +81,13 @@ package distlock
 //
 // The life of one Lock through the files:
 //
-// lock.go checks the arguments and makes a call. call.go adds the call to the queue of callers of its
-// agent and waits for an answer. agent.go keeps up to two entries for the callers of a name. entry.go
-// begins a session, which owned.go records before anything is sent, and enters it by one transition
-// of the lock document (catalog/transition). The answer is the lock, a place in the queue, or a
-// refusal, after which acquire.go reads the lock and evicts dead processes. A queued session sends
-// nothing: internal/queue receives grants for the whole process, and evicts dead processes that
-// are ahead. A session that holds the lock goes to the first call that it fits, which makes the guard
-// of it (acquire.go, guard.go). release.go applies one more transition, which grants the lock to the
-// next waiter. Package pinger keeps all guards trusted, and events.go notifies the observer.
+// lock.go checks the arguments and makes a call. call.go adds the call to the queue of callers of
+// its agent and waits for an answer. agent.go keeps up to two entries for the callers of a name.
+// entry.go begins a session, which owned.go records before anything is sent, and enters it by one
+// transition of the lock document (catalog/transition). The answer is the lock, a place in the
+// queue, or a refusal, after which acquire.go reads the lock and evicts dead processes. A queued
+// session sends nothing: internal/queue receives grants for the whole process, and evicts dead
+// processes that are ahead. A session that holds the lock goes to the first call that it fits,
+// which makes the guard of it (acquire.go, guard.go). release.go applies one more transition, which
+// grants the lock to the next waiter. Package pinger keeps all guards trusted, and events.go
+// notifies the observer.

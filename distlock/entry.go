@@ -14,8 +14,8 @@ import (
 // errDismissed ends an entry that no call needs any more.
 var errDismissed = errors.New("no caller waits for the entry")
 
-// run queues sessions, one after the other, until one is granted, an error ends the wait, or no call
-// needs the entry.
+// run queues sessions, one after the other, until one is granted, an error ends the wait, or no
+// call needs the entry.
 func (e *entry) run() {
 	defer e.m.recovered(e.a, e, nil)
 	for {
@@ -151,10 +151,10 @@ func (e *entry) failed(s *session, w *queue.Waiter, err error) (catalog.Lock, er
 	return e.pause(s, w, max(0, e.a.backedOff()))
 }
 
-// findRoom waits for room in a queue that is full, or for processes that are silent and use the lock
-// with another limit: it reads the lock, evicts dead processes, and pauses, until the session may be
-// sent again. After a second refusal in a row it pauses at least once. Errors: those of wait; a
-// *PermitMismatchError when a process that lives uses another limit; others of reading.
+// findRoom waits for room in a queue that is full, or for processes that are silent and use the
+// lock with another limit: it reads the lock, evicts dead processes, and pauses, until the session
+// may be sent again. After a second refusal in a row it pauses at least once. Errors: those of
+// wait; a *PermitMismatchError when a process that lives uses another limit; others of reading.
 func (e *entry) findRoom(
 	s *session, w *queue.Waiter, pauses *backoff, refusal error, again bool,
 ) (catalog.Lock, error) {
@@ -188,8 +188,8 @@ func (e *entry) fullness(err error, scene watch.View) error {
 	return held
 }
 
-// pause is wait for a session that is not known to be queued. It returns the lock if the session was
-// granted it meanwhile.
+// pause is wait for a session that is not known to be queued. It returns the lock if the session
+// was granted it meanwhile.
 func (e *entry) pause(s *session, w *queue.Waiter, d time.Duration) (l catalog.Lock, err error) {
 	grant, err := e.wait(s, w, d)
 	if err != nil || grant == nil {
@@ -199,7 +199,7 @@ func (e *entry) pause(s *session, w *queue.Waiter, d time.Duration) (l catalog.L
 	return grantedLock(*grant), nil
 }
 
-// errRemoved ends a session whose entry is no longer in the queue.
+// errRemoved is the error of a session whose entry was removed from the queue.
 var errRemoved = errors.New("its queue entry was removed")
 
 // wait waits for a grant of the session, or for a pause; without end if that is negative. It
@@ -271,7 +271,7 @@ func (e *entry) keptFor() (d time.Duration, spare bool) {
 	return max(e.a.in.rtt, leastSpare), e.spare
 }
 
-// removed is the error of a session whose entry is no longer in the queue.
+// removed returns the error of a session without an entry in the queue.
 func (e *entry) removed(w *queue.Waiter) error {
 	held := &HeldError{Name: e.a.name, PingAge: -1}
 	if scene := w.View.Load(); scene != nil {

@@ -17,9 +17,9 @@ var (
 	ErrDeadlock       = errors.New("distlock: deadlock")     // of *DeadlockError
 	ErrPermitMismatch = catalog.ErrPermitMismatch            // of *PermitMismatchError
 	ErrMalformed      = catalog.ErrMalformed                 // of *MalformedError
-	// ErrUnavailable: nothing was changed. No server was reached, or the server accepts no command or
-	// no write now: it is overloaded (codes 462, 463 and others), has no primary, or an operator has
-	// blocked writes (371). Try again later, and less often.
+	// ErrUnavailable: no document was changed. No server was reached, or the server accepts no command
+	// or no write now: it is overloaded (for example codes 462 and 463), has no primary, or an
+	// operator has blocked writes (371). Try again later, and less often.
 	ErrUnavailable = catalog.ErrUnavailable
 	// ErrOutcomeUnknown: the server may or may not have carried out the command, as where its disk is
 	// full (14031). The background undoes an acquisition, within a ping interval and one
@@ -39,7 +39,7 @@ var (
 	ErrConfig        = errors.New("distlock: bad configuration")         // of *ConfigError
 	ErrFenceMismatch = errors.New("distlock: lock is not as you saw it") // by Break
 	// ErrNoTransactions: a standalone server, the embedded server and database config of a replica
-	// set have no transactions; or the context of LockInTransaction carries none.
+	// set have no transactions; or the context of LockInTransaction carries no transaction.
 	ErrNoTransactions = catalog.ErrNoTransactions
 )
 
@@ -69,9 +69,9 @@ func (e *DeadlockError) Error() string {
 
 func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock }
 
-// A HeldError names the holder that keeps the caller out, one that lives by the takeover rule, or the
-// first waiter of a free lock. For a call that waited it is the holder as the process last read it,
-// up to two ping intervals ago. Times are by the server's clock.
+// A HeldError names the holder that keeps the caller out, one that lives by the takeover rule, or
+// the first waiter of a free lock. For a call that waited it is the holder as the process last read
+// it, up to two ping intervals ago. Times are by the server's clock.
 type HeldError struct {
 	Name       string
 	Process    string    // the holder's process id; "" when unknown

@@ -9,7 +9,7 @@ import (
 	"mongodlm/distlock"
 )
 
-// An operator's tool looks at the locks without being a process that holds any.
+// An operator's tool reads the locks, and is not a process that can hold one.
 func ExampleInspector() {
 	ctx := context.Background()
 	store := memcatalog.New(memcatalog.Options{})

@@ -13,12 +13,12 @@ import (
 	"mongodlm/distlock"
 )
 
-// The processes of a deploy start at once. One runs the migrations, and says after each that it
-// gets on; the others go on when they are done. Should it die or hang, the next in line runs them.
+// The processes of a deploy start concurrently. One runs the migrations, and renews its lease after
+// each; the others continue afterwards. If it dies or hangs, the next in the queue runs them.
 func ExampleLease() {
 	ctx := context.Background()
 	store := memcatalog.New(memcatalog.Options{})
-	var migrated atomic.Bool // in the database, in real life
+	var migrated atomic.Bool // in production, in the database
 	var runs, ready atomic.Int32
 
 	start := func() error {
@@ -34,7 +34,7 @@ func ExampleLease() {
 			runs.Add(1)
 			for range 5 {
 				if err := errors.Join(ctx.Err(), g.Renew(ctx)); err != nil {
-					return err // too late: another one runs them by now
+					return err // too late: another process may run them
 				}
 				// one migration, in less than 45 s
 			}

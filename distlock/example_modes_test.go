@@ -11,7 +11,7 @@ import (
 	"mongodlm/distlock"
 )
 
-// exampleManager is a process with a store in memory of its own.
+// exampleManager returns a process with a new store in memory.
 func exampleManager(ctx context.Context) *distlock.Manager {
 	m, err := distlock.New(ctx, distlock.Config{Catalog: memcatalog.New(memcatalog.Options{})})
 	if err != nil {
@@ -20,7 +20,7 @@ func exampleManager(ctx context.Context) *distlock.Manager {
 	return m
 }
 
-// A second caller stands in line and is granted the lock by the release of the first.
+// A second caller is queued, and the release of the first grants it the lock.
 func ExampleDistributedLock_Lock() {
 	ctx := context.Background()
 	manager := exampleManager(ctx)
@@ -48,7 +48,7 @@ func ExampleDistributedLock_Lock() {
 	// a larger fence: true
 }
 
-// Many may read at a time; who wants to write waits for all of them.
+// Readers share the lock; a writer waits for all of them.
 func ExampleShared() {
 	ctx := context.Background()
 	manager := exampleManager(ctx)
@@ -70,7 +70,7 @@ func ExampleShared() {
 	// Output: a writer: true
 }
 
-// A semaphore: at most so many at a time, and everybody must mean the same number.
+// A semaphore has a limit of concurrent holders, which all callers must pass.
 func ExamplePermits() {
 	ctx := context.Background()
 	manager := exampleManager(ctx)
@@ -87,7 +87,7 @@ func ExamplePermits() {
 	// Output: true 3 5
 }
 
-// Several locks, all or none, in any order of the names.
+// LockAll acquires all or no locks, in any order of the names.
 func ExampleManager_LockAll() {
 	ctx := context.Background()
 	manager := exampleManager(ctx)
@@ -107,7 +107,7 @@ func ExampleManager_LockAll() {
 	// <nil>
 }
 
-// Who has the guard may enter again; the lock is freed by the last release.
+// The holder of a guard may enter again; the last release frees the lock.
 func ExampleTryGuard_Reenter() {
 	ctx := context.Background()
 	manager := exampleManager(ctx)

@@ -9,7 +9,7 @@ import (
 	"mongodlm/internal/leading"
 )
 
-// What only elections use, and its errors.
+// Functions and errors that only elections use.
 var (
 	ErrNotHeld   = leading.ErrNotHeld
 	ErrNotQueued = leading.ErrNotQueued
@@ -27,11 +27,11 @@ func (g *TryGuard) PutFirst(ctx context.Context, waiter bson.ObjectID) error {
 	return internals{}.PutFirst(ctx, g, waiter)
 }
 
-// Grace is how much longer than its context a command may take on a store that does not notice its
-// end.
+// Grace is the additional time that a command may take on a store that does not notice the end of
+// its context.
 const Grace = grace
 
-// KindsOfCommands is how many kinds of commands [Stats] counts.
+// KindsOfCommands is the number of kinds of commands that [Stats] counts.
 var KindsOfCommands = len(newSentCommands()) - len(kinds)
 
 // InTime carries out one command of the store.

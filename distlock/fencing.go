@@ -72,7 +72,7 @@ func (g *TryGuard) Fenced(filter, update bson.D) (fencedFilter, fencedUpdate bso
 
 // InTransaction runs work in a MongoDB transaction that commits only while the lock is held: it
 // changes the lock document, filtered by the lock session. If a takeover comes first, the
-// transaction fails with [ErrLockLost] and writes nothing; if it comes second, it waits for the end
+// transaction fails with [ErrLockLost] without a write; if it comes second, it waits for the end
 // of the transaction.
 //
 // work passes its context to every operation, of the same client: Config.Client, or
@@ -260,8 +260,8 @@ func (c *call) enterTransaction(ctx context.Context) error {
 	return nil
 }
 
-// evictDead evicts dead processes. It returns a *HeldError when others are in the way, or a
-// *PermitMismatchError when one of them lives and the lock is a semaphore.
+// evictDead evicts dead processes. It returns a *HeldError when other processes are in the way, or
+// a *PermitMismatchError when one of them lives and the lock is a semaphore.
 func (c *call) evictDead(ctx context.Context, scene watch.View) error {
 	_, err := c.m.judge.EvictDead(ctx, scene, len(scene.Suspects))
 	if err != nil && !errors.Is(err, catalog.ErrNoMatch) {

@@ -15,7 +15,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// What Fenced makes of a filter and an update, and what it refuses.
+// Fenced changes a filter and an update, and refuses some of them.
 func TestFenced_Shapes(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -66,8 +66,8 @@ func same(t *testing.T, what string, got, want bson.D) {
 	}
 }
 
-// B2: the holder is stopped in the middle of a transaction, somebody takes the lock over, the
-// holder goes on: nothing is committed, the guard is lost.
+// B2: the holder is stopped in a transaction, another process takes the lock over, and the holder
+// continues: the commit fails, and the guard is lost.
 func TestInTransaction_TakenOverMeanwhile_IsLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -87,7 +87,7 @@ func TestInTransaction_TakenOverMeanwhile_IsLost(t *testing.T) {
 	})
 }
 
-// Each way out of a transaction, and what becomes of the guard.
+// Each outcome of a transaction, with the state of the guard.
 func TestInTransaction_WaysOut(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -134,8 +134,8 @@ func TestInTransaction_GuardExpires_EndsWork(t *testing.T) {
 	})
 }
 
-// Whoever waits for his turn to run a transaction of a guard waits no longer than his context, and
-// no longer than the guard.
+// A call that waits for another transaction of its guard returns at the end of its context or of
+// the guard.
 func TestInTransaction_AnotherRuns_ContextCounts(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -162,9 +162,9 @@ func TestInTransaction_AnotherRuns_ContextCounts(t *testing.T) {
 	})
 }
 
-// It tries to break: a transaction inside a transaction of the same guard waits for itself. With the
-// context of work it is refused at once, also by another guard of the same acquisition and in
-// another lock's transaction. With another context it waits until that ends.
+// It tries to break: a transaction inside a transaction of the same guard does not wait for itself.
+// With the context of work it is refused immediately, also by another guard of the same acquisition
+// and in another lock's transaction. With another context it waits until that ends.
 func TestInTransaction_Nested_IsRefusedAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -196,8 +196,9 @@ func TestInTransaction_Nested_IsRefusedAtOnce(t *testing.T) {
 	})
 }
 
-// Several holders of one lock are valid at a time, each with a fence of its own: no number tells
-// the stale ones from the valid ones, so Fenced is refused. The only permit is as good as a lock.
+// Several holders of one lock are valid at a time, each with a different fence, so a fence cannot
+// separate stale holders from valid ones: Fenced is refused. The only permit is equivalent to a
+// lock.
 func TestFenced_SharedAndPermits_AreRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -214,8 +215,9 @@ func TestFenced_SharedAndPermits_AreRefused(t *testing.T) {
 	})
 }
 
-// Transactions of two readers overlap: the second to commit meets the first one's write to the lock
-// document and runs again, and both come through. A reader that was evicted meanwhile does not.
+// Transactions of two readers overlap: the second to commit conflicts with the first one's write to
+// the lock document and runs again, and both commit. The transaction of a reader that was evicted
+// meanwhile fails.
 func TestInTransaction_TwoReaders_SecondRunsAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -231,7 +233,7 @@ func TestInTransaction_TwoReaders_SecondRunsAgain(t *testing.T) {
 			t.Errorf("error %v, %d and %d runs, want 2 and 1", err, outer, inner)
 		}
 		err = one.InTransaction(t.Context(), func(context.Context) error {
-			w.breaking(b, "a") // of the readers the first
+			w.breaking(b, "a") // of the first reader
 			return nil
 		})
 		wantErr(t, err, distlock.ErrLockLost)
@@ -241,8 +243,8 @@ func TestInTransaction_TwoReaders_SecondRunsAgain(t *testing.T) {
 	})
 }
 
-// A lock of a transaction hands out no fence. What it commits raises the fence of the next holder,
-// and what it aborts leaves nothing, not even a fence.
+// A lock of a transaction returns no fence. A commit raises the fence of the next holder, and an
+// abort leaves the document as it was, with its fence.
 func TestLockInTransaction_FenceRisesWithTheCommitOnly(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -266,7 +268,7 @@ func TestLockInTransaction_FenceRisesWithTheCommitOnly(t *testing.T) {
 	})
 }
 
-// Somebody comes to wait in line during a transaction: that writes the lock document too, so the
+// A waiter enters the queue during a transaction: that also writes the lock document, so the
 // transaction runs again, and commits.
 func TestInTransaction_SomebodyComesToWait_RunsAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -288,8 +290,7 @@ func TestInTransaction_SomebodyComesToWait_RunsAgain(t *testing.T) {
 	})
 }
 
-// It tries to break: a transaction that work begins with a context that is not its own, and waits
-// for, waits without a limit.
+// It tries to break: a transaction that work begins with a different context, and waits for, ends.
 func TestInTransaction_NestedWithAnotherContext_Ends(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -309,7 +310,7 @@ func TestInTransaction_NestedWithAnotherContext_Ends(t *testing.T) {
 	})
 }
 
-// Work fails and the lock is lost: the caller is told both, as by Do.
+// If work fails and the lock is lost, the error contains both, as with Do.
 func TestInTransaction_WorkFailsAndLockIsLost_TellsBoth(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, b := w.start(nil), w.start(nil)

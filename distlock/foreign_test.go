@@ -16,13 +16,13 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// manager is MongoDB's own lock manager, as measured: its id never changes, it writes its six
-// fields and leaves ours, its ping has no seq and is deleted at an orderly stop.
+// manager simulates MongoDB's own lock manager, as measured: its id never changes, it writes its
+// six fields and keeps ours, its ping has no seq and is deleted at an orderly stop.
 type manager struct{ w *world }
 
 const managerID = "ConfigServer"
 
-// put replaces a document by its fields as change leaves them.
+// put replaces a document by the result of change.
 func (m manager) put(collection, id string, change func(bson.M)) {
 	m.w.t.Helper()
 	doc := bson.M{"_id": id}
@@ -54,10 +54,10 @@ func (m manager) ping() {
 
 func (m manager) stop() { m.w.mem.Remove(catalog.PingsCollection, managerID) }
 
-// aMinute is a process of ours with a takeover time far below that of a foreign holder.
+// aMinute configures a process with a takeover time far below that of a foreign holder.
 func aMinute(c *distlock.Config) { c.Takeover, c.Ping = time.Minute, 5*time.Second }
 
-// refused asks every ten seconds for the time, and is told each time that the lock is held.
+// refused tries every ten seconds for that time, and requires ErrHeld each time.
 func (p *proc) refused(name string, during time.Duration) {
 	p.w.t.Helper()
 	for end := time.Now().Add(during); time.Now().Before(end); time.Sleep(10 * time.Second) {
@@ -65,13 +65,13 @@ func (p *proc) refused(name string, during time.Duration) {
 	}
 }
 
-// Rule 4: tries to break "a foreign holder is never taken before it was watched for
-// ForeignTakeover, and never for ever". MongoDB's own manager takes a lock that ours held before
-// it, so that our fields are still in the document, and pings, stops or never pinged. Nothing is
-// written into its ping.
+// Rule 4: it tries to break "a foreign holder is never taken before it was watched for
+// ForeignTakeover, and never for ever". MongoDB's own manager acquires a lock that a process of
+// this package held before, so that its fields are still in the document, and pings, stops or never
+// pinged. Its ping is not written to.
 func TestTryLock_ForeignHolderOverOurFields_OnlyWatched(t *testing.T) {
 	for name, c := range map[string]struct {
-		ours  bool // the document was ours before
+		ours  bool // the document has our fields
 		begin func(manager)
 	}{
 		"never pinged":             {true, func(manager) {}},
@@ -103,7 +103,7 @@ func TestTryLock_ForeignHolderOverOurFields_OnlyWatched(t *testing.T) {
 			if now := w.mem.Document(catalog.PingsCollection, managerID); !slices.Equal(before, now) {
 				t.Errorf("its ping was written: %v", now)
 			}
-			// It comes back to life with its old id: nothing is held against it.
+			// It pings again with its old id: no mark prevents it.
 			assert.Must(t, g.Release())
 			own.take("a")
 			own.ping()
@@ -115,14 +115,14 @@ func TestTryLock_ForeignHolderOverOurFields_OnlyWatched(t *testing.T) {
 	}
 }
 
-// mark condemns it as older programs did.
+// mark condemns it as older versions did.
 func (m manager) mark() {
 	m.put(catalog.PingsCollection, managerID, func(doc bson.M) {
 		doc["condemned"] = bson.M{"by": "a contender", "at": time.Now(), "evidence": "no ping document"}
 	})
 }
 
-// Rule 4: a mark in the ping of a foreign holder that lives binds nobody: its pings leave it there.
+// Rule 4: a mark in the ping of a living foreign holder has no effect: its pings keep the mark.
 func TestTryLock_ForeignHolderWithOldMark_LivesAndKeepsTheLock(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, own := w.start(aMinute), manager{w}
@@ -139,9 +139,9 @@ func TestTryLock_ForeignHolderWithOldMark_LivesAndKeepsTheLock(t *testing.T) {
 	})
 }
 
-// Rule 3: a holder of ours whose ping an operator removed is dead for good after its own takeover
-// time: a condemned document is inserted, with ping, so that MongoDB's own manager can read it;
-// another contender that finds it need not watch.
+// Rule 3: a holder of this package whose ping an operator removed is condemned after its own
+// takeover time: a condemned document is inserted, with ping, so that MongoDB's own manager can
+// read it; another contender that finds it need not watch.
 func TestTryLock_OurHolderWithoutPing_IsCondemned(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(aMinute), w.start(aMinute), w.start(aMinute)
@@ -161,12 +161,12 @@ func TestTryLock_OurHolderWithoutPing_IsCondemned(t *testing.T) {
 	})
 }
 
-// R5: a foreign holder cannot be condemned, whether it has a ping or not. So between the look that
-// would take and the taking the look is made once more, then a linearizable read: what changes
-// before either is seen, and the lock is left alone.
+// R5: a foreign holder cannot be condemned, with or without a ping. So before the takeover the
+// contender reads once more, then with a linearizable read: it finds a change before either read,
+// and leaves the lock to the holder.
 func TestTryLock_ForeignHolderWithoutPing_LooksOnceMore(t *testing.T) {
 	for name, c := range map[string]struct {
-		before fault.Op // of the steps that follow the look
+		before fault.Op // one of the steps after the read
 		change func(manager)
 	}{
 		"pings before the second look":      {fault.Hello, manager.ping},
@@ -179,7 +179,7 @@ func TestTryLock_ForeignHolderWithoutPing_LooksOnceMore(t *testing.T) {
 			p.refused("a", 14*time.Minute+50*time.Second)
 			var looked time.Time
 			changed := false
-			var mu sync.Mutex // the background looks on, too
+			var mu sync.Mutex // the background reads as well
 			p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 				mu.Lock()
 				defer mu.Unlock()
@@ -202,8 +202,8 @@ func TestTryLock_ForeignHolderWithoutPing_LooksOnceMore(t *testing.T) {
 	}
 }
 
-// A waiter of ours is never taken for a foreign one: its entry has its takeover time, so a dead one
-// whose ping is gone is taken out of the line after that.
+// A waiter of this package is never mistaken for a foreign one: its entry has its takeover time, so
+// a dead one without a ping is evicted from the queue after that.
 func TestLock_WaiterWithoutPing_IsOurs(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(aMinute), w.start(aMinute), w.start(aMinute)

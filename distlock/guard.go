@@ -180,7 +180,7 @@ func (h *holding) anotherGuard() bool {
 	return true
 }
 
-// givenBack reports whether a release of the lock has begun.
+// givenBack reports whether a release of the lock has started.
 func (h *holding) givenBack() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -228,7 +228,8 @@ func (h *holding) endLost(cause error) bool {
 }
 
 // tellLoss reports a loss, if there is one, once: after the acquisition and before the release. It
-// blocks while another goroutine reports the acquisition or the release; never call it from those two.
+// blocks while another goroutine reports the acquisition or the release; never call it from those
+// two.
 func (h *holding) tellLoss() {
 	var lost *LostError
 	if err := h.ended.Load(); err == nil || !errors.As(*err, &lost) || !h.wasHanded() {
@@ -243,7 +244,7 @@ func (h *holding) tellLoss() {
 	h.tell(EventLost, 0, lost)
 }
 
-// tell reports an event of a guard; took is the duration of its release.
+// tell sends an event of a guard to the Observer; took is the duration of its release.
 func (h *holding) tell(kind EventKind, took time.Duration, err error) {
 	if h.m.events == nil {
 		return

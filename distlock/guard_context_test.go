@@ -13,7 +13,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// collected is a Manager in real time, since the garbage collector does not know virtual time.
+// collected returns a Manager in real time, since the garbage collector does not use virtual time.
 func collected(t *testing.T) (*distlock.Manager, func(name string) bool) {
 	t.Helper()
 	mem := memcatalog.New(memcatalog.Options{})
@@ -28,8 +28,8 @@ func collected(t *testing.T) (*distlock.Manager, func(name string) bool) {
 	}
 }
 
-// It tries to break: who has nothing but the channel of a guard's context is told when the lock is
-// given back.
+// It tries to break: a goroutine that has only the channel of a guard's context is notified when
+// the lock is released.
 func TestGuardContext_DoneAlone_IsToldOfTheEnd(t *testing.T) {
 	t.Parallel()
 	m, held := collected(t)
@@ -70,8 +70,8 @@ func TestGuardContext_AfterFunc_KeepsTheLock(t *testing.T) {
 	<-ended
 }
 
-// It tries to break: the context of a guard that was acquired once more keeps the lock when the
-// first guard is released, and nobody has the second.
+// It tries to break: the context of a guard from Reenter keeps the lock after the release of the
+// first guard, without a reference to the second.
 func TestGuardContext_OfReenter_KeepsTheLock(t *testing.T) {
 	t.Parallel()
 	m, held := collected(t)
@@ -95,8 +95,7 @@ func TestGuardContext_OfReenter_KeepsTheLock(t *testing.T) {
 	}
 }
 
-// It tries to break: locks that were acquired together and dropped together are given back
-// together.
+// It tries to break: guards that were acquired together and dropped together are released together.
 func TestGuardContext_LockAllDropped_AllAtOnce(t *testing.T) {
 	t.Parallel()
 	m, held := collected(t)
@@ -122,8 +121,8 @@ func TestGuardContext_LockAllDropped_AllAtOnce(t *testing.T) {
 	runtime.KeepAlive(last)
 }
 
-// It tries to break: the guard's context, and one derived from it, end as the context of the
-// acquisition did.
+// It tries to break: the guard's context, and one derived from it, end with the error of the
+// acquisition's context.
 func TestGuardContext_Err_IsThatOfTheAcquisition(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

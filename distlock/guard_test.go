@@ -20,8 +20,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// D2, I4: a holder that is cut off loses its guard at the deadline, before anyone may take over:
-// Err, context and cause say so; and it stays lost when the network is back (R4).
+// D2, I4: a holder that is cut off loses its guard at the deadline, before a takeover is allowed:
+// Err, context and cause report it; and the guard stays lost when the network is back (R4).
 func TestGuard_CutOff_LostAtTheDeadline(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -44,8 +44,8 @@ func TestGuard_CutOff_LostAtTheDeadline(t *testing.T) {
 	})
 }
 
-// R4: the deadline of a guard passes while Verify waits for its reply. The guard stays lost, although
-// the reply shows its session and the pings are acknowledged again.
+// R4: the deadline of a guard passes while Verify waits for its reply. The guard stays lost,
+// although the reply shows its session and the pings are acknowledged again.
 func TestGuard_Verify_AnsweredAfterTheDeadline_IsLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(func(c *distlock.Config) { c.CommandTimeout = 3 * pingTime })
@@ -175,7 +175,7 @@ func TestBreak_HolderLearnsWithItsNextPing(t *testing.T) {
 	})
 }
 
-// F12: the document is deleted while held: Check says so, and so does the next ping.
+// F12: the document is deleted while held: Check and the next ping find the loss.
 func TestGuard_DocumentDeleted_IsLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -192,7 +192,7 @@ func TestGuard_DocumentDeleted_IsLost(t *testing.T) {
 	})
 }
 
-// A server that cannot be asked takes nothing away.
+// A Verify without a reply does not change the guard.
 func TestGuard_Check_ServerAway_ChangesNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -203,9 +203,9 @@ func TestGuard_Check_ServerAway_ChangesNothing(t *testing.T) {
 	})
 }
 
-// A guard that is dropped without Release is noticed and released when nobody has it, its context
-// or one that is derived from that. Not in a bubble: the garbage collector does not know virtual
-// time.
+// A guard that is dropped without Release is released when there is no reference to it, to its
+// context or to a context derived from that. Not in a bubble: the garbage collector does not use
+// virtual time.
 func TestGuard_Dropped_IsReleased(t *testing.T) {
 	t.Parallel()
 	mem := memcatalog.New(memcatalog.Options{})
@@ -243,7 +243,7 @@ func TestGuard_Dropped_IsReleased(t *testing.T) {
 			}
 			runtime.KeepAlive(ctx)
 		}()
-		for held := true; held; { // each collection is a chance; the test's own time limit bounds it
+		for held := true; held; { // the time limit of the test bounds it
 			runtime.GC()
 			runtime.Gosched()
 			l, bad := catalog.ParseLock(mem.Document(catalog.LocksCollection, "a"))
@@ -252,10 +252,10 @@ func TestGuard_Dropped_IsReleased(t *testing.T) {
 	}
 }
 
-// key is that of a value in a context.
+// key is the key of a value in a context.
 type key struct{}
 
-// C6: a panic in work releases the lock and goes on.
+// C6: a panic in work releases the lock and continues.
 func TestDo_Panic_Releases(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -287,9 +287,9 @@ func TestDo_LostDuringWork_IsAnError(t *testing.T) {
 	})
 }
 
-// Several goroutines release one guard at once, one of them by way of Do: all wait for the one
-// release, each as long as it may, and are told what came of it. Waiting must not stop the clock of
-// a test in virtual time.
+// Several goroutines release one guard concurrently, one of them by Do: all wait for the one
+// release, each within its context, and return its result. Waiting must not stop the clock of a
+// test in virtual time.
 func TestRelease_ByManyAtOnce_OneReleaseForAll(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -318,8 +318,8 @@ func TestRelease_ByManyAtOnce_OneReleaseForAll(t *testing.T) {
 	})
 }
 
-// Whoever releases a guard while Close does is told by the end of Close, also by a store that
-// hangs, that the lock may be held still.
+// A Release during Close returns by the end of Close, also with a store that hangs, that the lock
+// may still be held.
 func TestRelease_DuringClose_ServerHangs_SaysSo(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -339,12 +339,12 @@ func TestRelease_DuringClose_ServerHangs_SaysSo(t *testing.T) {
 			wantErr(t, err, distlock.ErrClosed)
 			wantErr(t, err, distlock.ErrReleaseFailed)
 		}
-		time.Sleep(time.Minute) // the deaf ends
+		time.Sleep(time.Minute) // the hanging commands end
 	})
 }
 
-// A guard that was released, or never was there, is good for nothing, although another guard of the
-// same acquisition holds the lock.
+// A released or nil guard is refused by all methods, although another guard of the same acquisition
+// holds the lock.
 func TestGuard_ReleasedOrNil_IsRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -376,8 +376,7 @@ func TestGuard_ReleasedOrNil_IsRefused(t *testing.T) {
 	})
 }
 
-// A logger that panics: no lock stays held by it, and Close neither ends the program nor keeps
-// quiet.
+// A logger that panics leaves no lock held, and Close neither ends the program nor hides the panic.
 func TestLogger_Panics_LocksAreGivenBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var panics atomic.Bool

@@ -19,7 +19,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// rewrite changes fields of a lock document by hand; nil removes one.
+// rewrite changes fields of a lock document, as an operator would; nil removes one.
 func (w *world) rewrite(name string, fields map[string]any) {
 	w.t.Helper()
 	var doc bson.D
@@ -35,7 +35,7 @@ func (w *world) rewrite(name string, fields map[string]any) {
 	assert.Must(w.t, w.mem.Put(catalog.LocksCollection, changed))
 }
 
-// deny makes operations of a process fail for want of a privilege.
+// deny makes operations of a process fail without a privilege.
 func (p *proc) deny(ops ...fault.Op) {
 	p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 		for _, op := range ops {
@@ -49,10 +49,10 @@ func (p *proc) deny(ops ...fault.Op) {
 	})
 }
 
-// told is how long it takes at most until a waiter knows what a look at its lock shows.
+// told is the maximal time until a waiter returns the result of a read of its lock.
 const told = pingTime + pingTime/6 + slack
 
-// It tries to break: Lock returns what makes waiting hopeless, with the error that a new call gets.
+// It tries to break: Lock returns when waiting becomes hopeless, with the error of a new call.
 func TestLock_WaitingBecomesHopeless_IsTold(t *testing.T) {
 	for name, c := range map[string]struct {
 		opts  []distlock.Option
@@ -129,8 +129,7 @@ func denied(err error) bool {
 	return errors.As(err, &e)
 }
 
-// It tries to break: a lock that turned into another limit by a holder that is dead is taken from
-// it.
+// It tries to break: a lock whose limit a dead holder has changed is taken over.
 func TestLock_AnotherLimitWhileWaiting_HolderDead_IsGranted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -144,8 +143,8 @@ func TestLock_AnotherLimitWhileWaiting_HolderDead_IsGranted(t *testing.T) {
 	})
 }
 
-// It tries to break: what makes waiting doubtful is logged once when it begins and once when it
-// ends, and the wait goes on.
+// It tries to break: a failure that makes waiting doubtful is logged once when it begins and once
+// when it ends, and the wait continues.
 func TestLock_WaitingBecomesDoubtful_IsLoggedOnce(t *testing.T) {
 	for name, ops := range map[string][]fault.Op{
 		"looks": {fault.Look, fault.Look}, "questions": {fault.HeldOrFree}, "entering": {fault.Enter},
@@ -190,8 +189,8 @@ func TestLock_WaitingBecomesDoubtful_IsLoggedOnce(t *testing.T) {
 	}
 }
 
-// It tries to break: a waiter whose process may not grant a lock that somebody else left free is
-// told.
+// It tries to break: a waiter returns an error if its process lacks the privilege to grant a lock
+// that a foreign manager released.
 func TestLock_LeftFreeAndMayNotBeGranted_IsTold(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -203,13 +202,13 @@ func TestLock_LeftFreeAndMayNotBeGranted_IsTold(t *testing.T) {
 			t.Errorf("after %v: %v", got.after, got.err)
 		}
 		_, err := b.try("a")
-		if !denied(err) && err != nil { // nobody waits any more
+		if !denied(err) && err != nil { // the queue is empty
 			t.Errorf("a new call: %v", err)
 		}
 	})
 }
 
-// It tries to break: what helps a line on and fails is tried on, and logged once an episode.
+// It tries to break: a failing step for the queue is repeated, and logged once an episode.
 func TestLock_StepsForTheLineFail_IsLoggedOnce(t *testing.T) {
 	for _, op := range []fault.Op{fault.Hello, fault.Condemn, fault.Evict, fault.GrantNext} {
 		for name, failure := range map[string]func(fault.Op) error{

@@ -20,7 +20,7 @@ import (
 	"mongodlm/internal/watch"
 )
 
-// An Inspector lists and breaks locks. It has no heartbeat and no goroutine, and acquires nothing.
+// An Inspector lists and breaks locks. It has no heartbeat and no goroutine, and acquires no lock.
 // Safe for concurrent use.
 type Inspector struct {
 	store   catalog.Catalog
@@ -36,8 +36,8 @@ type Inspector struct {
 	close   func(context.Context) error                     // of the Inspector's store
 }
 
-// NewInspector opens the store of cfg; of the other fields it uses Database, CommandTimeout, Logger,
-// Observer and Host. No I/O. Errors: *ConfigError; the cause of a ctx that is over.
+// NewInspector opens the store of cfg; of the other fields it uses Database, CommandTimeout,
+// Logger, Observer and Host. No I/O. Errors: *ConfigError; the cause of a ctx that is over.
 func NewInspector(ctx context.Context, cfg Config) (*Inspector, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err

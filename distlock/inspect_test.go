@@ -16,7 +16,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// inspector makes one that has the store for itself.
+// inspector returns an Inspector and the store that only it uses.
 func (w *world) inspector() (*distlock.Inspector, *fault.Catalog) {
 	w.t.Helper()
 	store := fault.Wrap(w.mem)
@@ -24,8 +24,8 @@ func (w *world) inspector() (*distlock.Inspector, *fault.Catalog) {
 	return i, store
 }
 
-// It tries to break: an Inspector is no process. It sends what it is asked for and nothing else,
-// leaves no ping, however long it lives, and ends without a trace.
+// It tries to break: an Inspector is no process. It sends only the requested commands, writes no
+// ping, however long it lives, and leaves no document.
 func TestInspector_Reads_PingsNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -60,9 +60,9 @@ func TestInspector_Reads_PingsNothing(t *testing.T) {
 	})
 }
 
-// It tries to break: Holder tells who holds a lock by the store's word, and that nobody does of one
-// that was never locked, of one that is free again, whose document still names the last holder, and
-// of none.
+// It tries to break: Holder returns the holder of a lock by the store, and nil for a lock that was
+// never acquired, and for a free one, whose document still names the last holder. An invalid name
+// is an error.
 func TestHolder_OfOneLock_IsWhoHoldsItOrNobody(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -91,7 +91,7 @@ func TestHolder_OfOneLock_IsWhoHoldsItOrNobody(t *testing.T) {
 	})
 }
 
-// What an Inspector is asked that is not there, cannot be understood, or comes too late.
+// An Inspector is asked for a lock that does not exist, that is malformed, or after Close.
 func TestInspector_NothingToShow_SaysSo(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		i, _ := w.inspector()
@@ -146,7 +146,7 @@ func TestGuard_PutFirst_ReleaseGrantsToIt(t *testing.T) {
 	})
 }
 
-// What cannot be put first, and who cannot do it: each is a clear error, and nothing changes.
+// Invalid calls of PutFirst return a clear error and change nothing.
 func TestGuard_PutFirst_Refused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -175,8 +175,8 @@ func TestGuard_PutFirst_Refused(t *testing.T) {
 	})
 }
 
-// A watch is told the lock as it is and every change, a request to yield too, and at last why it
-// ends.
+// A watch reports the present lock and every change, also a request to yield, and finally the
+// reason of its end.
 func TestLock_Watch_EveryChange(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -226,8 +226,8 @@ func TestLock_Watch_EveryChange(t *testing.T) {
 	})
 }
 
-// It tries to break: a reading shows all names. Each caller of a process that watches two locks sees
-// every change of its own lock within a reading, and may change the value that it was given.
+// It tries to break: one read serves all names. Each caller of a process that watches two locks
+// gets every change of its own lock within a read, and may change the returned value.
 func TestLock_Watch_TwoNames_EachCallerSeesItsOwn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -247,7 +247,7 @@ func TestLock_Watch_TwoNames_EachCallerSeesItsOwn(t *testing.T) {
 		for _, turn := range []string{"1", "2"} {
 			time.Sleep(6 * time.Second)
 			one, two := a.mustTry("a", distlock.Why("a"+turn)), a.mustTry("b", distlock.Why("b"+turn))
-			time.Sleep(6 * time.Second) // one reading
+			time.Sleep(6 * time.Second) // one read
 			w.release(one)
 			w.release(two)
 		}

@@ -48,7 +48,7 @@ func (in internals) Use(g *TryGuard) (done func()) { return g.h.use() }
 // caller, only the last is yielded; the fence counts the rest.
 //
 // A temporary error such as ErrUnavailable is yielded once, and so is a *MalformedError; the watch
-// goes on, and the next snapshot is yielded in any case. The error that ends the watch is yielded
+// continues, and the next snapshot is yielded in any case. The error that ends the watch is yielded
 // last: the cause of ctx, ErrClosed, ErrBadName.
 func (in internals) Watch(ctx context.Context, name string) iter.Seq2[*LockInfo, error] {
 	m := in.m

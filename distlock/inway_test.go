@@ -12,14 +12,14 @@ import (
 	"mongodlm/distlock"
 )
 
-// A way is a way to be refused a lock.
+// A way is a reason to be refused a lock.
 type way struct {
-	holder, line bool // which of the two processes are in the way
-	limit        bool // what a living one causes is a *PermitMismatchError
+	holder, line bool // the processes that are in the way
+	limit        bool // the error of a living one is a *PermitMismatchError
 	build        func(w *world, holder, line *proc, opts []distlock.Option) (undo func())
 }
 
-// in puts a holder in the way, and then a line.
+// in returns a function that builds a holder, and then a queue of waiters.
 func in(waiters int) func(w *world, h, l *proc, opts []distlock.Option) func() {
 	return func(w *world, h, l *proc, opts []distlock.Option) func() {
 		h.hold(opts)
@@ -51,7 +51,7 @@ func otherLimit(waiters int) func(w *world, h, l *proc, opts []distlock.Option) 
 	}
 }
 
-// hold takes as much of a lock as makes others with the same options wait.
+// hold acquires so much of a lock that another caller with the same options waits.
 func (p *proc) hold(opts []distlock.Option) {
 	p.w.t.Helper()
 	g := p.mustTry("a", opts...)
@@ -66,7 +66,7 @@ func (p *proc) hold(opts []distlock.Option) {
 	}
 }
 
-// stand puts n waiters of a process into a line. undo ends them.
+// stand queues n waiters of a process. undo ends them.
 func (w *world) stand(p *proc, name string, n int, opts []distlock.Option) (undo func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var turns []<-chan turn
@@ -83,9 +83,9 @@ func (w *world) stand(p *proc, name string, n int, opts []distlock.Option) (undo
 	}
 }
 
-// It tries to break the rule behind all waiting: whatever is in the way of a contender, and in
-// whichever mode it wants the lock, it has it a takeover time and a few looks after all of them
-// died; while one lives it is told the truth, and those who are dead are taken out all the same.
+// It tries to break the rule behind all waiting: a contender in any mode, behind any holders and
+// waiters, acquires the lock within a takeover time and a few reads after all of them died. While
+// one of them lives its error is true, and dead ones are evicted nevertheless.
 func TestAcquire_WhateverIsInTheWay_WhoeverDies(t *testing.T) {
 	for mode := range allModes {
 		for name, in := range ways {
@@ -129,8 +129,8 @@ func inTheWay(t *testing.T, w *world, in way, mode, dies, call string) {
 	if lineDies {
 		line.kill()
 	}
-	time.Sleep(30 * time.Second) // silent for longer than the living are
-	// Readers who wait are in nobody's way who reads.
+	time.Sleep(30 * time.Second) // longer silent than a living process
+	// A waiting reader does not block a reader.
 	reads := mode == "shared" && !in.limit
 	lives := in.holder && !holderDies || in.line && !lineDies && !reads
 	var g *distlock.TryGuard
@@ -179,7 +179,7 @@ func inTheWay(t *testing.T, w *world, in way, mode, dies, call string) {
 	undo()
 }
 
-// transaction tries a lock for the time of a transaction.
+// transaction tries a lock with the deadline of a transaction.
 func (w *world) transaction(p *proc) error {
 	return w.mem.WithTransaction(w.t.Context(), func(ctx context.Context) error {
 		return p.Lock("a").LockInTransaction(ctx, distlock.WaitAtMost(0))

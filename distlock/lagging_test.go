@@ -18,7 +18,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// A kindOf is a store that says that it is a deployment of another kind.
+// A kindOf is a store that reports a kind of deployment.
 type kindOf struct {
 	catalog.Catalog
 	kind catalog.Kind
@@ -40,7 +40,7 @@ func (w *world) startOn(kind catalog.Kind, change func(*distlock.Config)) *proc 
 	})
 }
 
-// lagging lets the stream of a process tell everything after a time.
+// lagging delays each report of the grant stream of a process.
 func (p *proc) lagging(by time.Duration) *proc {
 	p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 		err := apply()
@@ -52,8 +52,8 @@ func (p *proc) lagging(by time.Duration) *proc {
 	return p
 }
 
-// turns lets two processes have a lock in turn, each for hold, and returns how long the hand-overs
-// took.
+// turns makes two processes acquire a lock alternately, each for hold, and returns the durations of
+// the hand-overs.
 func (w *world) turns(a, b *proc, hold time.Duration, n int) (took []time.Duration) {
 	w.t.Helper()
 	g := a.mustTry("a")
@@ -69,9 +69,9 @@ func (w *world) turns(a, b *proc, hold time.Duration, n int) (took []time.Durati
 	return took
 }
 
-// It tries to break: a stream that tells late holds nothing up. Where streams are prompt as a rule
-// the first such grant is found by PollMax, or by the stream; behind a mongos none is waited for.
-// One warning tells of it.
+// It tries to break: a late stream delays no grant. On a deployment with prompt streams the first
+// late grant is found within PollMax, or by the stream; behind a mongos immediately by polling.
+// There is one warning.
 func TestLock_StreamLags_GrantsAreAskedFor(t *testing.T) {
 	for kind, first := range map[catalog.Kind]time.Duration{
 		catalog.Mongos: 0, catalog.ReplicaSet: 10 * time.Second,
@@ -89,7 +89,7 @@ func TestLock_StreamLags_GrantsAreAskedFor(t *testing.T) {
 				asked = a.store.Count(fault.HeldOrFree) - asked
 				t.Logf("%v; a asked %d times", took, asked)
 				most := max(12*time.Millisecond, min(hold/64*12/10, 6*time.Second)+2*time.Millisecond)
-				for i, d := range took { // what was late at first counts as a long turn for a while
+				for i, d := range took { // a late grant counts as a long turn for a while
 					if i < 16 && d > max(first, most) || i >= 16 && d > most+most/8 {
 						t.Errorf("hand-over %d took %v, want at most %v", i, d, most)
 					}
@@ -110,7 +110,7 @@ func TestLock_StreamLags_GrantsAreAskedFor(t *testing.T) {
 }
 
 // It tries to break: a stream that was prompt reports one grant very late, where pings and reads of
-// the lock are rare. The waiter finds the grant by a question, within PollMax.
+// the lock are rare. The waiter finds the grant by polling, within PollMax.
 func TestLock_PromptStreamIsLateOnce_GrantIsAskedFor(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		rare := func(c *distlock.Config) {
@@ -141,8 +141,8 @@ func TestLock_PromptStreamIsLateOnce_GrantIsAskedFor(t *testing.T) {
 	})
 }
 
-// It tries to break: a stream that tells in time again is trusted again, also behind a mongos, and
-// then a hand-over costs two commands and no question.
+// It tries to break: a stream that is prompt again is trusted again, also behind a mongos, and then
+// a hand-over costs two commands and no poll.
 func TestLock_StreamIsPromptAgain_NobodyAsks(t *testing.T) {
 	for _, kind := range []catalog.Kind{catalog.Mongos, catalog.ReplicaSet} {
 		runInBubble(t, string(kind), func(t *testing.T, w *world) {
@@ -171,8 +171,8 @@ func TestLock_StreamIsPromptAgain_NobodyAsks(t *testing.T) {
 	}
 }
 
-// It tries to break: a stream that lags and breaks before anything proves it is not trusted anew
-// each time; one that broke after a long time is.
+// It tries to break: a late stream that breaks before a proof is not trusted again after each
+// reopening; one that breaks after a long time is.
 func TestLock_StreamBreaksOften_IsNotTrusted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -199,9 +199,8 @@ func TestLock_StreamBreaksOften_IsNotTrusted(t *testing.T) {
 	})
 }
 
-// It tries to break: who waits for long asks now and then whether the stream still tells, as often
-// for a thousand waiters as for one, and before it proves itself no more often than where there is
-// none.
+// It tries to break: a long wait polls rarely to check the stream, as often for a thousand waiters
+// as for one, and before the stream's proof not more often than without a stream.
 func TestLock_IdleWait_QuestionsAreFew(t *testing.T) {
 	for kind, most := range map[catalog.Kind]int{
 		catalog.ReplicaSet: 26, catalog.Mongos: 12*10 + 1 + 395,
@@ -221,7 +220,7 @@ func TestLock_IdleWait_QuestionsAreFew(t *testing.T) {
 	}
 }
 
-// A slowToClose is a store whose first stream takes a minute to be closed.
+// A slowToClose is a store whose first stream takes a minute to close.
 type slowToClose struct {
 	catalog.Catalog
 	opened int
@@ -244,8 +243,7 @@ func (s slowStream) Close(ctx context.Context) {
 	s.GrantStream.Close(ctx)
 }
 
-// It tries to break: a stream that is being closed says nothing of the one that was opened after
-// it.
+// It tries to break: closing a stream does not affect the next one.
 func TestLock_StreamOfAnEndedLoop_DoesNotTurnTheNextOff(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
@@ -266,15 +264,14 @@ func TestLock_StreamOfAnEndedLoop_DoesNotTurnTheNextOff(t *testing.T) {
 	})
 }
 
-// It tries to break: where grants are asked for, a hand-over takes a few questions and a few least
-// writes, also of sixteen who wait, each in a process of its own; and what they ask does not grow
-// with the turns.
+// It tries to break: with polling a hand-over takes a few polls and a few minimal writes, also with
+// sixteen waiters in as many processes; and the number of polls does not grow with the turns.
 func TestLock_SixteenAsk_FewQuestionsAHandOver(t *testing.T) {
 	for _, c := range []struct {
 		waiters   int
 		hold      time.Duration
 		questions int           // at most, for one hand-over
-		half      time.Duration // of the hand-overs take no longer
+		half      time.Duration // the bound of half of the hand-overs
 		most      time.Duration
 	}{
 		{1, 0, 2, 4 * write, 12 * write}, {16, 0, 11, 4 * write, 12 * write},
@@ -302,10 +299,10 @@ func TestLock_SixteenAsk_FewQuestionsAHandOver(t *testing.T) {
 	}
 }
 
-// write and read are how long a command of a process takes that is behind a mongos.
+// write and read are the durations of a command of a process behind a mongos.
 const write, read = 6 * time.Millisecond, 2 * time.Millisecond
 
-// behindMongos starts a process whose stream tells too late.
+// behindMongos starts a process whose stream is late.
 func (w *world) behindMongos() *proc {
 	p := w.startOn(catalog.Mongos, nil)
 	p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
@@ -323,9 +320,8 @@ func (w *world) behindMongos() *proc {
 	return p
 }
 
-// It tries to break: readers that wait behind a writer in any order, each in a process of its own,
-// know that they have their turn together: the last of them does not think that fifteen are before
-// it.
+// It tries to break: readers that wait behind a writer in any order, each in a different process,
+// expect the same turn: the last of them does not wait for the fifteen before it.
 func TestLock_SixteenReadersAsk_AllAreAtHand(t *testing.T) {
 	for _, hold := range []time.Duration{20 * time.Millisecond, time.Second, 10 * time.Second} {
 		runInBubble(t, hold.String(), func(t *testing.T, w *world) {
@@ -358,8 +354,8 @@ func TestLock_SixteenReadersAsk_AllAreAtHand(t *testing.T) {
 	}
 }
 
-// It tries to break: after one long turn those who wait in line do not go on as if each were as
-// long. What is late at its end counts as a turn as well, so the round after it is not counted.
+// It tries to break: after one long turn the waiters do not poll as if each turn were as long.
+// Grants that are found late at its end count as turns as well, so the next round is not measured.
 func TestLock_OneLongTurn_TheNextAreQuick(t *testing.T) {
 	for _, c := range []struct {
 		waiters    int
@@ -383,11 +379,11 @@ func TestLock_OneLongTurn_TheNextAreQuick(t *testing.T) {
 	}
 }
 
-// takingTurns are processes that wait for a lock again as soon as they have released it.
+// takingTurns are processes that queue for a lock again after each release.
 type takingTurns struct {
 	w     *world
 	guard *distlock.TryGuard // of the first
-	procs []*proc            // the holder, and the line behind it
+	procs []*proc            // the holder, and the queue behind it
 	turns []<-chan turn
 }
 
@@ -399,13 +395,12 @@ func (l *takingTurns) enter(p *proc) {
 	}
 }
 
-// run lets n of them have their turn, and returns how long the hand-overs took, in order of their
-// length.
+// run lets n of them have their turn, and returns the durations of the hand-overs, sorted.
 func (l *takingTurns) run(hold time.Duration, n int) (took []time.Duration) {
 	for range n {
 		time.Sleep(hold)
 		start, guard := time.Now(), l.guard
-		go func() { _ = guard.Release() }() // ends with its command
+		go func() { _ = guard.Release() }() // returns with its command
 		l.guard = l.w.wantTurn(l.turns[1])
 		took = append(took, time.Since(start))
 		before := l.procs[0]

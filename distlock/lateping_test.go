@@ -16,13 +16,13 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// latePings is a network that is silent for a time: the pings that it swallows stay on their way
-// until the test delivers them, however long after their callers have given up.
+// latePings is a network that is silent for a time: the pings that it swallows stay pending until
+// the test delivers them, however long after the return of their callers.
 type latePings struct {
 	catalog.Catalog
 	mu     sync.Mutex // guards the fields below
 	silent bool
-	under  []catalog.Heartbeat // under way
+	under  []catalog.Heartbeat // pending pings
 }
 
 func (l *latePings) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged, error) {
@@ -50,12 +50,12 @@ func (l *latePings) silence(d time.Duration) {
 	l.mu.Unlock()
 }
 
-// deliver carries out what is under way, the last one first, and returns how much it was.
+// deliver applies the pending pings, the last one first, and returns their number.
 func (l *latePings) deliver() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, b := range slices.Backward(l.under) {
-		_, _ = l.Catalog.Ping(context.Background(), b) // nobody waits for the answer
+		_, _ = l.Catalog.Ping(context.Background(), b) // the reply is lost
 	}
 	n := len(l.under)
 	l.under = nil
@@ -72,8 +72,8 @@ func (w *world) startLate() (*proc, *latePings) {
 	return p, line
 }
 
-// D1, D4, I7: tries to break "a ping that is lost costs no lock, whenever it is carried out". The
-// network is silent for 14 s, and what it swallowed is carried out later: at once, after ten
+// D1, D4, I7: it tries to break "a ping that is lost costs no lock, whenever it is carried out".
+// The network is silent for 14 s, and the pending pings are applied later: immediately, after ten
 // minutes, or after the next ten pings.
 func TestGuard_LostPingsAppliedLate_KeepsTheLock(t *testing.T) {
 	for name, later := range map[string]time.Duration{
@@ -98,8 +98,7 @@ func TestGuard_LostPingsAppliedLate_KeepsTheLock(t *testing.T) {
 	}
 }
 
-// A ping of a process id that was given up, or of a process that has closed, touches nothing of
-// what came after it.
+// A ping of a process id that was given up, or of a closed process, does not affect later sessions.
 func TestGuard_PingOfAnOldIDAppliedLate_TouchesNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, line := w.startLate()
@@ -125,8 +124,8 @@ func TestGuard_PingOfAnOldIDAppliedLate_TouchesNothing(t *testing.T) {
 	})
 }
 
-// A ping that is carried out after Close has removed the document makes one that holds nothing: its
-// process stands in no lock, another has the lock at once, and it is pruned as any other.
+// A ping that is applied after Close has removed the document creates one without locks: another
+// process acquires the lock immediately, and the document is pruned like others.
 func TestClose_PingAppliedLate_HoldsNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, line := w.startLate()
@@ -176,9 +175,9 @@ func TestGuard_TwinPingedFirst_LeavesTheLockToIt(t *testing.T) {
 	})
 }
 
-// Tries to break: a waiter whose entering is carried out after the caller gave up leaves no place
-// in the line for longer than a ping, though the lock never changes its holder, and nobody behind
-// it waits a moment longer for it.
+// It tries to break: if the entering command of a waiter is applied after its caller has returned,
+// its queue entry lasts at most a ping interval, although the holder never changes, and delays no
+// waiter behind it.
 func TestLock_EntersAfterGivingUp_LeavesTheLineWithinAPing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
@@ -186,7 +185,7 @@ func TestLock_EntersAfterGivingUp_LeavesTheLineWithinAPing(t *testing.T) {
 		var late func() error
 		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 			if call.Op == fault.Enter && late == nil {
-				late = apply // on its way still when the connection breaks
+				late = apply // pending when the connection breaks
 				return fault.Lost(call.Op)
 			}
 			if call.Op == fault.Enter {
@@ -198,7 +197,7 @@ func TestLock_EntersAfterGivingUp_LeavesTheLineWithinAPing(t *testing.T) {
 		if got.err == nil || late == nil {
 			t.Fatalf("Lock: %v, %v", got.guard, got.err)
 		}
-		time.Sleep(10 * pingTime) // whatever looks for it at once has looked
+		time.Sleep(10 * pingTime) // longer than all immediate retries
 		b.store.Set(nil)
 		assert.Must(t, late())
 		next := c.queue("a")
@@ -214,8 +213,8 @@ func TestLock_EntersAfterGivingUp_LeavesTheLineWithinAPing(t *testing.T) {
 	})
 }
 
-// Tries to break: a late release that is done while the reaper's read is under way, which still
-// shows the lock held, is no ghost: it is told once, and nobody is warned.
+// It tries to break: a late release during the reaper's read, which still shows the lock held, is
+// no ghost: it is reported once, without a warning.
 func TestReap_ReleasedDuringItsRead_IsNoGhost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, d := w.observed(nil)
@@ -228,7 +227,7 @@ func TestReap_ReleasedDuringItsRead_IsNoGhost(t *testing.T) {
 			case call.Op == fault.Release:
 				time.Sleep(100 * time.Millisecond)
 			case call.Op == fault.Held:
-				defer time.Sleep(time.Second) // the reply is slow
+				defer time.Sleep(time.Second) // a slow reply
 			}
 			return apply()
 		})
@@ -249,17 +248,17 @@ func TestReap_ReleasedDuringItsRead_IsNoGhost(t *testing.T) {
 				w.lock("a").Held)
 		}
 		p.store.Set(nil)
-		time.Sleep(2 * time.Second) // a reply may be on its way
+		time.Sleep(2 * time.Second) // for pending replies
 	})
 }
 
-// I6: the reaper reads while the reply of an acquisition is on its way. The session is no ghost: its
-// lock stays held, and the guard is good.
+// I6: the reaper reads while the reply of an acquisition is pending. The session is no ghost: its
+// lock stays held, and the guard is valid.
 func TestReap_AcquisitionUnderWay_IsNoGhost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
 		p.store.Set(fault.On(fault.Acquire, func(apply func() error) error {
-			defer time.Sleep(commandTimeout - time.Second) // the reply is slow
+			defer time.Sleep(commandTimeout - time.Second) // a slow reply
 			return apply()
 		}))
 		reads := p.store.Count(fault.Held)

@@ -77,7 +77,7 @@ func (c *call) beginLease(ctx context.Context, s *session) (*lease, error) {
 	}
 }
 
-// leaseNotBegun returns the error of an acquisition whose beginLease failed.
+// leaseNotBegun returns the error of an acquisition after a failure of beginLease.
 func leaseNotBegun(name string, fence int64, err error) error {
 	switch {
 	case errors.Is(err, ErrBadOption):

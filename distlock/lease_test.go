@@ -20,9 +20,8 @@ const (
 	leaseHold = lifeTime - lifeTime/4
 )
 
-// A job hangs while its process pings on: its guard is lost at the lease's deadline, before anybody
-// else has the lock; a waiter has it within the life and a little; and the process keeps its other
-// locks.
+// A job hangs while its process pings: its guard is lost at the lease's deadline, before another
+// process has the lock; a waiter has it soon after the life; and the process keeps its other locks.
 func TestLease_HungJob_LosesItsLockWhileItsProcessLives(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -63,8 +62,8 @@ func TestLease_HungJob_LosesItsLockWhileItsProcessLives(t *testing.T) {
 
 func catalogLeases(w *world) int { return len(w.lock("a").Leases) }
 
-// Renewed in time it is never taken, whoever waits and for however long; each renewal is one
-// command.
+// A lease that is renewed in time is never taken over, whatever the number and patience of waiters;
+// each renewal is one command.
 func TestLease_Renewed_IsNeverTaken(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -89,8 +88,8 @@ func TestLease_Renewed_IsNeverTaken(t *testing.T) {
 	})
 }
 
-// The life counts from the send: a renewal whose reply takes long is worth less, one whose reply
-// comes after the deadline nothing, and one of unknown outcome leaves the deadline where it was.
+// The life counts from the send: a renewal with a slow reply is shorter, one with a reply after the
+// deadline fails, and one of unknown outcome does not change the deadline.
 func TestRenew_SlowOrLostReply_CountsFromTheSend(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
@@ -129,7 +128,7 @@ func TestRenew_SlowOrLostReply_CountsFromTheSend(t *testing.T) {
 	})
 }
 
-// A renewal that arrives between a contender's last look and its takeover wins.
+// A renewal that arrives between a contender's last read and its takeover prevents it.
 func TestLease_RenewedBetweenLookAndTakeover_Wins(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -142,7 +141,7 @@ func TestLease_RenewedBetweenLookAndTakeover_Wins(t *testing.T) {
 		b.store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
 			if call.Op == fault.Evict && tried == 0 {
 				tried++
-				if err := catalogtest.On(w.mem).Renew(ctx, late); err != nil { // sent long ago, and slow
+				if err := catalogtest.On(w.mem).Renew(ctx, late); err != nil { // late
 					t.Error(err)
 				}
 			}
@@ -156,8 +155,8 @@ func TestLease_RenewedBetweenLookAndTakeover_Wins(t *testing.T) {
 	})
 }
 
-// Whoever comes when a lease ran out long ago needs no whole life: the witnesses of the takeover
-// rule shorten the watch to three ping intervals.
+// A contender that arrives long after the expiry of a lease does not wait for a whole life: the
+// witnesses of the takeover rule shorten the watch to three ping intervals.
 func TestLease_RanOutLongAgo_IsTakenByTheWitnesses(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -170,7 +169,7 @@ func TestLease_RanOutLongAgo_IsTakenByTheWitnesses(t *testing.T) {
 	})
 }
 
-// The process dies: the lock of a long lease is had by the takeover time, and of a short one by its
+// The process dies: a long lease is taken over after the takeover time, and a short one after its
 // life.
 func TestLease_ProcessDies_TheEarlierOfTheTwo(t *testing.T) {
 	for name, c := range map[string]struct{ life, least, most time.Duration }{
@@ -190,8 +189,8 @@ func TestLease_ProcessDies_TheEarlierOfTheTwo(t *testing.T) {
 	}
 }
 
-// A lease of a waiter counts from when its caller has the lock, not from when it came into the
-// line, nor from when another process granted it.
+// The lease of a waiter counts from the return of the lock to its caller, not from its entry in the
+// queue, nor from the grant by another process.
 func TestLease_GrantedInLine_CountsFromItsOwnRenewal(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -211,8 +210,8 @@ func TestLease_GrantedInLine_CountsFromItsOwnRenewal(t *testing.T) {
 	})
 }
 
-// Sharers have leases of their own: the one that hangs goes, the others stay; a job of one's own
-// process that hangs is in nobody's way either.
+// Sharers have separate leases: the one that hangs is evicted, the others stay; a hanging job of
+// the same process blocks no caller either.
 func TestLease_Shared_OnlyTheOneThatHangsGoes(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
@@ -234,7 +233,8 @@ func TestLease_Shared_OnlyTheOneThatHangsGoes(t *testing.T) {
 	})
 }
 
-// The options: what is out of bounds is refused, and what is too short for the server says so.
+// Options that are out of bounds are refused, and the error of a lease that is too short for the
+// server says so.
 func TestLease_BadUse_IsRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
@@ -265,7 +265,7 @@ func TestLease_BadUse_IsRefused(t *testing.T) {
 	})
 }
 
-// Another has taken the lock, by an operator's hand: the next renewal tells.
+// An operator broke the lock, and another process has it: the next renewal returns the loss.
 func TestRenew_LockBroken_TellsTheLoss(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
@@ -276,7 +276,7 @@ func TestRenew_LockBroken_TellsTheLoss(t *testing.T) {
 	})
 }
 
-// The listing shows the lease, and how old its last renewal is.
+// The listing shows the lease and the age of its last renewal.
 func TestInspector_ShowsLeases(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
@@ -295,8 +295,8 @@ func TestInspector_ShowsLeases(t *testing.T) {
 	})
 }
 
-// The first renewal counts from its send as well; and when nobody knows what became of it the lock
-// is given back, whether the process asks once or waits in line.
+// The first renewal counts from its send as well; if its outcome is unknown the lock is released,
+// for a single try and for a queued waiter.
 func TestLease_FirstRenewal_SlowOrLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
@@ -329,8 +329,8 @@ func TestLease_FirstRenewal_SlowOrLost(t *testing.T) {
 	})
 }
 
-// The context of a job ends, the job hangs all the same, and its lease runs out: that is told at
-// once, not only when the job comes back.
+// The context of a job ends, the job hangs nevertheless, and its lease expires: the loss is
+// reported immediately, not only when the job returns.
 func TestLease_ContextEndedBefore_LossIsTold(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, d := w.observed(nil)

@@ -19,11 +19,11 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// The stores that hang. obedient gives a command up when its context ends or its own limit has
-// passed, as the driver does; deaf notices nothing for 20 s.
+// hangs are stores that hang. obedient ends a command when its context ends or its own limit has
+// passed, as the driver does; deaf ignores the context for 20 s.
 var hangs = map[string]struct {
 	hook  fault.Hook
-	grace time.Duration // how much later than its context a call may return
+	grace time.Duration // the time that a call may return after the end of its context
 }{
 	"obedient": {obedient, 0},
 	"deaf":     {deaf, distlock.Grace},
@@ -41,7 +41,7 @@ func deaf(_ context.Context, call fault.Call, _ func() error) error {
 	return fault.Lost(call.Op)
 }
 
-// An asking is one call of the API on the lock "a", which a process holds where held says so.
+// An asking is one call of the API on the lock "a", which the process holds if held is true.
 type asking struct {
 	name string
 	held bool
@@ -129,9 +129,9 @@ var asks = []asking{
 	}},
 }
 
-// Tries to break: every call returns when its context ends or the time of WaitAtMost is up, at
-// whichever of its commands the server falls silent, and whether or not the store notices the end;
-// and what it leaves behind is undone in the background.
+// It tries to break: every call returns when its context ends or the time of WaitAtMost is over,
+// whichever of its commands the server hangs in, and whether or not the store notices the end; and
+// its remains are undone in the background.
 func TestCalls_ServerHangs_ReturnInTime(t *testing.T) {
 	for store, hang := range hangs {
 		for answered := range 6 {
@@ -157,8 +157,8 @@ func TestCalls_ServerHangs_ReturnInTime(t *testing.T) {
 	}
 }
 
-// asked makes one call on a server that falls silent after some commands for locks; the reply of
-// the last of them is lost. The server recovers a minute later.
+// asked makes one call on a server that hangs after some commands for locks; the reply of the last
+// of them is lost. The server recovers a minute later.
 func asked(t *testing.T, a asking, answered int, hang fault.Hook, grace time.Duration,
 	call func(*proc, *distlock.TryGuard) error) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -182,7 +182,16 @@ func asked(t *testing.T, a asking, answered int, hang fault.Hook, grace time.Dur
 			return hang(ctx, call, apply)
 		})
 		start := time.Now()
-		err := call(p, own)
+		returned := make(chan error, 1)
+		go func() { returned <- call(p, own) }()
+		var err error
+		select {
+		case err = <-returned:
+		case <-time.After(10 * time.Minute):
+			t.Error("the call hangs")
+			assert.NoErr(t, p.Close(context.Background()))
+			err = <-returned
+		}
 		if took := time.Since(start); took > time.Second+grace {
 			t.Errorf("returned after %v with %v, want 1s", took, err)
 		}
@@ -201,8 +210,8 @@ func asked(t *testing.T, a asking, answered int, hang fault.Hook, grace time.Dur
 	})
 }
 
-// Tries to break: Close returns within its context, whatever is under way, and says what may still
-// be held; a Release that is under way returns with it, and tells the truth.
+// It tries to break: Close returns within its context during any pending calls, and names the locks
+// that may still be held; a pending Release returns with it, with a true error.
 func TestClose_ServerHangs_ReturnsInTime(t *testing.T) {
 	for store, hang := range hangs {
 		runInBubble(t, store, func(t *testing.T, w *world) {
@@ -236,7 +245,7 @@ func TestClose_ServerHangs_ReturnsInTime(t *testing.T) {
 			}
 			time.Sleep(2 * hang.grace)
 			synctest.Wait()
-			defer time.Sleep(time.Minute) // the deaf ends
+			defer time.Sleep(time.Minute) // the hanging commands end
 			for range 4 {
 				select {
 				case err := <-ended:
@@ -251,8 +260,8 @@ func TestClose_ServerHangs_ReturnsInTime(t *testing.T) {
 	}
 }
 
-// Tries to break: whatever is under way returns when Close does, also what only asks, and with a
-// context that never ends.
+// It tries to break: all pending calls return with Close, also reads, and calls with a context that
+// never ends.
 func TestClose_ServerHangs_NothingGoesOn(t *testing.T) {
 	for store, hang := range hangs {
 		runInBubble(t, store, func(t *testing.T, w *world) {
@@ -260,7 +269,7 @@ func TestClose_ServerHangs_NothingGoesOn(t *testing.T) {
 			own := p.mustTry("own", distlock.Lease(time.Hour))
 			p.store.Set(hang.hook)
 			var under sync.Map
-			for i, a := range slices.Concat(waits, asks, asks) { // of two renewals one waits for the other
+			for i, a := range slices.Concat(waits, asks, asks) { // two renewals: one waits
 				under.Store(i, a.name)
 				go func() {
 					if err := a.call(context.Background(), p, own); err == nil {
@@ -279,14 +288,14 @@ func TestClose_ServerHangs_NothingGoesOn(t *testing.T) {
 				t.Errorf("%s goes on after Close", name)
 				return true
 			})
-			time.Sleep(time.Minute) // the deaf ends
+			time.Sleep(time.Minute) // the hanging commands end
 		})
 	}
 }
 
-// Tries to break: Close with a context that has ended already gives the locks back all the same, as
-// "defer manager.Close(ctx)" with the context of the work does, and takes one command time-out at
-// most when there is no answer.
+// It tries to break: Close with an ended context still releases the locks, as "defer
+// manager.Close(ctx)" with the context of the work does, and takes at most one command time-out
+// without a reply.
 func TestClose_ContextHasEnded_StillGivesBack(t *testing.T) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -327,13 +336,13 @@ func TestClose_ContextHasEnded_StillGivesBack(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), "precious") {
 				t.Errorf("close: %v, want the lock that stays held named", err)
 			}
-			time.Sleep(time.Minute) // the deaf ends
+			time.Sleep(time.Minute) // the hanging commands end
 		})
 	}
 }
 
-// Tries to break: Do gives the lock back although its context has ended meanwhile, and returns one
-// command later when the server does not answer.
+// It tries to break: Do releases the lock although its context has ended meanwhile, and returns one
+// command limit later if the server does not answer.
 func TestDo_ContextEnds_GivesBack(t *testing.T) {
 	for name, limit := range map[string]time.Duration{
 		"healthy": time.Second, "hanging": time.Second + commandTimeout,
@@ -362,7 +371,8 @@ func TestDo_ContextEnds_GivesBack(t *testing.T) {
 	}
 }
 
-// Tries to break: closing again returns within its own context, too, and a first Close goes on.
+// It tries to break: a second Close returns within its own context, too, and the first one
+// continues.
 func TestClose_Again_IsBoundedByItsOwnContext(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -383,8 +393,8 @@ func TestClose_Again_IsBoundedByItsOwnContext(t *testing.T) {
 	})
 }
 
-// Tries to break: a crowd that is cancelled at once returns at once, and its places are given up in
-// the background, a few at a time; what was granted to them meanwhile is granted on.
+// It tries to break: the calls of a cancelled crowd return immediately. Its entries are removed in
+// the background, a few at a time; locks that were granted to them meanwhile are released.
 func TestLock_CrowdIsCancelled_ReturnsAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, p := w.start(nil), w.start(nil)
@@ -412,7 +422,7 @@ func TestLock_CrowdIsCancelled_ReturnsAtOnce(t *testing.T) {
 			wantErr(t, <-ended, context.Canceled)
 		}
 		assert.Equal(t, time.Since(start), 0, "the crowd was gone after %v, want at once (%v)")
-		_ = g.Release() // granted to a waiter that has gone
+		_ = g.Release() // granted to an abandoned entry
 		time.Sleep((crowd/16 + 3) * 100 * time.Millisecond)
 		synctest.Wait()
 		if l := w.lock("a"); l.Held || len(l.Waiters) > 0 {
@@ -425,8 +435,8 @@ func TestLock_CrowdIsCancelled_ReturnsAtOnce(t *testing.T) {
 	})
 }
 
-// Tries to break: a session of one's own is no ghost. While somebody of the process waits it hears
-// of every grant to the process, of those also that are over by then.
+// It tries to break: a session of this process is no ghost. While one of its callers waits, the
+// process gets every grant to it, also of sessions that have ended.
 func TestTryLock_SharedWhileAnotherWaits_IsNoGhost(t *testing.T) {
 	for _, notices := range []bool{true, false} {
 		runInBubble(t, fmt.Sprintf("notices %v", notices), func(t *testing.T, w *world) {

@@ -13,8 +13,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// Fifty waiters of one process for one lock cost what one does, and get it in the order in which
-// they came.
+// Fifty waiters of one process for one lock cost as much as one, and are served in the order of
+// their calls.
 func TestLock_ManyWaitersOfOneName_CostOfOne_InOrder(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -51,8 +51,8 @@ func TestLock_ManyWaitersOfOneName_CostOfOne_InOrder(t *testing.T) {
 	})
 }
 
-// A waiter in the middle of the line gives up, the first one too: the others go on, and each is
-// told in its own time.
+// Waiters in the middle and at the head of the queue return: the others keep waiting, and each
+// returns at its own time.
 func TestLock_WaitersGiveUp_TheLineGoesOn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -83,7 +83,7 @@ func TestLock_WaitersGiveUp_TheLineGoesOn(t *testing.T) {
 	})
 }
 
-// A lock that was taken and given back while the reaper reads is no ghost.
+// A lock that was acquired and released during the reaper's read is no ghost.
 func TestReap_BusyProcess_NoFalseGhosts(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -106,7 +106,7 @@ func TestReap_BusyProcess_NoFalseGhosts(t *testing.T) {
 	})
 }
 
-// impatient waits for "a" again and again, for so long each time, until it has it.
+// impatient waits for "a" repeatedly, for d each time, until it acquires it.
 func (p *proc) impatient(
 	t *testing.T, d time.Duration, opts ...distlock.Option,
 ) <-chan *distlock.TryGuard {
@@ -125,7 +125,7 @@ func (p *proc) impatient(
 	return got
 }
 
-// briefly waits for "a" as long as that, in vain.
+// briefly waits for "a" for d, and requires that it is refused.
 func (p *proc) briefly(d time.Duration, opts ...distlock.Option) {
 	p.w.t.Helper()
 	got := <-p.queue("a", append(opts, distlock.WaitAtMost(d))...)
@@ -134,8 +134,8 @@ func (p *proc) briefly(d time.Duration, opts ...distlock.Option) {
 	}
 }
 
-// It tries to break: who waits for a short time again and again writes as little as who waits for a
-// long one, and stands where it stood.
+// It tries to break: a caller that waits repeatedly for a short time writes as little as one that
+// waits for a long time, and keeps its place.
 func TestWaitAtMost_ComesAgainAtOnce_GoesOnWithItsPlace(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
@@ -153,7 +153,8 @@ func TestWaitAtMost_ComesAgainAtOnce_GoesOnWithItsPlace(t *testing.T) {
 	})
 }
 
-// It tries to break: nobody waits for a place whose caller does not come again, granted or not.
+// It tries to break: an entry whose caller does not return is removed soon, whether it was granted
+// or not, and delays no waiter.
 func TestWaitAtMost_DoesNotComeAgain_LeavesSoon(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		const soon = 10 * time.Millisecond
@@ -168,7 +169,7 @@ func TestWaitAtMost_DoesNotComeAgain_LeavesSoon(t *testing.T) {
 		b.briefly(time.Second)
 		waits := c.queue("a")
 		at := time.Now()
-		w.release(g) // to the entry that no caller needs
+		w.release(g) // to the entry without a caller
 		w.release(w.wantTurn(waits))
 		if took := time.Since(at); took > soon {
 			t.Errorf("the next had it after %v", took)
@@ -176,8 +177,8 @@ func TestWaitAtMost_DoesNotComeAgain_LeavesSoon(t *testing.T) {
 	})
 }
 
-// It tries to break: only who would stand in the document in the same way goes on with a place of
-// another.
+// It tries to break: a caller takes over the entry of another call only if its own entry would be
+// equal.
 func TestWaitAtMost_AsksForSomethingElse_HasAPlaceOfItsOwn(t *testing.T) {
 	for name, opts := range map[string][]distlock.Option{
 		"mode": {distlock.Shared()}, "reason": {distlock.Why("another")},
@@ -196,7 +197,7 @@ func TestWaitAtMost_AsksForSomethingElse_HasAPlaceOfItsOwn(t *testing.T) {
 	}
 }
 
-// It tries to break: a place that is kept is given back by Close, at once.
+// It tries to break: Close removes a kept entry immediately.
 func TestWaitAtMost_PlaceIsKept_CloseGivesItBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

@@ -10,8 +10,8 @@ import (
 	"mongodlm/internal/watch"
 )
 
-// A DistributedLock is a name on which processes exclude each other. [Manager.Lock] returns it. It is
-// safe for concurrent use.
+// A DistributedLock is a name on which processes exclude each other. [Manager.Lock] returns it. It
+// is safe for concurrent use.
 type DistributedLock struct {
 	m       *Manager
 	name    string
@@ -22,17 +22,17 @@ type DistributedLock struct {
 func (m *Manager) Lock(name string) *DistributedLock { return &DistributedLock{m: m, name: name} }
 
 // TryLock acquires the lock if it is free or its holder is dead by the takeover rule. It does not
-// wait for a holder. It returns when ctx ends; the command goes on, and a lock that it acquires
-// serves the next caller of the process, or is released at once. The guard's context is a child of
-// ctx. mongos: lock_try.
+// wait for a holder. It returns when ctx ends; the command continues, and a lock that it acquires
+// serves the next caller of the process, or is released immediately. The guard's context is a child
+// of ctx. mongos: lock_try.
 //
 // After a refusal the background watches the holders, by one read an interval for up to 256 names,
 // so the first call after the takeover time takes the lock. A new process continues the watch that
-// another one recorded in the silent process's ping, at least two intervals before.
+// another one recorded in the ping of that process, at least two intervals before.
 //
 // Errors: *HeldError; *PermitMismatchError; [ErrBadName] and [ErrBadOption]; [ErrNoHeartbeat];
 // [ErrClosed]; [ErrUnavailable]; [ErrOutcomeUnknown]; *MalformedError; *PrivilegeError; *LostError
-// if the reply came too late; the error and the cause of a ctx that has ended.
+// if the reply came too late; the error and the cause of an expired ctx.
 //
 // Round trips: one when the lock is free, two when it is held (four on the embedded server), one
 // more for the first try that finds the holder silent. A takeover adds four, a foreign holder three
@@ -46,28 +46,28 @@ func (l *DistributedLock) TryLock(ctx context.Context, opts ...Option) (*TryGuar
 	return c.acquire(ctx)
 }
 
-// Lock acquires the lock. It waits while others hold it, until ctx ends or the time of [WaitAtMost] is
-// up. The callers of a process are served first come, first served. The process has at most two
-// entries in the queue of the lock document, and the command that frees the lock grants it to the
-// next entry, so a process with many callers delays one with a single caller by at most three turns.
-// mongos polled.
+// Lock acquires the lock. It waits while other processes hold it, until ctx ends or the time of
+// [WaitAtMost] is up. The callers of a process are served first come, first served. The process has
+// at most two entries in the queue of the lock document, and the command that frees the lock grants
+// it to the next entry, so a process with many callers delays one with a single caller by at most
+// three turns. mongos polled.
 //
-// Waiting behind a live holder sends nothing: one change stream, or one periodic read, serves all
-// callers of a process. An entry whose process has missed two pings is passed over. The entries of a
-// process that lost its heartbeat go to the end. At most [catalog.MaxWaiters] entries are queued; a
-// process that finds no room polls.
+// Waiting behind a live holder sends no command: one change stream, or one periodic read, serves
+// all callers of a process. An entry of a process that has missed two pings is passed over. The
+// entries of a process that lost its heartbeat go to the end. At most [catalog.MaxWaiters] entries
+// are queued; a process that finds no room polls.
 //
-// Errors that may pass, such as a server that does not answer, are logged once while the call waits.
-// A malformed document, a missing privilege or another number of permits ends the wait.
+// Errors that may pass, such as a server that does not answer, are logged once while the call
+// waits. A malformed document, a missing privilege or another number of permits ends the wait.
 //
 // Errors: those of TryLock; [ErrDeadlock], without a command, when the caller holds the lock
 // itself, which is known if ctx derives from the guard's context. Other deadlocks are not detected:
 // [WaitAtMost] bounds a wait. When ctx ends the error matches its error, its cause and the last
 // reason to wait.
 //
-// Round trips: one to acquire the lock or queue an entry, one to remove an entry that no caller needs
-// any more; two or three each on the embedded server. The release of a shared lock or a permit costs
-// two if this process has not entered that lock before.
+// Round trips: one to acquire the lock or queue an entry, one to remove an entry that no caller
+// needs any more; two or three each on the embedded server. The release of a shared lock or a
+// permit costs two if this process has not entered that lock before.
 func (l *DistributedLock) Lock(ctx context.Context, opts ...Option) (*TryGuard, error) {
 	c, err := l.prepare(ctx, opts)
 	if err != nil {
@@ -104,11 +104,12 @@ func (l *DistributedLock) prepare(ctx context.Context, opts []Option) (*call, er
 	return &call{m: l.m, name: l.name, o: o}, nil
 }
 
-// Do acquires the lock like [DistributedLock.Lock], calls work with the guard's context and the guard,
-// and releases the lock, also when work panics. It joins the errors of work and of
+// Do acquires the lock like [DistributedLock.Lock], calls work with the guard's context and the
+// guard, and releases the lock, also when work panics. It joins the errors of work and of
 // [TryGuard.Release]: nil means that the lock was held for the whole of work, unless work released
 // it. Close of the Manager ends work's context and waits for work. If the guard is lost before work
-// can be called, it is not called. The release is bounded by ctx, or by one command if ctx has ended.
+// can be called, it is not called. The release is bounded by ctx, or by one command if ctx has
+// expired.
 func (m *Manager) Do(ctx context.Context, name string,
 	work func(ctx context.Context, g *TryGuard) error, opts ...Option) (err error) {
 	if work == nil {
@@ -136,10 +137,11 @@ func (m *Manager) Do(ctx context.Context, name string,
 // Guards are the guards of locks that were acquired together. They are safe for concurrent use.
 type Guards struct{ guards []*TryGuard }
 
-// LockAll acquires several locks, all or none. It waits for each like [DistributedLock.Lock], in the
-// order of their names, so two calls of LockAll cannot deadlock; callers that hold other locks can.
-// [WaitAtMost] bounds the whole call. If one acquisition fails, the background releases the others.
-// LockAll renews a [Lease] while it waits: at least two thirds of it are left when it returns.
+// LockAll acquires several locks, all or no lock. It waits for each like [DistributedLock.Lock], in
+// the order of their names, so two calls of LockAll cannot deadlock; callers that hold other locks
+// can. [WaitAtMost] bounds the whole call. If one acquisition fails, the background releases the
+// acquired ones. LockAll renews a [Lease] while it waits: at least two thirds of it are left when
+// it returns.
 //
 // Errors: those of Lock, for the name that failed; [ErrBadOption] for an empty list or a name that
 // occurs twice.

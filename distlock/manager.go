@@ -20,8 +20,8 @@ import (
 	"mongodlm/pinger"
 )
 
-// A Manager is one process: one process id, one heartbeat, any number of locks. [New] makes it. It is
-// safe for concurrent use.
+// A Manager is one process: one process id, one heartbeat, any number of locks. [New] makes it. It
+// is safe for concurrent use.
 type Manager struct {
 	cfg    settings
 	log    zerolog.Logger
@@ -51,11 +51,11 @@ type settings struct {
 	Clock clock.Clock
 }
 
-// New checks the configuration and the server, starts the heartbeat and returns when the first ping is
-// acknowledged. The background creates indexes. A missing privilege to write locks is reported by the
-// first acquisition only.
+// New checks the configuration and the server, starts the heartbeat and returns when the first ping
+// is acknowledged. The background creates indexes. A missing privilege to write locks is reported
+// by the first acquisition only.
 //
-// Errors, none of which contains a password: *ConfigError; [ErrUnavailable] when the server cannot
+// Errors, always without a password: *ConfigError; [ErrUnavailable] when the server cannot
 // be reached within ctx and CommandTimeout; *PrivilegeError; an error for a server that is not
 // supported (before 4.4, FerretDB 1.x, config behind a mongos).
 func New(ctx context.Context, cfg Config) (*Manager, error) {
@@ -93,7 +93,7 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 	return m, nil
 }
 
-// creating wraps an error of New, except a *ConfigError, whose text is complete.
+// creating wraps an error of New, except a *ConfigError, which has a complete text.
 func creating(err error) error {
 	if errors.Is(err, ErrConfig) {
 		return err
@@ -202,16 +202,16 @@ func (m *Manager) Err() error {
 
 // Close ends all guards with [ErrClosed], releases their locks, waits for acquisitions and releases
 // under way, stops the heartbeat and removes the ping document. It returns within ctx; if ctx has
-// ended already it makes one try, within CommandTimeout. The error lists what may still be held,
+// expired already it makes one try, within CommandTimeout. The error lists what may still be held,
 // until it is taken over. Calls under way return when it does. Closing again waits and returns nil.
 //
 // A lock under which a function runs, of [Manager.Do], of an election, a loop, a schedule or a
 // queue, is released when the function has returned. The function's context ends when Close begins,
-// and pings go on. Close waits until ctx ends, or for one CommandTimeout when ctx has no deadline.
-// The error names the locks of the functions that still run then; they stay held until a takeover.
-// Give ctx a deadline that outlasts the functions. A function that calls Close with its own context,
-// or one derived from it, is not waited for: its lock is released at once. Release other guards
-// before Close: only their callers know whether the work is over.
+// and pings continue. Close waits until ctx ends, or for one CommandTimeout when ctx has no
+// deadline. The error names the locks of the functions that still run then; they stay held until a
+// takeover. Give ctx a deadline that outlasts the functions. A function that calls Close with its
+// own context, or one derived from it, is not waited for: its lock is released immediately. Release
+// other guards before Close: only their callers know whether the work is over.
 func (m *Manager) Close(ctx context.Context) error {
 	if ctx == nil {
 		return fmt.Errorf("%w: the context is nil; pass context.Background()", ErrBadOption)
@@ -281,8 +281,8 @@ func (m *Manager) within(ctx context.Context, d time.Duration) (context.Context,
 	return ctx, func() { cancel(nil) }
 }
 
-// loops are the background loops of a Manager. None begins once they are waited for, so that
-// whatever was acquired too late for Close leaves nothing behind.
+// loops are the background loops of a Manager. No loop begins after Wait, so that an acquisition
+// that is too late for Close is undone.
 type loops struct {
 	mu   sync.Mutex // guards over, and beginning against it
 	over bool
@@ -298,7 +298,7 @@ func (l *loops) Go(run func()) {
 	}
 }
 
-// Wait lets no further loop begin, and waits within ctx until all have ended, which see closed. A
+// Wait prevents new loops, and waits within ctx until all loops have returned, which see closed. A
 // loop that is ending a command does so within its limit.
 func (l *loops) Wait(ctx context.Context) {
 	l.mu.Lock()
@@ -315,7 +315,7 @@ func (l *loops) Wait(ctx context.Context) {
 	}
 }
 
-// Stats is what a Manager has counted, how it stands now, and its server.
+// Stats contains the counters and the state of a Manager, and its server.
 type Stats struct {
 	Pings       int64         // acknowledged pings
 	Failures    int64         // pings that were not acknowledged
@@ -335,11 +335,11 @@ type Stats struct {
 	TrustedFor time.Duration    // how long guards stay trusted without another ping; 0 when lost
 	Lateness   time.Duration    // of the heartbeat at its last ping
 	Skew       time.Duration    // by which the server's clock was ahead at the last acknowledged ping
-	Listening  string           // how waiters hear of grants: "stream", "polling", "" where none waits
+	Listening  string           // source of grants: "stream", "polling", "" without waiters
 	Commands   map[string]int64 // sent to the store, by operation: "acquire", "release", "ping" and so on
 }
 
-// Server is what the server said of itself, and can do.
+// Server describes the server and its capabilities.
 type Server struct {
 	Kind            string // "standalone", "replica set", "mongos", "ferretdb" or "memory"
 	Version         string // as the server reports it, "7.0.5"

@@ -69,12 +69,12 @@ func TestClose_ReleasesAll_RemovesThePing(t *testing.T) {
 		}
 		wantErr(t, assert.Err(p.try("x")), distlock.ErrClosed)
 		assert.NoErr(t, p.Close(t.Context()), "second close")
-		wantErr(t, guards[0].Release(), distlock.ErrClosed) // it may have been at work
+		wantErr(t, guards[0].Release(), distlock.ErrClosed) // work may have run
 	})
 }
 
-// K3: Close during an acquire: the acquire says ErrClosed and what it took is given back before
-// Close returns.
+// K3: Close during an acquire: the acquire returns ErrClosed, and its lock is released before Close
+// returns.
 func TestClose_DuringAcquire_GivesBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -94,7 +94,8 @@ func TestClose_DuringAcquire_GivesBack(t *testing.T) {
 	})
 }
 
-// K2: Close with a dead server ends at its limit and lists what may still be held.
+// K2: Close with a server that does not answer ends at its limit and lists the locks that may still
+// be held.
 func TestClose_DeadServer_IsBoundedAndSaysWhatStays(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -116,8 +117,8 @@ func TestClose_DeadServer_IsBoundedAndSaysWhatStays(t *testing.T) {
 	})
 }
 
-// A waiter enters the line with one command, sends nothing but one look a ping interval while the
-// holder lives, and has the lock in the instant of its release.
+// A waiter enters the queue with one command, sends only one read a ping interval while the holder
+// lives, and has the lock in the instant of its release.
 func TestLock_Waits_WithoutPolling_AndGetsItAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -129,7 +130,7 @@ func TestLock_Waits_WithoutPolling_AndGetsItAtOnce(t *testing.T) {
 		assert.Equal(t, time.Since(start), 10*time.Minute,
 			"waited %v, want the ten minutes of the holder and no poll (%v)")
 		assert.Equal(t, b.store.Count(fault.Enter), 1, "%d commands to enter the line, want %d")
-		// Ping, reaper, hello and the look: four an interval, of at least 27 s.
+		// Ping, reaper, hello and the read: four an interval, of at least 27 s.
 		if n := b.store.Total() - before; n > 4*23+8 {
 			t.Errorf("%d commands in ten minutes", n)
 		}
@@ -153,7 +154,7 @@ func TestLock_HolderDies_TakesOver(t *testing.T) {
 	})
 }
 
-// WaitAtMost and the context bound the wait, and the error says who held the lock.
+// WaitAtMost and the context bound the wait, and the error names the holder.
 func TestLock_WaitEnds_ErrorNamesTheHolder(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -181,7 +182,7 @@ func TestLock_WaitEnds_ErrorNamesTheHolder(t *testing.T) {
 	})
 }
 
-// It tries to break: the id of a process is one line, whatever its host is called.
+// It tries to break: the id of a process is one line, for any name of its host.
 func TestConfig_HostOfSeveralLines_IsRefused(t *testing.T) {
 	t.Parallel()
 	for _, host := range []string{"two\nlines", "tail\n", "\r", "a\tb"} {
@@ -196,7 +197,7 @@ func TestConfig_HostOfSeveralLines_IsRefused(t *testing.T) {
 	}
 }
 
-// Every contradiction is reported at once, with the field's name.
+// All contradictions are reported together, with the names of the fields.
 func TestConfig_Contradictions_AllAtOnce(t *testing.T) {
 	t.Parallel()
 	err := distlock.Config{
@@ -241,7 +242,7 @@ func TestConfig_Contradictions_AllAtOnce(t *testing.T) {
 	}
 }
 
-// G11: a password is in no error of New, whatever is wrong with the connection string.
+// G11: no error of New contains a password, for any error in the connection string.
 func TestNew_BadURI_NoPasswordInTheError(t *testing.T) {
 	t.Parallel()
 	for _, uri := range []string{
@@ -261,7 +262,7 @@ func TestNew_BadURI_NoPasswordInTheError(t *testing.T) {
 	}
 }
 
-// Locks lists holders with their ping ages, and goes on past what it cannot understand.
+// Locks lists holders with the ages of their pings, and continues after malformed documents.
 func TestLocks_ListsHolders_SkipsMalformed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)
@@ -291,8 +292,8 @@ func TestLocks_ListsHolders_SkipsMalformed(t *testing.T) {
 	})
 }
 
-// Names that are made up as one goes do not stay for ever, if that is asked for; what is held,
-// waited for or young does, and fences rise over it.
+// Documents of free locks are deleted after a time, if that is requested; held, waited-for and
+// young ones are not, and fences rise over the deletion.
 func TestPruneLocks_FreeAndOld_AreDeleted(t *testing.T) {
 	for _, on := range []bool{true, false} {
 		runInBubble(t, fmt.Sprint(on), func(t *testing.T, w *world) {

@@ -15,7 +15,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// Readers share, a writer is alone, and a reader that comes after a waiting writer waits behind it.
+// Readers share the lock, a writer is alone, and a reader that arrives after a waiting writer waits
+// behind it.
 func TestShared_WriterWaits_NobodyStarves(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
@@ -47,7 +48,7 @@ func TestShared_WriterWaits_NobodyStarves(t *testing.T) {
 	})
 }
 
-// A reader that dies is taken over by the rule, and the reader that lives keeps its lock.
+// A reader that dies is evicted by the rule, and the living reader keeps its lock.
 func TestShared_OneReaderDies_OnlyItIsEvicted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, dead, c := w.start(nil), w.start(nil), w.start(nil)
@@ -68,8 +69,8 @@ func TestShared_OneReaderDies_OnlyItIsEvicted(t *testing.T) {
 	})
 }
 
-// At most as many guards as permits, in the order in which they came; another number is an error
-// that names both; a new one is taken once nobody uses the old one.
+// There are at most as many guards as permits, in the order of the calls; another number is an
+// error that contains both; a new one is used once there is no holder of the old one.
 func TestPermits_LimitHolds_AnotherLimitIsRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -104,7 +105,7 @@ func TestPermits_LimitHolds_AnotherLimitIsRefused(t *testing.T) {
 	})
 }
 
-// Sixteen users of four permits: never more than four at once, and each has its turn.
+// Sixteen users of four permits: never more than four concurrently, and each has its turn.
 func TestPermits_ManyUsers_NeverMoreThanTheLimit(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		procs := []*proc{w.start(nil), w.start(nil), w.start(nil)}
@@ -139,7 +140,7 @@ func TestPermits_ManyUsers_NeverMoreThanTheLimit(t *testing.T) {
 	})
 }
 
-// As many releases as acquisitions, by the guard only; each guard is released once.
+// There are as many releases as acquisitions, by guards only; each guard is released once.
 func TestReenter_CountsAsPostgreSQL(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -155,7 +156,7 @@ func TestReenter_CountsAsPostgreSQL(t *testing.T) {
 			t.Error("entering again asked the server, or has another fence")
 		}
 		w.release(inner)
-		w.release(inner) // a second time: nothing
+		w.release(inner) // a second time: no effect
 		wantErr(t, inner.Err(), distlock.ErrReleased)
 		if err := outer.Err(); err != nil || outer.Context().Err() != nil {
 			t.Errorf("the outer guard: %v", err)
@@ -164,7 +165,7 @@ func TestReenter_CountsAsPostgreSQL(t *testing.T) {
 		wantErr(t, err, distlock.ErrHeld)
 		again, err := outer.Reenter()
 		assert.Must(t, err)
-		w.release(outer) // the other way round
+		w.release(outer) // in the opposite order
 		assert.NoErr(t, again.Err(), "the inner guard after the release of the outer")
 		_, err = outer.Reenter()
 		wantErr(t, err, distlock.ErrReleased)
@@ -178,14 +179,14 @@ func TestReenter_CountsAsPostgreSQL(t *testing.T) {
 	})
 }
 
-// All or none, and what was taken on the way is given back.
+// LockAll acquires all or no locks, and releases the acquired ones after a failure.
 func TestLockAll_OneFails_NoneIsHeld(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
 		blocks := b.mustTry("m")
 		_, err := a.LockAll(t.Context(), []string{"z", "m", "a"}, distlock.WaitAtMost(time.Minute))
 		wantErr(t, err, distlock.ErrHeld)
-		synctest.Wait() // it is given back in the background
+		synctest.Wait() // it is released in the background
 		for _, name := range []string{"a", "z"} {
 			w.release(b.mustTry(name))
 		}
@@ -213,7 +214,7 @@ func TestLockAll_OneFails_NoneIsHeld(t *testing.T) {
 	})
 }
 
-// Users who take the same locks in any order, all at once, come through.
+// Users that acquire the same locks in different orders, concurrently, all succeed.
 func TestLockAll_AnyOrder_NoDeadlock(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		procs := []*proc{w.start(nil), w.start(nil), w.start(nil)}
@@ -253,8 +254,8 @@ func TestLockAll_OneIsLost_ContextEnds(t *testing.T) {
 	})
 }
 
-// Holders and waiters are listed with all that is known of them, and breaking a lock lets the next
-// in line have it.
+// Holders and waiters are listed with all known facts, and a break grants the lock to the next
+// waiter.
 func TestLocksAndWaiters_ShowModePlaceAndPing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
@@ -323,7 +324,7 @@ func TestOptions_OfModes_BadOnesAreRefused(t *testing.T) {
 	})
 }
 
-// A reader beside others costs one command, and so does its release.
+// A reader that shares a held lock costs one command, and so does its release.
 func TestShared_RoundTrips(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

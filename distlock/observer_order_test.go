@@ -24,8 +24,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// An interrupted clock calls a function before one of its readings: what may happen between any two
-// steps of a call happens there.
+// An interruptedClock calls a function before one of its readings, to simulate an event between any
+// two steps of a call.
 type interruptedClock struct {
 	steppedClock
 	left atomic.Int64 // readings until then; 0 for never
@@ -39,8 +39,8 @@ func (c *interruptedClock) Now() clock.Reading {
 	return c.steppedClock.Now()
 }
 
-// wantLives checks that of each session the acquisition is told first, a loss before the release,
-// and all of them once.
+// wantLives checks that for each session the acquisition is reported first, a loss before the
+// release, and each event once.
 func wantLives(t *testing.T, events []distlock.Event) {
 	t.Helper()
 	lives := map[bson.ObjectID]string{}
@@ -57,13 +57,13 @@ func wantLives(t *testing.T, events []distlock.Event) {
 	}
 }
 
-// Whatever happens between two steps of an acquisition, no guard is told as lost or released that
-// was never told as acquired: the Manager is closed, or so much time passes that neither the lease
-// nor the heartbeat is trusted.
+// It tries to break: for any event between two steps of an acquisition, a guard is reported as lost
+// or released only after its acquisition. The Manager is closed, or so much time passes that the
+// lease or the heartbeat has expired.
 func TestObserver_BetweenAnyTwoSteps_TellsALifeInOrder(t *testing.T) {
 	for name, disturb := range map[string]func(p *proc, c *interruptedClock){
 		"closed": func(p *proc, _ *interruptedClock) {
-			go func() { _ = p.Close(context.Background()) }() // waited for by the end of the test
+			go func() { _ = p.Close(context.Background()) }() // the end of the test waits for it
 			for range 300 {
 				runtime.Gosched()
 			}
@@ -96,8 +96,8 @@ func TestObserver_BetweenAnyTwoSteps_TellsALifeInOrder(t *testing.T) {
 	}
 }
 
-// Whoever waits for the loss of its guard and releases it then is told after the loss, although the
-// losses of several guards are told one after the other, by a logger that is slow.
+// It tries to break: a release that the loss of a guard triggers is reported after the loss,
+// although the losses of several guards are reported one after the other, by a slow logger.
 func TestObserver_LossOfSeveral_ToldBeforeTheirReleases(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		slow := writerFunc(func(line []byte) {
@@ -132,8 +132,8 @@ func (f writerFunc) Write(b []byte) (int, error) { f(b); return len(b), nil }
 
 var _ io.Writer = writerFunc(nil)
 
-// Who was about to be overtaken and gave the lock back himself was not: the acquisition that
-// follows names nobody.
+// It tries to break: if a holder releases the lock just before its eviction, the next acquisition
+// reports no takeover and no previous holder.
 func TestObserver_HolderLeavesBeforeTheOvertaking_NobodyIsNamed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		old := w.start(nil)
@@ -164,8 +164,8 @@ func TestObserver_HolderLeavesBeforeTheOvertaking_NobodyIsNamed(t *testing.T) {
 	})
 }
 
-// A waiter whose entering got no reply, and which got the lock after a dead one was taken out of it
-// before it asked again, took it over: the evidence is in the document, and was not free.
+// It tries to break: the reply of entering is lost, and the dead holder is evicted before the
+// waiter asks again: its acquisition is a takeover, with the evidence of the document.
 func TestObserver_DeadHolderEvictedBeforeTheLineWasKnown_IsATakeover(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder := w.start(nil)
@@ -193,8 +193,8 @@ func TestObserver_DeadHolderEvictedBeforeTheLineWasKnown_IsATakeover(t *testing.
 	})
 }
 
-// LockAll tells what became of each name that it asked for, as Lock does: also of the one for which
-// no time was left, and of the one that its caller holds itself.
+// LockAll reports the outcome of each requested name, as Lock does: also of one for which no time
+// was left, and of one that its caller holds itself.
 func TestObserver_LockAll_TellsTheNameThatFailed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, d := w.observed(nil)
@@ -206,7 +206,7 @@ func TestObserver_LockAll_TellsTheNameThatFailed(t *testing.T) {
 		}
 		_ = g.Release()
 		d.take()
-		_ = p.mustTry("a").Release() // from now on its fence needs no command of its own
+		_ = p.mustTry("a").Release() // now its fence needs no extra command
 		d.take()
 		w.start(nil).mustTry("b")
 		_, err := p.LockAll(t.Context(), []string{"a", "b"}, distlock.WaitAtMost(time.Second))
@@ -219,7 +219,7 @@ func TestObserver_LockAll_TellsTheNameThatFailed(t *testing.T) {
 	})
 }
 
-// What is told of pings is what Stats counts, also of the one whose answer is that the process was
+// The reported pings are those of Stats, also the one whose reply is that the process was
 // condemned.
 func TestObserver_PingsOfACondemnedProcess_AreThoseOfStats(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

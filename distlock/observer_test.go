@@ -24,7 +24,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// diary keeps the events of one process, but for pings that were acknowledged.
+// diary keeps the events of one process, except acknowledged pings.
 type diary struct {
 	mu     sync.Mutex // guards events
 	events []distlock.Event
@@ -39,7 +39,7 @@ func (d *diary) Observe(e distlock.Event) {
 	d.events = append(d.events, e)
 }
 
-// take returns what happened since the last time.
+// take returns the events since the last call.
 func (d *diary) take() []distlock.Event {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -48,7 +48,7 @@ func (d *diary) take() []distlock.Event {
 	return events
 }
 
-// observed starts a process that keeps a diary.
+// observed starts a process with a diary.
 func (w *world) observed(change func(*distlock.Config)) (*proc, *diary) {
 	d := &diary{}
 	return w.start(func(cfg *distlock.Config) {
@@ -73,7 +73,7 @@ func wantEvents(t *testing.T, d *diary, want ...string) []distlock.Event {
 	return events
 }
 
-// An event has the facts of the guard that it is about, and counts for how long it was held.
+// An event has the facts of its guard, and the time for which it was held.
 func TestObserver_AcquireRelease_TellsBoth(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, d := w.observed(nil)
@@ -92,8 +92,8 @@ func TestObserver_AcquireRelease_TellsBoth(t *testing.T) {
 	})
 }
 
-// A try that is refused, a wait whose time is up and a grant in turn are three outcomes, and the
-// waits are counted from the call.
+// A refused try, an expired wait and a grant are three outcomes, and the waits are counted from the
+// call.
 func TestObserver_Waiting_TellsTheOutcomeAndTheWait(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, next := w.start(nil), &diary{}
@@ -122,7 +122,8 @@ func TestObserver_Waiting_TellsTheOutcomeAndTheWait(t *testing.T) {
 	})
 }
 
-// Who takes over says from whom and by which rule; who was cut off says what it lost and why.
+// The contender reports the previous holder and the rule of a takeover; the old holder reports its
+// loss and the cause.
 func TestObserver_Takeover_TellsOfItOnBothSides(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		old, oldDiary := w.observed(nil)
@@ -169,8 +170,8 @@ func TestObserver_Takeover_TellsOfItOnBothSides(t *testing.T) {
 	})
 }
 
-// A waiter that follows a dead holder is told by which rule; the process that took the dead one out
-// tells that, too.
+// A waiter that follows a dead holder reports the rule; the process that evicted the dead holder
+// reports it, too.
 func TestObserver_DeadHolderOfALine_IsEvicted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		old := w.start(nil)
@@ -179,7 +180,7 @@ func TestObserver_DeadHolderOfALine_IsEvicted(t *testing.T) {
 		process := old.Process()
 		old.kill()
 		mine := assert.Value(p.Lock("a").Lock(t.Context()))(t)
-		synctest.Wait() // the grant may be told before the eviction that brought it about
+		synctest.Wait() // the grant may be reported before its eviction
 		events := d.take()
 		slices.SortFunc(events, func(a, b distlock.Event) int { return cmp.Compare(a.Kind, b.Kind) })
 		if len(events) != 3 || events[0].Kind != distlock.EventTakenOver ||
@@ -196,7 +197,7 @@ func TestObserver_DeadHolderOfALine_IsEvicted(t *testing.T) {
 	})
 }
 
-// A lease that ran out, a break by hand, and a release that comes after the loss.
+// The events of an expired lease, of a break by an operator, and of a release after the loss.
 func TestObserver_LeaseAndBreak_TellTheirCauses(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, d := w.observed(nil)
@@ -258,7 +259,7 @@ func TestObserver_DeadWaiter_IsEvicted(t *testing.T) {
 	})
 }
 
-// It tries to break: a release that succeeds later is an event of its own, of the same session.
+// It tries to break: a release that succeeds later is a separate event, with the same session.
 func TestObserver_ReleasedLate_IsAnEvent(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, d := w.observed(nil)
@@ -276,7 +277,7 @@ func TestObserver_ReleasedLate_IsAnEvent(t *testing.T) {
 }
 
 // It tries to break: a guard that the garbage collector finds is an event. Not in a bubble: the
-// garbage collector does not know virtual time.
+// garbage collector does not use virtual time.
 func TestObserver_Dropped_IsAnEvent(t *testing.T) {
 	t.Parallel()
 	d := &diary{}
@@ -286,7 +287,7 @@ func TestObserver_Dropped_IsAnEvent(t *testing.T) {
 	func() {
 		assert.Value(m.Lock("a").TryLock(t.Context(), distlock.Why("forgotten")))(t)
 	}()
-	for { // each collection is a chance; the test's own time limit bounds it
+	for { // the time limit of the test bounds it
 		runtime.GC()
 		for _, e := range d.take() {
 			if e.Kind == distlock.EventDropped && e.Why == "forgotten" {
@@ -296,8 +297,7 @@ func TestObserver_Dropped_IsAnEvent(t *testing.T) {
 	}
 }
 
-// An observer that panics, and a logger that does, break no lock, and keep no event from the
-// others.
+// An observer and a logger that panic break no lock, and withhold no event from other observers.
 func TestObserver_Panics_LockAndOtherObserversLive(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var log assert.Log
@@ -326,7 +326,7 @@ func (f observerFunc) Observe(e distlock.Event) { f(e) }
 
 type mark struct{}
 
-// traced notes the context of each event.
+// traced records the context of each event.
 type traced struct {
 	diary
 	marks []string
@@ -338,8 +338,7 @@ func (o *traced) ObserveContext(ctx context.Context, e distlock.Event) {
 	}
 }
 
-// The context of the acquisition is that of all that is told of its guard: a release has none of
-// its own.
+// All events of a guard have the context of the acquisition: a release has no context.
 func TestContextObserver_GetsTheCallersContext(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		o := &traced{}
@@ -357,7 +356,7 @@ func TestContextObserver_GetsTheCallersContext(t *testing.T) {
 	})
 }
 
-// acquireRelease is what the benchmark and the test of its cost count.
+// acquireRelease returns the functions that the benchmark and the allocation test measure.
 func acquireRelease(tb testing.TB, o distlock.Observer) (run, end func()) {
 	m, err := distlock.New(context.Background(), distlock.Config{
 		Catalog: memcatalog.New(memcatalog.Options{}), Host: "host", Observer: o,
@@ -372,9 +371,9 @@ func acquireRelease(tb testing.TB, o distlock.Observer) (run, end func()) {
 	}, func() { _ = m.Close(context.Background()) }
 }
 
-// Nobody observes, or somebody does who keeps nothing: an acquisition and its release allocate the
-// same, for an event is a value. It runs alone, as every allocation of the program counts; a ping
-// that is due meanwhile, which real time brings, counts in one of three rounds.
+// An acquisition and its release allocate as much with an observer that stores nothing as without
+// one, since an event is a value. The test runs alone, as every allocation of the program counts; a
+// ping that is due meanwhile, by real time, affects one of three rounds.
 func TestObserver_AllocatesNothing(t *testing.T) {
 	if effort.Race {
 		t.Skip("the race detector allocates")
@@ -390,7 +389,7 @@ func TestObserver_AllocatesNothing(t *testing.T) {
 	assert.Equal(t, none, some, "%v allocations without an observer, %v with one")
 }
 
-// BenchmarkTryLockRelease is an acquisition and its release on the store in memory.
+// BenchmarkTryLockRelease measures an acquisition and its release on the store in memory.
 func BenchmarkTryLockRelease(b *testing.B) {
 	for name, o := range map[string]distlock.Observer{
 		"nobody": nil, "observed": observerFunc(func(distlock.Event) {}),
@@ -406,8 +405,8 @@ func BenchmarkTryLockRelease(b *testing.B) {
 	}
 }
 
-// An observer that blocks for a while, against its promise: whoever releases meanwhile waits for
-// it, and the clock of a test in virtual time goes on.
+// An observer that blocks for a while, against its contract: a concurrent release waits for it, and
+// the clock of a test in virtual time runs on.
 func TestObserver_Blocks_ReleaseWaits(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(func(c *distlock.Config) {

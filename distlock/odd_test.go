@@ -16,7 +16,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// Tries to break: what no way can understand every way refuses by name, before anything is taken.
+// It tries to break: all ways to acquire a lock refuse a malformed document, name its field, and
+// change nothing.
 func TestOddDocument_EveryWayNamesTheField(t *testing.T) {
 	zero := assert.Value(bson.ParseDecimal128("0"))(t)
 	waiter := bson.D{
@@ -67,7 +68,8 @@ func TestOddDocument_EveryWayNamesTheField(t *testing.T) {
 	}
 }
 
-// A manager that knows nothing of sharers left them in a free lock: it is taken, and given back.
+// It tries to break: sharers that a foreign manager left in a free lock prevent neither its
+// acquisition nor its release.
 func TestTryLock_FreeWithSharersLeftInIt_IsTaken(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -82,9 +84,9 @@ func TestTryLock_FreeWithSharersLeftInIt_IsTaken(t *testing.T) {
 	})
 }
 
-// Tries to break: a lock has a bounded number of holders. The next one waits in line as if it were
-// held exclusively, and a try is told so; a number of permits that could never be is refused at
-// once.
+// It tries to break: a lock has a bounded number of holders. The next sharer waits as for an
+// exclusive holder, and a try is refused; a number of permits above the bound is refused
+// immediately.
 func TestShared_AsManyAsMayHold_TheNextWaits(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -128,8 +130,8 @@ func TestPermits_MoreThanMayHold_IsABadOption(t *testing.T) {
 	})
 }
 
-// Tries to break: the release of one of several holders frees what nobody else holds, however the
-// document was damaged meanwhile. Nobody is let in beside those who are left.
+// It tries to break: the release of one of several holders frees only its own share, for any damage
+// to the document meanwhile. No other session is admitted to the remaining holders.
 func TestRelease_OfOneOfSeveral_DamagedDocument_OthersKeepTheirs(t *testing.T) {
 	for name, damage := range map[string]bson.E{
 		"an unknown mode": {Key: "mode", Value: "intent"}, "no mode": {Key: "mode", Value: nil},
@@ -167,9 +169,9 @@ func TestRelease_OfOneOfSeveral_DamagedDocument_OthersKeepTheirs(t *testing.T) {
 	}
 }
 
-// Tries to break: what the server shows not to be held is not released for ever. Replies are lost
-// over a malformed document, so that nobody knows what became of the tries; no release is left of
-// them, and Close says nothing of locks that were never held.
+// It tries to break: sessions that the server shows not to be held are not released for ever.
+// Replies are lost over a malformed document, so that the outcomes of the tries are unknown; no
+// release is left of them, and Close reports no locks that were never held.
 func TestTryLock_RepliesLostOverAMalformedDocument_LeaveNoReleases(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)

@@ -128,7 +128,7 @@ func usable(ctx context.Context) error {
 	return nil
 }
 
-// ended is the error of a context that has ended: its cause, which matches its error as well.
+// ended returns the error of an expired context: its cause, which also matches its error.
 func ended(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if errors.Is(cause, err) {

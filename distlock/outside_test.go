@@ -19,13 +19,15 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// soon is how long after the takeover time a contender has what the dead left, in these tests.
+// soon is the time after the takeover time within which a contender has the lock of a dead process,
+// in these tests.
 const soon = 2 * pingTime
 
-// quick makes a process with a short takeover time: a look at a full line takes milliseconds.
+// quick configures a short takeover time, since a test with a full queue takes long.
 func quick(c *distlock.Config) { c.Takeover, c.Ping = 2*time.Minute, 10*time.Second }
 
-// fill fills the queue of a lock with waiters of as many processes, which die with p. left ends them.
+// fill fills the queue of a lock with waiters of as many processes, which die with p. left ends
+// them.
 func (w *world) fill(p *proc, name string, opts ...distlock.Option) (left func()) {
 	w.t.Helper()
 	var leave []func()
@@ -45,8 +47,8 @@ func (w *world) fill(p *proc, name string, opts ...distlock.Option) (left func()
 	}
 }
 
-// It tries to break: no dead process locks anybody out of anything. A process holds a lock, has
-// filled its line, and dies.
+// It tries to break: a dead process delays a contender only for the takeover time. A process holds
+// a lock, has filled its queue, and dies.
 func TestLock_FullLineOfADeadProcess_IsWatchedAndCleared(t *testing.T) {
 	for name, opts := range map[string][]distlock.Option{
 		"exclusive": nil, "shared": {distlock.Shared()}, "permit": {distlock.Permits(1)},
@@ -54,14 +56,14 @@ func TestLock_FullLineOfADeadProcess_IsWatchedAndCleared(t *testing.T) {
 		runInBubble(t, name, func(t *testing.T, w *world) {
 			dead, b := w.start(quick), w.start(quick)
 			mine := opts
-			if name == "shared" { // readers wait behind a writer only
+			if name == "shared" { // readers wait only behind a writer
 				mine = nil
 			}
 			dead.mustTry("a", mine...)
 			left := w.fill(dead, "a", opts...)
 			dead.kill()
 			died := time.Now()
-			opts = append(slices.Clip(opts), distlock.WaitAtMost(time.Hour)) // for a test that fails
+			opts = append(slices.Clip(opts), distlock.WaitAtMost(time.Hour)) // ends a failure
 			g := w.wantTurn(b.queue("a", opts...))
 			if took := time.Since(died); took < 110*time.Second-slack || took > 140*time.Second {
 				t.Errorf("it had the lock after %v, want the takeover time", took)
@@ -78,7 +80,7 @@ func TestLock_FullLineOfADeadProcess_IsWatchedAndCleared(t *testing.T) {
 	}
 }
 
-// It tries to break: a full line is waited for by reading. All are alive, for an hour.
+// It tries to break: waiting for room in a full queue only reads. All waiters live, for an hour.
 func TestLock_FullLineOfTheLiving_IsReadAndNotWritten(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -101,7 +103,8 @@ func TestLock_FullLineOfTheLiving_IsReadAndNotWritten(t *testing.T) {
 	})
 }
 
-// It tries to break: however fast a lock turns, a process without room in its queue reads seldom.
+// It tries to break: for any rate of turns of a lock, a process without room in its queue reads
+// seldom.
 func TestLock_FullLineThatTurns_IsReadSeldom(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -122,8 +125,8 @@ func TestLock_FullLineThatTurns_IsReadSeldom(t *testing.T) {
 	})
 }
 
-// It tries to break: no dead process locks anybody out of anything. A dead holder used the lock
-// with another limit.
+// It tries to break: a dead process delays a contender only for the takeover time. A dead holder
+// used the lock with another limit.
 func TestAcquire_AnotherLimitOfADeadHolder_IsTaken(t *testing.T) {
 	limits := map[string][]distlock.Option{
 		"three permits": {distlock.Permits(3)}, "five permits": {distlock.Permits(5)},
@@ -148,7 +151,7 @@ func TestAcquire_AnotherLimitOfADeadHolder_IsTaken(t *testing.T) {
 					_, err = p.Lock("tried").Lock(t.Context(), askedOpts...)
 					wantErr(t, err, distlock.ErrPermitMismatch)
 				}
-				time.Sleep(3 * pingTime) // it is not any more
+				time.Sleep(3 * pingTime) // it is old now
 				waits := c.queue("waited", askedOpts...)
 				var g *distlock.TryGuard
 				var err error
@@ -173,7 +176,7 @@ func TestAcquire_AnotherLimitOfADeadHolder_IsTaken(t *testing.T) {
 	}
 }
 
-// It tries to break: one answer for one question. A living holder uses another limit.
+// It tries to break: Lock and TryLock return the same error for a living holder with another limit.
 func TestAcquire_AnotherLimitOfALivingHolder_SameAnswerByTryLockAndLock(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, gone := w.start(nil), w.start(nil), w.start(nil)
@@ -197,7 +200,7 @@ func TestAcquire_AnotherLimitOfALivingHolder_SameAnswerByTryLockAndLock(t *testi
 				t.Errorf("%s: Lock was told after %v, want at once", name, took)
 			}
 		}
-		time.Sleep(takeoverTime) // the dead one is taken out, the living one still counts
+		time.Sleep(takeoverTime) // the dead holder is evicted, the living one still counts
 		for range 2 {
 			wantErr(t, assert.Err(b.try("a", distlock.Permits(5))), distlock.ErrPermitMismatch)
 		}
@@ -205,7 +208,8 @@ func TestAcquire_AnotherLimitOfALivingHolder_SameAnswerByTryLockAndLock(t *testi
 	})
 }
 
-// It tries to break: who waits behind a silent user of another limit is told when it lives.
+// It tries to break: a waiter behind a silent holder with another limit returns an error when that
+// holder lives.
 func TestLock_AnotherLimitOfASilentHolder_LivesAgain_IsTold(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
@@ -222,7 +226,7 @@ func TestLock_AnotherLimitOfASilentHolder_LivesAgain_IsTold(t *testing.T) {
 		start := time.Now()
 		got = <-done
 		wantErr(t, got.err, distlock.ErrPermitMismatch)
-		const most = pingTime + pingTime/10 + 6*time.Second // a ping and a pause, each at its longest
+		const most = pingTime + pingTime/10 + 6*time.Second // the longest ping and pause
 		if took := time.Since(start); took > most {
 			t.Errorf("told after %v, want %v at most", took, most)
 		}
@@ -230,7 +234,8 @@ func TestLock_AnotherLimitOfASilentHolder_LivesAgain_IsTold(t *testing.T) {
 	})
 }
 
-// It tries to break: who waits for another limit keeps nobody of its process out of a free place.
+// It tries to break: a caller that waits for another limit does not keep other callers of its
+// process from a free place.
 func TestLock_AnotherLimitWaited_OthersOfTheProcessEnter(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		dead, b := w.start(nil), w.start(nil)
@@ -245,10 +250,10 @@ func TestLock_AnotherLimitWaited_OthersOfTheProcessEnter(t *testing.T) {
 	})
 }
 
-// queueOnce is one stay in a lock.
+// span is the time for which a lock was held once.
 type span struct{ from, to time.Time }
 
-// crowd lets n waiters of each process have the lock for hold, and returns their spans in order.
+// crowd makes n waiters of each process hold the lock for hold, and returns their spans in order.
 func (w *world) crowd(hold time.Duration, counts map[*proc]int) []span {
 	w.t.Helper()
 	var mu sync.Mutex
@@ -275,10 +280,10 @@ func (w *world) crowd(hold time.Duration, counts map[*proc]int) []span {
 	return spans
 }
 
-// It tries to break: a lock does not stand free while anybody waits for it, in a line or before
-// one. With notices a hand-over takes no time in these tests. Without them it takes the pause
-// between two questions, at most a hundredth of Poll, or a sixteenth of the time in which a process
-// had no turn, and a fifth more.
+// It tries to break: a lock is not free for long while there are callers that wait for it, in its
+// queue or outside of it. With notices a hand-over takes no time in these tests. Without them it
+// takes the pause between two polls, at most a hundredth of Poll, or a sixteenth of the time since
+// the last turn of the process, and a fifth more.
 func TestLock_MoreThanHundredWaiters_LockDoesNotStandFree(t *testing.T) {
 	const hold = 10 * time.Millisecond
 	for name, counts := range map[string][]int{
@@ -317,8 +322,8 @@ func TestLock_MoreThanHundredWaiters_LockDoesNotStandFree(t *testing.T) {
 						enters, looks = enters+p.store.Count(fault.Enter), looks+p.store.Count(fault.Look)
 					}
 					t.Logf("entered %d times, looked %d times", enters, looks)
-					// A turn lets the first outside of two processes try once at most: that of who
-					// leaves, and that of who is granted the lock.
+					// A turn makes at most two processes try once for the first call outside of the
+					// queue: that of the released session, and that of the granted one.
 					if most := total + total*min(2, len(counts))/2; enters > most {
 						t.Errorf("%d times entered for %d turns", enters, total)
 					}
@@ -347,8 +352,8 @@ func TestLock_QueueGivesUp_TheNextFindsRoom(t *testing.T) {
 	})
 }
 
-// It tries to break: whoever was refused does not ask again and again without a pause, also where
-// the server's answer and what a look shows do not go together.
+// It tries to break: a refused caller pauses before each new try, also if the server's reply
+// contradicts the document of a read.
 func TestLock_RefusedWithoutAReasonThatShows_Pauses(t *testing.T) {
 	for name, refusal := range map[string]error{
 		"full": catalog.ErrQueueFull, "limit": &catalog.PermitMismatchError{Name: "a", Recorded: 3},
@@ -378,8 +383,8 @@ func TestLock_RefusedWithoutAReasonThatShows_Pauses(t *testing.T) {
 	}
 }
 
-// It tries to break: a wait goes on when it is not known what became of a step against the dead,
-// wherever the contender stands: the next look tells.
+// It tries to break: a wait continues if the outcome of a step against a dead process is unknown,
+// in the queue or outside of it: the next read shows it.
 func TestLock_StepAgainstTheDeadLost_GoesOn(t *testing.T) {
 	ways := map[string]func(w *world, dead *proc) (left func()){
 		"full line": func(w *world, dead *proc) func() {

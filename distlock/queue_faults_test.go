@@ -17,8 +17,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// A grant is not lost when the stream of notices dies with it or never tells: the question after
-// the stream broke, or the look of the next interval, finds it.
+// A grant is found although the stream of notices breaks with it or is silent: by the poll after
+// the break, or by the read of the next interval.
 func TestLock_NoticesFail_GrantIsFound(t *testing.T) {
 	for name, next := range map[string]func(ctx context.Context, apply func() error) error{
 		"the stream dies with the notice": func(_ context.Context, apply func() error) error {
@@ -51,8 +51,8 @@ func TestLock_NoticesFail_GrantIsFound(t *testing.T) {
 	}
 }
 
-// A waiter that dies in the line is taken out by the takeover rule, and never earlier; those who
-// live keep their places.
+// A waiter that dies in the queue is evicted by the takeover rule, and never earlier; living
+// waiters keep their places.
 func TestLock_FirstWaiterDies_EvictedByTheRule(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, dead, b, c := w.start(nil), w.start(nil), w.start(nil), w.start(nil)
@@ -62,7 +62,7 @@ func TestLock_FirstWaiterDies_EvictedByTheRule(t *testing.T) {
 		time.Sleep(time.Minute)
 		dead.kill()
 		died := time.Now()
-		w.release(g) // granted to the dead one
+		w.release(g) // granted to the dead waiter
 		if l := w.lock("a"); l.Process != dead.Process() {
 			t.Fatalf("held by %q, want the first in line", l.Process)
 		}
@@ -82,7 +82,8 @@ func TestLock_FirstWaiterDies_EvictedByTheRule(t *testing.T) {
 	})
 }
 
-// A dead waiter in the middle is taken out while the holder lives on, when it has missed two pings.
+// A dead waiter in the middle of the queue is evicted while the holder lives, when it has missed
+// two pings.
 func TestLock_WaiterInTheMiddleDies_PassedOverWhileHolderLives(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, dead, c := w.start(nil), w.start(nil), w.start(nil)
@@ -103,8 +104,8 @@ func TestLock_WaiterInTheMiddleDies_PassedOverWhileHolderLives(t *testing.T) {
 	})
 }
 
-// The context ends in the instant of the grant: either the guard is handed out, or the next in line
-// has the lock at once.
+// The context ends in the instant of the grant: either the guard is returned, or the next waiter
+// has the lock immediately.
 func TestLock_ContextEndsAtTheGrant_NothingIsLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
@@ -129,8 +130,8 @@ func TestLock_ContextEndsAtTheGrant_NothingIsLost(t *testing.T) {
 	})
 }
 
-// The release was applied and its reply is lost: the next in line has the lock all the same, and
-// the second try takes nothing from it.
+// The release was applied and its reply is lost: the next waiter still has the lock, and the second
+// try does not take it away.
 func TestLock_ReleaseReplyLost_GrantedOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
@@ -155,7 +156,7 @@ func TestLock_ReleaseReplyLost_GrantedOnce(t *testing.T) {
 	})
 }
 
-// The reply of entering is lost: the same session enters again and stands there once.
+// The reply of entering is lost: the same session enters again and has one entry.
 func TestLock_EnterReplyLost_StandsOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -178,8 +179,8 @@ func TestLock_EnterReplyLost_StandsOnce(t *testing.T) {
 	})
 }
 
-// A waiter that gives up although the server is away leaves nothing behind that blocks others for
-// longer than an interval.
+// A waiter that returns without a server leaves no entry that blocks other waiters for longer than
+// an interval.
 func TestLock_GivesUpWithoutServer_LeavesNoGhost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
@@ -199,7 +200,7 @@ func TestLock_GivesUpWithoutServer_LeavesNoGhost(t *testing.T) {
 	})
 }
 
-// freeByHand writes state 0 and leaves the rest, as MongoDB's own lock manager does.
+// freeByHand sets the state to 0 and keeps the rest, as MongoDB's own lock manager does.
 func (w *world) freeByHand(name string) {
 	w.t.Helper()
 	var doc bson.D
@@ -212,8 +213,7 @@ func (w *world) freeByHand(name string) {
 	assert.Must(w.t, w.mem.Put(catalog.LocksCollection, doc))
 }
 
-// Somebody who knows nothing of lines frees the lock or removes its document: the waiters find it
-// within an interval.
+// A foreign program frees the lock or removes its document: the waiters find it within an interval.
 func TestLock_ForeignHand_WaitersFindIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		for _, notices := range []bool{true, false} {
@@ -242,8 +242,8 @@ func TestLock_ForeignHand_WaitersFindIt(t *testing.T) {
 	})
 }
 
-// A process that lost its heartbeat while it waited does not use a grant of that time: it goes to
-// the end of the line.
+// A process whose heartbeat expired while it waited does not use a grant of that time: it enters
+// the queue again at its end.
 func TestLock_HeartbeatLostWhileWaiting_QueuesAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -251,7 +251,7 @@ func TestLock_HeartbeatLostWhileWaiting_QueuesAgain(t *testing.T) {
 		done := b.queue("a")
 		b.kill()
 		time.Sleep(holdTime + time.Minute)
-		w.release(g) // granted to a process that trusts nothing any more
+		w.release(g) // granted to a process whose heartbeat has expired
 		w.wantWaiting(done)
 		b.store.Set(nil)
 		start := time.Now()
@@ -264,14 +264,14 @@ func TestLock_HeartbeatLostWhileWaiting_QueuesAgain(t *testing.T) {
 	})
 }
 
-// A waiter gives up, and its error tells what the latest look showed, in the very instant in which
-// the wait loop condemns the holder on that look. A look is never written to once others have it;
-// the race detector sees it otherwise.
+// A waiter returns, with an error from the latest snapshot, in the instant in which the wait loop
+// condemns the holder in that snapshot. A shared snapshot is never written to; otherwise the race
+// detector reports it.
 func TestLock_GivesUpWhileTheHolderIsCondemned_NoDataRace(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		dead, b := w.start(nil), w.start(nil)
 		dead.mustTry("a", distlock.Shared())
-		dead.mustTry("a", distlock.Shared()) // a second place: its mark is not written twice
+		dead.mustTry("a", distlock.Shared()) // a second entry: its mark is not written twice
 		ctx, cancel := context.WithCancel(context.Background())
 		first, second := b.queueCtx(ctx, "a"), b.queue("a")
 		dead.kill()

@@ -16,7 +16,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// withoutNotices makes a process ask for its grants, as where there are no change streams.
+// withoutNotices makes a process poll its grants, as without change streams.
 func (p *proc) withoutNotices() *proc {
 	p.store.Set(fault.On(fault.GrantStream, func(func() error) error {
 		return catalog.ErrNoGrantStream
@@ -24,14 +24,14 @@ func (p *proc) withoutNotices() *proc {
 	return p
 }
 
-// a turn is one waiting call of Lock.
+// A turn is one waiting call of Lock.
 type turn struct {
 	guard *distlock.TryGuard
 	err   error
 	after time.Duration
 }
 
-// queue calls Lock in the background and waits until it stands in the line.
+// queue calls Lock in the background and waits until the call is queued.
 func (p *proc) queue(name string, opts ...distlock.Option) <-chan turn {
 	return p.queueCtx(context.Background(), name, opts...)
 }
@@ -86,8 +86,8 @@ func (w *world) release(g *distlock.TryGuard) {
 	synctest.Wait()
 }
 
-// First come, first served, over processes and inside them, with fences that rise, by notices and
-// by asking.
+// Waiters are served in the order of their calls, over processes and inside them, with rising
+// fences, with notices and with polling.
 func TestLock_ManyProcesses_FirstComeFirstServed(t *testing.T) {
 	for _, notices := range []bool{true, false} {
 		runInBubble(t, fmt.Sprintf("notices %v", notices), func(t *testing.T, w *world) {
@@ -122,7 +122,7 @@ func TestLock_ManyProcesses_FirstComeFirstServed(t *testing.T) {
 	}
 }
 
-// A hand-over costs two commands, entering the line and the release, whatever the number of
+// A hand-over costs two commands, one to enter the queue and one to release, for any number of
 // waiters.
 func TestLock_HandOver_TwoCommands(t *testing.T) {
 	for _, n := range []int{1, 16, 64} {
@@ -152,7 +152,7 @@ func TestLock_HandOver_TwoCommands(t *testing.T) {
 	}
 }
 
-// A thousand idle waiters of one process cost what one does, with a stream and without.
+// A thousand idle waiters of one process cost as much as one, with a stream and without.
 func TestLock_ThousandIdleWaiters_CostOfOne(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left out by -short: a thousand waiters take long")
@@ -193,7 +193,7 @@ func TestLock_ThousandIdleWaiters_CostOfOne(t *testing.T) {
 	}
 }
 
-// A TryLock does not overtake those who wait.
+// A TryLock does not overtake waiters.
 func TestTryLock_OthersWait_DoesNotOvertake(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
@@ -206,12 +206,12 @@ func TestTryLock_OthersWait_DoesNotOvertake(t *testing.T) {
 		w.release(reader)
 		w.release(w.wantTurn(writer))
 
-		// A foreign release leaves the lock free with a line in it.
+		// A foreign release leaves the lock free, with a queue.
 		g := a.mustTry("b")
 		done := b.queue("b")
 		w.freeByHand("b")
 		assert.Is(t, assert.Err(c.try("b")), distlock.ErrHeld)
-		got := w.wantTurn(done) // granted by the one that was refused
+		got := w.wantTurn(done) // granted by the refused TryLock
 		wantErr(t, g.Release(), distlock.ErrLockLost)
 		w.release(got)
 	})

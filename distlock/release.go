@@ -19,10 +19,10 @@ import (
 // try again. A release without a waiting caller, as after an abandoned call or a dropped guard,
 // belongs to the pinger in the background. All of them use ReleaseInStore.
 
-// Release frees the lock if this guard still holds it, and touches nothing if another holder has
-// it: it names the lock session, where mongos 1.8 named only _id. After [TryGuard.Reenter] the last
-// release frees it. It works although the context of the acquisition has ended. One command; after
-// a failure up to three, with pauses of 2 and 4 s.
+// Release frees the lock if this guard still holds it, and changes no document if another holder
+// has it: it names the lock session, where mongos 1.8 named only _id. After [TryGuard.Reenter] the
+// last release frees it. It works although the context of the acquisition has expired. One command;
+// after a failure up to three, with pauses of 2 and 4 s.
 //
 // Errors: nil when the lock was freed while the guard was trusted. A *LostError when the guard was
 // lost before, whether or not the document could be freed; the background frees it after an
@@ -63,7 +63,7 @@ func (h *holding) broken() error {
 }
 
 // release ends the guard and frees the document, once, or waits for the release that another call
-// has begun, both within ctx. why becomes the cause of the context.
+// has started, both within ctx. why becomes the cause of the context.
 func (h *holding) release(ctx context.Context, why error) error {
 	h.mu.Lock()
 	freed, first := h.freed, h.freed == nil

@@ -40,25 +40,26 @@ func runInBubble(t *testing.T, name string, test func(t *testing.T, w *world)) {
 	t.Run(name, func(t *testing.T) { inBubble(t, test) })
 }
 
-// inBubbleAlone is inBubble for a test that counts what the whole program has: no other test runs.
+// inBubbleAlone is inBubble without parallel tests, for a test that counts resources of the
+// program.
 func inBubbleAlone(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
 	locktest.InBubbleAlone(t, func(t *testing.T, w *locktest.World) { test(t, &world{w, t, w.Mem}) })
 }
 
-// goroutines counts those of bubbles: the runtime has some of its own now and then.
+// goroutines counts those of bubbles: the runtime also has temporary ones.
 func goroutines() int {
 	stacks := make([]byte, 1<<20)
 	return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "synctest bubble")
 }
 
-// proc is one process: its Manager and the way to its store, where faults are put.
+// proc is one process: its Manager and its connection to the store, on which tests inject faults.
 type proc struct {
 	*locktest.Proc
 	store *fault.Catalog
 	w     *world
 
-	fellows []*proc // which are killed with it
+	fellows []*proc // killed with it
 }
 
 // start starts a process. It is closed at the end of the test if it was neither closed nor killed.
@@ -67,14 +68,15 @@ func (w *world) start(change func(*distlock.Config)) *proc {
 	return w.startBy(clock.System(), change)
 }
 
-// startBy starts a process that lives by a clock of its own.
+// startBy starts a process with another clock.
 func (w *world) startBy(c clock.Clock, change func(*distlock.Config)) *proc {
 	w.t.Helper()
 	p := w.StartBy(c, change)
 	return &proc{Proc: p, store: p.Store, w: w}
 }
 
-// kill cuts a process off from the server for good, as SIGKILL would as far as others can see.
+// kill disconnects a process from the server permanently. Other processes cannot distinguish that
+// from SIGKILL.
 func (p *proc) kill() {
 	p.Kill()
 	for _, fellow := range p.fellows {
@@ -102,7 +104,7 @@ func (p *proc) Break(
 func (w *world) doc(name string) bson.Raw      { return w.Document(name) }
 func (w *world) lock(name string) catalog.Lock { return w.Lock(name) }
 
-// wantFree checks that nobody holds a lock.
+// wantFree checks that a lock is free.
 func (w *world) wantFree(name string) {
 	w.t.Helper()
 	if l := w.lock(name); l.Held {

@@ -17,8 +17,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// What a process has, waits for and could not give back is counted as it is now, and asking for it
-// sends nothing.
+// The held, waited-for and unreleased locks of a process are counted as of now, without a command.
 func TestStats_HeldWaitingUnreleased_AsTheyAre(t *testing.T) {
 	t.Run("stream", func(t *testing.T) { testStanding(t, "stream", "") })
 	t.Run("polling", func(t *testing.T) { testStanding(t, "polling", fault.GrantStream) })
@@ -75,8 +74,7 @@ func testStanding(t *testing.T, listening string, broken fault.Op) {
 	})
 }
 
-// The age of the ping and the trust that is left go together, and a clock that is behind shows as
-// skew.
+// The age of the ping and the remaining trust match, and a clock that is behind appears as skew.
 func TestStats_PingAgeAndSkew_ByTheClocks(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := &steppedClock{Clock: clock.System()}
@@ -97,7 +95,7 @@ func TestStats_PingAgeAndSkew_ByTheClocks(t *testing.T) {
 	})
 }
 
-// Every command is counted once, under a name of its own.
+// Every command is counted once, under its own name.
 func TestStats_Commands_CountWhatIsSent(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -122,7 +120,7 @@ func TestStats_Commands_CountWhatIsSent(t *testing.T) {
 	})
 }
 
-// A listing is a command, however many rows it has.
+// A listing is one command, for any number of rows.
 func TestStats_Commands_AListingIsOne(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -135,7 +133,7 @@ func TestStats_Commands_AListingIsOne(t *testing.T) {
 			assert.Must(t, err)
 			rows++
 		}
-		for range p.Inspector().Waiters(t.Context()) { // nobody waits
+		for range p.Inspector().Waiters(t.Context()) { // there are no waiters
 			t.Error("a waiter")
 		}
 		if n := p.Stats().Commands["list"] - before["list"]; rows != 7 || n != 2 {
@@ -144,9 +142,9 @@ func TestStats_Commands_AListingIsOne(t *testing.T) {
 	})
 }
 
-// Who stands by for another's lock waits as long as that lives, and that is no sign of a line that
-// stands still: neither in the document, nor outside of a line that is full of it, nor first in its
-// process. A call that wants its turn counts behind it and before it.
+// A standby for another holder's lock waits as long as that holder lives, which is no sign of a
+// stuck queue: OldestWait omits it in the document, outside of a full queue, and at the head of the
+// queue of its process. Other calls count, behind it and before it.
 func TestStats_OldestWait_LeavesOutWhoStandsBy(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)
@@ -168,7 +166,7 @@ func TestStats_OldestWait_LeavesOutWhoStandsBy(t *testing.T) {
 		stand(1)
 		time.Sleep(time.Hour)
 		want(1, 0)
-		stand(120) // more than the document has room for
+		stand(120) // more than the document can contain
 		time.Sleep(time.Hour)
 		want(121, 0)
 		mine, leave := context.WithCancel(ctx)

@@ -121,8 +121,8 @@ func openClients(
 	return store{client: client, locks: locks, pings: pings}, nil
 }
 
-// dial makes a client. It does no I/O except in the driver's background. An invalid connection string
-// or option is a *ConfigError.
+// dial makes a client. It does no I/O except in the driver's background. An invalid connection
+// string or option is a *ConfigError.
 func dial(cfg Config, pool uint64, purpose string) (*mongo.Client, error) {
 	opts, uri := cfg.ClientOptions, ""
 	if cfg.URI != "" {
@@ -167,13 +167,13 @@ func (c sentCommands) byKind() map[string]int64 {
 	return sent
 }
 
-// grace is how much earlier than its limit a command ends, so that its caller, who may wait for as
-// long as the limit, learns whether the command was sent at all.
+// grace is how much earlier than its limit a command ends, so that its caller, which may wait for
+// as long as the limit, learns whether the command was sent at all.
 const grace = 50 * time.Millisecond
 
-// prompt makes a store whose operations return when their contexts end, and counts them. The command
-// itself goes on until limit or the end of life: cutting it off would close its connection. The
-// outcome of a write that has not been answered in time is unknown.
+// prompt makes a store with operations that return when their contexts end, and counts them. The
+// command itself continues until limit or the end of life: cutting it off would close its
+// connection. The outcome of a write that has not been answered in time is unknown.
 func prompt(
 	store catalog.Catalog, life context.Context, limit time.Duration, sent sentCommands,
 ) catalog.Catalog {
@@ -207,8 +207,8 @@ func prompt(
 // A sending carries out a call.
 type sending = func(context.Context) error
 
-// asPromptAsTheStore reports whether a call is a read of a stream, which has no limit, or a part of a
-// transaction, whose driver session takes one command at a time.
+// asPromptAsTheStore reports whether a call is a read of a stream, which has no limit, or a part of
+// a transaction, whose driver session takes one command at a time.
 func asPromptAsTheStore(ctx context.Context, c catalog.Call) bool {
 	switch c.Op {
 	case catalog.OpGrantStream, catalog.OpNextGrants, catalog.OpEnterTransaction, catalog.OpTransact:
@@ -218,7 +218,7 @@ func asPromptAsTheStore(ctx context.Context, c catalog.Call) bool {
 	return ok && catalog.TransactionUnder(ctx, s) != nil
 }
 
-// inTime carries out a command with a context of its own, and returns its result if that comes before
+// inTime carries out a command with a separate context, and returns its result if that comes before
 // the end of ctx, and not much later than the end of the command's context. It calls end, which may
 // end that context, once the result is there. A panic in the command is the caller's.
 func inTime(ctx, command context.Context, writes bool, do sending, end func()) error {
@@ -273,7 +273,7 @@ func late(writes bool, cause error) error {
 	return fmt.Errorf("%w: the store did not answer in time: %w", outcome, cause)
 }
 
-// endOf returns why a context has ended: the cause if the Manager ended it, else its error.
+// endOf returns the cause of an expired context if the Manager cancelled it, else its error.
 func endOf(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	if errors.Is(cause, errTimeUp) || errors.Is(cause, ErrClosed) {

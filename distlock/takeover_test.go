@@ -24,7 +24,7 @@ import (
 	"mongodlm/takeover"
 )
 
-// until tries every pause until the lock is got, and returns the guard and how long it took.
+// until tries with pauses until it acquires the lock, and returns the guard and the time.
 func (p *proc) until(name string, pause, limit time.Duration) (*distlock.TryGuard, time.Duration) {
 	p.w.t.Helper()
 	start := time.Now()
@@ -41,7 +41,7 @@ func (p *proc) until(name string, pause, limit time.Duration) (*distlock.TryGuar
 }
 
 // C1, I4: a dead holder's lock is taken over after the takeover time and not before the holder's
-// own deadline; the fence rises, the evidence names the dead, its ping is condemned.
+// own deadline; the fence rises, the evidence names the dead holder, and its ping is condemned.
 func TestTryLock_DeadHolder_IsTakenOver(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -67,7 +67,7 @@ func TestTryLock_DeadHolder_IsTakenOver(t *testing.T) {
 	})
 }
 
-// A live holder is never taken over, however long somebody waits and whoever's clock is wrong.
+// A live holder is never taken over, for any duration of the wait and any wrong clock.
 func TestTryLock_LiveHolder_IsNeverTakenOver(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -80,7 +80,7 @@ func TestTryLock_LiveHolder_IsNeverTakenOver(t *testing.T) {
 	})
 }
 
-// Rule 2: a lock whose holder died last night is taken in three ping intervals.
+// Rule 2: a lock whose holder died hours ago is taken in three ping intervals.
 func TestTryLock_HolderDiedLongAgo_ThreeIntervals(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
@@ -95,18 +95,18 @@ func TestTryLock_HolderDiedLongAgo_ThreeIntervals(t *testing.T) {
 	})
 }
 
-// D5: somebody who could not look for long has not watched.
+// D5: a watch with a gap does not count.
 func TestTryLock_GapInWatch_StartsAnew(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(func(c *distlock.Config) { c.TakeoverRule = 1 })
 		a.mustTry("a")
 		a.kill()
-		for range 5 { // looks that are too far apart never get there
+		for range 5 { // reads that are too far apart never suffice
 			if _, err := b.try("a"); err == nil {
 				t.Fatal("taken over on a watch with gaps")
 			}
 			b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-				if call.Op == fault.Look { // nor the background's
+				if call.Op == fault.Look { // also those of the background
 					return fault.Refused(call.Op)
 				}
 				return apply()
@@ -140,8 +140,8 @@ func TestTryLock_Election_RestartsTheWatch(t *testing.T) {
 	})
 }
 
-// B1, G2-1: A acquires, is stopped past the takeover, B takes over, A goes on. A's context has
-// ended, its release returns ErrLockLost and leaves B's document byte for byte alone.
+// B1, G2-1: A acquires and is stopped past the takeover, B takes over, A continues. A's context has
+// ended, its release returns ErrLockLost and does not change B's document by a byte.
 func TestRelease_AfterTakeover_LeavesNewHolderAlone(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -160,8 +160,8 @@ func TestRelease_AfterTakeover_LeavesNewHolderAlone(t *testing.T) {
 	})
 }
 
-// Condemn first: a holder that comes back between the last look and the overtaking write cannot
-// renew, and learns it with its next ping; then it acquires under a new id.
+// Condemn first: a holder that returns between the last read and the write of the takeover cannot
+// renew, and finds the loss with its next ping; then it acquires under a new id.
 func TestTryLock_CondemnedHolder_LearnsWithItsNextPing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -182,7 +182,7 @@ func TestTryLock_CondemnedHolder_LearnsWithItsNextPing(t *testing.T) {
 	})
 }
 
-// C4: whoever finds the holder condemned need not wait again.
+// C4: a contender that finds the holder condemned need not wait again.
 func TestTryLock_CondemnedByOneWhoDied_NextNeedNotWait(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
@@ -204,7 +204,7 @@ func TestTryLock_CondemnedByOneWhoDied_NextNeedNotWait(t *testing.T) {
 	})
 }
 
-// I8: the eviction is carried out and its reply lost: the contender reads again, and acquires.
+// I8: the eviction is applied and its reply lost: the contender reads again, and acquires.
 func TestTryLock_EvictReplyLost_Acquires(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -218,7 +218,7 @@ func TestTryLock_EvictReplyLost_Acquires(t *testing.T) {
 	})
 }
 
-// H1: two contenders overtake at one instant; exactly one wins, 500 rounds.
+// H1: two contenders take over in one instant; exactly one wins, in 500 rounds.
 func TestTryLock_TwoOvertakeAtOnce_ExactlyOneWins(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		b, c := w.start(nil), w.start(nil)
@@ -239,7 +239,7 @@ func TestTryLock_TwoOvertakeAtOnce_ExactlyOneWins(t *testing.T) {
 	})
 }
 
-// plantDead plants a lock whose holder is dead and condemned, so that the next look takes it.
+// plantDead inserts a lock whose holder is dead and condemned, so that the next read takes it.
 func plantDead(t *testing.T, w *world, name, process string) {
 	t.Helper()
 	long := time.Now().Add(-time.Hour)
@@ -255,13 +255,13 @@ func plantDead(t *testing.T, w *world, name, process string) {
 	assert.Must(t, err)
 }
 
-// Rule 3: no ping document. It is watched. Rule 4: a foreign
-// holder is watched for 15 minutes at least, and not condemned.
+// Rule 3: a holder without a ping document is watched. Rule 4: a foreign holder is watched for at
+// least 15 minutes, and not condemned.
 func TestTryLock_ForeignHolders(t *testing.T) {
 	const foreign = 15 * time.Minute
 	ping := bson.D{{Key: "_id", Value: "mongos:1"}, {Key: "ping", Value: time.Unix(0, 0)}}
 	for name, c := range map[string]struct {
-		state any // as its generation wrote it
+		state any // in the form of its generation
 		ping  bson.D
 	}{
 		"mongos 2.0": {int32(1), ping}, "mongos 2.6": {int32(2), ping}, "a shell": {2.0, ping},
@@ -312,8 +312,8 @@ func TestTryLock_HolderHasLongerTakeover_ContenderWaits(t *testing.T) {
 	})
 }
 
-// G2-8: many waiters of one process look at the same dead holder, their replies overtake each
-// other, and the lock is taken all the same when its time has come.
+// G2-8: many waiters of one process read the same dead holder, their replies overtake each other,
+// and the lock is still taken after the takeover time.
 func TestLock_ManyWaitersOverlappingLooks_TakeOver(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(func(c *distlock.Config) { c.TakeoverRule = takeover.WatchOnly })
@@ -351,9 +351,10 @@ func TestLock_ManyWaitersOverlappingLooks_TakeOver(t *testing.T) {
 	})
 }
 
-// A1, A2: tries to break, by the clock of one process that is off by far more than the takeover
-// time: a live holder is left alone, byte for byte (a mongos of 2011 would have taken its lock by a
-// clock that is ahead), and a dead one is taken by watching, after the takeover time and not never.
+// A1, A2: it tries to break, with the clock of one process wrong by far more than the takeover
+// time: a live holder's document does not change by a byte (a mongos of 2011 took its lock by a
+// clock that was ahead), and a dead holder's lock is taken by watching, after the takeover time and
+// not never.
 func TestClocks_OneIsWrong_LivingKeepAndDeadAreTakenByWatching(t *testing.T) {
 	for name, by := range map[string]struct{ holder, contender time.Duration }{
 		"contender ahead": {0, 20 * time.Minute}, "contender behind": {0, -20 * time.Minute},

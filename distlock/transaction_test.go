@@ -17,9 +17,9 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// Tries to break: whoever touches the lock during a transaction makes the work run once more, and
-// never again: a waiter that comes and goes every 300 ms, readers that come and go, one that asks
-// for the lock, another reader's transactions.
+// It tries to break: any access to the lock during a transaction makes the work run at most once
+// more: a waiter that enters and leaves every 300 ms, readers that come and go, a request to yield,
+// another reader's transactions.
 func TestInTransaction_Visitors_TwoRunsAtMost(t *testing.T) {
 	waiter := func(w *world, p *proc) func() {
 		return func() {
@@ -94,8 +94,8 @@ func TestInTransaction_Visitors_TwoRunsAtMost(t *testing.T) {
 	}
 }
 
-// A renewal from inside, with the context that work was given, belongs to the transaction: nobody
-// sees it before the commit, it counts from its send once that is there, and it costs no run.
+// A renewal inside, with the context of work, belongs to the transaction: it is invisible before
+// the commit, counts from its send afterwards, and costs no run.
 func TestInTransaction_RenewInside_CountsWithTheCommit(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)
@@ -139,13 +139,13 @@ func TestInTransaction_RenewInside_CountsWithTheCommit(t *testing.T) {
 	})
 }
 
-// disturb touches the lock, as any visitor does.
+// disturb writes a request to yield into the lock document.
 func (w *world) disturb(p *proc) {
 	w.t.Helper()
 	assert.NoErr(w.t, p.Lock("a").RequestYield(w.t.Context(), "please"))
 }
 
-// What is not committed renews nothing: work fails, the commit's reply is lost.
+// Without a commit there is no renewal: work fails, or the commit's reply is lost.
 func TestInTransaction_RenewInside_NotCommitted_DeadlineStays(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -173,8 +173,8 @@ func TestInTransaction_RenewInside_NotCommitted_DeadlineStays(t *testing.T) {
 	})
 }
 
-// It tries to break: a renewal with another context than that of work disturbs the transaction, or
-// waits for its end for longer than one command limit.
+// It tries to break: a renewal with another context than that of work does not disturb the
+// transaction, and waits for its end for at most one command limit.
 func TestInTransaction_RenewBeside_WaitsItsTurn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -201,7 +201,7 @@ func TestInTransaction_RenewBeside_WaitsItsTurn(t *testing.T) {
 	})
 }
 
-// Putting a waiter first from inside belongs to the transaction as well.
+// PutFirst inside belongs to the transaction as well.
 func TestInTransaction_PutFirstInside_IsPartOfIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, one, two := w.start(nil), w.start(nil), w.start(nil)
@@ -236,8 +236,8 @@ func TestInTransaction_PutFirstInside_IsPartOfIt(t *testing.T) {
 	})
 }
 
-// Tries to break: a holder that hangs in a run that has written the lock document keeps others off
-// for the time that the server gives a transaction, and no longer. What it wrote is not there.
+// It tries to break: a holder that hangs in a run that has written the lock document blocks other
+// sessions for the time limit of the server's transactions, and no longer. Its writes are undone.
 func TestInTransaction_HangsWithTheLockWritten_IsTakenOver(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)
@@ -269,8 +269,7 @@ func TestInTransaction_HangsWithTheLockWritten_IsTakenOver(t *testing.T) {
 	})
 }
 
-// A takeover that comes between the runs is found by the first write of the next one: work is not
-// run again.
+// A takeover between the runs is found by the first write of the next one: work is not run again.
 func TestInTransaction_TakenBetweenTheRuns_WorkRunsOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)

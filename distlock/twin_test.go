@@ -19,26 +19,24 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// snapshot is the way to the store of a process that was restored from a snapshot of another's
-// machine: it pings under the other's id with the next numbers, and has the other's lock by the
-// other's session. Its Manager is a new one, so its first id and the session of its guard are
-// replaced on the way.
+// snapshot is the store of a process that was restored from a snapshot of another machine: it pings
+// under the other's id with the next numbers, and has the other's lock by the other's session. Its
+// Manager is a new one, so its first id and the session of its guard are replaced in its commands.
 type snapshot struct {
 	catalog.Catalog
-	of   catalog.Lock // as it was taken
+	of   catalog.Lock // at the time of the snapshot
 	seq  int64        // of the last ping in it
 	mu   sync.Mutex   // guards the fields below
-	own  string       // the process id that stands for the other's
+	own  string       // the process id that represents the other's
 	mine bson.ObjectID
 }
 
-// behind is how much the clock of a restored machine is behind. Two that ping under one id in the
-// same millisecond of their clocks are not told apart, and chance decides who goes on; these never
-// do.
+// behind is the error of a restored machine's clock. Two processes that ping under one id in the
+// same millisecond of their clocks cannot be distinguished, and one of them continues at random;
+// these never do.
 const behind = time.Hour
 
-// restore starts a process from a snapshot that is taken now of one that holds a lock, and returns
-// the guard that it has from there.
+// restore starts a process from a snapshot of a present holder, and returns it with its guard.
 func (w *world) restore(from *distlock.TryGuard, change func(*distlock.Config)) (
 	*proc, *distlock.TryGuard,
 ) {
@@ -119,7 +117,7 @@ func (s *snapshot) Held(ctx context.Context, process string) ([]catalog.HeldSess
 	defer s.mu.Unlock()
 	i := slices.IndexFunc(sessions, func(h catalog.HeldSession) bool { return h.TS == s.of.TS })
 	switch {
-	case i >= 0 && s.mine.IsZero(): // its guard is yet to be made
+	case i >= 0 && s.mine.IsZero(): // its guard does not exist yet
 		sessions = slices.Delete(sessions, i, i+1)
 	case i >= 0:
 		sessions[i].TS = s.mine
@@ -147,7 +145,7 @@ func (s *snapshot) ApplyPing(ctx context.Context, c catalog.PingChange) error {
 	return s.Catalog.ApplyPing(ctx, c)
 }
 
-// nobodyBut fails when anybody else acquires a lock within d, or its holder loses it.
+// nobodyBut fails if another process acquires a lock within d, or its holder loses it.
 func (w *world) nobodyBut(holder *distlock.TryGuard, other *proc, d time.Duration) {
 	w.t.Helper()
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Second) {
@@ -159,12 +157,12 @@ func (w *world) nobodyBut(holder *distlock.TryGuard, other *proc, d time.Duratio
 	}
 }
 
-// often pings every 5 s and is given up for dead after a minute.
+// often configures a ping every 5 s and a takeover time of a minute.
 func often(c *distlock.Config) {
 	c.Ping, c.Takeover, c.Margin = 5*time.Second, time.Minute, 15*time.Second
 }
 
-// releaseWhenLost is a user that gives a lost guard back at once.
+// releaseWhenLost releases a guard as soon as it is lost.
 func releaseWhenLost(g *distlock.TryGuard) {
 	go func() { // ends with the guard
 		<-g.Context().Done()
@@ -172,7 +170,7 @@ func releaseWhenLost(g *distlock.TryGuard) {
 	}()
 }
 
-// slowly carries some commands out 4 s after they were sent.
+// slowly applies some commands 4 s after they were sent.
 func slowly(ops ...fault.Op) fault.Hook {
 	return func(ctx context.Context, call fault.Call, apply func() error) error {
 		if slices.Contains(ops, call.Op) {
@@ -186,9 +184,9 @@ func slowly(ops ...fault.Op) fault.Hook {
 	}
 }
 
-// A12, H7: tries to break "who finds a twin releases nothing of what the twin holds". The chores of
-// the old one are slow: each of its reads takes 4 s, so what a ping began goes on when a later ping
-// has found the twin, and its user has released what was lost.
+// A12, H7: it tries to break: a process that finds a twin releases no session of the twin. The
+// background work of the old one is slow: each of its reads takes 4 s, so a ping's work continues
+// when a later ping has found the twin and a user has released the lost guard.
 func TestTwin_SlowChoresOfTheOldOne_FreeNothing(t *testing.T) {
 	for phase := range 10 {
 		runInBubble(t, fmt.Sprint(phase), func(t *testing.T, w *world) {
@@ -206,8 +204,8 @@ func TestTwin_SlowChoresOfTheOldOne_FreeNothing(t *testing.T) {
 	}
 }
 
-// H7: tries to break the same when the release of a ghost is on the list already: its first try
-// found no server, and the next comes after the ping that finds the twin.
+// H7: the same if the release of a ghost is already on the list: its first try found no server, and
+// the next one comes after the ping that finds the twin.
 func TestTwin_GhostOnTheList_IsForgotten(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		old, third := w.start(often), w.start(often)
@@ -222,7 +220,7 @@ func TestTwin_GhostOnTheList_IsForgotten(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		twin, kept := w.restore(g, often)
-		fresh := twin.mustTry("b") // the old one's reaper takes it for a ghost
+		fresh := twin.mustTry("b") // a ghost for the old one's reaper
 		w.nobodyBut(kept, third, time.Minute)
 		w.nobodyBut(fresh, third, time.Minute)
 		if s := old.Stats(); s.Ghosts != 1 || s.Late != 0 || s.Processes != 1 {
@@ -232,9 +230,9 @@ func TestTwin_GhostOnTheList_IsForgotten(t *testing.T) {
 	})
 }
 
-// A12: tries to break "one that wakes after its deadline frees nothing of its twin's": its guards
-// are lost by the clock, before a ping could tell it of the twin, and its users release them, or it
-// is closed.
+// A12: it tries to break: a process that wakes after its deadline frees no session of its twin. Its
+// guards are lost by the clock, before a ping could show the twin, and its users release them, or
+// it is closed.
 func TestTwin_WakesAfterItsDeadline_FreesNothing(t *testing.T) {
 	for name, wake := range map[string]func(*proc, *distlock.TryGuard){
 		"its user releases": func(_ *proc, g *distlock.TryGuard) { _ = g.Release() },
@@ -265,8 +263,8 @@ func TestTwin_WakesAfterItsDeadline_FreesNothing(t *testing.T) {
 	}
 }
 
-// A12: tries to break the same when the old one was cut off and has tried to ping more often than
-// its twin has pinged: its number is the larger one when its link heals.
+// A12: the same if the old one was cut off and has tried to ping more often than its twin has
+// pinged: its number is the larger one when its link heals.
 func TestTwin_CutOffOneWithTheLargerNumber_FreesNothing(t *testing.T) {
 	for _, cut := range []time.Duration{2 * time.Minute, 5 * time.Minute, 13 * time.Minute} {
 		runInBubble(t, cut.String(), func(t *testing.T, w *world) {
@@ -276,7 +274,7 @@ func TestTwin_CutOffOneWithTheLargerNumber_FreesNothing(t *testing.T) {
 			twin, kept := w.restore(g, nil)
 			old.kill()
 			releaseWhenLost(g)
-			fresh := twin.mustTry("b") // the old one's reaper would take it for a ghost
+			fresh := twin.mustTry("b") // a ghost for the old one's reaper
 			time.Sleep(cut)
 			old.store.Set(nil)
 			w.nobodyBut(kept, third, 40*time.Second)
@@ -288,8 +286,8 @@ func TestTwin_CutOffOneWithTheLargerNumber_FreesNothing(t *testing.T) {
 	}
 }
 
-// A guard that was lost by the clock is given back as soon as a ping of the same id is
-// acknowledged, and without one that is sent for it.
+// A guard that was lost by the clock is released after the next acknowledged ping of the same id,
+// and no ping is sent for it.
 func TestRelease_OfALostGuard_WaitsForThePing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(often)
@@ -308,8 +306,8 @@ func TestRelease_OfALostGuard_WaitsForThePing(t *testing.T) {
 	})
 }
 
-// A twin that is found while the release tries again: what stands there is the twin's, nothing is
-// released any more, and its user is told that the lock was lost.
+// If a twin is found while the release is repeated, the session in the document is the twin's: the
+// release stops, and returns that the lock was lost.
 func TestTwin_FoundDuringTheRelease_SaysLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		old, third := w.start(often), w.start(often)

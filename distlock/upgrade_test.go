@@ -15,7 +15,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// A shardedConfig answers as a config server that is a shard, and that an upgrade will empty.
+// A shardedConfig simulates a config server that is a shard, and that an upgrade will empty.
 type shardedConfig struct{ *memcatalog.Catalog }
 
 func (c shardedConfig) Hello(ctx context.Context) (catalog.Server, error) {
@@ -26,8 +26,8 @@ func (c shardedConfig) Hello(ctx context.Context) (catalog.Server, error) {
 
 func (shardedConfig) UpgradeDrops(context.Context) string { return "the upgrade deletes all" }
 
-// Tries to break: New warns of an upgrade that deletes the collections, and leaves it to the server
-// whether a config server has a database of one's own.
+// It tries to break: New warns of an upgrade that deletes the collections, and lets the server
+// decide whether a config server may have a separate database.
 func TestNew_ConfigServer_WarnsAndTriesTheDatabase(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer

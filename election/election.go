@@ -70,7 +70,7 @@ func (e *Election) Run(ctx context.Context, fn Func, opts ...Option) error {
 		return o.ending(ctx, err, nil)
 	}
 	if !e.running.CompareAndSwap(false, true) {
-		return e.failed("stand in", ErrRunning)
+		return e.failed("run for", ErrRunning)
 	}
 	defer e.running.Store(false)
 	if _, _, err := e.read(ctx); err != nil && worthStopping(err) {
@@ -92,7 +92,7 @@ func (e *Election) Run(ctx context.Context, fn Func, opts ...Option) error {
 			continue
 		}
 		if err != nil {
-			return o.ending(ctx, e.failed("stand in", errors.Join(err, last)), last)
+			return o.ending(ctx, e.failed("run for", errors.Join(err, last)), last)
 		}
 		t := newTerm(e, guard)
 		failed, released := t.lead(fn, clk)
@@ -153,9 +153,10 @@ func (e *Election) usable(ctx context.Context) error {
 // observer returns the receiver of the metrics.
 func (e *Election) observer() metrics.Observer { return metrics.Of(e.manager.Config().Observer) }
 
-// IsLeader reports whether this Election leads: its function runs, its term was not stopped, and the
-// guard may be trusted at this instant, by the clock. Another candidate may lead when the result is
-// used: for a step that must not be taken twice, pass the fence to the protected resource. No I/O.
+// IsLeader reports whether this Election leads: its function runs, its term was not stopped, and
+// the guard may be trusted at this instant, by the clock. Another candidate may lead when the
+// result is used: for a step that must not be taken twice, pass the fence to the protected
+// resource. No I/O.
 func (e *Election) IsLeader() bool {
 	if e == nil {
 		return false

@@ -41,11 +41,11 @@ func Backoff(first, most time.Duration) Option {
 func Once() Option { return optionFunc(func(o *options) { o.once = true }) }
 
 // Lease ends a term whose leader hangs: the function calls [distlock.TryGuard.Renew] where its work
-// makes progress, at least every d less the margin of [distlock.Lease], by default three quarters of d.
-// Otherwise its context ends with [distlock.ErrLeaseExpired], and its leadership is over; another
-// candidate leads after it has watched the lease unchanged for d, whether the function has returned
-// or not. This candidate queues again after its function has returned. d is 1 ms to 7 days; by
-// default there is no lease, and the heartbeat of the process is enough.
+// makes progress, at least every d less the margin of [distlock.Lease], by default three quarters
+// of d. Otherwise its context ends with [distlock.ErrLeaseExpired], and its leadership is over;
+// another candidate leads after it has watched the lease unchanged for d, whether the function has
+// returned or not. This candidate queues again after its function has returned. d is 1 ms to 7
+// days; by default there is no lease, and the heartbeat of the process is enough.
 //
 // One command more for a term, and one for each renewal. While the server is too slow for d, see
 // [distlock.Lease], no term begins; that is logged, and the candidate queues again after a pause.

@@ -137,8 +137,8 @@ func TestClaim_CommandsAnItem(t *testing.T) {
 	})
 }
 
-// It tries to break: a row that can never be claimed keeps another from being done, is changed, is not
-// named, or counts as ready.
+// It tries to break: a row that can never be claimed keeps another from being done, is changed, is
+// not named, or counts as ready.
 func TestClaim_OddRows_AreLeftAloneAndNamed(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -260,8 +260,8 @@ func TestClaim_DoneWith_BothOrNeither(t *testing.T) {
 	})
 }
 
-// It tries to break: documents that a validator refuses, at the claim or at its end, keep other rows
-// from being done.
+// It tries to break: documents that a validator refuses, at the claim or at its end, keep other
+// rows from being done.
 func TestClaim_ValidatorRefusesRows_OthersAreDone(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone", "replicaset"), func(t *testing.T, w *world) {
@@ -349,7 +349,8 @@ func TestClaim_MissingPrivileges_AreNamed(t *testing.T) {
 	wantPrivilege(t, err, "distlock.rows", "find", "update")
 }
 
-// It tries to break: dead rows are listed with their errors, retried and removed, and no other row is.
+// It tries to break: dead rows are listed with their errors, retried and removed, and no other row
+// is.
 func TestClaim_Admin_DeadRows(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -403,7 +404,8 @@ func wantN(t *testing.T, want int) func(int, error) {
 	}
 }
 
-// It tries to break: concurrent inserts of one key, the first ones of their processes, add it twice.
+// It tries to break: concurrent inserts of one key, the first ones of their processes, add it
+// twice.
 func TestClaim_Insert_ManyProcesses_EachKeyOnce(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -432,8 +434,8 @@ func TestClaim_Insert_ManyProcesses_EachKeyOnce(t *testing.T) {
 	})
 }
 
-// It tries to break: a claim reads done rows, or sorts: a planner takes the index of _id, or another
-// one of the user's.
+// It tries to break: a claim reads done rows, or sorts: a planner takes the index of _id, or
+// another one of the user's.
 func TestClaim_Order_HasItsIndex(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone"), func(t *testing.T, w *world) {
@@ -469,8 +471,8 @@ func TestClaim_Order_HasItsIndex(t *testing.T) {
 	})
 }
 
-// It tries to break: of two processes with rows one is killed and one is stopped: each row is done once
-// by a third process, after the takeover.
+// It tries to break: of two processes with rows one is killed and one is stopped: each row is done
+// once by a third process, after the takeover.
 func TestClaim_ProcessesKilledAndStopped_RowsAreRescued(t *testing.T) {
 	t.Parallel()
 	forThese(t, processed, func(t *testing.T, w *world) {

@@ -153,8 +153,8 @@ func TestHistory_Collection_IsBounded(t *testing.T) {
 	})
 }
 
-// It tries to break: documents without a Date, however many, neither are removed nor keep a Log from
-// recording.
+// It tries to break: documents without a Date, however many, neither are removed nor keep a Log
+// from recording.
 func TestHistory_ManyDocumentsWithoutADate_Stay(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("embedded"), func(t *testing.T, w *world) {

@@ -39,7 +39,7 @@ func (w *world) queue(t testing.TB, m *distlock.Manager, name string, opts ...di
 		w.keep(g)
 		done <- turn{g, err}
 	}()
-	eventually(t, turnLimit, "it stands in the line of "+name, func() bool {
+	eventually(t, turnLimit, "it is queued for "+name, func() bool {
 		return slices.ContainsFunc(w.lock(t, name).Waiters, func(p catalog.Participant) bool {
 			return strings.Contains(p.Who, ":"+label+":")
 		})

@@ -15,8 +15,8 @@ import (
 type Loop struct {
 	// Name is that of the lock, of the settings and of the record. Required.
 	Name string
-	// Store keeps the settings and the record. Default: the database of the locks, by the client of the
-	// Manager. RunNow needs one.
+	// Store keeps the settings and the record. Default: the database of the locks, by the client of
+	// the Manager. RunNow needs one.
 	Store Store
 	// Every is the time from the beginning of a round to the beginning of the next, at least 1 ms. A
 	// round that takes longer is followed by the next one immediately. Required.

@@ -264,7 +264,8 @@ func (r *runner) noteAhead(t *tenure) {
 	ahead := t.rec.Slot.Sub(r.now(t))
 	if was := r.ahead; ahead > resync && !was {
 		r.log.Warn().Time("slot", t.rec.Slot).Dur("ahead", ahead).
-			Str("repair", "if the server's clock is right, call singleton.ForgetFuture").
+			Str("repair", "if the server's clock is right, run distlock loops NAME --forget-future, or call "+
+				"singleton.ForgetFuture").
 			Msg("the latest slot is ahead of the server's clock")
 	}
 	r.ahead = ahead > resync

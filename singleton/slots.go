@@ -40,8 +40,8 @@ type Slot struct {
 type Slots struct {
 	// Name is that of the lock, of the settings and of the record. Required.
 	Name string
-	// Store keeps the settings and the record. Default: the database of the locks, by the client of the
-	// Manager. RunNow needs one.
+	// Store keeps the settings and the record. Default: the database of the locks, by the client of
+	// the Manager. RunNow needs one.
 	Store Store
 	// Schedule returns the times of the slots, the same for all processes. Required.
 	Schedule Schedule

@@ -30,7 +30,7 @@ func decide(first, last, now Evidence, p Policy) Decision {
 		return Decision{Verdict: Malformed, Reason: printable(now.Malformed, textLimit) +
 			"; never taken over until somebody repairs it"}
 	case !now.Held:
-		return Decision{Verdict: Free, Reason: "nobody holds the lock"}
+		return Decision{Verdict: Free, Reason: "the lock is free"}
 	case now.Condemned != "" && !now.Foreign():
 		// Its contender had watched it, and it cannot renew any more. No generation of mongos had
 		// this rule; a contender that died between forcing and acquiring left a free lock in 1.8

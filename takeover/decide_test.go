@@ -23,7 +23,7 @@ func TestDecide_OrderOfAnswers(t *testing.T) {
 	check(t, []row{
 		{
 			name: "no document", first: takeover.Evidence{Name: "balancer", Sent: origin},
-			verdict: takeover.Free, says: "nobody holds",
+			verdict: takeover.Free, says: "lock is free",
 		},
 		{name: "free document", first: look(night, free), verdict: takeover.Free},
 		{

@@ -3,15 +3,28 @@
 //
 //	manager, err := distlock.New(ctx, distlock.Config{URI: uri, Observer: otel.New(otel.Options{})})
 //
-// A span "distlock acquire" lasts from the call to its outcome, wait included, and is a child of
-// the span in the context of that call; so is the "distlock release" of the guard, whenever it
-// happens. An event in the span marks a lock that was handed over in the queue; a takeover is a
-// child span "distlock takeover", with the rule and the evidence. A loss, an eviction, a
-// condemnation and a retired process id are spans without duration, "distlock lost" and so on,
-// because the span to which they belong may be over. Pings make no spans. The driver can trace the
-// commands.
+// The spans are:
 //
-// docs/metrics.md lists the spans and their attributes. The package depends on the API of
+//   - "distlock acquire": the call to its outcome, with an event "granted" if the lock came from the
+//     queue. Its parent is the span in the context of the call.
+//   - "distlock takeover": an instant. Its parent is "distlock acquire".
+//   - "distlock release": all tries. Its parent is the span in the context of the acquisition.
+//   - "distlock lost" and "distlock dropped": an instant, with the same parent.
+//   - "distlock evicted", "distlock condemned", "distlock broken", "distlock released late" and
+//     "distlock process over": an instant, without a parent; that of a break has its caller's.
+//
+// Their attributes are:
+//
+//   - distlock.outcome: acquired, granted, taken over, refused, gave up, released, lost, ...
+//   - distlock.cause: a cause of docs/metrics.md, with spaces in place of underscores
+//   - distlock.lock.name, distlock.lock.why, distlock.lock.mode (exclusive, shared or permit),
+//     distlock.lock.fence (an integer), distlock.lock.session (the field ts)
+//   - distlock.process, distlock.previous_process: the process id; that of the evicted, condemned or
+//     broken process
+//   - distlock.takeover.rule, distlock.takeover.evidence
+//   - distlock.waited, distlock.held: seconds of the span and of the hold, by the monotonic clock
+//
+// Pings make no spans. The driver can trace the commands. The package depends on the API of
 // OpenTelemetry only: the program chooses the exporter of the spans. It has no metrics: those are
 // in adapters/prometheus, and [distlock.Observers] joins both.
 package otel

@@ -166,3 +166,19 @@ func TestClaims_MisspeltCollectionOrField_NoFigures(t *testing.T) {
 		b.cli(append(line, "--json")...).want(t, 0, `"noField": "nope"`)
 	}
 }
+
+// It tries to break: a slot in the future, which stops a schedule, can only be repaired by a
+// program; and a slot of the past is changed.
+func TestLoops_ForgetFuture_RepairsTheRecord(t *testing.T) {
+	b := newBase(t)
+	for name, slot := range map[string]time.Time{"ahead": time.Now().Add(30 * 24 * time.Hour),
+		"past": time.Now().Add(-time.Hour)} {
+		b.insert(singleton.RecordsCollection, bsontest.D("_id", name, "kind", "slots", "fence", int64(3), "rev", int64(8),
+			"seen", bson.NewDateTimeFromTime(time.Now()), "slot", bson.NewDateTimeFromTime(slot)))
+	}
+	b.cli("loops", "--forget-future").want(t, exitUsage, "NAME is missing")
+	b.cli("loops", "other", "--forget-future").want(t, exitFailed, "other")
+	b.cli("loops", "past", "--forget-future").want(t, 0, "nothing was changed")
+	b.cli("loops", "ahead", "--forget-future").want(t, 0, "count from now")
+	b.cli("loops", "ahead", "--forget-future", "--json").want(t, 0, `"repaired": false`)
+}

@@ -136,7 +136,7 @@ func outcome(now []distlock.LockInfo) string {
 		return "The lock is free now. "
 	}
 	var what strings.Builder
-	what.WriteString("The lock was granted to whoever was next in line:")
+	what.WriteString("The lock was granted to the next waiter:")
 	for _, n := range now {
 		what.WriteString(fmt.Sprintf("\n  %s, fence %d", shown(n.Process, 200), n.Fence))
 	}
@@ -207,10 +207,10 @@ func describeHolders(w io.Writer, how layout, holders []distlock.LockInfo) {
 // describeLine prints the waiter that is granted the lock next.
 func describeLine(w io.Writer, how layout, line []distlock.LockInfo) {
 	if len(line) == 0 {
-		fmt.Fprintln(w, "nobody waits for it")
+		fmt.Fprintln(w, "no process waits for it")
 		return
 	}
-	fmt.Fprintf(w, "%d in line for it, the next is\n", len(line))
+	fmt.Fprintf(w, "%d queued for it, the next is\n", len(line))
 	next := line[0]
 	fmt.Fprintf(w, "  process   %s\n", shown(next.Process, longText))
 	fmt.Fprintf(w, "  caller    %s\n", shown(caller(next), longText))

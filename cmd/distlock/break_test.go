@@ -42,7 +42,7 @@ func TestBreak_NextIsDead_IsSaid(t *testing.T) {
 			0, time.Hour, bson.E{Key: "fence", Value: int64(7)})},
 			bson.A{party(waiter, "", catalog.Exclusive, 0, time.Minute)})
 		r := b.cli("break", name, "--fence", "7", "--why", "x").want(t, exitFailed, waiter)
-		if strings.Contains(r.out, "The next in line looks dead") != (name == "bad") {
+		if strings.Contains(r.out, "The next waiter seems to be dead") != (name == "bad") {
 			t.Errorf("%s: it says\n%s", name, r.out)
 		}
 	}

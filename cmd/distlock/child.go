@@ -294,7 +294,7 @@ func (g *group) verdict(guard *distlock.TryGuard) (int, error) {
 	if err := guard.Err(); err != nil {
 		how := fmt.Sprintf("the command has ended with %d", code)
 		if g.killed {
-			how = "the command was told to end, and killed when it did not"
+			how = "the command was asked to end, then killed"
 		}
 		return code, fmt.Errorf("%w; %s", err, how)
 	}

@@ -185,15 +185,15 @@ func (m morgue) print(w io.Writer, how layout) {
 		return
 	}
 	for _, r := range m.Dead {
-		fmt.Fprintf(w, "%s  dead since %s, attempts %d: %s\n", shown(r.ID, 200), stamp(r.DeadAt),
-			r.Attempts, catalog.Printable(cmp.Or(r.Malformed, r.LastError), 300))
+		wrap(w, how, fmt.Sprintf("%s  dead since %s, attempts %d: %s", shown(r.ID, 200), stamp(r.DeadAt),
+			r.Attempts, catalog.Printable(cmp.Or(r.Malformed, r.LastError), 300)), "  ")
 		for _, f := range r.Errors {
-			fmt.Fprintf(w, "  %d  %s  %s  %s\n", f.Attempt, stamp(f.At), cmp.Or(how.process(f.Process), "-"),
-				catalog.Printable(f.Error, 300))
+			wrap(w, how, fmt.Sprintf("  %d  %s  %s  %s", f.Attempt, stamp(f.At),
+				cmp.Or(how.process(f.Process), "-"), catalog.Printable(f.Error, 300)), "     ")
 		}
 	}
 	if m.More {
-		fmt.Fprintln(w, "and more; --limit says how many are listed")
+		fmt.Fprintln(w, "and more: --limit sets the number")
 	}
 }
 

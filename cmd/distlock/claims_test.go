@@ -60,8 +60,8 @@ func TestClaims_DeadRows_ShownRetriedDiscarded(t *testing.T) {
 	b.cli("claims", "jobs", "--dead").want(t, 0, "no row of")
 }
 
-// It tries to break: a claimed row without a slot is not repaired, or another row is; a queue is not
-// paused, or not resumed.
+// It tries to break: a claimed row without a slot is not repaired, or another row is; a queue is
+// not paused, or not resumed.
 func TestClaims_RepairAndPause(t *testing.T) {
 	b := newBase(t)
 	b.insert("jobs", bsontest.D("_id", 1, "claim", bsontest.D("state", "claimed")))

@@ -224,8 +224,8 @@ func (l *logging) open() (zerolog.Logger, func(), error) {
 	return logger, func() { _ = f.Close() }, nil // every event was written whole
 }
 
-// redact removes the users and passwords of connection strings, and the password of uri in every form,
-// from a text. The texts of servers and drivers were redacted by package catalog before.
+// redact removes the users and passwords of connection strings, and the password of uri in every
+// form, from a text. The texts of servers and drivers were redacted by package catalog before.
 func redact(text, uri string) string {
 	text = catalog.RedactUserInfo(text)
 	_, rest, _ := strings.Cut(uri, "://")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -85,7 +86,7 @@ func (d *doctor) run(ctx context.Context, s stdio) error {
 	if d.json {
 		err = writeJSON(s.out, r)
 	} else {
-		err = printed(s.out, r.print)
+		err = printed(s.out, func(w io.Writer) { r.print(w, layoutOf(s.out, false)) })
 	}
 	switch { // the report has the reasons
 	case err != nil:

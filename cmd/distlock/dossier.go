@@ -103,9 +103,9 @@ func condemnation(ctx context.Context, st *store, process string) ([]verdict, er
 func (d *Dossier) print(w io.Writer, how layout, line queue) {
 	describeHolders(w, how, d.holders)
 	if len(line.Waiters) == 0 {
-		fmt.Fprintln(w, "nobody waits for it")
+		fmt.Fprintln(w, "no process waits for it")
 	} else {
-		fmt.Fprintf(w, "\n%d in line for it\n", len(line.Waiters))
+		fmt.Fprintf(w, "\n%d queued for it\n", len(line.Waiters))
 		line.printOf(w, how)
 	}
 	for _, c := range d.Condemned {

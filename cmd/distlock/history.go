@@ -161,7 +161,7 @@ func (c chronicle) print(w io.Writer, how layout) {
 	if c.void == "" && c.Limited {
 		fmt.Fprintf(w, "(the newest %d; --limit shows more)\n", len(c.Events))
 	}
-	c.Malformed.print(w)
+	c.Malformed.print(w, how)
 }
 
 // printLines writes an uncut sentence for each event, under a line for each day. The sentences name

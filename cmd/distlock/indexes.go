@@ -23,7 +23,7 @@ type queueFlags struct{ collection, field, due string }
 
 func (q *queueFlags) flags(f *pflag.FlagSet) {
 	f.StringVar(&q.collection, "queue", "", "a `collection` of the database whose rows "+
-		"package claim works on: look at its\nindexes; without, at those of the queues that have "+
+		"package claim works on: check its\nindexes; without, at those of the queues that have "+
 		"taken locks here")
 	f.StringVar(&q.field, "field", "claim",
 		"the `name` of the field with the claim of a row, with --queue")
@@ -102,7 +102,7 @@ func (d *doctor) queueIndexes(ctx context.Context, st *store, _ *mongocatalog.Ca
 	}
 	found, err := queuesSeen(ctx, st.primary(d.database).Collection(catalog.LocksCollection))
 	if err != nil {
-		return fmt.Errorf("look for queues in %s.%s: %w", d.database, catalog.LocksCollection, err)
+		return fmt.Errorf("find queues in %s.%s: %w", d.database, catalog.LocksCollection, err)
 	}
 	var errs []error
 	for _, namespace := range found {

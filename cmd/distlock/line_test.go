@@ -121,8 +121,8 @@ func TestBreak_WithALine_ShowsTheNextAndGrantsHimTheLock(t *testing.T) {
 		bson.A{party("silent:2:1:b", "stuck", "", 0, time.Hour, bson.E{Key: "fence", Value: int64(41)})},
 		bson.A{party("alive:1:1:a", "patience", "", 0, time.Minute)})
 	args := b.flags("break", "one", "--fence", "41", "--why", "stuck")
-	cli(t, args...).want(t, exitFailed, "1 in line for it, the next is", "alive:1:1:a", "patience")
-	cli(t, append(args, "--yes")...).want(t, 0, "granted to whoever was next in line",
+	cli(t, args...).want(t, exitFailed, "1 queued for it, the next is", "alive:1:1:a", "patience")
+	cli(t, append(args, "--yes")...).want(t, 0, "granted to the next waiter",
 		"  alive:1:1:a, fence ",
 		"\nA holder that lives learns of it only with its next ping")
 	if l := b.lock("one"); !l.Held || l.Process != "alive:1:1:a" || l.Fence <= 41 ||

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"slices"
 	"strings"
 	"time"
 
@@ -97,7 +98,9 @@ type listing struct {
 	Malformed problemList `json:"malformed"`
 	*Dossier              // of one requested lock
 
-	void string // printed instead of an empty table
+	void         string // printed instead of an empty table
+	troubled     int    // the number of locks in trouble
+	troubleFirst bool   // the order
 }
 
 // A row is one holder of a lock, or the last holder of a free lock. Its texts are as stored.
@@ -219,7 +222,8 @@ func problemOf(e *distlock.MalformedError) problem {
 	return problem{e.Collection, e.ID, e.Field, e.Problem, remedy(e)}
 }
 
-// print writes the listing as text.
+// print writes the listing as text. On a terminal locks in trouble come last, where they stay on
+// the screen, before a summary.
 func (l listing) print(w io.Writer, how layout) {
 	switch {
 	case l.void != "":
@@ -230,30 +234,52 @@ func (l listing) print(w io.Writer, how layout) {
 		t := table{columns: []column{
 			{title: "NAME", least: 8}, {title: "HELD FOR"}, {title: "PING"}, {title: "FENCE"},
 			{title: "HOLDER", least: 8}, {title: "MODE", idle: "exclusive", least: 9},
-			{title: "LINE", idle: "0"},
+			{title: "QUEUE", idle: "0"},
 			{title: "MARKS", idle: "-", least: 9}, {title: "WHY", least: 4}, {title: "SINCE", wide: true},
 		}}
 		for _, r := range l.Locks {
 			t.rows = append(t.rows, r.columns(how))
 		}
+		if how.width > 0 { // what matters stays on the screen
+			if len(l.Line.Waiters) > 0 {
+				l.Line.print(w, how)
+				fmt.Fprintln(w)
+			}
+			if l.troubleFirst {
+				slices.Reverse(t.rows)
+			}
+		}
 		t.print(w, how)
 	}
-	if l.Dossier == nil && len(l.Line.Waiters) > 0 {
+	if l.Dossier == nil && len(l.Line.Waiters) > 0 && how.width == 0 {
 		fmt.Fprintln(w)
 		l.Line.print(w, how)
 	}
-	l.Malformed.print(w)
+	l.Malformed.print(w, how)
+	if l.Dossier == nil && l.void == "" && how.width > 0 {
+		fmt.Fprintf(w, "\n%s\n", l.summary())
+	}
+}
+
+// summary returns the numbers of locks, of locks in trouble, and of waiters.
+func (l listing) summary() string {
+	text := fmt.Sprintf("%d locks, %d in trouble, %d waiters", l.count(), l.troubled, len(l.Line.Waiters))
+	if n := len(l.Malformed); n > 0 {
+		text += fmt.Sprintf(", %d malformed", n)
+	}
+	return text
 }
 
 // print writes the malformed documents below a table.
-func (l problemList) print(w io.Writer) {
+func (l problemList) print(w io.Writer, how layout) {
 	if len(l) == 0 {
 		return
 	}
 	fmt.Fprint(w, "\nmalformed, never taken for free and never taken over:\n")
 	for _, p := range l {
-		fmt.Fprintf(w, "  %s %s: field %q %s\n    remedy: %s\n", p.Collection, named(p.ID), p.Field,
-			shown(p.Problem, 400), p.Remedy)
+		wrap(w, how, fmt.Sprintf("  %s %s: field %q %s", p.Collection, named(p.ID), p.Field,
+			shown(p.Problem, 400)), "    ")
+		wrap(w, how, "    remedy: "+p.Remedy, "      ")
 	}
 }
 

@@ -11,14 +11,24 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"mongodlm/catalog"
 	"mongodlm/singleton"
 )
 
-// loops shows the loops and schedules, or the latest rounds of one. It only reads.
+// loops shows the loops and schedules, or the latest rounds of one. It only reads, except with
+// --forget-future.
 type loops struct {
 	lister
-	name string
+	name   string
+	forget bool
+}
+
+func (v *loops) flags(f *pflag.FlagSet) {
+	v.lister.flags(f)
+	f.BoolVar(&v.forget, "forget-future", false, "repair the schedule NAME, whose latest slot is ahead "+
+		"of the server's clock\nsince that was ahead; first make sure that the clock is right")
 }
 
 func (v *loops) accept(c call) error {
@@ -27,14 +37,45 @@ func (v *loops) accept(c call) error {
 			return fmt.Errorf("give one name of a loop or schedule, not %q", args)
 		}
 	}
+	if v.forget && v.name == "" {
+		return errors.New("--forget-future repairs one schedule, whose NAME is missing")
+	}
 	return v.connection.accept(c)
 }
 
 func (v *loops) run(ctx context.Context, s stdio) error {
-	if v.name == "" {
+	switch {
+	case v.forget:
+		return show(ctx, s, &v.lister, v.forgetFuture)
+	case v.name == "":
 		return show(ctx, s, &v.lister, v.collect)
 	}
 	return show(ctx, s, &v.lister, v.rounds)
+}
+
+// A forgotten is the result of --forget-future.
+type forgotten struct {
+	Database string `json:"database"`
+	Name     string `json:"name"`
+	Repaired bool   `json:"repaired"`
+}
+
+func (v *loops) forgetFuture(ctx context.Context, st *store) (forgotten, error) {
+	done := forgotten{Database: v.database, Name: v.name}
+	records, err := singleton.NewStore(st.client.Database(v.database))
+	if err == nil {
+		done.Repaired, err = singleton.ForgetFuture(ctx, records, v.name)
+	}
+	return done, err
+}
+
+func (d forgotten) print(w io.Writer, _ layout) {
+	if d.Repaired {
+		fmt.Fprintf(w, "the slots of %s count from now; its holder reads that within a minute\n", named(d.Name))
+		return
+	}
+	fmt.Fprintf(w, "the latest slot of %s is not ahead of the server's clock; nothing was changed\n",
+		named(d.Name))
 }
 
 // A rota lists the loops and schedules, each of which runs on one process at a time.
@@ -100,7 +141,8 @@ func (v *loops) collect(ctx context.Context, st *store) (rota, error) {
 	return found, nil
 }
 
-// trouble orders a listing: loops that cannot run, then those that fail, by failures, then the rest.
+// trouble orders a listing: loops that cannot run, then those that fail, by failures, then the
+// rest.
 func (r loopRow) trouble() int64 {
 	if r.Malformed != "" {
 		return math.MaxInt64

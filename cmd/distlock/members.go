@@ -219,7 +219,7 @@ func (p processRow) stake() string {
 	const most = 5
 	switch n := len(p.Holds); {
 	case n == 0:
-		return fmt.Sprintf("it stands in the line of %s, where it is passed over", listed(p.Waits))
+		return fmt.Sprintf("it is queued for %s, where it is skipped", listed(p.Waits))
 	case n > most:
 		return fmt.Sprintf("it holds %d locks, which the next contenders take over: %s and %d more", n,
 			listed(p.Holds[:most]), n-most)
@@ -245,11 +245,11 @@ func (r *report) judgeParties(all census) {
 				stale++
 			}
 		case has("no ping"):
-			warn("no ping", "%s stands in locks and has no ping: it is dead, or its ping was "+
+			warn("no ping", "%s is in locks and has no ping: it is dead, or its ping was "+
 				"removed; it holds %s", who, listed(p.Holds))
 		case has("foreign"):
 			warn("foreign", "%s is no process of ours, but a mongos or MongoDB's own lock manager: it "+
-				"knows no fence and no line; it holds %s", who, listed(p.Holds))
+				"knows neither fences nor queues; it holds %s", who, listed(p.Holds))
 		case has("silent"):
 			warn("silent", "%s has not pinged for %s%s; %s", who, age(duration(p.PingAgeMS)),
 				declared(has("condemned")), p.stake())
@@ -263,7 +263,7 @@ func (r *report) judgeParties(all census) {
 		}
 	}
 	if stale > 0 {
-		r.warn("%d pings of processes that hold nothing are older than %s: nobody prunes them, "+
+		r.warn("%d pings of processes that hold nothing are older than %s: no process prunes them, "+
 			"so no process of ours lives, or its Takeover is longer", stale, age(staleAfter))
 	}
 	if n := len(all.Malformed); n > 0 {

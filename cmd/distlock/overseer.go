@@ -33,7 +33,7 @@ var holderStates = []string{"alive", "late", "silent", "condemned", "no_ping", "
 var overseen = []string{words.Broken, words.Dropped}
 
 var (
-	storeUp = prom.NewDesc("distlock_store_up", "1 when the server told who holds which lock.",
+	storeUp = prom.NewDesc("distlock_store_up", "1 if the locks could be read.",
 		nil, nil)
 	storeOf = prom.NewDesc("distlock_store_held_locks",
 		"Locks that are held, by the state of the holder's process.", []string{"holder"}, nil)

@@ -13,7 +13,7 @@ import (
 func holdersInWords(holders []distlock.LockInfo) string {
 	first := holders[0]
 	if !first.Held {
-		return "nobody holds it, but others wait"
+		return "no process holds it, and processes wait"
 	}
 	what := "held by "
 	switch n := len(holders); {

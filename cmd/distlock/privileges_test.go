@@ -358,7 +358,7 @@ func TestDoctor_LeavesNoTrace(t *testing.T) {
 		t.Errorf("it has changed\n%s\ninto\n%s", before, after)
 	}
 	warnings := strings.Join(r.Warnings, "\n")
-	for _, want := range []string{"gone:6:1:f stands in locks and has no ping",
+	for _, want := range []string{"gone:6:1:f is in locks and has no ping",
 		"foreign:3:1:c is no process of ours", "silent:2:1:b has not pinged for",
 		"3 documents cannot be understood"} {
 		if !strings.Contains(warnings, want) {

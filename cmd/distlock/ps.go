@@ -92,8 +92,8 @@ func (v *processes) collect(ctx context.Context, st *store) (census, error) {
 	return found, nil
 }
 
-// trouble orders a listing: processes with a mark other than "foreign" that hold locks come first, by
-// the number of locks, then those that wait, then the rest.
+// trouble orders a listing: processes with a mark other than "foreign" that hold locks come first,
+// by the number of locks, then those that wait, then the rest.
 func (p processRow) trouble() int {
 	switch {
 	case !slices.ContainsFunc(p.Marks, func(mark string) bool { return mark != "foreign" }):
@@ -224,7 +224,7 @@ func (c census) print(w io.Writer, how layout) {
 		}
 		t.print(w, how)
 	}
-	c.Malformed.print(w)
+	c.Malformed.print(w, how)
 }
 
 // signed writes by how much a clock differs, to the tenth of a second.

@@ -76,7 +76,7 @@ func newReport(s catalog.Server, hosts, database string) report {
 }
 
 // print writes the report as text.
-func (r report) print(w io.Writer) {
+func (r report) print(w io.Writer, how layout) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	line := func(what, format string, args ...any) {
 		fmt.Fprintf(t, "%s\t%s\n", what, fmt.Sprintf(format, args...))
@@ -115,10 +115,10 @@ func (r report) print(w io.Writer) {
 		line("races", "not run")
 	}
 	_ = t.Flush() // a reader that has gone needs no report
-	list(w, "weaker than a replica set with a database of its own", r.Weaker)
-	list(w, "indexes created", r.CreatedIndexes)
-	list(w, "warnings", r.Warnings)
-	list(w, "refused", r.Refused)
+	list(w, how, "weaker than a replica set with a database of its own", r.Weaker)
+	list(w, how, "indexes created", r.CreatedIndexes)
+	list(w, how, "warnings", r.Warnings)
+	list(w, how, "refused", r.Refused)
 	verdict := "fit to keep locks"
 	if !r.Fit {
 		verdict = "NOT fit to keep locks"
@@ -126,12 +126,12 @@ func (r report) print(w io.Writer) {
 	fmt.Fprintf(w, "\nverdict: %s\n", verdict)
 }
 
-func list(w io.Writer, title string, items []string) {
+func list(w io.Writer, how layout, title string, items []string) {
 	if len(items) == 0 {
 		return
 	}
 	fmt.Fprintf(w, "\n%s:\n", title)
 	for _, item := range items {
-		fmt.Fprintf(w, "  - %s\n", item)
+		wrap(w, how, "  - "+item, "    ")
 	}
 }

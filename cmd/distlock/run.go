@@ -322,7 +322,7 @@ func (r *runner) inTheWayOf(h *distlock.HeldError) error {
 		others--
 	}
 	if others > 0 {
-		text += fmt.Sprintf("; in line: %d", others)
+		text += fmt.Sprintf("; queued: %d", others)
 	}
 	return errors.New(text)
 }

@@ -28,7 +28,7 @@ func TestRun_Modes_ShareAndStandInLine(t *testing.T) {
 		want(t, exitHeld, `2 of 2 permits of lock "job" are taken, one by `, b.lock("job").Process)
 	waited := b.refused(100*time.Millisecond, "--permits 2").
 		want(t, exitHeld, `2 of 2 permits of lock "job" are taken, one by `)
-	if strings.Contains(waited.errOut, "in line") { // it was the only one
+	if strings.Contains(waited.errOut, "in the queue") { // it was the only one
 		t.Errorf("it counts itself:\n%s", waited.errOut)
 	}
 	if n := strings.Count(third.errOut, b.lock("job").Process); n != 1 {
@@ -77,7 +77,7 @@ func TestRun_Waiting_SaysForWhomAndInWhichPlace(t *testing.T) {
 	eventually(t, "it says what it waits for", func() bool {
 		said := out.errs.String()
 		return strings.Contains(said, `waiting for "job": held by host:1 (doing a balance round)`) &&
-			strings.Contains(said, "place 1 of 1 in line")
+			strings.Contains(said, "place 1 of 1 in the queue")
 	})
 	interrupt(interrupted{2})
 	await(t, ended).want(t, exitSignal+2)

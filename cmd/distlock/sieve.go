@@ -28,7 +28,7 @@ var orders = []struct {
 	{"name", func(row) int64 { return 0 }},
 	{"held", func(r row) int64 { return milli(r.HeldForMS) }},
 	{"ping", func(r row) int64 { return milli(r.PingAgeMS) }},
-	{"line", func(r row) int64 { return int64(r.Waiters) }},
+	{"queue", func(r row) int64 { return int64(r.Waiters) }},
 }
 
 // milli returns a number of milliseconds, -1 when unknown.
@@ -40,11 +40,11 @@ func milli(ms *int64) int64 {
 }
 
 func (v *sieve) flags(f *pflag.FlagSet) {
-	f.BoolVar(&v.waited, "waited", false, "only locks that somebody waits for")
+	f.BoolVar(&v.waited, "waited", false, "only locks with waiters")
 	f.BoolVar(&v.silent, "silent", false, "only locks with a holder that is silent or declared "+
 		"dead, whose ping\nis missing or cannot be understood, or whose lease ran out")
 	f.StringVar(&v.order, "sort", orders[0].name, "the `order`: trouble (dead holders, then long "+
-		"lines, then the rest by\nname), name, held, ping or line")
+		"queues, then the rest by\nname), name, held, ping or queue")
 }
 
 func (v *sieve) accept() error {
@@ -57,9 +57,10 @@ func (v *sieve) accept() error {
 	return fmt.Errorf("--sort is %q, must be one of %s", v.order, strings.Join(names, ", "))
 }
 
-// pick returns the names of the selected locks, with their weights.
-func (v *sieve) pick(l listing) map[string]int64 {
-	trouble, turns := map[string]int64{}, map[string]int{}
+// queueing returns the number of waiters of each lock that wait for their turn, 0 for a lock with
+// other waiters only.
+func queueing(l listing) map[string]int {
+	turns := map[string]int{}
 	for _, w := range l.Line.Waiters {
 		if _, known := turns[w.Name]; !known {
 			turns[w.Name] = 0
@@ -68,13 +69,26 @@ func (v *sieve) pick(l listing) map[string]int64 {
 			turns[w.Name]++
 		}
 	}
+	return turns
+}
+
+// troubles ranks the locks in trouble: see [words.Trouble].
+func troubles(l listing, turns map[string]int) map[string]int64 {
+	trouble := map[string]int64{}
 	for _, r := range l.Locks {
 		if r.suspect {
 			trouble[r.Name] = 2
-		} else if turns[r.Name] >= words.LongLine {
+		} else if turns[r.Name] >= words.LongQueue {
 			trouble[r.Name] = max(trouble[r.Name], 1)
 		}
 	}
+	return trouble
+}
+
+// pick returns the names of the selected locks, with their weights.
+func (v *sieve) pick(l listing) map[string]int64 {
+	turns := queueing(l)
+	trouble := troubles(l, turns)
 	weight := func(row) int64 { return 0 }
 	for _, o := range orders {
 		if o.name == v.order {
@@ -109,9 +123,15 @@ func (v *sieve) sift(l *listing) {
 	l.Locks = slices.DeleteFunc(slices.Clone(l.Locks), func(r row) bool { return not(r.Name) })
 	l.Line.Waiters = slices.DeleteFunc(slices.Clone(l.Line.Waiters),
 		func(w waiterRow) bool { return not(w.Name) })
+	for _, r := range troubles(*l, queueing(*l)) {
+		if r > 0 {
+			l.troubled++
+		}
+	}
+	l.troubleFirst = v.order == orders[0].name
 	slices.SortStableFunc(l.Locks, func(a, b row) int { return heavier(a.Name, b.Name) })
 	slices.SortStableFunc(l.Line.Waiters, func(a, b waiterRow) int { return heavier(a.Name, b.Name) })
 	if len(l.Locks) == 0 && whole > 0 {
-		l.void = fmt.Sprintf("none of %d locks is like that", whole)
+		l.void = fmt.Sprintf("none of %d locks matches", whole)
 	}
 }

@@ -28,12 +28,12 @@ func TestSieve_OrdersAndFilters(t *testing.T) {
 	whole := newListing("db")
 	whole.Locks = []row{
 		{Name: "a", Held: true, HeldForMS: ms(5), PingAgeMS: ms(9)},
-		{Name: "b", Held: true, HeldForMS: ms(9), Waiters: words.LongLine},
+		{Name: "b", Held: true, HeldForMS: ms(9), Waiters: words.LongQueue},
 		{Name: "c", Held: true, HeldForMS: ms(1), PingAgeMS: ms(20), suspect: true},
 		{Name: "c", Held: true, HeldForMS: ms(2), PingAgeMS: ms(2)},
-		{Name: "elected", Held: true, HeldForMS: ms(3), Waiters: words.LongLine},
+		{Name: "elected", Held: true, HeldForMS: ms(3), Waiters: words.LongQueue},
 	}
-	for range words.LongLine {
+	for range words.LongQueue {
 		whole.Line.Waiters = append(whole.Line.Waiters, waiterRow{Name: "b"},
 			waiterRow{Name: "elected", standsBy: true})
 	}
@@ -45,7 +45,7 @@ func TestSieve_OrdersAndFilters(t *testing.T) {
 		"name":    {sieve{order: "name"}, "a b c elected"},
 		"held":    {sieve{order: "held"}, "b a elected c"},
 		"ping":    {sieve{order: "ping"}, "c a b elected"},
-		"line":    {sieve{order: "line"}, "b elected a c"},
+		"queue":   {sieve{order: "queue"}, "b elected a c"},
 		"silent":  {sieve{order: "trouble", silent: true}, "c"},
 		"waited":  {sieve{order: "trouble", waited: true}, "b elected"},
 		"part":    {sieve{order: "trouble", part: "lect"}, "elected"},
@@ -56,7 +56,7 @@ func TestSieve_OrdersAndFilters(t *testing.T) {
 		if got := strings.Join(l.names(), " "); got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
-		if lines := len(l.Line.Waiters); lines != words.LongLine*(strings.Count(c.want, "b")+
+		if lines := len(l.Line.Waiters); lines != words.LongQueue*(strings.Count(c.want, "b")+
 			strings.Count(c.want, "elected")) {
 			t.Errorf("%s: %d wait", name, lines)
 		}
@@ -83,8 +83,8 @@ func TestLocks_Order_TroubleForPeopleNamesForPrograms(t *testing.T) {
 			t.Errorf("%v: %v, %v, want %s", args, got.names(), err, want)
 		}
 	}
-	b.cli("locks", "--sort", "size").want(t, exitUsage, "trouble, name, held, ping, line")
+	b.cli("locks", "--sort", "size").want(t, exitUsage, "trouble, name, held, ping, queue")
 	b.share("pool", catalog.Permit, 2, bson.A{party("p:1:1:a", "", catalog.Permit, 0, 0),
 		party("p:1:1:a", "", catalog.Permit, 0, 0)}, bson.A{})
-	b.cli("locks", "--waited").want(t, 0, "none of 8 locks is like that")
+	b.cli("locks", "--waited").want(t, 0, "none of 8 locks matches")
 }

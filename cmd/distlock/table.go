@@ -68,9 +68,9 @@ func (l layout) text(s string, limit int) string {
 // label returns the name of a lock for a cell. A table cuts it.
 func (l layout) label(name string) string { return words.LabelTo(name, longText) }
 
-// A column is one of a table. In a table that is too wide, columns without information go first, then
-// cells are cut, and then the last columns go. The first column names the row: it is cut in the
-// middle, and never so short that two rows look alike.
+// A column is one of a table. In a table that is too wide, columns without information go first,
+// then cells are cut, and then the last columns go. The first column names the row: it is cut in
+// the middle, and never so short that two rows look alike.
 type column struct {
 	title string
 	idle  string // text of a cell without information

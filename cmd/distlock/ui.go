@@ -31,7 +31,7 @@ func (p *page) flags(f *pflag.FlagSet) {
 	p.access.Flags(web)
 	f.AddGoFlagSet(web)
 	f.DurationVar(&p.interval, "interval", ui.DefaultInterval,
-		"the time between two looks at the server, for all browsers\ntogether; none while nobody looks")
+		"the time between two rounds of reads, for all browsers\ntogether; none without a browser")
 	f.BoolVar(&p.allowBreak, "allow-break", false, "let the page break locks, and retry or discard "+
 		"dead rows of\nqueues; without, it only shows")
 }

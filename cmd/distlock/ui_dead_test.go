@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"html"
 	"io"
 	"net/http"
@@ -16,8 +17,7 @@ import (
 	"mongodlm/internal/test/bsontest"
 )
 
-var deadForms = regexp.MustCompile(
-	`action="(/dead[^"]+)"><input type="hidden" name="ticket" value="([^"]+)"`)
+var ticketIn = regexp.MustCompile(`name="ticket" value="([^"]+)"`)
 
 // opened is a page, and how to ask it.
 func (b *base) opened(
@@ -61,48 +61,80 @@ func (b *base) dead(ids ...any) (queue string) {
 	return queue
 }
 
-// The dead rows of a queue are shown with their errors; one button retries a row, one removes it,
-// and one retries all.
+// Selected dead rows, or all of them, are retried or removed after a confirmation that has their
+// number. It tries to break: something changes before the confirmation, or other rows change.
 func TestUI_DeadRows_ShownRetriedDiscarded(t *testing.T) {
 	b := newBase(t)
-	at := "/dead?queue=" + url.QueryEscape(b.dead(`a"b`, 7, bson.NewObjectID(), "last"))
+	at := "/dead?queue=" + url.QueryEscape(b.dead(`a"b`, 7, 8, bson.NewObjectID(), "last", "z"))
 	ask := b.opened("--allow-break")
 	if code, page := ask("GET", "/queues", nil, "none"); code != 200 ||
 		!strings.Contains(page, html.EscapeString(at)) {
 		t.Errorf("%d: the queue does not lead to its dead rows:\n%s", code, page)
 	}
-	for i, want := range []string{"retry", "discard", "retry"} {
+	left := 6
+	for _, c := range []struct {
+		act, question, done string
+		ids                 []string
+	}{
+		{"retry", "Retry 2 rows?", "Done: 2 rows, retry", []string{`"a\"b"`, "7"}},
+		{"discard", "Remove the documents of 1 row?", "Done: 1 row, discard", []string{"8"}},
+		{"retry-all", "Retry all 3 rows?", "Done: 3 rows, retry-all", nil},
+	} {
 		_, page := ask("GET", at, nil, "none")
-		for _, text := range []string{"attempts", "busy", "host:1", "no &lt;b&gt;route"} {
+		for _, text := range []string{"attempts", "busy", "host:1", "no &lt;b&gt;route",
+			fmt.Sprintf("1 to %d of %d", left, left), fmt.Sprintf("Retry all %d", left)} {
 			if !strings.Contains(page, text) {
 				t.Errorf("the page lacks %q:\n%s", text, page)
 			}
 		}
-		forms := deadForms.FindAllStringSubmatch(page, -1)
-		if len(forms) != 1+2*(4-i) { // of all, and two of each row
-			t.Fatalf("%d forms:\n%s", len(forms), page)
+		form := url.Values{"act": {c.act}, "id": c.ids}
+		code, page := ask("POST", at, form, "same-origin")
+		if found := ticketIn.FindStringSubmatch(page); code == 200 && found != nil &&
+			strings.Contains(page, c.question) {
+			form.Set("ticket", html.UnescapeString(found[1]))
+		} else {
+			t.Fatalf("%s: %d: it asks nothing:\n%s", c.act, code, page)
 		}
-		form := forms[1]
-		if want == "discard" {
-			form = forms[2]
+		b.cli("claims", "jobs").want(t, 0, fmt.Sprintf("%d dead", left))
+		if code, page := ask("POST", at, form, "same-origin"); code != 200 ||
+			!strings.Contains(page, c.done) {
+			t.Fatalf("%s: %d\n%s", c.act, code, page)
 		}
-		action, ticket := html.UnescapeString(form[1]), html.UnescapeString(form[2])
-		if code, page := ask("POST", action, url.Values{"ticket": {ticket}},
-			"same-origin"); code != 200 || !strings.Contains(page, "Done: 1 rows, "+want) {
-			t.Fatalf("%s: %d\n%s", want, code, page)
+		if code, _ := ask("POST", at, form, "same-origin"); code != http.StatusConflict {
+			t.Errorf("%s again: %d", c.act, code)
 		}
-		if code, _ := ask("POST", action, url.Values{"ticket": {ticket}},
-			"same-origin"); code != http.StatusConflict {
-			t.Errorf("again: %d", code)
+		if left -= len(c.ids); c.ids == nil {
+			left = 0
 		}
 	}
-	b.cli("claims", "jobs").want(t, 0, "2 ready", "1 dead")
-	_, page := ask("GET", at, nil, "none")
-	all := deadForms.FindStringSubmatch(page)
-	if code, page := ask("POST", html.UnescapeString(all[1]),
-		url.Values{"ticket": {html.UnescapeString(all[2])}}, "same-origin"); code != 200 ||
-		!strings.Contains(page, "No row is dead") {
-		t.Errorf("%d\n%s", code, page)
+	b.cli("claims", "jobs").want(t, 0, "5 ready", "0 dead")
+}
+
+// It tries to break: of more dead rows than one page shows, some are on no page, or the page does
+// not have their number.
+func TestUI_DeadRows_MoreThanAPage_AreTurned(t *testing.T) {
+	b := newBase(t)
+	ids := make([]any, 120)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("row %03d", i)
+	}
+	at := "/dead?queue=" + url.QueryEscape(b.dead(ids...))
+	ask := b.opened()
+	var pages string
+	for _, of := range []string{"1 to 100 of 120", "101 to 120 of 120"} {
+		_, page := ask("GET", at, nil, "none")
+		if !strings.Contains(page, of) {
+			t.Errorf("%s lacks %q:\n%.3000s", at, of, page)
+		}
+		pages += page
+		if next := regexp.MustCompile(`href="([^"]+)" data-hotkey="\]"`).FindStringSubmatch(page); next != nil {
+			at = html.UnescapeString(next[1])
+		}
+	}
+	for _, id := range ids {
+		if n := strings.Count(pages, fmt.Sprintf("&#34;%s&#34;</bdi>", id)); n != 1 {
+			t.Errorf("%s is shown %d times", id, n)
+		}
 	}
 }
 
@@ -110,38 +142,42 @@ func TestUI_DeadRows_ShownRetriedDiscarded(t *testing.T) {
 // queue is shown.
 func TestUI_DeadRows_WithoutWhatItNeeds_Refused(t *testing.T) {
 	b := newBase(t)
-	queue := b.dead(1, 2)
+	at := "/dead?queue=" + url.QueryEscape(b.dead(1, 2))
 	b.insert("secret", bsontest.D("_id", 1, "claim", bsontest.D("state", "dead")))
-	at := "/dead?queue=" + url.QueryEscape(queue)
+	secret := "/dead?queue=" + b.name + ".secret"
+	form := func(act, ticket string, ids ...string) url.Values {
+		return url.Values{"act": {act}, "id": ids, "ticket": {ticket}}
+	}
 	shows := b.opened()
 	if code, page := shows("GET", at, nil, "none"); code != 200 || strings.Contains(page, "<form") {
 		t.Errorf("%d\n%s", code, page)
 	}
-	if code, _ := shows("POST", at+"&act=retry&id=1", url.Values{"ticket": {"x"}},
-		"same-origin"); code != 403 {
+	if code, _ := shows("POST", at, form("retry", "x", "1"), "same-origin"); code != 403 {
 		t.Errorf("a page that only shows: %d", code)
 	}
 	ask := b.opened("--allow-break")
-	_, page := ask("GET", at, nil, "none")
-	forms := deadForms.FindAllStringSubmatch(page, -1)
-	action, ticket := html.UnescapeString(forms[1][1]), html.UnescapeString(forms[1][2])
+	_, page := ask("POST", at, form("retry", "", "1"), "same-origin")
+	ticket := html.UnescapeString(ticketIn.FindStringSubmatch(page)[1])
 	for name, c := range map[string]struct {
-		method, target, ticket, site string
-		code                         int
+		method, target, site string
+		form                 url.Values
+		code                 int
 	}{
-		"no ticket": {"POST", action, "", "same-origin", 403},
-		"made up":   {"POST", action, "1.00", "same-origin", 403},
-		"of another act": {"POST", strings.Replace(action, "retry", "discard", 1), ticket, "same-origin",
-			403},
-		"of another row": {"POST", strings.Replace(action, "id=1", "id=2", 1), ticket, "same-origin",
-			403},
-		"from another site":  {"POST", action, ticket, "cross-site", 403},
-		"another collection": {"GET", "/dead?queue=" + b.name + ".secret", "", "none", 404},
-		"no collection":      {"GET", "/dead", "", "none", 404},
-		"another one, for good": {"POST", "/dead?queue=" + b.name + ".secret&act=retry&id=1", ticket,
-			"same-origin", 404},
+		"no row":             {"POST", at, "same-origin", form("retry", ""), 400},
+		"no act":             {"POST", at, "same-origin", form("", "", "1"), 400},
+		"another act":        {"POST", at, "same-origin", form("drop", ticket, "1"), 400},
+		"made up":            {"POST", at, "same-origin", form("retry", "1.00", "1"), 403},
+		"of another act":     {"POST", at, "same-origin", form("discard", ticket, "1"), 403},
+		"of another row":     {"POST", at, "same-origin", form("retry", ticket, "2"), 403},
+		"of one row more":    {"POST", at, "same-origin", form("retry", ticket, "1", "2"), 403},
+		"of all":             {"POST", at, "same-origin", form("retry-all", ticket), 403},
+		"from another site":  {"POST", at, "cross-site", form("retry", ticket, "1"), 403},
+		"another collection": {"GET", secret, "none", nil, 404},
+		"no collection":      {"GET", "/dead", "none", nil, 404},
+		"another one, for good": {"POST", secret, "same-origin", form("retry", ticket, "1"),
+			404},
 	} {
-		if code, _ := ask(c.method, c.target, url.Values{"ticket": {c.ticket}}, c.site); code != c.code {
+		if code, _ := ask(c.method, c.target, c.form, c.site); code != c.code {
 			t.Errorf("%s: %d, want %d", name, code, c.code)
 		}
 	}

@@ -22,7 +22,7 @@ func TestUI_ShowsThePage_NoPassword(t *testing.T) {
 	ask := b.opened()
 	for path, text := range map[string]string{"": "doing a balance round",
 		"lock?name=balancer": stranger, "server": "standalone", "loops": "No loop",
-		"queues": "Nobody claims"} {
+		"queues": "No worker claims"} {
 		_, page := ask("GET", "/"+path, nil, "none")
 		if !strings.Contains(page, text) || strings.Contains(page, "@127") {
 			t.Errorf("%q lacks %q:\n%s", path, text, page)

@@ -72,10 +72,10 @@ func (r *runner) lookAt(ctx context.Context, m *distlock.Manager) (string, error
 	if err != nil || holders == nil {
 		return "", err
 	}
-	place := "not yet in line"
+	place := "not yet queued"
 	for _, w := range line {
 		if w.Process == m.Process() {
-			place = fmt.Sprintf("place %d of %d in line", w.Place, len(line))
+			place = fmt.Sprintf("place %d of %d in the queue", w.Place, len(line))
 			break
 		}
 	}

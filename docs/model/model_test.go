@@ -33,8 +33,8 @@ const (
 )
 
 // variants switch one rule off, or add a fault, with the expected verdict, and how many states were
-// searched: of a violated one until the search stopped. Without defines T is 3 ticks, H, for which a
-// holder trusts its lock, is 3, and time ends at tick 5.
+// searched: of a violated one until the search stopped. Without defines T is 3 ticks, H, for which
+// a holder trusts its lock, is 3, and time ends at tick 5.
 var variants = []struct {
 	name, defines string
 	verdict       verdict

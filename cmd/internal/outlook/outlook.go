@@ -180,21 +180,21 @@ func (o Outlook) Lines(name func(process string) string) []Line {
 func (o Outlook) then(name func(process string) string) string {
 	next := name(o.Next)
 	if o.Passed > 0 && o.Next != "" {
-		next += fmt.Sprintf(" (the %d before it in line are dead, or would die with the holder)",
+		next += fmt.Sprintf(" (the %d before it in the queue are dead, or would die with the holder)",
 			o.Passed)
 	}
 	switch {
 	case o.Next == "" && o.Passed > 0:
-		return fmt.Sprintf("whoever asks first has it: the %d in line are dead, or would die "+
+		return fmt.Sprintf("the first caller gets it: the %d in the queue are dead, or would die "+
 			"with the holder", o.Passed)
 	case o.Next == "" && o.Others == 0:
-		return "whoever asks first has it; nobody waits"
+		return "the first caller gets it; no process waits"
 	case o.Next == "":
-		return fmt.Sprintf("it is held still, by %d more; nobody waits", o.Others)
+		return fmt.Sprintf("it remains held, by %d more; no process waits", o.Others)
 	case o.Others == 0:
-		return "the next in line has it: " + next
+		return "the next waiter gets it: " + next
 	}
-	return fmt.Sprintf("it is held still, by %d more; %s has it when there is room", o.Others, next)
+	return fmt.Sprintf("it remains held, by %d more; %s gets it when there is room", o.Others, next)
 }
 
 // limit returns the name of the time in TakeoverMS.
@@ -214,29 +214,29 @@ func (o Outlook) times() (all []Line) {
 	case o.pulse == "":
 		evidence = "there is no ping"
 	case o.age < 0:
-		evidence = "how old its ping is cannot be told without the server's clock"
+		evidence = "the age of its ping is unknown without the server's clock"
 	}
 	say("evidence", "%s; %v is the %s", evidence, time.Duration(o.TakeoverMS)*time.Millisecond,
 		o.limit())
 	switch lost := duration(o.LostInMS); {
 	case lost == 0:
-		say("lost", "it trusts the lock no more, by the default margin")
+		say("lost", "it no longer trusts the lock, by the default margin")
 	case lost > 0:
-		say("lost", "in %s: then it trusts the lock no more, if it is only cut off, by the "+
+		say("lost", "in %s: then it no longer trusts the lock, if it is only cut off, by the "+
 			"default margin", words.Age(lost))
 	}
 	by := map[string]string{
-		"witnesses": "by a contender that looks meanwhile, if all clocks agree",
-		"lease": "by a contender that looks meanwhile, if all clocks agree; the process is not " +
+		"witnesses": "by a contender that reads it meanwhile, if all clocks agree",
+		"lease": "by a contender that reads it meanwhile, if all clocks agree; the process is not " +
 			"declared dead",
-		"watch": "by a contender that has seen it silent for the whole takeover time",
+		"watch": "by a contender that saw it silent for the whole takeover time",
 	}
 	if o.watched >= 0 {
-		by["witnesses"] = "by who is in line and has watched it, if all clocks agree"
-		by["watch"] = "by who is in line and has watched it for the whole takeover time by then"
+		by["witnesses"] = "by a waiter that has watched it, if all clocks agree"
+		by["watch"] = "by a waiter that has then watched it for the whole takeover time"
 	}
 	say("taken", "in %s at the earliest, %s", words.Age(duration(o.EarliestMS)), by[o.Rule])
-	say("", "in %s by one that looks for the first time now, whatever clocks say",
+	say("", "in %s by a contender whose first read is now, independent of clocks",
 		words.Age(duration(o.LatestMS)))
 	return all
 }

@@ -143,16 +143,16 @@ func TestSentence_SaysWhenAndWho(t *testing.T) {
 		want string
 	}{
 		"lives": {ping(time.Second), line, "Its holder pings. If that died now, it would be taken in " +
-			"about 19s. The takeover time is 20s; the next in line has it: w."},
+			"about 19s. The takeover time is 20s; the next waiter gets it: w."},
 		"silent, one waits": {ping(4 * time.Second), line,
-			"It will be taken in about 16s. The takeover time is 20s; the next in line has it: w."},
-		"silent, nobody waits": {ping(4 * time.Second), nil, "It can be taken in about 16s. The " +
-			"takeover time is 20s; whoever asks first has it; nobody waits."},
+			"It will be taken in about 16s. The takeover time is 20s; the next waiter gets it: w."},
+		"silent, no process waits": {ping(4 * time.Second), nil, "It can be taken in about 16s. The " +
+			"takeover time is 20s; the first caller gets it; no process waits."},
 		"lease": {ping(0, func(i *distlock.LockInfo) { i.Lease, i.LeaseAge = 5*time.Second, time.Hour }),
-			nil, "It can be taken at any moment. The life of its lease is 5s; whoever asks first has it; " +
-				"nobody waits."},
+			nil, "It can be taken at any moment. The life of its lease is 5s; the first caller gets it; " +
+				"no process waits."},
 		"condemned": {ping(time.Minute, func(i *distlock.LockInfo) { i.Condemned = true }), line,
-			"It will be taken at once, its holder is declared dead: the next in line has it: w."},
+			"It will be taken at once, its holder is declared dead: the next waiter gets it: w."},
 		"bad ping": {ping(0, func(i *distlock.LockInfo) { i.BadPing = &distlock.MalformedError{} }), line,
 			"It is never taken: the holder's ping cannot be understood."},
 	} {

@@ -75,7 +75,7 @@ func TestBreak_NextIsDead_IsSaid(t *testing.T) {
 		address := func(name string) string {
 			return fmt.Sprintf("/break?name=%s&fence=7&session=%s", url.QueryEscape(name), session.Hex())
 		}
-		want(t, w.get(address("host:2:1:dead")), ">condemned<", "The next in line looks dead")
+		want(t, w.get(address("host:2:1:dead")), ">condemned<", "The next waiter seems to be dead")
 		lack(t, w.get(address("host:1:1:alive")), ">condemned<", "looks dead")
 	})
 }
@@ -114,7 +114,7 @@ func TestBreak_TwoPagesAtOnce_OneWins(t *testing.T) {
 		first, ticket := w.ask(held(g, "job"))
 		second, other := w.ask(held(g, "job"))
 		rec := w.request("POST", first, form(url.Values{"ticket": {ticket}, "why": {"one"}}))
-		want(t, rec.Body.String(), "granted to whoever was next")
+		want(t, rec.Body.String(), "granted to the next waiter")
 		// The next holder waits for the heartbeat only; no other holder may be removed.
 		rec = w.request("POST", second, form(url.Values{"ticket": {other}, "why": {"two"}}))
 		assert.Equal(t, rec.Code, http.StatusConflict, "the second: %d, want %d")

@@ -165,14 +165,14 @@ func done(b breaking, now []distlock.LockInfo) breakPage {
 	p := breakPage{Name: b.name}
 	switch {
 	case len(now) == 0:
-		p.Done = "That holder is out of the lock. Others hold it still."
+		p.Done = "That holder is out of the lock. Other holders remain."
 	case !now[0].Held:
 		p.Done = "The lock is free now."
 		if now[0].Fence > 0 {
 			p.Done = fmt.Sprintf("The lock is free now, fence %d.", now[0].Fence)
 		}
 	default:
-		p.Done, p.Granted = "The lock was granted to whoever was next in line.", now
+		p.Done, p.Granted = "The lock was granted to the next waiter.", now
 	}
 	return p
 }

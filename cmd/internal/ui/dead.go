@@ -5,56 +5,65 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
+	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"mongodlm/catalog"
 	"mongodlm/claim"
 	"mongodlm/cmd/internal/words"
 )
 
-// maxDead is how many dead rows a page shows.
-const maxDead = 100
+// Bounds of the dead rows: how many a page shows, and how many are counted.
+const (
+	maxDead    = 100
+	maxCounted = 100_000
+)
+
+// keepDead is the lifetime of the number of dead rows.
+const keepDead = 15 * time.Second
 
 // A deadPage lists the dead rows of a queue.
 type deadPage struct {
 	Namespace     string
 	Rows          []deadRow
-	More          bool
-	RetryAll      *deadForm
+	First         int   // the position of the first row
+	Total         int64 // of all dead rows; the number of listed ones if it cannot be counted
+	Prev, Next    string
+	AllowChange   bool
+	Ask           *deadAsk
 	Problem, Done string
 }
 
-// A deadRow is a dead row with its possible actions; nil where not allowed.
+// A deadRow is a dead row.
 type deadRow struct {
 	claim.Info
-	ID             string
-	Malformed      string
-	Retry, Discard *deadForm
+	ID        string
+	Malformed string
 }
 
-// A deadForm asks for one of the acts: where it is sent, and the ticket that it carries.
-type deadForm struct{ Href, Ticket string }
+// A deadAsk asks for the confirmation of an action on IDs, or on all N dead rows.
+type deadAsk struct {
+	Act    string
+	IDs    []string
+	N      int64
+	Ticket string
+}
 
 // The actions on dead rows.
 const (
-	retryRow   = "retry"
-	discardRow = "discard"
-	retryAll   = "retry-all"
+	retryRows   = "retry"
+	discardRows = "discard"
+	retryAll    = "retry-all"
 )
 
 func deadHref(namespace string) string {
 	return "/dead?" + url.Values{"queue": {namespace}}.Encode()
-}
-
-// form asks for an act about a row; nil when this page only shows.
-func (s *Server) form(namespace, act, id string) *deadForm {
-	if !s.cfg.AllowBreak {
-		return nil
-	}
-	href := "/dead?" + url.Values{"queue": {namespace}, "act": {act}, "id": {id}}.Encode()
-	return &deadForm{href, s.ticket("dead", namespace, act, id)}
 }
 
 // queueOf returns the collection of a queue that has a lock document; nil for any other collection:
@@ -76,7 +85,7 @@ func (s *Server) queueOf(r *http.Request) (namespace string, rows *mongo.Collect
 }
 
 // noQueue is the message for a queue that queueOf does not find.
-const noQueue = "There is no queue of that name: nobody has claimed rows there."
+const noQueue = "There is no queue of that name: no worker has claimed rows there."
 
 // showDead lists.
 func (s *Server) showDead(w http.ResponseWriter, r *http.Request) {
@@ -88,7 +97,7 @@ func (s *Server) showDead(w http.ResponseWriter, r *http.Request) {
 	s.writeDead(w, r, http.StatusOK, rows, deadPage{Namespace: namespace})
 }
 
-// doDead carries out the action of a form: retries or discards.
+// doDead asks for the confirmation of an action, or carries it out if the form has a ticket.
 func (s *Server) doDead(w http.ResponseWriter, r *http.Request) {
 	if !s.cfg.AllowBreak {
 		s.refuse(w, http.StatusForbidden, "This page was started without --allow-break: it only shows.")
@@ -104,34 +113,50 @@ func (s *Server) doDead(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	p := deadPage{Namespace: namespace}
-	act, id := r.URL.Query().Get("act"), r.URL.Query().Get("id")
-	if !s.good(r.PostForm.Get("ticket"), "dead", namespace, act, id) {
-		p.Problem = "The question was not asked by this program, or more than ten minutes ago. Nothing " +
-			"was changed."
-		s.writeDead(w, r, http.StatusForbidden, rows, p)
-		return
+	act, ids, ticket := r.PostForm.Get("act"), r.PostForm["id"], r.PostForm.Get("ticket")
+	if act == retryAll {
+		ids = nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), breakLimit)
-	defer cancel()
-	n, err := carryOut(ctx, rows, act, id)
+	texts := append([]string{"dead", namespace, act}, ids...)
 	code := http.StatusOK
 	switch {
-	case err != nil:
-		code, p.Problem = http.StatusBadGateway, "It may or may not be done: "+s.problem(err)
-	case n == 0:
-		code, p.Problem = http.StatusConflict, "It is not dead any more, or not there. Nothing "+
-			"was changed."
+	case act != retryAll && (act != retryRows && act != discardRows || len(ids) == 0):
+		code, p.Problem = http.StatusBadRequest, "No row is selected. Nothing was changed."
+	case ticket == "":
+		p.Ask = &deadAsk{Act: act, IDs: ids, N: int64(len(ids)), Ticket: s.ticket(texts...)}
+	case !s.good(ticket, texts...):
+		code, p.Problem = http.StatusForbidden, "The question was not asked by this program, or more "+
+			"than ten minutes ago. Nothing was changed."
 	default:
-		p.Done = fmt.Sprintf("Done: %d rows, %s.", n, act)
-		s.cfg.Logger.Warn().Str("queue", catalog.Printable(namespace, 200)).Str("act", act).Str("row",
-			catalog.Printable(id, 200)).
-			Int("rows", n).Str("from", r.RemoteAddr).Str("by",
-			whose(r)).Msg("dead rows were changed by the page")
+		code = s.changeDead(r, rows, act, ids, &p)
 	}
 	s.writeDead(w, r, code, rows, p)
 }
 
-func carryOut(ctx context.Context, rows *mongo.Collection, act, id string) (int, error) {
+// changeDead carries out an action, and sets the result in p.
+func (s *Server) changeDead(r *http.Request, rows *mongo.Collection, act string, ids []string,
+	p *deadPage) int {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), breakLimit)
+	defer cancel()
+	n, err := carryOut(ctx, rows, act, ids)
+	if n > 0 {
+		p.Done = fmt.Sprintf("Done: %s, %s.", several(n, "row"), act)
+		s.cfg.Logger.Warn().Str("queue", catalog.Printable(p.Namespace, 200)).Str("act", act).
+			Str("ids", catalog.Printable(strings.Join(ids, " "), 1_000)).Int("rows", n).
+			Str("from", r.RemoteAddr).Str("by", whose(r)).Msg("dead rows were changed by the page")
+	}
+	switch {
+	case err != nil:
+		p.Problem = "The rest may or may not be done: " + s.problem(err)
+		return http.StatusBadGateway
+	case n == 0:
+		p.Problem = "No such row is dead any more. Nothing was changed."
+		return http.StatusConflict
+	}
+	return http.StatusOK
+}
+
+func carryOut(ctx context.Context, rows *mongo.Collection, act string, ids []string) (int, error) {
 	admin, err := claim.NewAdmin(rows, claim.Config{})
 	if err != nil {
 		return 0, err
@@ -139,14 +164,29 @@ func carryOut(ctx context.Context, rows *mongo.Collection, act, id string) (int,
 	if act == retryAll {
 		return admin.RetryAll(ctx)
 	}
-	raw, err := words.ParseID(id)
-	switch {
-	case err != nil:
-		return 0, err
-	case act == discardRow:
-		return admin.Delete(ctx, claim.StateDead, raw)
+	n := 0
+	for _, id := range ids {
+		raw, err := words.ParseID(id)
+		if err != nil {
+			return n, err
+		}
+		change := func() (int, error) { return admin.Retry(ctx, raw) }
+		if act == discardRows {
+			change = func() (int, error) { return admin.Delete(ctx, claim.StateDead, raw) }
+		}
+		one, err := change()
+		n += one
+		if err != nil {
+			return n, err
+		}
 	}
-	return admin.Retry(ctx, raw)
+	return n, nil
+}
+
+// countDead returns the number of dead rows, at most maxCounted.
+func countDead(ctx context.Context, rows *mongo.Collection) (int64, error) {
+	return rows.CountDocuments(ctx, bson.D{{Key: "claim.state", Value: string(claim.StateDead)}},
+		options.Count().SetLimit(maxCounted))
 }
 
 // writeDead shows the rows that are dead now.
@@ -154,28 +194,69 @@ func (s *Server) writeDead(w http.ResponseWriter, r *http.Request, code int, row
 	p deadPage) {
 	ctx, cancel := context.WithTimeout(r.Context(), cellLimit)
 	defer cancel()
+	p.AllowChange = s.cfg.AllowBreak
+	first, _ := strconv.Atoi(r.URL.Query().Get("from"))
+	p.First = max(0, min(first, maxCounted))
 	admin, _ := claim.NewAdmin(rows, claim.Config{}) // a zero Config has no problems
+	at := -1
 	for row, err := range admin.List(ctx, claim.StateDead) {
 		if err != nil && row.ID.IsZero() {
 			p.Problem = strings.TrimSpace(p.Problem + " " + s.problem(err))
 			break
 		}
-		if p.More = len(p.Rows) == maxDead; p.More {
+		if at++; at < p.First {
+			continue
+		}
+		if len(p.Rows) == maxDead {
+			p.Next = with(r, "from", strconv.Itoa(p.First+maxDead))
 			break
 		}
-		id := words.ID(row.ID)
-		one := deadRow{Info: row, ID: id, Retry: s.form(p.Namespace, retryRow, id),
-			Discard: s.form(p.Namespace, discardRow, id)}
+		one := deadRow{Info: row, ID: words.ID(row.ID)}
 		if err != nil {
 			one.Malformed = s.problem(err)
 		}
 		p.Rows = append(p.Rows, one)
 	}
-	if len(p.Rows) > 0 {
-		p.RetryAll = s.form(p.Namespace, retryAll, "")
+	if p.First > 0 {
+		p.Prev = with(r, "from", strconv.Itoa(max(0, p.First-maxDead)))
+	}
+	total, err := countDead(ctx, rows)
+	if err != nil {
+		p.Problem = strings.TrimSpace(p.Problem + " " + s.problem(err))
+	}
+	p.Total = max(total, int64(p.First+len(p.Rows)))
+	if p.Ask != nil && p.Ask.Act == retryAll {
+		p.Ask.N = p.Total
 	}
 	now, _ := s.poller.now()
 	l := s.layout(r, view{title: "Dead rows of " + words.Named(p.Namespace), name: "dead",
 		show: func(*Server, *http.Request, *state) content { return content{Known: true, Data: p} }}, now)
 	s.write(w, code, "static", l)
+}
+
+// readDead counts the dead rows of the first queues, for the page of locks. One command a queue.
+func (s *Server) readDead(ctx context.Context) (int64, error) {
+	sum := int64(0)
+	for _, namespace := range s.claimed {
+		database, collection, _ := strings.Cut(namespace, ".")
+		n, err := countDead(ctx, s.cfg.Client.Database(database).Collection(collection))
+		if err != nil {
+			return 0, err
+		}
+		sum += n
+	}
+	return sum, nil
+}
+
+// namespacesOf returns the collections of the first queues that have a lock document.
+func namespacesOf(locks []*lock) (all []string) {
+	for _, k := range locks {
+		name, is := strings.CutPrefix(k.Name, "claim:")
+		namespace, _, whole := strings.Cut(name, ":")
+		if _, collection, dotted := strings.Cut(namespace, "."); is && whole && dotted &&
+			collection != "" && !slices.Contains(all, namespace) && len(all) < maxQueues {
+			all = append(all, namespace)
+		}
+	}
+	return all
 }

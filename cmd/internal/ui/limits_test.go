@@ -55,7 +55,7 @@ func TestPage_Processes_CountsOnlyWhatIsKnown(t *testing.T) {
 		w := newWorld(t, nil)
 		gone := main(w.get("/processes" + of))
 		want(t, gone, append(unknown, "this store is no MongoDB")...)
-		lack(t, gone, "No process is like that", "No process holds")
+		lack(t, gone, "No process matches", "No process holds")
 	}
 }
 
@@ -82,7 +82,7 @@ func TestPage_MoreLoopsAndQueuesThanAreShown_AllAreCounted(t *testing.T) {
 	page := main(w.get("/loops"))
 	want(t, page, "schedules <span class=\"count\">502<", "All</span><strong>502<",
 		"Failing</span><strong>1<", "loop-501", "The first 500 are listed")
-	lack(t, main(w.get("/loops?show=stopped")), "No loop or schedule is like that")
+	lack(t, main(w.get("/loops?show=stopped")), "No loop or schedule matches")
 	page = main(w.get("/queues"))
 	want(t, page, "queues <span class=\"count\">27<", "The first 20 by name are counted",
 		"the lock names no DATABASE.COLLECTION")

@@ -35,7 +35,7 @@ func (a *Access) Flags(f *flag.FlagSet) {
 		"the `address` to show the page at; port 0 is one of the system's choice;\nother than loopback "+
 			"needs --token-file, --tls-cert and --tls-key, or both")
 	f.StringVar(&a.TokenFile, "token-file", "", "a `file` that holds the token that every browser "+
-		"is asked for, or a line \"name: token\"\nfor each who may come")
+		"is asked for, or a line \"name: token\"\nfor each user")
 	f.StringVar(&a.CertFile, "tls-cert", "", "a `file` with the certificate, to speak TLS")
 	f.StringVar(&a.KeyFile, "tls-key", "", "the `file` with its key")
 }
@@ -97,8 +97,8 @@ func (a Access) Cautions(allowBreak bool) (all []string) {
 	switch {
 	case a.Local():
 	case a.TokenFile == "":
-		all = append(all, "whoever reaches "+a.Addr+" may read all of the page: TLS asks nobody who "+
-			"he is, --token-file does")
+		all = append(all, "every client that reaches "+a.Addr+" may read the whole page: TLS identifies no "+
+			"user, --token-file does")
 	case a.CertFile == "" && allowBreak:
 		all = append(all, "the token goes over the network in plain text, and whoever reads it there "+
 			"may break locks: give --tls-cert and --tls-key")

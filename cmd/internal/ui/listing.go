@@ -35,19 +35,24 @@ type listing struct {
 	now     time.Time // the server's clock; zero if no row has it
 	void    string    // the message for a database without locks
 	loops   reading[loopBook]
+	dead    reading[int64] // the number of dead rows; unknown without queues
 }
 
 // keepVoid is how long it is known that a database has no locks.
 const keepVoid = 10 * time.Second
 
-// read makes a round. It also reads the reason of an empty listing, and the loops.
+// read makes a round. It also reads the reason of an empty listing, the loops, and the number of
+// dead rows.
 func (s *Server) read(ctx context.Context) (*listing, error) {
 	l, err := read(ctx, s.cfg.Inspector)
 	if err == nil && len(l.locks)+len(l.bad) == 0 && s.cfg.Void != nil {
 		l.void = s.void.get(ctx).value
 	}
 	if err == nil && s.cfg.Client != nil {
-		l.loops = s.loops.get(ctx) // the page of locks counts the failing ones
+		l.loops = s.loops.get(ctx) // the page of locks counts the failing ones, and the dead rows
+		if s.claimed = namespacesOf(l.locks); len(s.claimed) > 0 {
+			l.dead = s.dead.get(ctx)
+		}
 	}
 	return l, err
 }

@@ -49,7 +49,7 @@ var lockFilters = []struct {
 	{"held", "Held", func(k lockRow) bool { return k.Held() }},
 	{"waited", "Waited for", func(k lockRow) bool { return len(k.Line) > 0 }},
 	{"silent", "Dead or silent", func(k lockRow) bool { return k.Trouble == 2 }},
-	{"long", "Long lines", func(k lockRow) bool { return k.Trouble == 1 }},
+	{"long", "Long queues", func(k lockRow) bool { return words.Long(k.Line) }},
 	{"all", "All", func(lockRow) bool { return true }},
 }
 
@@ -84,16 +84,32 @@ func (s *Server) showLocks(r *http.Request, now *listing) any {
 		}
 	}
 	l.Figures[len(l.Figures)-1].Word = "All names"
+	card := func(word, href string, n int) {
+		f := figureOf(r, word, "", n, "bad")
+		f.Href, f.On = href, false
+		l.Figures = slices.Insert(l.Figures, len(l.Figures)-1, f)
+	}
+	malformed := len(now.bad)
 	contentOf(now.loops, func(loops loopBook) any {
-		failing := figureOf(r, "Failing loops", "", loops.failing, "bad")
-		failing.Href, failing.On = "/loops?show=failed", false
-		l.Figures = slices.Insert(l.Figures, len(l.Figures)-1, failing)
+		card("Failing loops", "/loops?show=failed", loops.failing)
+		malformed += loops.malformed
 		return nil
 	})
+	contentOf(now.dead, func(dead int64) any {
+		card("Dead rows", "/queues", int(dead))
+		return nil
+	})
+	if malformed > 0 {
+		href := "#malformed"
+		if len(now.bad) == 0 {
+			href = "/loops?show=malformed"
+		}
+		card("Malformed", href, malformed)
+	}
 	if l.Found == 0 {
 		l.Empty = "No lock is held or waited for."
 		if query != "" || l.Show != "" {
-			l.Empty = "No lock is like that."
+			l.Empty = "No lock matches."
 		}
 	}
 	return l
@@ -127,7 +143,7 @@ func (l *lockList) turn(r *http.Request, found []lockRow) {
 		l.Next = with(r, "page", strconv.Itoa(page+1))
 	}
 	for _, c := range []struct{ value, word string }{{"", "Trouble"}, {"name", "Name"},
-		{"held", "Held for"}, {"ping", "Ping"}, {"line", "Line"}} {
+		{"held", "Held for"}, {"ping", "Ping"}, {"queue", "Queue"}} {
 		l.Sorts = append(l.Sorts, choice{c.word, with(r, "sort", c.value, "page", ""), l.Sort == c.value})
 	}
 }
@@ -161,10 +177,10 @@ func contains(s, q string) bool { return strings.Contains(strings.ToLower(s), st
 // sortRows sorts rows, which come by name: trouble first by default.
 func sortRows(rows []lockRow, by string) {
 	order := map[string]func(a, b lockRow) int{
-		"":     func(a, b lockRow) int { return cmp.Compare(b.Trouble, a.Trouble) },
-		"held": func(a, b lockRow) int { return cmp.Compare(heldFor(b), heldFor(a)) },
-		"ping": func(a, b lockRow) int { return cmp.Compare(b.First.PingAge, a.First.PingAge) },
-		"line": func(a, b lockRow) int { return cmp.Compare(len(b.Line), len(a.Line)) },
+		"":      func(a, b lockRow) int { return cmp.Compare(b.Trouble, a.Trouble) },
+		"held":  func(a, b lockRow) int { return cmp.Compare(heldFor(b), heldFor(a)) },
+		"ping":  func(a, b lockRow) int { return cmp.Compare(b.First.PingAge, a.First.PingAge) },
+		"queue": func(a, b lockRow) int { return cmp.Compare(len(b.Line), len(a.Line)) },
 	}[by]
 	if order != nil {
 		slices.SortStableFunc(rows, order)

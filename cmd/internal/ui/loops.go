@@ -19,11 +19,11 @@ type loopRow struct {
 	Stopped, Malformed string
 }
 
-// Failed reports whether a loop needs attention: the latest round failed, or a document is
-// malformed.
-func (l loopRow) Failed() bool {
-	return l.Malformed != "" || l.Failures > 0 || l.State == singleton.Failed
-}
+// Failed reports whether the latest round failed.
+func (l loopRow) Failed() bool { return l.Failures > 0 || l.State == singleton.Failed }
+
+// trouble ranks a row: malformed documents, then failures, then the rest.
+func (l loopRow) trouble() int { return 2*boolean(l.Malformed != "") + boolean(l.Failed()) }
 
 // Newest are the latest rounds, the newest first.
 func (l loopRow) Newest() []singleton.PastRun {
@@ -34,8 +34,8 @@ func (l loopRow) Newest() []singleton.PastRun {
 
 // A loopBook has the number of loops and schedules of a database, and the first ones.
 type loopBook struct {
-	rows                    []loopRow // failing ones first, then stopped ones
-	total, failing, stopped int
+	rows                               []loopRow // malformed ones first, then failing, then stopped ones
+	total, failing, stopped, malformed int
 }
 
 // A loopList is the page of loops.
@@ -50,8 +50,9 @@ func showLoops(r *http.Request, all loopBook) any {
 	l := loopList{Total: all.total, Listed: len(all.rows)}
 	show := r.URL.Query().Get("show")
 	for _, row := range all.rows {
-		if show != "failed" && show != "stopped" || show == "failed" && row.Failed() ||
-			show == "stopped" && row.Stopped != "" {
+		is, known := map[string]bool{"failed": row.Failed(), "stopped": row.Stopped != "",
+			"malformed": row.Malformed != ""}[show]
+		if is || !known {
 			l.Rows = append(l.Rows, row)
 		}
 	}
@@ -59,6 +60,7 @@ func showLoops(r *http.Request, all loopBook) any {
 		figureOf(r, "All", "", all.total, ""),
 		figureOf(r, "Failing", "failed", all.failing, "bad"),
 		figureOf(r, "Stopped", "stopped", all.stopped, "late"),
+		figureOf(r, "Malformed", "malformed", all.malformed, "bad"),
 	}
 	return l
 }
@@ -107,10 +109,11 @@ func (s *Server) readLoops(ctx context.Context) (found loopBook, err error) {
 		}
 		count(&found.failing, row.Failed())
 		count(&found.stopped, row.Stopped != "")
+		count(&found.malformed, row.Malformed != "")
 		rows = append(rows, row)
 	}
 	slices.SortStableFunc(rows, func(a, b loopRow) int {
-		return cmp.Or(-cmp.Compare(boolean(a.Failed()), boolean(b.Failed())),
+		return cmp.Or(-cmp.Compare(a.trouble(), b.trouble()),
 			-cmp.Compare(a.Failures, b.Failures),
 			-cmp.Compare(boolean(a.Stopped != ""), boolean(b.Stopped != "")))
 	})

@@ -267,7 +267,7 @@ func TestPage_TellsWhoHoldsAndWaits(t *testing.T) {
 		lack(t, page, "job")
 		want(t, w.get("/lock?name=nothing"), "There is no such lock")
 		want(t, w.get("/?q=REPORT"), "1 to 1 of 1<")
-		want(t, w.get("/?q=zebra"), "No lock is like that")
+		want(t, w.get("/?q=zebra"), "No lock matches")
 	})
 }
 
@@ -433,7 +433,7 @@ func TestPage_NobodyLooked_TheEndIsNotMadeUp(t *testing.T) {
 		_ = g.Release()
 		time.Sleep(time.Hour)
 		page := w.get("/lock?name=job&span=6h")
-		want(t, page, "after 20s", "nobody looked when it ended")
+		want(t, page, "after 20s", "no round was made when it ended")
 	})
 }
 

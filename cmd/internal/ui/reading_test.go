@@ -129,7 +129,7 @@ func TestPage_LocksNotReadAgain_TellsNoQueues(t *testing.T) {
 	for !strings.Contains(w.get("/"), "could not be read since") {
 		runtime.Gosched()
 	}
-	lack(t, w.get("/queues"), "Nobody claims rows")
+	lack(t, w.get("/queues"), "No worker claims rows")
 	want(t, w.get("/queues"), "Not known: the locks of the workers could not be read")
 }
 

@@ -137,7 +137,7 @@ func (r *record) note(l *listing, now time.Time) {
 			if _, still := holders[session]; !still {
 				e := gone(k, was, now)
 				if now.Sub(r.last) > maxGap && e.At.Equal(now) {
-					e.At, e.Cause = r.last, "nobody looked when it ended: it was held at "+words.Instant(r.last)
+					e.At, e.Cause = r.last, "no round was made when it ended; it was held at "+words.Instant(r.last)
 					e.Held = max(0, e.At.Sub(was.Since))
 				}
 				told = told || e.Kind == takenOver
@@ -178,7 +178,7 @@ func gone(k *lock, was distlock.LockInfo, now time.Time) event {
 		e.Kind, e.Process, e.Previous, e.Session, e.Fence = takenOver, next.Process, was.Process,
 			next.Session, next.Fence
 		e.Why, e.Evidence = next.Why, "its ping was "+was.PingAge.Round(time.Millisecond).String()+
-			" old at the last look"
+			" old at the last round"
 	}
 	if next.Held && !next.Since.IsZero() && next.Since.Before(now) && next.Since.After(was.Since) {
 		e.At = next.Since // handed over

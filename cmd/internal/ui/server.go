@@ -70,6 +70,8 @@ type Server struct {
 	members cell[[]Member]
 	pings   cell[census]
 	void    cell[string]
+	dead    cell[int64]
+	claimed []string // the collections of queues; only the rounds use it
 	pasts   pasts
 	palette palette
 	// templates are the templates of all pages, with the colors of this one.
@@ -105,6 +107,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	s.queues = cell[queueBook]{clock: s.clock, keep: keepQueues, read: s.readQueues, word: s.problem}
 	s.members = cell[[]Member]{clock: s.clock, keep: keepMembers, read: s.readMembers, word: s.problem}
 	s.pings = cell[census]{clock: s.clock, keep: keepPings, read: s.readPings, word: s.problem}
+	s.dead = cell[int64]{clock: s.clock, keep: keepDead, read: s.readDead, word: s.problem}
 	s.void = cell[string]{clock: s.clock, keep: keepVoid, read: cfg.Void, word: s.problem}
 	all, err := templates.Clone()
 	if err != nil {

@@ -108,7 +108,7 @@ func TestAccess_Cautions(t *testing.T) {
 			""},
 		"readable token": {ui.Access{Addr: ui.DefaultAddr, TokenFile: open}, false, "chmod 600"},
 		"TLS without a token": {ui.Access{Addr: ":1", CertFile: "c", KeyFile: "k"}, false,
-			"may read all of the page"},
+			"may read the whole page"},
 		"plain text":           {ui.Access{Addr: ":1", TokenFile: closed}, false, "in plain text: give"},
 		"plain text, breaking": {ui.Access{Addr: ":1", TokenFile: closed}, true, "may break locks"},
 	} {

@@ -16,8 +16,9 @@ const (
 	writeTimeout = 10 * time.Second // of a browser that does not read; it reconnects by itself
 )
 
-// stream sends a view whenever there is a new state. The id of an event is the age of the reading in
-// milliseconds. A slow browser misses intermediate states: only the event in progress is kept for it.
+// stream sends a view whenever there is a new state. The id of an event is the age of the reading
+// in milliseconds. A slow browser misses intermediate states: only the event in progress is kept
+// for it.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, v view) {
 	select {
 	case s.streams <- struct{}{}:

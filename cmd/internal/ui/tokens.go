@@ -74,8 +74,8 @@ func parseTokens(text string) (Tokens, error) {
 			return nil, err
 		}
 		if _, is := all[token]; is {
-			return nil, fmt.Errorf("--token-file, line %d: the token stands there twice: nobody could "+
-				"tell whose it is", n)
+			return nil, fmt.Errorf("--token-file, line %d: the token occurs twice: its owner "+
+				"would be unknown", n)
 		}
 		all[token] = of[1]
 	}

@@ -28,7 +28,7 @@ func TestTokens_File(t *testing.T) {
 		"alice: 123":                                   "line 1, holds 3 characters",
 		"operators-of-the-night: ":                     "line 1, holds 0 characters", // empty variable
 		"alice: " + a + "\n" + b:                       "line 2: it must be a name",
-		"alice: " + a + "\nbob: " + a:                  "line 2: the token stands there twice",
+		"alice: " + a + "\nbob: " + a:                  "line 2: the token occurs twice",
 		"alice: " + a + "\nbob: 0123456789abcde\u00e9": "line 2, holds characters that cannot be typed",
 		a + "\nalice: " + b:                            "cannot be typed",
 		"":                                             "at least 16",
@@ -97,8 +97,8 @@ func TestBreak_InTheNameOfTheToken(t *testing.T) {
 	})
 }
 
-// It tries to break: login leads to another page than the one that was asked for, or to another site;
-// wrong tokens are tried fast, or leave no trace in the log.
+// It tries to break: login leads to another page than the one that was asked for, or to another
+// site; wrong tokens are tried fast, or leave no trace in the log.
 func TestLogin_WrongTokensAndTheAskedPage(t *testing.T) {
 	const token = "0123456789abcdef"
 	var log bytes.Buffer

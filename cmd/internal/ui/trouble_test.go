@@ -50,9 +50,9 @@ func TestPage_Trouble_ComesFirstAndIsCounted(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		w.troubled()
 		want(t, w.get("/lock?name=z-dead"), "It will be taken in about 16s",
-			"The takeover time is 20s; the next in line has it: host:1.")
+			"The takeover time is 20s; the next waiter gets it: host:1.")
 		want(t, w.get("/lock?name=a-fine-00"), "Its holder pings",
-			"whoever asks first has it; nobody waits")
+			"the first caller gets it; no process waits")
 		time.Sleep(20 * time.Second)
 		w.troubled() // all live processes have pinged
 		assert.Must(t, w.mem.Put(catalog.PingsCollection, bsontest.D("_id", "host:2:1:dead",
@@ -68,7 +68,7 @@ func TestPage_Trouble_ComesFirstAndIsCounted(t *testing.T) {
 		}
 		for show, text := range map[string]string{"held": "Held</span><strong>62",
 			"waited": "Waited for</span><strong>32", "silent": "Dead or silent</span><strong>1",
-			"long": "Long lines</span><strong>1", "all": "All names</span><strong>62"} {
+			"long": "Long queues</span><strong>1", "all": "All names</span><strong>62"} {
 			want(t, page, text, `href="/?show=`+show+`"`)
 		}
 		want(t, w.get("/?show=silent"), "z-dead", "1 to 1 of 1<")

@@ -251,7 +251,9 @@ const misfits = `(() => {
 // troubleFirst holds on a page with trouble first, and with dead processes without locks last.
 var troubleFirst = map[string]string{
 	"locks": `document.querySelector("tbody tr .tag.bad") && document.querySelector(
-		'.figures a[href="/loops?show=failed"].bad strong').innerText === "4"`,
+		'.figures a[href="/loops?show=failed"].bad strong').innerText === "3" && document.querySelector(
+		'.figures a[href="#malformed"].bad strong').innerText !== "0" && document.querySelector(
+		'.figures a[href="/queues"].bad strong')`,
 	"loops": `document.querySelector("tbody tr .tag.bad, tbody tr.under .error")`,
 	"processes": `document.querySelector("tbody tr .tag.bad") &&
 		document.querySelector("tbody tr td:nth-child(3)").innerText !== "0" &&
@@ -282,7 +284,7 @@ func TestBrowser_UglyData_EveryPageFits(t *testing.T) {
 		b.until("it is read",
 			`document.querySelector("h1") && !document.body.innerText.includes("Not known")`)
 		value[int](b, `document.querySelectorAll("details").forEach((d) => d.open = true), 0`)
-		for _, wide := range []int64{360, 900, 1280, 1920} {
+		for _, wide := range []int64{360, 390, 900, 1440, 1920} {
 			b.do(chromedp.EmulateViewport(wide, 800))
 			if first := troubleFirst[name]; first != "" && !value[bool](b, "!!("+first+")") {
 				t.Errorf("%s: trouble does not come first", name)

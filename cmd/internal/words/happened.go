@@ -34,7 +34,7 @@ func (h Happening) Sentence(name func(process string) string) string {
 	case Acquired:
 		return who + " acquired it" + after(h.Waited) + because(h.Why)
 	case Granted:
-		return who + " was granted it in line" + after(h.Waited) + because(h.Why)
+		return who + " was granted it from the queue" + after(h.Waited) + because(h.Why)
 	case TakenOver:
 		if told = who + " took it over"; h.Previous != "" {
 			told += " from " + other
@@ -42,7 +42,7 @@ func (h Happening) Sentence(name func(process string) string) string {
 		return told + because(Death(h.Rule, h.Evidence))
 	case Evicted:
 		if told = other + " evicted"; h.Fence == 0 {
-			told += " from the line"
+			told += " from the queue"
 		}
 		if h.Process != "" { // a break has no process here
 			told += " by " + who
@@ -58,7 +58,7 @@ func (h Happening) Sentence(name func(process string) string) string {
 		return who + " released it" + after(h.Held) + because(h.Cause)
 	case ReleasedLate:
 		if h.Fence == 0 {
-			return who + " left its line late, or what it may have held unknowingly"
+			return who + " released late an entry whose state it did not know"
 		}
 		return who + " released it late" + because(h.Cause)
 	case Lost:

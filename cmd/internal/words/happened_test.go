@@ -25,10 +25,10 @@ func TestHappening_Sentence_SaysWhoWhomAndWhy(t *testing.T) {
 	for want, h := range map[string]words.Happening{
 		"vm:13404 evicted by vm:21909: silent for 15s of 12s": {Kind: words.Evicted, Process: living,
 			Previous: dead, Fence: 4, Rule: "watch", Evidence: watched},
-		"vm:13404 evicted from the line by vm:21909: its process has missed two pings": {
+		"vm:13404 evicted from the queue by vm:21909: its process has missed two pings": {
 			Kind: words.Evicted, Process: living, Previous: dead, Rule: "silent",
 			Evidence: "rule silent: x"},
-		"vm:13404 evicted from the line: its process has missed two pings": {Kind: words.Evicted,
+		"vm:13404 evicted from the queue: its process has missed two pings": {Kind: words.Evicted,
 			Previous: dead, Rule: "silent", Evidence: "rule silent: x"},
 		"vm:21909 took it over from vm:13404: silent for more than 12s, by all clocks": {
 			Kind: words.TakenOver, Process: living, Previous: dead, Fence: 5, Rule: "witnesses",
@@ -36,7 +36,7 @@ func TestHappening_Sentence_SaysWhoWhomAndWhy(t *testing.T) {
 		"vm:21909 took it over from vm:13404: silent for 15s of 12s": {Kind: words.TakenOver,
 			Process: living, Previous: dead, Rule: "condemned", Evidence: `rule condemned: "` + dead +
 				`" is condemned: ` + watched},
-		"vm:21909 was granted it in line after 5s: nightly": {Kind: words.Granted, Process: living,
+		"vm:21909 was granted it from the queue after 5s: nightly": {Kind: words.Granted, Process: living,
 			Waited: 5 * time.Second, Why: "nightly"},
 		"vm:13404 released it after 5s": {Kind: words.Released, Process: dead, Held: 5 * time.Second,
 			Fence: 1, Why: "nightly"},
@@ -45,7 +45,7 @@ func TestHappening_Sentence_SaysWhoWhomAndWhy(t *testing.T) {
 		"vm:13404 was broken out of it by alice@desk:71: ticket": {Kind: words.Broken,
 			Process: "alice@desk:71", Previous: dead, Why: "ticket"},
 		"vm:13404 released it late": {Kind: words.ReleasedLate, Process: dead, Fence: 5},
-		"vm:13404 left its line late, or what it may have held unknowingly": {
+		"vm:13404 released late an entry whose state it did not know": {
 			Kind: words.ReleasedLate, Process: dead},
 	} {
 		assert.Equal(t, h.Sentence(words.Short), want, "got  %q\nwant %q")
@@ -68,10 +68,10 @@ func TestNextIsGone_NamesWhoIsLeft(t *testing.T) {
 	t.Parallel()
 	dead := distlock.LockInfo{Process: "d:1:1:a", Condemned: true}
 	alive := distlock.LockInfo{Process: "a:2:1:b"}
-	const text = "The next in line looks dead: a break leaves it out, and "
+	const text = "The next waiter seems to be dead: a break skips it, and "
 	for want, line := range map[string][]distlock.LockInfo{"": {alive, dead},
-		text + "nobody is left in line.":        {dead, dead},
-		text + "the first that is left is a:2.": {dead, alive}} {
+		text + "no other waiter is queued.":    {dead, dead},
+		text + "the first live waiter is a:2.": {dead, alive}} {
 		assert.Equal(t, words.NextIsGone(line), want, "got %q, want %q")
 	}
 	assert.Equal(t, words.NextIsGone(nil), "", "got %q, want %q")

@@ -151,14 +151,14 @@ func Silent(i distlock.LockInfo) bool {
 // the first waiter that is not gone.
 func NextIsGone(line []distlock.LockInfo) string {
 	at := slices.IndexFunc(line, func(i distlock.LockInfo) bool { return !i.Gone() })
-	left := "nobody is left in line."
+	left := "no other waiter is queued."
 	switch {
 	case len(line) == 0 || at == 0:
 		return ""
 	case at > 0:
-		left = "the first that is left is " + Shown(Short(line[at].Process), ShortName) + "."
+		left = "the first live waiter is " + Shown(Short(line[at].Process), ShortName) + "."
 	}
-	return "The next in line looks dead: a break leaves it out, and " + left
+	return "The next waiter seems to be dead: a break skips it, and " + left
 }
 
 // Suspect reports whether a holder needs attention: it is silent, was declared dead, has no ping
@@ -167,8 +167,8 @@ func Suspect(i distlock.LockInfo) bool {
 	return i.Condemned || Silent(i) || !i.HasPing || i.Lease > 0 && i.LeaseAge > i.Lease
 }
 
-// LongLine is the number of waiters from which a queue is long.
-const LongLine = 10
+// LongQueue is the number of waiters from which a queue is long.
+const LongQueue = 10
 
 // StandsBy reports whether a waiter waits only for the death of the holder, and not for its turn in
 // the queue: a candidate, a follower of a loop or schedule, a rescuer of a queue.
@@ -189,19 +189,24 @@ func Role(i distlock.LockInfo) string {
 	return caller
 }
 
-// Trouble ranks a lock by its need for attention: 2 with a holder that is [Suspect], 1 with at
-// least [LongLine] waiters that do not stand by, 0 otherwise.
-func Trouble(holders, line []distlock.LockInfo) int {
-	if slices.ContainsFunc(holders, func(i distlock.LockInfo) bool { return i.Held && Suspect(i) }) {
-		return 2
-	}
+// Long reports whether a queue has at least [LongQueue] waiters that do not stand by.
+func Long(queue []distlock.LockInfo) bool {
 	n := 0
-	for _, w := range line {
+	for _, w := range queue {
 		if !StandsBy(w) {
 			n++
 		}
 	}
-	if n >= LongLine {
+	return n >= LongQueue
+}
+
+// Trouble ranks a lock by its need for attention: 2 with a holder that is [Suspect], 1 with a queue
+// that is [Long], 0 otherwise.
+func Trouble(holders, queue []distlock.LockInfo) int {
+	switch {
+	case slices.ContainsFunc(holders, func(i distlock.LockInfo) bool { return i.Held && Suspect(i) }):
+		return 2
+	case Long(queue):
 		return 1
 	}
 	return 0
@@ -234,15 +239,15 @@ func Remedy(e *distlock.MalformedError) string {
 	case e.Collection == catalog.PingsCollection:
 		return "stop the process, then remove its ping document"
 	case strings.HasPrefix(e.Field, "waiters"):
-		return "remove the field waiters; those who wait enter the line again"
+		return "remove the field waiters; the waiters queue again"
 	case strings.HasPrefix(e.Field, "sharers"):
-		return "make sure that nobody works under this lock, then set state to the int 0 and remove " +
-			"the field sharers"
+		return "make sure that no program works under this lock, then set state to the int 0 and " +
+			"remove the field sharers"
 	case e.Field == "fence":
-		return "set it to a long that is larger than every fence handed out before"
+		return "set it to a long that is larger than every earlier fence"
 	case e.Field == "rev":
 		return "set it to the long 0; it only counts the writes"
 	default:
-		return "make sure that nobody works under this lock, then set state to the int 0"
+		return "make sure that no program works under this lock, then set state to the int 0"
 	}
 }

@@ -13,11 +13,11 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// How many modules a program that imports the lock links and may have in its graph, itself and this
-// one included: the three dependencies and what they require; in the graph also what is for tests.
+// Limits of the modules that a program linking the lock links, and of its module graph. Both count
+// the program and this module; the graph includes dependencies of tests.
 const mostLinked, mostModules = 15, 30
 
-// heavy are modules of the embedded server, of the integration tests and of the tools.
+// heavy matches modules of the embedded server, of the integration tests and of the tools.
 var heavy = regexp.MustCompile(
 	`(?i)ferretdb|sqlite|grpc|opentelemetry|prometheus|pgx|protobuf|toxiproxy|porcupine|honnef`)
 
@@ -47,11 +47,11 @@ func main() {
 }
 `
 
-// consumer is the folder of a program outside of the workspace that requires only the core.
+// consumer returns the folder of a program outside of the workspace that requires only the core.
 func consumer(t *testing.T, module string) string {
 	t.Helper()
 	checkout := assert.Value(filepath.Abs(root))(t)
-	sums, err := os.ReadFile(filepath.Join(root, "go.sum")) // no question to a sum database
+	sums, err := os.ReadFile(filepath.Join(root, "go.sum")) // avoids queries to a sum database
 	assert.Must(t, err)
 	dir := t.TempDir()
 	for name, text := range map[string]string{
@@ -80,8 +80,8 @@ func goIn(t *testing.T, dir string, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// A program that embeds the lock builds outside of the workspace, with few modules in its graph and
-// none of those that the embedded server needs.
+// It tries to break: a program that embeds the lock builds outside of the workspace, with few
+// modules, and without those of the embedded server.
 func TestConsumer_OutsideOfTheWorkspace_HasASmallGraph(t *testing.T) {
 	t.Parallel()
 	dir := consumer(t, strings.TrimSuffix(ours, "/"))
@@ -93,13 +93,13 @@ func TestConsumer_OutsideOfTheWorkspace_HasASmallGraph(t *testing.T) {
 	assert.Must(t, err)
 	few(t, "links", linked, mostLinked)
 	graph, err := goIn(t, dir, "list", "-m", "all")
-	if err != nil { // it needs the go.mod files of modules that nothing links
+	if err != nil { // the graph needs the go.mod files of modules that are not linked
 		t.Skipf("the graph is not to be read without a network: %v", err)
 	}
 	few(t, "has in its graph", graph, mostModules)
 }
 
-// few checks a list of modules, one a line.
+// few checks the number and the names of modules, one a line.
 func few(t *testing.T, does, list string, most int) {
 	t.Helper()
 	modules := strings.Split(list, "\n")

@@ -1,4 +1,3 @@
-// Package archtest holds the rules of this repository that a test can check: which package may
-// import which, where the clock is read, that the README shows code that runs, that what the
-// documents name exists. It has tests only.
+// Package archtest tests rules of this repository: the imports of its packages, the places that
+// read the clock, the examples of the README, and the names in the documents. It has tests only.
 package archtest

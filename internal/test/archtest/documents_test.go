@@ -16,29 +16,28 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// A document may name in backticks what is written elsewhere. Such names are not declared here:
-// those of mongos and of MongoDB, of other programs, of the documents in the database, and
-// patterns.
+// foreignNames matches names in backticks that this module does not declare: those of mongos and of
+// MongoDB, of other programs, of the documents in the database, and patterns.
 var foreignNames = regexp.MustCompile(`^(` + strings.Join([]string{
 	`_distLockPingThread|checkSkew|dist_lock_try|grabLock|isLockExpired|lock_try|reenter|stopPing|unlock`,
 	`ConfigServer|config\.(locks|lockpings)|(sharers|waiters)\.process|_id|ping_|(state|process|waited|seq): \w+|state, ts`,
 	`claim\.(attempts|batch|fence|notBefore|session|slot|state)`,
-	`[A-Z_]+(=\d+)?( [A-Z_]+(=\d+)?)*`, // environment, defines of the model
+	`[A-Z_]+(=\d+)?( [A-Z_]+(=\d+)?)*`, // environment, definitions of the model
 	`errors\.Is|excl|setsid|featureFlagSBE|go (get|work sync)|docker compose .*|spin .*`,
 	`\.lockpings\.find\(\)|db\.getSiblingDB.*`,
 	// Alerts and attributes of spans, which tests of metrics/prometheus and metrics/otel compare.
 	`Distlock[A-Z]\w+|distlock\.[a-z]\w+(\.\w+)?`,
-	`(catalogtest )?Group/Case|package\.Test/subtest|ts fence process`, // how names are written
+	`(catalogtest )?Group/Case|package\.Test/subtest|ts fence process`, // the notation of names
 }, "|") + `)$`)
 
-// house is what can be named: the files, and what the Go files declare and say.
+// house contains the existing names: the files, and the declarations and strings of the Go files.
 type house struct {
-	files    map[string]bool            // files and folders, from the root
-	bases    map[string][]string        // the files of one base name
+	files    map[string]bool            // files and folders, relative to the root
+	bases    map[string][]string        // the files with that base name
 	declared map[string]map[string]bool // by package, "" for all: f, T, T.m, m
 	tests    []string
-	words    map[string]bool // in strings
-	text     string          // all Go files but this one
+	words    map[string]bool // words of strings
+	text     string          // all Go files except this one
 }
 
 func newHouse(t *testing.T) *house {
@@ -73,8 +72,8 @@ func newHouse(t *testing.T) *house {
 	return h
 }
 
-// declare notes what a file declares at the top, the members of its types, and the words of its
-// strings.
+// declare records the top-level declarations of a file, the members of its types, and the words of
+// its strings.
 func (h *house) declare(pkg string, file *ast.File) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		if s, ok := n.(*ast.BasicLit); ok && s.Kind == token.STRING {
@@ -121,7 +120,7 @@ func (h *house) declare(pkg string, file *ast.File) {
 	}
 }
 
-// members are the fields of a struct, the methods of an interface.
+// members returns the fields of a struct, or the methods of an interface.
 func members(of ast.Expr) (names []string) {
 	var list *ast.FieldList
 	switch of := of.(type) {
@@ -172,13 +171,13 @@ var (
 	command   = regexp.MustCompile(`^(?:\w+=\S+ )*(?:go|distlock|docker|spin) `)
 	word      = regexp.MustCompile(`\w+`)
 	event     = regexp.MustCompile(`(?m)^\| (?:info|warn|error|debug|trace) \| ([^|]*) \|`)
-	// of operations.md, a list
+	// the list in operations.md
 	events = regexp.MustCompile("(?s)\n## Events\n.*?\nCauses of `lost`:\n")
 	item   = regexp.MustCompile("(?m)^- ((?:`[^`]+`(?:,\\s+)?)+)(?: \\((?:info|error)\\))?: ")
 	phrase = regexp.MustCompile(`^[a-z]+[:;,]?( [a-z]+[:;,]?)+$`)
 )
 
-// missing returns what of a name in backticks does not exist; "" when all does.
+// missing returns the problem of a name in backticks that does not exist, else "".
 func (h *house) missing(name string) string {
 	is := func(ok bool, what string) string {
 		if ok {
@@ -213,7 +212,7 @@ func (h *house) missing(name string) string {
 	return h.missingSymbol(name)
 }
 
-// missingSymbol judges what is neither a test nor a file.
+// missingSymbol is missing for names other than those of tests and files.
 func (h *house) missingSymbol(name string) string {
 	unless := func(ok bool, what string) string {
 		if ok {
@@ -259,7 +258,7 @@ func (h *house) missingSymbol(name string) string {
 		return unless(h.files[p] || !h.files[strings.SplitN(p, "/", 2)[0]], "no such folder")
 	}
 	if phrase.MatchString(name) {
-		said := strings.TrimSuffix(name, " failed") // which episodes add
+		said := strings.TrimSuffix(name, " failed") // episodes append it
 		return unless(strings.Contains(h.text, said), "nothing in the code says so")
 	}
 	return ""
@@ -289,8 +288,8 @@ func (h *house) missingTest(pkg, test string, begins bool, sub string) string {
 	return ""
 }
 
-// documents are those that tell of the house as it is. What CHANGELOG.md names may be gone; its
-// tests are not.
+// documents returns the documents that describe the present code, and CHANGELOG.md, of which only
+// names of tests must exist.
 func documents(t *testing.T) (names []string) {
 	t.Helper()
 	err := filepath.WalkDir(filepath.Join(root, "docs"),
@@ -307,9 +306,9 @@ func documents(t *testing.T) (names []string) {
 		filepath.Join(root, "CHANGELOG.md"))
 }
 
-// What the documents name exists: tests, files, folders, packages, functions, types, their members,
-// flags, and what the log says. The list of what exists is tried first, on what does and what does
-// not.
+// It tries to break: all names in the documents exist: tests, files, folders, packages, functions,
+// types, their members, flags, and log messages. It first checks missing with existing and invented
+// names.
 func TestDocuments_NameWhatExists(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
@@ -342,7 +341,7 @@ func TestDocuments_NameWhatExists(t *testing.T) {
 			}
 		}
 		for _, m := range folders.FindAllStringSubmatch(string(text), -1) {
-			if !h.files[m[1]] && m[1] != "pan" { // what spin makes
+			if !h.files[m[1]] && m[1] != "pan" { // a product of spin
 				t.Errorf("%s: ./%s: no such folder", said, m[1])
 			}
 		}
@@ -354,7 +353,7 @@ func TestDocuments_NameWhatExists(t *testing.T) {
 	}
 }
 
-// tryOut makes sure that the list tells what exists from what does not.
+// tryOut checks missing with existing and invented names.
 func (h *house) tryOut(t *testing.T) {
 	t.Helper()
 	for there, gone := range map[string]string{
@@ -390,7 +389,7 @@ func (h *house) tryOut(t *testing.T) {
 // docLink matches a doc link in a comment of Go: a name, with its type and its package.
 var docLink = regexp.MustCompile(`\[\*?([A-Za-z]\w*(?:\.[A-Za-z]\w*){0,2})\]`)
 
-// It tries to break: a doc link in a comment names a symbol of this module that does not exist.
+// It tries to break: each doc link to a package of this module names an existing symbol.
 func TestComments_LinkWhatExists(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
@@ -407,7 +406,7 @@ func TestComments_LinkWhatExists(t *testing.T) {
 					pkg, symbol, _ = strings.Cut(symbol, ".")
 				}
 				if h.declared[pkg] == nil || symbol == "" || symbol == strings.ToUpper(symbol) {
-					continue // of another module, or an argument in a usage
+					continue // in another module, or an argument in a usage
 				}
 				links++
 				if !h.declared[pkg][symbol] {

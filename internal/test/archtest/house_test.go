@@ -22,8 +22,8 @@ import (
 
 const root = "../../.."
 
-// listed are the packages of the workspace and all that they need, by their paths: whether each is
-// documented, and what it imports. go list is asked once; it takes half a second.
+// listed returns the packages of the workspace and their dependencies, by path: whether each is
+// documented, and its imports. It calls go list once, which takes half a second.
 var listed = sync.OnceValues(func() (map[string]listing, error) {
 	cmd := exec.Command("go", "list", "-deps", "-f",
 		`{{.ImportPath}} {{ne .Doc ""}} {{join .Imports " "}}`, "work")
@@ -52,7 +52,7 @@ func packages(t *testing.T) map[string]listing {
 	return assert.Value(listed())(t)
 }
 
-// importsOf returns what a package of ours imports.
+// importsOf returns the imports of a package of this module.
 func importsOf(t *testing.T, pkg string) []string {
 	t.Helper()
 	l, ok := packages(t)[ours+pkg]
@@ -62,7 +62,7 @@ func importsOf(t *testing.T, pkg string) []string {
 	return l.imports
 }
 
-// needs returns our packages, and whatever else they need.
+// needs returns packages of this module and all their dependencies.
 func needs(t *testing.T, pkgs ...string) map[string]bool {
 	t.Helper()
 	of, all := packages(t), map[string]bool{}
@@ -83,7 +83,7 @@ func needs(t *testing.T, pkgs ...string) map[string]bool {
 
 const ours = "mongodlm/"
 
-// The imports of the house point one way.
+// It tries to break: each package imports only the packages of this module that it may.
 func TestImports_PointOneWay(t *testing.T) {
 	t.Parallel()
 	const demo = "cmd/balancer-demo/internal/"
@@ -132,8 +132,8 @@ func TestImports_PointOneWay(t *testing.T) {
 	}
 }
 
-// Nothing that is shipped imports the tests, the simulation or the mistakes, nor what plays the
-// lock.
+// It tries to break: no shipped package imports package testing, a test package, the study or the
+// integration tests.
 func TestShipped_ImportsNothingOfTheTests(t *testing.T) {
 	t.Parallel()
 	tests := regexp.MustCompile(`^(testing|mongodlm/(integration|study|internal/test))(/|$)`)
@@ -151,8 +151,9 @@ func TestShipped_ImportsNothingOfTheTests(t *testing.T) {
 	}
 }
 
-// The rooms of package distlock know each other by name, not by their insides: what is told knows
-// no lock, what the process owns and what releases know no call, and a call knows no holding.
+// It tries to break: a file of package distlock does not use certain types of other files. Events
+// use no lock and no call, the owned sessions, the guards and the release use no call, and a call
+// uses no holding.
 func TestDistlock_RoomsAreApart(t *testing.T) {
 	t.Parallel()
 	for file, unknown := range map[string][]string{
@@ -175,7 +176,7 @@ func TestDistlock_RoomsAreApart(t *testing.T) {
 	}
 }
 
-// The core brings three direct dependencies to whoever imports it: the driver, zerolog and uuid.
+// It tries to break: the core depends directly on three modules only: the driver, zerolog and uuid.
 func TestCore_ThreeDirectDependencies(t *testing.T) {
 	t.Parallel()
 	ok := regexp.MustCompile(`^(go\.mongodb\.org/mongo-driver/v2|` +
@@ -194,7 +195,8 @@ func TestCore_ThreeDirectDependencies(t *testing.T) {
 	}
 }
 
-// What a program is traced with is its own choice: the spans need the API of OpenTelemetry only.
+// It tries to break: the spans need only the API of OpenTelemetry, so that the program chooses the
+// SDK.
 func TestSpans_NeedTheAPIOnly(t *testing.T) {
 	t.Parallel()
 	for pkg := range needs(t, "adapters/otel") {
@@ -228,7 +230,7 @@ func sources(t *testing.T, visit func(path string, text []byte)) {
 	assert.Must(t, err)
 }
 
-// The time of day is read in one place only; tests in virtual time may read it too.
+// It tries to break: only package internal/clock and tests read the time of day or sleep.
 func TestClock_ReadInOnePlace(t *testing.T) {
 	t.Parallel()
 	now := regexp.MustCompile(`\btime\.(Now|Since|Until)\(`)
@@ -245,7 +247,8 @@ func TestClock_ReadInOnePlace(t *testing.T) {
 	})
 }
 
-// What waits has its chance from the clock: else a walk cannot be replayed from its seed.
+// It tries to break: packages take random numbers from the clock, so that a walk can be replayed
+// from its seed.
 func TestClock_BringsTheChance(t *testing.T) {
 	t.Parallel()
 	for _, pkg := range []string{"pinger", "internal/watch", "internal/queue", "internal/rows",
@@ -258,7 +261,7 @@ func TestClock_BringsTheChance(t *testing.T) {
 	}
 }
 
-// Every package says what it is; no file is longer than fits one room.
+// It tries to break: each package has a package comment, and no file is too long.
 func TestPackages_AreDocumented_FilesFit(t *testing.T) {
 	t.Parallel()
 	for pkg, l := range packages(t) {
@@ -277,7 +280,8 @@ func TestPackages_AreDocumented_FilesFit(t *testing.T) {
 	})
 }
 
-// Every package that has tests looks for goroutines they left behind.
+// It tries to break: each package with tests, except this one, checks for goroutines that they
+// leave.
 func TestPackages_LookForLeaks(t *testing.T) {
 	t.Parallel()
 	dirs, checked := map[string]bool{}, map[string]bool{}
@@ -297,8 +301,8 @@ func TestPackages_LookForLeaks(t *testing.T) {
 	}
 }
 
-// Every Go block of the README is part of an Example that runs, word for word; the README begins
-// with commands, and it stays readable.
+// It tries to break: each Go block of the README is in an Example of configserver, word for word.
+// The README shows code early and has a limited length.
 func TestReadme_ExampleIsTheTest(t *testing.T) {
 	t.Parallel()
 	const longest, firstCode = 250, 30

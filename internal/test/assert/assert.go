@@ -1,5 +1,5 @@
-// Package assert is what tests say of an error and of two values. A function whose name begins with
-// Must ends the test that it fails; the others let it go on.
+// Package assert compares errors and values in tests. Value and the functions with the prefix Must
+// end the test on failure; the others let it continue.
 package assert
 
 import (
@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// NoErr fails the test if there is an error. What says where it comes from.
+// NoErr fails the test if there is an error. The texts precede the error in the message.
 func NoErr(tb testing.TB, err error, what ...string) {
 	tb.Helper()
 	if err != nil {
@@ -16,7 +16,7 @@ func NoErr(tb testing.TB, err error, what ...string) {
 	}
 }
 
-// Must is [NoErr] for an error after which the test makes no sense.
+// Must is [NoErr] for an error that makes the rest of the test useless.
 func Must(tb testing.TB, err error, what ...string) {
 	tb.Helper()
 	if err != nil {
@@ -42,7 +42,7 @@ func told(err error, what []string) []any {
 	return append(all, err)
 }
 
-// Is fails the test unless the error matches another, as [errors.Is] has it.
+// Is fails the test unless the error matches another, by [errors.Is].
 func Is(tb testing.TB, err, target error) {
 	tb.Helper()
 	if !errors.Is(err, target) {
@@ -50,7 +50,7 @@ func Is(tb testing.TB, err, target error) {
 	}
 }
 
-// MustBe is [Is] for an error without which the test makes no sense.
+// MustBe is [Is] for an error that the rest of the test requires.
 func MustBe(tb testing.TB, err, target error) {
 	tb.Helper()
 	if !errors.Is(err, target) {
@@ -58,7 +58,7 @@ func MustBe(tb testing.TB, err, target error) {
 	}
 }
 
-// Err is the error of a call that has a value, too.
+// Err returns the error of a call that also returns a value.
 func Err[T any](_ T, err error) error { return err }
 
 // Equal fails the test unless both are equal. The format takes got, then want.
@@ -69,7 +69,7 @@ func Equal[T comparable](tb testing.TB, got, want T, format string) {
 	}
 }
 
-// MustEqual is [Equal] for values without which the test makes no sense.
+// MustEqual is [Equal] for values that the rest of the test requires.
 func MustEqual[T comparable](tb testing.TB, got, want T, format string) {
 	tb.Helper()
 	if got != want {

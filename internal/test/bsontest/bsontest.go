@@ -1,4 +1,4 @@
-// Package bsontest writes documents for tests in few words.
+// Package bsontest constructs documents for tests.
 package bsontest
 
 import (
@@ -7,7 +7,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// D is the document of these keys, each with its value behind it.
+// D returns the document of these keys, each followed by its value.
 func D(pairs ...any) bson.D {
 	d := make(bson.D, 0, len(pairs)/2)
 	for pair := range slices.Chunk(pairs, 2) {

@@ -16,7 +16,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// free is the least a free lock document has, held the least a held one has.
+// free returns the minimal free lock document, held the minimal held one.
 func free(name string) bson.D {
 	return bson.D{field("_id", name), field("state", int32(0))}
 }
@@ -198,10 +198,10 @@ var acquireCases = []testCase{
 	}},
 }
 
-// Operations are operations of a store by their names, with plain arguments.
+// Operations maps the name of an operation of a store to a call with plain arguments.
 type Operations map[string]func(context.Context) error
 
-// of is an operation with its argument, without its result.
+// of binds an operation to its argument and drops its result.
 func of[A, T any](do func(context.Context, A) (T, error), a A) func(context.Context) error {
 	return func(ctx context.Context) error { return assert.Err(do(ctx, a)) }
 }
@@ -213,7 +213,7 @@ func ofTwo[A, B, T any](
 	return func(ctx context.Context) error { return assert.Err(do(ctx, a, b)) }
 }
 
-// everyOperation has all of them.
+// everyOperation returns all operations.
 func everyOperation(c catalog.Catalog, r catalog.Request) Operations {
 	all := Writes(c, r)
 	maps.Copy(all, Reads(c, r))
@@ -227,7 +227,7 @@ func everyOperation(c catalog.Catalog, r catalog.Request) Operations {
 	return all
 }
 
-// Writes are those that write one document.
+// Writes returns the operations that write one document.
 func Writes(c catalog.Catalog, r catalog.Request) Operations {
 	on, holder := On(c), catalog.Holder{Session: r.Session}
 	return Operations{
@@ -253,7 +253,7 @@ func Writes(c catalog.Catalog, r catalog.Request) Operations {
 	}
 }
 
-// Reads are those that read locks.
+// Reads returns the operations that read locks.
 func Reads(c catalog.Catalog, r catalog.Request) Operations {
 	names := []string{r.Name}
 	list := func(waited bool) func(context.Context) error {

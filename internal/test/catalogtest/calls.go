@@ -9,24 +9,24 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// Changes is how a store changes its documents.
+// Changes are the methods of a store that change documents.
 type Changes interface {
 	Apply(ctx context.Context, t catalog.Transition) (catalog.Lock, []catalog.Grant, error)
 	ApplyPing(ctx context.Context, c catalog.PingChange) error
 }
 
-// Lock is a lock document, understood.
+// Lock is a parsed lock document.
 type Lock = catalog.Lock
 
-// HolderOf returns the holder of a lock, as an eviction names it.
+// HolderOf returns the holder of a lock in the form that an eviction takes.
 func HolderOf(l catalog.Lock) catalog.Holder {
 	return catalog.Holder{Session: l.Session(), Process: l.Process}
 }
 
-// Calls are the transitions and the changes of pings as calls of a store.
+// Calls are the transitions and the changes of pings as methods.
 type Calls struct{ Changes }
 
-// On returns the changes of a store as calls.
+// On returns the Calls of a store.
 func On(store Changes) Calls { return Calls{store} }
 
 func (c Calls) lock(ctx context.Context, t catalog.Transition) (catalog.Lock, error) {
@@ -48,7 +48,7 @@ func (c Calls) Enter(ctx context.Context, r catalog.Request, how catalog.EnterMo
 	return c.lock(ctx, transition.Enter{Request: r, How: how})
 }
 
-// Acquire enters by [catalog.TryPlain].
+// Acquire enters with [catalog.TryPlain].
 func (c Calls) Acquire(ctx context.Context, r catalog.Request) (Lock, error) {
 	return c.Enter(ctx, r, catalog.TryPlain)
 }

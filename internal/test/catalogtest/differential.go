@@ -17,10 +17,10 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// RunDifferential drives two stores, both empty at first, with the same random operations and
-// compares every result and every document, but for the server's dates and the sessions that Break
-// makes. Before a grant a small fence is made large by hand, since it would be raised to the clock.
-// It prints how to repeat a run that fails.
+// RunDifferential applies the same random operations to two stores, initially empty, and compares
+// all results and documents, except dates of the server and the sessions that Break creates. It
+// enlarges a small fence before a grant, since a grant would raise it to the clock. It prints the
+// command that repeats a failed run.
 func RunDifferential(t *testing.T, a, b Store) {
 	t.Helper()
 	run := 0
@@ -44,7 +44,7 @@ func RunDifferential(t *testing.T, a, b Store) {
 	check("Queue", (*machine).queueSteps)
 }
 
-// otherSteps are the steps that know nothing of queues.
+// otherSteps are the steps without queues.
 func (m *machine) otherSteps() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
 		"acquire":    m.acquire,
@@ -64,7 +64,7 @@ func (m *machine) otherSteps() map[string]func(*rapid.T) {
 	}
 }
 
-// A machine is one run over both stores, on names of its own.
+// A machine is one run over both stores. Each run has its own names.
 type machine struct {
 	t      *rapid.T
 	ctx    context.Context
@@ -83,7 +83,7 @@ func (m *machine) process(t *rapid.T) string {
 	return m.prefix + rapid.SampledFrom([]string{"p", "q"}).Draw(t, "process")
 }
 
-// session returns a new session that is the same whenever the run is repeated.
+// session returns a new session. A repeated run gets the same ones.
 func (m *machine) session() bson.ObjectID {
 	m.ids++
 	ts := bson.ObjectID{0x40, 1, 2, 3, 4, 5, 6, 7, 8, byte(m.ids >> 16), byte(m.ids >> 8), byte(m.ids)}
@@ -98,7 +98,7 @@ func (m *machine) newGrant(t *rapid.T) catalog.Request {
 	return r
 }
 
-// oldRequest draws one of the attempts so far, the latest ones more often.
+// oldRequest draws one of the earlier attempts, later ones more often.
 func (m *machine) oldRequest(t *rapid.T) catalog.Request {
 	if len(m.grants) == 0 {
 		return m.newGrant(t)
@@ -107,7 +107,7 @@ func (m *machine) oldRequest(t *rapid.T) catalog.Request {
 	return m.grants[len(m.grants)-1-back]
 }
 
-// both runs op on both stores and compares what it says.
+// both runs op on both stores and compares the results.
 func (m *machine) both(t *rapid.T, verb string, op func(Store) string) {
 	t.Helper()
 	first, second := op(m.stores[0]), op(m.stores[1])
@@ -132,7 +132,7 @@ func (m *machine) lock(l catalog.Lock, err error) string {
 	return fmt.Sprintf("%+v session %s", l, m.masked(ts))
 }
 
-// masked names a session of the run; one that a store made up is "new".
+// masked returns the name of a session of the run; "new" for one that a store created.
 func (m *machine) masked(ts bson.ObjectID) string {
 	if n, ok := m.known[ts]; ok {
 		return fmt.Sprint(n)
@@ -143,7 +143,7 @@ func (m *machine) masked(ts bson.ObjectID) string {
 	return "new"
 }
 
-// verdict is what an error says to a caller.
+// verdict returns the kind of an error, as callers distinguish it.
 func verdict(err error) string {
 	if err == nil {
 		return "done"
@@ -251,7 +251,7 @@ func (m *machine) prune(t *rapid.T) {
 	})
 }
 
-// observe compares all that can be read.
+// observe compares the results of all reads.
 func (m *machine) observe(t *rapid.T) {
 	name, process := m.name(t), m.process(t)
 	m.both(t, "observe", func(s Store) string {
@@ -293,7 +293,7 @@ func pingText(p *catalog.Ping) string {
 		p.Condemned != nil)
 }
 
-// plantLock puts a lock document with odd fields in place of the one there is.
+// plantLock replaces a lock document by one with odd fields.
 func (m *machine) plantLock(t *rapid.T) {
 	doc := bson.D{field("_id", m.name(t))}
 	add := func(key string, values ...any) {
@@ -340,14 +340,14 @@ func (m *machine) plantPing(t *rapid.T) {
 	m.plant(t, catalog.PingsCollection, doc)
 }
 
-// missing stands for a field that is left out.
+// missing represents an absent field.
 type missingField struct{}
 
 var missing = missingField{}
 
 func left(v any) bool { _, ok := v.(missingField); return ok }
 
-// A server's filter looks into arrays, so these match as their elements do.
+// A server's filter matches elements of arrays, so these match as their elements do.
 var (
 	arrayOfZero = bson.A{int32(0)}
 	arrayOfOne  = bson.A{int32(1)}
@@ -383,7 +383,7 @@ func (m *machine) compareDocuments(t *rapid.T) {
 	}
 }
 
-// masks writes a document one field a line, sorted, without what the stores may choose.
+// masks formats a document with one field a line, sorted, without the values that a store chooses.
 func (m *machine) masks(prefix string, raw bson.Raw) []string {
 	if raw == nil {
 		return []string{"none"}

@@ -14,12 +14,12 @@ import (
 	"mongodlm/catalog"
 )
 
-// queueSteps are the steps of a line that nothing else disturbs but foreign releases and overtakes.
+// queueSteps are the steps of a queue that only foreign releases and takeovers disturb.
 func (m *machine) queueSteps() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
 		"":                m.compareDocuments,
 		"enter":           m.enter,
-		"crowd":           m.enter, // more often than anybody leaves
+		"crowd":           m.enter, // twice, so that more sessions enter than leave
 		"leave":           m.leave,
 		"evict":           m.evict,
 		"grant next":      m.grantNext,
@@ -34,7 +34,7 @@ func (m *machine) queueSteps() map[string]func(*rapid.T) {
 	}
 }
 
-// undated is a line without what the server's clock says.
+// undated returns a queue without the dates of the server's clock.
 func undated(parties []catalog.Participant) []catalog.Participant {
 	parties = slices.Clone(parties)
 	for i := range parties {
@@ -43,8 +43,8 @@ func undated(parties []catalog.Participant) []catalog.Participant {
 	return parties
 }
 
-// lift makes the fence of a lock document large in both stores, if it is small, so that a grant
-// gives the next one and not the clock of the store.
+// lift enlarges a small fence of a lock document in both stores, so that a grant increments it and
+// does not use the clock of the store.
 func (m *machine) lift(t *rapid.T, name string) {
 	m.both(t, "lift the fence", func(s Store) string {
 		raw, err := s.Document(m.ctx, catalog.LocksCollection, name)
@@ -69,7 +69,7 @@ func (m *machine) lift(t *rapid.T, name string) {
 	})
 }
 
-// rewrite changes fields of a lock document in both stores, as a foreign hand would.
+// rewrite changes fields of a lock document in both stores, as an operator would.
 func (m *machine) rewrite(t *rapid.T, name string, fields ...bson.E) {
 	m.both(t, fmt.Sprint("rewrite ", fields), func(s Store) string {
 		raw, err := s.Document(m.ctx, catalog.LocksCollection, name)
@@ -87,9 +87,9 @@ func (m *machine) rewrite(t *rapid.T, name string, fields ...bson.E) {
 
 func (m *machine) foreignRelease(t *rapid.T) { m.rewrite(t, m.name(t), field("state", int32(0))) }
 
-// plantLine plants a queue that is full or nearly so, of one process or two, in one mode.
+// plantLine inserts a queue that is full or nearly full, of one or two processes, in one mode.
 func (m *machine) plantLine(t *rapid.T) {
-	if rapid.IntRange(0, 3).Draw(t, "rarely") > 0 { // a long line makes every step long
+	if rapid.IntRange(0, 3).Draw(t, "rarely") > 0 { // a long queue makes every step slow
 		t.Skip("not now")
 	}
 	line, name := bson.A{}, m.name(t)
@@ -113,7 +113,7 @@ func (m *machine) foreignOvertake(t *rapid.T) {
 		field("when", bson.DateTime(7)))
 }
 
-// kind draws how a lock is wanted.
+// kind draws the mode of a request.
 func (m *machine) kind(t *rapid.T, r catalog.Request) catalog.Request {
 	modes := []catalog.Mode{
 		catalog.Exclusive, catalog.Exclusive, catalog.Shared, catalog.Shared, catalog.Permit,
@@ -124,7 +124,8 @@ func (m *machine) kind(t *rapid.T, r catalog.Request) catalog.Request {
 	return r
 }
 
-// waiter is the entry of a new attempt, as a hand plants it, and sharer that of a holder.
+// waiter returns the entry of a new attempt as an operator would write it, and sharer that of a
+// holder.
 func (m *machine) waiter(t *rapid.T, name string) bson.D {
 	g := m.kind(t, m.newGrant(t))
 	g.Name = name
@@ -262,7 +263,7 @@ func (m *machine) waiting(t *rapid.T) {
 	})
 }
 
-// pulsesText leaves out processes without a ping document: a store may name them or not.
+// pulsesText omits processes without a ping document: a store may return them or not.
 func pulsesText(pulses map[string]catalog.PingState) string {
 	var text []string
 	for _, process := range slices.Sorted(maps.Keys(pulses)) {

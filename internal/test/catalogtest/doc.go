@@ -1,9 +1,8 @@
-// Package catalogtest is the conformance suite of [catalog.Catalog]: what every store has to do,
-// as named cases over real documents, and a state machine that drives two stores with the same
-// random operations and compares them.
+// Package catalogtest is the conformance suite of [catalog.Catalog]: named cases over real
+// documents for the requirements of every store, and a state machine that applies the same random
+// operations to two stores and compares them.
 //
-// A case that passes here on the memory store and on a server is what lets a proof over the memory
-// one count for the other. The suite plants foreign and malformed documents around the store and
-// reads back what it wrote, field by field and type by type. It assumes nothing about the order
-// of fields, which servers choose.
+// Since the memory store and a server pass the same cases, a test on the memory store is valid for
+// the server. The suite inserts foreign and malformed documents directly, and compares stored
+// documents by field and type. It assumes no order of fields, which servers choose.
 package catalogtest

@@ -7,8 +7,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// evictCases are the evictions of a dead holder for which no process waits, and the acquisitions
-// after them.
+// evictCases are evictions of a dead holder without waiters, and the acquisitions after them.
 var evictCases = []testCase{
 	{"AsWatched_TheNextAcquisitionWritesTheWholeDocument", func(b *bench) {
 		watched := b.acquire(request("balancer", alice))
@@ -115,7 +114,8 @@ var evictCases = []testCase{
 	}},
 }
 
-// notEvicted checks that an eviction from the lock "balancer" matches nothing and changes nothing.
+// notEvicted checks that an eviction from the lock "balancer" returns ErrNoMatch and does not
+// change the document.
 func (b *bench) notEvicted(from catalog.Holder) {
 	b.Helper()
 	b.wantUntouched("locks", "balancer", func() {

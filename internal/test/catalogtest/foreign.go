@@ -10,8 +10,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// The documents of this file are as the generations of mongos and MongoDB's own lock manager wrote
-// them.
+// The documents of this file have the form in which the generations of mongos and MongoDB's own
+// lock manager wrote them.
 
 var historicalTS = must(bson.ObjectIDFromHex("4d41c0b2cc1d2ad1a7dd6a5c"))
 
@@ -24,7 +24,7 @@ func must(id bson.ObjectID, err error) bson.ObjectID {
 
 type historical struct {
 	name string
-	held bson.D // while somebody holds it
+	held bson.D // while the lock is held
 	ping bson.D // of its holder
 }
 
@@ -59,7 +59,7 @@ func generations() []historical {
 	}
 }
 
-// foreignCases run the whole life of a lock over each historical document.
+// foreignCases acquire, release and evict on each historical document.
 var foreignCases = func() []testCase {
 	var cases []testCase
 	for _, g := range generations() {
@@ -88,7 +88,7 @@ func foreignHeld(b *bench, g historical) { // F19
 	if look.Ping == nil || look.Ping.HasSeq || look.Ping.At.UnixMilli() != 1_296_157_002_000 {
 		b.Fatalf("ping: %+v, %v", look.Ping, look.PingErr)
 	}
-	// A foreign process looks at no mark, so it cannot be condemned.
+	// A foreign process ignores the mark, so it cannot be condemned.
 	b.wantUntouched("lockpings", look.Ping.Process, func() {
 		how := catalog.Condemnation{By: alice}
 		b.wantErr(On(b.Catalog).Condemn(b.ctx, look.Ping.Process, look.Ping, how), catalog.ErrNoMatch)
@@ -137,8 +137,8 @@ func foreign2011(b *bench) { // F19
 	}
 }
 
-// damagedCases try to break: whoever stands in a document that a hand or a newer version has
-// damaged can leave it, and frees only what nobody else stands in.
+// damagedCases try to break: a session in a document that an operator or a newer version has
+// damaged can leave it, and frees the lock only if no other session is in it.
 var damagedCases = []testCase{
 	{"WhileShared_ReleaseFreesWhatNobodyElseHolds", func(b *bench) {
 		for i, damage := range [][]bson.E{
@@ -179,7 +179,8 @@ var damagedCases = []testCase{
 			}
 			b.rewrite(name, field("rev", rev))
 			b.leave(g[1].Session)
-			// What nobody can count stays, so that no write that is late finds its own number.
+			// A rev that cannot be incremented is kept, so that no late write matches its own
+			// number.
 			got := b.document("locks", name).Lookup("rev")
 			want, ok := rev.(float64)
 			switch n, isInt := got.AsInt64OK(); {
@@ -203,8 +204,8 @@ var damagedCases = []testCase{
 	}},
 }
 
-// damagedWhileShared checks what three who share a lock leave behind when they release it one after
-// the other, and its document was damaged meanwhile.
+// damagedWhileShared checks the document that three sharers of a lock leave, if it is damaged
+// before they release it one after the other.
 func (b *bench) damagedWhileShared(name string, order []int, damage []bson.E) {
 	b.Helper()
 	g := b.party(name, 3)

@@ -217,7 +217,7 @@ func (b *bench) wantHeld(process string, want []catalog.HeldSession) {
 	}
 }
 
-// ago is an instant of the server's clock.
+// ago returns an earlier time of the server's clock.
 func (b *bench) ago(d time.Duration) time.Time {
 	b.Helper()
 	s := assert.Value(b.Catalog.Hello(b.ctx))(b)

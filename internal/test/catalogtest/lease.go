@@ -9,7 +9,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// renewal returns the n-th renewal of a grant's lease.
+// renewal returns renewal n of the lease of a grant.
 func renewal(r catalog.Request, n int64) catalog.Renewal {
 	return catalog.Renewal{
 		Session: r.Session, Number: n, Life: 40 * time.Second,
@@ -17,13 +17,13 @@ func renewal(r catalog.Request, n int64) catalog.Renewal {
 	}
 }
 
-// renew renews, and wants it acknowledged.
+// renew renews and requires an acknowledgment.
 func (b *bench) renew(r catalog.Renewal) {
 	b.Helper()
 	assert.Must(b, On(b.Catalog).Renew(b.ctx, r))
 }
 
-// wantLease wants the lease of a holder as that renewal wrote it.
+// wantLease requires the lease of a holder in the form that the renewal wrote.
 func (b *bench) wantLease(r catalog.Renewal) {
 	b.Helper()
 	lease, ok := b.look(r.Name).Lock.LeaseOf(r.TS)
@@ -53,7 +53,7 @@ var leaseCases = []testCase{
 		b.renew(renewal(g, 1))
 		b.wantLease(renewal(g, 1))
 	}},
-	{"Renew_OlderOrATwins_MatchesNothing", func(b *bench) { // a copy that comes late
+	{"Renew_OlderOrATwins_MatchesNothing", func(b *bench) { // a delayed copy
 		g := request("balancer", alice)
 		b.acquire(g)
 		b.renew(renewal(g, 2))
@@ -122,7 +122,7 @@ var leaseCases = []testCase{
 		from := catalog.Holder{Session: g.Session, Process: alice, Renewal: 1}
 		taken := func() error { return assert.Err(On(b.Catalog).TakeOver(b.ctx, next, from)) }
 		evicted := func() error { return assert.Err(On(b.Catalog).Evict(b.ctx, from, "stood still")) }
-		b.wantErr(taken(), catalog.ErrNoMatch) // a lease that is not there
+		b.wantErr(taken(), catalog.ErrNoMatch) // there is no lease
 		b.renew(renewal(g, 1))
 		b.renew(renewal(g, 2))
 		b.wantUntouched("locks", "balancer", func() {

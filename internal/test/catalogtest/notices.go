@@ -14,7 +14,7 @@ import (
 // noticesWithin bounds the wait for one notice. A server needs far less.
 const noticesWithin = 20 * time.Second
 
-// notices opens a stream. It is not ok where the store has none, and then it must say so.
+// notices opens a stream; ok is false if the store has no streams and returned ErrNoGrantStream.
 func (b *bench) notices(process string) (n catalog.GrantStream, ok bool) {
 	b.Helper()
 	s, err := b.Catalog.Hello(b.ctx)
@@ -29,7 +29,7 @@ func (b *bench) notices(process string) (n catalog.GrantStream, ok bool) {
 	return n, true
 }
 
-// wantNotices reads until all that is wanted has come. Everything must be for that process.
+// wantNotices reads until all wanted notices have arrived. All notices must be for that process.
 func (b *bench) wantNotices(n catalog.GrantStream, process string, want ...catalog.Grant) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, noticesWithin)
@@ -131,7 +131,7 @@ var noticesCases = []testCase{
 			if !ok {
 				return
 			}
-			b.leave(g[0].Session, grant(g[1], planted+2)) // which the pattern would match
+			b.leave(g[0].Session, grant(g[1], planted+2)) // an unescaped pattern would match it
 			b.leave(g[1].Session, grant(g[2], planted+3))
 			b.wantNotices(n, id, grant(g[2], planted+3))
 			n.Close(b.ctx)
@@ -201,7 +201,7 @@ var noticesCases = []testCase{
 		ctx, cancel := context.WithTimeout(b.ctx, noticesWithin)
 		defer cancel()
 		errs := together(n+1, func(i int) error {
-			if i == n { // one leaves after the other
+			if i == n { // the sessions leave one after the other
 				for _, one := range g[:n] {
 					if _, err := On(b.Catalog).Leave(ctx, one.Session); err != nil {
 						return err

@@ -13,9 +13,9 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// oddCases try to break: there is ONE reading of a lock document, for all ways. What one of them
-// cannot understand all refuse, before anything is taken, and name the field; what is understood
-// can be taken and be given back by the one who took it.
+// oddCases try to break: all operations parse a lock document alike. On a malformed document they
+// fail without a change, except the release by its holder; they name the field, except Acquire and
+// Leave. In a valid document each session that enters can leave.
 var oddCases = []testCase{
 	{"State", func(b *bench) { b.odd(oddStates) }},
 	{"FenceAndRev", func(b *bench) { b.odd(append(oddCounters("fence"), oddCounters("rev")...)) }},
@@ -42,13 +42,13 @@ var oddCases = []testCase{
 	}},
 }
 
-// An oddity is one field of a lock document as nobody of us writes it.
+// An oddity is a set of fields of a lock document with unusual values.
 type oddity struct {
 	fields []bson.E
-	// free and held are the fields that are malformed in a free document and in one that is held;
-	// empty where it is understood.
+	// free and held name the field that is malformed in a free document and in a held one; empty if
+	// the document is valid.
 	free, held string
-	// sets says that the state is one of the fields: there is only one document to look at.
+	// sets is true if the state is one of the fields, so that there is only one document to check.
 	sets bool
 }
 
@@ -193,7 +193,7 @@ func oddSharers() []oddity {
 	return list
 }
 
-// odd tries every way on documents with each of the oddities, free and held.
+// odd tries all ways on documents with each of the oddities, free and held.
 func (b *bench) odd(list []oddity) {
 	b.Helper()
 	for i, o := range list {
@@ -214,7 +214,7 @@ func (b *bench) odd(list []oddity) {
 	}
 }
 
-// oddDocument tries every way on one document. bad is the field that is malformed.
+// oddDocument tries all ways on one document. bad is the malformed field.
 func (b *bench) oddDocument(name string, doc bson.D, bad string) {
 	b.Helper()
 	doc = append(bson.D{field("_id", name)}, doc...)
@@ -244,8 +244,8 @@ func (b *bench) oddDocument(name string, doc bson.D, bad string) {
 	assert.Must(b, b.Delete(b.ctx, "locks", name))
 }
 
-// storesNo reports whether a store cannot keep a document: FerretDB v1 knows no Decimal128, no NaN
-// and no array in an array, and hangs up when it meets one.
+// storesNo reports whether a store cannot keep a document: FerretDB v1 has no Decimal128, no NaN
+// and no array in an array, and closes the connection when it receives one.
 func (b *bench) storesNo(doc bson.D) bool {
 	b.Helper()
 	return slices.ContainsFunc(doc, func(e bson.E) bool { return unusual(e.Value, false) }) &&
@@ -266,8 +266,8 @@ func unusual(v any, inArray bool) bool {
 	return false
 }
 
-// refusedByAll checks that each operation refuses a malformed document, says why, and leaves it;
-// and that a session that stands nowhere in it is told so.
+// refusedByAll checks that the operations refuse a malformed document, name its field and do not
+// change it. Acquire returns ErrNotFree, and the release by a session that is not in it ErrNoMatch.
 func (b *bench) refusedByAll(name, bad string) {
 	b.Helper()
 	s := catalog.Session{Name: name, TS: oddHolderTS}
@@ -308,7 +308,7 @@ func (b *bench) refusedByAll(name, bad string) {
 			}
 		}
 		_, err := On(b.Catalog).Acquire(b.ctx, other)
-		b.wantErr(err, catalog.ErrNotFree) // one command: a look says why
+		b.wantErr(err, catalog.ErrNotFree) // one command, without the reason
 		b.wantErr(b.release(other.Session), catalog.ErrNoMatch)
 		grants, free := b.heldOrFree(alice, name)
 		if len(grants)+len(free) > 0 {
@@ -318,7 +318,7 @@ func (b *bench) refusedByAll(name, bad string) {
 	})
 }
 
-// unseen checks that neither the reaper nor the listing of waiters counts a malformed document.
+// unseen checks that the reaper and the listing of waiters omit a malformed document.
 func (b *bench) unseen(name string) {
 	b.Helper()
 	held := assert.Value(b.Catalog.Held(b.ctx, alice))(b)
@@ -342,7 +342,7 @@ func asError(bad *catalog.MalformedError) error {
 	return bad
 }
 
-// listed is what the listing says of a document.
+// listed returns the error of the listing for a document.
 func (b *bench) listed(name string) error {
 	for _, err := range b.Catalog.List(b.ctx, false) {
 		var bad *catalog.MalformedError
@@ -356,8 +356,8 @@ func (b *bench) listed(name string) error {
 	return nil
 }
 
-// freedByItsHolder checks that the session that stands in a damaged document as its holder can give
-// it back, and removes the document.
+// freedByItsHolder checks that the holder in a damaged document can release the lock, and removes
+// the document.
 func (b *bench) freedByItsHolder(name string, raw bson.Raw) {
 	b.Helper()
 	state, isNumber := raw.Lookup("state").AsInt64OK()
@@ -372,7 +372,7 @@ func (b *bench) freedByItsHolder(name string, raw bson.Raw) {
 			sharer, _ := v.DocumentOK()
 			other, _ := sharer.Lookup("ts").ObjectIDOK()
 			if !other.IsZero() && other != ts && (i > 0 || mode != "") {
-				want = 1 // the lock is his
+				want = 1 // another session holds the lock
 			}
 		}
 		if list == nil && raw.Lookup("sharers").Type <= bson.TypeNull && mode != "" ||
@@ -389,8 +389,7 @@ func (b *bench) freedByItsHolder(name string, raw bson.Raw) {
 	assert.Must(b, b.Delete(b.ctx, "locks", name))
 }
 
-// leftToAHand checks that no release frees a lock of which nobody can tell who holds it, and
-// removes the document.
+// leftToAHand checks that no release frees a lock with unknown holders, and removes the document.
 func (b *bench) leftToAHand(name string, ts bson.ObjectID) {
 	b.Helper()
 	b.wantUntouched("locks", name, func() {
@@ -399,13 +398,13 @@ func (b *bench) leftToAHand(name string, ts bson.ObjectID) {
 	assert.Must(b, b.Delete(b.ctx, "locks", name))
 }
 
-// A way is one in which a session takes a lock and gives it back.
+// A way is a way to acquire and release a lock.
 type way struct {
 	name string
 	take func(g catalog.Request) error
 }
 
-// ways are those in which a document that is understood can be taken.
+// ways are the ways in which a lock with a valid document can be acquired.
 func (b *bench) ways(l catalog.Lock) []way {
 	enter := func(how catalog.EnterMode) func(g catalog.Request) error {
 		return func(r catalog.Request) error {
@@ -432,8 +431,8 @@ func (b *bench) ways(l catalog.Lock) []way {
 	return ways
 }
 
-// oddLife takes a lock in one way, and gives it back if it was to be had: whoever stands in the
-// document can leave it, and nobody who does not can be said to.
+// oddLife tries to acquire a lock in one way. After a success the session must hold the lock or
+// wait for it, and then it must be able to leave.
 func (b *bench) oddLife(name string, doc bson.D, w way) {
 	b.Helper()
 	r := request(name+" "+w.name, bob)
@@ -445,7 +444,7 @@ func (b *bench) oddLife(name string, doc bson.D, w way) {
 		b.Errorf("%s: %s: %v", name, w.name, err)
 	}
 	l := b.look(r.Name)
-	if l.Lock == nil { // a fence or a rev that came to its end when the lock became free
+	if l.Lock == nil { // a fence or a rev reached its maximum when the lock became free
 		bad := l.LockErr
 		if w.name != "Evict" || bad == nil || bad.Field != "fence" && bad.Field != "rev" {
 			b.Errorf("%s: after %s: %v", name, w.name, bad)

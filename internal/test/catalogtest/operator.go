@@ -120,7 +120,7 @@ var operatorCases = []testCase{
 			}
 		})
 	}},
-	{"Break_OfAnotherSession_TouchesNothing", func(b *bench) { // a foreign one raises no fence
+	{"Break_OfAnotherSession_TouchesNothing", func(b *bench) { // a foreign grant raises no fence
 		g := request("balancer", alice)
 		b.acquire(g)
 		b.wantUntouched("locks", "balancer", func() {

@@ -12,7 +12,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// pinged is the document that a ping leaves.
+// pinged returns the document after a ping.
 func pinged(b catalog.Heartbeat) bson.D {
 	return bson.D{
 		field("_id", b.Process),
@@ -127,13 +127,13 @@ var pingCases = []testCase{
 				later.Mine = append(later.Mine, later.Local.Add(time.Duration(n)*time.Second))
 			}
 			before := beat(process, 5)
-			before.Local = later.Mine[place].Add(999 * time.Microsecond) // of which milliseconds are kept
+			before.Local = later.Mine[place].Add(999 * time.Microsecond) // stored as milliseconds
 			assert.Value(b.Catalog.Ping(b.ctx, before))(b)
 			if p, err := b.Catalog.Ping(b.ctx, later); err != nil || p.Inserted || p.Seq != 70 {
 				b.Errorf("over the %d. of mine: %+v, %v", place, p, err)
 			}
 		}
-		one := beat("removed", 2) // there is none: it is made, with its own time
+		one := beat("removed", 2) // there is no document: it is inserted, with its own time
 		one.Mine = []time.Time{one.Local.Add(-time.Second)}
 		if p, err := b.Catalog.Ping(b.ctx, one); err != nil || !p.Inserted {
 			b.Errorf("over none: %+v, %v", p, err)
@@ -354,7 +354,7 @@ var choreCases = []testCase{
 		}
 		assert.Must(b, b.Delete(b.ctx, "lockpings", "gone"))
 		assert.Must(b, b.Delete(b.ctx, "lockpings", alice))
-		plant(alice, at.Add(time.Millisecond)) // old still, but alive
+		plant(alice, at.Add(time.Millisecond)) // still old, but alive
 		if n, err := b.Catalog.Prune(b.ctx, old); err != nil || n != 1 {
 			b.Errorf("want 1, got %d, %v", n, err)
 		}
@@ -386,7 +386,7 @@ func (b *bench) prune(d time.Duration) (int, error) {
 	return pruneOld(b.ctx, b.Catalog, b.ago(d))
 }
 
-// pruneOld deletes the pings that are older than an instant, as they are read.
+// pruneOld reads the pings that are older than an instant, and deletes them.
 func pruneOld(ctx context.Context, c catalog.Catalog, before time.Time) (int, error) {
 	old, err := c.OldPings(ctx, before)
 	if err != nil {

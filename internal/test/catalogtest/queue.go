@@ -12,12 +12,12 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// queueCases are about the line that stands in the lock document.
+// queueCases test the queue in the lock document.
 var queueCases = slices.Concat(
 	enterCases, lineCases, leaveCases, sharedCases, buryCases, queueReadCases, queueRaceCases,
 )
 
-// planted is a fence that no grant raises to the server's clock, so that the next is known.
+// planted is a fence that no grant raises to the server's clock, so that the next fence is known.
 const planted = int64(1) << 40
 
 // party plants a free lock with the fence planted, and returns attempts of n processes on it.
@@ -39,7 +39,8 @@ func (b *bench) enter(r catalog.Request) catalog.Lock {
 	return l
 }
 
-// entered are n who entered the line of "balancer" one after the other, some of them as readers.
+// entered returns n attempts that entered the queue of "balancer" one after the other, some of them
+// as readers.
 func (b *bench) entered(n int, readers ...int) []catalog.Request {
 	b.Helper()
 	g := b.party("balancer", n)
@@ -52,7 +53,7 @@ func (b *bench) entered(n int, readers ...int) []catalog.Request {
 	return g
 }
 
-// leave takes s out and checks whom that granted the lock.
+// leave removes s and checks the sessions that were granted the lock.
 func (b *bench) leave(s catalog.Session, want ...catalog.Grant) {
 	b.Helper()
 	grants, err := On(b.Catalog).Leave(b.ctx, s)
@@ -66,7 +67,7 @@ func (b *bench) wantGrants(got []catalog.Grant, err error, want ...catalog.Grant
 	}
 }
 
-// grant is what r gets with that fence.
+// grant returns the grant of r with that fence.
 func grant(r catalog.Request, fence int64) catalog.Grant {
 	return catalog.Grant{Session: r.Session, Process: r.Process, Fence: fence}
 }
@@ -75,12 +76,12 @@ func line(r catalog.Request, fence int64) string {
 	return catalog.GrantLine(r.TS, fence, r.Process)
 }
 
-// holding is the document in which r holds the lock alone since it was granted that fence.
+// holding returns the document of a lock that r holds alone, with that fence.
 func holding(r catalog.Request, fence, rev int64) bson.D {
 	return with(acquired(r, fence, rev), field("grants", line(r, fence)))
 }
 
-// waiting is the entry of a waiter, and sharing that of a holder among others.
+// waiting returns the entry of a waiter, and sharing that of one of several holders.
 func waiting(r catalog.Request) bson.D {
 	d := bson.D{
 		field("ts", r.TS), field("process", r.Process), field("who", r.Who), field("why", r.Why),
@@ -101,12 +102,12 @@ func sharing(r catalog.Request, fence int64) bson.D {
 	}
 }
 
-// plantedWaiter is the entry of a waiter as a hand can plant it.
+// plantedWaiter returns the entry of a waiter as an operator can write it.
 func plantedWaiter(r catalog.Request) bson.D {
 	return with(waiting(r), field("since", bson.DateTime(5)))
 }
 
-// waiters are the line in a wanted document.
+// waiters returns the queue of a wanted document.
 func waiters(grants ...catalog.Request) bson.E {
 	list := bson.A{}
 	for _, g := range grants {
@@ -115,7 +116,7 @@ func waiters(grants ...catalog.Request) bson.E {
 	return field("waiters", list)
 }
 
-// rewrite changes fields of a lock document as a foreign hand would.
+// rewrite changes fields of a lock document as an operator would.
 func (b *bench) rewrite(name string, fields ...bson.E) {
 	b.Helper()
 	var doc bson.D
@@ -124,7 +125,7 @@ func (b *bench) rewrite(name string, fields ...bson.E) {
 	b.insert("locks", with(doc, fields...))
 }
 
-// refused enters in that way and checks that the document is untouched by it.
+// refused enters in that mode and checks that the document is unchanged.
 func (b *bench) refused(r catalog.Request, how catalog.EnterMode, want error) {
 	b.Helper()
 	b.wantUntouched("locks", r.Name, func() {
@@ -213,7 +214,7 @@ var enterCases = []testCase{
 			if l := b.enter(h); !l.Held || l.TS != historicalTS {
 				b.Errorf("%s: %+v", old.name, l)
 			}
-			rev, _ := old.held[len(old.held)-2].Value.(int64) // of the one over our fields
+			rev, _ := old.held[len(old.held)-2].Value.(int64) // 0 without our fields
 			b.wantDocument(b.document("locks", old.name),
 				with(doc, field("rev", rev+1), waiters(h)))
 		}

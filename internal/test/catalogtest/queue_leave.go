@@ -10,7 +10,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// inLine lets n processes enter one after the other; the first of them holds the lock.
+// inLine makes n processes enter one after the other; the first of them holds the lock.
 func (b *bench) inLine(name string, n int) []catalog.Request {
 	b.Helper()
 	g := b.party(name, n)
@@ -118,7 +118,7 @@ var leaveCases = []testCase{
 		b.insert("locks", with(held("balancer", alice), field("ts", holder.TS),
 			field("fence", int64(1)<<62+1), field("waiters", bson.A{plantedWaiter(next)})))
 		b.leave(holder.Session)
-		_, err := b.Catalog.Read(b.ctx, "balancer") // free, and nobody can raise its fence
+		_, err := b.Catalog.Read(b.ctx, "balancer") // free, and its fence cannot be raised
 		b.wantMalformed(err, "locks", "balancer", "fence")
 		if n, _ := b.document("locks", "balancer").Lookup("state").AsInt64OK(); n != 0 {
 			b.Errorf("state: want 0, got %d", n)
@@ -138,7 +138,7 @@ var leaveCases = []testCase{
 	}},
 }
 
-// revOf is the rev that a lock document has.
+// revOf returns the rev of a lock document.
 func (b *bench) revOf(name string) int64 {
 	b.Helper()
 	rev, _ := b.document("locks", name).Lookup("rev").AsInt64OK()
@@ -241,7 +241,7 @@ var buryCases = []testCase{
 	}},
 	{"PutFirst_OneOfTheLine_IsNext", func(b *bench) {
 		g := b.inLine("balancer", 4)
-		for range 2 { // again changes nothing more
+		for range 2 { // a repetition changes nothing
 			assert.Must(b, On(b.Catalog).PutFirst(b.ctx, g[0].Session, g[2].TS))
 			if l := b.look("balancer").Lock; len(l.Waiters) != 3 || l.Waiters[0].TS != g[2].TS ||
 				l.Waiters[1].TS != g[1].TS || l.Waiters[2].TS != g[3].TS || l.TS != g[0].TS {
@@ -342,7 +342,7 @@ var buryCases = []testCase{
 	}},
 }
 
-// readers lets n processes share a lock, and permits lets n enter one of that many permits.
+// readers makes n processes share a lock, and permits makes n enter a lock of that many permits.
 func (b *bench) readers(name string, n int) []catalog.Request {
 	return b.sharing(name, n, catalog.Shared, 0)
 }
@@ -361,7 +361,7 @@ func (b *bench) sharing(name string, n int, mode catalog.Mode, limit int32) []ca
 	return g
 }
 
-// wantLine demands that these wait, in this order.
+// wantLine requires these waiters in this order.
 func (b *bench) wantLine(l catalog.Lock, want ...catalog.Request) {
 	b.Helper()
 	assert.MustEqual(b, len(l.Waiters), len(want), "%d wait, want %d")

@@ -13,13 +13,13 @@ func dead(r catalog.Request) catalog.Holder {
 	return catalog.Holder{Session: r.Session, Process: r.Process}
 }
 
-// nearMillis reports whether n are milliseconds within a minute of the server's clock.
+// nearMillis reports whether n milliseconds are within a minute of the server's clock.
 func (b *bench) nearMillis(n int64) bool {
 	b.Helper()
 	return b.near(time.UnixMilli(n)) && n > planted
 }
 
-// try enters in that way and wants to hold the lock at once.
+// try enters in that mode and requires that it holds the lock.
 func (b *bench) try(r catalog.Request, how catalog.EnterMode) catalog.Lock {
 	b.Helper()
 	l, err := On(b.Catalog).Enter(b.ctx, r, how)
@@ -29,10 +29,9 @@ func (b *bench) try(r catalog.Request, how catalog.EnterMode) catalog.Lock {
 	return l
 }
 
-// lineCases are about the ways to enter, and about documents that others wrote.
+// lineCases test the modes of entry, and foreign documents.
 var lineCases = []testCase{
-	// Who does not queue and wants the lock for itself takes one that is free by the plain
-	// acquisition.
+	// An exclusive request that does not queue takes a free lock by the plain acquisition.
 	{"Try_Free_Holds", func(b *bench) {
 		name := "x"
 		g := b.party(name, 1)[0]
@@ -163,7 +162,8 @@ var lineCases = []testCase{
 	}},
 }
 
-// malformedQueue checks what each transition says of a document with that field, held and free.
+// malformedQueue checks the errors of Enter, Evict, GrantNext, Leave and a read for a document with
+// that field, held and free, and that its holder can release it.
 func (b *bench) malformedQueue(name, key string, value any, where string) {
 	b.Helper()
 	holder := catalog.Holder{
@@ -196,7 +196,7 @@ func (b *bench) malformedQueue(name, key string, value any, where string) {
 		field(key, value), field("state", int32(0)), field("rev", int64(1))))
 }
 
-// anyText runs a life whose texts are all expressions, to whoever evaluates them.
+// anyText enters, leaves and evicts with texts that are expressions of the server's language.
 func (b *bench) anyText(name string, mode catalog.Mode) {
 	b.Helper()
 	g := b.party(name, 3)
@@ -207,7 +207,7 @@ func (b *bench) anyText(name string, mode catalog.Mode) {
 		}
 	}
 	if mode == catalog.Shared {
-		g[1].Mode = catalog.Exclusive // so that the others do wait
+		g[1].Mode = catalog.Exclusive // so that it waits, and g[2] behind it
 	}
 	for _, one := range g {
 		b.enter(one)
@@ -229,7 +229,7 @@ func (b *bench) anyText(name string, mode catalog.Mode) {
 	b.wantDocument(b.document("locks", name), doc)
 }
 
-// sharedBy is the document of a lock that the first of the given holds, as the others do.
+// sharedBy returns the document of a lock that the given sessions share.
 func sharedBy(mode catalog.Mode, r catalog.Request, fence, rev int64, sharers ...bson.D) bson.D {
 	list := bson.A{}
 	for _, s := range sharers {

@@ -13,7 +13,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// rounds are fewer where each costs a round trip.
+// rounds is the number of rounds, smaller for a server.
 func (b *bench) rounds(memory, server int) int {
 	b.Helper()
 	if s, err := b.Catalog.Hello(b.ctx); err == nil && s.Kind == catalog.Memory {
@@ -31,7 +31,7 @@ func (b *bench) wantAllDone(errs []error) {
 	}
 }
 
-// A relay hands the grants that leaving brings to the goroutines that wait for them.
+// A relay passes the grants of releases to the waiting goroutines.
 type relay struct {
 	b       *bench
 	holders atomic.Int32
@@ -39,7 +39,7 @@ type relay struct {
 
 	mu     sync.Mutex // guards told, knows, fences
 	told   map[bson.ObjectID]chan int64
-	knows  map[bson.ObjectID]int64 // the fence of those who were told
+	knows  map[bson.ObjectID]int64 // the fence of each notified session
 	fences map[int64]bool
 }
 
@@ -51,7 +51,7 @@ func (r *relay) expect(ts bson.ObjectID) chan int64 {
 	return told
 }
 
-// tell passes grants on. One session is granted the lock once, and may be told so again.
+// tell passes grants on. A session is granted the lock once; its grant may be reported repeatedly.
 func (r *relay) tell(grants []catalog.Grant) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -68,7 +68,7 @@ func (r *relay) tell(grants []catalog.Grant) {
 	}
 }
 
-// turn enters, waits for the lock, and leaves it again.
+// turn enters, waits for the lock, and leaves.
 func (r *relay) turn(ctx context.Context, g catalog.Request) error {
 	told := r.expect(g.TS)
 	l, err := On(r.b.Catalog).Enter(ctx, g, catalog.Queue)
@@ -104,7 +104,7 @@ func (r *relay) turn(ctx context.Context, g catalog.Request) error {
 	return err
 }
 
-// relayRace lets 8 goroutines enter and leave one lock in a loop.
+// relayRace makes 8 goroutines enter and leave one lock in a loop.
 func (b *bench) relayRace(mode catalog.Mode, limit int32) {
 	b.Helper()
 	rounds := b.rounds(50, 5)

@@ -15,7 +15,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// wantPulses checks whose pings a reading brought: of pinging that there is one, of silent none.
+// wantPulses checks that a read returned the pings of pinging, and no pings of silent.
 func (b *bench) wantPulses(
 	what string, got map[string]catalog.PingState, pinging, silent []string,
 ) {
@@ -44,7 +44,7 @@ func (b *bench) attend(names ...string) map[string]catalog.Snapshot {
 	return looks
 }
 
-// heldOrFree asks what process holds, and sorts the answer.
+// heldOrFree returns the grants of a process and the names of the free locks, both sorted.
 func (b *bench) heldOrFree(process string, names ...string) ([]catalog.Grant, []string) {
 	b.Helper()
 	var grants []catalog.Grant
@@ -63,12 +63,12 @@ func (b *bench) heldOrFree(process string, names ...string) ([]catalog.Grant, []
 	return grants, free
 }
 
-// waits is what Held tells of r while it waits.
+// waits returns the result of Held for r while it waits.
 func waits(r catalog.Request) catalog.HeldSession {
 	return catalog.HeldSession{Session: r.Session, Waits: true}
 }
 
-// rows collects a listing and the names of what is malformed in it.
+// rows collects a listing and the names of its malformed documents.
 func (b *bench) rows() (rows []catalog.Snapshot, malformed []string) {
 	b.Helper()
 	for row, err := range b.Catalog.List(b.ctx, true) {
@@ -334,7 +334,7 @@ var queueReadCases = []testCase{
 	}},
 	{"Held_Places_OfHeldAndFreeLocks_OfOneProcess", func(b *bench) {
 		first, second := b.inLine("b", 4), b.inLine("a", 2)
-		b.rewrite("a", field("state", int32(0))) // left free by a foreign manager
+		b.rewrite("a", field("state", int32(0))) // released by a foreign manager
 		b.insert("locks", with(held("bad", process(1)), field("waiters", bson.A{
 			plantedWaiter(request("bad", process(1))), bson.D{},
 		})))

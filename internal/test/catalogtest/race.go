@@ -13,7 +13,7 @@ import (
 
 const contenders = 16
 
-// together runs n calls of f at once and returns their errors.
+// together runs n concurrent calls of f and returns their errors.
 func together(n int, f func(i int) error) []error {
 	errs := make([]error, n)
 	start := make(chan struct{})
@@ -29,7 +29,7 @@ func together(n int, f func(i int) error) []error {
 	return errs
 }
 
-// wantOneWinner checks that exactly one got nil and the rest the error that losers get.
+// wantOneWinner checks that exactly one result is nil, and each other one is the error losers.
 func (b *bench) wantOneWinner(errs []error, losers error) {
 	b.Helper()
 	winners := 0

@@ -18,18 +18,18 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// A Store is an implementation under test, empty at first, with a hand that reaches around it.
+// A Store is an implementation under test, initially empty, with direct access to its documents.
 type Store struct {
 	Catalog catalog.Catalog
-	// Insert plants a document. It fails when there is one with that _id.
+	// Insert inserts a document. It fails if the _id exists.
 	Insert func(ctx context.Context, collection string, doc bson.D) error
-	// Delete removes a document; it is no error when there is none.
+	// Delete removes a document; a missing one is no error.
 	Delete func(ctx context.Context, collection, id string) error
-	// Document returns a document, nil when there is none.
+	// Document returns a document, or nil.
 	Document func(ctx context.Context, collection, id string) (bson.Raw, error)
 }
 
-// OnServer is a store in a database of a server.
+// OnServer returns a store in a database of a server.
 func OnServer(c catalog.Catalog, db *mongo.Database) Store {
 	byID := func(id string) bson.D { return bson.D{field("_id", id)} }
 	return Store{
@@ -50,7 +50,7 @@ func OnServer(c catalog.Catalog, db *mongo.Database) Store {
 	}
 }
 
-// InMemory is a new store in memory.
+// InMemory returns a new store in memory.
 func InMemory() Store {
 	c := memcatalog.New(memcatalog.Options{})
 	return Store{
@@ -71,7 +71,7 @@ func InMemory() Store {
 	}
 }
 
-// Run runs every case on a store of its own. Cases run in parallel.
+// Run runs each case on a new store. Cases run in parallel.
 func Run(t *testing.T, open func(t *testing.T) Store) {
 	t.Helper()
 	groups := []struct {
@@ -116,7 +116,7 @@ type testCase struct {
 	run  func(b *bench)
 }
 
-// A bench is one case at work on its store.
+// A bench is one running case and its store.
 type bench struct {
 	*testing.T
 	Store
@@ -124,14 +124,14 @@ type bench struct {
 	beats map[string]int64 // numbers of the last pings, by process
 }
 
-// The people of the suite.
+// The processes of the suite.
 const (
 	alice    = "host-a:27017:1700000000:1b4e28ba-2fa1-11d2-883f-0016d3cca427"
 	bob      = "host-b:27017:1700000001:6fa459ea-ee8a-3ca4-894e-db77e160355e"
 	takeover = 15 * time.Minute
 )
 
-// grant returns a new attempt of process to acquire name.
+// request returns a new attempt of process to acquire name.
 func request(name, process string) catalog.Request {
 	return catalog.Request{
 		Session:  catalog.Session{Name: name, TS: bson.NewObjectID()},
@@ -189,7 +189,7 @@ func (b *bench) ping(process string) catalog.Ping {
 	return p.Ping
 }
 
-// release takes s out of the lock, whoever is granted by it.
+// release removes s from the lock and ignores the grants.
 func (b *bench) release(s catalog.Session) error {
 	_, err := On(b.Catalog).Leave(b.ctx, s)
 	return err
@@ -202,7 +202,7 @@ func (b *bench) look(name string) catalog.Snapshot {
 	return look
 }
 
-// wantErr checks that err is of one kind, and of no other kind that a caller tells apart.
+// wantErr checks that err is of one kind, and of no other kind that callers distinguish.
 func (b *bench) wantErr(err, want error) {
 	b.Helper()
 	if !errors.Is(err, want) {
@@ -224,8 +224,8 @@ func (b *bench) wantMalformed(err error, collection, id, field string) {
 	assert.Slices(b, []string{collection, id, field}, got, "malformed document\nwant %q\ngot  %q")
 }
 
-// wantTwin checks that a ping was refused because the document carries another number: found, 0 for
-// none.
+// wantTwin checks that a ping was refused because the document has another number: found, 0 if it
+// has no number.
 func (b *bench) wantTwin(err error, sent catalog.Heartbeat, found int64) {
 	b.Helper()
 	b.wantErr(err, catalog.ErrTwin)
@@ -236,7 +236,7 @@ func (b *bench) wantTwin(err error, sent catalog.Heartbeat, found int64) {
 	}
 }
 
-// sentinels names the kinds of err that callers tell apart.
+// sentinels returns the names of the kinds of err that callers distinguish.
 func sentinels(err error) []string {
 	var kinds []string
 	for _, k := range []error{
@@ -252,10 +252,10 @@ func sentinels(err error) []string {
 	return kinds
 }
 
-// serverDate stands in a wanted document for a Date by the server's clock of this moment.
+// serverDate represents, in a wanted document, the present Date of the server's clock.
 type serverDate struct{}
 
-// wantDocument compares a document with what is wanted, types included, in any order of fields, at
+// wantDocument compares a document with the wanted one, including types, in any order of fields, at
 // every depth where want is a bson.D or a bson.A.
 func (b *bench) wantDocument(raw bson.Raw, want bson.D) {
 	b.Helper()
@@ -304,7 +304,7 @@ func wantedLines(t *testing.T, e bson.E) []string {
 	}
 }
 
-// numbered is an array as the document that it is in BSON.
+// numbered returns an array as its BSON document.
 func numbered(list bson.A) bson.D {
 	doc := make(bson.D, len(list))
 	for i, v := range list {
@@ -313,8 +313,8 @@ func numbered(list bson.A) bson.D {
 	return doc
 }
 
-// lines writes a document one field a line, sorted, with Dates of now named as such where want has
-// a serverDate.
+// lines formats a document with one field a line, sorted. A present Date is replaced by a name if
+// want has a serverDate there.
 func (b *bench) lines(prefix string, raw bson.Raw, want bson.D) []string {
 	b.Helper()
 	elements, err := raw.Elements()
@@ -359,7 +359,7 @@ func (b *bench) isNow(v bson.RawValue) bool {
 	return b.near(time.UnixMilli(ms))
 }
 
-// near reports whether at is within a minute of the server's clock, as far as that is known.
+// near reports whether at is within a minute of the server's clock, if that is known.
 func (b *bench) near(at time.Time) bool {
 	b.Helper()
 	s, err := b.Catalog.Hello(b.ctx)
@@ -367,7 +367,7 @@ func (b *bench) near(at time.Time) bool {
 	return s.Time.IsZero() || s.Time.Sub(at).Abs() < time.Minute
 }
 
-// wantUntouched runs op and checks that the document is the same, byte for byte, after it.
+// wantUntouched runs op and checks that it has not changed the document by a byte.
 func (b *bench) wantUntouched(collection, id string, op func()) {
 	b.Helper()
 	before := b.document(collection, id)
@@ -377,7 +377,7 @@ func (b *bench) wantUntouched(collection, id string, op func()) {
 	}
 }
 
-// acquired is the document that r's acquisition leaves.
+// acquired returns the document after the acquisition of r.
 func acquired(r catalog.Request, fence, rev int64) bson.D {
 	return bson.D{
 		{Key: "_id", Value: r.Name},
@@ -416,5 +416,5 @@ func without(doc bson.D, fields ...string) bson.D {
 
 func field(key string, value any) bson.E { return bson.E{Key: key, Value: value} }
 
-// label makes a short name of a value and its type.
+// label returns a short name of a value and its type.
 func label(v any) string { return strings.ReplaceAll(fmt.Sprintf("%T_%v", v, v), " ", "_") }

@@ -12,8 +12,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// A server without transactions must say so before anything runs; one with them must commit exactly
-// while the session holds the lock.
+// transactCases try to break: a server without transactions returns an error before the function
+// runs; one with them commits exactly while the session holds the lock.
 var transactCases = []testCase{
 	{"HeldToTheEnd_Commits_AndRaisesRev", func(b *bench) {
 		g := request("balancer", alice)
@@ -46,7 +46,7 @@ var transactCases = []testCase{
 		runs := 0
 		err := b.Catalog.Transact(b.ctx, g.Session, func(context.Context) error {
 			if runs++; runs > 1 {
-				return nil // a store with snapshots runs again after the conflict
+				return nil // a store with snapshots repeats the run after the conflict
 			}
 			_, err := On(b.Catalog).TakeOver(b.ctx, next, catalog.Holder{Session: g.Session, Process: alice})
 			return err
@@ -101,8 +101,8 @@ var transactCases = []testCase{
 		runs := 0
 		err := b.Catalog.Transact(b.ctx, g.Session, func(ctx context.Context) error {
 			if runs++; runs == 1 {
-				// A transaction has the picture of its first command; without one the write that comes
-				// between is in it, and nothing conflicts.
+				// A transaction reads the snapshot of its first command. Without a command here the
+				// snapshot would include the write below, and there would be no conflict.
 				if _, err := b.Document(ctx, catalog.LocksCollection, "balancer"); err != nil {
 					return err
 				}
@@ -171,7 +171,8 @@ var transactCases = []testCase{
 	}},
 }
 
-// noTransactions reports whether the store has none, and fails when it ran something all the same.
+// noTransactions reports whether the store has no transactions, and fails if it ran the function
+// anyway.
 func (b *bench) noTransactions(err error, runs int) bool {
 	b.Helper()
 	if !errors.Is(err, catalog.ErrNoTransactions) {

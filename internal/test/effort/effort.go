@@ -1,6 +1,6 @@
-// Package effort says how much the tests try, and runs them. The race detector makes a step five to
-// ten times as expensive and looks for other mistakes than the tests' own searches do: with it they
-// search a sixth.
+// Package effort sets the number of attempts of random tests, and runs the tests. The race detector
+// makes a step five to ten times as expensive and finds other mistakes: with it tests make a sixth
+// of the attempts.
 package effort
 
 import (
@@ -11,15 +11,15 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Main is the TestMain of a package: it runs the tests, looks for goroutines that they left behind,
-// and exits. Their heaps are small and soon garbage, so that it is collected more rarely than in
-// other programs; that saves a quarter of the time that a simulation takes of a processor.
+// Main is the TestMain of a package: it runs the tests, fails if they leave goroutines behind, and
+// exits. It makes garbage collection rarer, which saves a quarter of the processor time of a
+// simulation.
 func Main(m goleak.TestingM) {
 	debug.SetGCPercent(500)
 	goleak.VerifyTestMain(m)
 }
 
-// Share is n, and with the race detector a sixth of it, at least 1.
+// Share returns n, with the race detector a sixth of it, at least 1.
 func Share(n int) int {
 	if !Race {
 		return n
@@ -27,16 +27,16 @@ func Share(n int) int {
 	return max(1, n/6)
 }
 
-// RapidChecks makes package rapid try a property that often, or its Share. It is for TestMain,
-// before flags are parsed, so that the command line has the last word.
+// RapidChecks sets the number of checks of package rapid to the Share of n. Call it in TestMain
+// before flags are parsed, so that the command line can override it.
 func RapidChecks(n int) { set("rapid.checks", Share(n)) }
 
-// AtOnce lets so many tests run in parallel, which wait for processes and servers and not for the
-// processor. As RapidChecks it is for TestMain, before flags are parsed.
+// AtOnce sets the number of parallel tests, for tests that wait for processes and servers. Call it
+// in TestMain before flags are parsed.
 func AtOnce(n int) { set("test.parallel", n) }
 
 func set(name string, n int) {
 	if err := flag.Set(name, strconv.Itoa(n)); err != nil {
-		panic(err) // whoever calls has a package that declares it
+		panic(err) // the program of the caller declares the flag
 	}
 }

@@ -2,5 +2,5 @@
 
 package effort
 
-// Race says that this program was built with the race detector.
+// Race reports whether this program was built with the race detector.
 const Race = true

@@ -1,6 +1,6 @@
-// Package fault puts a hook before every operation of a store, so that a test or a scheduler can
-// count it, delay it, refuse it, apply it and lose the reply, or apply it late. It changes nothing
-// by itself.
+// Package fault calls a hook before every operation of a store, so that a test or a scheduler can
+// count it, delay it, refuse it, apply it and lose the reply, or apply it late. Without a hook the
+// store is unchanged.
 package fault
 
 import (
@@ -50,24 +50,25 @@ const (
 	EnterTransaction = catalog.OpEnterTransaction
 )
 
-// A Call is one operation about to happen.
+// A Call is one operation before it is carried out.
 type Call struct {
 	Op      Op
-	Subject string // lock name or process id; empty when the operation has none
+	Subject string // lock name or process id; empty if the operation has neither
 }
 
-// A Hook decides what becomes of a call. It may run apply, which carries the operation out and
-// returns its error, once, or not at all; what it returns is what the caller gets. An operation
-// whose hook returns an error has no result.
+// A Hook decides the outcome of a call. It may call apply, which carries out the operation and
+// returns its error, at most once. The caller gets the error of the hook, and no result with an
+// error.
 type Hook func(ctx context.Context, call Call, apply func() error) error
 
 // Catalog passes every operation through a hook and counts it. Safe for concurrent use.
 type Catalog struct {
 	catalog.Catalog
 
-	mu     sync.Mutex // guards hook and counts
-	hook   Hook
-	counts map[Op]int
+	mu      sync.Mutex // guards the rest
+	hook    Hook
+	counts  map[Op]int
+	running int // hooks
 }
 
 // Wrap returns a store that behaves as inner until a hook is set.
@@ -84,14 +85,14 @@ func (c *Catalog) Set(h Hook) {
 	c.hook = h
 }
 
-// Count returns how often an operation was called.
+// Count returns the number of calls of an operation.
 func (c *Catalog) Count(op Op) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.counts[op]
 }
 
-// Total returns how many operations were called.
+// Total returns the number of calls of all operations.
 func (c *Catalog) Total() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,9 +103,16 @@ func (c *Catalog) Total() int {
 	return n
 }
 
+// Running returns the number of hooks that have not returned.
+func (c *Catalog) Running() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.running
+}
+
 // do passes a call through the hook; of a listing, its first row. A hook may run it late in another
-// goroutine: what a server has been sent it carries out whether or not the caller's context has
-// ended meanwhile.
+// goroutine: a server carries out a command that was sent, even after the end of the caller's
+// context.
 func (c *Catalog) do(ctx context.Context, call catalog.Call,
 	run func(context.Context) error) error {
 	if call.Row > 0 {
@@ -121,6 +129,8 @@ func (c *Catalog) pass(ctx context.Context, call Call, run func(context.Context)
 	if hook == nil {
 		return run(ctx)
 	}
+	c.add(1)
+	defer c.add(-1)
 	sent := ctx.Err() == nil && call.Op != Notice
 	return hook(ctx, call, func() error {
 		at := ctx
@@ -131,7 +141,13 @@ func (c *Catalog) pass(ctx context.Context, call Call, run func(context.Context)
 	})
 }
 
-// On is a hook for one operation: do decides what becomes of it, and all others are carried out.
+func (c *Catalog) add(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.running += n
+}
+
+// On returns a hook for one operation: do decides its outcome. Other operations are carried out.
 func On(op Op, do func(apply func() error) error) Hook {
 	return func(_ context.Context, call Call, apply func() error) error {
 		if call.Op == op {
@@ -141,7 +157,7 @@ func On(op Op, do func(apply func() error) error) Hook {
 	}
 }
 
-// Refusing is a hook that refuses some operations.
+// Refusing returns a hook that refuses some operations.
 func Refusing(ops ...Op) Hook {
 	return func(_ context.Context, call Call, apply func() error) error {
 		if slices.Contains(ops, call.Op) {
@@ -151,12 +167,12 @@ func Refusing(ops ...Op) Hook {
 	}
 }
 
-// Lost says that a command was applied, or may have been, and its reply never came.
+// Lost returns the error of a command that may have been applied, and whose reply was lost.
 func Lost(op Op) error {
 	return fmt.Errorf("%s: reply lost on purpose: %w", op, catalog.ErrUnknownOutcome)
 }
 
-// Refused says that the server could not be reached and nothing was applied.
+// Refused returns the error of a server that was not reached: the command was not applied.
 func Refused(op Op) error {
 	return fmt.Errorf("%s: refused on purpose: %w", op, catalog.ErrUnavailable)
 }

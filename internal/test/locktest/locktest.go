@@ -1,5 +1,5 @@
-// Package locktest is one server in memory and the processes that lock on it, in virtual time: what
-// the tests of everything that stands on package distlock begin with.
+// Package locktest provides one server in memory and processes that lock on it, in virtual time,
+// for the tests of package distlock and of the packages built on it.
 package locktest
 
 import (
@@ -20,7 +20,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// The timing of a process whose configuration says nothing about it: that of mongos.
+// The default timing of a process: that of mongos.
 const (
 	TakeoverTime   = 15 * time.Minute
 	Margin         = TakeoverTime / 4
@@ -35,39 +35,39 @@ type World struct {
 	Mem *memcatalog.Catalog
 }
 
-// InBubble runs a test in virtual time, on an empty server, beside others.
+// InBubble runs a test in virtual time, on an empty server, in parallel with other tests.
 func InBubble(t *testing.T, test func(t *testing.T, w *World)) {
 	t.Helper()
 	t.Parallel()
 	InBubbleAlone(t, test)
 }
 
-// InBubbleAlone is InBubble for a test that counts what the whole program has: no other test runs.
+// InBubbleAlone is InBubble without parallel tests, for a test that counts resources of the
+// program.
 func InBubbleAlone(t *testing.T, test func(t *testing.T, w *World)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) { test(t, New(t)) })
 }
 
-// New is an empty server for a test that is in a bubble already.
+// New returns an empty server for a test that is already in a bubble.
 func New(t *testing.T) *World { return &World{t, memcatalog.New(memcatalog.Options{})} }
 
-// A Proc is a process: its Manager, and its own way to the server, where faults are put.
+// A Proc is a process: its Manager, and its connection to the server, on which tests inject faults.
 type Proc struct {
 	*distlock.Manager
 	Store *fault.Catalog
-	Kept  []*distlock.TryGuard // a dropped guard would be released whenever the collector runs
+	Kept  []*distlock.TryGuard // the collector would release a dropped guard
 
 	w *World
 }
 
-// Start starts a process. It is closed at the end of the test, when its way to the server is whole
-// again.
+// Start starts a process. It is closed at the end of the test, after its faults are removed.
 func (w *World) Start(change func(*distlock.Config)) *Proc {
 	w.T.Helper()
 	return w.StartBy(clock.System(), change)
 }
 
-// StartBy starts a process that lives by a clock of its own.
+// StartBy starts a process with another clock.
 func (w *World) StartBy(c clock.Clock, change func(*distlock.Config)) *Proc {
 	w.T.Helper()
 	p := &Proc{Store: fault.Wrap(w.Mem), w: w}
@@ -79,21 +79,26 @@ func (w *World) StartBy(c clock.Clock, change func(*distlock.Config)) *Proc {
 	p.Manager = m
 	w.T.Cleanup(func() {
 		p.Heal()
-		_ = p.Close(context.Background()) // it may have been closed, or have lost its locks
+		_ = p.Close(context.Background()) // it may be closed already, or have lost its locks
+		// A hook may sleep longer than its command lasts, and the end of a bubble would stop it.
+		for n := 0; p.Store.Running() > 0 && n < 600; n++ {
+			clock.Sleep(clock.System(), 100*time.Millisecond, nil)
+		}
 		runtime.KeepAlive(p.Kept)
 	})
 	synctest.Wait()
 	return p
 }
 
-// Kill cuts a process off from the server for good, as SIGKILL would as far as others can see.
+// Kill disconnects a process from the server permanently. Other processes cannot distinguish that
+// from SIGKILL.
 func (p *Proc) Kill() {
 	p.Store.Set(func(_ context.Context, call fault.Call, _ func() error) error {
 		return fault.Refused(call.Op)
 	})
 }
 
-// Heal takes away whatever fault is in its way.
+// Heal removes the faults.
 func (p *Proc) Heal() { p.Store.Set(nil) }
 
 // Try is TryLock; the guard is kept until the end of the test.
@@ -105,7 +110,7 @@ func (p *Proc) Try(name string, opts ...distlock.Option) (*distlock.TryGuard, er
 	return g, err
 }
 
-// MustTry is Try of a lock that is free.
+// MustTry is Try of a free lock.
 func (p *Proc) MustTry(name string, opts ...distlock.Option) *distlock.TryGuard {
 	p.w.T.Helper()
 	g, err := p.Try(name, opts...)
@@ -115,12 +120,12 @@ func (p *Proc) MustTry(name string, opts ...distlock.Option) *distlock.TryGuard 
 	return g
 }
 
-// Document is the document of a lock as it is stored, nil when there is none.
+// Document returns the stored document of a lock, or nil.
 func (w *World) Document(name string) bson.Raw {
 	return w.Mem.Document(catalog.LocksCollection, name)
 }
 
-// Lock is what the document of a lock says.
+// Lock returns the parsed document of a lock.
 func (w *World) Lock(name string) catalog.Lock {
 	w.T.Helper()
 	l, bad := catalog.ParseLock(w.Document(name))
@@ -130,7 +135,8 @@ func (w *World) Lock(name string) catalog.Lock {
 	return l
 }
 
-// WrongClock is a clock whose time of day is off by so much; its monotonic part is right.
+// WrongClock returns a clock whose wall clock differs by the argument; its monotonic clock is
+// right.
 func WrongClock(by time.Duration) clock.Clock { return wrong{clock.System(), by} }
 
 type wrong struct {
@@ -144,7 +150,7 @@ func (c wrong) Now() clock.Reading {
 	return r
 }
 
-// WantHeld returns the *distlock.HeldError that an error is.
+// WantHeld returns the *distlock.HeldError of an error, and fails the test without one.
 func WantHeld(t testing.TB, err error) *distlock.HeldError {
 	t.Helper()
 	var h *distlock.HeldError

@@ -15,8 +15,8 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// Memory is a store in memory. It has no filter: all rows belong to the queue. The oldest rows are
-// first, or with Due those that are due first. Safe for concurrent use.
+// Memory is a store in memory. It has no filter: all rows belong to the queue. The order is by age,
+// with Due by due time. Its methods, except Due, Keyed and Careless, are safe for concurrent use.
 type Memory struct {
 	mu       sync.Mutex // guards all
 	rows     map[string]*record
@@ -28,21 +28,21 @@ type Memory struct {
 	came     int64
 	refuses  func(rows.Row) error
 	due      []string // path of the field with the due time; nil: all rows are due
-	key      string   // of chains
+	key      string   // field of the keys of chains
 	wrong    time.Duration
 	paused   bool
 }
 
 var _ rows.Store = (*Memory)(nil)
 
-// A record is a row, and the parts of it that an index has.
+// A record is a row and its index entries.
 type record struct {
 	rows.Row
-	age   int64 // how many rows came before it
+	age   int64 // the number of earlier rows
 	due   time.Time
 	never bool   // it has no date
 	key   string // of its chain; empty without one
-	list  bool   // it has a list in place of the key
+	list  bool   // its key is a list
 }
 
 // New returns an empty store.
@@ -51,29 +51,30 @@ func New() *Memory {
 		hearers: map[*func(rows.Event)]struct{}{}, done: map[string]int{}}
 }
 
-// Due sets the field with the due time. Call it before anything else.
+// Due sets the field with the due time. Call it before the other methods.
 func (m *Memory) Due(field string) *Memory {
 	m.due = strings.Split(field, ".")
 	return m
 }
 
-// Keyed sets the field with the key. Call it before anything else.
+// Keyed sets the field with the key. Call it before the other methods.
 func (m *Memory) Keyed(key string) *Memory {
 	m.key = key
 	return m
 }
 
-// Careless makes End ignore the claim, so that a test can show that it would notice.
+// Careless makes End ignore the claim, so that a test can show that it detects the mistake.
 func (m *Memory) Careless() { m.careless = true }
 
-// Refuse makes the store refuse to change the rows for which this returns an error; nil: none.
+// Refuse makes the store refuse changes of the rows for which the function returns an error; nil
+// removes it.
 func (m *Memory) Refuse(refuses func(rows.Row) error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.refuses = refuses
 }
 
-// SetClock makes the store's clock wrong by so much.
+// SetClock sets the error of the store's clock.
 func (m *Memory) SetClock(wrong time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -97,14 +98,14 @@ func (m *Memory) All() (all []rows.Row) {
 	return all
 }
 
-// Dones returns how often a row was marked done.
+// Dones returns the number of times that a row was marked done.
 func (m *Memory) Dones(id bson.RawValue) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.done[rows.Key(id)]
 }
 
-// Edit changes the mark of a row, as a person does. It takes it out of the ready rows, or adds it.
+// Edit changes the mark of a row, as an operator does. It updates the list of ready rows.
 func (m *Memory) Edit(id bson.RawValue, edit func(*rows.Mark)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -117,7 +118,7 @@ func (m *Memory) Edit(id bson.RawValue, edit func(*rows.Mark)) {
 	m.turn(r, to)
 }
 
-// Remove removes a row, as a program does.
+// Remove removes a row, as another program does.
 func (m *Memory) Remove(id bson.RawValue) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -185,7 +186,7 @@ func (m *Memory) report(event rows.Event) {
 	}
 }
 
-// refused returns the error with which the store refuses to change rows; nil if it does not.
+// refused returns the error with which the store refuses to change a row, or nil.
 func (m *Memory) refused(r *record) *rows.RefusedError {
 	if m.refuses == nil {
 		return nil
@@ -196,7 +197,7 @@ func (m *Memory) refused(r *record) *rows.RefusedError {
 	return nil
 }
 
-// first is the first row that ask selects.
+// first returns the first row that ask selects.
 func (m *Memory) first(ask rows.Ask) *record {
 	set := func(ids []bson.RawValue) map[string]bool {
 		all := map[string]bool{}
@@ -222,7 +223,7 @@ func (m *Memory) isDue(r *record, at time.Time) bool {
 	return m.due == nil || !r.never && !r.due.After(at)
 }
 
-// holder is the row that holds a key.
+// holder returns the row that holds a key.
 func (m *Memory) holder(key string) *record {
 	if key == "" {
 		return nil
@@ -409,7 +410,7 @@ func (m *Memory) Slots(context.Context) (found []rows.Slot, _ error) {
 	return found, nil
 }
 
-// Odd is documented in [rows.Store]. It knows lists of keys only.
+// Odd is documented in [rows.Store]. It finds only rows with lists of keys.
 func (m *Memory) Odd(context.Context) (bad []rows.Malformed, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -160,7 +160,7 @@ func (m *Memory) InsertUnique(_ context.Context, key string, doc any) (bool, err
 	return err == nil, err
 }
 
-// Transact is documented in [rows.Store]. There are none in memory.
+// Transact is documented in [rows.Store]. It returns ErrNoTransactions.
 func (m *Memory) Transact(context.Context, func(context.Context) error) error {
 	return rows.ErrNoTransactions
 }

@@ -1,4 +1,4 @@
-// Package metricstest is an Observer that keeps what it is told of work, for tests.
+// Package metricstest provides an Observer that stores metrics, for tests.
 package metricstest
 
 import (
@@ -12,7 +12,7 @@ import (
 )
 
 // Kept keeps sums of counters, the last value of gauges, and sums of histograms, by the name of the
-// metric and the values of its labels, joined by blanks. The zero value is ready.
+// metric and the values of its labels, separated by blanks. The zero value is ready.
 type Kept struct {
 	mu    sync.Mutex // guards the rest
 	all   map[string]float64
@@ -65,7 +65,7 @@ func (k *Kept) Asks(ask func(context.Context) []metrics.Sample) (stop func()) {
 	}
 }
 
-// Ask asks all, and returns how many values were answered.
+// Ask calls all registered functions, and returns the number of values.
 func (k *Kept) Ask(ctx context.Context) (n int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -78,7 +78,7 @@ func (k *Kept) Ask(ctx context.Context) (n int) {
 	return n
 }
 
-// Of returns a value, and whether there is one.
+// Of returns a value, and whether it exists.
 func (k *Kept) Of(m *metrics.Metric, labels ...string) (float64, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -22,8 +22,8 @@ type Cluster struct {
 	router *Deployment
 }
 
-// StartCluster starts a sharded cluster by a program that [FindCluster] found, and waits until it
-// can be written to. Close it.
+// StartCluster starts a sharded cluster with a program that [FindCluster] found, and waits until it
+// accepts writes. Close it.
 func StartCluster(ctx context.Context, p Program, shards int) (_ *Cluster, err error) {
 	c := &Cluster{Shards: make([]*Deployment, shards)}
 	defer func() {
@@ -56,7 +56,7 @@ func StartCluster(ctx context.Context, p Program, shards int) (_ *Cluster, err e
 	return c, c.Run(ctx, bson.D{{Key: "balancerStop", Value: 1}})
 }
 
-// startRouter starts a mongos before the config servers of this name.
+// startRouter starts a mongos that uses the config servers of this name.
 func startRouter(ctx context.Context, p Program, config string) (*Deployment, error) {
 	dir, err := os.MkdirTemp("", "mongodtest")
 	if err != nil {

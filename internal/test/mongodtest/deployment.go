@@ -16,10 +16,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// startLimit bounds how long a deployment may take to start.
+// startLimit bounds the start of a deployment.
 const startLimit = 90 * time.Second
 
-// Options say what to start.
+// Options describe the deployment to start.
 type Options struct {
 	// ReplicaSet is the number of members; 0 is a standalone.
 	ReplicaSet int
@@ -27,14 +27,14 @@ type Options struct {
 	ConfigServer bool
 	// ShardServer starts the members with --shardsvr.
 	ShardServer bool
-	// Auth starts the program with --auth, the members of a replica set with a key file of their own.
+	// Auth starts the program with --auth, the members of a replica set with a new key file.
 	Auth bool
-	// TLS are the files of the authority, and of the server with its key. The members then take TLS
-	// as well as connections without.
+	// TLS are the files of the authority, and of the server with its key. The members accept
+	// connections with and without TLS.
 	TLS *TLS
 }
 
-// TLS names two files in the form of PEM.
+// TLS names two PEM files.
 type TLS struct{ Authority, Server string }
 
 // A Deployment is one or several running mongod. Its methods must not be called concurrently,
@@ -44,10 +44,10 @@ type Deployment struct {
 	dir   string
 	nodes []*node
 	guard *exec.Cmd
-	alive io.Closer // while it is open, the guard waits
+	alive io.Closer // the guard waits until it is closed
 }
 
-// Start starts a deployment and waits until it can be written to. Close it.
+// Start starts a deployment and waits until it accepts writes. Close it.
 func Start(ctx context.Context, p Program, opts Options) (_ *Deployment, err error) {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
@@ -95,7 +95,7 @@ func (d *Deployment) args(addr, folder string, opts Options) []string {
 		"--dbpath", filepath.Join(folder, "data"), "--logpath", filepath.Join(folder, "log"),
 		"--wiredTigerCacheSizeGB", "0.25", "--setParameter", "enableTestCommands=1",
 		"--setParameter", "diagnosticDataCollectionEnabled=false",
-		"--setParameter", "ttlMonitorSleepSecs=1", // a test waits for what is too old to go
+		"--setParameter", "ttlMonitorSleepSecs=1", // tests wait until expired documents are removed
 	}
 	if d.name != "" {
 		args = append(args, "--replSet", d.name, "--oplogSize", "128")
@@ -103,7 +103,7 @@ func (d *Deployment) args(addr, folder string, opts Options) []string {
 	if opts.ConfigServer {
 		args = append(args, "--configsvr")
 	}
-	if opts.ShardServer { // what moved away may come back soon
+	if opts.ShardServer { // a chunk that moved away may return soon
 		args = append(args, "--shardsvr", "--setParameter", "orphanCleanupDelaySecs=1")
 	}
 	if opts.Auth {
@@ -121,7 +121,7 @@ func (d *Deployment) args(addr, folder string, opts Options) []string {
 
 func (d *Deployment) keyFile() string { return filepath.Join(d.dir, "key") }
 
-// startNodes starts all members at once.
+// startNodes starts all members concurrently.
 func (d *Deployment) startNodes(ctx context.Context) error {
 	errs := make([]error, len(d.nodes))
 	var started sync.WaitGroup
@@ -132,8 +132,8 @@ func (d *Deployment) startNodes(ctx context.Context) error {
 	return errors.Join(errors.Join(errs...), d.watch())
 }
 
-// watch starts the helper that kills the members when this program dies. It is replaced whenever a
-// member was started again.
+// watch starts the helper that kills the members when this program dies. Each restart of a member
+// replaces it.
 func (d *Deployment) watch() error {
 	d.unwatch()
 	var script strings.Builder
@@ -156,13 +156,13 @@ func (d *Deployment) unwatch() {
 	if d.guard == nil || d.guard.Process == nil {
 		return
 	}
-	_ = d.guard.Process.Kill() // before the pipe ends, so that it does nothing more
-	_ = d.guard.Wait()         // its state is of no interest
+	_ = d.guard.Process.Kill() // before the pipe is closed, so that it kills no member
+	_ = d.guard.Wait()         // its state is irrelevant
 	_ = d.alive.Close()        // Wait has closed it already
 	d.guard = nil
 }
 
-// initiate makes a replica set of the members and waits until all of them take part.
+// initiate makes a replica set of the members and waits until all of them have joined.
 func (d *Deployment) initiate(ctx context.Context, opts Options) error {
 	members := bson.A{}
 	for i, n := range d.nodes {
@@ -224,13 +224,13 @@ func (d *Deployment) addrs() []string {
 // Name returns the name of the replica set, empty for a standalone.
 func (d *Deployment) Name() string { return d.name }
 
-// seeds names a replica set as a mongos wants it.
+// seeds returns the replica set in the form that a mongos takes.
 func (d *Deployment) seeds() string { return d.name + "/" + strings.Join(d.addrs(), ",") }
 
 // Addr returns host and port of a member.
 func (d *Deployment) Addr(node int) string { return d.nodes[node].addr }
 
-// Primary waits for a primary and returns which member it is; 0 for a standalone.
+// Primary waits for a primary and returns its number; 0 for a standalone.
 func (d *Deployment) Primary(ctx context.Context) (int, error) {
 	found := 0
 	err := until(ctx, func(ctx context.Context) (err error) {
@@ -244,7 +244,7 @@ func (d *Deployment) primary(ctx context.Context) (int, error) {
 	for i, n := range d.nodes {
 		reply, err := n.run(ctx, bson.D{{Key: "isMaster", Value: 1}}).Raw()
 		if err != nil {
-			continue // a member that is down is none
+			continue // a member that is down is no primary
 		}
 		if writable, _ := reply.Lookup("ismaster").BooleanOK(); writable {
 			return i, nil
@@ -253,7 +253,7 @@ func (d *Deployment) primary(ctx context.Context) (int, error) {
 	return 0, errors.New("no member is primary")
 }
 
-// restTime is for how long the only member of a replica set stays down.
+// restTime is the time for which the only member of a replica set stays down.
 const restTime = 2 * time.Second
 
 // StepDown makes the primary step down for at least a minute; another member is elected. The only
@@ -274,10 +274,10 @@ func (d *Deployment) StepDown(ctx context.Context) error {
 	}).Err()
 }
 
-// Kill ends a member at once, as a crash would, and waits until it has gone.
+// Kill ends a member immediately, as a crash would, and waits for its exit.
 func (d *Deployment) Kill(node int) { d.nodes[node].kill() }
 
-// Restart starts a member again that was killed.
+// Restart starts a killed member again.
 func (d *Deployment) Restart(ctx context.Context, node int) error {
 	return errors.Join(d.nodes[node].start(ctx), d.watch())
 }
@@ -288,7 +288,7 @@ func (d *Deployment) Close() error {
 	defer cancel()
 	for _, n := range d.nodes {
 		if n.client != nil {
-			_ = n.client.Disconnect(ctx) // the server is about to go
+			_ = n.client.Disconnect(ctx) // the server is killed next
 		}
 		n.kill()
 	}
@@ -296,7 +296,7 @@ func (d *Deployment) Close() error {
 	return os.RemoveAll(d.dir)
 }
 
-// freeAddrs returns loopback addresses on which nobody listens.
+// freeAddrs returns free loopback addresses.
 func freeAddrs(count int) ([]string, error) {
 	var addrs []string
 	for range count {
@@ -304,7 +304,7 @@ func freeAddrs(count int) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		defer func() { _ = l.Close() }() // all are held until each has its own
+		defer func() { _ = l.Close() }() // all stay open until each address is chosen
 		addrs = append(addrs, l.Addr().String())
 	}
 	return addrs, nil

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// A Program is a mongod that can be started.
+// A Program is an installed mongod.
 type Program struct {
 	Path    string
 	Version string // "4.4.29"
@@ -27,12 +27,12 @@ const (
 
 var versionLine = regexp.MustCompile(`(?:db|mongos) version v((\d+)\.(\d+)\S*)`)
 
-// Find looks for a mongod: the one that the environment variable MONGOD names, else the one on
-// PATH. The error is a reason for skipping a test, in words.
+// Find returns the mongod that the environment variable MONGOD names, else the one on PATH. The
+// error is a reason to skip a test.
 func Find(ctx context.Context) (Program, error) { return find(ctx, "mongod", "MONGOD") }
 
-// FindCluster looks for a mongod as Find does, and for a mongos of the same version: the one that
-// MONGOS names, else the one on PATH.
+// FindCluster returns a mongod as Find does, and a mongos of the same version: the one that MONGOS
+// names, else the one on PATH.
 func FindCluster(ctx context.Context) (Program, error) {
 	p, err := Find(ctx)
 	if err != nil {
@@ -46,7 +46,7 @@ func FindCluster(ctx context.Context) (Program, error) {
 	return p, err
 }
 
-// find looks for a program that a variable of the environment names, or PATH has.
+// find returns the program that an environment variable names, else the one on PATH.
 func find(ctx context.Context, name, variable string) (Program, error) {
 	path := os.Getenv(variable)
 	if path == "" {

@@ -24,7 +24,7 @@ type node struct {
 	client *mongo.Client // directly connected, without credentials
 
 	command *exec.Cmd
-	exited  chan struct{} // closed when the process has ended
+	exited  chan struct{} // closed after the exit of the process
 }
 
 // start runs the program and waits until it answers.
@@ -37,8 +37,8 @@ func (n *node) start(ctx context.Context) error {
 		return err
 	}
 	n.exited = make(chan struct{})
-	go func(c *exec.Cmd, exited chan struct{}) { // ends with the process
-		_ = c.Wait() // how it ended does not matter: kill waits for that
+	go func(c *exec.Cmd, exited chan struct{}) { // returns after the exit of the process
+		_ = c.Wait() // its state is irrelevant; kill waits for the exit
 		close(exited)
 	}(n.command, n.exited)
 	if n.client == nil {
@@ -81,17 +81,17 @@ func (n *node) signal(s os.Signal) error {
 	return n.command.Process.Signal(s)
 }
 
-// kill ends the process at once and waits until it has gone. A stopped process dies as well.
+// kill ends the process immediately and waits for its exit. A stopped process dies as well.
 func (n *node) kill() {
 	if n.signal(syscall.SIGKILL) == nil {
 		<-n.exited
 	}
 }
 
-// fatal is an error that no waiting will mend.
+// fatal is an error that a retry cannot clear.
 type fatal struct{ error }
 
-// until calls try until it succeeds, fails for good, or ctx ends.
+// until calls try until it succeeds, returns a fatal error, or ctx ends.
 func until(ctx context.Context, try func(context.Context) error) error {
 	for {
 		err := try(ctx)

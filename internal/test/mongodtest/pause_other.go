@@ -4,8 +4,8 @@ package mongodtest
 
 import "errors"
 
-// Pause is refused: no process can be stopped and resumed here.
+// Pause returns errors.ErrUnsupported: this system cannot stop and resume a process.
 func (d *Deployment) Pause(int) error { return errors.ErrUnsupported }
 
-// Continue is refused, see Pause.
+// Continue returns errors.ErrUnsupported, see Pause.
 func (d *Deployment) Continue(int) error { return errors.ErrUnsupported }

@@ -4,8 +4,8 @@ package mongodtest
 
 import "syscall"
 
-// Pause stops a member with SIGSTOP: its connections stay open and nothing is answered.
+// Pause stops a member with SIGSTOP: its connections stay open without replies.
 func (d *Deployment) Pause(node int) error { return d.nodes[node].signal(syscall.SIGSTOP) }
 
-// Continue lets a paused member go on.
+// Continue resumes a paused member.
 func (d *Deployment) Continue(node int) error { return d.nodes[node].signal(syscall.SIGCONT) }

@@ -1,5 +1,5 @@
-// Package mutant is the list of the mistakes that are easily made in a distributed lock and in the
-// packages built on it, each with the test that notices it.
+// Package mutant lists mistakes that are easily made in a distributed lock and in the packages
+// built on it, each with the test that detects it.
 //
 // A mistake replaces one text in one file. A test adds the mistakes to copies of the files and
 // compiles them with go test -overlay, so the shipped code does not know them. One program contains

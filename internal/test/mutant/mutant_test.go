@@ -25,8 +25,8 @@ var every = flag.Int("mutant.every", 18/effort.Share(3),
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// Every mistake can be made: its text occurs exactly once in its file, and its test exists. With -v
-// it lists the mistakes with their numbers.
+// It tries to break: the text of each mistake occurs exactly once in its file, and its test exists.
+// With -v it lists the mistakes with their numbers.
 func TestMistakes_CanBeMade(t *testing.T) {
 	t.Parallel()
 	names := map[string]bool{}
@@ -41,7 +41,7 @@ func TestMistakes_CanBeMade(t *testing.T) {
 	}
 }
 
-// testExists demands that the test of a mistake exists.
+// testExists requires that the test of a mistake exists.
 func testExists(t *testing.T, m mutant.Mistake) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(m.Package), "*_test.go"))
@@ -55,8 +55,8 @@ func testExists(t *testing.T, m mutant.Mistake) {
 	t.Errorf("%q: no test %s in %s", m.Name, m.Test, m.Package)
 }
 
-// Each mistake, made alone, makes its test fail. The tests pass without it, as they do in their own
-// packages.
+// It tries to break: each mistake, made alone, makes its test fail. The tests of the packages check
+// that they pass without it.
 func TestMistakes_AreNoticed(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -71,7 +71,7 @@ func TestMistakes_AreNoticed(t *testing.T) {
 		}
 		of := m.Package
 		if !switchable(t, m) {
-			of = m.Name // in a program of its own
+			of = m.Name // in a separate program
 		}
 		programs[of] = append(programs[of], m)
 		made++
@@ -110,16 +110,19 @@ func builtWith(t *testing.T, mistakes []mutant.Mistake) (binary string) {
 	return binary
 }
 
-// line matches a line that a test prints.
+// line matches a line of a test's output.
 var line = regexp.MustCompile(`(?m)^\s+\w+\.go:\d+: .*$`)
 
 // fails makes one of the mistakes that a program contains. The test of the mistake must fail and
 // print its rule.
 func fails(t *testing.T, m mutant.Mistake, binary string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), binary, "-test.run=^"+m.Test+"$", "-test.short",
-		"-test.timeout=2m")
-	cmd.Dir = t.TempDir() // for what a test writes when it fails
+	more := "-test.short"
+	if m.Test == mutant.Walks {
+		more = "-simulation.walks=50"
+	}
+	cmd := exec.CommandContext(t.Context(), binary, "-test.run=^"+m.Test+"$", more, "-test.timeout=2m")
+	cmd.Dir = t.TempDir() // for files that a test writes on failure
 	cmd.Env = append(os.Environ(), mistakeEnv+"="+m.Name)
 	out, err := cmd.CombinedOutput()
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {

@@ -12,14 +12,14 @@ import (
 	"mongodlm/internal/test/mutant"
 )
 
-// mistakeEnv names the mistake that a program makes of those with which it was built.
+// mistakeEnv is the environment variable that selects one of the mistakes in a program.
 const mistakeEnv = "MONGODLM_MISTAKE"
 
-// A place is where a mistake stands: in a file, inside of the body of a function.
+// A place is the position of a mistake: a file and the body of a function.
 type place struct {
 	text       string
 	file       *ast.File
-	body       *ast.BlockStmt // nil when the mistake is not inside of one
+	body       *ast.BlockStmt // nil if the mistake is outside of functions
 	from, to   int            // the body between its braces
 	at         int            // the text that is changed
 	hasResults bool
@@ -28,7 +28,7 @@ type place struct {
 // placeOf finds a mistake.
 func placeOf(t *testing.T, m mutant.Mistake) (p place) {
 	t.Helper()
-	changed(t, m) // it stands there once
+	changed(t, m) // the text occurs once
 	p.text = source(t, m.File)
 	p.at = strings.Index(p.text, m.Old)
 	files := token.NewFileSet()
@@ -50,8 +50,8 @@ func placeOf(t *testing.T, m mutant.Mistake) (p place) {
 	return p
 }
 
-// switchable reports whether a mistake can be made when a program runs: it changes the body of one
-// function, in which no label stands that would stand there twice.
+// switchable reports whether a running program can select a mistake: it changes the body of one
+// function, which has no label that would occur twice.
 func switchable(t *testing.T, m mutant.Mistake) bool {
 	t.Helper()
 	p := placeOf(t, m)
@@ -67,9 +67,9 @@ func switchable(t *testing.T, m mutant.Mistake) bool {
 	return !labels
 }
 
-// switched returns the files with mistakes in them, by path. A function with a mistake asks first
-// whether it is to be made; if it is, its changed body runs instead. One that is not switchable is
-// alone, and is made always.
+// switched returns the files with mistakes, by path. A function with a mistake first checks whether
+// the mistake is selected; if so, its changed body runs instead. A mistake that is not switchable
+// is the only one of its program, and is always made.
 func switched(t *testing.T, mistakes []mutant.Mistake) map[string]string {
 	t.Helper()
 	if len(mistakes) == 1 && !switchable(t, mistakes[0]) {

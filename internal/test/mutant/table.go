@@ -32,7 +32,7 @@ var all = []Mistake{
 		New:     "	t := p.Takeover\n	if false {",
 		Package: "distlock", Test: "TestTryLock_HolderHasLongerTakeover_ContenderWaits",
 		Rule: "the holder's takeover time is"},
-	// As mongos 1.8, at the first look.
+	// The rule of mongos 1.8, at the first read.
 	{Name: "age of the ping by the contender's clock", File: "takeover/decide.go",
 		Old:     "if j.watched >= j.takeover {",
 		New:     "if j.now.Wall.Sub(j.now.Ping) >= j.takeover {",
@@ -161,7 +161,7 @@ var all = []Mistake{
 		cause = context.Cause(ctx)
 	case <-up:`,
 		New:     `	case <-up:`,
-		Package: "distlock", Test: "TestCalls_ServerHangs_ReturnInTime", Rule: "deadlock: main bubble"},
+		Package: "distlock", Test: "TestCalls_ServerHangs_ReturnInTime", Rule: "the call hangs"},
 	{Name: "the reaper does not look at lines", File: "pinger/reaper.go",
 		Old:     `!p.queue.has(s.Session) {`,
 		New:     `!p.queue.has(s.Session) && !s.Waits {`,
@@ -217,7 +217,7 @@ var all = []Mistake{
 		New:     `ok && !waits && one.Dead() {`,
 		Package: "distlock", Test: "TestLease_HungJob_LosesItsLockWhileItsProcessLives",
 		Rule: "it still waits"},
-	// From here on: what is built on the lock.
+	// The packages built on the lock.
 	{Name: "leadership ends with the context, not with the function", File: "election/term.go",
 		Old: "	failed = t.call(fn, &Leadership{TryGuard: inner, term: t})\n",
 		New: `	done := make(chan error, 1)
@@ -259,7 +259,7 @@ var all = []Mistake{
 		File: "claim/session.go", Old: "		err = s.err()\n	}\n	if err != nil {\n		row = nil",
 		New: "	}\n	if err != nil {\n		row = nil", Package: "claim",
 		Test: "TestRun_SlotLostBeforeTheReply_NoHandlerBegins", Rule: "rescue_test.go"},
-	// Of the lock again: two processes with one id.
+	// The lock: two processes with one id.
 	{Name: "what a twin holds is released by its session", File: "pinger/term.go",
 		Old:     "return errors.Is(context.Cause(id.used), catalog.ErrTwin)",
 		New:     "return false && errors.Is(context.Cause(id.used), catalog.ErrTwin)",
@@ -267,7 +267,7 @@ var all = []Mistake{
 	{Name: "the release of a lost guard waits for no ping", File: "pinger/term.go",
 		Old:     "now == nil || now.id != t.id {",
 		New:     "false && now == nil {",
-		Package: "distlock", Test: "TestTwin_WakesAfterItsDeadline_FreesNothing", Rule: "is trusted"},
+		Package: "distlock", Test: "TestTwin_WakesAfterItsDeadline_FreesNothing", Rule: "twin_test.go"},
 	{Name: "the list of releases knows no terms", File: "pinger/release_queue.go",
 		Old: `	forget = ghost && r.term.Err() != nil || errors.Is(refused, catalog.ErrTwin)
 	if forget || refused != nil {
@@ -323,7 +323,7 @@ var all = []Mistake{
 		Old: "		if undone && gone {\n", New: "		if undone && gone || classify(err) == denied {\n",
 		Package: "catalog/mongocatalog", Test: "TestTransact_CommitOutcome",
 		Rule: "want 1 and outcome unknown"},
-	// Of guards and damaged documents.
+	// Guards and damaged documents.
 	{Name: "a release frees a damaged lock of several", File: "catalog/transition/damaged.go",
 		Old: "next := coHolder(raw, sharers)\n", New: "var next bson.Raw\n	_ = coHolder(raw, sharers)\n",
 		Package: "distlock", Test: "TestRelease_OfOneOfSeveral_DamagedDocument_OthersKeepTheirs",
@@ -337,7 +337,7 @@ var all = []Mistake{
 	{Name: "the witnesses do not wait for the skew", File: "takeover/witnesses.go",
 		Old: "early > 0 {", New: "early > j.tolerance {", Package: "takeover",
 		Test: "TestDecide_OneWrongClock_PingIsAsOldAsTheTakeoverTime", Rule: "taken at a true age"},
-	// Who has missed two pings in a line.
+	// Waiters that have missed two pings.
 	{Name: "a release grants to the dead", File: "internal/watch/evict.go",
 		Old: `		case !silent, left > 0:`, New: `		case !silent, left >= 0:`, Package: "distlock",
 		Test: "TestLock_FirstWaiterDied_ReleaseGrantsToTheNext", Rule: "stands for the dead"},
@@ -374,7 +374,7 @@ var all = []Mistake{
 		Package: "distlock", Test: "TestAcquire_CallerGone_SessionIsGivenBackAtOnce",
 		Rule: "want a free lock"},
 	{Name: "a process queues all its callers", File: "distlock/agent.go",
-		Old: `(inRun || n < maxEntries)`, New: `true`,
+		Old: `maxEntries = 2`, New: `maxEntries = 40`,
 		Package: "distlock", Test: "TestLock_BesideACrowd_SingleCallerWaitsForThreeTurns",
 		Rule: "entries of one process"},
 	{Name: "entries do not back off", File: "distlock/agent.go",
@@ -393,12 +393,12 @@ var all = []Mistake{
 	{Name: "a ping matches whatever has a smaller number",
 		File: "pinger/ping.go", Old: "Mine: slices.Clone(p.beat.mine),", New: "", Package: "pinger",
 		Test: "TestLockPinger_Twin_WhoeverPingsSecondGivesTheIDUp", Rule: "want ErrTwin"},
-	// Commands whose callers give up.
+	// Commands whose callers return earlier.
 	{Name: "a connection that broke was never made", File: "catalog/mongocatalog/errors.go",
 		Old: `return connecting && strings.HasPrefix(connect.Error(), handshake)`,
 		New: `return connecting`, Package: "catalog/mongocatalog", Test: "TestOutcome_OfEveryError",
 		Rule: "errors_test.go"},
-	// A lock that is broken while its acquisition is on its way.
+	// A lock that is broken during its acquisition.
 	{Name: "a break forgets acquisitions on their way", File: "distlock/acquire.go",
 		Old: "	if broken {\n", New: "	if broken && false {\n",
 		Package: "distlock", Test: "TestBreak_OwnAttemptOnItsWay_HasNoGuard", Rule: "error is <nil>"},
@@ -424,7 +424,7 @@ var all = []Mistake{
 	{Name: "a slot that kills is begun for ever", File: "singleton/slots.go",
 		Old: " || rec.Attempt >= int64(s.MaxAttempts):", New: ":", Package: "singleton",
 		Test: "TestRunSlots_SlotKills_EndsAfterMaxAttempts", Rule: "schedules_test.go"},
-	// What tells who leads.
+	// The report of the leader.
 	{Name: "a leader is asked for by its timer", File: "election/election.go",
 		Old:     "t.runs.Load() && t.ctx.Err() == nil && t.guard.Err() == nil",
 		New:     "t.runs.Load() && t.ctx.Err() == nil",
@@ -441,7 +441,7 @@ var all = []Mistake{
 		Old:     "if errors.Is(err, leading.ErrSlow) && ",
 		New:     "if errors.Is(err, leading.ErrSlow) && failures < 0 && ",
 		Package: "election", Test: "TestLease_ServerSlowForAWhile_CandidatesStay", Rule: "lease_test.go"},
-	// Rounds that are asked for.
+	// Requested rounds.
 	{Name: "a wish for a round is never answered", File: "singleton/loop.go",
 		Old:     `e("answered", t.rec.asks)`,
 		New:     `e("answered", t.rec.answered)`,

@@ -3,30 +3,30 @@ package mutant
 import "slices"
 
 const (
-	walks   = "TestWalk_FindsNothing"
+	Walks   = "TestWalk_FindsNothing"
 	singles = "TestSingles_EveryCommand_FindsNothing"
 )
 
 // bySimulation names the mistakes that the random walks or the single faults of the simulation must
 // notice too, each with the oracle that reports it.
 var bySimulation = []struct{ test, name, rule string }{
-	{walks, "release by _id alone", "I3:"},
-	{walks, "trusted for takeover + ping", "I4:"},
-	{walks, "upserting ping", "I3:"},
-	{walks, "unknown taken for not held", "I6:"},
-	{walks, "unknown taken for held", "I2:"},
-	{walks, "expiry by timer only", "I4:"},
-	{walks, "release forgets the line", "I3:"},
-	{walks, "newcomer overtakes the line", "order:"},
-	{walks, "a waiter that gave up stays in line", "I8:"},
-	{walks, "waiter evicted by age alone", "rule:"},
-	{walks, "a transaction waits for the one around it", "truth:"},
+	{Walks, "release by _id alone", "I3:"},
+	{Walks, "trusted for takeover + ping", "I4:"},
+	{Walks, "upserting ping", "I3:"},
+	{Walks, "unknown taken for not held", "I6:"},
+	{Walks, "unknown taken for held", "I2:"},
+	{Walks, "expiry by timer only", "I4:"},
+	{Walks, "release forgets the line", "I3:"},
+	{Walks, "newcomer overtakes the line", "order:"},
+	{Walks, "a waiter that gave up stays in line", "I8:"},
+	{Walks, "waiter evicted by age alone", "rule:"},
+	{Walks, "a transaction waits for the one around it", "truth:"},
 	{singles, "guard revived by a late reply", "lost:"},
 	{singles, "age of the ping by the contender's clock", "rule:"},
-	{walks, "no reap", "I6:"},
+	{Walks, "no reap", "I6:"},
 	{singles, "reaper asks its table before the read", "I1:"},
 	{singles, "attempt noted after sending", "I1:"},
-	{walks, "watch goes on after an election", "rule:"},
+	{Walks, "watch goes on after an election", "rule:"},
 	{singles, "a late ping counts", "I3:"},
 	{singles, "Close gives nothing back when its context has ended", "I8:"},
 }

@@ -26,7 +26,7 @@ func RunChains(t *testing.T, open func(t *testing.T, o rows.Options) rows.Store)
 	}
 }
 
-// chain adds rows with these keys, without a key for nil.
+// chain adds rows with these keys; nil adds a row without a key.
 func (s *suite) chain(keys ...any) {
 	s.t.Helper()
 	var docs []any
@@ -40,14 +40,14 @@ func (s *suite) chain(keys ...any) {
 	assert.Must(s.t, s.Insert(s.ctx, docs))
 }
 
-// free claims rows until no row is free, and returns their numbers.
+// free claims rows until no row is free, and returns them and their numbers, sorted.
 func (s *suite) free() (got []rows.Row, ids []int64) {
 	s.t.Helper()
 	c := newClaim("a", 1)
 	for {
 		held := check(s.Held(s.ctx))(s)
 		row, err := s.Claim(s.ctx, c, rows.Ask{Held: held})
-		if h := (*rows.HeldError)(nil); errors.As(err, &h) { // null, which Held does not return
+		if h := (*rows.HeldError)(nil); errors.As(err, &h) { // null, which Held omits
 			row, err = s.Claim(s.ctx, c, rows.Ask{Held: append(held, value(bson.Null{}))})
 		}
 		assert.Must(s.t, err)
@@ -68,7 +68,8 @@ func value(v any) bson.RawValue {
 	return bson.RawValue{Type: kind, Value: data}
 }
 
-// It tries to break: of the rows of a key one is claimed, the first of them, and other keys are free.
+// It tries to break: only the first row of a key can be claimed, and a claim of one key leaves the
+// others free.
 func oneOfAKey(s *suite) {
 	s.chain("x", "x", "y", "x", "z", "y")
 	one := s.one(newClaim("a", 1), rows.Ask{})
@@ -87,8 +88,8 @@ func oneOfAKey(s *suite) {
 	assert.Slices(s.t, ids, []int64{1}, "then %v, want %v")
 }
 
-// It tries to break: equal numbers of different types are one key, null is a key, an absent field is
-// none, and a row with a list is never claimed.
+// It tries to break: equal numbers of different types are one key, null is a key, a row without the
+// field has no key, and a row with a list is never claimed.
 func kinds(s *suite) {
 	null := bson.Null{}
 	s.chain(int32(1), int64(1), 1.0, null, null, nil, nil, bson.A{int32(1), "x"}, bson.A{}, "1")
@@ -108,7 +109,7 @@ func kinds(s *suite) {
 }
 
 // It tries to break: a row keeps its key until it is done or dead, also when it is given back or
-// retries, and a row before it in order waits.
+// retries, and an earlier row waits.
 func holdUntil(s *suite) {
 	s.chain("x", "x", "x")
 	second := s.take(newClaim("a", 1), 1)[0] // the first row in order
@@ -133,8 +134,8 @@ func holdUntil(s *suite) {
 	assert.Equal(s.t, check(s.Settle(s.ctx))(s), 0, "%d keys were taken from rows at work, want %d")
 }
 
-// It tries to break: keys that a query cannot have by value, an undefined one, a regular expression
-// and a document with an operator, end the work on all rows.
+// It tries to break: keys that a query cannot contain by value (undefined, a regular expression, a
+// document with an operator) do not stop the other rows, and hold like others.
 func oddKeys(s *suite) {
 	odd, one, more := bson.Undefined{}, bson.Regex{Pattern: "x"}, bson.D{{Key: "$gt", Value: 1}}
 	s.chain(odd, one, more, odd, one, more, "x")

@@ -1,4 +1,4 @@
-// Package rowstest is the suite that every store of rows passes.
+// Package rowstest is the conformance suite of [rows.Store].
 package rowstest
 
 import (
@@ -17,7 +17,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// Run runs the suite. open returns an empty store; of its options Due and Key may be set.
+// Run runs the suite. open returns an empty store; only its options Due and Key may be set.
 func Run(t *testing.T, open func(t *testing.T, o rows.Options) rows.Store) {
 	for name, test := range map[string]func(*suite){
 		"Claim_ReadyRowsByAge":             claimRows,
@@ -49,7 +49,7 @@ func RunDue(t *testing.T, open func(t *testing.T, o rows.Options) rows.Store) {
 	}
 }
 
-// noon is some time.
+// noon is an arbitrary instant.
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
 func at(minute int) time.Time { return noon.Add(time.Duration(minute) * time.Minute) }
@@ -85,7 +85,7 @@ func newClaim(slot string, fence int64) rows.Claim {
 
 func slot(name string) rows.Slot { return rows.Slot{Locks: "locks", Name: name} }
 
-// one claims a row; nil without one.
+// one claims a row, and returns nil if no row is ready.
 func (s *suite) one(c rows.Claim, ask rows.Ask) *rows.Row {
 	s.t.Helper()
 	c.Batch = bson.NewObjectID()
@@ -105,7 +105,7 @@ func (s *suite) take(c rows.Claim, n int) (got []rows.Row) {
 	return got
 }
 
-// end ends claims; so many of them match.
+// end ends claims and checks the number of those that matched.
 func (s *suite) end(want int, ends ...rows.Ending) {
 	s.t.Helper()
 	assert.MustEqual(s.t, check(s.End(s.ctx, ends...))(s), want, "%d claims were ended, want %d")
@@ -127,8 +127,8 @@ func (s *suite) want(want rows.Counts) {
 
 func number(id bson.RawValue) int64 { n, _ := id.AsInt64OK(); return n }
 
-// It tries to break: every claim gets the oldest ready row, counts an attempt, raises the fence, and
-// leaves the rest of the document; a row is claimed once.
+// It tries to break: each claim returns the oldest ready row, counts an attempt, raises the fence,
+// and keeps the rest of the document; a row is claimed once.
 func claimRows(s *suite) {
 	s.add(3)
 	c := newClaim("a", 7)
@@ -155,7 +155,7 @@ func claimRows(s *suite) {
 	}
 }
 
-// It tries to break: an ending with another session or batch changes the row.
+// It tries to break: an ending with another session or batch does not change the row.
 func endNames(s *suite) {
 	s.add(1)
 	row := s.take(newClaim("a", 1), 1)[0]
@@ -171,7 +171,7 @@ func endNames(s *suite) {
 	s.want(rows.Counts{Done: 1})
 }
 
-// It tries to break: one command ends claims in every state, each with its attempts, times and
+// It tries to break: one command ends claims in all states, each with its attempts, times and
 // reasons; an uncounted end keeps the last error.
 func endStates(s *suite) {
 	s.add(5)
@@ -202,7 +202,7 @@ func endStates(s *suite) {
 	}
 }
 
-// It tries to break: a slot has its own rows, by name and by database.
+// It tries to break: Claimed returns the rows of a slot, by its name and its lock database.
 func claimedRows(s *suite) {
 	s.add(4)
 	s.take(newClaim("a", 1), 2)
@@ -217,7 +217,7 @@ func claimedRows(s *suite) {
 	assert.Equal(s.t, len(check(s.Slots(s.ctx))(s)), 3, "%d slots, want %d")
 }
 
-// It tries to break: a retry begins when its pause is over, and keeps its error.
+// It tries to break: a retry becomes ready after its pause, and keeps its error.
 func wake(s *suite) {
 	s.add(3)
 	for i, row := range s.take(newClaim("a", 1), 3) {
@@ -233,8 +233,8 @@ func wake(s *suite) {
 	}
 }
 
-// It tries to break: a cancelled row that waits is dead, once; a claimed one is marked, and ends dead
-// only.
+// It tries to break: a cancelled row that waits becomes dead; a claimed one is marked, and can only
+// end as dead.
 func cancelRows(s *suite) {
 	s.add(4)
 	got := s.take(newClaim("a", 1), 3)
@@ -264,7 +264,8 @@ func cancelRows(s *suite) {
 	}
 }
 
-// It tries to break: of concurrent inserts with one key one succeeds, as long as its document exists.
+// It tries to break: exactly one of several concurrent inserts with a key inserts its document, and
+// later ones do not while that document exists.
 func unique(s *suite) {
 	const callers, keys = 6, 3
 	s.add(3)
@@ -297,7 +298,7 @@ func unique(s *suite) {
 	s.want(rows.Counts{Done: 3 + keys})
 }
 
-// It tries to break: a purge removes rows of its state and age only.
+// It tries to break: a purge removes only rows of its state and age.
 func purge(s *suite) {
 	s.add(6)
 	for i, row := range s.take(newClaim("a", 1), 5) {
@@ -324,7 +325,8 @@ func purge(s *suite) {
 	}
 }
 
-// It tries to break: a bounded count has the states, and when the first retry is due.
+// It tries to break: a bounded count has all states except done, and the due time of the first
+// retry.
 func count(s *suite) {
 	s.add(6)
 	for i, row := range s.take(newClaim("a", 1), 4) {
@@ -342,14 +344,15 @@ func count(s *suite) {
 	assert.Equal(s.t, check(s.Count(s.ctx, 1))(s).Counts, few, "at most one each: %+v, want %+v")
 }
 
-// A queue without a switch is not paused.
+// It tries to break: a queue without a pause switch is not paused.
 func unpaused(s *suite) {
 	if check(s.Paused(s.ctx, "claim:db.rows:queue"))(s) {
 		s.t.Error("the queue is paused")
 	}
 }
 
-// It tries to break: rows are claimed when they are due, the earliest first, and without a date never.
+// It tries to break: rows are claimed when they are due, the earliest first; a row without a date
+// is never claimed.
 func due(s *suite, field string) {
 	for i, n := range []int{3, 1, -1, 2} {
 		var value any
@@ -389,14 +392,14 @@ func due(s *suite, field string) {
 	}
 }
 
-// A Stream is the events of a store.
+// A Stream receives the events of a store.
 type Stream struct {
 	t      *testing.T
 	events chan rows.Event
 	ended  chan error
 }
 
-// Listen opens the stream of a store. It skips the test if there is none.
+// Listen opens the stream of a store. It skips the test if the store has no stream.
 func Listen(t *testing.T, store rows.Store) *Stream {
 	t.Helper()
 	s := &Stream{t, make(chan rows.Event, 1000), make(chan error, 1)}
@@ -430,7 +433,7 @@ func (s *Stream) next(after string) rows.Event {
 	return rows.Event{}
 }
 
-// Want waits for one event of a row.
+// Want waits for the next event and compares it.
 func (s *Stream) Want(after string, kind rows.EventKind, id int64, due time.Time) {
 	s.t.Helper()
 	got := s.next(after)
@@ -439,7 +442,7 @@ func (s *Stream) Want(after string, kind rows.EventKind, id int64, due time.Time
 	}
 }
 
-// It tries to break: the stream reports which rows become ready, and which are claimed, only.
+// It tries to break: the stream reports exactly the rows that become ready or are claimed.
 func stream(s *suite) {
 	events := Listen(s.t, s)
 	want := func(after string, kind rows.EventKind, id int64) {

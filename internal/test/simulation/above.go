@@ -9,40 +9,40 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// This file is for what is built on the lock. Its users bring a store of their own, whose commands
-// meet the faults of a schedule as those of the lock do, and rules of their own.
+// This file serves packages built on the lock. Their users bring their own store, with commands
+// that meet the faults of a schedule like those of the lock, and their own rules.
 
-// Manager is that of the user's process.
+// Manager returns the Manager of the user's process.
 func (u *User) Manager() *distlock.Manager { return u.m }
 
-// Clock is that of the user's process.
+// Clock returns the clock of the user's process.
 func (u *User) Clock() clock.Clock { return u.p.Clock }
 
-// Context ends with the run, and carries the clock of the process.
+// Context returns a context that ends with the run and carries the clock of the process.
 func (u *User) Context() context.Context { return clock.With(u.p.ctx, u.p.Clock) }
 
-// Shut reports whether the process was closed under the user, who is to stop.
+// Shut reports whether the user must stop: a fault has closed the process, or the run is over.
 func (u *User) Shut() bool { return u.shut() || u.p.ctx.Err() != nil }
 
-// Dead reports whether the process has died. The loop of the world may ask.
+// Dead reports whether the process has died. Only the loop of the world may call it.
 func (u *User) Dead() bool { return u.p.Dead }
 
 func (u *User) String() string { return u.p.String() }
 
-// Command is a command to another store than that of the locks: an event that meets faults. do
-// carries it out, in the loop of the world, perhaps late and perhaps twice.
+// Command submits a command to a store other than that of the locks: an event that meets faults.
+// The loop of the world calls do, perhaps late and perhaps twice.
 func (u *User) Command(ctx context.Context, op fault.Op, writes bool, do func() error) error {
 	return (&call{p: u.p, op: op, writes: writes, do: do}).submit(ctx)
 }
 
-// Notice lets the process hear of something, when it runs.
+// Notice runs do as an event, when the process runs.
 func (u *User) Notice(do func()) {
 	w := u.p.w
 	w.Post(u.p.Index, "notice", func() { u.p.WhenRunning(do) })
 }
 
-// Die kills the process, and starts another one in its place after a while. It returns when the run
-// is over.
+// Die kills the process, and starts another one in its place after back. It returns when the run is
+// over.
 func (u *User) Die(back time.Duration) {
 	p := u.p
 	p.w.Post(p.Index, "die", func() {
@@ -52,39 +52,39 @@ func (u *User) Die(back time.Duration) {
 	<-p.ctx.Done()
 }
 
-// revive starts a process in a place whose last one is over.
+// revive starts a process in a place with a process that is over.
 func (w *world) revive(i int) {
 	if p := w.slots[i]; p != nil && p.over() {
 		w.launch(i)
 	}
 }
 
-// Always is asked after every event.
+// Always adds a check that runs after every event.
 func (o *Outside) Always(look func()) { o.w.always = append(o.w.always, look) }
 
-// Violated says that a rule of what is built on the lock was broken.
+// Violated records a violation of a rule of a package built on the lock.
 func (o *Outside) Violated(rule, format string, args ...any) {
 	o.w.judge.violated(rule, format, args...)
 }
 
-// End ends the quiet time: there is nothing left to be seen.
+// End ends the quiet time early.
 func (o *Outside) End() { o.w.over = true }
 
-// Healed reports whether the faults are over. Any goroutine may ask.
+// Healed reports whether the faults are over. Any goroutine may call it.
 func (o *Outside) Healed() bool { return o.w.Now() >= o.w.s.Length }
 
-// Now is the time since the start of the run.
+// Now returns the time since the start of the run.
 func (o *Outside) Now() time.Duration { return o.w.Now() }
 
-// ServerNow is the server's clock.
+// ServerNow returns the time of the server's clock.
 func (o *Outside) ServerNow() time.Time { return o.w.ServerNow() }
 
-// Revive starts a process in every place where there is none.
+// Revive starts a process in every place with a process that is over.
 func (o *Outside) Revive() {
 	for i := range o.w.slots {
 		o.w.revive(i)
 	}
 }
 
-// Say is a line of the timeline. Any goroutine may call it.
+// Say adds a line to the timeline. Any goroutine may call it.
 func (o *Outside) Say(format string, args ...any) { o.w.log.told(format, args...) }

@@ -21,8 +21,8 @@ import (
 	"mongodlm/singleton"
 )
 
-// A work is what runs under a lock of an election, a loop or a schedule: by whom, and how it asks
-// whether it may believe in it.
+// A work is one run of a function under a lock of an election, a loop or a schedule. err reports
+// whether it may still trust its lock.
 type work struct {
 	u     *simulation.User
 	err   func() error
@@ -30,7 +30,7 @@ type work struct {
 	ended bool // its function has returned
 }
 
-// A guild is what all processes of one run know.
+// A guild is the state that all processes of one run share.
 type guild struct {
 	seed  uint64
 	lease time.Duration
@@ -40,20 +40,20 @@ type guild struct {
 
 	mu    sync.Mutex // guards the rest
 	works []*work
-	last  time.Duration // when one began last
+	last  time.Duration // when the last one started
 	fence int64         // the largest
 	slots map[string]bool
-	slot  time.Time // the latest that was begun
+	slot  time.Time // the latest that was started
 	sum   map[string]int
 }
 
-// kinds of what is built on the lock.
+// kinds are the packages and modes built on the lock.
 var kinds = map[string]func(*guild, *simulation.User){
 	"election": (*guild).stand, "loop": (*guild).loop, "slots": slotted(false),
 	"reruns": slotted(true),
 }
 
-// look judges after every event: of all that runs at most one may believe in its lock.
+// look checks after every event that at most one running work trusts its lock.
 func (g *guild) look() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -69,7 +69,7 @@ func (g *guild) look() {
 	}
 }
 
-// begin is told of everything that begins. Whoever else runs has lost the lock, and knows it.
+// begin notes the start of a work. Any other running work has lost the lock, and knows it.
 func (g *guild) begin(u *simulation.User, fence int64, err func() error) *work {
 	g.out.Say("%s begins under fence %d", u, fence)
 	w := &work{u: u, err: err, fence: fence}
@@ -88,8 +88,8 @@ func (g *guild) end(w *work) {
 	w.ended = true
 }
 
-// work does what functions do: it takes its time, minds its context or does not, fails, panics, or
-// kills its process.
+// work behaves like functions of users: it takes time, obeys its context or ignores it, fails,
+// panics, or kills its process.
 func (g *guild) work(ctx context.Context, u *simulation.User, r *rand.Rand, renew func()) error {
 	deaf := r.IntN(3) == 0
 	for range 1 + r.IntN(6) {
@@ -117,14 +117,14 @@ func (g *guild) work(ctx context.Context, u *simulation.User, r *rand.Rand, rene
 	return nil
 }
 
-// chance is that of one piece of work.
+// chance returns the source of chance of one piece of work.
 func (g *guild) chance(fence int64) *rand.Rand {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return rand.New(rand.NewPCG(g.seed, uint64(fence)<<16|uint64(g.sum["begun"])))
 }
 
-// again runs something again and again, and ends its context now and then.
+// again runs a function repeatedly, and ends its context now and then.
 func (g *guild) again(u *simulation.User, run func(ctx context.Context)) {
 	for !u.Shut() {
 		ctx, cancel := context.WithCancel(u.Context())
@@ -189,10 +189,10 @@ func slotted(rerun bool) func(*guild, *simulation.User) {
 	}
 }
 
-// early is how much too early a clock that is too fast by a tenth makes a slot in half a minute.
+// early is the error that a clock that is too fast by a tenth makes in half a minute.
 const early = 3 * time.Second
 
-// mark judges that no slot is begun twice, none before its time, and that they come in order.
+// mark checks that no slot starts twice or before its time, and that slots start in order.
 func (g *guild) mark(s singleton.Slot, rerun bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -208,7 +208,7 @@ func (g *guild) mark(s singleton.Slot, rerun bool) {
 	g.slots[key], g.slot = true, s.Time
 }
 
-// records is a process's way to the records: every command is an event.
+// records is the way of one process to the records: every command is an event.
 type records struct {
 	singleton.Store
 	u *simulation.User
@@ -237,8 +237,8 @@ func sent[T any](ctx context.Context, u *simulation.User, op fault.Op, writes bo
 	return got, nil
 }
 
-// walkAbove makes the schedule of a random walk of one kind: what goes wrong in the lock's own walk
-// goes wrong here.
+// walkAbove makes the schedule of a random walk of one kind, with the faults of the lock's own
+// walk.
 func walkAbove(kind string, seed uint64) (simulation.Schedule, *guild) {
 	s := simulation.Walk(seed)
 	r := rand.New(rand.NewPCG(seed, 22))
@@ -278,8 +278,8 @@ func walkAbove(kind string, seed uint64) (simulation.Schedule, *guild) {
 	return s, g
 }
 
-// Whatever goes wrong, never two terms, rounds or slots believe in their lock, no slot is begun
-// twice, and they go on.
+// Under all faults no two terms, rounds or slots trust their lock, no slot starts twice, and work
+// continues.
 func TestWalk_OfWhatIsBuiltOnTheLock_FindsNothing(t *testing.T) {
 	t.Parallel()
 	for kind := range kinds {

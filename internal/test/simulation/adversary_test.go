@@ -8,7 +8,7 @@ import (
 	"mongodlm/internal/test/simulation"
 )
 
-// Names the seeds of a range whose walks find something: SEED_FROM to SEED_TO, with -v.
+// Names the seeds of a range with a violation: SEED_FROM to SEED_TO, with -v.
 func TestAdversary_Seeds(t *testing.T) {
 	from, _ := strconv.ParseUint(os.Getenv("SEED_FROM"), 10, 64)
 	to, _ := strconv.ParseUint(os.Getenv("SEED_TO"), 10, 64)

@@ -16,18 +16,18 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// opWrite is a write of a user to what the lock protects.
+// opWrite is a write of a user to the protected resource.
 const opWrite fault.Op = "write"
 
-// A call is one command of a process, from the moment it is sent.
+// A call is one command of a process, from its start on.
 type call struct {
 	p       *process
 	op      fault.Op
 	subject string // lock name or process id as the store sees it
 	writes  bool
-	// mayBeOld says that an old server may answer it.
+	// mayBeOld allows an old server to answer it.
 	mayBeOld bool
-	ts       bson.ObjectID // session that it names, if it does
+	ts       bson.ObjectID // session that it names, if any
 	request  catalog.Request
 	from     catalog.Holder
 	watched  *catalog.Ping
@@ -36,12 +36,12 @@ type call struct {
 	n       int // it is the n-th command of its process
 	opN     int // and the n-th of its kind
 	sent    time.Duration
-	mono    time.Duration               // of its process's clock when a look was sent
+	mono    time.Duration               // of its process's clock when a read was sent
 	reading clock.Reading               // of its clock when a ping or a renewal was sent
 	do      func() error                // carries it out on the store
-	looks   map[string]catalog.Snapshot // what it showed, by lock
-	picture *picture                    // what an old server shows it; nil for what is there
-	show    func() string               // what it answered, for the timeline
+	looks   map[string]catalog.Snapshot // snapshots of its answer, by lock
+	picture *picture                    // state that an old server shows it; nil for the present one
+	show    func() string               // its answer, for the timeline
 
 	inside   *inside // the transaction of which it is a part
 	blocked  bool    // it has waited for a transaction
@@ -49,19 +49,18 @@ type call struct {
 	err      error   // of do; set before done is closed
 	done     chan struct{}
 	answered bool        // the reply is there
-	overdue  atomic.Bool // its context has ended
+	overdue  atomic.Bool // its context is done
 	expired  atomic.Bool // and the process has noticed
 	note     string      // the fault that struck it
 	unaware  bool        // of a release: see oracle.mayRelease
 }
 
-// key settles which of the commands that a process sends at one instant is first, whatever the Go
-// scheduler does.
+// key orders the commands that a process sends at one instant, independently of the Go scheduler.
 func (c *call) key() string {
 	return string(rune(c.p.life)) + string(c.op) + "\x00" + c.subject + "\x00" + string(c.ts[:])
 }
 
-// submit sends a command and waits for its answer, as a process does: until its context ends.
+// submit sends a command and waits for its answer, like a process: until its context is done.
 func (c *call) submit(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return unsent(err)
@@ -99,11 +98,11 @@ func (c *call) submit(ctx context.Context) error {
 	return c.timeout(ctx.Err())
 }
 
-// unsent is the error of a command whose context had ended, or ended in the instant in which it was
-// to be sent: which of the two it was would hang on the Go scheduler.
+// unsent is the error of a command with a context that was done before it was to be sent, or in
+// that instant: the Go scheduler would decide between the two.
 func unsent(cause error) error { return fmt.Errorf("not sent: %w", cause) }
 
-// timeout is the error of a command whose time was up.
+// timeout is the error of a command that has timed out.
 func (c *call) timeout(cause error) error {
 	if c.writes {
 		return fmt.Errorf("%s: %w: %w", c.op, catalog.ErrUnknownOutcome, cause)
@@ -111,7 +110,7 @@ func (c *call) timeout(cause error) error {
 	return fmt.Errorf("%s: %w: %w", c.op, catalog.ErrUnavailable, cause)
 }
 
-// lost is the error of a command that broke on the way.
+// lost is the error of a command that broke in transit.
 func (c *call) lost() error {
 	if c.writes {
 		return fault.Lost(c.op)
@@ -119,7 +118,7 @@ func (c *call) lost() error {
 	return fault.Refused(c.op)
 }
 
-// finish lets the process have the answer. It belongs to the loop of the world.
+// finish gives the process the answer. It belongs to the loop of the world.
 func (c *call) finish(err error) {
 	if c.answered {
 		return
@@ -152,7 +151,7 @@ func (c *call) reply(err error) {
 	})
 }
 
-// carry carries a command out on the store and shows the oracles what it did.
+// carry executes a command on the store and passes its effect to the oracle.
 func (c *call) carry() error {
 	w := c.p.w
 	if c.p.Buried() {
@@ -174,12 +173,12 @@ func (c *call) carry() error {
 	return err
 }
 
-// who names the command for the timeline.
+// who returns the name of the command for the timeline.
 func (c *call) who() string {
 	return fmt.Sprintf("%s %s", c.p, c.op)
 }
 
-// answer says what a command was told, for the timeline.
+// answer returns the answer to a command for the timeline.
 func (c *call) answer(err error) string {
 	switch {
 	case err == nil && c.show != nil:

@@ -9,7 +9,7 @@ import (
 	"mongodlm/internal/test/simulation"
 )
 
-// closing is a world of one process that tries one lock at 1 s and closes at the given time.
+// closing returns a world of one process that tries one lock at 1 s and closes at the given time.
 func closing(at time.Duration, faults ...simulation.Fault) simulation.Schedule {
 	return simulation.Schedule{
 		Timing: simulation.Small(), Length: at - 100*time.Millisecond, Quiet: 100 * time.Millisecond,
@@ -21,8 +21,8 @@ func closing(at time.Duration, faults ...simulation.Fault) simulation.Schedule {
 	}
 }
 
-// I8, found by the exhaustive exploration: an acquisition of unknown outcome is applied after the
-// last tick of the reaper. Close used to leave the lock held until somebody took it over.
+// I8: an acquisition of unknown outcome is applied after the last tick of the reaper. Close
+// releases the lock.
 func TestClose_GhostSinceTheLastTick_IsReleased(t *testing.T) {
 	t.Parallel()
 	late := simulation.Fault{Kind: simulation.ApplyLate, Op: fault.Acquire, Nth: 1, For: time.Second}
@@ -32,8 +32,8 @@ func TestClose_GhostSinceTheLastTick_IsReleased(t *testing.T) {
 	}
 }
 
-// I8, found by the random walks (seed 124): a ping is under way when the process closes. It used to
-// be applied after the ping document was removed, and made it anew.
+// I8: a ping is in transit when the process closes. It must not create the ping document again
+// after its removal.
 func TestClose_PingUnderWay_LeavesNoPing(t *testing.T) {
 	t.Parallel()
 	slow := simulation.Fault{Kind: simulation.DelayRequest, Op: fault.Ping, Nth: 2, For: time.Second}
@@ -43,8 +43,8 @@ func TestClose_PingUnderWay_LeavesNoPing(t *testing.T) {
 	}
 }
 
-// I8, found by the walks of the line: entering it has an unknown outcome, the caller gives up, and
-// the command is applied later. Close used to leave the session in the line.
+// I8: entering the queue has an unknown outcome, the caller gives up, and the command is applied
+// later. Close removes the session from the queue.
 func TestClose_EnteredLate_LeavesTheLine(t *testing.T) {
 	t.Parallel()
 	s := simulation.Schedule{
@@ -68,8 +68,8 @@ func TestClose_EnteredLate_LeavesTheLine(t *testing.T) {
 	}
 }
 
-// I8: entering has an unknown outcome, is sent again and succeeds; the lock is had and released,
-// and only then the first copy is applied. Close must not leave the session in the line.
+// I8: entering has an unknown outcome, is sent again and succeeds; the lock is acquired and
+// released, and only then the first copy is applied. Close must not leave the session in the queue.
 func TestClose_EnteredTwice_LeavesTheLine(t *testing.T) {
 	t.Parallel()
 	s := simulation.Schedule{

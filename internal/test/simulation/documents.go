@@ -12,15 +12,15 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// This file judges every write by the document before and after it.
+// This file checks every write by the document before and after it.
 
-// A state is the document that a command is about, as it was.
+// A state is the document of a command at an instant.
 type state struct {
 	collection string
 	raw        bson.Raw
 }
 
-// before keeps the document that a write is about.
+// before returns the document of a write before the write.
 func (o *oracle) before(c *call) state {
 	s := state{collection: catalog.LocksCollection}
 	switch c.op {
@@ -33,7 +33,7 @@ func (o *oracle) before(c *call) state {
 	return s
 }
 
-// applied judges what a write has done (I3, I4).
+// applied checks the effect of a write (I3, I4).
 func (o *oracle) applied(c *call, before state, err error) {
 	if !c.writes || c.op == opWrite || c.subject == "" {
 		return
@@ -64,8 +64,8 @@ func (o *oracle) applied(c *call, before state, err error) {
 	o.turned(turn{c, was.lock, now.lock})
 }
 
-// pingChanged judges a change of a ping document: a condemned one stays as it is, only the picture
-// that was watched is condemned, no foreign process is, and numbers rise.
+// pingChanged checks a change of a ping document: a condemned one does not change, only the watched
+// state is condemned, no foreign process is, and numbers rise.
 func (o *oracle) pingChanged(c *call, raw, after bson.Raw) {
 	if _, foreign := o.foreign[c.subject]; foreign &&
 		(c.op == fault.Condemn || c.op == fault.Witness) {
@@ -93,8 +93,8 @@ func (o *oracle) pingChanged(c *call, raw, after bson.Raw) {
 	}
 }
 
-// renamed judges that a process gives its id up for a reason: a contender has condemned it, its
-// ping was removed, or it has a twin.
+// renamed checks that a process has a reason to change its process id: a contender has condemned
+// it, its ping was removed, or it has a twin.
 func (o *oracle) renamed(p *process, old string) {
 	twins := slices.ContainsFunc(o.w.s.Processes, func(p Process) bool { return p.Twin })
 	raw := o.w.Server.Document(catalog.PingsCollection, old)
@@ -104,10 +104,10 @@ func (o *oracle) renamed(p *process, old string) {
 	}
 }
 
-// evicted is I4: whoever loses a lock, or a place in its line, by a takeover has stopped trusting
-// it before.
+// evicted checks I4: the loser of a lock, or of a place in its queue, in a takeover has stopped
+// trusting it before.
 func (o *oracle) evicted(c *call, held catalog.Participant, holds bool) {
-	if c.from.Waits { // passed over: it holds nothing, and enters again if it lives
+	if c.from.Waits { // passed over: it holds no lock, and enters again if it lives
 		if holds {
 			o.violated("I4", "%s passed a holder of %q over", c.who(), c.subject)
 		}
@@ -133,13 +133,14 @@ func (o *oracle) evicted(c *call, held catalog.Participant, holds bool) {
 	}
 }
 
-// leastRate is how slowly the fastest contender's time may pass for the others.
+// leastRate is the fraction of the foreign takeover time, in true time, after which the contender
+// with the fastest clock may take over.
 const leastRate = 0.8
 
-// foreignLives notes a sign of life of a foreign process: it pinged, or it acquired.
+// foreignLives notes a sign of life of a foreign process: a ping or an acquisition.
 func (o *oracle) foreignLives(process string) { o.foreign[process] = o.w.Now() }
 
-// foreignTook judges that nobody trusts a lock that a foreign process takes (I1).
+// foreignTook checks that no process trusts a lock that a foreign process takes (I1).
 func (o *oracle) foreignTook(process, name string) {
 	o.mu.Lock()
 	open := slices.Clone(o.open)
@@ -152,7 +153,7 @@ func (o *oracle) foreignTook(process, name string) {
 	}
 }
 
-// changed notes who has stopped to hold a lock, and who holds it again.
+// changed notes the sessions that have stopped holding a lock, and those that hold it again.
 func (o *oracle) changed(before, after []bson.ObjectID) {
 	for _, ts := range before {
 		if !slices.Contains(after, ts) {
@@ -164,7 +165,7 @@ func (o *oracle) changed(before, after []bson.ObjectID) {
 	}
 }
 
-// closed is I8: after an orderly close no lock names the process, and no ping of it is left.
+// closed checks I8: after an orderly close no lock names the process, and its ping is removed.
 func (o *oracle) closed() {
 	for _, raw := range o.w.Server.Documents(catalog.LocksCollection) {
 		l, bad := catalog.ParseLock(raw)
@@ -189,7 +190,7 @@ func (o *oracle) closed() {
 	for _, p := range o.w.lives {
 		raw := o.w.Server.Document(catalog.PingsCollection, p.id())
 		if p.Dead || p.closing != nil || raw == nil || o.strays[p.id()] {
-			continue // a ping that comes after Close is litter for the pruning
+			continue // pruning removes a ping that comes after Close
 		}
 		if ping, bad := catalog.ParsePing(raw); bad == nil && ping.Condemned == nil {
 			o.violated("I8", "%s has closed and its ping is still there", p)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// variants are the faults that every command meets, one at a time. The lengths are: within the
+// variants returns the faults that strike every command, one at a time. The lengths are: within the
 // limit of a command, beyond it, beyond the deadline of a holder, beyond the takeover time.
 func variants() []Fault {
 	var all []Fault
@@ -45,8 +45,8 @@ func variants() []Fault {
 	return all
 }
 
-// Singles are the schedules in which one fault of every kind strikes one command, each command of
-// each process in turn. calls is how many commands each process sends when nothing strikes.
+// Singles returns the schedules in which one fault of every kind strikes one command, for each
+// command of each process. calls is the number of commands of each process without that fault.
 func Singles(base Schedule, calls []int) iter.Seq[Schedule] {
 	return func(yield func(Schedule) bool) {
 		for _, f := range variants() {
@@ -65,8 +65,8 @@ func Singles(base Schedule, calls []int) iter.Seq[Schedule] {
 	}
 }
 
-// others returns the orders of the events of equal instants that differ in one choice from the
-// order of a schedule. r is its run.
+// others returns the orders of the events of equal instants that differ from base in one more
+// choice, after the choices of base. r is the run of base.
 func others(base Schedule, r Result) iter.Seq[Schedule] {
 	return func(yield func(Schedule) bool) {
 		for n := len(base.Choices); n < len(r.Options); n++ {
@@ -84,7 +84,7 @@ func others(base Schedule, r Result) iter.Seq[Schedule] {
 }
 
 // Orders plays every order of the events of equal instants that differs from the first one in at
-// most so many choices. run plays a schedule and reports whether to continue.
+// most deviations choices. run plays a schedule and reports whether to continue.
 func Orders(base Schedule, deviations int, run func(Schedule) (Result, bool)) bool {
 	r, on := run(base)
 	if !on {

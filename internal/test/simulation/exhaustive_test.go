@@ -17,7 +17,8 @@ var (
 		"number of choices in which an order of events may differ")
 )
 
-// base learns how many commands each process sends when only the scene's own fault strikes.
+// base runs a schedule with its own faults only, which must pass. Its result has the number of
+// commands of each process.
 func base(t *testing.T, s simulation.Schedule) simulation.Result {
 	t.Helper()
 	r := simulation.Run(t, s)
@@ -28,8 +29,8 @@ func base(t *testing.T, s simulation.Schedule) simulation.Result {
 	return r
 }
 
-// share is every n-th schedule that is played; with -short fewer. The race detector makes each ten
-// times as long, and has seen all the code after a few.
+// share returns n: every n-th schedule is played. n is larger with -short, and with the race
+// detector, which makes each run ten times as long and has seen all the code after a few.
 func share() int {
 	n := *every
 	if effort.Race && n > 1 {
@@ -41,7 +42,7 @@ func share() int {
 	return n
 }
 
-// Two contenders, one lock, one fault of every kind at every command.
+// The small schedules pass with one fault of every kind at every command.
 func TestSingles_EveryCommand_FindsNothing(t *testing.T) {
 	t.Parallel()
 	var sum simulation.Stats
@@ -67,7 +68,7 @@ func TestSingles_EveryCommand_FindsNothing(t *testing.T) {
 		sum.Takeovers)
 }
 
-// Two contenders, one lock, every order of the events of one instant.
+// The small schedules pass in every order of the events of one instant.
 func TestOrders_OfEqualInstants_FindNothing(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

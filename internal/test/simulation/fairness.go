@@ -10,8 +10,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// This file judges every change of who holds a lock and who waits for it, by the document before
-// and after. It tells the rules of the line a second time, and not by package queue.
+// This file checks every change of the holders and waiters of a lock, by the document before and
+// after. It repeats the rules of the queue without using package queue.
 
 // A turn is one change of a lock document.
 type turn struct {
@@ -41,8 +41,8 @@ func has(list []catalog.Participant, ts bson.ObjectID) bool {
 	return slices.ContainsFunc(list, func(p catalog.Participant) bool { return p.TS == ts })
 }
 
-// turned judges a change: a command moves nobody but those whom it names (I3), the lock goes to
-// those who came first, its fence rises with every grant (I2), and the holders go together.
+// turned checks a change: a command moves only the sessions that it names (I3), the lock goes to
+// the first waiters, its fence rises with every grant (I2), and the holders are compatible.
 func (o *oracle) turned(t turn) {
 	c := t.c
 	if c.op == fault.Break {
@@ -60,7 +60,7 @@ func (o *oracle) turned(t turn) {
 		}
 	}
 	if len(granted) > 0 {
-		o.due = 0 // patience begins now
+		o.due = 0 // time limits start now
 	}
 	o.inOrder(t, granted, in, out)
 	o.hadTurns(t, len(granted))
@@ -81,7 +81,7 @@ func (o *oracle) turned(t turn) {
 	}
 }
 
-// moved is I3.
+// moved checks I3.
 func (o *oracle) moved(t turn, in, out bson.ObjectID) {
 	c, was, now := t.c, partiesOf(t.was), partiesOf(t.now)
 	for _, p := range was {
@@ -108,16 +108,16 @@ func (o *oracle) moved(t turn, in, out bson.ObjectID) {
 	}
 }
 
-// inOrder judges that no waiter is passed: those who are granted the lock and those who wait on
-// are, one behind the other, those who stood there, and the newcomer at their end.
+// inOrder checks that no waiter is overtaken: the granted waiters followed by the remaining ones
+// are the former queue in its order, with the newcomer at its end.
 func (o *oracle) inOrder(t turn, granted []catalog.Participant, in, out bson.ObjectID) {
 	line := exceptFor(t.was.Waiters, out)
 	newcomer, came := find(partiesOf(t.now), in)
 	switch {
 	case !came || has(partiesOf(t.was), in):
 	case !t.c.request.Since.IsZero() && t.c.request.Since.Before(o.w.ServerNow()):
-		// It stood there before, and was passed over: it comes before those who came later. When the
-		// server's clock has gone back behind that, nobody can tell any more.
+		// The newcomer was queued before and was passed over: it goes before the later arrivals. If
+		// the server's clock has stepped back behind Since, it goes to the end.
 		place := slices.IndexFunc(line,
 			func(p catalog.Participant) bool { return p.Since.After(t.c.request.Since) })
 		if place < 0 {
@@ -134,7 +134,7 @@ func (o *oracle) inOrder(t turn, granted []catalog.Participant, in, out bson.Obj
 	}
 }
 
-// together judges that the holders may hold the lock at one time.
+// together checks that the holders may hold the lock at the same time.
 func (o *oracle) together(c *call, holders []catalog.Participant) {
 	if len(holders) < 2 {
 		return
@@ -153,8 +153,7 @@ func (o *oracle) together(c *call, holders []catalog.Participant) {
 	}
 }
 
-// done judges that a session which was told that it has left does not stand there any more, nor one
-// that was evicted.
+// done checks that the session of a successful release or eviction is in the lock no more.
 func (o *oracle) done(c *call, after bson.Raw) {
 	if after == nil || c.op != fault.Release && c.op != fault.Evict {
 		return
@@ -171,8 +170,8 @@ type tenant struct {
 	id string
 }
 
-// A lease is how long a process may trust its process id, by the pings that it was answered. It is
-// told here a second time, since asking the process makes it notice the end.
+// A lease is the term of a process id by its acknowledged pings. It is computed here again, since a
+// question to the process makes the process notice the end.
 type lease struct {
 	sent clock.Reading // of the last acknowledged ping
 	over bool
@@ -186,7 +185,7 @@ func (l *lease) lasts(p *process) bool {
 	return !l.over
 }
 
-// acknowledged notes a ping that was answered.
+// acknowledged notes an acknowledged ping.
 func (o *oracle) acknowledged(c *call) {
 	of := tenant{c.p, c.subject}
 	l := o.leases[of]
@@ -202,7 +201,7 @@ func (o *oracle) acknowledged(c *call) {
 	}
 }
 
-// living returns the process that trusts that process id by its own clock; nil when none does.
+// living returns the process that trusts that process id by its own clock, or nil.
 func (o *oracle) living(id string) *process {
 	for _, p := range o.w.slots {
 		if p == nil || p.Dead || p.twin != "" {

@@ -11,20 +11,21 @@ import (
 
 // A Foreign is MongoDB's own lock manager as a config server of 3.2 to 6.0 runs it in the very same
 // collections. Its id never changes; it pings without a seq; it takes free locks and leaves our
-// fields and our line in them; it frees them by the state alone; it condemns nobody, and overtakes
-// whoever's ping it has seen unchanged for ForeignTakeover by the server's clock.
+// fields and our queue in them; it frees them by the state alone; it condemns no process, and takes
+// a lock over when its holder's ping was unchanged for ForeignTakeover by the server's clock.
 type Foreign struct {
 	Process string
-	// Spells are when it runs, in their order. In between it does nothing; what it holds stays held.
+	// Spells are the times in which it runs, in their order. In between it does not act, and its
+	// locks stay held.
 	Spells []Spell
-	// Tasks are what it wants locks for.
+	// Tasks are its uses of locks.
 	Tasks []Task
 }
 
 // A Spell is a stretch of time in which a foreign manager runs.
 type Spell struct {
 	From, To time.Duration
-	// Orderly lets it delete its ping at the end; what it holds it keeps.
+	// Orderly lets it delete its ping at the end. It keeps its locks.
 	Orderly bool
 }
 
@@ -36,14 +37,14 @@ type Task struct {
 	For  time.Duration
 }
 
-// foreign is a Foreign at work. All of it belongs to the loop of the world.
+// foreign is a running Foreign. All of it belongs to the loop of the world.
 type foreign struct {
 	Foreign
 	w     *world
 	up    bool
-	seen  map[string]strangerPing  // what it remembers of holders, by lock name
+	seen  map[string]strangerPing  // pings of holders, by lock name
 	holds map[string]bson.ObjectID // by lock name
-	queue []func()                 // what waits until it runs again
+	queue []func()                 // actions that wait until it runs again
 }
 
 // strangerPing is the ping of a holder as a foreign manager has seen it.
@@ -57,7 +58,7 @@ func without(doc bson.D, name string) bson.D {
 	return slices.DeleteFunc(slices.Clone(doc), func(e bson.E) bool { return e.Key == name })
 }
 
-// foreignPoll is how often a foreign manager tries to get a lock, in parts of our own pause.
+// foreignPoll is the number of tries of a foreign manager in one pause (Poll) of ours.
 const foreignPoll = 4
 
 func (w *world) startForeign(of Foreign) {
@@ -102,7 +103,7 @@ func (f *foreign) whenUp(do func()) {
 	do()
 }
 
-// ping writes the date alone: whatever else the document says stays.
+// ping writes the date alone and keeps all other fields.
 func (f *foreign) ping() {
 	if !f.up {
 		return
@@ -123,7 +124,7 @@ func (f *foreign) attempt(t Task) {
 	f.w.After(f.w.s.Timing.Poll/foreignPoll, func() { f.whenUp(func() { f.attempt(t) }) })
 }
 
-// take acquires a lock that is free, or whose holder was silent for too long.
+// take acquires a lock that is free, or that may be taken over from its holder.
 func (f *foreign) take(name string) bool {
 	if _, holds := f.holds[name]; holds || f.w.Server.Busy(name) {
 		return false // for another task; or it waits for a transaction
@@ -150,8 +151,8 @@ func (f *foreign) take(name string) bool {
 	return true
 }
 
-// mayOvertake is its takeover rule: the holder's ping unchanged for the whole time by the clock of
-// the server, which is its own.
+// mayOvertake is its takeover rule: the holder's ping was unchanged for the whole time by the clock
+// of the server, which is its own clock.
 func (f *foreign) mayOvertake(name string, lock bson.Raw) bool {
 	holder, _ := lock.Lookup("process").StringValueOK()
 	ts, _ := lock.Lookup("ts").ObjectIDOK()
@@ -164,7 +165,7 @@ func (f *foreign) mayOvertake(name string, lock bson.Raw) bool {
 	return now.Sub(was.since) > f.w.s.Timing.Foreign
 }
 
-// free sets the state to 0 if the session still holds the lock, and leaves everything else.
+// free sets the state to 0 if the session still holds the lock, and keeps all other fields.
 func (f *foreign) free(name string) {
 	if f.w.Server.Busy(name) {
 		f.w.After(inDoubt, func() { f.whenUp(func() { f.free(name) }) })
@@ -182,7 +183,7 @@ func (f *foreign) free(name string) {
 	f.write(catalog.LocksCollection, name, doc)
 }
 
-// write replaces a document but for its _id.
+// write replaces a document except for its _id.
 func (f *foreign) write(collection, id string, rest bson.D) {
 	doc := append(bson.D{{Key: "_id", Value: id}}, rest...)
 	if err := f.w.store.put(collection, id, doc); err != nil {

@@ -50,21 +50,21 @@ func (w *world) strikes(c *call) []Fault {
 	return found
 }
 
-// A course is what will happen to one command.
+// A course is the fate of one command.
 type course struct {
-	request, reply time.Duration // how long each is under way
+	request, reply time.Duration // time in transit of each
 	refuse         bool
 	drop           bool
 	lose           bool
 	late           bool
-	again          time.Duration // when a copy is applied; 0: none is
+	again          time.Duration // when a copy is applied; 0: never
 	crashBefore    bool
 	crashAfter     bool
 	pauseBefore    time.Duration
 	pauseAfter     time.Duration
 }
 
-// admit decides what becomes of a command that was sent.
+// admit decides the fate of a command that was sent.
 func (w *world) admit(c *call) {
 	p := c.p
 	p.mu.Lock()
@@ -157,8 +157,8 @@ func (w *world) bend(c *call, f Fault, k *course) {
 	}
 }
 
-// carryOut lets a command take its course. A command takes no longer than the limit; what the
-// store has not done by then is done later.
+// carryOut lets a command run its course. The process waits at most for the limit of a command; the
+// store applies a slower one later.
 func (w *world) carryOut(c *call, k course) {
 	p, limit := c.p, w.s.Timing.Limit
 	if c.op != opWrite && k.request+k.reply > limit {
@@ -185,7 +185,7 @@ func (w *world) carryOut(c *call, k course) {
 	w.At(w.Now()+k.request, p.Index, func() { w.arrive(c, k, inTime) })
 }
 
-// arrive carries a command out where it has come to, and answers it.
+// arrive executes a command at the store, and answers it.
 func (w *world) arrive(c *call, k course, inTime bool) {
 	p := c.p
 	if w.blocked(c) {
@@ -218,8 +218,8 @@ func (w *world) arrive(c *call, k course, inTime bool) {
 	c.reply(err)
 }
 
-// blocked reports whether a write has to wait for a transaction. Whoever sent it waits no longer
-// than the limit of a command.
+// blocked reports whether a write has to wait for a transaction. Its sender waits at most for the
+// limit of a command.
 func (w *world) blocked(c *call) bool {
 	if !c.writes || c.inside != nil || c.op == opWrite || !w.Server.Busy(c.subject) {
 		return false
@@ -237,7 +237,7 @@ func (w *world) blocked(c *call) bool {
 	return true
 }
 
-// applyAgain applies a copy of a command. Nobody waits for its reply.
+// applyAgain applies a copy of a command. Its reply is dropped.
 func (w *world) applyAgain(c *call) {
 	if w.blocked(c) {
 		w.At(w.Now()+inDoubt, c.p.Index, func() { w.applyAgain(c) })
@@ -252,12 +252,12 @@ func (w *world) applyAgain(c *call) {
 	}
 }
 
-// strike lets a fault happen that needs no command.
+// strike applies a fault that needs no command.
 func (w *world) strike(f Fault) {
 	p := w.slots[f.Process]
 	now := w.Now()
 	if p == nil || f.Kind.ofProcess() && p.over() != (f.Kind == Restart) {
-		return // nobody there whom it could happen to
+		return // there is no process for it
 	}
 	w.done.Faults[f.Kind]++
 	w.log.add("fault: %s", f)

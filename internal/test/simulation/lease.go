@@ -9,7 +9,7 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// This file is about locks with a lease: what users do with them, and how they are judged.
+// This file implements locks with a lease: the users' calls, and the checks.
 
 // Renew renews the lease of a lock.
 func (u *User) Renew(h *Held) error { return h.guard.Renew(u.p.ctx) }
@@ -20,23 +20,24 @@ func (u *User) renewFor(h *Held, every, d time.Duration) {
 		if !u.Work(h, min(every, end-u.p.w.Now())) {
 			return
 		}
-		_ = u.Renew(h) // what it says is the guard's business
+		_ = u.Renew(h) // the guard has the result
 	}
 }
 
-// A tenure is the lease of a guard as it is told a second time, by the renewals that its process
-// was answered.
+// A tenure is the lease of a guard, computed again from the renewals that were answered to its
+// process.
 type tenure struct {
 	life time.Duration
-	// sure is the send of the last renewal whose answer counted, and late that of the last whose
-	// answer may have: it came in the instant in which nobody waited for it any more.
+	// sure is the send time of the last renewal with an answer that counted, and late that of the
+	// last with an answer that may have: it came in the instant in which its caller stopped
+	// waiting.
 	sure, late clock.Reading
 }
 
-// renewed notes a renewal that was answered, or whose commit was.
+// renewed notes a renewal that was answered, by itself or by its commit.
 func (o *oracle) renewed(c, answered *call) {
 	t := o.tenures[c.ts]
-	if t == nil || o.guardOf(c.ts) == nil { // nobody has trusted it yet
+	if t == nil || o.guardOf(c.ts) == nil { // not yet trusted
 		t = &tenure{life: c.renewal.Life, sure: c.reading, late: c.reading}
 		o.tenures[c.ts] = t
 	}
@@ -49,21 +50,20 @@ func (o *oracle) renewed(c, answered *call) {
 	}
 }
 
-// over reports whether a life that began then is over for its holder.
+// over reports whether a lease that was sent at an instant has expired for its holder.
 func (t *tenure) over(p *process, sent, now clock.Reading) bool {
 	c := p.config()
 	hold := t.life - time.Duration(float64(t.life)*float64(c.Margin)/float64(c.Takeover))
 	return clock.HolderElapsed(sent, now) >= hold
 }
 
-// ranOut reports whether the lease of a session has run out for its holder, as far as anybody can
-// be sure.
+// ranOut reports whether the lease of a session has certainly expired for its holder.
 func (o *oracle) ranOut(p *process, ts bson.ObjectID) bool {
 	t := o.tenures[ts]
 	return t != nil && t.over(p, t.sure, p.Clock.Now())
 }
 
-// runOut judges that a lease which was not renewed is lost: no guard is trusted longer.
+// runOut checks that an expired lease is lost: its guard is no longer trusted.
 func (o *oracle) runOut(open []*Held) {
 	for _, h := range open {
 		t := o.tenures[h.session()]
@@ -77,7 +77,7 @@ func (o *oracle) runOut(open []*Held) {
 	}
 }
 
-// takenByLease judges a takeover that names a renewal: it is the last one.
+// takenByLease checks that a takeover that names a renewal names the last one.
 func (o *oracle) takenByLease(c *call, was catalog.Lock) {
 	lease, ok := was.LeaseOf(c.from.TS)
 	if c.from.Renewal != 0 && (!ok || lease.Number != c.from.Renewal) {
@@ -86,15 +86,14 @@ func (o *oracle) takenByLease(c *call, was catalog.Lock) {
 	}
 }
 
-// hung is how long it may take until a lock whose lease has run out is taken from its holder, who
-// lives.
+// hung returns the time within which a lock with an expired lease is taken from its live holder.
 func (o *oracle) hung(ts bson.ObjectID) time.Duration {
 	t := o.w.s.Timing
 	return scaled(o.tenures[ts].life + t.MaxGap + 3*t.PollMax + 2*t.Ping + 2*t.Limit + o.slack())
 }
 
-// byLease returns the looks at a lock with the renewals of one holder in place of its pings, from
-// the first that shows its lease on.
+// byLease returns the snapshots of a lock with the renewals of one holder in place of its pings,
+// and the last life of its lease.
 func byLease(looks []seen, from catalog.Holder, ping time.Duration) (shown []seen,
 	life time.Duration) {
 	for _, l := range looks {

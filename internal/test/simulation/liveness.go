@@ -12,24 +12,23 @@ import (
 	"mongodlm/takeover"
 )
 
-// This file judges what must happen in time while nothing else goes wrong (I6, I7).
+// This file checks the promises of time that hold in the absence of further faults (I6, I7).
 
-// A slowThing is something that should end: a ghost, a dead holder, a free lock that somebody waits
-// for.
+// A slowThing is a state that should end: a ghost, a dead holder, a free lock that is waited for.
 type slowThing struct {
 	name string
 	what string
 	ts   bson.ObjectID
 }
 
-// waitingFor is since when it has been so, and since when each process has contended meanwhile.
+// waitingFor is the start of a slowThing, and the time since which each process has contended.
 type waitingFor struct {
 	since time.Duration
 	by    map[*process]time.Duration
 	limit time.Duration
 }
 
-// trouble notes that something went wrong with a process: patience begins anew.
+// trouble notes a fault of a process, or of the world if p is nil. Time limits start again.
 func (o *oracle) trouble(p *process) {
 	o.troubles = o.w.Now()
 	if p != nil {
@@ -40,10 +39,10 @@ func (o *oracle) trouble(p *process) {
 // elected notes an election.
 func (o *oracle) elected() { o.trouble(nil) }
 
-// slack is what a few commands and the granularity of the oracle may take.
+// slack is the allowance for a few commands and for the granularity of the oracle.
 func (o *oracle) slack() time.Duration { return o.w.s.Timing.Ping/2 + time.Second }
 
-// slowThings looks at every lock document and its holder.
+// slowThings checks every lock document and its holder.
 func (o *oracle) slowThings(open []*Held) {
 	for _, p := range o.w.slots {
 		if p != nil && !p.Dead && (p.Paused > 0 || o.w.Now() < max(p.cut, p.deaf, p.hang, p.old)) {
@@ -78,7 +77,7 @@ func (o *oracle) slowThings(open []*Held) {
 	}
 }
 
-// contended notes who contends; who has stopped to begins anew.
+// contended updates the contenders. A process that stops contending starts again at zero.
 func (w *waitingFor) contended(contenders []*process, now time.Duration) {
 	for p := range w.by {
 		if !slices.Contains(contenders, p) {
@@ -92,7 +91,7 @@ func (w *waitingFor) contended(contenders []*process, now time.Duration) {
 	}
 }
 
-// longest is since when the most patient contender has contended.
+// longest returns the time since which the first of the contenders has contended.
 func (w *waitingFor) longest(now time.Duration) time.Duration {
 	for _, since := range w.by {
 		now = min(now, since)
@@ -100,7 +99,7 @@ func (w *waitingFor) longest(now time.Duration) time.Duration {
 	return now
 }
 
-// What a lock may be that should change.
+// States of a lock that should end.
 const (
 	ghost      = "held for a living process that does not know of it"
 	ghostWaits = "waited for, for a living process that does not know of it"
@@ -129,12 +128,12 @@ func compareSlow(a, b slowThing) int {
 		slices.Compare(a.ts[:], b.ts[:]))
 }
 
-// expect says what should happen to a lock, and within which time.
+// expect returns the states of a lock that should end, and the time within which each should.
 func (o *oracle) expect(name string, open []*Held,
 	contenders []*process) map[slowThing]time.Duration {
 	t := o.w.s.Timing
 	found := map[slowThing]time.Duration{}
-	if o.w.Server.Busy(name) { // a transaction holds it, of a dead process for at most its life
+	if o.w.Server.Busy(name) { // a dead process blocks it for the life of a transaction at most
 		return found
 	}
 	tick := scaled(t.Ping*11/10 + 2*t.Limit + o.slack())
@@ -171,8 +170,8 @@ func (o *oracle) expect(name string, open []*Held,
 	return found
 }
 
-// tried is how long it may take until a job that tries for a lock has run twice; 0 when there is
-// none, or it is alone by its own watch.
+// tried returns the time within which a job that tries for a lock has run twice, or 0 if there is
+// no such job or it can decide only by its own watch.
 func (o *oracle) tried(name string) time.Duration {
 	for _, p := range o.w.s.Processes {
 		if p.Job == name && o.w.s.Timing.Mode == takeover.Witnesses && p.Offset == 0 && p.Rate == 0 {
@@ -182,8 +181,8 @@ func (o *oracle) tried(name string) time.Duration {
 	return 0
 }
 
-// jobsAlone reports whether a lock has one holder, and nobody but jobs that are started anew waits
-// for it.
+// jobsAlone reports whether a lock has one holder, and all its waiters belong to jobs that are
+// started again and again.
 func (o *oracle) jobsAlone(l catalog.Lock) bool {
 	return o.tried(l.Name) > 0 && len(l.Holders()) == 1 &&
 		!slices.ContainsFunc(l.Waiters, func(p catalog.Participant) bool {
@@ -193,8 +192,8 @@ func (o *oracle) jobsAlone(l catalog.Lock) bool {
 		})
 }
 
-// inTheWay reports whether a dead holder keeps a contender off: it has died, and all others have,
-// or somebody stands in line and would have its place.
+// inTheWay reports whether a dead holder blocks a contender: it is the only holder, or a contender
+// is queued for a permit or for a mode other than the holder's.
 func (o *oracle) inTheWay(l catalog.Lock, dead catalog.Participant, contenders []*process) bool {
 	if len(l.Holders()) == 1 {
 		return true
@@ -205,10 +204,10 @@ func (o *oracle) inTheWay(l catalog.Lock, dead catalog.Participant, contenders [
 	})
 }
 
-// expectInLine says what should happen to those who wait in a line.
+// expectInLine adds the states of the waiters of a lock that should end.
 func (o *oracle) expectInLine(l catalog.Lock, found map[slowThing]time.Duration,
 	tick time.Duration) {
-	alive := -1 // the last that waits and lives
+	alive := -1 // index of the last live waiter
 	for i, p := range l.Waiters {
 		if o.underWay(p.TS) != nil {
 			alive = i
@@ -227,8 +226,8 @@ func (o *oracle) expectInLine(l catalog.Lock, found map[slowThing]time.Duration,
 			found[slowThing{l.Name, ghostWaits, p.TS}] = tick
 		case owner < 0 && i < alive:
 			if limit := o.eviction(p); limit > 0 {
-				// It has missed two pings before it was to be evicted: a release passes it over. So it
-				// stands there for as long as nobody releases.
+				// A release passes over a waiter that has missed two pings, which is before its
+				// eviction is due. So it stays queued until the next release.
 				t := o.w.s.Timing
 				held := max(0, o.w.ServerNow().Sub(l.When))
 				found[slowThing{l.Name, deadWaits, p.TS}] = min(limit,
@@ -240,13 +239,13 @@ func (o *oracle) expectInLine(l catalog.Lock, found map[slowThing]time.Duration,
 
 func (o *oracle) shutting(p *process) bool { return p.closing != nil }
 
-// eviction is how long it may take until a dead party is taken out of a lock; 0 while nothing is
-// promised, since it is a foreign manager that runs.
+// eviction returns the time within which a dead party is taken out of a lock. It returns 0 for a
+// foreign manager that runs, for which there is no promise.
 func (o *oracle) eviction(p catalog.Participant) time.Duration {
 	t := o.w.s.Timing
 	need := max(t.Takeover, p.Takeover)
 	if sign, foreign := o.foreign[p.Process]; foreign {
-		// Its last sign of life may be younger than its being in the way.
+		// Its last sign of life may be younger than the start of the wait.
 		for _, f := range o.w.foreigners {
 			if f.up && f.Process == p.Process {
 				return 0
@@ -257,8 +256,8 @@ func (o *oracle) eviction(p catalog.Participant) time.Duration {
 	return scaled(need + t.MaxGap + 3*t.PollMax + 2*t.Ping + 2*t.Limit + o.slack())
 }
 
-// knows says what is wrong with a holder: that its process does not know of it, that its waiter is
-// not told, or that it is dead; "" when it is well.
+// knows returns the problem of a holder: its lease has expired, its process does not know of it,
+// its waiter has not learned of the grant, or it is dead. It returns "" if there is no problem.
 func (o *oracle) knows(holder catalog.Participant, open []*Held) string {
 	for _, h := range open {
 		switch {
@@ -286,8 +285,8 @@ func (o *oracle) knows(holder catalog.Participant, open []*Held) string {
 	return deadHeld
 }
 
-// telling is how long it may take until a waiter knows of its grant: as long as the pause between
-// two questions, which beside a stream is a quarter of the wait, but where a look comes earlier.
+// telling returns the time within which a waiter learns of its grant: the pause between two polls.
+// With a stream the pause is a quarter of the wait, unless a read comes earlier.
 func (o *oracle) telling() time.Duration {
 	t := o.w.s.Timing
 	pause := max(t.PollMax, min(t.Ping, o.w.Now()/4)) * 12 / 10
@@ -297,7 +296,7 @@ func (o *oracle) telling() time.Duration {
 // scaled allows for the slowest clock.
 func scaled(d time.Duration) time.Duration { return d * 12 / 10 }
 
-// contenders returns the living processes that wait for a lock or call for it again and again.
+// contenders returns the live processes that wait for a lock or poll it.
 func (o *oracle) contenders(name string) []*process {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -317,7 +316,7 @@ func (o *oracle) contenders(name string) []*process {
 	return found
 }
 
-// underWay returns the attempt that has not ended and names a session; nil when there is none.
+// underWay returns the unfinished attempt of a live process that names a session, or nil.
 func (o *oracle) underWay(ts bson.ObjectID) *attempt {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -334,9 +333,9 @@ func (o *oracle) underWay(ts bson.ObjectID) *attempt {
 	return nil
 }
 
-// goesOn reports whether the caller to whom a place belonged waits for that lock again, in a call
-// that has sent nothing: it goes on with the place of its last one, whose time was up. Another
-// caller of the process does not.
+// goesOn reports whether the caller that owned a place waits for the same lock again, in a call
+// that has not sent a command yet. Such a call continues with the place that its timed-out
+// predecessor left. Another caller of the process does not.
 func (o *oracle) goesOn(p *process, name string, place catalog.Participant) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

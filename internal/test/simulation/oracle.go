@@ -16,7 +16,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// A Violation is a promise that was broken.
+// A Violation is a broken guarantee.
 type Violation struct {
 	At   time.Duration
 	Rule string // "I1" and so on, see the package comment
@@ -31,7 +31,7 @@ func (v Violation) String() string {
 type Stats struct {
 	Events, Calls        int
 	Guards, Takeovers    int
-	Granted, Evicted     int // guards of a waiter that stood in line; dead waiters taken out of it
+	Granted, Evicted     int // guards granted to queued waiters; dead waiters evicted
 	Refused, StaleWrites int // fenced writes that were refused; unfenced ones that were not
 	Simulated            time.Duration
 	Faults               map[Kind]int
@@ -56,51 +56,51 @@ func (s *Stats) Add(o Stats) {
 	}
 }
 
-// An oracle watches a run and says when a promise is broken.
+// An oracle watches a run and records the violations.
 type oracle struct {
 	w     *world
-	names []string // of the locks that somebody asked for
+	names []string // of the locks that were asked for
 
 	handed   map[string][]int64 // fences of the guards, by name: the largest, the largest exclusive
 	accepted map[string]int64   // largest fence that the resource has seen, by name
 	looks    map[*process][]seen
 	foreign  map[string]time.Duration // last sign of life of a foreign process
-	strays   map[string]bool          // ping documents that a late ping has made, by process id
-	troubles time.Duration            // when the world was last disturbed
+	strays   map[string]bool          // ping documents that a late ping has created, by process id
+	troubles time.Duration            // when the last fault struck
 	troubled map[*process]time.Duration
 	leases   map[tenant]*lease
 	tenures  map[bson.ObjectID]*tenure // of the sessions with a lease
-	due      time.Duration             // of the next look at what takes time
-	soonest  time.Duration             // before it no call under way is late; guarded by mu
+	due      time.Duration             // of the next check of slow things
+	soonest  time.Duration             // no open call is late before it; guarded by mu
 	slow     map[slowThing]*waitingFor
 	outside  map[outsider]*outside
-	left     map[bson.ObjectID]time.Duration // when a session stopped to hold its lock
-	forgiven map[bson.ObjectID]bool          // a twin released it that could not know
+	left     map[bson.ObjectID]time.Duration // when a session stopped holding its lock
+	forgiven map[bson.ObjectID]bool          // released by a twin that could not know
 
-	// posthumous are the sessions of commands that were applied when their process had died, closed
-	// or taken another id, or that waited in the store for a transaction until it was closing: it
-	// may have looked for them before.
+	// posthumous are the sessions of commands that were applied after their process had died,
+	// closed or taken another id, or that were blocked by a transaction until their process was
+	// closing. The process may have searched for them earlier.
 	posthumous map[bson.ObjectID]bool
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the rest
 	open     []*Held    // handed out, Release has not returned
 	attempts map[*process]map[string]*attempt
-	asking   []*asking // who calls for a lock again and again
+	asking   []*asking // callers that poll a lock
 	news     []news
 }
 
-// news is what a user's goroutine tells the oracles.
+// news is a report of a user's goroutine to the oracle.
 type news struct {
 	p        *process
 	a        *attempt
 	got      *Held
 	err      error
 	released *Held
-	called   time.Duration // when Release was
-	wrong    string        // what a user found wrong himself
+	called   time.Duration // time of the call of Release
+	wrong    string        // problem found by the user itself
 }
 
-// fence is that of a guard that was handed out; 0 for other news.
+// fence returns the fence of a new guard, or 0 for other news.
 func (n news) fence() int64 {
 	if n.got == nil {
 		return 0
@@ -129,7 +129,7 @@ func (o *oracle) violated(rule, format string, args ...any) {
 	o.w.log.add("VIOLATION %s: %s", v.Rule, v.What)
 }
 
-// begin is told of every attempt; end of its end. Users call them.
+// begin notes the start of an attempt, and end its end. Users call them.
 func (o *oracle) begin(p *process, label string, a *attempt) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -141,21 +141,21 @@ func (o *oracle) begin(p *process, label string, a *attempt) {
 	o.add(a.name)
 }
 
-// register notes the name of a lock that somebody asks for.
+// register notes the name of a lock that is asked for.
 func (o *oracle) register(name string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.add(name)
 }
 
-// add is register. The caller holds mu.
+// add is register with mu held by the caller.
 func (o *oracle) add(name string) {
 	if !slices.Contains(o.names, name) {
 		o.names = append(o.names, name)
 	}
 }
 
-// asked are the names so far. What was posted before a look may ask for more beside it.
+// asked returns the names so far. Commands posted earlier may add names concurrently.
 func (o *oracle) asked() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -175,7 +175,7 @@ func (o *oracle) end(p *process, label string, a *attempt, h *Held, err error) {
 	}
 }
 
-// released is told that Release has returned.
+// released notes that Release has returned.
 func (o *oracle) released(h *Held, err error, called time.Duration) {
 	switch {
 	case err == nil:
@@ -188,14 +188,14 @@ func (o *oracle) released(h *Held, err error, called time.Duration) {
 	o.say(news{p: h.p, released: h, err: err, called: called})
 }
 
-// say tells the oracles something.
+// say adds news.
 func (o *oracle) say(n news) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.news = append(o.news, n)
 }
 
-// look is asked after every event.
+// look runs the checks after every event.
 func (o *oracle) look() {
 	o.mu.Lock()
 	all := o.news
@@ -226,7 +226,8 @@ func (o *oracle) look() {
 	}
 }
 
-// learn judges the end of an attempt: fences rise (I2), and an unknown outcome is not guessed.
+// learn checks the end of an attempt: fences rise (I2), and the error of a failed attempt is true
+// (I6).
 func (o *oracle) learn(n news) {
 	switch {
 	case n.wrong != "":
@@ -254,9 +255,9 @@ func (o *oracle) learn(n news) {
 	if n.p.struck-n.a.struck != 1 || n.p.closing != nil { // Close ends commands, too
 		return
 	}
-	// One fault has struck, so whoever asked the store was answered: it must not hold the lock
-	// for an attempt that said it had nothing, unless its release is on the way, or waits for the next
-	// ping, because the term is over and a twin may have the lock.
+	// Only one fault has struck, so the check of the store was answered. The store must not hold
+	// the lock for a failed attempt, unless its release is on the way or waits for the next ping,
+	// because the term has expired and a twin may have the lock.
 	l, bad := catalog.ParseLock(o.w.Server.Document(catalog.LocksCollection, n.a.name))
 	if !errors.Is(n.err, distlock.ErrOutcomeUnknown) || bad != nil {
 		return
@@ -269,8 +270,8 @@ func (o *oracle) learn(n news) {
 	}
 }
 
-// fenceOf is I2: the fence of an exclusive guard is larger than that of every guard before it.
-// Those who share a lock may be told in another order than they were granted it.
+// fenceOf checks I2: the fence of an exclusive guard is larger than that of every guard before it.
+// Sharers may report their guards in another order than that of the grants.
 func (o *oracle) fenceOf(n news) {
 	fence, handed := n.got.guard.Fence(), o.handed[n.got.name]
 	if handed == nil {
@@ -288,8 +289,7 @@ func (o *oracle) fenceOf(n news) {
 	handed[0] = max(handed[0], fence)
 }
 
-// trusted asks a guard whether it may be trusted, by the clock of its process. An answer no is
-// remembered.
+// trusted asks a guard whether it may be trusted, by the clock of its process. It records a loss.
 func (o *oracle) trusted(h *Held) bool {
 	if err := h.guard.Err(); err != nil {
 		o.lose(h, err)
@@ -298,8 +298,8 @@ func (o *oracle) trusted(h *Held) bool {
 	return true
 }
 
-// oneTrusted is I1. Guards are asked only when there are several, since asking is what a user does
-// and makes the guard notice its loss.
+// oneTrusted checks I1. It asks guards only where a lock has several, since a user's question makes
+// the guard notice its loss.
 func (o *oracle) oneTrusted(open []*Held) {
 	for i, h := range open {
 		permits := 1
@@ -321,7 +321,7 @@ func (o *oracle) oneTrusted(open []*Held) {
 	}
 }
 
-// lossIsOneWay is the rest of I4: what was lost stays lost.
+// lossIsOneWay checks the rest of I4: a lost guard stays lost.
 func (o *oracle) lossIsOneWay(open []*Held) {
 	for _, h := range open {
 		ctx := h.guard.Context()
@@ -335,7 +335,7 @@ func (o *oracle) lossIsOneWay(open []*Held) {
 	}
 }
 
-// lose notes that a guard is seen lost.
+// lose records the loss of a guard.
 func (o *oracle) lose(h *Held, err error) {
 	if !h.lost && errors.Is(err, distlock.ErrLockLost) && !h.p.Dead {
 		o.lostForNothing(h, err)
@@ -343,7 +343,7 @@ func (o *oracle) lose(h *Held, err error) {
 	h.lost = true
 }
 
-// guardOf returns the guard of a session, nil when nobody has it.
+// guardOf returns the open guard of a session, or nil.
 func (o *oracle) guardOf(ts bson.ObjectID) *Held {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -355,19 +355,19 @@ func (o *oracle) guardOf(ts bson.ObjectID) *Held {
 	return nil
 }
 
-// wrote judges a write of a user and reports whether the fenced one is accepted (I5).
+// wrote checks a write of a user and reports whether the fenced one is accepted (I5).
 func (o *oracle) wrote(h *Held) bool {
 	last, fence := o.accepted[h.name], h.guard.Fence()
 	if fence < last {
 		o.w.done.Refused++
-		o.w.done.StaleWrites++ // the one without a fence went through
+		o.w.done.StaleWrites++ // the unfenced write succeeded
 		return false
 	}
 	o.accepted[h.name] = fence
 	return true
 }
 
-// sent is told of every command when it is sent.
+// sent notes every command when it is sent.
 func (o *oracle) sent(c *call) {
 	if c.op == fault.Acquire || c.op == fault.Enter {
 		o.mu.Lock()

@@ -4,8 +4,8 @@ import (
 	"time"
 )
 
-// Outside is what happens in the world beside the processes.
+// Outside schedules events of the world outside of the processes.
 type Outside struct{ w *world }
 
-// At lets something happen at an instant.
+// At runs do at an instant.
 func (o *Outside) At(at time.Duration, do func()) { o.w.After(at, do) }

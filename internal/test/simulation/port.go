@@ -14,9 +14,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// A port is one process's way to the store, under the process id and with the sessions that the
-// store knows. Every command through it is an event; what is not in asEvents goes to the store
-// unseen.
+// A port is the way of one process to the store, under the process id and with the sessions that
+// the store knows. Every command through it is an event, except for commands missing in asEvents.
 type port struct {
 	catalog.Catalog // the process's view of the store, behind send
 	p               *process

@@ -21,7 +21,7 @@ import (
 )
 
 // A process is one start of one of the processes of a schedule. Its fields belong to the loop of
-// the world, except those that say otherwise.
+// the world unless noted otherwise.
 type process struct {
 	*virtual.Process
 	w    *world
@@ -29,13 +29,13 @@ type process struct {
 	spec Process
 	port *port
 
-	snapshot *snapshot // from which it was restored; nil when it was not
+	snapshot *snapshot // from which it was restored, or nil
 
 	ctx  context.Context // of its users
 	stop context.CancelFunc
 
 	closing  *closing      // since Close was called by a fault
-	misled   time.Duration // when it was last shown an old picture
+	misled   time.Duration // when it was last shown an old state
 	calls    int
 	opCalls  map[fault.Op]int
 	struck   int // faults that struck its commands
@@ -46,13 +46,13 @@ type process struct {
 	oldSince time.Duration
 	oldName  string
 
-	mu      sync.Mutex    // guards what follows
+	mu      sync.Mutex    // guards the rest
 	shut    bool          // Close was called by a fault: its users stop
 	closed  chan struct{} // closed when that Close has returned
 	manager *distlock.Manager
 	ids     []string // process ids it has used
-	twin    string   // process id that stands for its first one
-	met     bool     // it was told of its twin
+	twin    string   // process id by which the store knows its first one
+	met     bool     // it has learned of its twin
 	open    []*call  // commands without an answer
 }
 
@@ -78,7 +78,7 @@ func newProcess(w *world, i int) *process {
 	return p
 }
 
-// jitter is the chance of the pinger and of everybody who waits.
+// jitter is the source of chance of the pinger and of all waits.
 func (p *process) jitter() float64 {
 	const bits = 1 << 53
 	return float64(p.w.chance("jitter", p.w.Now(), uint64(p.Index))%bits) / bits
@@ -88,7 +88,7 @@ func (p *process) String() string {
 	return letter(p.Index) + strings.Repeat("'", p.life-1)
 }
 
-// config is what the process is configured with.
+// config returns the configuration of the process.
 func (p *process) config() distlock.Config {
 	t := p.w.s.Timing
 	return distlock.Config{
@@ -143,7 +143,7 @@ func (p *process) live() {
 	}
 }
 
-// id returns the process id under which the process pings; the first one before it has.
+// id returns the latest process id of the process, or "" before its first command.
 func (p *process) id() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -153,8 +153,8 @@ func (p *process) id() string {
 	return p.ids[len(p.ids)-1]
 }
 
-// before returns the process id that it had used before that one; empty when there is none, and
-// while it starts: a start that failed is tried again with another.
+// before returns the process id that the process used before id. It returns "" if there is none,
+// and during the start, which tries again with another id after a failure.
 func (p *process) before(id string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -197,7 +197,7 @@ func (p *process) alias(id string) string {
 	return id
 }
 
-// crash kills the process as far as anybody else can see. Its goroutines end with the run.
+// crash kills the process for the rest of the world. Its goroutines end with the run.
 func (p *process) crash() {
 	if p.Dead {
 		return
@@ -206,7 +206,7 @@ func (p *process) crash() {
 	p.Die()
 }
 
-// pause stops the process for d; suspended: with its monotonic clock.
+// pause stops the process for d; if suspended, with its monotonic clock.
 func (p *process) pause(d time.Duration, suspended bool) {
 	if p.Dead {
 		return
@@ -219,7 +219,7 @@ func (p *process) pause(d time.Duration, suspended bool) {
 	p.Pause(d, suspended, func() { p.w.log.add("%s runs again", p) })
 }
 
-// heal ends what troubles the process.
+// heal ends the faults of the process.
 func (p *process) heal() {
 	p.cut, p.deaf, p.hang, p.old = 0, 0, 0, 0
 	if !p.Dead {
@@ -231,15 +231,15 @@ func (p *process) heal() {
 type closing struct {
 	since time.Duration
 	mono  time.Duration // the same by the clock of the process
-	limit time.Duration // of its context; 0: it had ended
+	limit time.Duration // of its context; 0: already done
 
 	done bool // guarded by the process's mu, like err
 	err  error
 	at   time.Duration // when it returned
-	seen bool          // the oracle has
+	seen bool          // by the oracle
 }
 
-// close closes the process in order, beside whatever its users do.
+// close closes the process in order, while its users continue.
 func (p *process) close(limit time.Duration) {
 	p.mu.Lock()
 	m := p.manager
@@ -266,7 +266,7 @@ func (p *process) close(limit time.Duration) {
 	}()
 }
 
-// over reports whether the process is dead, or has closed.
+// over reports whether the process is dead or has closed.
 func (p *process) over() bool {
 	if p.Dead || p.closing == nil {
 		return p.Dead
@@ -276,7 +276,7 @@ func (p *process) over() bool {
 	return p.closing.done
 }
 
-// bury lets the goroutines of a process end: every command fails at once from now on.
+// bury lets the goroutines of a process end: from now on every command fails without delay.
 func (p *process) bury() {
 	p.Bury(func() {
 		p.mu.Lock()

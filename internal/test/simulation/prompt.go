@@ -9,12 +9,12 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// This file judges that every call returns when its context or its time has ended.
+// This file checks that every call returns when its context is done or its time is up.
 
-// promptly is how late a call may return. Here nothing takes time but what is waited for.
+// promptly is the largest delay of a return. Here only waits take time.
 const promptly = 20 * time.Millisecond
 
-// contextEnded notes that the context of a call has ended.
+// contextEnded notes that the context of a call is done.
 func (o *oracle) contextEnded(a *attempt) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -25,7 +25,7 @@ func (o *oracle) contextEnded(a *attempt) {
 	o.w.Poke()
 }
 
-// endContexts ends the contexts of all calls of a process that are under way.
+// endContexts ends the contexts of all open calls of a process.
 func (o *oracle) endContexts(p *process) {
 	o.mu.Lock()
 	var cancels []func()
@@ -38,13 +38,13 @@ func (o *oracle) endContexts(p *process) {
 	}
 }
 
-// A lateCall is a call that goes on although its time was up, and for how long.
+// A lateCall is a call that has not returned in time, with its delay.
 type lateCall struct {
 	a  *attempt
 	by time.Duration
 }
 
-// returnInTime looks at every call that is under way.
+// returnInTime checks every open call, and every Close by a fault.
 func (o *oracle) returnInTime() {
 	if o.w.done.Failed() {
 		return
@@ -64,8 +64,8 @@ func (o *oracle) returnInTime() {
 	}
 }
 
-// lateCalls are the calls under way that should have returned. It looks at them only where the time
-// of one may be up: no clock of a process runs twice as fast as true time.
+// lateCalls returns the open calls that should have returned. It checks them only where the time of
+// one may be up: no clock of a process runs twice as fast as true time.
 func (o *oracle) lateCalls(now time.Duration) (late []lateCall) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -97,11 +97,11 @@ func (o *oracle) lateCalls(now time.Duration) (late []lateCall) {
 	return late
 }
 
-// closesInTime judges a Close that a fault made: it returns within its context, with one that has
-// ended after one try; and nothing of the process is held then, unless something went wrong.
+// closesInTime checks a Close that a fault made: it returns within its context, or after one try if
+// that was already done; and no lock names the process then, unless a fault has struck.
 func (o *oracle) closesInTime(p *process, c *closing) {
 	late := o.w.Now() - c.since - c.limit
-	if c.limit == 0 { // it gives itself time, by its own clock
+	if c.limit == 0 { // it limits itself, by its own clock
 		late = p.Clock.Now().Mono - c.mono - o.w.s.Timing.Limit
 	}
 	done := p.over()
@@ -112,7 +112,7 @@ func (o *oracle) closesInTime(p *process, c *closing) {
 	if !done {
 		return
 	}
-	// What Close could not do within its context it still tries once by itself.
+	// After its context is done Close tries the rest once more.
 	tries := c.since + o.w.s.Timing.Limit + time.Second
 	if c.err != nil && (o.w.Now() < tries && !o.w.healed) {
 		return
@@ -131,13 +131,13 @@ func (o *oracle) closesInTime(p *process, c *closing) {
 	}
 }
 
-// An asking is somebody who calls for a lock again and again.
+// An asking is a caller that polls a lock.
 type asking struct {
 	p    *process
 	name string
 }
 
-// asks notes one; what it returns ends it.
+// asks notes such a caller. The returned function removes it.
 func (o *oracle) asks(p *process, name string) func() {
 	a := &asking{p, name}
 	o.mu.Lock()

@@ -11,7 +11,8 @@ import (
 	"mongodlm/takeover"
 )
 
-// seen is a look that a contender was answered. About one of its parties it is when there is one.
+// seen is a snapshot that a contender has received. The field about is one of its parties, if it
+// has any.
 type seen struct {
 	catalog.Snapshot
 	about          catalog.Participant
@@ -20,11 +21,11 @@ type seen struct {
 	wall           time.Time     // its wall clock at the reply
 }
 
-// replied is told of every command that its process was answered.
+// replied notes every command that was answered to its process.
 func (o *oracle) replied(c *call) {
 	switch c.op {
 	case fault.Ping:
-		if !c.overdue.Load() { // else nobody need believe it
+		if !c.overdue.Load() { // a late reply need not be believed
 			o.acknowledged(c)
 		}
 	case fault.Enter:
@@ -50,7 +51,7 @@ func (o *oracle) replied(c *call) {
 	}
 }
 
-// stands notes that an attempt has entered a line.
+// stands notes that an attempt was queued.
 func (o *oracle) stands(c *call) {
 	l, _ := o.w.store.lockAsOf(c.subject, nil)
 	o.mu.Lock()
@@ -60,8 +61,8 @@ func (o *oracle) stands(c *call) {
 	}
 }
 
-// about returns the looks that show a process, as those of the party given, or else of another one
-// of its sessions.
+// about returns the snapshots that show a process. Their field about is the given party, or else
+// another session of the process.
 func about(looks []seen, from catalog.Holder) []seen {
 	var shown []seen
 	for _, l := range looks {
@@ -81,9 +82,9 @@ func about(looks []seen, from catalog.Holder) []seen {
 	return shown
 }
 
-// byTheRule judges an eviction by the looks of its contender.
+// byTheRule checks an eviction by the snapshots of its contender.
 func (o *oracle) byTheRule(c *call) {
-	if c.from.Waits { // who is passed over loses nothing but a look
+	if c.from.Waits { // a waiter that is passed over enters again if it lives
 		return
 	}
 	if why := reference(o.looks[c.p], c.from, c.p.config().Takeover, o.w.s.Timing); why != "" {
@@ -91,16 +92,16 @@ func (o *oracle) byTheRule(c *call) {
 	}
 }
 
-// reference is the takeover rule told a second time, from the written rule and not from package
-// takeover: it says why looks do not allow an eviction, "" when they do. It is no stricter than the
-// rule: it compares neighbours only, and any recent look may be the one that decided, since several
-// users of a process look at once.
+// reference repeats the takeover rule from its written form, without package takeover. It returns
+// why snapshots do not allow an eviction, or "" if they do. It is no stricter than the rule: it
+// compares neighbours only, and any recent snapshot may be the deciding one, since several users of
+// a process read concurrently.
 func reference(looks []seen, from catalog.Holder, own time.Duration, t Timing) string {
 	const unseen = "nobody has looked at that session lately"
 	why := unseen
 	if from.Renewal == 0 {
 		looks = about(looks, from)
-	} else { // by the lease, whatever its process does
+	} else { // by the lease, whether or not its process pings
 		looks, t.Takeover = byLease(looks, from, t.Ping)
 		own = t.Takeover
 	}
@@ -117,13 +118,14 @@ func reference(looks []seen, from catalog.Holder, own time.Duration, t Timing) s
 			return ""
 		}
 		if why == unseen {
-			why = refusal // of the latest look, which says the most for it
+			why = refusal // of the latest snapshot, which is the strongest
 		}
 	}
 	return why
 }
 
-// allows judges a takeover after the last of the looks.
+// allows checks a takeover after the last of the snapshots. It returns why it is not allowed, or
+// "".
 func allows(looks []seen, own time.Duration, t Timing) string {
 	now := looks[len(looks)-1]
 	if now.Ping != nil && now.Ping.Condemned != nil && !stranger(now) {
@@ -131,7 +133,7 @@ func allows(looks []seen, own time.Duration, t Timing) string {
 	}
 	first := now
 	for i := len(looks) - 2; i >= 0; i-- {
-		crossed := looks[i].received > first.sent // the replies did, or the looks are of two users
+		crossed := looks[i].received > first.sent // the replies did, or the snapshots are of two users
 		if !sameSubject(looks[i], now) || crossed && disturbed(looks[i], first) {
 			continue
 		}
@@ -164,19 +166,19 @@ func allows(looks []seen, own time.Duration, t Timing) string {
 
 func sequenced(l seen) bool { return l.Ping != nil && l.Ping.HasSeq }
 
-// stranger reports whether a look shows a process that has left no trace of ours: no seq, and
-// neither a takeover time of its own nor, where there is a ping, a mark of ours beside it.
+// stranger reports whether a snapshot shows a foreign process: its ping has no seq, and either its
+// session has no takeover time, or its ping exists and is not condemned.
 func stranger(l seen) bool {
 	unmarked := l.Ping != nil && l.Ping.Condemned == nil
 	return !sequenced(l) && (l.about.Takeover == 0 || unmarked)
 }
 
-// sameSubject reports whether two looks belong to one watch.
+// sameSubject reports whether two snapshots belong to one watch.
 func sameSubject(a, b seen) bool {
 	return sequenced(a) == sequenced(b) && (sequenced(a) || a.name == b.name)
 }
 
-// disturbed reports whether something between two looks restarts a watch.
+// disturbed reports whether a difference between two snapshots restarts a watch.
 func disturbed(a, b seen) bool {
 	switch {
 	case (a.Ping == nil) != (b.Ping == nil), a.Primary != b.Primary,
@@ -189,7 +191,8 @@ func disturbed(a, b seen) bool {
 	return a.Ping.Seq != b.Ping.Seq || !a.Ping.At.Equal(b.Ping.At) || !a.Ping.Local.Equal(b.Ping.Local)
 }
 
-// witnessed is the shorter rule: it says why a look does not allow a takeover, "" when it does.
+// witnessed is the shorter rule: it returns why a snapshot does not allow a takeover, or "" if it
+// does.
 func witnessed(l seen, need, watched time.Duration, t Timing) string {
 	switch {
 	case t.Mode == takeover.WatchOnly:
@@ -212,8 +215,9 @@ func witnessed(l seen, need, watched time.Duration, t Timing) string {
 	return ""
 }
 
-// sighted: another contender has left what it saw, by two clocks that said the same, and since then
-// both the server's clock and those of the two contenders have counted two intervals.
+// sighted reports whether another contender has left its observation, by two clocks that agreed,
+// and since then both the server's clock and those of the two contenders have counted two
+// intervals.
 func sighted(l seen, trip time.Duration, t Timing) bool {
 	s := l.Ping.Sight
 	if s.By == "" || s.Seq != l.Ping.Seq || s.At.Sub(s.Local).Abs() > t.Takeover/30+trip/2 {

@@ -10,8 +10,8 @@ import (
 	"mongodlm/catalog"
 )
 
-// Tries to break: a takeover that no rule allows is reported with the figures of the latest look,
-// which had watched for longest, and with what each rule wanted of it.
+// Tries to break: a takeover that no rule allows is reported with the figures of the latest
+// snapshot, which had watched for longest, and with the requirements of each rule.
 func TestReference_Refusal_SaysWhatEachRuleWanted(t *testing.T) {
 	t.Parallel()
 	timing := Timing{Ping: 10 * time.Second, Takeover: time.Minute, MaxGap: 30 * time.Second}

@@ -7,10 +7,10 @@ import (
 	"mongodlm/catalog"
 )
 
-// This file judges that nobody waits outside of a full line for ever.
+// This file checks that no process waits outside of a full queue for ever.
 
-// outsideTurns is how many turns others may have while a process waits for a lock and has no place
-// in its line: two rounds of it.
+// outsideTurns is the largest number of grants to other processes while a process waits for a lock
+// outside of its queue: two rounds of the queue.
 const outsideTurns = 2 * catalog.MaxWaiters
 
 // An outsider is a process that waits for a lock.
@@ -19,13 +19,13 @@ type outsider struct {
 	name string
 }
 
-// outside is since when it has had no place, and how many turns others had meanwhile.
+// outside is the start of a wait without a place in the queue, and the number of grants since then.
 type outside struct {
 	since time.Duration
 	turns int
 }
 
-// hadTurns judges a change by which so many were granted the lock.
+// hadTurns checks a change with the given number of grants.
 func (o *oracle) hadTurns(t turn, granted int) {
 	if granted == 0 {
 		return
@@ -56,7 +56,7 @@ func (o *oracle) hadTurns(t turn, granted int) {
 	}
 }
 
-// waiting returns the living processes that wait for a lock.
+// waiting returns the live processes that wait for a lock.
 func (o *oracle) waiting(name string) []*process {
 	o.mu.Lock()
 	defer o.mu.Unlock()

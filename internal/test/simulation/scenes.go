@@ -7,9 +7,9 @@ const (
 	minute = time.Minute
 )
 
-// Scenes are the small worlds that are explored exhaustively: two contenders that try, or a holder
-// and two who wait in line; one lock, clocks that tick together, so that many events fall on the
-// same instants. The times are coarse, so that a takeover takes few commands.
+// Scenes are the small schedules that are explored exhaustively: two contenders that poll, three
+// that are queued, or a process, its twin and a contender. Their clocks tick together, so that many
+// events fall on the same instants. The times are coarse, so that a takeover takes few commands.
 func Scenes() []Schedule {
 	handover := scene(holdFor("a", 20*sec), from(5*sec, holdFor("a", 20*sec)))
 	handover.Name, handover.Length = "handover", 60*sec
@@ -49,14 +49,14 @@ func Scenes() []Schedule {
 	return scenes
 }
 
-// Coarse is a timing of few commands.
+// Coarse is a timing with few commands.
 func Coarse() Timing {
 	t := Small()
 	t.Ping, t.Poll, t.PollMax = 15*time.Second, 5*time.Second, 7*time.Second
 	return t
 }
 
-// scene is a schedule of seconds in which nothing is left to chance.
+// scene returns a schedule of a few minutes without chance.
 func scene(users ...func(*User)) Schedule {
 	s := Schedule{Timing: Small(), Length: 3 * time.Minute, Quiet: time.Minute}
 	for _, u := range users {

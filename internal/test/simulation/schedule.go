@@ -9,31 +9,31 @@ import (
 	"mongodlm/takeover"
 )
 
-// A Kind is what goes wrong.
+// A Kind is a kind of fault.
 type Kind uint8
 
-// What may happen to one command.
+// Faults of one command.
 const (
 	DelayRequest Kind = iota + 1 // it reaches the store For later
-	DelayReply                   // it is applied at once, the reply comes For later
-	Refuse                       // no server could be reached: certainly not applied
-	Drop                         // not applied, and nobody can know
-	LoseReply                    // applied, and nobody can know
-	ApplyLate                    // the caller gives up at once; it is applied For later
-	Duplicate                    // it takes its course, and a copy of it is applied For later
-	StaleRead                    // a look or a listing shows the state of For ago
+	DelayReply                   // it is applied without delay, the reply comes For later
+	Refuse                       // no server is reached: certainly not applied
+	Drop                         // not applied, with an unknown outcome
+	LoseReply                    // applied, with an unknown outcome
+	ApplyLate                    // the caller gives up immediately; it is applied For later
+	Duplicate                    // it runs as usual, and a copy of it is applied For later
+	StaleRead                    // a read shows the state of For ago
 	CrashBefore                  // the process dies before it is sent
 	CrashAfter                   // the process dies when it is applied
 	PauseBefore                  // the process stops for For before it is sent
 	PauseAfter                   // the process stops for For when it is applied
 )
 
-// What may happen at any time, or when a command is sent.
+// Faults that happen at a time, or when a command is sent.
 const (
 	Crash       Kind = iota + 32 // the process dies
 	Restart                      // a new process starts in the place of a dead one
-	Pause                        // the process stops for For; its clocks go on
-	Suspend                      // the same, and its monotonic clock stands still meanwhile
+	Pause                        // the process stops for For; its clocks continue
+	Suspend                      // the same, and its monotonic clock stops, too
 	Cut                          // all its commands are refused for For
 	Deaf                         // all its commands are applied and their replies lost for For
 	Hang                         // all its commands reach the store when it is over
@@ -44,7 +44,7 @@ const (
 	RemoveFree                   // free lock documents are deleted
 	Sever                        // its streams of notices break, For later
 	EndContexts                  // the contexts of all calls of its users end
-	Close                        // it closes, with a context that ends For later, 0: has ended
+	Close                        // it closes, with a context that ends For later; 0: is done
 )
 
 var kindNames = map[Kind]string{
@@ -67,9 +67,9 @@ func (k Kind) ofProcess() bool {
 	return k != StepServer && k != Elect && k != RemoveFree
 }
 
-// A Fault is one thing that goes wrong, once. It strikes the Call-th command of the process; or,
-// with Op, the Nth command of that kind, or without Nth the first one at or after At; or, for a
-// kind that needs no command, at At.
+// A Fault is one fault, which strikes once: at the Call-th command of the process; or, with Op, at
+// the Nth command of that kind, or without Nth at the first one at or after At; or, for a kind that
+// needs no command, at At.
 type Fault struct {
 	Kind    Kind
 	Process int // index in Schedule.Processes
@@ -103,7 +103,7 @@ func (f Fault) String() string {
 // letter names the process of an index.
 func letter(i int) string { return string(rune('A' + i)) }
 
-// Timing is what the Managers of a schedule are configured with.
+// Timing is the configuration of the Managers of a schedule.
 type Timing struct {
 	Ping, Takeover, Margin time.Duration
 	Poll, PollMax          time.Duration
@@ -131,49 +131,49 @@ func Mongos() Timing {
 	}
 }
 
-// A Process is one that takes part.
+// A Process is one process of a schedule.
 type Process struct {
-	// Rate is how fast its clocks run; 0 is 1.
+	// Rate is the rate of its clocks; 0 is 1.
 	Rate float64
-	// Offset is how far its wall clock is ahead of true time.
+	// Offset is the lead of its wall clock over true time.
 	Offset time.Duration
-	// Start is when it starts.
+	// Start is the time of its start.
 	Start time.Duration
-	// Twin makes it ping under the process id of the process before it, as after the restore
-	// of a snapshot.
+	// Twin makes it ping under the process id of the process before it, as after the restore of a
+	// snapshot.
 	Twin bool
-	// Snapshot makes it besides have the numbers and the locks that the process before it has when
-	// this one starts: a call for such a lock returns at once, with the very session.
+	// Snapshot also gives it the numbers and the locks that the process before it has at its start:
+	// a call for such a lock returns without delay, with the very session.
 	Snapshot bool
-	// Every makes it a job that is started anew every so often, unless it still runs: a process of
-	// its own each time, which closes when its users have ended. It tries for the lock Job.
+	// Every makes it a job: a new process that starts every so often, unless the last one still
+	// runs, and closes when its users have returned. It tries for the lock Job.
 	Every time.Duration
 	Job   string
-	// Users are what its users do, each in a goroutine of its own.
+	// Users are the functions of its users, each of which runs in a goroutine.
 	Users []func(*User)
 }
 
-// A Schedule says all there is to say about one run.
+// A Schedule describes one run completely.
 type Schedule struct {
 	Name string
-	// Seed orders the events of one instant and feeds jitter, latency and the users' chance.
-	// With 0 nothing is left to chance: no jitter, no latency, A before B.
+	// Seed orders the events of one instant and feeds jitter, latency and the users' chance. With 0
+	// there is no chance: no jitter, no latency, A before B.
 	Seed      uint64
 	Timing    Timing
 	Processes []Process
 	Faults    []Fault
-	// Length is how long the faults may strike. Then everything heals.
+	// Length is the time in which faults may strike. Then everything heals.
 	Length time.Duration
-	// Quiet is how long it goes on undisturbed before all processes close.
+	// Quiet is the undisturbed time before all processes close.
 	Quiet time.Duration
-	// Streams lets streams of notices work; without them waiters ask.
+	// Streams turns streams of notices on; without them waiters poll.
 	Streams bool
-	// Foreign are lock managers of MongoDB's own beside the processes.
+	// Foreign are MongoDB's own lock managers that run with the processes.
 	Foreign []Foreign
-	// World are things that happen outside of all processes, such as a foreign holder.
+	// World schedules events outside of all processes, such as a foreign holder.
 	World func(*Outside)
-	// Choices settles which process is first where several have an event at one instant; 0 is
-	// the first. What it does not reach is settled by Seed.
+	// Choices[i] selects the process that is first at the i-th instant at which several have an
+	// event; 0 is the first by index. Seed makes the later choices.
 	Choices []int
 	// Trace keeps the timeline.
 	Trace bool

@@ -2,9 +2,8 @@ package simulation
 
 import "slices"
 
-// Shrink returns the schedule with as few faults and as little time as still fail, by leaving out
-// halves, quarters and single faults of the list, and the timeline of its run. fails plays a
-// schedule.
+// Shrink returns the schedule with as few faults as still fail. It removes halves, quarters and
+// single faults of the list. fails plays a schedule. The result has no Trace.
 func Shrink(s Schedule, fails func(Schedule) bool) Schedule {
 	s.Trace = false
 	for parts := 2; len(s.Faults) > 0; {

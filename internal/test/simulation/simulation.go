@@ -14,7 +14,7 @@ type world struct {
 	s     Schedule
 	store *store
 	slots []*process // the latest process in each place
-	lives []*process // every process there was
+	lives []*process // every process so far
 	log   timeline
 	judge *oracle
 	done  Result
@@ -23,18 +23,18 @@ type world struct {
 	foreigners []*foreign
 	ids        uint64 // object ids that the world made
 	healed     bool
-	over       bool // the quiet time is
-	ended      bool // nobody starts any more
-	// underWay counts requests on their way to the store that are not later than their limit.
+	over       bool // the quiet time has passed
+	ended      bool // no process starts any more
+	// underWay counts the requests in transit that arrive within their limit.
 	underWay int
 	options  []int    // number of choices at every instant with several processes
-	always   []func() // rules of what is built on the lock
+	always   []func() // rules of packages built on the lock
 }
 
 // epoch is true time at the start of a run.
 var epoch = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 
-// A Result is what became of a run.
+// A Result is the outcome of a run.
 type Result struct {
 	Violations []Violation
 	Timeline   []string
@@ -90,10 +90,11 @@ func play(in *virtual.World, s Schedule) Result {
 	return w.done
 }
 
-// closeLimit is how long the processes of a healthy world may take to close.
+// closeLimit is the time in which the processes of a healthy world must close.
 const closeLimit = 5 * time.Minute
 
-// finish closes all processes in order and sees what they leave behind, then lets the dead go.
+// finish closes all processes in order and checks that they leave no locks, then ends the
+// goroutines of dead processes.
 func (w *world) finish() {
 	if !w.healed {
 		w.heal()
@@ -129,14 +130,14 @@ func (w *world) finish() {
 	w.Drain(w.step)
 }
 
-// loop runs events until done says so or an oracle fires.
+// loop runs events until done returns true or an oracle fires.
 func (w *world) loop(done func() bool) {
 	for !done() && !w.done.Failed() {
 		w.step(w.Now() + time.Hour)
 	}
 }
 
-// step lets the next event happen, if one is due before limit, after it has asked the oracles.
+// step runs the oracles and then the next event, if one is due before limit.
 func (w *world) step(limit time.Duration) {
 	look := func() {
 		w.judge.look()
@@ -149,7 +150,7 @@ func (w *world) step(limit time.Duration) {
 	}
 }
 
-// launch starts a new process in a place, unless the run has ended.
+// launch starts a new process in a place, unless the run is over.
 func (w *world) launch(i int) {
 	if w.ended {
 		return
@@ -176,7 +177,7 @@ func (w *world) repeat(i int) {
 	}
 }
 
-// alive returns how many living processes have not ended.
+// alive returns the number of live processes that still run.
 func (w *world) alive() int {
 	n := 0
 	for _, p := range w.lives {

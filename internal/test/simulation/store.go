@@ -18,7 +18,7 @@ type store struct {
 	parsed map[string]parsed    // locks by name, as they were read last
 	past   map[string][]version // of every document that was written, by collection and _id
 
-	streams []*stream // that are open, in the order of their opening
+	streams []*stream // open streams, in the order of their opening
 }
 
 // A version is a document from an instant on; nil when it was deleted.
@@ -28,8 +28,8 @@ type version struct {
 	holders []bson.ObjectID // of a lock
 }
 
-// A picture is what an old primary, or a member that lags, shows: the state of an instant, and the
-// name of the primary if it takes itself for one.
+// A picture is the state that an old primary or a lagging member shows: the instant, and the name
+// of the primary if the server takes itself for one.
 type picture struct {
 	at      time.Duration
 	primary string
@@ -37,7 +37,7 @@ type picture struct {
 
 func key(collection, id string) string { return collection + "/" + id }
 
-// note keeps what a document has become.
+// note records the new state of a document.
 func (s *store) note(collection, id string, raw bson.Raw) {
 	if s.past == nil {
 		s.past = map[string][]version{}
@@ -55,7 +55,7 @@ func (s *store) note(collection, id string, raw bson.Raw) {
 	s.past[k] = append(s.past[k], now)
 }
 
-// document returns a document that may be changed; empty when there is none.
+// document returns a copy of a document, which may be changed. It is empty if there is none.
 func (s *store) document(collection, id string) bson.D {
 	var doc bson.D
 	if raw := s.Document(collection, id); raw != nil {
@@ -64,7 +64,7 @@ func (s *store) document(collection, id string) bson.D {
 	return doc
 }
 
-// asOf returns a document as it was.
+// asOf returns a document at an earlier instant.
 func (s *store) asOf(collection, id string, at time.Duration) bson.Raw {
 	var raw bson.Raw
 	for _, v := range s.past[key(collection, id)] {
@@ -76,8 +76,8 @@ func (s *store) asOf(collection, id string, at time.Duration) bson.Raw {
 	return raw
 }
 
-// look reads a lock and its holder's ping, as they are or as an old picture shows them. The clock
-// is that of the server that answers.
+// look reads a lock and the pings of its parties, as they are or in an old state. The clock is that
+// of the server that answers.
 func (s *store) look(name string, old *picture) (catalog.Snapshot, error) {
 	look, err := catalog.LookAt(background, s.Catalog, name)
 	if err != nil {
@@ -111,7 +111,7 @@ func (s *store) look(name string, old *picture) (catalog.Snapshot, error) {
 	return look, nil
 }
 
-// held lists the sessions of a process, as they are or as an old picture shows them.
+// held lists the sessions of a process, as they are or in an old state.
 func (s *store) held(process string, old *picture) ([]catalog.HeldSession, error) {
 	if old == nil {
 		return s.Catalog.Held(background, process)
@@ -125,7 +125,7 @@ func (s *store) held(process string, old *picture) ([]catalog.HeldSession, error
 	return sessions, nil
 }
 
-// pingAsOf returns the ping of a process as it was; nil when there was none.
+// pingAsOf returns the ping of a process at an earlier instant, or nil.
 func (s *store) pingAsOf(process string, at time.Duration) *catalog.Ping {
 	raw := s.asOf(catalog.PingsCollection, process, at)
 	if p, bad := catalog.ParsePing(raw); raw != nil && bad == nil {
@@ -134,8 +134,8 @@ func (s *store) pingAsOf(process string, at time.Duration) *catalog.Ping {
 	return nil
 }
 
-// lockAsOf returns a lock as it is or as an old picture shows it. ok is false when there is no
-// document that can be read.
+// lockAsOf returns a lock as it is or in an old state. ok is false if there is no readable
+// document.
 func (s *store) lockAsOf(name string, old *picture) (l catalog.Lock, ok bool) {
 	raw := s.Document(catalog.LocksCollection, name)
 	if old != nil {
@@ -148,7 +148,7 @@ func (s *store) lockAsOf(name string, old *picture) (l catalog.Lock, ok bool) {
 	return read.lock, read.ok
 }
 
-// read returns what a document of a lock says, which nobody may change.
+// read parses a lock document. The result must not be changed.
 func (s *store) read(name string, raw bson.Raw) parsed {
 	last := s.parsed[name]
 	if raw == nil || !bytes.Equal(last.raw, raw) {
@@ -159,14 +159,14 @@ func (s *store) read(name string, raw bson.Raw) parsed {
 	return last
 }
 
-// A parsed is a lock document and what it says. Most are read again before they change.
+// A parsed is a lock document and its content. Most are read again before they change.
 type parsed struct {
 	raw  bson.Raw
 	lock catalog.Lock
 	ok   bool
 }
 
-// holders are those of a document that can be read.
+// holders returns the holders of a readable document.
 func (p parsed) holders() []catalog.Participant {
 	if p.raw == nil || !p.ok {
 		return nil
@@ -174,7 +174,7 @@ func (p parsed) holders() []catalog.Participant {
 	return p.lock.Holders()
 }
 
-// attend looks at several locks.
+// attend reads several locks.
 func (s *store) attend(names []string, old *picture) (map[string]catalog.Snapshot, error) {
 	looks := map[string]catalog.Snapshot{}
 	for _, name := range names {
@@ -189,7 +189,7 @@ func (s *store) attend(names []string, old *picture) (map[string]catalog.Snapsho
 	return looks, nil
 }
 
-// heldOrFree returns the locks named that a process holds, or nobody, or whose lines are asked for.
+// heldOrFree returns the named locks that are free, have a grant of the process, or are in lines.
 func (s *store) heldOrFree(process string, names, lines []string,
 	old *picture) (locks []catalog.Lock) {
 	for _, name := range names {
@@ -206,12 +206,12 @@ func partiesOf(l catalog.Lock) []catalog.Participant {
 	return slices.Concat(l.Holders(), l.Waiters)
 }
 
-// placeOf returns the place of a session in the line, -1 when it does not wait.
+// placeOf returns the index of a session in the queue, or -1 if it does not wait.
 func placeOf(l catalog.Lock, ts bson.ObjectID) int {
 	return slices.IndexFunc(l.Waiters, func(p catalog.Participant) bool { return p.TS == ts })
 }
 
-// put writes a document as a hand or a foreign program would.
+// put writes a document like an operator or a foreign program.
 func (s *store) put(collection, id string, doc bson.D) error {
 	if err := s.Put(collection, doc); err != nil {
 		return err
@@ -220,7 +220,7 @@ func (s *store) put(collection, id string, doc bson.D) error {
 	return nil
 }
 
-// removeFree deletes the lock documents that nobody holds.
+// removeFree deletes the documents of free locks.
 func (w *world) removeFree() {
 	for _, raw := range w.Server.Documents(catalog.LocksCollection) {
 		l, bad := catalog.ParseLock(raw)

@@ -14,25 +14,25 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// A stream tells a process what is granted to it. Each notice is an event of its own: it may be
-// late, together with those behind it, and the stream may break while it is under way.
+// A stream sends a process its grants. Each notice is a separate event: it may be late, together
+// with the later ones, and the stream may break with notices in transit.
 type stream struct {
 	p       *process
-	process string // id under which grants are told
+	process string // id of the grants
 
-	// The loop of the world owns what follows.
+	// The loop of the world owns these fields.
 	transit []notice
 	latest  time.Duration // when the last of them arrives
-	broken  bool          // nothing is sent any more
+	broken  bool          // no more sends
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the rest
 	there  [][]catalog.Grant
 	over   bool
 	closed bool
 	wake   chan struct{}
 }
 
-// A notice is what one change of a lock tells; without grants: that the stream broke.
+// A notice is the grants of one change of a lock; without grants: the stream broke.
 type notice struct{ grants []catalog.Grant }
 
 var _ catalog.GrantStream = (*stream)(nil)
@@ -79,10 +79,10 @@ func (s *stream) isClosed() bool {
 	return s.closed
 }
 
-// open lets a stream hear of what happens from now on.
+// open adds a stream, which gets all later changes.
 func (s *store) open(st *stream) { s.streams = append(s.streams, st) }
 
-// tell sends a change of a lock document to the streams of those whom it granted the lock.
+// tell sends the new grants of a lock document to the streams of their processes.
 func (s *store) tell(name string, was, is bson.Raw) {
 	s.streams = slices.DeleteFunc(s.streams, func(st *stream) bool {
 		return st.broken || st.p.Dead || st.isClosed()
@@ -104,8 +104,8 @@ func (s *store) tell(name string, was, is bson.Raw) {
 	}
 }
 
-// send puts a notice under way. Faults strike it as they strike a command; where a command would be
-// lost the stream breaks, and the notice with it.
+// send puts a notice in transit. The faults of a command strike it; where a command would be lost
+// the stream breaks, and the notice is lost.
 func (w *world) send(st *stream, name string, grants []catalog.Grant) {
 	p := st.p
 	c := &call{p: p, op: fault.Notice, subject: name, sent: w.Now()}
@@ -130,7 +130,7 @@ func (w *world) send(st *stream, name string, grants []catalog.Grant) {
 	}
 }
 
-// push lets a notice arrive after a while, behind those that were sent before.
+// push lets a notice arrive after d, behind the earlier ones.
 func (s *stream) push(n notice, d time.Duration) {
 	w := s.p.w
 	s.latest = max(s.latest, w.Now()+d)
@@ -138,7 +138,7 @@ func (s *stream) push(n notice, d time.Duration) {
 	w.At(s.latest, s.p.Index, func() { s.p.WhenRunning(s.arrive) })
 }
 
-// arrive lets the process have the first notice that is under way.
+// arrive delivers the first notice in transit to the process.
 func (s *stream) arrive() {
 	if len(s.transit) == 0 {
 		return // it was lost
@@ -166,7 +166,7 @@ func (n notice) String() string {
 	return showGrants(n.grants)
 }
 
-// breakStream ends a stream. What is under way is lost.
+// breakStream ends a stream. Notices in transit are lost.
 func (w *world) breakStream(s *stream) {
 	if s.broken {
 		return
@@ -175,7 +175,7 @@ func (w *world) breakStream(s *stream) {
 	s.push(notice{}, 0)
 }
 
-// breakStreams ends the streams of a process, of all without one.
+// breakStreams ends the streams of a process, or all streams if p is nil.
 func (w *world) breakStreams(p *process) {
 	for _, s := range w.store.streams {
 		if p == nil || s.p == p {

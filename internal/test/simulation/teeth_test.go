@@ -8,7 +8,7 @@ import (
 	"mongodlm/takeover"
 )
 
-// scene returns the scene of that name.
+// scene returns the small schedule of that name.
 func scene(t *testing.T, name string) simulation.Schedule {
 	t.Helper()
 	for _, s := range simulation.Scenes() {
@@ -45,7 +45,7 @@ func TestRates_FastContender(t *testing.T) {
 	}
 }
 
-// Shrinking leaves the one fault that matters.
+// Shrinking keeps only the fault that matters.
 func TestShrink_LeavesTheFaultThatMatters(t *testing.T) {
 	s := scene(t, "cut")
 	s.Processes[0].Rate = 0.6
@@ -75,7 +75,7 @@ func TestRun_EndsAtAViolation_WithJobs(t *testing.T) {
 }
 
 // I7: with a ping interval as long as the gap that breaks a watch, the reads of a waiter, one each
-// ping interval and a little late, still lead to a takeover from the dead.
+// ping interval and a little late, still lead to a takeover from a dead process.
 func TestQueue_PingAsLongAsTheGap_DeadAreTakenOver(t *testing.T) {
 	t.Parallel()
 	for n := 1; n <= 2; n++ {

@@ -11,15 +11,15 @@ import (
 	"mongodlm/catalog"
 )
 
-// A timeline is what happened, one line each, without anything that differs between two runs of
+// A timeline is the list of events, one line each, without details that differ between two runs of
 // one schedule.
 type timeline struct {
 	w *world
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the rest
 	lines []string
 	news  []string // of users since the last event
-	ended bool     // what the dead do when their play is over is of no interest
+	ended bool     // later lines are dropped
 }
 
 func (l *timeline) end() {
@@ -29,7 +29,7 @@ func (l *timeline) end() {
 	l.ended = true
 }
 
-// add notes what the loop of the world has seen.
+// add adds a line of the loop of the world.
 func (l *timeline) add(format string, args ...any) {
 	if !l.w.s.Trace {
 		return
@@ -43,8 +43,8 @@ func (l *timeline) add(format string, args ...any) {
 	}
 }
 
-// told notes what a user has seen. One event may wake several users: what they tell is put in order
-// when all of them are blocked again.
+// told adds a line of a user. One event may wake several users: their lines are sorted before the
+// next line of the loop.
 func (l *timeline) told(format string, args ...any) {
 	if !l.w.s.Trace {
 		return
@@ -62,7 +62,7 @@ func (l *timeline) line(format string, args ...any) string {
 		fmt.Sprintf(format, args...))
 }
 
-// flush puts in order what users have told.
+// flush sorts and adds the lines of users.
 func (l *timeline) flush() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -15,8 +15,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// This file is the transactions of a process: each of their writes is a command, and their commit
-// is one.
+// This file implements the transactions of a process: each of their writes is a command, and so is
+// their commit.
 
 const (
 	opTouch  fault.Op = "touch" // the write to the lock document of a transaction under a guard
@@ -27,7 +27,7 @@ const (
 // transaction that met a conflict runs again.
 const inDoubt = 10 * time.Millisecond
 
-// errTransient says that a transaction was undone and may run again.
+// errTransient is the error of a transaction that was undone and may run again.
 type errTransient struct{ error }
 
 func (e errTransient) Unwrap() error                 { return e.error }
@@ -38,12 +38,12 @@ func transient(err error) bool {
 	return errors.As(err, &labeled) && labeled.HasErrorLabel("TransientTransactionError")
 }
 
-// inside is a transaction of a process under way.
+// inside is an open transaction of a process.
 type inside struct {
 	*memcatalog.Transaction
-	locks  []string                // that it has written
-	passes map[string]catalog.Lock // those that it holds by having entered them
-	held   *Held                   // under which it runs, if it does
+	locks  []string                // written by it
+	passes map[string]catalog.Lock // held by it through EnterTransaction
+	held   *Held                   // the lock under which it runs, or nil
 	renews *call                   // the last renewal of its lease
 }
 
@@ -54,8 +54,8 @@ func insideOf(ctx context.Context) *inside {
 	return in
 }
 
-// Transact implements [catalog.Transactions], with the write of the lock document as a store has
-// it.
+// Transact implements [catalog.Transactions]. Like a real store it writes the lock document after
+// the work in the first run, and before the work in each further run.
 func (o *port) Transact(ctx context.Context, s catalog.Session,
 	run func(context.Context) error) error {
 	ran := false
@@ -79,8 +79,7 @@ func (o *port) Transact(ctx context.Context, s catalog.Session,
 	})
 }
 
-// submitIn submits a command that is part of a transaction, which is undone when its outcome is
-// unknown.
+// submitIn submits a command of a transaction, which is undone if the outcome is unknown.
 func (c *call) submitIn(ctx context.Context, in *inside, do func() error) error {
 	c.inside, c.do = in, do
 	err := c.submit(ctx)
@@ -91,8 +90,8 @@ func (c *call) submitIn(ctx context.Context, in *inside, do func() error) error 
 	return err
 }
 
-// transaction runs work in a transaction and commits it, again after a conflict, as long as ctx
-// lasts.
+// transaction runs work in a transaction and commits it, and repeats that after a conflict until
+// ctx is done.
 func (o *port) transaction(ctx context.Context, work func(ctx context.Context) error) error {
 	for {
 		err := o.transactOnce(ctx, work)
@@ -157,9 +156,9 @@ func (o *port) EnterTransaction(ctx context.Context, r catalog.Request) (catalog
 	return l, nil
 }
 
-// commits judges a commit in the instant of it: it leaves a mark only while its lock is held, and
-// what it had entered nobody trusts (I1); the fence of what it had entered is larger than all
-// before (I2).
+// commits checks a commit at its instant: the lock under which it runs is held and its fence is not
+// too small (I5), no guard of a lock that it has entered is trusted (I1), and the fence of such a
+// lock is larger than all before (I2).
 func (o *oracle) commits(c *call) {
 	in := c.inside
 	if in.Over() {
@@ -189,7 +188,7 @@ func (o *oracle) commits(c *call) {
 	}
 }
 
-// passed is I2 for a lock of a transaction.
+// passed checks I2 for a lock of a transaction.
 func (o *oracle) passed(p *process, name string, fence int64) {
 	handed := o.handed[name]
 	if handed == nil {
@@ -204,8 +203,8 @@ func (o *oracle) passed(p *process, name string, fence int64) {
 	o.accepted[name] = max(o.accepted[name], fence)
 }
 
-// InTransaction works under a guard in a transaction, for d, and bounds it by limit. A lease is
-// renewed in it. Without a fault it runs twice at most.
+// InTransaction works for d in a transaction under a guard, for at most limit. It renews a lease
+// there. Without a fault the work runs twice at most.
 func (u *User) InTransaction(h *Held, d, limit time.Duration, nested bool) {
 	ctx, end := u.bounded(h.name, limit)
 	defer end()
@@ -255,7 +254,8 @@ func (u *User) LockInTransaction(name string, d, limit time.Duration) {
 	}
 }
 
-// bounded makes the context of a call that must have returned when it ends, and tells the oracles.
+// bounded makes the context of a call that must return when the context ends, and notes the call
+// for the oracle.
 func (u *User) bounded(name string, limit time.Duration) (ctx context.Context, end func()) {
 	how := How{Wait: limit, Context: true}
 	a := u.attempt(name, how)
@@ -272,7 +272,7 @@ func (u *User) bounded(name string, limit time.Duration) (ctx context.Context, e
 	}
 }
 
-// forget ends a call of which nothing more is to be judged.
+// forget ends a call that needs no further checks.
 func (o *oracle) forget(p *process, label string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -12,15 +12,14 @@ import (
 	"mongodlm/distlock"
 )
 
-// This file judges what callers are told: whoever asks is told the truth.
+// This file checks that the errors and results of calls are true.
 
-// toldTruth judges the error of an attempt: it names a holder that there was at some instant of the
-// call, a limit that was in use then, a circle that there was; and where nothing went wrong it
-// speaks of nothing that went wrong.
+// toldTruth checks the error of an attempt: it names a holder, a limit or a deadlock that existed
+// at some instant of the call, and without a fault it reports no fault.
 func (o *oracle) toldTruth(n news) {
 	a := n.a
 	if n.p.Dead || n.p.misled >= a.since && n.p.misled > 0 {
-		return // it was shown an old picture
+		return // it was shown an old state
 	}
 	var held *distlock.HeldError
 	var limit *distlock.PermitMismatchError
@@ -48,13 +47,13 @@ func (o *oracle) toldTruth(n news) {
 	o.nothingWrong(n)
 }
 
-// holdsItself reports whether the caller waits for what it holds itself.
+// holdsItself reports whether the caller holds the lock that it waits for.
 func (o *oracle) holdsItself(a *attempt, name string) bool {
 	l, _ := o.w.store.lockAsOf(name, nil)
 	return slices.ContainsFunc(a.holds, func(ts bson.ObjectID) bool { return has(l.Holders(), ts) })
 }
 
-// named reports whether the party that an error names holds a lock, or waits for it.
+// named returns a test whether the party that an error names holds a lock or waits for it.
 func named(e *distlock.HeldError) func(catalog.Lock) bool {
 	return func(l catalog.Lock) bool {
 		return slices.ContainsFunc(partiesOf(l), func(p catalog.Participant) bool {
@@ -63,8 +62,8 @@ func named(e *distlock.HeldError) func(catalog.Lock) bool {
 	}
 }
 
-// wasSometime reports whether a lock was so at some instant of a call, or up to two ping intervals
-// before: an entry of the process may have read it then.
+// wasSometime reports whether a lock was in a state at some instant of a call, or up to two ping
+// intervals before: an entry of the process may have read it then.
 func (o *oracle) wasSometime(a *attempt, name string, is func(catalog.Lock) bool) bool {
 	past := o.w.store.past[key(catalog.LocksCollection, name)]
 	for _, v := range slices.Backward(past) {
@@ -72,14 +71,14 @@ func (o *oracle) wasSometime(a *attempt, name string, is func(catalog.Lock) bool
 			return true
 		}
 		if v.at < a.since-scaled(2*o.w.s.Timing.Ping) {
-			return false // this one was the snapshot then
+			return false // this version was in force at that time
 		}
 	}
 	return false
 }
 
-// nothingWrong: in a world in which nothing has gone wrong nobody is told that something has, but
-// for a command that stood behind a transaction until its time was up.
+// nothingWrong checks that in a run without faults no call reports one, except a command that was
+// blocked by a transaction until its time was up.
 func (o *oracle) nothingWrong(n news) {
 	if len(o.w.done.Faults) > 0 || o.w.healed || len(o.w.foreigners) > 0 || o.w.s.World != nil ||
 		o.troubled[n.p] > 0 {
@@ -96,7 +95,7 @@ func (o *oracle) nothingWrong(n news) {
 	o.violated("truth", "nothing has gone wrong, and %s is told of %q: %v", n.p, n.a.name, n.err)
 }
 
-// noGhosts: where nothing has gone wrong no process finds a ghost, or has anything to release late.
+// noGhosts checks that in a run without faults no process finds a ghost.
 func (o *oracle) noGhosts() {
 	if len(o.w.done.Faults) > 0 || len(o.w.foreigners) > 0 || o.w.s.World != nil {
 		return
@@ -114,8 +113,8 @@ func (o *oracle) noGhosts() {
 	}
 }
 
-// heldThroughout judges a Release that returned nil: the session held the lock from the grant until
-// the release, and it was the release that ended it.
+// heldThroughout checks a Release that returned nil: the session held the lock from the grant until
+// the release, and the release ended it.
 func (o *oracle) heldThroughout(h *Held, called time.Duration) {
 	switch left, gone := o.left[h.session()]; {
 	case !gone:
@@ -126,8 +125,8 @@ func (o *oracle) heldThroughout(h *Held, called time.Duration) {
 	}
 }
 
-// lostForNothing judges a guard that is seen lost for the first time: its term was over, or its
-// process condemned, or the store shows that the lock is not its own any more.
+// lostForNothing checks the first loss of a guard: its term has expired, its process is condemned,
+// or the store shows that it has lost the lock.
 func (o *oracle) lostForNothing(h *Held, why error) {
 	id := h.guard.Process()
 	l := o.leases[tenant{h.p, id}]

@@ -9,20 +9,20 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// This file is the restore of a machine's snapshot: a process that goes on under the id of another,
-// with its numbers and its locks. Its Manager is a new one, so the process id and the sessions of
-// its guards are replaced on the way to the store.
+// This file implements the restore of a machine's snapshot: a process that continues under the id
+// of another, with its numbers and its locks. Its Manager is a new one, so the process id and the
+// sessions of its guards are replaced on the way to the store.
 
-// A snapshot is what a process had when it was taken.
+// A snapshot is the state of a process at the instant of the snapshot.
 type snapshot struct {
 	seq   int64                   // of its last ping
-	locks map[string]catalog.Lock // that it held alone; fixed
+	locks map[string]catalog.Lock // held exclusively; fixed
 
 	mu   sync.Mutex // guards mine
 	mine map[string]bson.ObjectID
 }
 
-// snapshotOf takes one of a process that pings under an id.
+// snapshotOf takes a snapshot of the process that pings under an id.
 func (w *world) snapshotOf(id string) *snapshot {
 	s := &snapshot{locks: map[string]catalog.Lock{}, mine: map[string]bson.ObjectID{}}
 	if p, bad := catalog.ParsePing(w.Server.Document(catalog.PingsCollection, id)); bad == nil {
@@ -70,7 +70,7 @@ func (s *snapshot) stored(ts bson.ObjectID) bson.ObjectID {
 	return ts
 }
 
-// own returns the session that the process knows; ok is false when it has yet to wake.
+// own returns the session that the process knows; ok is false if it has yet to wake.
 func (s *snapshot) own(name string, ts bson.ObjectID) (own bson.ObjectID, ok bool) {
 	if s == nil || s.locks[name].TS != ts {
 		return ts, true
@@ -81,7 +81,7 @@ func (s *snapshot) own(name string, ts bson.ObjectID) (own bson.ObjectID, ok boo
 	return own, ok
 }
 
-// held are the sessions as the process knows them.
+// held returns the sessions as the process knows them.
 func (s *snapshot) held(sessions []catalog.HeldSession) []catalog.HeldSession {
 	var known []catalog.HeldSession
 	for _, h := range sessions {
@@ -93,7 +93,8 @@ func (s *snapshot) held(sessions []catalog.HeldSession) []catalog.HeldSession {
 	return known
 }
 
-// number is what the store has more than the process has counted under the id of the snapshot.
+// number returns the lead of the seq in the store over that of the process, under the id of the
+// snapshot.
 func (o *port) number(b catalog.Heartbeat) int64 {
 	if s := o.p.snapshot; s != nil && b.Process == o.p.twin {
 		return s.seq
@@ -111,15 +112,15 @@ func (p *process) local(id string) string {
 	return id
 }
 
-// metTwin notes that a process was told of its twin.
+// metTwin notes that a process has learned of its twin.
 func (p *process) metTwin() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.met = true
 }
 
-// mayRelease reports whether a process that sends a release may still take what stands under its id
-// for its own: it was told of no twin, and the time of its last acknowledged ping lasts.
+// mayRelease reports whether a process that sends a release may still take the sessions under its
+// id for its own: it has not learned of a twin, and the term of its last acknowledged ping lasts.
 func (o *oracle) mayRelease(p *process) bool {
 	p.mu.Lock()
 	met := p.met
@@ -132,9 +133,8 @@ func (o *oracle) mayRelease(p *process) bool {
 	return !met && l != nil && l.lasts(p)
 }
 
-// releasedTwins judges a release of a lock that a twin trusts. Who has yet to learn of the twin
-// cannot do otherwise; from then on, and where its own guards were lost by the clock, it releases
-// nothing of the other's.
+// releasedTwins checks a release of a lock that a twin trusts. It is allowed to a process that has
+// yet to learn of the twin; not afterwards, and not after its own guards were lost by the clock.
 func (o *oracle) releasedTwins(c *call) {
 	h := o.guardBeside(c)
 	switch {

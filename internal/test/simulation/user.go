@@ -14,33 +14,33 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// A User is one goroutine of a process that uses locks. Its methods end early when the run ends.
+// A User is one goroutine of a process that uses locks. Its methods return early when the run ends.
 type User struct {
 	Chance *rand.Rand
 	p      *process
 	m      *distlock.Manager
 	label  string
-	nested int // transactions under way
+	nested int // open transactions
 }
 
-// An attempt is one call of Lock or TryLock that is under way. Its fields belong to world.mu.
+// An attempt is one open call of Lock or TryLock. Its fields belong to world.mu.
 type attempt struct {
-	name     string // of several the one that it acquires now
+	name     string // for LockAll, of the lock being acquired
 	p        *process
 	waits    bool
 	several  bool // of LockAll
-	stood    bool // it has stood in a line
+	stood    bool // it has been queued
 	since    time.Duration
 	sessions []bson.ObjectID
-	holds    []bson.ObjectID // what its caller holds, by its context
-	struck   int             // faults that had struck the process when it began
+	holds    []bson.ObjectID // sessions held by the caller, from its context
+	struck   int             // faults that had struck the process at the start
 
-	limit  time.Duration // of the process's clock: when its time is up; 0 without WaitAtMost
-	ended  time.Duration // when its context ended; 0 while it has not
+	limit  time.Duration // deadline by the process's clock; 0 without WaitAtMost
+	ended  time.Duration // when its context was done; 0 before
 	cancel func()        // ends its context
 }
 
-// Held is a lock that a user holds, or has held.
+// Held is a lock that a user holds or has held.
 type Held struct {
 	p     *process
 	name  string
@@ -48,42 +48,43 @@ type Held struct {
 	guard *distlock.TryGuard
 	at    time.Duration
 
-	// The loop of the world owns what follows.
+	// The loop of the world owns the rest.
 	over bool // Release has returned
-	lost bool // it was seen lost
+	lost bool // its loss was seen
 }
 
-// session returns the lock session of a guard, as the store knows it.
+// session returns the lock session of a guard by which the store knows it.
 func (h *Held) session() bson.ObjectID { return h.p.snapshot.stored(h.guard.Session()) }
 
-// Sleep waits by the clock of the process and reports whether the run goes on.
+// Sleep waits by the clock of the process and reports whether the run continues.
 func (u *User) Sleep(d time.Duration) bool {
 	return clock.Sleep(u.p.Clock, d, u.p.ctx.Done()) && !u.shut()
 }
 
-// shut reports whether the process of a user was closed under it.
+// shut reports whether a fault has closed the process.
 func (u *User) shut() bool {
 	u.p.mu.Lock()
 	defer u.p.mu.Unlock()
 	return u.p.shut
 }
 
-// Until waits until an instant of true time, as far as the process runs.
+// Until waits for the time from now to at, by the clock of the process, and reports whether the run
+// continues.
 func (u *User) Until(at time.Duration) bool { return u.Sleep(at - u.p.w.Now()) }
 
-// How says how a user acquires a lock.
+// How is the way in which a user acquires a lock.
 type How struct {
-	// Wait is how long it waits in line; 0 is one try.
+	// Wait is the longest wait in the queue; 0 is one try.
 	Wait time.Duration
-	// Context lets the end of its context end the wait, and not WaitAtMost.
+	// Context ends the wait by its context and not by WaitAtMost.
 	Context bool
 	// Shared acquires for reading.
 	Shared bool
-	// Lease is the life of its own that the lock gets.
+	// Lease is the lease of the lock; 0 is none.
 	Lease time.Duration
-	// Permits acquires one of so many permits.
+	// Permits is the limit of the permits, one of which is acquired.
 	Permits int
-	// Under is what the caller holds meanwhile, by its context.
+	// Under is a lock that the caller holds meanwhile, in its context.
 	Under *Held
 	// Silent lets the caller pass no context on.
 	Silent bool
@@ -99,18 +100,18 @@ func (h How) mode() catalog.Mode {
 	return catalog.Exclusive
 }
 
-// Try acquires a lock if it is free or may be taken; nil when not.
+// Try acquires a lock if it is free or may be taken over. It returns nil if not.
 func (u *User) Try(name string) *Held { return u.Acquire(name, How{}) }
 
-// Lock acquires a lock and waits in line at most that long; nil when it did not get it.
+// Lock acquires a lock, queued for at most wait. It returns nil on failure.
 func (u *User) Lock(name string, wait time.Duration) *Held {
 	return u.Acquire(name, How{Wait: wait})
 }
 
-// Poll tries to acquire a lock again and again, for that long; nil when it did not get it.
+// Poll tries to acquire a lock repeatedly, for at most wait. It returns nil on failure.
 func (u *User) Poll(name string, wait time.Duration) *Held { return u.Ask(name, How{}, wait) }
 
-// Ask calls for a lock again and again, with growing pauses; nil when it did not get it.
+// Ask acquires a lock by repeated calls with growing pauses. It returns nil on failure.
 func (u *User) Ask(name string, how How, wait time.Duration) *Held {
 	t := u.p.w.s.Timing
 	pause, end := t.Poll, u.p.w.Now()+wait
@@ -127,7 +128,7 @@ func (u *User) Ask(name string, how How, wait time.Duration) *Held {
 	}
 }
 
-// options are what a user gives to an acquisition.
+// options returns the options of an acquisition.
 func (u *User) options(how How) []distlock.Option {
 	opts := []distlock.Option{distlock.Label(u.label)}
 	if how.Shared {
@@ -145,8 +146,8 @@ func (u *User) options(how How) []distlock.Option {
 	return opts
 }
 
-// context is that of one call. It ends with the run, with the guard under which the call is made,
-// when its time is up, and when a fault ends it.
+// context returns the context of one call. It ends with the run, with the guard under which the
+// call is made, at the deadline, and by a fault.
 func (u *User) context(how How, a *attempt) (context.Context, func()) {
 	above := u.p.ctx
 	if how.Under != nil && !how.Silent {
@@ -164,7 +165,7 @@ func (u *User) context(how How, a *attempt) (context.Context, func()) {
 	return ctx, func() { told(); cancel() }
 }
 
-// Acquire acquires a lock; nil when it did not get it.
+// Acquire acquires a lock. It returns nil on failure.
 func (u *User) Acquire(name string, how How) *Held {
 	a := u.attempt(name, how)
 	ctx, end := u.context(how, a)
@@ -187,10 +188,9 @@ func (u *User) Acquire(name string, how How) *Held {
 	return u.end(a, how, g, err)
 }
 
-// ended runs what ends the context of an acquisition when its guard is over.
+// ended runs end, which cancels the context of an acquisition, after the end of its guard.
 func (p *process) ended(ctx context.Context, end func()) { context.AfterFunc(ctx, end) }
 
-// attempt makes an attempt.
 func (u *User) attempt(name string, how How) *attempt {
 	w := u.p.w
 	a := &attempt{name: name, p: u.p, waits: how.Wait > 0, since: w.Now(), struck: u.p.struck}
@@ -203,7 +203,7 @@ func (u *User) attempt(name string, how How) *attempt {
 	return a
 }
 
-// end tells the oracles of the end of an attempt.
+// end reports the end of an attempt to the oracle.
 func (u *User) end(a *attempt, how How, g *distlock.TryGuard, err error) *Held {
 	w := u.p.w
 	var h *Held
@@ -217,7 +217,7 @@ func (u *User) end(a *attempt, how How, g *distlock.TryGuard, err error) *Held {
 	return h
 }
 
-// LockAll acquires several locks; none when it did not get them all.
+// LockAll acquires several locks. It returns nil if it did not get all of them.
 func (u *User) LockAll(names []string, wait time.Duration) []*Held {
 	how := How{Wait: wait}
 	a := u.attempt(slices.Min(names), how)
@@ -249,7 +249,7 @@ func (u *User) ReleaseAll(held []*Held) {
 }
 
 // Do acquires a lock, works under it for d and releases it, all in one call. Its function ends with
-// its context, since Close waits for it; the work of a plain guard minds no context.
+// its context, since Close waits for it; the work of a plain guard ignores the context.
 func (u *User) Do(name string, how How, d time.Duration) {
 	a := u.attempt(name, how)
 	ctx, end := u.context(how, a)
@@ -275,23 +275,23 @@ func (u *User) Do(name string, how How, d time.Duration) {
 	u.p.w.judge.released(h, err, called)
 }
 
-// Twice acquires a lock once more for whoever holds it, and gives that back: it is still held.
+// Twice acquires a held lock once more and releases that second guard. The lock stays held.
 func (u *User) Twice(h *Held) {
 	again, err := h.guard.Reenter()
 	if err != nil {
 		return // it is over
 	}
 	u.Sleep(time.Second)
-	_ = again.Release() // what it says is the first guard's business
+	_ = again.Release() // the first guard has the result
 	if err := h.guard.Err(); errors.Is(err, distlock.ErrReleased) {
 		u.p.w.judge.say(news{p: u.p, wrong: "a guard of " + h.name + " is over after another's release"})
 	}
 }
 
-// writes is how often work writes to what its lock protects.
+// writes is the number of writes of one piece of work to the protected resource.
 const writes = 4
 
-// Work holds a lock for d and writes now and then to what it protects, as long as the guard is
+// Work holds a lock for d and writes to the protected resource several times while the guard is
 // trusted. It reports whether the guard was trusted to the end.
 func (u *User) Work(h *Held, d time.Duration) bool {
 	for range writes {
@@ -303,8 +303,8 @@ func (u *User) Work(h *Held, d time.Duration) bool {
 	return h.guard.Err() == nil
 }
 
-// Write writes to what the lock protects: once with the fence, once without, both in one command.
-// The resource refuses a fence that is smaller than one it has seen.
+// Write writes to the protected resource: once with the fence, once without, both in one command.
+// The resource refuses a fence smaller than one it has seen.
 func (u *User) Write(h *Held) {
 	w := u.p.w
 	c := &call{p: u.p, op: opWrite, subject: h.name, writes: true, ts: h.guard.Session()}
@@ -314,7 +314,7 @@ func (u *User) Write(h *Held) {
 		}
 		return nil
 	}
-	_ = c.submit(u.p.ctx) // the oracles have seen what became of it
+	_ = c.submit(u.p.ctx) // the oracle has seen the outcome
 }
 
 // Check asks the server whether the lock is still held.

@@ -10,14 +10,14 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// A view is the store as it answers one process: with old pictures where a fault says so, and with
-// the sessions that the process knows. It says for the timeline what it answered.
+// A view is the store as it answers one process: with old states where a fault requires them, and
+// with the sessions that the process knows. It records its answers for the timeline.
 type view struct {
 	*store
 	p *process
 }
 
-// callOf returns the call that a context of the store belongs to; nil for one that is no event.
+// callOf returns the call that a context of the store belongs to, or nil for one that is no event.
 func callOf(ctx context.Context) *call {
 	c, _ := ctx.Value(callKey{}).(*call)
 	return c
@@ -30,7 +30,7 @@ func pictureOf(ctx context.Context) *picture {
 	return nil
 }
 
-// shown notes what a call was answered, and passes it on.
+// shown records the answer to a call, and returns it.
 func shown[T any](ctx context.Context, answer T, err error, show func(T) string) (T, error) {
 	if c := callOf(ctx); c != nil && err == nil {
 		c.show = func() string { return show(answer) }
@@ -80,7 +80,7 @@ func (v view) Read(ctx context.Context, name string) (catalog.Lock, error) {
 	return l, err
 }
 
-// List implements [catalog.Locks]. All who wait are of one instant.
+// List implements [catalog.Locks]. With waited it reads all rows at one instant.
 func (v view) List(ctx context.Context, waited bool) iter.Seq2[catalog.Snapshot, error] {
 	if !waited {
 		return v.store.List(ctx, false)

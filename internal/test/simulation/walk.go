@@ -10,7 +10,7 @@ import (
 	"mongodlm/takeover"
 )
 
-// Wander is a user who acquires locks of a few names, holds them for a while, looks after the
+// Wander returns a user that acquires locks of a few names, holds them for a while, checks the
 // guard, writes under it and releases it, again and again.
 func Wander(names ...string) func(*User) {
 	return func(u *User) {
@@ -39,18 +39,19 @@ func Wander(names ...string) func(*User) {
 			}
 			u.Work(h, u.some(t.Takeover/2))
 			if u.Chance.IntN(4) == 0 {
-				_ = u.Check(h) // what it says is the guard's business
+				_ = u.Check(h) // the guard has the result
 			}
 			if h.guard.Err() != nil && u.Chance.IntN(2) == 0 {
 				u.Sleep(u.some(t.Takeover)) // winding down takes its time
 			}
-			u.Write(h) // perhaps too late: only the fence can tell
+			u.Write(h) // perhaps too late: only the fence can show it
 			u.Release(h)
 		}
 	}
 }
 
-// unusual is what users do less often: several locks, one under another, the same once more, Do.
+// unusual does one of the rarer things: several locks, one lock under another, a second guard of
+// the same lock, Do, or a transaction.
 func (u *User) unusual(name string, names []string, how How) {
 	t := u.p.w.s.Timing
 	switch u.Chance.IntN(6) {
@@ -93,15 +94,15 @@ func (u *User) unusual(name string, names []string, how How) {
 	}
 }
 
-// plain leaves the names out whose users ask for permits.
+// plain returns the names without the one of permits.
 func plain(names []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == permitted })
 }
 
-// permitted is a name whose users ask for permits.
+// permitted is a name that is locked by permits.
 const permitted = "permits"
 
-// how chooses how a lock is acquired: two thirds wait in line.
+// how chooses the way to acquire a lock: two thirds of the calls are queued.
 func (u *User) how(name string) How {
 	var how How
 	switch u.Chance.IntN(6) {
@@ -113,20 +114,20 @@ func (u *User) how(name string) How {
 	}
 	how.Permits = limitOf(u, name)
 	how.Shared = u.shares(name)
-	if u.Chance.IntN(4) == 0 { // half of them end while it works
+	if u.Chance.IntN(4) == 0 { // half of the leases expire during the work
 		how.Lease = 10*time.Second + u.some(u.p.w.s.Timing.Takeover)
 	}
 	return how
 }
 
-// shares chooses whether a lock is shared: one in four is, but none beside a foreign manager, which
-// knows only the first of those who share.
+// shares chooses whether a lock is shared: one in four is. With a foreign manager no lock is, since
+// that knows only the first of the sharers.
 func (u *User) shares(name string) bool {
 	return name != permitted && len(u.p.w.s.Foreign) == 0 && u.Chance.IntN(4) == 0
 }
 
-// limitOf is the number of permits that a user asks for: mostly the same, sometimes another one, or
-// it takes the semaphore for a lock.
+// limitOf returns the number of permits that a user asks for: mostly the same, sometimes another
+// one, or 0, which takes the semaphore for a lock.
 func limitOf(u *User, name string) int {
 	if name != permitted {
 		return 0
@@ -140,17 +141,17 @@ func limitOf(u *User, name string) int {
 	return 2
 }
 
-// some is a random time up to about d.
+// some returns a random time up to about d.
 func (u *User) some(d time.Duration) time.Duration {
 	return time.Duration(u.Chance.Int64N(int64(d))) + time.Millisecond
 }
 
 // Walk makes the schedule of a random walk. The same seed makes the same schedule.
 //
-// It keeps the assumptions of the promise: rates of clocks differ by less than 1.2; a process that
-// is suspended has a wall clock that goes on; and, since the shorter takeover rule promises to
-// stand any SINGLE wrong clock, either the server's clock steps or those of processes are wrong,
-// not both, unless only watching may decide. A free document is not deleted where the server's
+// It keeps the assumptions of the guarantee: rates of clocks differ by less than 1.2; a suspended
+// process has a wall clock that continues; and, since the shorter takeover rule tolerates any
+// SINGLE wrong clock, either the server's clock steps or the clocks of processes are wrong, not
+// both, unless only the watch rule may decide. A free document is not deleted where the server's
 // clock goes back, since its fence starts from that clock.
 func Walk(seed uint64) Schedule {
 	r := rand.New(rand.NewPCG(seed, 1))
@@ -194,7 +195,7 @@ func Walk(seed uint64) Schedule {
 	return s
 }
 
-// kinds are what may go wrong in one walk.
+// kinds are the possible faults of one walk.
 type kinds struct {
 	kinds         []Kind
 	serverClock   bool // it may step
@@ -202,7 +203,7 @@ type kinds struct {
 	foreign       bool // a foreign manager takes part
 }
 
-// always are the kinds of every walk; a kind that stands twice is twice as likely.
+// always are the kinds of every walk. A kind that is listed twice is twice as likely.
 var always = []Kind{
 	DelayRequest, DelayRequest, DelayReply, DelayReply, Refuse, Drop, LoseReply, LoseReply,
 	ApplyLate, ApplyLate, ApplyLate, Duplicate, Duplicate, StaleRead, CrashBefore, CrashAfter,
@@ -239,12 +240,12 @@ func kindsOf(r *rand.Rand, s *Schedule) kinds {
 	} else {
 		k.kinds = append(k.kinds, Suspend)
 	}
-	// One wrong clock is enough to fool MongoDB's own manager: it decides by the server's alone.
+	// One wrong clock is enough to deceive MongoDB's own manager: it decides by the server's alone.
 	k.foreign = !k.serverClock && r.IntN(2) == 0
 	return k
 }
 
-// wandering is a foreign manager that comes and goes, and takes locks now and then.
+// wandering returns a foreign manager that starts and stops, and takes locks now and then.
 func wandering(r *rand.Rand, s Schedule, names []string) Foreign {
 	f := Foreign{Process: "ConfigServer"}
 	some := func(d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
@@ -295,12 +296,12 @@ func (k kinds) fault(r *rand.Rand, s Schedule, at time.Duration) []Fault {
 	case f.Kind == Close && r.IntN(2) == 0:
 		f.For = 0
 	case (f.Kind == ApplyLate || f.Kind == Duplicate) && r.IntN(3) == 0:
-		f.For = time.Duration(r.Int64N(int64(s.Length))) // long after all that knew of it
+		f.For = time.Duration(r.Int64N(int64(s.Length))) // long after its callers are gone
 	}
 	faults := []Fault{f}
 	switch f.Kind {
 	case CrashBefore, CrashAfter, Crash, Close:
-		// Where the command comes much later, the restart finds nobody dead, and the place
+		// If the command comes after the restart, the restart finds a live process and the place
 		// stays empty from then on.
 		back := at + time.Duration(r.Int64N(int64(2*t)))
 		faults = append(faults, Fault{Kind: Restart, Process: f.Process, At: back})

@@ -1,5 +1,5 @@
-// Package singletontest is the conformance suite of [singleton.Store]: what passes it can keep the
-// settings and the records of loops and schedules.
+// Package singletontest is the conformance suite of [singleton.Store]: a store that passes it can
+// keep the settings and the records of loops and schedules.
 package singletontest
 
 import (
@@ -16,13 +16,13 @@ import (
 	"mongodlm/singleton"
 )
 
-// A Store is an empty store under test, with a way to put documents into its collections.
+// A Store is an empty store under test. Put replaces a document of a collection.
 type Store struct {
 	singleton.Store
 	Put func(ctx context.Context, collection string, doc bson.D) error
 }
 
-// Run runs every case on a store of its own.
+// Run runs each case on a new store.
 func Run(t *testing.T, open func(t *testing.T) Store) {
 	t.Helper()
 	for name, run := range map[string]func(t *testing.T, s Store){
@@ -44,8 +44,8 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 	}
 }
 
-// A wish is noted in the record of that revision, which it leaves as it is; a holder's change does
-// not take it out.
+// ask checks that Ask counts a request in the record with the given revision and keeps the
+// revision, and that a holder's change keeps the count.
 func ask(t *testing.T, s Store) {
 	assert.Is(t, s.Ask(t.Context(), "a", 1), singleton.ErrChanged)
 	change(t, s, singleton.Change{Name: "a", Fence: 1})
@@ -117,7 +117,7 @@ func changeStale(t *testing.T, s Store) {
 
 func changeRevision(t *testing.T, s Store) {
 	_, err := s.Change(t.Context(), singleton.Change{Name: "a", Fence: 7, Rev: 1})
-	assert.Is(t, err, singleton.ErrChanged) // there is none
+	assert.Is(t, err, singleton.ErrChanged) // there is no record
 	change(t, s, singleton.Change{Name: "a", Fence: 7})
 	raw := change(t, s, singleton.Change{Name: "a", Fence: 8, Rev: 1})
 	wantNumber(t, raw, "rev", 2)
@@ -140,7 +140,8 @@ func changeMalformed(t *testing.T, s Store) {
 	}
 }
 
-// Of many that name a revision one changes it; those that name none all do.
+// changeRace checks that one of several concurrent changes with a revision succeeds, and all
+// without one.
 func changeRace(t *testing.T, s Store) {
 	const n = 8
 	count := func(rev int64) (done int) {

@@ -5,20 +5,20 @@ import (
 	"time"
 )
 
-// An Event is something that happens at one instant.
+// An Event is a function that runs at one instant.
 type Event struct {
 	At    time.Duration
 	Owner int // index of the process, -1 for the world
 	seq   int
 	run   func()
-	timer *timer // nil if it is no timer's
+	timer *timer // nil if it belongs to no timer
 	round int
 }
 
-// void reports whether it is the event of a timer that was stopped or set anew.
+// void reports whether the event belongs to a timer that was stopped or reset.
 func (e *Event) void() bool { return e.timer != nil && e.timer.void(e.round) }
 
-// An agenda is the events to come, the earliest first. The caller guards it.
+// An agenda contains the pending events, the earliest first. The caller guards it.
 type agenda struct {
 	events eventHeap
 	seq    int
@@ -57,7 +57,8 @@ func (a *agenda) next() (time.Duration, bool) {
 	return a.events[0].At, true
 }
 
-// take removes the event that choose picks among those due at the earliest instant. There is one.
+// take removes the event that choose selects among the events of the earliest instant. The agenda
+// must not be empty.
 func (a *agenda) take(choose func([]*Event) int) *Event {
 	first := heap.Pop(&a.events).(*Event)
 	if choose == nil || len(a.events) == 0 || a.events[0].At != first.At {

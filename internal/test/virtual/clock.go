@@ -11,22 +11,22 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// A Clock is the clock of one process: true time at a rate, a wall clock that may step or stand
-// still, a monotonic clock that stands still while the process is suspended. Its timers are events
-// of the agenda.
+// A Clock is the clock of one process: it runs at a rate of true time, its wall clock can step or
+// stop, and its monotonic clock stops while the process is suspended. Its timers are events of the
+// agenda.
 type Clock struct {
-	// Chance returns the number between 0 and 1 by which waiting is spread; nil: always 0.5.
+	// Chance returns the number between 0 and 1 by which pauses are spread; nil: always 0.5.
 	Chance func() float64
 
 	p    *Process
 	rate float64
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	wall      time.Duration
-	stands    *time.Time    // where the wall clock stands still
-	lost      time.Duration // monotonic time lost in suspensions that are over
+	stands    *time.Time    // the reading of a stopped wall clock, nil while it runs
+	lost      time.Duration // monotonic time lost in earlier suspensions
 	suspended bool
-	since     time.Duration // of the suspension under way
+	since     time.Duration // start of the present suspension
 }
 
 var _ clock.Clock = (*Clock)(nil)
@@ -54,7 +54,7 @@ func (c *Clock) scaled(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * c.rate)
 }
 
-// Jitter is the chance of the pinger and of everybody who waits.
+// Jitter returns the random number that spreads pings and pauses of waiters.
 func (c *Clock) Jitter() float64 {
 	if c.Chance == nil {
 		return 0.5
@@ -69,7 +69,7 @@ func (c *Clock) Step(d time.Duration) {
 	c.wall += d
 }
 
-// Stand stops the wall clock for ever.
+// Stand stops the wall clock permanently.
 func (c *Clock) Stand() {
 	at := c.Now().Wall
 	c.mu.Lock()
@@ -77,7 +77,7 @@ func (c *Clock) Stand() {
 	c.stands = &at
 }
 
-// suspend stops the monotonic clock, or starts it again.
+// suspend stops the monotonic clock, or restarts it.
 func (c *Clock) suspend(on bool) {
 	now := c.p.w.Now()
 	c.mu.Lock()
@@ -91,15 +91,16 @@ func (c *Clock) suspend(on bool) {
 	}
 }
 
-// NewTimer makes a timer that fires by the monotonic clock of the process, while the process runs.
+// NewTimer returns a timer that fires by the monotonic clock of the process, while the process
+// runs.
 func (c *Clock) NewTimer(d time.Duration) clock.Timer {
 	t := &timer{c: c, ch: make(chan time.Time, 1), site: site()}
 	t.Reset(d)
 	return t
 }
 
-// site names the functions that wait, so that two timers that are set for the same instant have an
-// order, whatever the program is built with.
+// site returns the names of the waiting functions. They order two timers of the same instant
+// independently of the build.
 func site() string {
 	var pcs [6]uintptr
 	n := runtime.Callers(3, pcs[:])
@@ -117,18 +118,18 @@ func site() string {
 	return names.String()
 }
 
-// sites are the names that were made already: what program counters mean does not change.
+// sites caches the names by program counter.
 var sites sync.Map
 
 // A timer of a process. It fires only while the process runs.
 type timer struct {
 	c    *Clock
 	ch   chan time.Time
-	site string // where it was made
+	site string // the functions that made it
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	due   time.Duration
-	round int // of Reset and Stop; an older round does not fire
+	round int // the number of calls of Reset and Stop; an older round does not fire
 }
 
 func (t *timer) C() <-chan time.Time { return t.ch }
@@ -152,7 +153,7 @@ func (t *timer) Stop() {
 	}
 }
 
-// set enters the timer into the agenda; left is by the clock of the process.
+// set enters the timer into the agenda; left is measured by the clock of the process.
 func (t *timer) set(left time.Duration, round int) {
 	p, w := t.c.p, t.c.p.w
 	if t.c.rate != 1 {
@@ -181,7 +182,7 @@ func (t *timer) fire(round int) {
 		t.ch <- now.Wall
 	}
 	t.mu.Unlock()
-	if current && left > 0 { // it was suspended meanwhile, or rounding
+	if current && left > 0 { // after a suspension, or a rounding
 		t.set(max(left, time.Microsecond), round)
 	}
 }

@@ -5,22 +5,21 @@ import (
 	"time"
 )
 
-// A Process is one that takes part. It dies, or stops for a while, as far as anybody else can see:
-// its goroutines wait for what it would notice only if it ran. Its fields belong to the loop of the
-// world.
+// A Process is one process of a play. Death and pauses are simulated: the goroutines of the process
+// receive no event until it runs again. Only the loop of the world accesses its fields.
 type Process struct {
 	Index int
 	Clock *Clock
-	// Dead says that it has died, Paused how many stops are under way, and Resumed when it last ran
-	// again.
+	// Dead is true after its death. Paused is the number of active pauses, Resumed the end of the
+	// last one.
 	Dead    bool
 	Paused  int
 	Resumed time.Duration
 
 	w       *World
-	waiting []func() // what it notices when it runs again
+	waiting []func() // events to deliver when it runs again
 
-	running        atomic.Int32 // goroutines of it
+	running        atomic.Int32 // its goroutines
 	buried, frozen atomic.Bool
 }
 
@@ -41,18 +40,18 @@ func (p *Process) Go(do func()) {
 	}()
 }
 
-// Running counts the goroutines that Go has started and that have not ended.
+// Running returns the number of running goroutines that Go has started.
 func (p *Process) Running() int { return int(p.running.Load()) }
 
-// Buried reports whether the play is over for the process. Any goroutine may ask.
+// Buried reports whether the play is over for the process. Safe for concurrent use.
 func (p *Process) Buried() bool { return p.buried.Load() }
 
-// Frozen reports whether the process is dead or stopped: it cannot notice that a context ended. Any
-// goroutine may ask.
+// Frozen reports whether the process is dead or paused, so that it cannot react to the end of a
+// context. Safe for concurrent use.
 func (p *Process) Frozen() bool { return p.frozen.Load() }
 
-// WhenRunning runs something that the process notices: at once, or when it runs again; for a dead
-// one when it is buried, so that its goroutines can end.
+// WhenRunning calls a function that delivers an event to the process: immediately, or when the
+// process runs again; for a dead process when it is buried, so that its goroutines can end.
 func (p *Process) WhenRunning(do func()) {
 	if p.Frozen() {
 		p.waiting = append(p.waiting, do)
@@ -61,14 +60,14 @@ func (p *Process) WhenRunning(do func()) {
 	do()
 }
 
-// Die ends the process as far as anybody else can see. Its goroutines end when it is buried.
+// Die simulates the death of the process. Its goroutines end when it is buried.
 func (p *Process) Die() {
 	p.Dead = true
 	p.frozen.Store(true)
 }
 
-// Pause stops the process for d, suspended: with its monotonic clock; then it calls over, unless
-// the process has died.
+// Pause stops the process for d, and its monotonic clock if suspended is set. It calls over
+// afterwards, unless the process has died.
 func (p *Process) Pause(d time.Duration, suspended bool, over func()) {
 	p.Paused++
 	p.frozen.Store(true)
@@ -87,7 +86,7 @@ func (p *Process) Pause(d time.Duration, suspended bool, over func()) {
 	})
 }
 
-// Wake ends all stops of the process.
+// Wake ends all pauses of the process.
 func (p *Process) Wake() {
 	p.Clock.suspend(false)
 	for p.Paused > 0 {
@@ -95,7 +94,7 @@ func (p *Process) Wake() {
 	}
 }
 
-// resume ends one stop, if there is one.
+// resume ends one pause, if there is one.
 func (p *Process) resume() {
 	if p.Paused--; p.Paused != 0 {
 		p.Paused = max(p.Paused, 0)
@@ -110,8 +109,8 @@ func (p *Process) resume() {
 	}
 }
 
-// Bury ends the play for the process, so that its goroutines end: it calls fail, which fails what
-// the process waits for, and the process notices whatever it would have noticed.
+// Bury ends the play for the process, so that its goroutines end: it calls fail, which fails the
+// pending commands of the process, and delivers all delayed events.
 func (p *Process) Bury(fail func()) {
 	p.buried.Store(true)
 	p.frozen.Store(false)

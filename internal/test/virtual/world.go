@@ -1,10 +1,10 @@
-// Package virtual is the world in which the simulation and the study play: processes over one store
-// in memory, in virtual time, with clocks that may be wrong.
+// Package virtual runs the processes of the simulation and of the study: over one store in memory,
+// in virtual time, with clocks that may be wrong.
 //
-// A process does nothing unless a timer of it fires or a command of it is answered, and both are
-// events of one agenda. One event at a time happens, and the next one when every goroutine is
-// blocked again. What goroutines asked for in between enters the agenda in an order of its own, so
-// the course of a play does not hang on Go's scheduler.
+// A process acts only when one of its timers fires or one of its commands is answered. Both are
+// events of one agenda. Events happen one at a time, each after all goroutines are blocked again.
+// Requests of goroutines in between are sorted before they enter the agenda, so a play is
+// independent of Go's scheduler.
 package virtual
 
 import (
@@ -20,39 +20,39 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// A World is one play: the store, the processes, and the events to come.
+// A World is one play: the store, the processes, and the pending events.
 type World struct {
 	// Server keeps the documents.
 	Server *memcatalog.Catalog
-	// Choose says which of the events due at one instant, in the order in which they were asked
-	// for, happens first; nil: the first of them. It is asked where there are several.
+	// Choose selects the first of several events of one instant, which are in the order of their
+	// requests; nil: the first of them.
 	Choose func(due []*Event) int
-	// Primary is how often another server became primary.
+	// Primary is the number of elections.
 	Primary int
 
 	base      clock.Clock // the virtual time
 	start     time.Duration
 	epoch     time.Time
 	processes []*Process
-	wake      chan struct{} // something was asked for
+	wake      chan struct{} // there is a new request
 	pause     clock.Timer   // until the next event; nil before the first
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	agenda agenda
 	timers []*Event      // set since the last event, not in the agenda yet
 	posts  []post        // sent since the last event
 	ahead  time.Duration // of the server's clock
 }
 
-// A post is what a goroutine asked for: the key settles what is first of what one process asks for.
+// A post is the request of a goroutine. The key orders the requests of one process.
 type post struct {
 	owner int
 	key   string
 	run   func()
 }
 
-// Play plays in a world that begins at epoch, in a bubble of its own. Outside of a test the zero
-// value of testing.T serves.
+// Play runs a play that begins at epoch, in a new bubble. Outside of a test pass the zero value of
+// testing.T.
 func Play(t *testing.T, epoch time.Time, play func(*World)) {
 	synctest.Test(t, func(*testing.T) {
 		w := &World{base: clock.System(), epoch: epoch, wake: make(chan struct{}, 1)}
@@ -62,13 +62,13 @@ func Play(t *testing.T, epoch time.Time, play func(*World)) {
 	})
 }
 
-// Now is how long the play has lasted.
+// Now returns the duration of the play so far.
 func (w *World) Now() time.Duration { return w.base.Now().Mono - w.start }
 
-// True is the true time of day.
+// True returns the true time of day.
 func (w *World) True() time.Time { return w.epoch.Add(w.Now()) }
 
-// ServerNow is the server's clock.
+// ServerNow returns the time of the server's clock.
 func (w *World) ServerNow() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -82,17 +82,18 @@ func (w *World) StepServer(d time.Duration) {
 	w.ahead += d
 }
 
-// Elect makes another server primary, whose clock differs by that much from the last one's.
+// Elect makes another server primary, with a clock that differs by the argument from that of the
+// previous primary.
 func (w *World) Elect(by time.Duration) {
 	w.Primary++
 	w.Server.SetPrimary(w.PrimaryName())
 	w.StepServer(by)
 }
 
-// PrimaryName is the name of the server that is primary.
+// PrimaryName returns the name of the primary.
 func (w *World) PrimaryName() string { return fmt.Sprintf("primary %d", w.Primary) }
 
-// At lets something happen at an instant. The owner is the index of a process, -1 for the world.
+// At schedules an event at an instant. The owner is the index of a process, -1 for the world.
 func (w *World) At(at time.Duration, owner int, run func()) {
 	w.mu.Lock()
 	w.agenda.add(&Event{At: at, Owner: owner, run: run})
@@ -100,10 +101,11 @@ func (w *World) At(at time.Duration, owner int, run func()) {
 	w.Poke()
 }
 
-// After lets something happen in the world, outside of all processes.
+// After schedules an event of the world, outside of all processes.
 func (w *World) After(d time.Duration, run func()) { w.At(w.Now()+d, -1, run) }
 
-// Post lets run happen before the next event, in the order of owners and keys. Any goroutine may.
+// Post schedules run before the next event, in the order of owners and keys. Safe for concurrent
+// use.
 func (w *World) Post(owner int, key string, run func()) {
 	w.mu.Lock()
 	w.posts = append(w.posts, post{owner, key, run})
@@ -111,7 +113,7 @@ func (w *World) Post(owner int, key string, run func()) {
 	w.Poke()
 }
 
-// Poke lets Step look again before the next event.
+// Poke ends the wait of Step, so that new requests are processed before the next event.
 func (w *World) Poke() {
 	select {
 	case w.wake <- struct{}{}:
@@ -119,8 +121,9 @@ func (w *World) Poke() {
 	}
 }
 
-// Step waits until everybody is blocked, carries out what was posted, calls look, and lets the next
-// event happen, if one is due before limit. It reports whether one has.
+// Step waits until all goroutines are blocked, runs the posted functions, calls its argument, and
+// runs the next event if it is due. Otherwise it waits for the event, for limit or for a request.
+// It reports whether it has run an event.
 func (w *World) Step(limit time.Duration, look func()) bool {
 	synctest.Wait()
 	select {
@@ -166,7 +169,7 @@ func (w *World) Step(limit time.Duration, look func()) bool {
 }
 
 // enterTimers enters the timers that were set since the last event into the agenda, in an order
-// that does not hang on which goroutine was first. The caller holds mu.
+// that is independent of the scheduler. The caller holds mu.
 func (w *World) enterTimers() {
 	slices.SortStableFunc(w.timers, func(a, b *Event) int {
 		return cmp.Or(a.Owner-b.Owner, cmp.Compare(a.timer.site, b.timer.site), cmp.Compare(a.At, b.At))
@@ -177,7 +180,8 @@ func (w *World) enterTimers() {
 	w.timers = w.timers[:0]
 }
 
-// Drain calls step until all goroutines of the processes have ended. They must have been buried.
+// Drain calls step until all goroutines of the processes have returned. The processes must have
+// been buried.
 func (w *World) Drain(step func(limit time.Duration)) {
 	for limit := w.Now() + 1000*time.Hour; w.running() > 0; step(w.Now() + time.Hour) {
 		if w.Now() > limit {

@@ -13,9 +13,8 @@ func TestMain(m *testing.M) { effort.Main(m) }
 
 var epoch = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 
-// ask lets two goroutines of each of two processes post, and wait for the same instant, one
-// goroutine after the other in an order of the processes that is turned around. It returns what
-// happened.
+// ask starts two goroutines in each of two processes, in one or the reverse order of the processes.
+// Each posts, and waits for the same instant. It returns the events.
 func ask(t *testing.T, turned bool) (happened []string) {
 	virtual.Play(t, epoch, func(w *virtual.World) {
 		processes := []*virtual.Process{w.NewProcess(0, 1), w.NewProcess(1, 1)}
@@ -48,7 +47,7 @@ func ask(t *testing.T, turned bool) (happened []string) {
 	return happened
 }
 
-// It tries to break that what happens does not hang on which goroutine was first.
+// It tries to break: the order of events is independent of the order of goroutines.
 func TestWorld_Goroutines_TurnedAround_SameOrder(t *testing.T) {
 	t.Parallel()
 	one, other := ask(t, false), ask(t, true)
@@ -57,8 +56,8 @@ func TestWorld_Goroutines_TurnedAround_SameOrder(t *testing.T) {
 	}
 }
 
-// It tries to break that a stopped process notices nothing before it runs again, a suspended one
-// measures no time meanwhile, and that a dead one notices nothing until it is buried.
+// It tries to break: a stopped process receives no event before it runs again, a suspended one
+// measures no time meanwhile, and a dead one receives none until it is buried.
 func TestProcess_StoppedSuspendedDead_NoticesLater(t *testing.T) {
 	t.Parallel()
 	type outcome struct{ paused, suspended, dead time.Duration }
