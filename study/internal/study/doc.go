@@ -17,12 +17,7 @@
 // releases it, dies, or learns that it must not trust it. "TWO" is the time in which two running
 // processes were holders; a frozen process does not count there, but the tests count it for ours.
 // "Idle" is the longest time in which a living process wanted the lock and no holder worked. A
-<<<<<<< HEAD
 // write is stale if the resource accepts it after one of a newer holder.
-=======
-// write is stale if the resource accepts it after one of a newer holder. The judge does not know
-// how a lock works.
->>>>>>> main
 //
 // # Cases
 //

@@ -51,10 +51,9 @@ func outcomes(visit func(c study.Case, g study.Generation, p study.Play)) {
 }
 
 // It tries to break the promise of this module: in no case two processes take themselves for the
-// holder at a time, not even when one of them is frozen, and no write of an older holder is
-// accepted after one of a newer. And the lock is never lost for ever. An upgrade that drops the
-// documents is outside of the promise: then two hold the lock until the next ping, and the fence
-// still rises.
+// holder at a time, not even when one of them is frozen, and no write of an older holder is accepted
+// after one of a newer. And the lock is never lost for ever. An upgrade that drops the documents is
+// outside of the promise: then two hold the lock until the next ping, and the fence still rises.
 func TestOurs_OneHolder_NoStaleWrite(t *testing.T) {
 	t.Parallel()
 	outcomes(func(c study.Case, _ study.Generation, p study.Play) {
@@ -171,8 +170,8 @@ func TestFigures_OfTheNotes(t *testing.T) {
 	}
 }
 
-// It tries to break that a play is the same every time, for every scheduler: every figure, event
-// and document. Every fourth case is played again; the page in docs compares all.
+// It tries to break that a play is the same every time, for every scheduler: every figure, event and
+// document. Every fourth case is played again; the page in docs compares all.
 func TestRun_Again_IsTheSame(t *testing.T) {
 	t.Parallel()
 	again, _ := study.Run(t.Context(), some(4), study.Generations())
@@ -238,8 +237,7 @@ func TestGenerations_NameTheirSources(t *testing.T) {
 	}
 }
 
-// It tries to break the page in docs: it is the page of these plays, small, and loads no other
-// file.
+// It tries to break the page in docs: it is the page of these plays, small, and loads no other file.
 func TestPage_InDocs_IsOfThesePlays(t *testing.T) {
 	t.Parallel()
 	if effort.Race {
