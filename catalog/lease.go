@@ -6,9 +6,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// A Lease is the lifetime that a holder has set for its lock, an element of the field leases. It
-// names its session, so that the next holder of the lock does not inherit it, whichever manager
-// wrote that holder: a lease of a session that does not hold the lock is ignored.
+// A Lease is the lifetime that a holder has set for its lock, an element of the field leases. A
+// lease names its session and is ignored unless that session holds the lock, so the next holder
+// never inherits it.
 type Lease struct {
 	TS   bson.ObjectID
 	Life time.Duration // written as ms; at most MaxTakeover

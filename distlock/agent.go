@@ -35,7 +35,7 @@ type agents struct {
 	rtt    time.Duration // round trip of a command that queues an entry, smoothed
 }
 
-// maxAgents is the number of agents from which agents that only back off are removed.
+// maxAgents is the number of agents from which sweep removes agents without calls.
 const maxAgents = 256
 
 // An agent acquires one lock for all callers of a process. Callers form one queue, first come,

@@ -72,7 +72,7 @@ func (c *call) acquire(ctx context.Context) (g *TryGuard, err error) {
 	}
 }
 
-// receive queues the call until its agent answers, or its time is up.
+// receive queues the call until its agent answers or the call times out.
 func (c *call) receive(ctx context.Context, up <-chan time.Time, last error) (*session, error) {
 	if err := c.m.mayAcquire(c.name, c.once); err != nil {
 		return nil, err

@@ -214,7 +214,8 @@ func failedTo(do, name string, err error) error {
 	return &acquireError{text: text, causes: []error{err}}
 }
 
-// doubtful returns an error of unknown outcome: it matches ErrOutcomeUnknown, once in its text.
+// doubtful returns err as an error that matches ErrOutcomeUnknown, whose text occurs in it only
+// once.
 func doubtful(err error) error {
 	text := err.Error()
 	if !errors.Is(err, catalog.ErrUnknownOutcome) {

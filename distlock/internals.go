@@ -151,8 +151,8 @@ func (in internals) PutFirst(ctx context.Context, g *TryGuard, waiter bson.Objec
 	return changing("put a waiter first of", name, err, leading.ErrNotQueued)
 }
 
-// changing adds the operation and the name to an error of a change of a lock document. mismatch
-// replaces ErrNoMatch.
+// changing adds the operation and the name to the error of a change of a lock document. It returns
+// mismatch in place of ErrNoMatch.
 func changing(verb, name string, err, mismatch error) error {
 	switch {
 	case err == nil:

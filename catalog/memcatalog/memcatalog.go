@@ -34,7 +34,8 @@ type Options struct {
 }
 
 // A Catalog is a store in memory, made by New. It is safe for concurrent use. A single operation
-// waits only for the mutex and, if it writes a lock, for the transaction that has written it.
+// waits only for the mutex and, when it writes a lock, for an open transaction that has written the
+// same lock.
 type Catalog struct {
 	now   func() time.Time
 	newID func() bson.ObjectID

@@ -92,8 +92,8 @@ func sharedEntry(r catalog.Request, how catalog.EnterMode) modification {
 	return modification{filter: filter, update: enteringShared(r, waits), upsert: true}
 }
 
-// enteringShared makes r a holder if there is room, and else a waiter. It leaves a document
-// unchanged in which the sharers do not count, or a session occurs twice.
+// enteringShared makes r a holder if there is room, and else a waiter. A document with inconsistent
+// sharers, or with a session that occurs twice, remains unchanged.
 func enteringShared(r catalog.Request, waits bool) bson.A {
 	free, gets, fence := worked("free"), worked("gets"), worked("fence")
 	become := func(field string, value any) bson.E {

@@ -204,7 +204,7 @@ func (i index) served(found []bson.Raw, s catalog.Server) bool {
 	return major < 5 && slices.ContainsFunc(found, i.before)
 }
 
-// is reports whether an index is this one, under any name.
+// is reports whether spec describes this index, under any name.
 func (i index) is(spec bson.Raw) bool {
 	if !keysAre(spec, i.field) || spec.Lookup("collation").Type != 0 {
 		return false

@@ -35,7 +35,7 @@ const (
 	codeNoSuchTransaction = 251
 )
 
-// commitPause is the time between two tries to commit while the outcome is unknown.
+// commitPause is the time between attempts to commit while the outcome is unknown.
 const commitPause = 100 * time.Millisecond
 
 // Transact is documented in [catalog.Transactions]. Every run updates the lock document with a

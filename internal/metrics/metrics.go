@@ -85,7 +85,8 @@ const AskedEvery = 15 * time.Second
 // AskTimeout bounds one asking.
 const AskTimeout = 10 * time.Second
 
-// A Sample is one value, with the values of the labels. A gauge of [Gone] is not shown any more.
+// A Sample is one value, with the values of the labels. A gauge with the value [Gone] is no longer
+// shown.
 type Sample struct {
 	Metric *Metric
 	Labels []string

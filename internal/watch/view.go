@@ -42,7 +42,7 @@ func HolderOf(lock string, p catalog.Participant) catalog.Holder {
 	return catalog.Holder{Session: catalog.Session{Name: lock, TS: p.TS}, Process: p.Process}
 }
 
-// Holder returns the name of the suspect for the store, with the renewal that was watched.
+// Holder identifies the suspect to the store, with the renewal that was watched.
 func (s *Suspect) Holder(lock string) catalog.Holder {
 	h := HolderOf(lock, s.Participant)
 	h.Renewal = s.Renewal

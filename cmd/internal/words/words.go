@@ -32,7 +32,7 @@ func Shown(s string, limit int) string {
 	return catalog.Printable(s, limit)
 }
 
-// ShortName is the length limit of a name where there is little room, in runes.
+// ShortName is the maximum length, in runes, of a name where space is limited.
 const ShortName = 200
 
 // Named returns the name of a lock for a sentence: in quotes, with escapes for invisible
@@ -115,7 +115,7 @@ func Instant(t time.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
-// Caller returns the caller inside the process: the field who without the process id.
+// Caller returns the caller within the process, which is i.Who without the process id before it.
 func Caller(i distlock.LockInfo) string { return strings.TrimPrefix(i.Who, i.Process+":") }
 
 // Marks returns the peculiarities of a holder or waiter, trouble first, since a table may cut the
