@@ -251,7 +251,7 @@ func (l listing) print(w io.Writer, how layout) {
 		}
 		t.print(w, how)
 	}
-	if l.Dossier == nil && len(l.Line.Waiters) > 0 && how.width == 0 {
+	if l.Dossier == nil && len(l.Line.Waiters) > 0 && (how.width == 0 || l.void != "") {
 		fmt.Fprintln(w)
 		l.Line.print(w, how)
 	}

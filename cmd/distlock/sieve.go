@@ -24,7 +24,7 @@ var orders = []struct {
 	name string
 	of   func(row) int64
 }{
-	{"trouble", func(row) int64 { return 0 }}, // computed in pick, since it depends on the whole lock
+	{"trouble", func(row) int64 { return 0 }}, // computed by troubles, of the whole lock
 	{"name", func(row) int64 { return 0 }},
 	{"held", func(r row) int64 { return milli(r.HeldForMS) }},
 	{"ping", func(r row) int64 { return milli(r.PingAgeMS) }},
@@ -44,7 +44,7 @@ func (v *sieve) flags(f *pflag.FlagSet) {
 	f.BoolVar(&v.silent, "silent", false, "only locks with a holder that is silent or declared "+
 		"dead, whose ping\nis missing or cannot be understood, or whose lease ran out")
 	f.StringVar(&v.order, "sort", orders[0].name, "the `order`: trouble (dead holders, then long "+
-		"queues, then the rest by\nname), name, held, ping or queue")
+		"queues, each by\nwaiters, then the rest by name), name, held, ping or queue")
 }
 
 func (v *sieve) accept() error {
@@ -72,18 +72,22 @@ func queueing(l listing) map[string]int {
 	return turns
 }
 
-// troubles ranks the locks in trouble: see [words.Trouble].
+// troubles returns the weights of the locks in trouble: see [words.Trouble]. Of two with the same
+// trouble the one with more waiters is heavier.
 func troubles(l listing, turns map[string]int) map[string]int64 {
 	trouble := map[string]int64{}
 	for _, r := range l.Locks {
 		if r.suspect {
-			trouble[r.Name] = 2
-		} else if turns[r.Name] >= words.LongQueue {
-			trouble[r.Name] = max(trouble[r.Name], 1)
+			trouble[r.Name] = silentWeight + int64(r.Waiters)
+		} else if n := turns[r.Name]; n >= words.LongQueue {
+			trouble[r.Name] = max(trouble[r.Name], int64(n))
 		}
 	}
 	return trouble
 }
+
+// silentWeight is the least weight of a lock with a suspect holder. It exceeds any queue.
+const silentWeight = 1 << 40
 
 // pick returns the names of the selected locks, with their weights.
 func (v *sieve) pick(l listing) map[string]int64 {
@@ -103,7 +107,7 @@ func (v *sieve) pick(l listing) map[string]int64 {
 	}
 	for _, r := range l.Locks {
 		_, waited := turns[r.Name]
-		if v.waited && !waited || v.silent && trouble[r.Name] < 2 || !strings.Contains(r.Name, v.part) {
+		if v.waited && !waited || v.silent && trouble[r.Name] < silentWeight || !strings.Contains(r.Name, v.part) {
 			continue
 		}
 		picked[r.Name] = max(picked[r.Name], weight(r))

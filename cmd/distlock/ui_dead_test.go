@@ -164,6 +164,7 @@ func TestUI_DeadRows_WithoutWhatItNeeds_Refused(t *testing.T) {
 		code                 int
 	}{
 		"no row":             {"POST", at, "same-origin", form("retry", ""), 400},
+		"malformed row":      {"POST", at, "same-origin", form("retry", "", "1", "{x"), 400},
 		"no act":             {"POST", at, "same-origin", form("", "", "1"), 400},
 		"another act":        {"POST", at, "same-origin", form("drop", ticket, "1"), 400},
 		"made up":            {"POST", at, "same-origin", form("retry", "1.00", "1"), 403},

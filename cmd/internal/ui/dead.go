@@ -25,8 +25,12 @@ const (
 	maxCounted = 100_000
 )
 
-// keepDead is the lifetime of the number of dead rows.
-const keepDead = 15 * time.Second
+// The lifetime of the number of dead rows, and the time limit for counting them: the round of the
+// poller waits for it, and the page does without the number.
+const (
+	keepDead  = 15 * time.Second
+	deadLimit = time.Second
+)
 
 // A deadPage lists the dead rows of a queue.
 type deadPage struct {
@@ -119,7 +123,10 @@ func (s *Server) doDead(w http.ResponseWriter, r *http.Request) {
 	}
 	texts := append([]string{"dead", namespace, act}, ids...)
 	code := http.StatusOK
+	raws, err := parseIDs(ids)
 	switch {
+	case err != nil:
+		code, p.Problem = http.StatusBadRequest, "A row's _id is "+err.Error()+". Nothing was changed."
 	case act != retryAll && (act != retryRows && act != discardRows || len(ids) == 0):
 		code, p.Problem = http.StatusBadRequest, "No row is selected. Nothing was changed."
 	case ticket == "":
@@ -128,13 +135,13 @@ func (s *Server) doDead(w http.ResponseWriter, r *http.Request) {
 		code, p.Problem = http.StatusForbidden, "The question was not asked by this program, or more "+
 			"than ten minutes ago. Nothing was changed."
 	default:
-		code = s.changeDead(r, rows, act, ids, &p)
+		code = s.changeDead(r, rows, act, raws, &p)
 	}
 	s.writeDead(w, r, code, rows, p)
 }
 
 // changeDead carries out an action, and sets the result in p.
-func (s *Server) changeDead(r *http.Request, rows *mongo.Collection, act string, ids []string,
+func (s *Server) changeDead(r *http.Request, rows *mongo.Collection, act string, ids []bson.RawValue,
 	p *deadPage) int {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), breakLimit)
 	defer cancel()
@@ -142,12 +149,15 @@ func (s *Server) changeDead(r *http.Request, rows *mongo.Collection, act string,
 	if n > 0 {
 		p.Done = fmt.Sprintf("Done: %s, %s.", several(n, "row"), act)
 		s.cfg.Logger.Warn().Str("queue", catalog.Printable(p.Namespace, 200)).Str("act", act).
-			Str("ids", catalog.Printable(strings.Join(ids, " "), 1_000)).Int("rows", n).
+			Str("ids", catalog.Printable(strings.Join(r.PostForm["id"], " "), 1_000)).Int("rows", n).
 			Str("from", r.RemoteAddr).Str("by", whose(r)).Msg("dead rows were changed by the page")
 	}
 	switch {
 	case err != nil:
-		p.Problem = "The rest may or may not be done: " + s.problem(err)
+		p.Problem = "It may or may not be done: " + s.problem(err)
+		if n > 0 {
+			p.Problem = "The rest may or may not be done: " + s.problem(err)
+		}
 		return http.StatusBadGateway
 	case n == 0:
 		p.Problem = "No such row is dead any more. Nothing was changed."
@@ -156,7 +166,19 @@ func (s *Server) changeDead(r *http.Request, rows *mongo.Collection, act string,
 	return http.StatusOK
 }
 
-func carryOut(ctx context.Context, rows *mongo.Collection, act string, ids []string) (int, error) {
+// parseIDs reads the _ids of a form.
+func parseIDs(texts []string) (ids []bson.RawValue, err error) {
+	for _, text := range texts {
+		id, err := words.ParseID(text)
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
+}
+
+func carryOut(ctx context.Context, rows *mongo.Collection, act string, ids []bson.RawValue) (int, error) {
 	admin, err := claim.NewAdmin(rows, claim.Config{})
 	if err != nil {
 		return 0, err
@@ -165,11 +187,7 @@ func carryOut(ctx context.Context, rows *mongo.Collection, act string, ids []str
 		return admin.RetryAll(ctx)
 	}
 	n := 0
-	for _, id := range ids {
-		raw, err := words.ParseID(id)
-		if err != nil {
-			return n, err
-		}
+	for _, raw := range ids {
 		change := func() (int, error) { return admin.Retry(ctx, raw) }
 		if act == discardRows {
 			change = func() (int, error) { return admin.Delete(ctx, claim.StateDead, raw) }
@@ -236,6 +254,8 @@ func (s *Server) writeDead(w http.ResponseWriter, r *http.Request, code int, row
 
 // readDead counts the dead rows of the first queues, for the page of locks. One command a queue.
 func (s *Server) readDead(ctx context.Context) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, deadLimit)
+	defer cancel()
 	sum := int64(0)
 	for _, namespace := range s.claimed {
 		database, collection, _ := strings.Cut(namespace, ".")

@@ -174,10 +174,15 @@ func matches(k *lock, q string) bool {
 
 func contains(s, q string) bool { return strings.Contains(strings.ToLower(s), strings.ToLower(q)) }
 
-// sortRows sorts rows, which come by name: trouble first by default.
+// sortRows sorts rows, which come by name: trouble first by default, the longer queue first.
 func sortRows(rows []lockRow, by string) {
 	order := map[string]func(a, b lockRow) int{
-		"":      func(a, b lockRow) int { return cmp.Compare(b.Trouble, a.Trouble) },
+		"": func(a, b lockRow) int {
+			if c := cmp.Compare(b.Trouble, a.Trouble); c != 0 || a.Trouble == 0 {
+				return c
+			}
+			return cmp.Compare(len(b.Line), len(a.Line))
+		},
 		"held":  func(a, b lockRow) int { return cmp.Compare(heldFor(b), heldFor(a)) },
 		"ping":  func(a, b lockRow) int { return cmp.Compare(b.First.PingAge, a.First.PingAge) },
 		"queue": func(a, b lockRow) int { return cmp.Compare(len(b.Line), len(a.Line)) },
