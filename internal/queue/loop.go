@@ -100,7 +100,7 @@ func (l *loop) stopIdle() bool {
 	l.q.mu.Lock()
 	defer l.q.mu.Unlock()
 	for _, w := range l.q.waiters {
-		if w.queued {
+		if w.waits() {
 			return false
 		}
 	}

@@ -115,18 +115,22 @@ func (q *Queue) recordTrust(s *stream, lag error) {
 	s.signal()
 }
 
-// queued returns the waiters that are queued, by lock name, and the names in order.
+// queued returns the waiters that are queued and have no grant yet, by lock name, and the names in
+// order.
 func (q *Queue) queued() (map[string][]*Waiter, []string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	by := map[string][]*Waiter{}
 	for _, w := range q.waiters {
-		if w.queued {
+		if w.waits() {
 			by[w.Name] = append(by[w.Name], w)
 		}
 	}
 	return by, slices.Sorted(maps.Keys(by))
 }
+
+// waits reports whether the waiter is queued and has no grant yet. The caller holds the queue's mu.
+func (w *Waiter) waits() bool { return w.queued && !w.served }
 
 // Status reports whether the loop runs, because a session is queued or was queued in the last ping
 // interval, and whether grants come by a change stream that delivers in time.

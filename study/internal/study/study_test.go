@@ -181,6 +181,12 @@ func TestRun_Again_IsTheSame(t *testing.T) {
 		if i >= 0 && !reflect.DeepEqual(again[i], p) {
 			t.Errorf("%s by %s came out in two ways: %v, %v", p.Case, p.Generation, p.Outcome,
 				again[i].Outcome)
+			for k, m := range p.Marks { // the first difference of the records
+				if other := again[i].Marks; k >= len(other) || !reflect.DeepEqual(m, other[k]) {
+					t.Errorf("event %d: %+v, %+v", k, m, other[min(k, len(other)-1)])
+					break
+				}
+			}
 		}
 	})
 }
