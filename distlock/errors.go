@@ -18,8 +18,9 @@ var (
 	ErrPermitMismatch = catalog.ErrPermitMismatch            // of *PermitMismatchError
 	ErrMalformed      = catalog.ErrMalformed                 // of *MalformedError
 	// ErrUnavailable: no document was changed. No server was reached, or the server accepts no command
-	// or no write now: it is overloaded (for example codes 462 and 463), has no primary, or an
-	// operator has blocked writes (371). Try again later, and less often.
+	// or no write now: it is overloaded (for example codes 462 and 463), has no primary, has too many
+	// open transactions (9.0), or an operator has blocked writes (371). Try again later, and less
+	// often.
 	ErrUnavailable = catalog.ErrUnavailable
 	// ErrOutcomeUnknown: the server may or may not have carried out the command, as where its disk is
 	// full (14031). The background undoes an acquisition, within a ping interval and one

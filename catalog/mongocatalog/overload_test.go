@@ -114,15 +114,17 @@ func TestDial_AppName_SaysThePurpose(t *testing.T) {
 	}
 }
 
-// In a transaction an overloaded server's refusal is reported as such, and the driver's error with
-// its labels stays reachable.
+// In a transaction the refusal of a server that is overloaded, or has too many transactions, is
+// reported as such, and the driver's error with its labels stays reachable.
 func TestOutcome_OverloadedInTransaction_IsUnavailable(t *testing.T) {
 	t.Parallel()
-	refusal := mongo.CommandError{Code: 463, Message: "no", Labels: of90}
-	err := mongocatalog.FailedInTransaction(refusal)
-	assert.Is(t, err, catalog.ErrUnavailable)
-	if !reaches(err, refusal) {
-		t.Errorf("the driver's error cannot be reached from %v", err)
+	for _, refusal := range []mongo.CommandError{{Code: 463, Message: "no", Labels: of90},
+		{Name: "TooManyOpenTransactions", Message: "no"}} {
+		err := mongocatalog.FailedInTransaction(refusal)
+		assert.Is(t, err, catalog.ErrUnavailable)
+		if !reaches(err, refusal) {
+			t.Errorf("the driver's error cannot be reached from %v", err)
+		}
 	}
 	if err := mongocatalog.FailedInTransaction(io.EOF); verdict(err) == unavailable {
 		t.Errorf("a broken connection: %v", err)

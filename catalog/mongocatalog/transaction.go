@@ -321,13 +321,19 @@ func (m modification) inTransaction(collection string) bson.D {
 	return command[:len(command)-1]
 }
 
+// nameTooManyTransactions is the name of the code with which MongoDB 9.0 and later refuses to begin
+// a transaction: too many are open (maxConcurrentMultiDocumentTransactions, 10,000 by default).
+const nameTooManyTransactions = "TooManyOpenTransactions"
+
 // inTransaction wraps an error of a transaction. The driver's error, and with it the label for its
 // retry loop, stays reachable by errors.As.
 func (o operation) inTransaction(err error) error {
 	if hasCode(err, codeNoTransactions...) {
 		return o.wrap(fmt.Errorf("%w: %w", catalog.ErrNoTransactions, catalog.Shown(err)))
 	}
-	if overloaded(err) {
+	var command mongo.CommandError
+	crowded := errors.As(err, &command) && command.Name == nameTooManyTransactions
+	if crowded || overloaded(err) {
 		return o.wrap(fmt.Errorf("%w: %w", catalog.ErrUnavailable, catalog.Shown(err)))
 	}
 	return o.wrap(catalog.Shown(err))
