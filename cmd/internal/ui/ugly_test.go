@@ -283,6 +283,9 @@ func TestBrowser_UglyData_EveryPageFits(t *testing.T) {
 		b.do(chromedp.EmulateViewport(1280, 800), chromedp.Navigate(b.url+path))
 		b.until("it is read",
 			`document.querySelector("h1") && !document.body.innerText.includes("Not known")`)
+		if first := troubleFirst[name]; first != "" { // a loaded server may count too late for one round
+			b.until("trouble comes first", first)
+		}
 		value[int](b, `document.querySelectorAll("details").forEach((d) => d.open = true), 0`)
 		for _, wide := range []int64{360, 390, 900, 1440, 1920} {
 			b.do(chromedp.EmulateViewport(wide, 800))
