@@ -65,7 +65,7 @@ func (l *DistributedLock) TryLock(ctx context.Context, opts ...Option) (*TryGuar
 // [WaitAtMost] bounds a wait. When ctx ends the error matches its error, its cause and the last
 // reason to wait.
 //
-// Round trips: one to acquire the lock or queue an entry, one to remove an entry that no caller
+// Round trips: one to acquire the lock or queue an entry, three to remove an entry that no caller
 // needs any more; two or three each on the embedded server. The release of a shared lock or a
 // permit costs two if this process has not entered that lock before.
 func (l *DistributedLock) Lock(ctx context.Context, opts ...Option) (*TryGuard, error) {

@@ -4,7 +4,7 @@
 //	distlock locks [NAME]            holders and waiters; all details of one lock, with a forecast
 //	distlock ps                      processes that ping, with their locks and queue entries
 //	distlock loops [NAME]            loops and schedules, or the latest rounds of one
-//	distlock claims COLLECTION       rows of a queue; list, retry or remove the dead ones
+//	distlock claims [COLLECTION]     queues, or the rows of one; list, retry or remove dead rows
 //	distlock history [NAME]          the events of locks, newest first
 //	distlock break NAME --fence N    free a lock by force, if it is unchanged
 //	distlock ui                      all of that as a live page in a browser
