@@ -43,7 +43,7 @@ func startSecured(t *testing.T, opts mongodtest.Options) *secured {
 	t.Helper()
 	opts.Auth = true
 	s := &secured{Deployment: private(t, opts), t: t}
-	s.root = privateClient(t, options.Client().ApplyURI(s.URI())) // creating the first user needs no password
+	s.root = privateClient(t, options.Client().ApplyURI(s.URI())) // needs no password yet
 	s.user("root", bson.D{field("role", "root"), field("db", "admin")})
 	s.root = privateClient(t, options.Client().ApplyURI(s.as("root")))
 	return s

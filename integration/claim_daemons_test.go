@@ -101,7 +101,7 @@ func TestDaemon(t *testing.T) {
 	write := func(row *claim.Row[errand], begun, failed bool) {
 		now, doc := time.Now().UnixNano(), row.Doc
 		line, _ := json.Marshal(note{doc.ID, doc.Key, begun, failed, now, commands.Load()})
-		_, _ = journal.Write(append(line, '\n')) // one write per line: a killed process leaves no partial line
+		_, _ = journal.Write(append(line, '\n')) // one write, so no partial line remains
 	}
 	ctx, end := context.WithCancel(t.Context())
 	go func() { _, _ = io.Copy(io.Discard, os.Stdin); end() }()

@@ -107,7 +107,7 @@ func TestClaim_Rows_Conform(t *testing.T) {
 		}
 		rowstest.Run(t, open)
 		rowstest.RunDue(t, open)
-		if w.d.name != "embedded" && w.d.name != "sharded" { // these have no chains, see TestChains_NewSaysSo
+		if w.d.name != "embedded" && w.d.name != "sharded" { // these have no chains
 			rowstest.RunChains(t, open)
 		}
 	})

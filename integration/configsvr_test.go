@@ -32,7 +32,7 @@ func TestConfigServer_OwnLockManagerAndOurs_RespectEachOther(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		created := make(chan error, 1)
-		go func() { created <- w.createDatabase(ctx, name) }() // ends after the server's 20 s, or with ctx
+		go func() { created <- w.createDatabase(ctx, name) }() // ends after 20 s or with ctx
 		w.untouched(t, name, func() {
 			select {
 			case err := <-created:

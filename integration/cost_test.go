@@ -28,7 +28,7 @@ func TestCommands_OfAcquiringAndReleasing(t *testing.T) {
 		var sent counter
 		m := w.counted(t, &sent, slow) // no check for silent holders between the counted tries
 		other := w.start(t, slow)
-		assert.Must(t, w.mustTry(t, m, name).Release()) // the first acquisition also seeds the fence
+		assert.Must(t, w.mustTry(t, m, name).Release()) // also seeds the fence
 		sent.reset()
 		guard := w.mustTry(t, m, name)
 		wantCommands(t, "TryLock of a free lock", &sent, 1)
@@ -127,7 +127,7 @@ func TestRenew_IsOneCommand(t *testing.T) {
 		name := w.name("report")
 		var sent counter
 		m := w.counted(t, &sent, nil)
-		if err := w.mustTry(t, m, name).Release(); err != nil { // the first acquisition also seeds the fence
+		if err := w.mustTry(t, m, name).Release(); err != nil { // also seeds the fence
 			t.Fatal(err)
 		}
 		renewal := 1

@@ -30,7 +30,7 @@ type deployment struct {
 	used   bool  // a test ran on it
 
 	uri  string
-	own  string                 // the database that all tests share; empty if each test has a separate one
+	own  string                 // the database of all tests; empty if each test has a separate one
 	most int                    // the limit of parallel tests, which keeps heartbeats in time
 	set  *mongodtest.Deployment // the mongods; nil for embedded, uri and a sharded cluster
 	over *mongodtest.Cluster    // the sharded cluster, or nil
@@ -170,7 +170,7 @@ func behindMongosSharded(ctx context.Context, d *deployment) error {
 	if err := behindMongos(ctx, d); err != nil {
 		return err
 	}
-	d.stop = func(context.Context) error { return d.over.Close() } // "mongos" shares the cluster and is closed before
+	d.stop = func(context.Context) error { return d.over.Close() } // "mongos" is closed before
 	return d.arrange(ctx, d.own)
 }
 

@@ -139,7 +139,7 @@ func (l *link) serve() {
 			delete(l.conns, client)
 			delete(l.conns, server)
 		}
-		l.loops.Go(func() { defer end(); l.requests(client, server) }) // both loops end when one ends
+		l.loops.Go(func() { defer end(); l.requests(client, server) }) // both end when one ends
 		l.loops.Go(func() { defer end(); l.replies(server, client) })
 	}
 }
