@@ -26,7 +26,7 @@ func TestFaults_HolderStopped_ComesBackToNothing(t *testing.T) {
 		w.plantCounter(t, name)
 		holder, other := w.bear(t, nil), w.bear(t, nil)
 		a := holder.ask(order{Do: "lock", Name: name})
-		for holder.ask(order{Do: "read", Name: name, Fenced: true}).Lost { // happens on a slow machine
+		for holder.ask(order{Do: "read", Name: name, Fenced: true}).Lost { // if the machine is slow
 			holder.ask(order{Do: "release"})
 			a = holder.ask(order{Do: "lock", Name: name})
 		}

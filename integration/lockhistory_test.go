@@ -120,7 +120,7 @@ func TestHistory_Query_NewestFirst(t *testing.T) {
 func TestHistory_Collection_IsBounded(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("embedded", "standalone"), func(t *testing.T, w *world) {
-		db := w.d.app.Database(w.db.Name() + "_bound") // the index of the other tests keeps thirty days
+		db := w.d.app.Database(w.db.Name() + "_bound") // other tests' index keeps thirty days
 		t.Cleanup(func() { assert.NoErr(t, db.Drop(context.WithoutCancel(t.Context()))) })
 		var indexes bson.Raw
 		monitor := &event.CommandMonitor{Started: func(_ context.Context, e *event.CommandStartedEvent) {
@@ -177,7 +177,7 @@ func TestHistory_ManyDocumentsWithoutADate_Stay(t *testing.T) {
 func TestHistory_TTL_OnAMongoDB(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone"), func(t *testing.T, w *world) {
-		db := w.d.app.Database(w.db.Name() + "_ttl") // the index of the other tests keeps thirty days
+		db := w.d.app.Database(w.db.Name() + "_ttl") // other tests' index keeps thirty days
 		t.Cleanup(func() { assert.NoErr(t, db.Drop(context.WithoutCancel(t.Context()))) })
 		var log assert.Log
 		for _, keep := range []time.Duration{time.Hour, 2 * time.Hour} {
@@ -190,7 +190,7 @@ func TestHistory_TTL_OnAMongoDB(t *testing.T) {
 			!strings.Contains(text, "indexes of the history are not created") {
 			t.Errorf("logged %s", text)
 		}
-		often := bson.D{field("setParameter", 1), field("ttlMonitorSleepSecs", 1)} // the default is once a minute
+		often := bson.D{field("setParameter", 1), field("ttlMonitorSleepSecs", 1)} // the default is a minute
 		assert.Must(t, w.d.app.Database("admin").RunCommand(t.Context(), often).Err())
 		eventually(t, 4*time.Minute, "the old ones are removed", func() bool {
 			entries, _, err := history.Read(t.Context(), w.d.app, db.Name(), history.Query{})

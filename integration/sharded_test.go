@@ -325,7 +325,7 @@ func (w *world) moveChunks(t testing.TB, from, to int) (back func()) {
 		raw, err := config.Collection("collections").FindOne(t.Context(), byID(namespace)).Raw()
 		assert.Must(t, err)
 		cursor, err := config.Collection("chunks").Find(t.Context(), bson.D{
-			field("shard", w.d.over.Shards[from].Name()), // chunks have uuid instead of ns from 5.0 on
+			field("shard", w.d.over.Shards[from].Name()), // uuid replaces ns from 5.0 on
 			field("$or", bson.A{bson.D{field("ns", namespace)}, bson.D{field("uuid", raw.Lookup("uuid"))}}),
 		})
 		assert.Must(t, err)
