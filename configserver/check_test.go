@@ -19,8 +19,8 @@ import (
 	"mongodlm/internal/test/effort"
 )
 
-// rounds is the number of races of each kind: 250, a sixth with the race detector, at most 30 with
-// -short.
+// rounds is the number of races of each kind: 250, a sixth of that with the race detector, at most
+// 30 with -short.
 var rounds = flag.Int("rounds", effort.Share(250),
 	"rounds of each kind of race through the front; the two kinds make 500")
 

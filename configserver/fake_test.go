@@ -27,7 +27,7 @@ type stage struct {
 	closed   chan struct{}
 }
 
-// An arrival is a message that the backend received, with the connection for its reply.
+// An arrival is a message that the backend received, and the connection for its reply.
 type arrival struct {
 	frame []byte
 	conn  net.Conn
@@ -166,7 +166,7 @@ func (s *stage) expect(command string) arrival {
 	return a
 }
 
-// nothing checks that the backend has no message.
+// nothing checks that no message has reached the backend.
 func (s *stage) nothing() {
 	s.t.Helper()
 	if a, ok := s.next(); ok {

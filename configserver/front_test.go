@@ -105,8 +105,8 @@ func TestFront_ClientReadsNoReply_HoldsUpNobody(t *testing.T) {
 	})
 }
 
-// The backend replies to an unacknowledged write, so the front knows its end. The client gets no
-// reply.
+// The backend replies to an unacknowledged write, so the front knows when the write ends. The
+// client gets no reply.
 func TestFront_MoreToCome_HoldsTheGateAndStaysSilent(t *testing.T) {
 	play(t, 10, func(s *stage) {
 		a, b := s.connect(false), s.connect(false)

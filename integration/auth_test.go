@@ -43,7 +43,7 @@ func startSecured(t *testing.T, opts mongodtest.Options) *secured {
 	t.Helper()
 	opts.Auth = true
 	s := &secured{Deployment: private(t, opts), t: t}
-	s.root = privateClient(t, options.Client().ApplyURI(s.URI())) // needs no password yet
+	s.root = privateClient(t, options.Client().ApplyURI(s.URI())) // the server has no users yet
 	s.user("root", bson.D{field("role", "root"), field("db", "admin")})
 	s.root = privateClient(t, options.Client().ApplyURI(s.as("root")))
 	return s
@@ -152,7 +152,7 @@ func TestSession_WithPassword_NeverPrintsIt(t *testing.T) {
 	say(guard.Release())
 	begun := time.Now()
 	say(m.Close(context.WithoutCancel(t.Context())))
-	if took := time.Since(begun); took > 20*time.Second { // three command timeouts of a second
+	if took := time.Since(begun); took > 20*time.Second { // nominally three timeouts of a second
 		t.Errorf("closing without a server took %v", took)
 	}
 	text := written.String()

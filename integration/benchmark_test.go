@@ -27,7 +27,7 @@ func BenchmarkTryLockRelease(b *testing.B) {
 				guard := assert.Value(lock.TryLock(b.Context()))(b)
 				assert.Must(b, guard.Release())
 			}
-			cycle() // also seeds the fence
+			cycle() // the first cycle also seeds the fence
 			sent.reset()
 			for b.Loop() {
 				cycle()

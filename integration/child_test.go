@@ -52,7 +52,7 @@ type childSettings struct {
 	Ping, Takeover      time.Duration
 }
 
-const marker = "child: " // begins the lines that are answers
+const marker = "child: " // the start of each answer
 
 // TestChild is the program of a child, not a test.
 func TestChild(t *testing.T) {

@@ -141,8 +141,9 @@ func TestChains_NewSaysSo(t *testing.T) {
 	})
 }
 
-// With a hot key, the query for held keys reads only index keys. The claim reads at most the rows
-// of the hot key and two more, without a sort. A row with an array as its key does not change this.
+// If a key has many rows, the query for held keys reads only index keys. The query for the first
+// row to claim reads at most this key's rows and two more, without a sort. A row with an array as
+// its key does not change this.
 func TestChains_HotKey_Explained(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone"), func(t *testing.T, w *world) {
@@ -183,8 +184,8 @@ func TestChains_HotKey_Explained(t *testing.T) {
 	})
 }
 
-// Every chain continues after manual changes that leave a key with a row that must not hold it.
-// Every chain also continues after the collection is dropped with its indexes.
+// Every chain continues after manual changes that let a wrong row hold a key. It also continues
+// after the collection is dropped with its indexes.
 func TestChains_ByHand_NoChainStandsStill(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone", "replicaset"), func(t *testing.T, w *world) {

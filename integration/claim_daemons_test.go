@@ -101,7 +101,7 @@ func TestDaemon(t *testing.T) {
 	write := func(row *claim.Row[errand], begun, failed bool) {
 		now, doc := time.Now().UnixNano(), row.Doc
 		line, _ := json.Marshal(note{doc.ID, doc.Key, begun, failed, now, commands.Load()})
-		_, _ = journal.Write(append(line, '\n')) // one write, so no partial line remains
+		_, _ = journal.Write(append(line, '\n')) // one write per line leaves no partial line
 	}
 	ctx, end := context.WithCancel(t.Context())
 	go func() { _, _ = io.Copy(io.Discard, os.Stdin); end() }()
@@ -168,7 +168,7 @@ type fleet struct {
 
 	killed, failed, repeated int
 	commands                 int64
-	lateness                 []time.Duration // of the first attempt for each key
+	lateness                 []time.Duration // of each key's first attempt
 }
 
 type daemon struct {

@@ -30,8 +30,8 @@ type job struct {
 	N  int
 }
 
-// rowsOf returns a new collection of rows, accessed by client. Its writes wait for the majority,
-// because the queue reads with read concern majority.
+// rowsOf returns a new collection of rows, accessed through client. Its writes wait for the
+// majority, because the queue reads with read concern majority.
 func (w *world) rowsOf(t testing.TB, client *mongo.Client) *mongo.Collection {
 	t.Helper()
 	name := "rows_" + bson.NewObjectID().Hex()
@@ -77,7 +77,8 @@ func runs(
 	return sync.OnceFunc(func() { cancel(); running.Wait() })
 }
 
-// wantCounts waits for the given counts. It fails if the counts do not change within the limit.
+// wantCounts waits for the given counts. It fails the test if the counts do not change within the
+// limit.
 func wantCounts(t testing.TB, q *claim.Queue[job], limit time.Duration, want claim.Counts) {
 	t.Helper()
 	counts := func() claim.Counts { return assert.Value(q.Counts(t.Context()))(t) }
@@ -113,7 +114,7 @@ func TestClaim_Rows_Conform(t *testing.T) {
 	})
 }
 
-// A row costs two commands.
+// Handling a row costs two commands.
 func TestClaim_CommandsAnItem(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -137,8 +138,8 @@ func TestClaim_CommandsAnItem(t *testing.T) {
 	})
 }
 
-// A row that cannot be claimed stays unchanged, is named and counts as odd. The other rows are
-// done.
+// A row that cannot be claimed stays unchanged, and is listed and counted as odd. The other rows
+// are done.
 func TestClaim_OddRows_AreLeftAloneAndNamed(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -468,7 +469,8 @@ func TestClaim_Order_HasItsIndex(t *testing.T) {
 	})
 }
 
-// A third process does each row once after one process with rows is killed and another is stopped.
+// A third process handles each row once after one process with rows is killed and another is
+// stopped.
 func TestClaim_ProcessesKilledAndStopped_RowsAreRescued(t *testing.T) {
 	t.Parallel()
 	forThese(t, processed, func(t *testing.T, w *world) {
@@ -498,7 +500,7 @@ func TestClaim_ProcessesKilledAndStopped_RowsAreRescued(t *testing.T) {
 		wantCounts(t, q, standstill, claim.Counts{Done: 2 * each})
 		stop()
 		stopped.resume()
-		time.Sleep(time.Second) // its handlers end meanwhile
+		time.Sleep(time.Second) // the resumed handlers end meanwhile
 		wantCounts(t, q, 0, claim.Counts{Done: 2 * each})
 	})
 }

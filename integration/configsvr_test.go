@@ -17,11 +17,11 @@ import (
 // lockBusy is the error code of MongoDB's lock manager after an unsuccessful wait.
 const lockBusy = 46
 
-// Config servers of 3.2 to 6.0 run MongoDB's lock manager on the same collections. It and this
-// package respect each other:
-//   - createDatabase waits while this package holds the lock of the database.
-//   - MongoDB's manager gets the lock after the release and leaves this package's fields unchanged.
-//   - This package can acquire the lock afterwards.
+// Config servers of 3.2 to 6.0 run MongoDB's lock manager on the same collections. MongoDB's
+// manager and distlock respect each other:
+//   - createDatabase waits while distlock holds the lock of the database.
+//   - MongoDB's manager gets the lock after the release and leaves distlock's fields unchanged.
+//   - distlock can acquire the lock afterwards.
 func TestConfigServer_OwnLockManagerAndOurs_RespectEachOther(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("configsvr"), func(t *testing.T, w *world) {
@@ -95,8 +95,8 @@ func (w *world) forget(t *testing.T, name string) {
 	assert.NoErr(t, assert.Err(w.db.Collection(catalog.LocksCollection).DeleteOne(ctx, byID(name))))
 }
 
-// A config server refuses a takeover time above fifteen minutes, because MongoDB's manager takes
-// over after fifteen minutes anyway.
+// New refuses a takeover time above fifteen minutes on a config server, because MongoDB's manager
+// takes over after fifteen minutes.
 func TestConfigServer_TakeoverAboveFifteenMinutes_IsRefused(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("configsvr"), func(t *testing.T, w *world) {

@@ -18,7 +18,7 @@ import (
 )
 
 // The number of commands is as promised:
-//   - An uncontended TryLock sends one command, and so does a Release.
+//   - An uncontended TryLock and a Release send one command each.
 //   - A TryLock of a held lock sends two commands to a MongoDB and four to the embedded server.
 //     Through a mongos it sends three, because it reads lock and pings separately.
 func TestCommands_OfAcquiringAndReleasing(t *testing.T) {
@@ -26,7 +26,7 @@ func TestCommands_OfAcquiringAndReleasing(t *testing.T) {
 	forEach(t, func(t *testing.T, w *world) {
 		name := w.name("balancer")
 		var sent counter
-		m := w.counted(t, &sent, slow) // no check for silent holders between the counted tries
+		m := w.counted(t, &sent, slow) // slow prevents a check for silent holders
 		other := w.start(t, slow)
 		assert.Must(t, w.mustTry(t, m, name).Release()) // also seeds the fence
 		sent.reset()
@@ -55,8 +55,8 @@ func wantCommands(t testing.TB, what string, sent *counter, want int) {
 	sent.reset()
 }
 
-// large are the deployments for many documents. The embedded server is not among them, because its
-// commands get slower with the collection's size.
+// large are the deployments for tests with many documents. The embedded server is not among them,
+// because its commands get slower with the collection's size.
 var large = named("standalone", "replicaset", "configsvr", "mongos", "sharded")
 
 // holdMany starts a process that holds count locks, and counts its commands. At the end the locks
@@ -96,7 +96,7 @@ func pretend(op fault.Op) fault.Hook {
 	}
 }
 
-// acquireMany acquires the locks first to last-1 in parallel. It inserts their documents before, so
+// acquireMany acquires the locks first to last-1 in parallel. It inserts their documents first, so
 // that each acquisition costs one command.
 func (w *world) acquireMany(
 	t testing.TB, m *distlock.Manager, first, last int,
@@ -120,7 +120,7 @@ func (w *world) acquireMany(
 }
 
 // A renewal is one command, and an acquisition with a lease is two. On the embedded server each
-// renewal is one more, because it first reads the document.
+// renewal sends one more, because it first reads the document.
 func TestRenew_IsOneCommand(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {

@@ -26,7 +26,7 @@ type deployment struct {
 	setUp func(context.Context, *deployment) error
 
 	start  sync.Once
-	absent error // the reason if it is not available; set by start
+	absent error // the reason if the deployment is not available; set by start
 	used   bool  // a test ran on it
 
 	uri  string
@@ -36,10 +36,10 @@ type deployment struct {
 	over *mongodtest.Cluster    // the sharded cluster, or nil
 	app  *mongo.Client          // the client for acquisitions, releases and planted documents
 	beat *mongo.Client          // the client for heartbeats
-	drop bool                   // close drops the database own
+	drop bool                   // close removes the database
 	stop func(context.Context) error
 
-	slots chan struct{} // has room for most tests; made by start
+	slots chan struct{} // limits the parallel tests; made by start
 }
 
 // embeddedAtOnce is the number of tests that use the embedded server at a time.
@@ -170,7 +170,7 @@ func behindMongosSharded(ctx context.Context, d *deployment) error {
 	if err := behindMongos(ctx, d); err != nil {
 		return err
 	}
-	d.stop = func(context.Context) error { return d.over.Close() } // "mongos" is closed before
+	d.stop = func(context.Context) error { return d.over.Close() } // mongos is closed before
 	return d.arrange(ctx, d.own)
 }
 
@@ -250,7 +250,6 @@ func forThese(t *testing.T, these []*deployment, test func(t *testing.T, w *worl
 	}
 }
 
-// named returns the deployments with these names.
 func named(names ...string) []*deployment {
 	var found []*deployment
 	for _, d := range deployments {
@@ -301,7 +300,7 @@ func summary() string {
 }
 
 // pace is this machine's slowness compared with usual, from 1 to 4. The function paced multiplies
-// times by it. startAll measures it once before the first test.
+// times by pace. startAll measures pace once before the first test.
 var pace = 1.0
 
 func paced(d time.Duration) time.Duration { return time.Duration(float64(d) * pace) }

@@ -10,7 +10,7 @@
 //	uri         the server that MONGODLM_TEST_URI names
 //
 // On the server of uri the suite creates databases named distlock_it_<random> and drops them at the
-// end. A config server refuses new databases: on it the suite uses unique names in database config.
+// end. A config server refuses new databases: the suite then uses unique names in database config.
 //
 // MONGOD names the mongod program, version 4.4 or newer. MONGOS names a mongos of the same version.
 // Both default to the program on PATH. The suite skips a missing deployment with the reason. The

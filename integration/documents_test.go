@@ -14,7 +14,7 @@ import (
 
 // A dead names a planted lock and its dead holder, which never pings again.
 type dead struct {
-	name    string // of the planted lock
+	name    string
 	process string
 }
 

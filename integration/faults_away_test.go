@@ -29,8 +29,8 @@ func (c *cluster) secondaryFrozen(t *testing.T) {
 }
 
 // oldPrimary checks that a former primary's outdated ping does not lead to a takeover. The primary
-// is frozen until another one is elected and the takeover time has passed. After its resumption it
-// briefly answers with the old ping to a contender that is connected only to it.
+// is frozen until another one is elected and the takeover time has passed. The resumed primary
+// briefly answers with the old ping to a contender that has no other connection.
 func (c *cluster) oldPrimary(t *testing.T) {
 	c.whole(t)
 	w, name, old := c.w, c.name(), c.primary(t)
@@ -84,7 +84,7 @@ func (c *cluster) oldPrimary(t *testing.T) {
 	if l := w.lock(t, name); !l.Held || l.TS != g.Session() {
 		t.Errorf("the document shows %+v", l)
 	}
-	if err := g.Err(); err != nil { // if elections take long
+	if err := g.Err(); err != nil { // happens if elections take long
 		wantErr(t, err, distlock.ErrLockLost)
 		t.Logf("the holder lost its lock, and nobody got it: %v", err)
 	}

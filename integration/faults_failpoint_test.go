@@ -51,9 +51,9 @@ var failures = []failure{
 		field("blockTimeMS", 2*commandLimit.Milliseconds())}, doneLate},
 }
 
-// E1, E5 to E7, I1 to I3, I7 to I9: Each operation has a correct outcome if the server fails its
-// command. The cases run one after the other, because a server has only one fail point for
-// commands.
+// E1, E5 to E7, I1 to I3, I7 to I9: Each operation has a correct outcome if the server fails the
+// operation's command. The cases run one after the other, because a server has only one fail point
+// for commands.
 func TestFaults_ServerFailsOneCommand(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone", "replicaset"), func(t *testing.T, w *world) {

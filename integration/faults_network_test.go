@@ -49,8 +49,8 @@ func TestFaults_BadLinkAtEachOperation(t *testing.T) {
 	}
 }
 
-// besides calls do while another process holds a lock. It checks that this lock stays held and
-// unchanged.
+// besides calls the function do while another process holds a lock. It checks that this lock stays
+// held and unchanged.
 func (w *world) besides(t *testing.T, do func()) {
 	t.Helper()
 	name := w.name("bystander")
@@ -164,8 +164,8 @@ func badLinkAtRelease(t *testing.T, w *world, f toxicFault) {
 	})
 }
 
-// A toxicLink is a link that goes bad when the process sends a given operation. It stays bad until
-// mend is called.
+// A toxicLink is a link that goes bad when the process sends a given operation. The link stays bad
+// until mend is called.
 type toxicLink struct {
 	*link
 	t     testing.TB

@@ -16,9 +16,9 @@ import (
 // processed are the deployments for tests that stop or kill real processes.
 var processed = named("embedded", "standalone", "replicaset")
 
-// B1, B2, B9: A holder that resumes after a takeover changes nothing. It is stopped between the
-// check of its guard and its write, until another process has taken over and written. Its context
-// ends, its fenced write matches no document and its release changes nothing.
+// B1, B2, B9: A holder that resumes after a takeover changes nothing. The holder is stopped between
+// the check of its guard and its write, until another process has taken over and written. Then its
+// context ends, its fenced write matches no document and its release changes nothing.
 func TestFaults_HolderStopped_ComesBackToNothing(t *testing.T) {
 	t.Parallel()
 	forThese(t, processed, func(t *testing.T, w *world) {
@@ -107,9 +107,9 @@ func (w *world) counter(t testing.TB, id string) int64 {
 	return w.document(t, "work", id).Lookup("n").AsInt64()
 }
 
-// Fenced writes lose no update in Jepsen's workload lock-set, and naive writes do. Three processes
-// read, add one and write under the lock. A holder is stopped between its read and its write until
-// the others have written.
+// Jepsen's workload lock-set loses updates with naive writes and none with fenced writes. Three
+// processes read, add one and write under the lock. A holder is stopped between its read and its
+// write until the others have written.
 func TestFaults_LockSet_FencedLosesNoUpdate_NaiveDoes(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("embedded", "standalone"), func(t *testing.T, w *world) {

@@ -167,8 +167,9 @@ func (c *cluster) name() string {
 	return c.w.name(fmt.Sprintf("lock-%d", c.names))
 }
 
-// primaryGoes calls the function how to remove the primary while the primary blocks the command of
-// op. A lock of another process stays held.
+// primaryGoes removes the primary while the primary blocks a command of operation op. The function
+// how removes the primary and returns a function that brings it back. A lock of another process
+// stays held.
 func (c *cluster) primaryGoes(t *testing.T, op fault.Op, how func(*testing.T, int) func()) {
 	c.whole(t)
 	w, name := c.w, c.name()
@@ -182,7 +183,7 @@ func (c *cluster) primaryGoes(t *testing.T, op fault.Op, how func(*testing.T, in
 	}
 	node, app := c.primary(t), "process-of-"+t.Name()
 	if op == fault.Ping {
-		app = "" // all clients, because heartbeats use another one
+		app = "" // matches the heartbeats' client too
 	}
 	command := commandOf(op)
 	back := make(chan func(), 1)

@@ -46,7 +46,7 @@ func wantFeatures(t *testing.T, w *world, s distlock.Server, db *mongo.Database)
 	if s.ConfigServer != (w.d.name == "configsvr") && w.d.name != "uri" {
 		t.Errorf("config server: got %v", s.ConfigServer)
 	}
-	embedded := w.d.name == "embedded" // names no primary, because no other server can replace it
+	embedded := w.d.name == "embedded" // the embedded server names no primary
 	nameless := embedded || s.Kind == string(catalog.Mongos)
 	if s.Embedded != embedded || s.Version == "" || (s.Primary == "") != nameless {
 		t.Errorf("server: got %+v", s)

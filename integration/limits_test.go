@@ -89,7 +89,7 @@ func TestLimits_ServerNeverAnswers_CallsReturnInTime(t *testing.T) {
 		}
 		release := make(chan error, 1)
 		go func() { release <- released.Release() }()
-		time.Sleep(100 * time.Millisecond) // either it is in progress, or Close calls it
+		time.Sleep(100 * time.Millisecond) // Release is in progress, or Close releases the lock
 		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 		defer cancel()
 		err := within(t, "Close", 100*time.Millisecond, func() error { return m.Close(ctx) })

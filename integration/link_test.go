@@ -86,7 +86,6 @@ func (l *link) uri() string {
 	return "mongodb://" + l.listener.Addr().String() + "/?directConnection=true"
 }
 
-// set changes the state of the link.
 func (l *link) set(state linkState) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

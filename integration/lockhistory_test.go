@@ -48,8 +48,8 @@ func happen(past *history.Log, name string, n int, between time.Duration) {
 	}
 }
 
-// The collection has the events of a Manager in their order, and the lock's client sends no command
-// for them. Read leaves out malformed documents and names them.
+// The collection has the events of a Manager in their order. The locks' client sends no command for
+// them. Read leaves out malformed documents and names them.
 func TestHistory_OfAManager_IsRead(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -190,7 +190,7 @@ func TestHistory_TTL_OnAMongoDB(t *testing.T) {
 			!strings.Contains(text, "indexes of the history are not created") {
 			t.Errorf("logged %s", text)
 		}
-		often := bson.D{field("setParameter", 1), field("ttlMonitorSleepSecs", 1)} // the default is a minute
+		often := bson.D{field("setParameter", 1), field("ttlMonitorSleepSecs", 1)} // the default: a minute
 		assert.Must(t, w.d.app.Database("admin").RunCommand(t.Context(), often).Err())
 		eventually(t, 4*time.Minute, "the old ones are removed", func() bool {
 			entries, _, err := history.Read(t.Context(), w.d.app, db.Name(), history.Query{})

@@ -239,7 +239,7 @@ func TestLock_GrantedWhileStreamOpens_GrantIsFound(t *testing.T) {
 	forThese(t, noticed, func(t *testing.T, w *world) {
 		for _, c := range []struct {
 			name   string
-			opened bool // the server has opened the stream, its reply is delayed
+			opened bool // the server has opened the stream, and its reply is delayed
 		}{{"before it is opened", false}, {"before it is known to be open", true}} {
 			t.Run(c.name, func(t *testing.T) {
 				name := w.name(c.name)
@@ -352,7 +352,7 @@ func TestLock_ServerFailsStreams_GrantsAreFound(t *testing.T) {
 func TestStepDown_WhileThreeWait_AllHaveTheirTurnInOrder(t *testing.T) {
 	inTurn(t, named("replicaset"), func(t *testing.T, w *world) {
 		name := w.name("balancer")
-		longer := func(cfg *distlock.Config) { cfg.Takeover = 90 * time.Second } // longer than an election
+		longer := func(cfg *distlock.Config) { cfg.Takeover = 90 * time.Second } // an election is shorter
 		holder, a, b := w.start(t, longer), w.start(t, longer), w.start(t, longer)
 		g := w.mustTry(t, holder, name)
 		waiters := []<-chan turn{w.queue(t, a, name), w.queue(t, b, name), w.queue(t, a, name)}

@@ -47,7 +47,6 @@ func (w *world) queue(t testing.TB, m *distlock.Manager, name string, opts ...di
 	return done
 }
 
-// wantTurn waits for the grant of a waiter.
 func wantTurn(t testing.TB, done <-chan turn) *distlock.TryGuard {
 	t.Helper()
 	select {
@@ -80,8 +79,8 @@ func wantReleased(t testing.TB, guards ...*distlock.TryGuard) {
 	}
 }
 
-// MongoDB's lock manager gets a lock only after this package's queue is empty. It polls, and the
-// lock is never free during a hand-over.
+// MongoDB's lock manager gets a lock only after distlock's queue is empty. MongoDB's manager polls,
+// and the lock is never free during a hand-over.
 func TestConfigServer_OwnLockManager_WaitsForOurLine(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("configsvr"), func(t *testing.T, w *world) {
@@ -118,8 +117,8 @@ func TestConfigServer_OwnLockManager_WaitsForOurLine(t *testing.T) {
 	})
 }
 
-// Waiters in database config of a replica set find their grants by reads, because it has no change
-// streams. LockInTransaction returns ErrNoTransactions there.
+// Waiters in database config of a replica set find their grants by reads, because this database has
+// no change streams. LockInTransaction returns ErrNoTransactions there.
 func TestLock_DatabaseConfigOfReplicaSet_WaitsByReads(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("replicaset"), func(t *testing.T, own *world) {

@@ -54,8 +54,8 @@ func measure(b *testing.B, before resources, each int, commands func() int) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// J4: The numbers of goroutines and commands do not grow with the guards of a process. It measures
-// 10,000 guards.
+// J4: The numbers of goroutines and commands do not grow with the guards of a process. The
+// benchmark measures 10,000 guards.
 func BenchmarkResources_TenThousandGuards(b *testing.B) {
 	const guards = 10_000
 	b.Run("memory", func(b *testing.B) {
@@ -74,7 +74,7 @@ func BenchmarkResources_TenThousandGuards(b *testing.B) {
 		measure(b, before, guards, store.Total)
 		wantAll(b, held)
 	})
-	for _, d := range named("standalone", "replicaset") { // writes of the embedded server are too slow
+	for _, d := range named("standalone", "replicaset") { // embedded writes are too slow
 		b.Run(d.name, func(b *testing.B) {
 			w := d.open(b)
 			var sent counter
@@ -86,8 +86,8 @@ func BenchmarkResources_TenThousandGuards(b *testing.B) {
 	}
 }
 
-// It measures 200 processes on one server. Each holds a separate lock, and 199 of them wait for one
-// common lock.
+// The benchmark measures 200 processes on one server. Each holds a separate lock, and 199 of them
+// wait for one common lock.
 func BenchmarkResources_TwoHundredProcesses(b *testing.B) {
 	const processes = 200
 	for _, d := range named("embedded", "standalone", "replicaset") {

@@ -24,8 +24,8 @@ import (
 // all pings. HeldOrFree and Snapshots query the shards of the given names.
 var broadcast = []string{"Held", "Waiting", "OldPings", "Prune", "HeldOrFree", "Snapshots"}
 
-// With sharded locks and pings, each command of an operation goes to one shard. The operations of
-// broadcast are excepted.
+// With sharded locks and pings, every command goes to one shard. Only the operations in broadcast
+// query several shards.
 func TestSharded_Commands_GoToOneShard(t *testing.T) {
 	inTurn(t, named("sharded"), func(t *testing.T, w *world) {
 		var sent tape
@@ -157,8 +157,7 @@ func TestSharded_Looks_BringLocksAndPingsOfAllShards(t *testing.T) {
 	})
 }
 
-// An Inspector returns ages through a mongos, although it sends no ping that would return the
-// store's time.
+// An Inspector returns ages through a mongos, although it sends no pings.
 func TestSharded_Inspector_TellsAges(t *testing.T) {
 	t.Parallel()
 	forThese(t, clustered, func(t *testing.T, w *world) {

@@ -334,8 +334,8 @@ func TestLockInTransaction_SmallPool_AllComeThrough(t *testing.T) {
 	})
 }
 
-// LockInTransaction returns ErrNoTransactions and takes no lock without a running transaction, or
-// if the server does not support transactions.
+// LockInTransaction returns ErrNoTransactions if no transaction is running or the server does not
+// support transactions. It takes no lock.
 func TestLockInTransaction_NoTransactions_IsSaid(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {

@@ -30,8 +30,7 @@ var (
 )
 
 // BenchmarkWaiting measures the cost of waiting in a queue. The unit is a least write: the median
-// time of a durable update of one small document on the same server. It is measured before and
-// after.
+// time of a durable update of one small document on the same server.
 func BenchmarkWaiting(b *testing.B) {
 	for _, d := range named("replicaset", "mongos", "sharded", "standalone", "embedded", "uri") {
 		b.Run(d.name, func(b *testing.B) {

@@ -28,7 +28,7 @@ import (
 type world struct {
 	d      *deployment
 	db     *mongo.Database
-	prefix string // begins every lock name and process id
+	prefix string // the start of every lock name and process id
 
 	mu   sync.Mutex // guards kept
 	kept []*distlock.TryGuard
@@ -248,7 +248,7 @@ func privateClient(t testing.TB, opts *options.ClientOptions) *mongo.Client {
 	client := assert.Value(mongo.Connect(opts))(t)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 2*time.Second)
-		defer cancel() // the server may have ended
+		defer cancel() // Disconnect may wait for a server that has ended
 		assert.NoErr(t, client.Disconnect(ctx))
 	})
 	return client
