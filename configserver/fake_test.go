@@ -153,7 +153,7 @@ func (s *stage) next() (arrival, bool) {
 	}
 }
 
-// expect returns the message that must have reached the backend and checks its command.
+// expect checks that a message with this command has reached the backend, and returns the message.
 func (s *stage) expect(command string) arrival {
 	s.t.Helper()
 	a, ok := s.next()
@@ -175,7 +175,7 @@ func (s *stage) nothing() {
 	}
 }
 
-// answer replies to a message as the backend.
+// answer sends the backend's reply to a message.
 func (a arrival) answer(t *testing.T, document bson.D) {
 	t.Helper()
 	reply := message(t, 1000, document, 0)

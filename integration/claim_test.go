@@ -108,7 +108,7 @@ func TestClaim_Rows_Conform(t *testing.T) {
 		}
 		rowstest.Run(t, open)
 		rowstest.RunDue(t, open)
-		if w.d.name != "embedded" && w.d.name != "sharded" { // these have no chains
+		if w.d.name != "embedded" && w.d.name != "sharded" { // the others have no chains
 			rowstest.RunChains(t, open)
 		}
 	})
@@ -132,7 +132,7 @@ func TestClaim_CommandsAnItem(t *testing.T) {
 		all := sent.all()
 		each := float64(all["findAndModify "+coll.Name()]+all["update "+coll.Name()]) / n
 		t.Logf("%.2f commands an item: %v", each, all)
-		if each > 2.3 { // includes some commands of idle workers
+		if each > 2.3 { // idle workers send some commands
 			t.Errorf("%.2f commands an item", each)
 		}
 	})

@@ -19,7 +19,7 @@ import (
 
 // The number of commands is as promised:
 //   - An uncontended TryLock and a Release send one command each.
-//   - A TryLock of a held lock sends two commands to a MongoDB and four to the embedded server.
+//   - A TryLock of a held lock sends two commands to a mongod and four to the embedded server.
 //     Through a mongos it sends three, because it reads lock and pings separately.
 func TestCommands_OfAcquiringAndReleasing(t *testing.T) {
 	t.Parallel()

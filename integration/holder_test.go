@@ -42,7 +42,7 @@ func TestHeartbeat_ExhaustedPool_KeepsTheLock(t *testing.T) {
 		m := w.start(t, func(cfg *distlock.Config) {
 			cfg.Client, cfg.CommandTimeout, cfg.ReleaseTries = app, 2*time.Second, 1
 		})
-		t.Cleanup(func() { wire.set(passing) }) // the manager is closed after this
+		t.Cleanup(func() { wire.set(passing) }) // runs before the manager is closed
 		guard := w.mustTry(t, m, name)
 
 		wire.set(stalling)

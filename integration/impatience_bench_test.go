@@ -69,8 +69,8 @@ func (i *impatience) failed(err error) {
 }
 
 // BenchmarkImpatience measures the turns of callers with short deadlines. It compares them with a
-// simple program that tries to update {state: 0} to 1 every 20 ms. It fails if the lock has two
-// holders at a time.
+// simple program that tries to update {state: 0} to 1 every 20 ms. The benchmark fails if the lock
+// has two holders at a time.
 func BenchmarkImpatience(b *testing.B) {
 	for _, d := range named("replicaset", "mongos", "embedded", "uri") {
 		b.Run(d.name, func(b *testing.B) {

@@ -31,9 +31,9 @@ func slow(cfg *distlock.Config) {
 	cfg.Poll, cfg.PollMax, cfg.CommandTimeout = 500*time.Millisecond, 500*time.Millisecond, time.Minute
 }
 
-// On a MongoDB, queueing and a hand-over cost one command each, for any number of waiters. On the
-// embedded server each costs a read and a compare-and-set. The number of queries for grants depends
-// on time and is bounded.
+// On a MongoDB server, queueing and a hand-over cost one command each, for any number of waiters.
+// On the embedded server each costs a read and a compare-and-set. The number of queries for grants
+// depends on time and is bounded.
 func TestCommands_OfHandOver(t *testing.T) {
 	forEachInTurn(t, func(t *testing.T, w *world) {
 		const waiters = 12
