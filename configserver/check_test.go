@@ -19,8 +19,8 @@ import (
 	"mongodlm/internal/test/effort"
 )
 
-// rounds returns 500 by default, 120 under the race detector, at most 30 with -short; -rounds=500
-// makes a long run.
+// rounds is the number of races of each kind: 250, a sixth of that with the race detector, at most
+// 30 with -short.
 var rounds = flag.Int("rounds", effort.Share(250),
 	"rounds of each kind of race through the front; the two kinds make 500")
 
@@ -40,8 +40,7 @@ func TestCheck_Front_EveryRoundHasOneWinner(t *testing.T) {
 	noScratchLeft(t, client)
 }
 
-// Writes of different databases reach the backend concurrently, so each of them must be atomic
-// while the others run.
+// Writes are atomic although writes of other databases run at the same time.
 func TestCheck_Front_FourDatabasesAtOnce_EveryRoundHasOneWinner(t *testing.T) {
 	const databases, rounds = 4, 15
 	client := connect(t, start(t, configserver.Config{}).URI())
@@ -98,7 +97,7 @@ func noScratchLeft(t *testing.T, client *mongo.Client) {
 
 func TestCheck_BadOptions_Refused(t *testing.T) {
 	t.Parallel()
-	client := connect(t, "mongodb://127.0.0.1:1/") // never asked
+	client := connect(t, "mongodb://127.0.0.1:1/") // no command is sent
 	for _, opts := range []configserver.CheckOptions{
 		{Contenders: 1}, {Contenders: -1}, {Contenders: 257}, {Rounds: -1}, {Rounds: 10_001},
 	} {
@@ -127,7 +126,7 @@ func TestCheck_ContextEnds_ScratchIsDropped(t *testing.T) {
 	noScratchLeft(t, client)
 }
 
-// Readers that run concurrently with the writers always see the whole document, and never an older
+// Readers that run concurrently with the writers always get the whole document, and never an older
 // state after a newer one.
 func TestFront_ReadsBesideWrites_SeeWholeDocumentsInOrder(t *testing.T) {
 	t.Parallel()

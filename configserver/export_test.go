@@ -8,7 +8,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// The exports of unexported identifiers for tests.
+// This file exports unexported identifiers for tests.
 
 // StartBare runs a FerretDB without the front, on its Unix socket, and returns the socket's path.
 func StartBare(ctx context.Context, dir string) (socket string, stop func() error, err error) {
@@ -27,7 +27,7 @@ func NewFront(listener net.Listener, dial dialer, limit int, log zerolog.Logger)
 	return Front{newFront(listener, dial, limit, log)}
 }
 
-// Close is close.
+// Close calls close.
 func (f Front) Close(ctx context.Context) { f.close(ctx) }
 
 // Clients returns the number of connected clients.
@@ -44,16 +44,16 @@ func (f Front) OpenGates() int {
 	return len(f.gates.open)
 }
 
-// ErrDamaged is matched by the error of a message that violates the protocol.
+// ErrDamaged matches the error of a message that violates the protocol.
 var ErrDamaged = errDamaged
 
-// NewMsg makes a message of one document.
+// NewMsg returns a message with one document.
 func NewMsg(id int32, document []byte) []byte { return newMsg(id, document) }
 
 // ReadFrame reads a message.
 func ReadFrame(r io.Reader) ([]byte, error) { return readFrame(r) }
 
-// Parse returns the request that the front makes of a client's message.
+// Parse parses a client's message. It returns the command and the message that the front forwards.
 func Parse(message []byte) (command string, write, silent bool, forwarded []byte, err error) {
 	r, err := parseRequest(message)
 	return r.command, r.write, r.silent, r.frame, err

@@ -16,8 +16,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// A stage is a front between simulated clients and a simulated backend, connected by pipes in a
-// synctest bubble: after synctest.Wait all possible steps are done.
+// A stage connects a front with simulated clients and a simulated backend, by pipes in a synctest
+// bubble. After synctest.Wait all possible steps are done.
 type stage struct {
 	t        *testing.T
 	front    configserver.Front
@@ -27,7 +27,7 @@ type stage struct {
 	closed   chan struct{}
 }
 
-// An arrival is a message that the backend received, with the connection for its reply.
+// An arrival is a message that the backend received, and the connection for its reply.
 type arrival struct {
 	frame []byte
 	conn  net.Conn
@@ -85,11 +85,11 @@ type client struct {
 	s *stage
 	net.Conn
 	id int32
-	// replies gets the replies of the front, and is closed with the connection.
+	// replies receives the front's replies. It is closed with the connection.
 	replies chan []byte
 }
 
-// connect connects a client to the front. It reads all replies, unless deaf is set.
+// connect connects a client to the front. The client reads all replies, unless it is deaf.
 func (s *stage) connect(deaf bool) *client {
 	near, far := net.Pipe()
 	c := &client{s: s, Conn: near, replies: make(chan []byte, 100)}
@@ -142,7 +142,7 @@ func (c *client) gone() bool {
 	}
 }
 
-// next returns a message that has reached the backend; false without one.
+// next returns a message that has reached the backend, or false without a message.
 func (s *stage) next() (arrival, bool) {
 	synctest.Wait()
 	select {
@@ -153,7 +153,7 @@ func (s *stage) next() (arrival, bool) {
 	}
 }
 
-// expect returns the message that must have reached the backend and checks its command.
+// expect checks that a message with this command has reached the backend, and returns the message.
 func (s *stage) expect(command string) arrival {
 	s.t.Helper()
 	a, ok := s.next()
@@ -166,7 +166,7 @@ func (s *stage) expect(command string) arrival {
 	return a
 }
 
-// nothing checks that the backend has no message.
+// nothing checks that no message has reached the backend.
 func (s *stage) nothing() {
 	s.t.Helper()
 	if a, ok := s.next(); ok {
@@ -175,7 +175,7 @@ func (s *stage) nothing() {
 	}
 }
 
-// answer replies to a message as the backend.
+// answer sends the backend's reply to a message.
 func (a arrival) answer(t *testing.T, document bson.D) {
 	t.Helper()
 	reply := message(t, 1000, document, 0)
@@ -184,7 +184,7 @@ func (a arrival) answer(t *testing.T, document bson.D) {
 	synctest.Wait()
 }
 
-// message makes an opMsg; with the flag of a checksum it has a valid one.
+// message returns an OP_MSG. If flags has the checksum flag, the checksum is valid.
 func message(t testing.TB, id int32, command bson.D, flags uint32) []byte {
 	t.Helper()
 	document := assert.Value(bson.Marshal(command))(t)

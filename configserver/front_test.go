@@ -50,8 +50,8 @@ func TestFront_Writes_OneAtATime_ReadsBeside(t *testing.T) {
 	})
 }
 
-// Databases do not wait for each other. A renameCollection, which is sent to admin, waits for the
-// database of the documents that it moves.
+// Writes of different databases do not wait for each other. A renameCollection is sent to admin,
+// but waits for a write to the database of its documents.
 func TestFront_Writes_OfTwoDatabases_PassBeside(t *testing.T) {
 	elsewhere := bson.D{{Key: "insert", Value: "locks"}, {Key: "$db", Value: "other"}}
 	rename := bson.D{{Key: "renameCollection", Value: "Config.locks"},
@@ -105,8 +105,8 @@ func TestFront_ClientReadsNoReply_HoldsUpNobody(t *testing.T) {
 	})
 }
 
-// The backend replies to an unacknowledged write, so that its end is known, but the client gets no
-// reply.
+// The backend replies to an unacknowledged write, so the front knows when the write ends. The
+// client gets no reply.
 func TestFront_MoreToCome_HoldsTheGateAndStaysSilent(t *testing.T) {
 	play(t, 10, func(s *stage) {
 		a, b := s.connect(false), s.connect(false)

@@ -24,7 +24,7 @@ func start(t testing.TB, cfg configserver.Config) *configserver.Server {
 	return s
 }
 
-// connect returns a client until the end of the test.
+// connect returns a client that is closed at the end of the test.
 func connect(t testing.TB, uri string) *mongo.Client {
 	t.Helper()
 	client := assert.Value(mongo.Connect(options.Client().ApplyURI(uri)))(t)

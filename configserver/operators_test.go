@@ -33,7 +33,7 @@ func (c *countdown) monitor() *event.CommandMonitor {
 	}}
 }
 
-// The features that the lock needs from a server, each over the front with the driver.
+// The front supports each server feature that the lock needs.
 func TestFront_WhatTheLockNeeds_Works(t *testing.T) {
 	t.Parallel()
 	db := connect(t, start(t, configserver.Config{}).URI()).Database("config")
@@ -105,8 +105,8 @@ func testSilent(t *testing.T, db *mongo.Database) {
 			t.Fatalf("got %+v, %v", res, err)
 		}
 	}
-	// Their replies do not arrive as those of other commands on the same connection. The number of
-	// writes that have arrived is not known.
+	// The replies to unacknowledged writes do not reach other commands on the same connection. The
+	// number of executed writes is not known.
 	insert(t, c, byID("acknowledged"))
 	if n, err := c.CountDocuments(t.Context(), byID("acknowledged")); err != nil || n != 1 {
 		t.Errorf("got %d, %v", n, err)
@@ -184,7 +184,7 @@ func testGroup(t *testing.T, c *mongo.Collection) {
 	}
 }
 
-// The wrong results of FerretDB without an error, which users must know.
+// FerretDB returns these wrong results without an error. Users must know them.
 func TestFront_WhatFerretDBGetsWrong_IsStillSo(t *testing.T) {
 	t.Parallel()
 	c := connect(t, start(t, configserver.Config{}).URI()).Database("config").Collection("locks")
@@ -197,7 +197,7 @@ func TestFront_WhatFerretDBGetsWrong_IsStillSo(t *testing.T) {
 		}
 		return got[0]
 	}
-	// The first accumulator of $group uses up the documents, the second one sees none.
+	// The first accumulator of $group uses up the documents, so the second one gets none.
 	got := one(d("$group", bson.D{
 		{Key: "_id", Value: nil},
 		{Key: "count", Value: d("$sum", 1)},
@@ -206,7 +206,7 @@ func TestFront_WhatFerretDBGetsWrong_IsStillSo(t *testing.T) {
 	if got.Lookup("count").Int32() != 2 || got.Lookup("fences").Int32() != 0 {
 		t.Errorf("two accumulators give %v", got)
 	}
-	// $$NOW is taken for a text.
+	// FerretDB treats $$NOW as a string.
 	if now, ok := one(d("$addFields", d("now", "$$NOW"))).Lookup("now").StringValueOK(); !ok {
 		t.Errorf("$$NOW gives %v", now)
 	}
@@ -214,7 +214,7 @@ func TestFront_WhatFerretDBGetsWrong_IsStillSo(t *testing.T) {
 
 func testIndexes(t *testing.T, c *mongo.Collection) {
 	t.Helper()
-	for range 2 { // the second time it exists
+	for range 2 { // the second call finds the index
 		assert.Value(c.Indexes().CreateOne(t.Context(), mongo.IndexModel{Keys: d("ping", 1)}))(t)
 	}
 	specs, err := c.Indexes().ListSpecifications(t.Context())
@@ -223,7 +223,7 @@ func testIndexes(t *testing.T, c *mongo.Collection) {
 	}
 }
 
-// The unsupported features, so that a newer FerretDB with support is detected.
+// FerretDB does not support these features. The test fails if a newer version supports one.
 func TestFront_WhatFerretDBCannot_Fails(t *testing.T) {
 	t.Parallel()
 	client := connect(t, start(t, configserver.Config{}).URI())

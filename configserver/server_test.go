@@ -146,7 +146,7 @@ func TestServer_Log_IsQuiet(t *testing.T) {
 	logger := zerolog.New(&log).Level(zerolog.InfoLevel)
 	s := start(t, configserver.Config{Logger: logger})
 	locks := connect(t, s.URI()).Database("config").Collection("locks")
-	for range 2 { // the second fails, which is not logged
+	for range 2 { // the second insert fails, which is not logged
 		_, err := locks.InsertOne(t.Context(), byID("balancer"))
 		if err != nil && !mongo.IsDuplicateKeyError(err) {
 			t.Fatal(err)

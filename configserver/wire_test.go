@@ -53,7 +53,7 @@ func TestParse_Command_ReadOrWrite(t *testing.T) {
 	}
 }
 
-// section appends a section of kind 1.
+// section appends a section of kind 1 to a message.
 func section(frame []byte, name string, documents ...[]byte) []byte {
 	content := append(append([]byte(name), 0), bytes.Join(documents, nil)...)
 	frame = append(frame, 1)
@@ -168,8 +168,8 @@ func TestReadFrame_Ends(t *testing.T) {
 	}
 }
 
-// For any bytes of a client the front does not panic and terminates, and a forwarded message is
-// valid and has the same meaning.
+// Parsing ends without a panic for any bytes of a client. A forwarded message is valid and has the
+// same meaning.
 func FuzzParse(f *testing.F) {
 	f.Add(message(f, 1, insertOne, 0))
 	f.Add(message(f, 1, findOne, flagChecksum|flagMoreToCome|flagExhaust))
@@ -200,7 +200,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// For any reply of a backend the front does not panic, and a marked reply is a valid message.
+// Marking does not panic for any reply of a backend. A marked reply is a valid message.
 func FuzzMark(f *testing.F) {
 	f.Add(message(f, 1, okay, 0))
 	f.Add(message(f, 1, okay, flagChecksum))

@@ -18,8 +18,8 @@ import (
 	"mongodlm/internal/test/mongodtest"
 )
 
-// private starts a separate mongod for this test, or skips. Use it in tests that are not parallel:
-// starting one takes the processor from the heartbeats of other tests.
+// private starts a separate mongod for this test, or skips the test. The test must not be parallel,
+// because a starting mongod delays the heartbeats of other tests.
 func private(t *testing.T, opts mongodtest.Options) *mongodtest.Deployment {
 	t.Helper()
 	startAll() // the shared deployments first
@@ -32,7 +32,7 @@ func private(t *testing.T, opts mongodtest.Options) *mongodtest.Deployment {
 	return d
 }
 
-// secured is a mongod that requires passwords, with a client of its root.
+// secured is a mongod that requires passwords, and a client of its user root.
 type secured struct {
 	*mongodtest.Deployment
 	t    *testing.T
@@ -43,13 +43,13 @@ func startSecured(t *testing.T, opts mongodtest.Options) *secured {
 	t.Helper()
 	opts.Auth = true
 	s := &secured{Deployment: private(t, opts), t: t}
-	s.root = privateClient(t, options.Client().ApplyURI(s.URI())) // the first user needs no password
+	s.root = privateClient(t, options.Client().ApplyURI(s.URI())) // the server has no users yet
 	s.user("root", bson.D{field("role", "root"), field("db", "admin")})
 	s.root = privateClient(t, options.Client().ApplyURI(s.as("root")))
 	return s
 }
 
-// as is the connection string of a user.
+// as returns the connection string of a user.
 func (s *secured) as(user string) string {
 	return strings.Replace(s.URI(), "mongodb://", "mongodb://"+user+":"+password+"@", 1)
 }
@@ -65,8 +65,8 @@ func (s *secured) user(name string, role bson.D) {
 		field("roles", bson.A{role})})
 }
 
-// withUsers starts a mongod with three users in database admin: root, one that may only read
-// database distlock, and one that may only ping there.
+// withUsers starts a mongod with the users root, reader (may only read database distlock) and
+// pinger (may only use its pings).
 func withUsers(t *testing.T) *secured {
 	t.Helper()
 	s := startSecured(t, mongodtest.Options{})
@@ -89,7 +89,7 @@ func userConfig(uri string) distlock.Config {
 	}
 }
 
-// Missing privileges: the error names the missing actions and their collection.
+// The error of a missing privilege names the missing actions and their collection.
 func TestNew_MissingPrivileges_NamesThem(t *testing.T) {
 	d := withUsers(t)
 	_, err := distlock.New(t.Context(), userConfig(d.as("reader")))
@@ -119,14 +119,14 @@ func wantPrivilege(t *testing.T, err error, namespace string, actions ...string)
 	wantNoSecret(t, err.Error())
 }
 
-// G11: over a whole life with a password in the connection string, with a wrong one, a server that
-// dies and a lock that is lost, no error and no log line contains it.
+// G11: No error and no log line contains the password of the connection string, even after a wrong
+// password, a killed server and a lost lock.
 func TestSession_WithPassword_NeverPrintsIt(t *testing.T) {
 	d := withUsers(t)
 	var written assert.Log
 	say := func(err error) {
 		if err != nil {
-			_, _ = written.Write([]byte(err.Error() + "\n")) // it cannot fail
+			_, _ = written.Write([]byte(err.Error() + "\n")) // cannot fail
 		}
 	}
 	_, err := distlock.New(t.Context(), userConfig(strings.Replace(d.as("root"), "see", "sea", 1)))
@@ -152,7 +152,7 @@ func TestSession_WithPassword_NeverPrintsIt(t *testing.T) {
 	say(guard.Release())
 	begun := time.Now()
 	say(m.Close(context.WithoutCancel(t.Context())))
-	if took := time.Since(begun); took > 20*time.Second { // three commands of a second
+	if took := time.Since(begun); took > 20*time.Second { // nominally three timeouts of a second
 		t.Errorf("closing without a server took %v", took)
 	}
 	text := written.String()

@@ -8,17 +8,17 @@ import (
 	"mongodlm/distlock"
 )
 
-// D7, G11: a server that is not there is an error within the command time-out, which names the host
-// and not the password.
+// D7, G11: New returns an error within the command timeout if the server cannot be reached. The
+// error names the host and not the password.
 func TestNew_UnreachableServer_SaysSoInTime(t *testing.T) {
 	t.Parallel()
-	const addr = "127.0.0.1:1" // a port that no other test is given
+	const addr = "127.0.0.1:1" // no other test gets this port
 	begun := time.Now()
 	_, err := distlock.New(t.Context(), distlock.Config{
 		URI: "mongodb://someone:" + password + "@" + addr + "/", CommandTimeout: time.Second,
 	})
 	wantErr(t, err, distlock.ErrUnavailable)
-	if took := time.Since(begun); took > 20*time.Second { // a second, on a machine that has time
+	if took := time.Since(begun); took > 20*time.Second { // nominally one second
 		t.Errorf("it took %v", took)
 	}
 	if !strings.Contains(err.Error(), addr) {
@@ -27,7 +27,8 @@ func TestNew_UnreachableServer_SaysSoInTime(t *testing.T) {
 	wantNoSecret(t, err.Error())
 }
 
-// password is the secret of these tests; its form in a connection string and its plain form.
+// password and plainPassword are the secret of these tests: escaped for a connection string, and
+// plain.
 const (
 	password      = "n0b0dy%2Fmay%24see"
 	plainPassword = "n0b0dy/may$see"

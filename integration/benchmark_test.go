@@ -11,7 +11,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// BenchmarkTryLockRelease is one uncontended acquisition and release: two commands.
+// BenchmarkTryLockRelease measures an uncontended acquisition and its release, which send two
+// commands.
 func BenchmarkTryLockRelease(b *testing.B) {
 	for _, d := range deployments {
 		b.Run(d.name, func(b *testing.B) {
@@ -26,7 +27,7 @@ func BenchmarkTryLockRelease(b *testing.B) {
 				guard := assert.Value(lock.TryLock(b.Context()))(b)
 				assert.Must(b, guard.Release())
 			}
-			cycle() // the first fence is raised
+			cycle() // the first cycle also seeds the fence
 			sent.reset()
 			for b.Loop() {
 				cycle()
@@ -36,12 +37,12 @@ func BenchmarkTryLockRelease(b *testing.B) {
 	}
 }
 
-// BenchmarkHeld1000 is one ping interval of a process that holds a thousand locks: one write, a few
-// small reads, and no goroutine for a lock.
+// BenchmarkHeld1000 measures one ping interval of a process with 1,000 locks: one write, a few
+// small reads and no goroutine per lock.
 func BenchmarkHeld1000(b *testing.B) { benchmarkHeld(b, large, 1000) }
 
-// BenchmarkHeld10000 is the same with ten thousand, where a command does not grow with the
-// collection.
+// BenchmarkHeld10000 measures the same with 10,000 locks, on servers whose commands do not get
+// slower with the collection's size.
 func BenchmarkHeld10000(b *testing.B) {
 	benchmarkHeld(b, named("standalone", "replicaset", "configsvr"), 10_000)
 }

@@ -22,18 +22,18 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// childEnv turns the test program into a process that obeys orders; see TestChild.
+// childEnv is the environment variable that turns the test program into a child; see TestChild.
 const childEnv = "MONGODLM_IT_CHILD"
 
-// An order is a line that a child reads.
+// An order is one line of a child's input.
 type order struct {
-	Do     string // see serve
-	Name   string // of the lock, and of the document
+	Do     string // the operation, see child.do
+	Name   string // the name of the lock, document or collection
 	Fenced bool
 	N      int
 }
 
-// An answer is a line that a child writes.
+// An answer is one line of a child's output.
 type answer struct {
 	Do      string
 	Process string
@@ -46,15 +46,15 @@ type answer struct {
 	N       int64  // the value read
 }
 
-// childSettings are how a child finds the deployment.
+// childSettings configures a child's Manager.
 type childSettings struct {
 	URI, Database, Host string
 	Ping, Takeover      time.Duration
 }
 
-const marker = "child: " // of the lines that are answers
+const marker = "child: " // the start of each answer
 
-// TestChild is no test: it is the program of a child.
+// TestChild is the program of a child, not a test.
 func TestChild(t *testing.T) {
 	text, ok := os.LookupEnv(childEnv)
 	if !ok {
@@ -81,13 +81,13 @@ type child struct {
 	in    *json.Decoder
 	guard *distlock.TryGuard
 
-	filter, update bson.D // prepared
+	filter, update bson.D // of the prepared fenced write
 	seen           int64
 
 	queue *claim.Queue[job]
 }
 
-// serve carries out orders until there are no more.
+// serve executes orders until the input ends.
 func (c *child) serve(ctx context.Context) {
 	for {
 		var o order
@@ -103,7 +103,7 @@ func (c *child) serve(ctx context.Context) {
 }
 
 func (c *child) say(a answer) {
-	line, _ := json.Marshal(a) // a struct of texts and numbers
+	line, _ := json.Marshal(a) // cannot fail: strings, numbers and booleans
 	fmt.Printf("%s%s\n", marker, line)
 }
 
@@ -126,7 +126,7 @@ func (c *child) do(ctx context.Context, o order, a *answer) (err error) {
 		return c.guard.Err()
 	case "release":
 		return c.guard.Release()
-	case "claim": // N rows of a collection, whose handlers end with their contexts
+	case "claim": // claims N rows; the handlers end with their contexts
 		c.queue, err = claim.New[job](ctx, c.m, c.db.Collection(o.Name), claim.Config{Workers: o.N})
 		if err != nil {
 			return err
@@ -144,7 +144,7 @@ func (c *child) do(ctx context.Context, o order, a *answer) (err error) {
 			a.N++
 		}
 		return nil
-	case "read": // the input of the write; the fenced way claims the document first
+	case "read": // reads the input of the next write, by a fenced update if Fenced is set
 		if !o.Fenced {
 			return c.read(work.FindOne(ctx, byID(o.Name)), a)
 		}
@@ -157,7 +157,7 @@ func (c *child) do(ctx context.Context, o order, a *answer) (err error) {
 		}
 		c.filter, c.update, err = c.guard.Fenced(byID(o.Name), c.increased())
 		return err
-	case "write": // unconditionally
+	case "write": // does not check the guard
 		filter, update := c.filter, c.update
 		if !o.Fenced {
 			filter, update = byID(o.Name), c.increased()
@@ -167,7 +167,7 @@ func (c *child) do(ctx context.Context, o order, a *answer) (err error) {
 			a.Matched = r.MatchedCount
 		}
 		return err
-	case "transaction": // answers inside, and continues with the next order
+	case "transaction": // answers inside the transaction, and ends it at the next order
 		return c.guard.InTransaction(ctx, func(ctx context.Context) error {
 			_, err := work.UpdateOne(ctx, byID(o.Name), increase("n", 1000))
 			c.say(answer{Do: "inside"})
@@ -196,17 +196,17 @@ func (c *child) increased() bson.D {
 	return set(field("n", c.seen+1))
 }
 
-// A relative is a child as its parent sees it.
+// A relative is the parent's handle of a child process.
 type relative struct {
 	t       testing.TB
 	cmd     *exec.Cmd
 	orders  *json.Encoder
 	answers chan answer
-	log     strings.Builder // its other output; read it when answers is closed
+	log     strings.Builder // the other output; read it only after answers is closed
 	end     func()
 }
 
-// bear starts a child that works on the same deployment and database.
+// bear starts a child process on the same deployment and database.
 func (w *world) bear(t testing.TB, change func(*childSettings)) *relative {
 	t.Helper()
 	s := childSettings{URI: w.d.uri, Database: w.db.Name(), Host: w.prefix + "child",
@@ -235,10 +235,10 @@ func (w *world) bear(t testing.TB, change func(*childSettings)) *relative {
 			}
 			r.answers <- a
 		}
-		_ = r.cmd.Wait() // the result is in its log
+		_ = r.cmd.Wait() // the child's log has the result
 	}()
 	r.end = sync.OnceFunc(func() {
-		_ = in.Close() // it ends by itself
+		_ = in.Close() // the child ends when its input ends
 		r.resume()
 		late := time.AfterFunc(20*time.Second, r.kill)
 		defer late.Stop()
@@ -249,11 +249,11 @@ func (w *world) bear(t testing.TB, change func(*childSettings)) *relative {
 	return r
 }
 
-func (r *relative) signal(s os.Signal) { _ = r.cmd.Process.Signal(s) } // it may have ended
+func (r *relative) signal(s os.Signal) { _ = r.cmd.Process.Signal(s) } // the child may have ended
 
 func (r *relative) kill() { r.signal(os.Kill) }
 
-// tell sends an order and does not wait.
+// tell sends an order without waiting for the answer.
 func (r *relative) tell(o order) {
 	r.t.Helper()
 	if err := r.orders.Encode(o); err != nil {
@@ -261,7 +261,7 @@ func (r *relative) tell(o order) {
 	}
 }
 
-// hear waits for the next answer.
+// hear returns the next answer.
 func (r *relative) hear() answer {
 	r.t.Helper()
 	select {

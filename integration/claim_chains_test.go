@@ -18,7 +18,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// eventKeys are rows of some keys, alternating, each with its number as _id.
+// eventKeys returns keys*each rows with alternating keys. The _id of a row is its number.
 func eventKeys(keys, each int) []any {
 	var docs []any
 	for i := range keys * each {
@@ -32,9 +32,9 @@ func insert(t *testing.T, coll *mongo.Collection, docs ...any) {
 	assert.Value(coll.InsertMany(t.Context(), docs))(t)
 }
 
-// A chains judges rows of chains that are worked on.
+// A chains checks the order of the handled rows of each key.
 type chains struct {
-	mu   sync.Mutex // guards the rest
+	mu   sync.Mutex // guards the fields below
 	busy map[string]bool
 	last map[string]int
 	bad  []string
@@ -62,8 +62,8 @@ func (c *chains) handle(_ context.Context, row *claim.Row[job]) error {
 	return nil
 }
 
-// runChains has processes work on a queue of chains until all rows are done, and returns the
-// commands an item.
+// runChains lets three processes handle a queue of n rows with keys. It returns the number of
+// commands per row.
 func (w *world) runChains(t *testing.T, coll *mongo.Collection, n int, cfg claim.Config) float64 {
 	t.Helper()
 	c := &chains{busy: map[string]bool{}, last: map[string]int{}}
@@ -90,7 +90,7 @@ func (w *world) runChains(t *testing.T, coll *mongo.Collection, n int, cfg claim
 	return float64(total) / float64(n)
 }
 
-// Rows of one key are worked on one after the other, in order, by processes that race for them.
+// Racing processes handle the rows of one key in order, one after the other.
 func TestChains_ProcessesRace_InOrder(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone", "replicaset", "mongos"), func(t *testing.T, w *world) {
@@ -101,9 +101,9 @@ func TestChains_ProcessesRace_InOrder(t *testing.T) {
 	})
 }
 
-// Without a unique index New returns an error that names Key: on the embedded server, which has no
-// partial indexes, and on a collection that is sharded by another field. A collection that is
-// sharded by Key has chains.
+// New returns an error that names Key if the unique index is impossible: on the embedded server,
+// which has no partial indexes, and on a collection that is sharded by another field. A collection
+// that is sharded by Key works.
 func TestChains_NewSaysSo(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("embedded", "sharded"), func(t *testing.T, w *world) {
@@ -141,9 +141,9 @@ func TestChains_NewSaysSo(t *testing.T) {
 	})
 }
 
-// The cost of a hot key: the query for held keys reads index keys alone, and the claim that passes
-// the rows behind one reads those keys and one more, in order, after any earlier work, and does not
-// sort; even when a row has a list there.
+// If a key has many rows, the query for held keys reads only index keys. The query for the first
+// row to claim reads at most this key's rows and two more, without a sort. A row with an array as
+// its key does not change this.
 func TestChains_HotKey_Explained(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone"), func(t *testing.T, w *world) {
@@ -161,7 +161,7 @@ func TestChains_HotKey_Explained(t *testing.T) {
 		insert(t, coll, append(docs, bson.D{field("_id", 5000), field("event", bson.A{1, 2})},
 			bson.D{field("_id", 5001), field("event", "cold")})...)
 		c := rows.Claim{Slot: "s", Session: bson.NewObjectID(), Batch: bson.NewObjectID()}
-		for range 20 { // the planner learns
+		for range 20 { // the server's planner may change its plan
 			sent.take()
 			held := assert.Value(store.Held(t.Context()))(t)
 			assert.Value(store.First(t.Context(), rows.Ask{Held: held}))(t)
@@ -184,8 +184,8 @@ func TestChains_HotKey_Explained(t *testing.T) {
 	})
 }
 
-// It tries to break: manual changes leave a key held by a row that has no right to it; and the
-// collection is dropped with its indexes. Every chain continues.
+// Every chain continues after manual changes that let a wrong row hold a key. It also continues
+// after the collection is dropped with its indexes.
 func TestChains_ByHand_NoChainStandsStill(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone", "replicaset"), func(t *testing.T, w *world) {

@@ -36,39 +36,40 @@ var (
 	daemonRate = flag.Float64("daemonrate", 50, "how many rows become due in a second")
 )
 
-// daemonTakeover is after how long one of them is dead.
+// daemonTakeover is the takeover time of the processes.
 const daemonTakeover = 30 * time.Second
 
-// daemonEnv makes the test program one of those processes; see TestDaemon.
+// daemonEnv is the environment variable that turns the test program into one of the processes; see
+// TestDaemon.
 const daemonEnv = "MONGODLM_IT_DAEMON"
 
-// An errand is a row of theirs.
+// An errand is a row of TestClaim_Daemons.
 type errand struct {
 	ID  int       `bson:"_id"`
 	Key int       `bson:"event_id"`
 	Due time.Time `bson:"execute_at"`
 }
 
-// errands is the configuration of all of them.
+// errands is the queue configuration of all processes.
 var errands = claim.Config{Due: "execute_at", Key: "event_id", Workers: 2, Backoff: time.Second}
 
-// daemonSettings are how one finds its work.
+// daemonSettings configures one process.
 type daemonSettings struct {
 	URI, Database, Collection, Host, Journal string
 	Ping, Takeover, Closing                  time.Duration
 }
 
-// A note is a line of a journal: each handler writes one when it begins, and one when it ends. All
-// processes are on one machine, so their times of day are one.
+// A note is a line of a journal. Each handler writes one at its start and one at its end. The times
+// of all processes are comparable, because they run on one machine.
 type note struct {
 	Row, Key int
 	Begun    bool
-	Failed   bool // on purpose
+	Failed   bool // the handler failed on purpose
 	At       int64
-	Commands int64 // of the process so far, on the rows
+	Commands int64 // the number of row and hello commands of the process so far
 }
 
-// TestDaemon is no test: it is the program of one of many processes, until its standard input ends.
+// TestDaemon is the program of one process, not a test. It runs until its standard input ends.
 func TestDaemon(t *testing.T) {
 	text, ok := os.LookupEnv(daemonEnv)
 	if !ok {
@@ -90,7 +91,7 @@ func TestDaemon(t *testing.T) {
 		Database: s.Database, Host: s.Host, Ping: s.Ping, Takeover: s.Takeover, Margin: s.Takeover / 10,
 		CommandTimeout: s.Takeover / 5, Tuning: distlock.Tuning{MaxWatchGap: s.Takeover / 2},
 	}
-	m := newManager(t, cfg) // a hundred at a time are too many for some machines
+	m := newManager(t, cfg) // retries, because a hundred processes overload some machines
 	coll := client.Database(s.Database).Collection(s.Collection)
 	q, err := claim.New[errand](t.Context(), m, coll, errands)
 	for errors.Is(err, context.DeadlineExceeded) {
@@ -100,7 +101,7 @@ func TestDaemon(t *testing.T) {
 	write := func(row *claim.Row[errand], begun, failed bool) {
 		now, doc := time.Now().UnixNano(), row.Doc
 		line, _ := json.Marshal(note{doc.ID, doc.Key, begun, failed, now, commands.Load()})
-		_, _ = journal.Write(append(line, '\n')) // one write a line: a killed process leaves whole ones
+		_, _ = journal.Write(append(line, '\n')) // one write per line leaves no partial line
 	}
 	ctx, end := context.WithCancel(t.Context())
 	go func() { _, _ = io.Copy(io.Discard, os.Stdin); end() }()
@@ -123,12 +124,12 @@ func TestDaemon(t *testing.T) {
 	assert.Must(t, err)
 }
 
-// It tries to break, with real processes of which one is killed every second: a row is lost or is
-// worked on twice at a time, two rows of one key are, the order within a key, and a row before it
-// is due.
+// Real processes handle every row although one of them is killed every second:
+//   - No row is lost, handled twice at a time or started before it is due.
+//   - Rows of one key are handled in order, one at a time.
 //
-// The whole of it: -daemons 100 -daemonrows 10000 -daemonkeys 500 -daemonrate 100; two processors
-// want a smaller rate.
+// The long run: -daemons 100 -daemonrows 10000 -daemonkeys 500 -daemonrate 100. Two processors need
+// a smaller rate.
 func TestClaim_Daemons(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("replicaset", "uri"), func(t *testing.T, w *world) {
@@ -155,7 +156,7 @@ func TestClaim_Daemons(t *testing.T) {
 	})
 }
 
-// A fleet is those processes.
+// A fleet is the set of processes of TestClaim_Daemons.
 type fleet struct {
 	t     *testing.T
 	w     *world
@@ -167,7 +168,7 @@ type fleet struct {
 
 	killed, failed, repeated int
 	commands                 int64
-	lateness                 []time.Duration // of the first attempt of the first row of each key
+	lateness                 []time.Duration // of each key's first attempt
 }
 
 type daemon struct {
@@ -175,8 +176,8 @@ type daemon struct {
 	in      io.Closer
 	said    bytes.Buffer
 	journal string
-	gone    chan struct{} // closed when it has exited
-	ended   time.Time     // read it when gone is closed
+	gone    chan struct{} // closed when the process has exited
+	ended   time.Time     // read only after gone is closed
 	killed  bool
 }
 
@@ -186,7 +187,7 @@ func (f *fleet) launch() {
 	s := daemonSettings{URI: f.w.d.uri, Database: f.w.db.Name(), Collection: f.coll.Name(),
 		Host: fmt.Sprintf("%sdaemon%d", f.w.prefix, n), Journal: filepath.Join(f.dir, fmt.Sprint(n)),
 		Ping: 4 * time.Second, Takeover: daemonTakeover,
-		Closing: standstill} // all end at the same time
+		Closing: standstill} // all processes close at the same time
 	text := assert.Value(json.Marshal(s))(f.t)
 	self, err := os.Executable()
 	assert.Must(f.t, err)
@@ -200,14 +201,14 @@ func (f *fleet) launch() {
 	assert.Must(f.t, d.cmd.Start())
 	go func() {
 		defer close(d.gone)
-		_ = d.cmd.Wait() // its exit is judged later
+		_ = d.cmd.Wait() // the method end checks the exit state
 		d.ended = time.Now()
 	}()
-	f.t.Cleanup(func() { _ = d.cmd.Process.Kill(); <-d.gone }) // it may have exited
+	f.t.Cleanup(func() { _ = d.cmd.Process.Kill(); <-d.gone }) // the process may have exited
 	f.all = append(f.all, d)
 }
 
-// plant adds the rows, in any order. Rows of one key are due one after the other.
+// plant inserts the rows in random order. The rows of one key are due one after the other.
 func (f *fleet) plant(first time.Time) {
 	f.due = map[int]time.Time{}
 	var list []any
@@ -221,10 +222,9 @@ func (f *fleet) plant(first time.Time) {
 	assert.Value(f.coll.InsertMany(f.t.Context(), list))(f.t)
 }
 
-// killUntilDone kills a process, and starts another, until all rows are done: one a second of
-// twenty or more, fewer of fewer, since a process that is to rescue rows has to see its first half
-// minute. While no row is done, as on a machine on which processes are slow to start, it is one in
-// each takeover time.
+// killUntilDone kills a process and starts a new one at intervals, until all rows are done. The
+// interval is a second for twenty or more processes and longer for fewer, because a process must
+// live for half a minute to rescue rows. While no row is done, the interval is the takeover time.
 func (f *fleet) killUntilDone() {
 	every := time.Second * time.Duration(max(1, 20 / *daemons))
 	var last claim.Counts
@@ -245,14 +245,14 @@ func (f *fleet) killUntilDone() {
 		living := slices.DeleteFunc(slices.Clone(f.all), func(d *daemon) bool { return d.killed })
 		victim := living[rand.IntN(len(living))]
 		victim.killed = true
-		_ = victim.cmd.Process.Kill() // only this ends it
+		_ = victim.cmd.Process.Kill() // only Kill ends the process
 		<-victim.gone
 		f.killed++
 		f.launch()
 	}
 }
 
-// end ends the rest in good order.
+// end closes the remaining processes and checks that each exits with success.
 func (f *fleet) end() {
 	for _, d := range f.all {
 		_ = d.in.Close()
@@ -272,7 +272,7 @@ type handling struct {
 	done        bool
 }
 
-// judge reads the journals.
+// judge checks the journals of all processes.
 func (f *fleet) judge() {
 	keys, dones := map[int][]handling{}, map[int]int{}
 	for _, d := range f.all {
@@ -311,8 +311,7 @@ func (f *fleet) judge() {
 	}
 }
 
-// handlings returns the handlings of one process; an unfinished one of a killed process lasted
-// until its end.
+// handlings returns the handlings of one process. An unfinished handling ends with its process.
 func (f *fleet) handlings(d *daemon) (all []handling) {
 	text, err := os.ReadFile(d.journal)
 	if err != nil && !d.killed {
@@ -346,7 +345,7 @@ func (f *fleet) handlings(d *daemon) (all []handling) {
 	return all
 }
 
-// late is the lateness that so many of a hundred keys do not exceed, of their first rows.
+// late returns a percentile of the lateness.
 func (f *fleet) late(percent int) time.Duration {
 	slices.Sort(f.lateness)
 	return f.lateness[(len(f.lateness)-1)*percent/100].Round(time.Millisecond)

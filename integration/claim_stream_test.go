@@ -12,8 +12,7 @@ import (
 	"mongodlm/internal/test/rowstest"
 )
 
-// It tries to break: an edit of a document by hand makes a row ready, or takes it, without an
-// event; or an edit that changes neither has one.
+// The stream reports every edit by hand that makes a row ready or claimed, and no other edit.
 func TestClaim_Stream_EditsByHand(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {

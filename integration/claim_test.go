@@ -30,8 +30,8 @@ type job struct {
 	N  int
 }
 
-// rowsOf is a collection of rows, of this test alone, over a client. Writes of the test through it
-// wait for the majority, whose reads the queue uses.
+// rowsOf returns a new collection of rows, accessed through client. Its writes wait for the
+// majority, because the queue reads with read concern majority.
 func (w *world) rowsOf(t testing.TB, client *mongo.Client) *mongo.Collection {
 	t.Helper()
 	name := "rows_" + bson.NewObjectID().Hex()
@@ -42,7 +42,7 @@ func (w *world) rowsOf(t testing.TB, client *mongo.Client) *mongo.Collection {
 	return client.Database(w.db.Name()).Collection(name, majority)
 }
 
-// claims opens a queue until the end of the test.
+// claims returns a queue that is closed at the end of the test.
 func (w *world) claims(t testing.TB, m *distlock.Manager, coll *mongo.Collection,
 	cfg claim.Config) *claim.Queue[job] {
 	t.Helper()
@@ -55,7 +55,7 @@ func (w *world) claims(t testing.TB, m *distlock.Manager, coll *mongo.Collection
 	return q
 }
 
-// inState is the claim of a row with a state and no other field.
+// inState returns a claim field with a state and no other field.
 func inState(state string) bson.E { return field("claim", bson.D{field("state", state)}) }
 
 func jobs(n int) []job {
@@ -66,7 +66,7 @@ func jobs(n int) []job {
 	return list
 }
 
-// runs runs a queue; the stop waits for it.
+// runs starts Run in the background. The function stop ends Run and waits for it.
 func runs(
 	t testing.TB, q *claim.Queue[job], handle func(context.Context, *claim.Row[job]) error,
 ) (stop func()) {
@@ -77,7 +77,8 @@ func runs(
 	return sync.OnceFunc(func() { cancel(); running.Wait() })
 }
 
-// wantCounts waits for counts, until they do not change within the limit.
+// wantCounts waits for the given counts. It fails the test if the counts do not change within the
+// limit.
 func wantCounts(t testing.TB, q *claim.Queue[job], limit time.Duration, want claim.Counts) {
 	t.Helper()
 	counts := func() claim.Counts { return assert.Value(q.Counts(t.Context()))(t) }
@@ -87,7 +88,7 @@ func wantCounts(t testing.TB, q *claim.Queue[job], limit time.Duration, want cla
 	}
 }
 
-// patient is a process that a slow machine does not cost its locks.
+// patient starts a process with long timeouts, which keeps its locks on a slow machine.
 func (w *world) patient(t testing.TB) *distlock.Manager {
 	t.Helper()
 	return w.start(t, func(cfg *distlock.Config) {
@@ -95,7 +96,7 @@ func (w *world) patient(t testing.TB) *distlock.Manager {
 	})
 }
 
-// It tries to break: the store of a server behaves as the one in memory.
+// The store of a server behaves like the store in memory.
 func TestClaim_Rows_Conform(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -107,13 +108,13 @@ func TestClaim_Rows_Conform(t *testing.T) {
 		}
 		rowstest.Run(t, open)
 		rowstest.RunDue(t, open)
-		if w.d.name != "embedded" && w.d.name != "sharded" { // TestChains_NewSaysSo
+		if w.d.name != "embedded" && w.d.name != "sharded" { // the others have no chains
 			rowstest.RunChains(t, open)
 		}
 	})
 }
 
-// It tries to break: an item costs two commands.
+// Handling a row costs two commands.
 func TestClaim_CommandsAnItem(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -131,14 +132,14 @@ func TestClaim_CommandsAnItem(t *testing.T) {
 		all := sent.all()
 		each := float64(all["findAndModify "+coll.Name()]+all["update "+coll.Name()]) / n
 		t.Logf("%.2f commands an item: %v", each, all)
-		if each > 2.3 { // includes the commands of the last, idle, workers
+		if each > 2.3 { // idle workers send some commands
 			t.Errorf("%.2f commands an item", each)
 		}
 	})
 }
 
-// It tries to break: a row that can never be claimed keeps another from being done, is changed, is
-// not named, or counts as ready.
+// A row that cannot be claimed stays unchanged, and is listed and counted as odd. The other rows
+// are done.
 func TestClaim_OddRows_AreLeftAloneAndNamed(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -187,7 +188,7 @@ func TestClaim_OddRows_AreLeftAloneAndNamed(t *testing.T) {
 	})
 }
 
-// hostileClaims are marks of claimed rows that no process can end.
+// hostileClaims returns claims with one invalid value each. No process can end such a claim.
 func hostileClaims() (list []bson.D) {
 	sound := bson.D{field("state", "claimed"), field("slot", "s"), field("slotFence", int64(1)),
 		field("session", bson.NewObjectID()), field("batch", bson.NewObjectID()),
@@ -211,8 +212,8 @@ func hostileClaims() (list []bson.D) {
 	return list
 }
 
-// It tries to break: a row is done together with what its handler adds, or neither is; an error of
-// DoneWith is no success of the handler; a transaction of the caller is not joined.
+// A row is done together with the writes of its DoneWith function, or neither takes effect. After
+// an error of DoneWith the attempt has failed, even if the handler returns nil.
 func TestClaim_DoneWith_BothOrNeither(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -235,11 +236,11 @@ func TestClaim_DoneWith_BothOrNeither(t *testing.T) {
 			})
 			if errors.Is(err, claim.ErrNoTransactions) {
 				none <- err
-				return nil // which is a failure nevertheless
+				return nil // counts as a failure
 			}
 			if id == 1 {
 				wantErr(t, err, broken)
-				return nil // the same
+				return nil // counts as a failure
 			}
 			assert.NoErr(t, err)
 			wantErr(t, row.DoneWith(ctx, func(context.Context) error { return nil }), claim.ErrFinished)
@@ -260,7 +261,7 @@ func TestClaim_DoneWith_BothOrNeither(t *testing.T) {
 	})
 }
 
-// It tries to break: documents that a validator refuses, at the claim or at its end, keep other
+// Rows whose changes a validator refuses, at the start or at the end of a claim, do not keep other
 // rows from being done.
 func TestClaim_ValidatorRefusesRows_OthersAreDone(t *testing.T) {
 	t.Parallel()
@@ -287,7 +288,7 @@ func TestClaim_ValidatorRefusesRows_OthersAreDone(t *testing.T) {
 	})
 }
 
-// It tries to break: a row with room for a claim, but not for the text of a failure, stays claimed.
+// A row's claim ends even if the row has no room for the text of a failure.
 func TestClaim_NoRoomForTheFailure_ClaimEnds(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone"), func(t *testing.T, w *world) {
@@ -302,7 +303,7 @@ func TestClaim_NoRoomForTheFailure_ClaimEnds(t *testing.T) {
 	})
 }
 
-// It tries to break: an idle process does not hear of a row that another program adds.
+// An idle process finds a row that another program inserts.
 func TestClaim_NewRow_WakesAnIdleProcess(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("embedded", "replicaset"), func(t *testing.T, w *world) {
@@ -321,7 +322,7 @@ func TestClaim_NewRow_WakesAnIdleProcess(t *testing.T) {
 	})
 }
 
-// It tries to break: a process without privileges does not learn which one is missing.
+// The error of a process without privileges names the missing privilege.
 func TestClaim_MissingPrivileges_AreNamed(t *testing.T) {
 	d := withUsers(t)
 	m, err := distlock.New(t.Context(), userConfig(d.as("root")))
@@ -349,8 +350,7 @@ func TestClaim_MissingPrivileges_AreNamed(t *testing.T) {
 	wantPrivilege(t, err, "distlock.rows", "find", "update")
 }
 
-// It tries to break: dead rows are listed with their errors, retried and removed, and no other row
-// is.
+// Dead rows can be listed with their errors, retried and deleted. No other row changes.
 func TestClaim_Admin_DeadRows(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -404,8 +404,7 @@ func wantN(t *testing.T, want int) func(int, error) {
 	}
 }
 
-// It tries to break: concurrent inserts of one key, the first ones of their processes, add it
-// twice.
+// Concurrent first inserts of several processes add each key once.
 func TestClaim_Insert_ManyProcesses_EachKeyOnce(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -434,8 +433,7 @@ func TestClaim_Insert_ManyProcesses_EachKeyOnce(t *testing.T) {
 	})
 }
 
-// It tries to break: a claim reads done rows, or sorts: a planner takes the index of _id, or
-// another one of the user's.
+// A claim reads no done rows and does not sort, even if the user has another index.
 func TestClaim_Order_HasItsIndex(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone"), func(t *testing.T, w *world) {
@@ -471,8 +469,8 @@ func TestClaim_Order_HasItsIndex(t *testing.T) {
 	})
 }
 
-// It tries to break: of two processes with rows one is killed and one is stopped: each row is done
-// once by a third process, after the takeover.
+// A third process handles each row once after one process with rows is killed and another is
+// stopped.
 func TestClaim_ProcessesKilledAndStopped_RowsAreRescued(t *testing.T) {
 	t.Parallel()
 	forThese(t, processed, func(t *testing.T, w *world) {
@@ -502,7 +500,7 @@ func TestClaim_ProcessesKilledAndStopped_RowsAreRescued(t *testing.T) {
 		wantCounts(t, q, standstill, claim.Counts{Done: 2 * each})
 		stop()
 		stopped.resume()
-		time.Sleep(time.Second) // in which its handlers end
+		time.Sleep(time.Second) // the resumed handlers end meanwhile
 		wantCounts(t, q, 0, claim.Counts{Done: 2 * each})
 	})
 }

@@ -14,13 +14,14 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// lockBusy is the error of MongoDB's own lock manager after a wait without success.
+// lockBusy is the error code of MongoDB's lock manager after an unsuccessful wait.
 const lockBusy = 46
 
-// MongoDB's own lock manager, which a config server of 3.2 to 6.0 runs in these very collections,
-// and ours respect each other: while we hold the lock of a database its createDatabase waits, after
-// our release it gets the lock, it keeps our fields unchanged, and we can acquire the lock that it
-// leaves.
+// Config servers of 3.2 to 6.0 run MongoDB's lock manager on the same collections. MongoDB's
+// manager and distlock respect each other:
+//   - createDatabase waits while distlock holds the lock of the database.
+//   - MongoDB's manager gets the lock after the release and leaves distlock's fields unchanged.
+//   - distlock can acquire the lock afterwards.
 func TestConfigServer_OwnLockManagerAndOurs_RespectEachOther(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("configsvr"), func(t *testing.T, w *world) {
@@ -31,12 +32,12 @@ func TestConfigServer_OwnLockManagerAndOurs_RespectEachOther(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		created := make(chan error, 1)
-		go func() { created <- w.createDatabase(ctx, name) }() // ends with its 20 s, or with ctx
+		go func() { created <- w.createDatabase(ctx, name) }() // ends after 20 s or with ctx
 		w.untouched(t, name, func() {
 			select {
 			case err := <-created:
 				t.Fatalf("createDatabase did not wait for our lock: %v", err)
-			case <-time.After(3 * time.Second): // six of its polls
+			case <-time.After(3 * time.Second): // six polls of MongoDB's manager
 			}
 		})
 		assert.Must(t, guard.Release())
@@ -59,9 +60,8 @@ func TestConfigServer_OwnLockManagerAndOurs_RespectEachOther(t *testing.T) {
 	})
 }
 
-// meetTheOther waits until MongoDB's manager gets the lock. It only reads, so that the other's
-// document stays for the checks; a planted document shows that such a document makes TryLock return
-// ErrHeld. It meets the moment in which the lock is held only by chance.
+// meetTheOther waits until createDatabase returns, and logs the lock document if it finds the lock
+// held. It only reads, so the document of MongoDB's manager remains for the caller's checks.
 func (w *world) meetTheOther(t *testing.T, name string, created <-chan error) {
 	t.Helper()
 	for {
@@ -71,7 +71,7 @@ func (w *world) meetTheOther(t *testing.T, name string, created <-chan error) {
 			if errors.As(err, &server) && server.HasErrorCode(lockBusy) {
 				t.Errorf("it did not get the lock that we had released: %v", err)
 			}
-			t.Logf("createDatabase, after its turn: %v", err) // without shards it cannot succeed
+			t.Logf("createDatabase, after its turn: %v", err) // cannot succeed without shards
 			return
 		case <-time.After(10 * time.Millisecond):
 			if l := w.lock(t, name); l.Held {
@@ -81,7 +81,7 @@ func (w *world) meetTheOther(t *testing.T, name string, created <-chan error) {
 	}
 }
 
-// createDatabase asks the config server as a mongos would.
+// createDatabase sends the config server a mongos's command for a new database.
 func (w *world) createDatabase(ctx context.Context, name string) error {
 	return w.d.app.Database("admin").RunCommand(ctx, bson.D{
 		field("_configsvrCreateDatabase", name),
@@ -95,8 +95,8 @@ func (w *world) forget(t *testing.T, name string) {
 	assert.NoErr(t, assert.Err(w.db.Collection(catalog.LocksCollection).DeleteOne(ctx, byID(name))))
 }
 
-// On a config server MongoDB's manager overtakes after fifteen minutes, independent of our
-// documents, so a longer takeover time is refused.
+// New refuses a takeover time above fifteen minutes on a config server, because MongoDB's manager
+// takes over after fifteen minutes.
 func TestConfigServer_TakeoverAboveFifteenMinutes_IsRefused(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("configsvr"), func(t *testing.T, w *world) {

@@ -17,12 +17,12 @@ import (
 	"mongodlm/internal/test/catalogtest"
 )
 
-// The conformance suite of the stores, which memcatalog passes as well: so proofs over memcatalog
-// hold for these servers. A case needs a store that is empty at first.
+// The stores of all deployments pass the conformance suite. memcatalog passes it too, so tests with
+// memcatalog also hold for these servers.
 //
-// The cases share a few databases, each emptied after its case, because making and dropping one for
-// each takes a replica set longer than all cases together. On a config server there is only one,
-// which always has MongoDB's own ping.
+// The cases share a few databases, which are emptied after each case. A database per case would
+// take a replica set longer than all cases. A config server has only one database, which always
+// contains a ping of MongoDB.
 func TestCatalog_Conforms(t *testing.T) {
 	for _, d := range deployments {
 		t.Run(d.name, func(t *testing.T) {
@@ -42,7 +42,7 @@ func TestCatalog_Conforms(t *testing.T) {
 			}
 			catalogtest.Run(t, func(t *testing.T) catalogtest.Store {
 				name := <-free
-				t.Cleanup(func() { free <- name }) // after it was emptied
+				t.Cleanup(func() { free <- name }) // runs after the store is emptied
 				return d.store(t, name)
 			})
 			if d.own != "config" {
@@ -60,7 +60,7 @@ func TestCatalog_Conforms(t *testing.T) {
 func (d *deployment) store(t *testing.T, database string) catalogtest.Store {
 	t.Helper()
 	c, err := mongocatalog.New(d.app, mongocatalog.Options{
-		Database: database, CommandTimeout: time.Minute, // many cases at a time
+		Database: database, CommandTimeout: time.Minute, // many cases run in parallel
 	})
 	assert.Must(t, err)
 	db := d.app.Database(database, options.Database().SetWriteConcern(writeconcern.Majority()))
@@ -75,7 +75,7 @@ func (d *deployment) store(t *testing.T, database string) catalogtest.Store {
 // empty removes the documents of a case.
 func (d *deployment) empty(ctx context.Context, db *mongo.Database) error {
 	if d.set == nil && d.over == nil {
-		return db.Drop(ctx) // cheap there, and so is a small collection
+		return db.Drop(ctx) // cheap on these servers
 	}
 	var errs []error
 	for _, c := range []string{catalog.LocksCollection, catalog.PingsCollection} {

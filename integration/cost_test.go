@@ -17,17 +17,18 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// Round trips as promised: an uncontended TryLock is one command and a Release one; a contender
-// that meets a live holder sends two on a MongoDB, three through a mongos, where lock and pings are
-// read one after the other, and four on the embedded server.
+// The number of commands is as promised:
+//   - An uncontended TryLock and a Release send one command each.
+//   - A TryLock of a held lock sends two commands to a mongod and four to the embedded server.
+//     Through a mongos it sends three, because it reads lock and pings separately.
 func TestCommands_OfAcquiringAndReleasing(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
 		name := w.name("balancer")
 		var sent counter
-		m := w.counted(t, &sent, slow) // no check of silent holders between the two counted tries
+		m := w.counted(t, &sent, slow) // slow prevents a check for silent holders
 		other := w.start(t, slow)
-		assert.Must(t, w.mustTry(t, m, name).Release()) // the first fence is raised
+		assert.Must(t, w.mustTry(t, m, name).Release()) // also seeds the fence
 		sent.reset()
 		guard := w.mustTry(t, m, name)
 		wantCommands(t, "TryLock of a free lock", &sent, 1)
@@ -35,7 +36,7 @@ func TestCommands_OfAcquiringAndReleasing(t *testing.T) {
 		wantCommands(t, "Release", &sent, 1)
 
 		w.mustTry(t, other, name)
-		_, err := w.try(t, m, name) // the first read asks for the kind of the server
+		_, err := w.try(t, m, name) // the first read also asks for the server's kind
 		heldError(t, err)
 		sent.reset()
 		_, err = w.try(t, m, name)
@@ -54,18 +55,18 @@ func wantCommands(t testing.TB, what string, sent *counter, want int) {
 	sent.reset()
 }
 
-// large are the deployments that have room for many documents: a command of the embedded server
-// costs the more the larger the collection is.
+// large are the deployments for tests with many documents. The embedded server is not among them,
+// because its commands get slower with the collection's size.
 var large = named("standalone", "replicaset", "configsvr", "mongos", "sharded")
 
-// holdMany starts a process that holds many locks, whose commands are counted. They are not
-// released one by one at the end: that would take as long again and is another promise.
+// holdMany starts a process that holds count locks, and counts its commands. At the end the locks
+// are not released, to save time.
 func (w *world) holdMany(t testing.TB, count int, sent *counter) (
 	*distlock.Manager, []*distlock.TryGuard) {
 	t.Helper()
 	client := w.client(t, sent)
 	inner, err := mongocatalog.New(client, mongocatalog.Options{
-		Database: w.db.Name(), CommandTimeout: time.Minute, // fifty acquire at a time
+		Database: w.db.Name(), CommandTimeout: time.Minute, // fifty acquisitions run in parallel
 	})
 	assert.Must(t, err)
 	store := fault.Wrap(inner)
@@ -73,7 +74,7 @@ func (w *world) holdMany(t testing.TB, count int, sent *counter) (
 		cfg.Client, cfg.PingClient, cfg.Catalog = nil, nil, store
 		cfg.Ping, cfg.Takeover = 500*time.Millisecond, 2*time.Minute
 	})
-	t.Cleanup(func() { store.Set(pretend(fault.Release)) }) // before the manager is closed
+	t.Cleanup(func() { store.Set(pretend(fault.Release)) }) // runs before the manager is closed
 	const batch = 50
 	var guards []*distlock.TryGuard
 	for first := 0; first < count; first += batch {
@@ -85,7 +86,7 @@ func (w *world) holdMany(t testing.TB, count int, sent *counter) (
 	return m, guards
 }
 
-// pretend answers operations as done without doing them.
+// pretend returns a hook that reports success for op without executing it.
 func pretend(op fault.Op) fault.Hook {
 	return func(_ context.Context, call fault.Call, apply func() error) error {
 		if call.Op == op {
@@ -95,8 +96,8 @@ func pretend(op fault.Op) fault.Hook {
 	}
 }
 
-// acquireMany takes the locks from first to before last, in parallel. They existed before, so that
-// each costs one command.
+// acquireMany acquires the locks first to last-1 in parallel. It inserts their documents first, so
+// that each acquisition costs one command.
 func (w *world) acquireMany(
 	t testing.TB, m *distlock.Manager, first, last int,
 ) []*distlock.TryGuard {
@@ -118,15 +119,15 @@ func (w *world) acquireMany(
 	return guards
 }
 
-// A lock that is being renewed is not available, and a renewal is one command; an acquisition with
-// its first renewal is two; one more on the embedded server, whose document is read before.
+// A renewal is one command, and an acquisition with a lease is two. On the embedded server each
+// renewal sends one more, because it first reads the document.
 func TestRenew_IsOneCommand(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
 		name := w.name("report")
 		var sent counter
 		m := w.counted(t, &sent, nil)
-		if err := w.mustTry(t, m, name).Release(); err != nil { // the first fence is raised
+		if err := w.mustTry(t, m, name).Release(); err != nil { // also seeds the fence
 			t.Fatal(err)
 		}
 		renewal := 1

@@ -20,27 +20,26 @@ import (
 	"mongodlm/internal/test/mongodtest"
 )
 
-// A deployment is one server, or several that are one, shared by all tests and started by the first
-// that asks for it.
+// A deployment is a server, a replica set or a sharded cluster that all tests share.
 type deployment struct {
 	name  string
 	setUp func(context.Context, *deployment) error
 
 	start  sync.Once
-	absent error // the reason for its absence; set by start
+	absent error // the reason if the deployment is not available; set by start
 	used   bool  // a test ran on it
 
 	uri  string
-	own  string                 // the database of all tests; empty when each makes its own
-	most int                    // tests at a time, so that heartbeats come through on a slow machine
-	set  *mongodtest.Deployment // nil when this program did not start it, and for a sharded cluster
-	over *mongodtest.Cluster    // nil but for a sharded cluster
-	app  *mongo.Client          // of the application: acquiring, releasing, planting
-	beat *mongo.Client          // of the heartbeats
-	drop bool                   // the server lives on: remove the database
+	own  string                 // the database of all tests; empty if each test has a separate one
+	most int                    // the limit of parallel tests, which keeps heartbeats in time
+	set  *mongodtest.Deployment // the mongods; nil for embedded, uri and a sharded cluster
+	over *mongodtest.Cluster    // the sharded cluster, or nil
+	app  *mongo.Client          // the client for acquisitions, releases and planted documents
+	beat *mongo.Client          // the client for heartbeats
+	drop bool                   // close removes the database
 	stop func(context.Context) error
 
-	slots chan struct{} // most of them; made by start
+	slots chan struct{} // limits the parallel tests; made by start
 }
 
 // embeddedAtOnce is the number of tests that use the embedded server at a time.
@@ -61,27 +60,27 @@ var deployments = []*deployment{
 	{name: "uri", most: 4, setUp: connectURI},
 }
 
-// clustered are the two that are databases of one cluster: one with its collections on one shard,
-// and one with its locks and pings spread over both by a hash of their _id.
+// clustered are the deployments on the sharded cluster, see the package documentation.
 var clustered = named("mongos", "sharded")
 
-// setting up must not be cut short by the test that happens to be first.
+// setUpLimit bounds the start of a deployment, independently of the test that starts it.
 const setUpLimit = 2 * time.Minute
 
-// startAll starts all deployments before the first test, since starting one takes the processor
-// away from the heartbeats on another.
+// startAll starts all deployments before the first test. A later start would delay the heartbeats
+// of running tests.
 var startAll = sync.OnceFunc(func() {
 	var started sync.WaitGroup
 	for _, d := range deployments {
-		started.Go(func() { _ = d.get() }) // need asks again for the error
+		started.Go(func() { _ = d.get() }) // need reports the error
 	}
 	started.Wait()
 	if embedded := deployments[0]; embedded.get() == nil {
-		_ = measurePace(context.Background(), embedded.app) // without it the usual pace counts
+		_ = measurePace(context.Background(), embedded.app) // an error leaves the usual pace
 	}
 })
 
-// get starts the deployment if that was not done yet. The error is a reason for skipping.
+// get starts the deployment at the first call. It returns the reason if the deployment is not
+// available.
 func (d *deployment) get() error {
 	d.start.Do(func() {
 		d.slots = make(chan struct{}, d.most)
@@ -98,7 +97,7 @@ func (d *deployment) get() error {
 	return d.absent
 }
 
-// close ends the started servers.
+// close disconnects the clients and stops the started servers.
 func (d *deployment) close(ctx context.Context) error {
 	var errs []error
 	if d.drop && d.app != nil {
@@ -124,7 +123,7 @@ func startEmbedded(ctx context.Context, d *deployment) error {
 	return nil
 }
 
-// mongod returns the setting up of a deployment by the mongod at hand.
+// mongod returns a setUp function that starts the available mongod with opts.
 func mongod(opts mongodtest.Options) func(context.Context, *deployment) error {
 	return func(ctx context.Context, d *deployment) error {
 		p, err := mongodtest.Find(ctx)
@@ -144,7 +143,7 @@ func mongod(opts mongodtest.Options) func(context.Context, *deployment) error {
 	}
 }
 
-// ownCluster is the sharded cluster of the tests: two shards and a mongos.
+// ownCluster starts the tests' sharded cluster once: two shards and a mongos.
 var ownCluster = sync.OnceValues(func() (*mongodtest.Cluster, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), setUpLimit)
 	defer cancel()
@@ -171,11 +170,11 @@ func behindMongosSharded(ctx context.Context, d *deployment) error {
 	if err := behindMongos(ctx, d); err != nil {
 		return err
 	}
-	d.stop = func(context.Context) error { return d.over.Close() } // it is closed after "mongos"
+	d.stop = func(context.Context) error { return d.over.Close() } // mongos is closed before
 	return d.arrange(ctx, d.own)
 }
 
-// arrange prepares a database that is not there yet.
+// arrange shards the collections of a new database if the deployment is "sharded".
 func (d *deployment) arrange(ctx context.Context, database string) error {
 	if d.name != "sharded" {
 		return nil
@@ -213,17 +212,16 @@ func connectURI(ctx context.Context, d *deployment) error {
 	return nil
 }
 
-// codeConfigServerRefuses is the error code of a config server for the creation of a database.
+// codeConfigServerRefuses is a config server's error code for the creation of a database.
 const codeConfigServerRefuses = 14037
 
-// broken is the error of a required deployment that is missing. It fails tests.
+// broken is an error that fails the tests of a deployment. Other errors skip the tests.
 type broken struct{ error }
 
 func databaseName() string { return "distlock_it_" + bson.NewObjectID().Hex() }
 
-// forEachInTurn runs a test with a high load on every deployment, one after the other. Use it in
-// tests that are not parallel: then no other test runs, and no heartbeat of another test is
-// delayed.
+// forEachInTurn runs a test with a high load on each deployment, one after the other. Its caller
+// must not be parallel: then the load delays no heartbeat of another test.
 func forEachInTurn(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
 	inTurn(t, deployments, test)
@@ -236,7 +234,7 @@ func inTurn(t *testing.T, these []*deployment, test func(t *testing.T, w *world)
 	}
 }
 
-// forEach runs a test that mostly waits on every available deployment, in parallel.
+// forEach runs a test on all available deployments in parallel. The test should mostly wait.
 func forEach(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
 	forThese(t, deployments, test)
@@ -252,7 +250,6 @@ func forThese(t *testing.T, these []*deployment, test func(t *testing.T, w *worl
 	}
 }
 
-// named returns the deployments of these names.
 func named(names ...string) []*deployment {
 	var found []*deployment
 	for _, d := range deployments {
@@ -265,7 +262,7 @@ func named(names ...string) []*deployment {
 	return found
 }
 
-// need makes sure that the deployment runs, or ends the test.
+// need starts the deployment, or fails or skips the test.
 func (d *deployment) need(t testing.TB) {
 	t.Helper()
 	startAll()
@@ -282,9 +279,9 @@ func (d *deployment) need(t testing.TB) {
 	d.used = true
 }
 
-var usedMu sync.Mutex // guards used of all deployments
+var usedMu sync.Mutex // guards the field used of all deployments
 
-// summary lists in one line the deployments that tests ran on.
+// summary returns one line with the state of each deployment.
 func summary() string {
 	usedMu.Lock()
 	defer usedMu.Unlock()
@@ -302,18 +299,17 @@ func summary() string {
 	return "integration: " + strings.Join(parts, "; ")
 }
 
-// pace is the factor by which this machine is slower than usual, 1 to 4: other programs may have
-// its processors. All times of the tests' processes are multiplied by it. startAll measures it
-// once, before any test continues.
+// pace is this machine's slowness compared with usual, from 1 to 4. The function paced multiplies
+// times by pace. startAll measures pace once before the first test.
 var pace = 1.0
 
 func paced(d time.Duration) time.Duration { return time.Duration(float64(d) * pace) }
 
-// usual is the duration of a write through the embedded server with the race detector, on two cores
-// that are mostly idle.
+// usual is the time of one write to the embedded server with the race detector, on two mostly idle
+// cores.
 const usual = 12 * time.Millisecond
 
-// measurePace times writes through the embedded server, which are made by this very program.
+// measurePace sets pace. It measures writes to the embedded server, which runs in this program.
 func measurePace(ctx context.Context, client *mongo.Client) error {
 	const writes = 40
 	db := client.Database(databaseName())

@@ -12,14 +12,14 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// A dead is the process of a holder that is planted: it will never ping again.
+// A dead names a planted lock and its dead holder, which never pings again.
 type dead struct {
-	name    string // of the lock
+	name    string
 	process string
 }
 
-// plantCondemned plants a lock that may be taken over immediately: its holder pinged an hour ago,
-// and was condemned. The lock comes first: any process may prune a ping that no lock names.
+// plantCondemned plants a lock that can be taken over immediately, because its holder is condemned.
+// It plants the lock before the ping, because processes prune a ping without a lock.
 func (w *world) plantCondemned(t testing.TB) dead {
 	t.Helper()
 	d := dead{name: w.name("balancer"), process: w.name("dead:1:1700000000:x")}
@@ -37,7 +37,7 @@ func (w *world) plantCondemned(t testing.TB) dead {
 	return d
 }
 
-// release releases the guard of that name that was acquired last.
+// release releases the last acquired guard with that name.
 func (w *world) release(t testing.TB, name string) {
 	t.Helper()
 	w.mu.Lock()
@@ -51,7 +51,7 @@ func (w *world) release(t testing.TB, name string) {
 	assert.Must(t, last.Release())
 }
 
-// wantGuard checks that a guard and the document agree.
+// wantGuard checks that a guard matches the lock document, and releases it.
 func (w *world) wantGuard(t testing.TB, m *distlock.Manager, g *distlock.TryGuard, err error) {
 	t.Helper()
 	assert.Must(t, err)
@@ -62,7 +62,7 @@ func (w *world) wantGuard(t testing.TB, m *distlock.Manager, g *distlock.TryGuar
 	assert.NoErr(t, errors.Join(g.Err(), g.Verify(t.Context()), g.Release()))
 }
 
-// wantNoGuard checks that an acquisition failed with an error that names the known facts.
+// wantNoGuard checks that an acquisition failed with ErrOutcomeUnknown or ErrUnavailable.
 func wantNoGuard(t testing.TB, g *distlock.TryGuard, err error) {
 	t.Helper()
 	if g != nil || err == nil {

@@ -13,7 +13,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// A stander is a candidate until the end of the test; its function obeys.
+// A stander is a candidate in an election. Its leader function returns when its context ends.
 type stander struct {
 	e     *election.Election
 	leads chan *election.Leadership
@@ -52,7 +52,7 @@ func (s *stander) wantLeader(t testing.TB) *election.Leadership {
 	}
 }
 
-// wantCandidates waits for that number of candidates.
+// wantCandidates waits until the election has n candidates.
 func wantCandidates(t testing.TB, e *election.Election, n int) []election.Candidate {
 	t.Helper()
 	var line []election.Candidate
@@ -66,9 +66,9 @@ func wantCandidates(t testing.TB, e *election.Election, n int) []election.Candid
 	return line
 }
 
-// Leadership changes by the commands of a lock's hand-over: a resignation sends the commands of the
-// release of a lock with a waiter; a hand-over sends two snapshots, a read and a compare-and-set
-// more. A snapshot is two commands behind a mongos.
+// A resignation sends the same writes as the release of a lock with a waiter. A call of Handover
+// also sends two snapshots, a read and a compare-and-set. A snapshot is two commands through a
+// mongos.
 func TestElection_LeaderChange_Commands(t *testing.T) {
 	forEachInTurn(t, func(t *testing.T, w *world) {
 		plain, name := w.name("plain"), w.name("leader")

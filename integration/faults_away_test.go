@@ -15,7 +15,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// secondaryFrozen: the other two are a majority.
+// secondaryFrozen checks that a process pings and acquires while one secondary is frozen.
 func (c *cluster) secondaryFrozen(t *testing.T) {
 	c.whole(t)
 	frozen := (c.primary(t) + 1) % 3
@@ -28,9 +28,9 @@ func (c *cluster) secondaryFrozen(t *testing.T) {
 	eventually(t, 30*time.Second, "pings", func() bool { return m.Stats().Pings > pings+2 })
 }
 
-// oldPrimary: the primary is frozen until there is another one, and for longer than the takeover
-// time of a holder that pings the new one. When it resumes it briefly answers with the old ping,
-// and a contender that takes over by all clocks talks only to it.
+// oldPrimary checks that a former primary's outdated ping does not lead to a takeover. The primary
+// is frozen until another one is elected and the takeover time has passed. The resumed primary
+// briefly answers with the old ping to a contender that has no other connection.
 func (c *cluster) oldPrimary(t *testing.T) {
 	c.whole(t)
 	w, name, old := c.w, c.name(), c.primary(t)
@@ -39,7 +39,7 @@ func (c *cluster) oldPrimary(t *testing.T) {
 	g := w.mustTry(t, m, name)
 	var answered atomic.Int64
 	store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-		if call.Op == fault.Acquire { // a contender asks the server for a write before it reads
+		if call.Op == fault.Acquire { // a contender tries a write before it reads
 			return catalog.ErrNotFree
 		}
 		err := apply()
@@ -55,7 +55,7 @@ func (c *cluster) oldPrimary(t *testing.T) {
 	asked := make(chan struct{})
 	go func() { // ends with ctx
 		defer close(asked)
-		for ctx.Err() == nil { // a read is always in progress
+		for ctx.Err() == nil { // keeps a read in progress
 			if other, err := contender.Lock(name).TryLock(ctx); err == nil {
 				t.Errorf("taken over: %s; the holder says %v", other.TakeoverEvidence(), g.Err())
 				w.keep(other)
@@ -84,13 +84,13 @@ func (c *cluster) oldPrimary(t *testing.T) {
 	if l := w.lock(t, name); !l.Held || l.TS != g.Session() {
 		t.Errorf("the document shows %+v", l)
 	}
-	if err := g.Err(); err != nil { // on a machine on which elections take long
+	if err := g.Err(); err != nil { // happens if elections take long
 		wantErr(t, err, distlock.ErrLockLost)
 		t.Logf("the holder lost its lock, and nobody got it: %v", err)
 	}
 }
 
-// anotherPrimary reports whether another member is primary. The frozen one is not asked.
+// anotherPrimary reports whether a member other than old is primary.
 func (c *cluster) anotherPrimary(t *testing.T, old int) bool {
 	found := false
 	c.others(t, old, func(node int) error {
@@ -102,7 +102,8 @@ func (c *cluster) anotherPrimary(t *testing.T, old int) bool {
 	return found
 }
 
-// allRestarted: all members are killed and started again within the hold time of a lock.
+// allRestarted checks that a holder keeps its lock if all members are killed and restarted within
+// its hold time.
 func (c *cluster) allRestarted(t *testing.T) {
 	c.whole(t)
 	w, name := c.w, c.name()
@@ -124,9 +125,9 @@ func (c *cluster) allRestarted(t *testing.T) {
 	}
 }
 
-// allAway: the database is away for longer than the takeover time. The holder loses its lock at its
-// deadline, and although every clock calls its ping old when the database is back, no contender
-// takes over: the holder's process is alive and pings again. Its release frees the lock.
+// allAway freezes all members for longer than the takeover time. The holder loses its lock at its
+// deadline. No contender takes over when the members resume, because the holder's process pings
+// again. The holder's release frees the lock.
 func (c *cluster) allAway(t *testing.T) {
 	c.whole(t)
 	w, name := c.w, c.name()
@@ -160,7 +161,7 @@ func (c *cluster) allAway(t *testing.T) {
 		ask()
 		return m.Stats().Pings > pings+5
 	})
-	wantErr(t, g.Err(), distlock.ErrLockLost) // it stays lost
+	wantErr(t, g.Err(), distlock.ErrLockLost) // the lock stays lost
 	wantErr(t, g.Release(), distlock.ErrLockLost)
 	if next := w.wait(t, contender, name); next.TakeoverEvidence() != "" || next.Fence() <= g.Fence() {
 		t.Errorf("fence %d after %d, taken over %q", next.Fence(), g.Fence(), next.TakeoverEvidence())

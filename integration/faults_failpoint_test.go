@@ -17,7 +17,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// A failure is the setting of a fail point for one command, and its effect.
+// A failure is a fail point's setting for one command, and its effect.
 type failure struct {
 	name  string
 	data  bson.D
@@ -30,7 +30,7 @@ const (
 	notDoneUnknown meaning = iota // not carried out, and the outcome is unknown
 	notDone                       // not carried out, and the error reports it
 	doneUnknown                   // carried out, and the error does not report it
-	doneLate                      // carried out when the client has given up, or not at all
+	doneLate                      // carried out after the client has given up, or not at all
 )
 
 var failures = []failure{
@@ -51,8 +51,9 @@ var failures = []failure{
 		field("blockTimeMS", 2*commandLimit.Milliseconds())}, doneLate},
 }
 
-// E1, E5 to E7, I1 to I3, I7 to I9: the server itself fails one command, as its fail point for
-// tests lets it. There is one such fail point on a server, so one case runs after the other.
+// E1, E5 to E7, I1 to I3, I7 to I9: Each operation has a correct outcome if the server fails the
+// operation's command. The cases run one after the other, because a server has only one fail point
+// for commands.
 func TestFaults_ServerFailsOneCommand(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone", "replicaset"), func(t *testing.T, w *world) {
@@ -71,19 +72,19 @@ func TestFaults_ServerFailsOneCommand(t *testing.T) {
 	})
 }
 
-// failing is a process whose commands can be failed by the server, one at a time.
+// failing is a process whose commands the server can fail, one at a time.
 type failing struct {
 	w    *world
 	m    *distlock.Manager
 	app  string
-	next int // for names
+	next int // the number of lock names so far
 
 	mu    sync.Mutex // guards the fields below
-	op    fault.Op   // to be failed; empty for none
+	op    fault.Op   // the operation to fail; empty for none
 	point bson.D
 }
 
-// split sends the pings over another connection, so that a fail point can distinguish them.
+// split sends the pings over another connection, so that a fail point can select them.
 type split struct {
 	catalog.Catalog
 	beat catalog.Catalog
@@ -97,8 +98,8 @@ func (w *world) failing(t *testing.T) *failing {
 	t.Helper()
 	p := &failing{w: w, app: "fails-" + bson.NewObjectID().Hex()}
 	open := func(name string) catalog.Catalog {
-		// It polls: a streaming server reports only actual changes. Like mongocatalog.Dial it
-		// reports the refusal of an overloaded server immediately.
+		// The client polls, because a streaming server reports only changes. Like
+		// mongocatalog.Dial, the client reports an overloaded server's refusal immediately.
 		client := privateClient(t, options.Client().ApplyURI(w.d.uri).SetAppName(name).
 			SetMaxAdaptiveRetries(0).
 			SetServerMonitoringMode("poll").SetHeartbeatInterval(500*time.Millisecond))
@@ -116,8 +117,8 @@ func (w *world) failing(t *testing.T) *failing {
 	return p
 }
 
-// fail makes the server fail the next operation of that kind. over switches that off, and checks
-// that it happened exactly once.
+// fail makes the server fail the next operation op. The returned function switches the fail point
+// off and checks that it failed exactly one command.
 func (p *failing) fail(t *testing.T, op fault.Op, f failure) (over func()) {
 	t.Helper()
 	command, app := commandOf(op), p.app
@@ -125,7 +126,7 @@ func (p *failing) fail(t *testing.T, op fault.Op, f failure) (over func()) {
 		app += "-ping"
 	}
 	data := append(bson.D{field("failCommands", bson.A{command}), field("appName", app)}, f.data...)
-	before := p.entered(t) // switches it off, so before it may be switched on
+	before := p.entered(t) // must come first, because it switches the fail point off
 	p.mu.Lock()
 	p.op = op
 	p.point = bson.D{field("configureFailPoint", "failCommand"),
@@ -137,15 +138,15 @@ func (p *failing) fail(t *testing.T, op fault.Op, f failure) (over func()) {
 	}
 }
 
-// commandOf is the command by which an operation changes a document.
+// commandOf returns the name of the command that an operation sends to change a document.
 func commandOf(op fault.Op) string {
 	if op == fault.Release {
-		return "update" // of a lock without waiters: its answer is one number
+		return "update" // for a lock without waiters
 	}
 	return "findAndModify"
 }
 
-// before is the hook of the store.
+// before is the store's hook. It sets the fail point before the operation to fail.
 func (p *failing) before(ctx context.Context, call fault.Call, apply func() error) error {
 	p.mu.Lock()
 	strikes := call.Op == p.op
@@ -162,7 +163,7 @@ func (p *failing) before(ctx context.Context, call fault.Call, apply func() erro
 	return apply()
 }
 
-// entered switches the fail point off and returns how often it has come to pass so far.
+// entered switches the fail point off and returns the number of commands that it has failed so far.
 func (p *failing) entered(t *testing.T) int64 {
 	t.Helper()
 	raw, err := p.w.d.app.Database("admin").RunCommand(t.Context(),
@@ -175,7 +176,7 @@ func (p *failing) entered(t *testing.T) int64 {
 	return n
 }
 
-// lockName returns a name that was held and freed before, and its fence.
+// lockName returns the name and the fence of a lock that was held and released.
 func (p *failing) lockName(t *testing.T) (string, int64) {
 	t.Helper()
 	p.next++
@@ -190,7 +191,7 @@ func failedAcquire(t *testing.T, p *failing, f failure) {
 	over := p.fail(t, fault.Acquire, f)
 	g, err := p.w.try(t, p.m, name)
 	switch f.means {
-	case doneUnknown: // looked for by a write, and found
+	case doneUnknown: // a later write finds the acquisition
 		p.w.wantGuard(t, p.m, g, err)
 		if g.Fence() != last+1 {
 			t.Errorf("fence %d after %d", g.Fence(), last)

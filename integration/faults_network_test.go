@@ -17,15 +17,15 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// wired are the deployments to which a proxy can lead.
+// wired are the deployments that a process can reach through a proxy.
 var wired = named("embedded", "standalone", "replicaset")
 
-// freeLimit bounds how long a lock of unknown outcome stays held once the server can be reached:
-// nominally one ping and one command.
+// freeLimit bounds the time until a lock of unknown outcome is free, once the server can be
+// reached. Nominally this takes one ping and one command.
 const freeLimit = 40 * time.Second
 
-// D1, D3, D4, D6 to D9, I2, I6 to I8: the link goes bad at the very moment at which an operation is
-// sent, and stays bad until the operation has returned.
+// D1, D3, D4, D6 to D9, I2, I6 to I8: Each operation has a correct outcome if the link goes bad
+// when the operation is sent. The link stays bad until the operation returns.
 func TestFaults_BadLinkAtEachOperation(t *testing.T) {
 	t.Parallel()
 	operations := []struct {
@@ -49,7 +49,8 @@ func TestFaults_BadLinkAtEachOperation(t *testing.T) {
 	}
 }
 
-// besides runs do while another process holds another lock, which must not be touched.
+// besides calls the function do while another process holds a lock. It checks that this lock stays
+// held and unchanged.
 func (w *world) besides(t *testing.T, do func()) {
 	t.Helper()
 	name := w.name("bystander")
@@ -153,7 +154,7 @@ func badLinkAtRelease(t *testing.T, w *world, f toxicFault) {
 		return
 	}
 	rival := w.start(t, func(cfg *distlock.Config) { cfg.Takeover = 40 * time.Second })
-	w.wantFreed(t, name)      // the server may carry it out after the process gave up
+	w.wantFreed(t, name)      // the server may execute the release late
 	w.mustTry(t, rival, name) // I6
 	w.untouched(t, name, func() {
 		l.mend()
@@ -163,8 +164,8 @@ func badLinkAtRelease(t *testing.T, w *world, f toxicFault) {
 	})
 }
 
-// A toxic link leads a process to its server. A fault comes over the link at the very moment at
-// which the process sends an operation, and stays until it is mended.
+// A toxicLink is a link that goes bad when the process sends a given operation. The link stays bad
+// until mend is called.
 type toxicLink struct {
 	*link
 	t     testing.TB
@@ -172,8 +173,8 @@ type toxicLink struct {
 
 	mu    sync.Mutex // guards the fields below
 	armed *armed
-	fails int // commands and connections that failed
-	slow  int // commands that were answered late
+	fails int // the number of failed commands and connections
+	slow  int // the number of late answers
 }
 
 type armed struct {
@@ -194,7 +195,7 @@ var toxicFaults = []toxicFault{
 	{"slowed", true, slowed}, {"sliced", true, sliced}, // D9: single bytes
 }
 
-// toxic starts a process whose only way to the server is a toxic link.
+// toxic starts a process that reaches the server only through a toxic link.
 func (w *world) toxic(t testing.TB, change func(*distlock.Config)) (*toxicLink, *distlock.Manager) {
 	t.Helper()
 	l := &toxicLink{link: w.d.through(t), t: t}
@@ -213,23 +214,23 @@ func (w *world) toxic(t testing.TB, change func(*distlock.Config)) (*toxicLink, 
 			change(cfg)
 		}
 	})
-	t.Cleanup(l.mend) // before the process is closed
+	t.Cleanup(l.mend) // runs before the process is closed
 	return l, m
 }
 
-// commandLimit bounds the commands of processes on bad links: long enough for a server on a busy
-// machine.
+// commandLimit is the command timeout of processes on bad links. A server on a busy machine answers
+// within it.
 const commandLimit = 3 * time.Second
 
-// strike lets a fault come at the next operation of that kind. Replies are lost from its request
-// on, not before: any other reply would break the connections, and the request would not be sent.
+// strike arms a fault for the next operation op. A deaf link loses replies only from the request of
+// op on. An earlier lost reply would close the connection before this request.
 func (l *toxicLink) strike(op fault.Op, f toxicFault) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.armed, l.fails, l.slow = &armed{op: op, cause: f}, 0, 0
 }
 
-// before is the hook of the store.
+// before is the store's hook. It applies the armed fault.
 func (l *toxicLink) before(_ context.Context, call fault.Call, apply func() error) error {
 	l.mu.Lock()
 	a := l.armed
@@ -247,7 +248,7 @@ func (l *toxicLink) before(_ context.Context, call fault.Call, apply func() erro
 	return apply()
 }
 
-// mend makes the link whole.
+// mend disarms the fault and repairs the link.
 func (l *toxicLink) mend() {
 	l.mu.Lock()
 	l.armed = nil
@@ -256,7 +257,7 @@ func (l *toxicLink) mend() {
 	l.set(passing)
 }
 
-// happened checks that the fault struck and was felt, and counts it.
+// happened checks that the fault struck and had an effect, and counts the fault.
 func (l *toxicLink) happened(w *world, op fault.Op, f toxicFault) {
 	l.t.Helper()
 	l.mu.Lock()

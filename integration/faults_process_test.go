@@ -13,12 +13,12 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// processed are the deployments on which real processes are harmed.
+// processed are the deployments for tests that stop or kill real processes.
 var processed = named("embedded", "standalone", "replicaset")
 
-// B1, B2, B9: the holder is stopped between a check of its guard and its write, until another has
-// taken over and written, and then resumes. Its context ends before any other of its code runs, its
-// fenced write matches no document, its release changes nothing.
+// B1, B2, B9: A holder that resumes after a takeover changes nothing. The holder is stopped between
+// the check of its guard and its write, until another process has taken over and written. Then its
+// context ends, its fenced write matches no document and its release changes nothing.
 func TestFaults_HolderStopped_ComesBackToNothing(t *testing.T) {
 	t.Parallel()
 	forThese(t, processed, func(t *testing.T, w *world) {
@@ -26,7 +26,7 @@ func TestFaults_HolderStopped_ComesBackToNothing(t *testing.T) {
 		w.plantCounter(t, name)
 		holder, other := w.bear(t, nil), w.bear(t, nil)
 		a := holder.ask(order{Do: "lock", Name: name})
-		for holder.ask(order{Do: "read", Name: name, Fenced: true}).Lost { // a slow machine
+		for holder.ask(order{Do: "read", Name: name, Fenced: true}).Lost { // if the machine is slow
 			holder.ask(order{Do: "release"})
 			a = holder.ask(order{Do: "lock", Name: name})
 		}
@@ -45,7 +45,7 @@ func TestFaults_HolderStopped_ComesBackToNothing(t *testing.T) {
 		}
 		before := w.document(t, catalog.LocksCollection, name)
 
-		holder.tell(order{Do: "state"}) // the first order after it resumes
+		holder.tell(order{Do: "state"}) // the first order after the pause
 		holder.resume()
 		if r := holder.hear(); !r.Lost {
 			t.Errorf("right after the pause: %+v, want ErrLockLost", r)
@@ -65,7 +65,8 @@ func TestFaults_HolderStopped_ComesBackToNothing(t *testing.T) {
 	})
 }
 
-// B2: the same in the middle of a transaction: no write of it remains.
+// B2: A holder that is stopped in a transaction until a takeover commits no write of the
+// transaction.
 func TestFaults_HolderStoppedInTransaction_LeavesNothing(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("replicaset"), func(t *testing.T, w *world) {
@@ -86,7 +87,7 @@ func TestFaults_HolderStoppedInTransaction_LeavesNothing(t *testing.T) {
 		holder.tell(order{Do: "go on"})
 		holder.resume()
 		r := holder.hear()
-		if r.Do == "inside" { // it ran again, after a conflict
+		if r.Do == "inside" { // the transaction ran again after a conflict
 			r = holder.ask(order{Do: "go on"})
 		}
 		if !r.Lost {
@@ -106,9 +107,9 @@ func (w *world) counter(t testing.TB, id string) int64 {
 	return w.document(t, "work", id).Lookup("n").AsInt64()
 }
 
-// Jepsen's workload lock-set: three processes read, add one and write under the lock, and each
-// holder is stopped once between its read and its write until another has written. Naively written,
-// updates are lost although the lock never has two trusted holders; fenced, every update survives.
+// Jepsen's workload lock-set loses updates with naive writes and none with fenced writes. Three
+// processes read, add one and write under the lock. A holder is stopped between its read and its
+// write until the others have written.
 func TestFaults_LockSet_FencedLosesNoUpdate_NaiveDoes(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("embedded", "standalone"), func(t *testing.T, w *world) {
@@ -126,10 +127,10 @@ func TestFaults_LockSet_FencedLosesNoUpdate_NaiveDoes(t *testing.T) {
 	})
 }
 
-// updates is the number of updates of each other process while a holder is stopped.
+// updates is the number of updates per process while a holder is stopped.
 const updates = 5
 
-// lockSetResult counts the results of the updates of a run.
+// lockSetResult counts the updates of a run by their result.
 type lockSetResult struct{ acknowledged, refused, lost int }
 
 func (w *world) lockSet(t *testing.T, family []*relative, pauses int, fenced bool) lockSetResult {
@@ -139,7 +140,7 @@ func (w *world) lockSet(t *testing.T, family []*relative, pauses int, fenced boo
 	var mu sync.Mutex // guards result
 	var result lockSetResult
 	write := func(r *relative) {
-		a := r.ask(order{Do: "write", Name: name, Fenced: fenced}) // independent of its guard
+		a := r.ask(order{Do: "write", Name: name, Fenced: fenced}) // does not check the guard
 		mu.Lock()
 		defer mu.Unlock()
 		switch {

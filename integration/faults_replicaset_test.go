@@ -20,7 +20,8 @@ import (
 	"mongodlm/internal/test/mongodtest"
 )
 
-// The faults of a replica set, one after the other on a separate set whose elections are quick.
+// Locks survive the faults of a replica set. The cases run one after the other on a separate set
+// with quick elections.
 func TestFaults_ReplicaSet(t *testing.T) {
 	t.Parallel()
 	d := &deployment{name: "failing replicaset", most: 1,
@@ -57,7 +58,7 @@ type cluster struct {
 	names int
 }
 
-// at returns a client of one member.
+// at returns a client that connects to one member only.
 func (c *cluster) at(t testing.TB, node int) *mongo.Client {
 	t.Helper()
 	return privateClient(t, options.Client().SetServerSelectionTimeout(5*time.Second).
@@ -90,13 +91,13 @@ func (c *cluster) quickElections(t *testing.T) {
 	c.admin(t, primary, bson.D{field("replSetReconfig", config)})
 }
 
-// term counts the elections there have been.
+// term returns the number of elections so far.
 func (c *cluster) term(t *testing.T) int64 {
 	raw := c.admin(t, c.at(t, c.primary(t)), bson.D{field("replSetGetStatus", 1)})
 	return raw.Lookup("term").AsInt64()
 }
 
-// whole waits until all members take part again.
+// whole waits for a primary and two secondaries.
 func (c *cluster) whole(t testing.TB) {
 	t.Helper()
 	eventually(t, time.Minute, "a primary and two secondaries", func() bool {
@@ -114,7 +115,8 @@ func (c *cluster) whole(t testing.TB) {
 	})
 }
 
-// stepDown makes the primary give up, and returns how to have all members back.
+// stepDown makes the primary step down. The returned function does nothing, because no member has
+// to be restarted.
 func (c *cluster) stepDown(t *testing.T, node int) func() {
 	err := c.at(t, node).Database("admin").RunCommand(t.Context(), bson.D{
 		field("replSetStepDown", 3), field("secondaryCatchUpPeriodSecs", 2)}).Err()
@@ -131,7 +133,8 @@ func (c *cluster) killPrimary(t *testing.T, node int) func() {
 	}
 }
 
-// process starts a process with a hook before its operations; client nil is one of the whole set.
+// process starts a process and returns its store for hooks. A nil client stands for a new client of
+// the whole set.
 func (c *cluster) process(t *testing.T, client *mongo.Client, change func(*distlock.Config)) (
 	*fault.Catalog, *distlock.Manager) {
 	t.Helper()
@@ -164,7 +167,9 @@ func (c *cluster) name() string {
 	return c.w.name(fmt.Sprintf("lock-%d", c.names))
 }
 
-// primaryGoes lets the primary go while it has an operation in hand that it has not answered.
+// primaryGoes removes the primary while the primary blocks a command of operation op. The function
+// how removes the primary and returns a function that brings it back. A lock of another process
+// stays held.
 func (c *cluster) primaryGoes(t *testing.T, op fault.Op, how func(*testing.T, int) func()) {
 	c.whole(t)
 	w, name := c.w, c.name()
@@ -178,7 +183,7 @@ func (c *cluster) primaryGoes(t *testing.T, op fault.Op, how func(*testing.T, in
 	}
 	node, app := c.primary(t), "process-of-"+t.Name()
 	if op == fault.Ping {
-		app = "" // of the heartbeats of all
+		app = "" // matches the heartbeats' client too
 	}
 	command := commandOf(op)
 	back := make(chan func(), 1)
@@ -187,7 +192,7 @@ func (c *cluster) primaryGoes(t *testing.T, op fault.Op, how func(*testing.T, in
 		if call.Op == op && !gone {
 			gone = true
 			c.block(t, node, command, app)
-			go func() { c.entered(t, node); back <- how(t, node) }() // ends with how, waited for below
+			go func() { c.entered(t, node); back <- how(t, node) }() // ends after how; awaited below
 		}
 		return apply()
 	})
@@ -224,7 +229,7 @@ func (c *cluster) primaryGoes(t *testing.T, op fault.Op, how func(*testing.T, in
 		"a lock of another process")
 }
 
-// block lets a member sit on the next command of a kind.
+// block makes a member delay its next command of this name by a second.
 func (c *cluster) block(t *testing.T, node int, command, app string) {
 	data := bson.D{field("failCommands", bson.A{command}), field("blockConnection", true),
 		field("blockTimeMS", 1000)}
@@ -235,7 +240,7 @@ func (c *cluster) block(t *testing.T, node int, command, app string) {
 		field("mode", bson.D{field("times", 1)}), field("data", data)})
 }
 
-// entered waits until it does.
+// entered waits until a command reaches the fail point.
 func (c *cluster) entered(t *testing.T, node int) {
 	err := c.at(t, node).Database("admin").RunCommand(t.Context(), bson.D{
 		field("waitForFailPoint", "failCommand"), field("timesEntered", int64(1)),
@@ -243,8 +248,8 @@ func (c *cluster) entered(t *testing.T, node int) {
 	assert.NoErr(t, err, "the command did not reach the fail point")
 }
 
-// rolledBack: an acquire was applied by the primary alone when that was killed. The lock never had
-// a holder.
+// rolledBack kills a primary that alone has applied an acquisition. The acquisition is rolled back,
+// so another process acquires the lock without a takeover.
 func (c *cluster) rolledBack(t *testing.T) {
 	c.whole(t)
 	w, name := c.w, c.name()
@@ -293,11 +298,11 @@ func (c *cluster) others(t *testing.T, but int, do func(int) error) {
 	}
 }
 
-// modes of the contender that is the easiest to be led astray.
+// hasty configures the contender that takes over most easily.
 func hasty(cfg *distlock.Config) {
 	cfg.Takeover, cfg.CommandTimeout = awayTakeover, time.Second
 	cfg.MaxWatchGap, cfg.Poll, cfg.PollMax = time.Minute, 20*time.Millisecond, 20*time.Millisecond
 }
 
-// awayTakeover is the takeover time where the database stays away for longer.
+// awayTakeover is a takeover time that is shorter than the database's absence.
 const awayTakeover = 5 * time.Second

@@ -13,8 +13,9 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// The transactions and change streams in Stats are those that work when tried, in the configured
-// database and, where there is another, in database config: a replica set has neither there.
+// Stats reports transactions, change streams and pipeline updates exactly if they work in the
+// configured database. The same holds for Hello in database config: a replica set has no
+// transactions and no change streams there.
 func TestServer_Features_AreWhatReallyWorks(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -45,7 +46,7 @@ func wantFeatures(t *testing.T, w *world, s distlock.Server, db *mongo.Database)
 	if s.ConfigServer != (w.d.name == "configsvr") && w.d.name != "uri" {
 		t.Errorf("config server: got %v", s.ConfigServer)
 	}
-	embedded := w.d.name == "embedded" // it has no term: no other server can become primary
+	embedded := w.d.name == "embedded" // the embedded server names no primary
 	nameless := embedded || s.Kind == string(catalog.Mongos)
 	if s.Embedded != embedded || s.Version == "" || (s.Primary == "") != nameless {
 		t.Errorf("server: got %+v", s)
@@ -69,7 +70,7 @@ func transaction(ctx context.Context, db *mongo.Database, id string) error {
 	}
 	defer session.EndSession(ctx)
 	work := db.Collection("distlock_it_work")
-	if _, err := work.DeleteMany(ctx, byID(id)); err != nil { // the collection need not be there
+	if _, err := work.DeleteMany(ctx, byID(id)); err != nil { // the collection need not exist
 		return err
 	}
 	if err := session.StartTransaction(); err != nil {

@@ -24,7 +24,7 @@ import (
 var freeNames = flag.Int("freenames", 2000,
 	"how many free lock documents stand beside those that TestQueries_FreeNames_CostNothing reads")
 
-// A tape keeps the commands that a client sends, as they can be sent again to be explained.
+// A tape records a client's commands in a form that can be explained.
 type tape struct {
 	mu       sync.Mutex // guards commands
 	commands []bson.D
@@ -40,7 +40,7 @@ func (p *tape) monitor() *event.CommandMonitor {
 		if !slices.Contains(reads, e.CommandName) {
 			return
 		}
-		elements, _ := e.Command.Elements() // the driver made it
+		elements, _ := e.Command.Elements() // valid, because the driver made the command
 		var command bson.D
 		for _, one := range elements {
 			if !slices.Contains(leaveOut, one.Key()) {
@@ -64,18 +64,18 @@ func (p *tape) take() []bson.D {
 	return commands
 }
 
-// Tries to break: the reads of a server for each of our commands do not depend on the number of
-// names that were ever locked. Their documents are never deleted, and a free one keeps its last
-// holder: 2,000 of them of the very process that asks (100,000 with -freenames) may cost not one
-// key and not one document more. Only the listing of all locks reads them all.
+// The server's reads for each command do not depend on the number of free locks. Lock documents are
+// never deleted, and a free one still names its last holder. 2,000 free locks of the asking process
+// cost no additional key or document; the flag -freenames changes the number. Only the listing of
+// all locks reads the free ones.
 func TestQueries_FreeNames_CostNothing(t *testing.T) {
 	inTurn(t, large, func(t *testing.T, w *world) {
 		w.wantNoGrowth(t, options.Client())
 	})
 }
 
-// The same for a client that the Stable API binds: the server lets it use no sparse index and no
-// text index.
+// The server's reads are also constant for a client with the strict Stable API. Such a client can
+// use no sparse index and no text index.
 func TestQueries_FreeNames_StrictClient(t *testing.T) {
 	inTurn(t, large, func(t *testing.T, w *world) {
 		if version := w.start(t, nil).Stats().Server.Version; strings.HasPrefix(version, "4.") {
@@ -86,7 +86,7 @@ func TestQueries_FreeNames_StrictClient(t *testing.T) {
 	})
 }
 
-// The same with the sparse indexes of an earlier version, where they serve.
+// The server's reads are also constant with the sparse indexes of an earlier version.
 func TestQueries_FreeNames_IndexesOfAnEarlierVersion(t *testing.T) {
 	inTurn(t, named("standalone", "mongos"), func(t *testing.T, w *world) {
 		own := w.elsewhere(t, databaseName())
@@ -99,8 +99,8 @@ func TestQueries_FreeNames_IndexesOfAnEarlierVersion(t *testing.T) {
 	})
 }
 
-// wantNoGrowth compares the reads of the server with few and with many free names, for a client of
-// these options. The same client requests the plans.
+// wantNoGrowth checks that the server reads the same numbers of keys and documents with few and
+// with many free locks. A client with opts sends the commands and requests their plans.
 func (w *world) wantNoGrowth(t *testing.T, opts *options.ClientOptions) {
 	t.Helper()
 	var sent tape
@@ -112,7 +112,7 @@ func (w *world) wantNoGrowth(t *testing.T, opts *options.ClientOptions) {
 	if missing, err := c.MissingIndexes(t.Context()); err != nil || len(missing) > 0 {
 		t.Fatalf("missing %q, %v", missing, err)
 	}
-	w.plantFree(t, "some", 100) // without any a server may read all locks in the order of names
+	w.plantFree(t, "some", 100) // without free locks the server may scan all locks
 	few := w.examined(t, c, client, &sent)
 	w.plantFree(t, "free", *freeNames)
 	many := w.examined(t, c, client, &sent)
@@ -136,7 +136,7 @@ func keysOf(m map[string][]int64) func(yield func(string) bool) {
 	}
 }
 
-// plantFree plants free locks that the process of the test held last, as releases leave them.
+// plantFree plants n free locks whose last holder is the test's process.
 func (w *world) plantFree(t *testing.T, names string, n int) {
 	t.Helper()
 	locks := w.db.Collection(catalog.LocksCollection)
@@ -153,8 +153,8 @@ func (w *world) plantFree(t *testing.T, names string, n int) {
 	}
 }
 
-// examined runs every operation of a store and returns how many keys and documents the server reads
-// for its commands, by the name of the operation.
+// examined runs every operation of a store. It returns the numbers of keys and documents read for
+// the commands of each operation.
 func (w *world) examined(
 	t *testing.T, c *mongocatalog.Catalog, client *mongo.Client, sent *tape,
 ) map[string][]int64 {
@@ -178,7 +178,7 @@ func (w *world) examined(
 	return costs
 }
 
-// explained returns the plan of a command, with its reads.
+// explained returns the plan of a command with execution statistics.
 func explained(t testing.TB, db *mongo.Database, command bson.D) (plan bson.Raw) {
 	t.Helper()
 	question := bson.D{field("explain", command), field("verbosity", "executionStats")}
@@ -186,7 +186,7 @@ func explained(t testing.TB, db *mongo.Database, command bson.D) (plan bson.Raw)
 	return plan
 }
 
-// total sums a number at any depth of a document.
+// total sums all numbers of a key, at any depth of a document.
 func total(doc bson.Raw, key string) int64 {
 	elements, err := doc.Elements()
 	if err != nil {
@@ -214,8 +214,8 @@ type operation struct {
 	run  func(ctx context.Context) error
 }
 
-// operations plants a small world, the same each time, and returns everything that the chores, the
-// holders, the waiters and the contenders of a process send. A ping names its document by its _id.
+// operations plants a fixed set of documents and returns a process's operations on them. Ping is
+// missing, because it finds its document by _id.
 func (w *world) operations(t *testing.T, c *mongocatalog.Catalog) []operation {
 	t.Helper()
 	me, other := w.name("p"), w.name("other")
@@ -304,10 +304,10 @@ func (w *world) operations(t *testing.T, c *mongocatalog.Catalog) []operation {
 	}
 }
 
-// freed is a lock document in the form of a manager without queues.
+// freed returns a lock document with state 0, like the release by a manager without queues.
 func freed(raw bson.Raw) bson.D {
 	var doc bson.D
-	_ = bson.Unmarshal(raw, &doc) // it came from the server
+	_ = bson.Unmarshal(raw, &doc) // valid, because the server sent the document
 	for i := range doc {
 		if doc[i].Key == "state" {
 			doc[i].Value = int32(0)

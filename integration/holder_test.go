@@ -12,30 +12,28 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// shortTakeover is for processes of which one is dead or is to die: no live process is watched. The
-// margin is small, so that the rest keep their heartbeat on a loaded machine.
+// shortTakeover sets times for tests with a dying process. The small margin lets live processes
+// keep their locks on a loaded machine.
 func shortTakeover(cfg *distlock.Config) {
 	cfg.Ping, cfg.Takeover = paced(500*time.Millisecond), paced(4*time.Second)
 	cfg.Margin, cfg.MaxWatchGap = paced(300*time.Millisecond), paced(3*time.Second)
 }
 
-// unhurriedTakeover is for processes with more work than locking: their heartbeat queues behind
-// their own commands.
+// unhurriedTakeover sets times for processes whose heartbeats wait behind many other commands.
 func unhurriedTakeover(cfg *distlock.Config) {
 	cfg.Ping, cfg.Takeover = paced(time.Second), paced(12*time.Second)
 	cfg.Margin, cfg.MaxWatchGap = paced(time.Second), paced(6*time.Second)
 }
 
-// throughWire leads everything of a process through a proxy. Its commands end soon when the wire is
-// cut.
+// throughWire connects a process only through a proxy. Its commands end soon after the link is cut.
 func throughWire(cfg *distlock.Config, wire *link) {
 	shortTakeover(cfg)
 	cfg.Client, cfg.PingClient = nil, nil
 	cfg.ClientOptions = options.Client().ApplyURI(wire.uri())
 }
 
-// An application that has used up its connection pool, with a command that gets no answer, cannot
-// starve the heartbeat: the guard outlives several of its hold times.
+// The heartbeat does not need the application's connection pool. A guard stays valid for more than
+// a hold time while an unanswered command uses the only connection.
 func TestHeartbeat_ExhaustedPool_KeepsTheLock(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -44,7 +42,7 @@ func TestHeartbeat_ExhaustedPool_KeepsTheLock(t *testing.T) {
 		m := w.start(t, func(cfg *distlock.Config) {
 			cfg.Client, cfg.CommandTimeout, cfg.ReleaseTries = app, 2*time.Second, 1
 		})
-		t.Cleanup(func() { wire.set(passing) }) // the manager is closed after this
+		t.Cleanup(func() { wire.set(passing) }) // runs before the manager is closed
 		guard := w.mustTry(t, m, name)
 
 		wire.set(stalling)
@@ -60,7 +58,7 @@ func TestHeartbeat_ExhaustedPool_KeepsTheLock(t *testing.T) {
 		})
 		pings := m.Stats().Pings
 		cfg := m.Config()
-		need := int64((cfg.Takeover - cfg.Margin) / cfg.Ping) // as many as fit into a hold time
+		need := int64((cfg.Takeover - cfg.Margin) / cfg.Ping) // the number of pings in a hold time
 		eventually(t, 60*time.Second, "a whole hold time passes", func() bool {
 			return m.Stats().Pings > pings+need
 		})

@@ -24,10 +24,10 @@ import (
 var impatientFor = flag.Duration("impatientfor", 5*time.Second,
 	"how long each row of BenchmarkImpatience runs")
 
-// An impatience is nine callers in three processes. Each tries to hold the lock for 4 ms, with a
-// deadline of up to some pairs of an acquisition and a release.
+// An impatience counts the calls of nine callers in three processes. Each call has a random
+// deadline and holds the lock for 4 ms.
 type impatience struct {
-	longest              time.Duration // of a deadline
+	longest              time.Duration // the longest deadline
 	turns, unknown, two  atomic.Int64
 	calls, wrong, inside atomic.Int64
 }
@@ -68,9 +68,9 @@ func (i *impatience) failed(err error) {
 	}
 }
 
-// BenchmarkImpatience shows the turns of callers with short deadlines, compared with a program of
-// ten lines that updates {state: 0} to 1 every 20 ms. Its only assertion is that no two are inside
-// at a time.
+// BenchmarkImpatience measures the turns of callers with short deadlines. It compares them with a
+// simple program that tries to update {state: 0} to 1 every 20 ms. The benchmark fails if the lock
+// has two holders at a time.
 func BenchmarkImpatience(b *testing.B) {
 	for _, d := range named("replicaset", "mongos", "embedded", "uri") {
 		b.Run(d.name, func(b *testing.B) {
@@ -111,7 +111,7 @@ func BenchmarkImpatience(b *testing.B) {
 	}
 }
 
-// operations returns how often the processes have sent each operation.
+// operations returns the number of commands of all processes by operation.
 func operations(ms []*distlock.Manager) map[string]int64 {
 	all := map[string]int64{}
 	for _, m := range ms {
@@ -165,7 +165,7 @@ func (w *world) impatient(b *testing.B, i *impatience, ms []*distlock.Manager, k
 	})
 }
 
-// poll is the program of ten lines.
+// poll is the simple program without distlock.
 func (w *world) poll(b *testing.B, i *impatience, name string) {
 	durable := options.Collection().SetWriteConcern(writeconcern.Majority())
 	if w.d.name == "embedded" {

@@ -8,15 +8,15 @@ import (
 	"sync"
 )
 
-// injected counts the faults that were seen to happen.
+// injected counts the faults that really happened.
 var injected tallyOfFaults
 
 type tallyOfFaults struct {
 	mu     sync.Mutex                // guards counts
-	counts map[string]map[string]int // deployment, kind and operation
+	counts map[string]map[string]int // by deployment, then by kind and operation
 }
 
-// add counts one fault of a kind that befell an operation on a deployment.
+// add counts one fault of an operation on a deployment.
 func (c *tallyOfFaults) add(deployment, kind, op string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -29,7 +29,7 @@ func (c *tallyOfFaults) add(deployment, kind, op string) {
 	c.counts[deployment][kind+" at "+op]++
 }
 
-// String has one line for each deployment with a fault.
+// String returns one line for each deployment with faults.
 func (c *tallyOfFaults) String() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -16,11 +16,11 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// soon is the allowed delay of a call past its limit on a loaded machine. A failure of these tests
-// would take the minute of a command, see slow.
+// soon is the allowed delay of a call past its limit on a loaded machine. It is shorter than the
+// command timeout of slow, so a call that waits for its command fails the test.
 const soon = 20 * time.Second
 
-// within fails unless do returns within limit and soon.
+// within fails the test if the function do takes longer than limit plus soon, or returns nil.
 func within(t *testing.T, what string, limit time.Duration, do func() error) error {
 	t.Helper()
 	start := time.Now()
@@ -34,8 +34,8 @@ func within(t *testing.T, what string, limit time.Duration, do func() error) err
 	return err
 }
 
-// Tries to break: a server that accepts connections and requests and never answers delays no call
-// past its context or WaitAtMost, nor Close.
+// Calls return within their context or WaitAtMost if the server accepts requests and never answers.
+// Close returns within its context too.
 func TestLimits_ServerNeverAnswers_CallsReturnInTime(t *testing.T) {
 	t.Parallel()
 	forThese(t, wired, func(t *testing.T, w *world) {
@@ -89,7 +89,7 @@ func TestLimits_ServerNeverAnswers_CallsReturnInTime(t *testing.T) {
 		}
 		release := make(chan error, 1)
 		go func() { release <- released.Release() }()
-		time.Sleep(100 * time.Millisecond) // it is in progress, or Close makes it
+		time.Sleep(100 * time.Millisecond) // Release is in progress, or Close releases the lock
 		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 		defer cancel()
 		err := within(t, "Close", 100*time.Millisecond, func() error { return m.Close(ctx) })
@@ -102,8 +102,8 @@ func TestLimits_ServerNeverAnswers_CallsReturnInTime(t *testing.T) {
 	})
 }
 
-// Tries to break: a transaction whose server falls silent returns within its context; it does not
-// wait for the abort.
+// InTransaction returns within its context if the server stops answering. It does not wait for the
+// abort.
 func TestLimits_ServerFallsSilentInTransaction_ReturnsInTime(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("replicaset"), func(t *testing.T, w *world) {
@@ -135,7 +135,7 @@ func TestLimits_ServerFallsSilentInTransaction_ReturnsInTime(t *testing.T) {
 	})
 }
 
-// Tries to break: New returns within its context when something takes connections and is silent.
+// New returns within its context if the server accepts connections and never answers.
 func TestLimits_NewOnASilentListener_ReturnsInTime(t *testing.T) {
 	t.Parallel()
 	l := assert.Value(net.Listen("tcp", "127.0.0.1:0"))(t)

@@ -19,8 +19,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// A link is a proxy between a process and its server. It reads MongoDB's messages, so that it can
-// lose the replies from one command on.
+// A link is a proxy between a process and its server. It parses MongoDB's messages and can lose the
+// replies from a given command on.
 type link struct {
 	listener net.Listener
 	target   string
@@ -29,27 +29,27 @@ type link struct {
 	mu      sync.Mutex // guards the fields below
 	state   linkState
 	changed chan struct{} // closed when the state changes
-	stalled int           // replies that were held back
-	deafAt  string        // from the first request of this operation on replies are lost
+	stalled int           // the number of held back replies
+	deafAt  string        // the operation whose next request makes the link deaf; empty for none
 	conns   map[net.Conn]bool
 }
 
-// A linkState is how a link is as a whole.
+// A linkState is the state of a whole link.
 type linkState int
 
 const (
 	passing  linkState = iota
-	cut                // connections are broken, new ones too
-	stalling           // requests pass, replies do not
-	silent             // connections stay, no data passes; sent data is lost
-	deaf               // requests pass, the first reply breaks the connection
-	slowed             // replies come late by slowBy
-	sliced             // single bytes pass, one after the other
+	cut                // existing and new connections are closed
+	stalling           // requests pass, replies are held back
+	silent             // connections stay open, sent data is lost
+	deaf               // requests pass, the first reply closes the connection
+	slowed             // replies are delayed by slowBy
+	sliced             // messages pass byte by byte
 )
 
 const slowBy = 200 * time.Millisecond
 
-// newLink listens until the end of the test.
+// newLink starts a link to target until the end of the test.
 func newLink(t testing.TB, target string) *link {
 	t.Helper()
 	listener := assert.Value(net.Listen("tcp", "127.0.0.1:0"))(t)
@@ -64,8 +64,9 @@ func newLink(t testing.TB, target string) *link {
 	return l
 }
 
-// through puts a link before the deployment's primary. A deployment that this program did not start
-// is skipped if it can be reached in more ways than one address.
+// through returns a link to the deployment's primary. If this program did not start the deployment,
+// its connection string must have one host, no user and the scheme mongodb. Otherwise the test is
+// skipped.
 func (d *deployment) through(t testing.TB) *link {
 	t.Helper()
 	u := assert.Value(url.Parse(d.uri))(t)
@@ -85,7 +86,6 @@ func (l *link) uri() string {
 	return "mongodb://" + l.listener.Addr().String() + "/?directConnection=true"
 }
 
-// set makes the link good or bad as a whole.
 func (l *link) set(state linkState) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -99,15 +99,15 @@ func (l *link) set(state linkState) {
 	}
 }
 
-// deafFrom loses every reply from the first command of that kind on, which is carried out. An empty
-// op ends that.
+// deafFrom makes the link deaf at the next request of operation op, which still reaches the server.
+// An empty op cancels this.
 func (l *link) deafFrom(op string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.deafAt = op
 }
 
-// heldBack returns how many replies were held back.
+// heldBack returns the number of held back replies.
 func (l *link) heldBack() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -138,7 +138,7 @@ func (l *link) serve() {
 			delete(l.conns, client)
 			delete(l.conns, server)
 		}
-		l.loops.Go(func() { defer end(); l.requests(client, server) }) // both end with either
+		l.loops.Go(func() { defer end(); l.requests(client, server) }) // both end when one ends
 		l.loops.Go(func() { defer end(); l.replies(server, client) })
 	}
 }
@@ -156,7 +156,7 @@ func (l *link) requests(from io.Reader, to io.Writer) {
 	}
 }
 
-// noteRequest makes the link deaf if a request is the one that deafFrom names.
+// noteRequest makes the link deaf if a request has the operation given to deafFrom.
 func (l *link) noteRequest(m []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -180,8 +180,8 @@ func (l *link) replies(from io.Reader, to io.Writer) {
 	}
 }
 
-// pass waits while the link is in one of these states, and reports whether the connection still is
-// whole: data sent over a silent one is lost.
+// pass waits while the link is in one of these states. It returns false if the link is cut or was
+// silent, because sent data is then lost.
 func (l *link) pass(states ...linkState) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -218,7 +218,7 @@ func (l *link) write(to io.Writer, m []byte) error {
 	return nil
 }
 
-// readMessage reads one wire message: its first four bytes are its length.
+// readMessage reads one wire message. The first four bytes are the length.
 func readMessage(r io.Reader) ([]byte, error) {
 	var header [16]byte
 	if _, err := io.ReadFull(r, header[:]); err != nil {
@@ -233,8 +233,8 @@ func readMessage(r io.Reader) ([]byte, error) {
 	return m, err
 }
 
-// operationOf names the operation of the lock protocol that a message carries, by the shape of its
-// command; empty for anything else.
+// operationOf returns the lock operation of a message, recognized by the shape of its command. For
+// other messages it returns an empty string.
 func operationOf(m []byte) string {
 	const opMsg = 2013
 	if binary.LittleEndian.Uint32(m[12:]) != opMsg || len(m) < 26 || m[20] != 0 {
@@ -255,16 +255,16 @@ func operationOf(m []byte) string {
 		}
 		return "condemn"
 	case "findAndModify " + catalog.LocksCollection:
-		update, _ := d.LookupErr("update") // a pipeline if the server supports them
+		update, _ := d.LookupErr("update") // a pipeline if the server supports pipelines
 		switch {
 		case update.Type == bson.TypeArray && d.Lookup("query", "process").Type == bson.TypeString:
 			return "evict"
 		case update.Type == bson.TypeArray && (has("query", "$expr") || isID("query", "ts")):
-			return "release" // in general, and in short
+			return "release" // the general and the short form
 		case update.Type == bson.TypeArray:
 			return "enter"
 		case has("query", "rev") && has("update", "$set", "state") && !has("update", "$set", "ts"):
-			return "evict" // by compare-and-set, where the server has no pipelines
+			return "evict" // by compare-and-set, without pipelines
 		case has("query", "rev"):
 			return "swap"
 		case !has("query", "ts"):

@@ -18,13 +18,13 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// past makes a Log in the database of a world. The caller closes it.
+// past returns a history Log in the world's database. The caller closes it.
 func (w *world) past(t testing.TB, client *mongo.Client, o history.Options) *history.Log {
 	t.Helper()
 	return assert.Value(history.New(client, w.db.Name(), o))(t)
 }
 
-// read returns the kinds and fences of entries, and the ids of the documents that are malformed.
+// read returns the kinds and fences of the entries, and the ids of malformed documents.
 func (w *world) read(t testing.TB, q history.Query) (entries, malformed []string) {
 	t.Helper()
 	all, bad, err := history.Read(t.Context(), w.d.app, w.db.Name(), q)
@@ -38,7 +38,7 @@ func (w *world) read(t testing.TB, q history.Query) (entries, malformed []string
 	return entries, malformed
 }
 
-// happen observes n events with a time between them, the last of them now; their fences are 1 to n.
+// happen lets a Log observe n events at equal intervals, the last one now. Their fences are 1 to n.
 func happen(past *history.Log, name string, n int, between time.Duration) {
 	now := time.Now()
 	for i := range n {
@@ -48,8 +48,8 @@ func happen(past *history.Log, name string, n int, between time.Duration) {
 	}
 }
 
-// It tries to break: the events of a Manager are in the collection, in their order, and cost its
-// locks no command; Read leaves out and names a document that it cannot parse.
+// The collection has the events of a Manager in their order. The locks' client sends no command for
+// them. Read leaves out malformed documents and names them.
 func TestHistory_OfAManager_IsRead(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -89,7 +89,7 @@ func TestHistory_OfAManager_IsRead(t *testing.T) {
 	})
 }
 
-// It tries to break: entries come newest first; a limit and an age leave out the oldest.
+// Read returns entries newest first. A limit or an age leaves out the oldest.
 func TestHistory_Query_NewestFirst(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -104,7 +104,7 @@ func TestHistory_Query_NewestFirst(t *testing.T) {
 			want int
 		}{
 			{history.Query{Name: name}, 5},
-			{history.Query{Name: quick}, 5}, // of one millisecond
+			{history.Query{Name: quick}, 5}, // all at the same time
 			{history.Query{Name: name, Limit: 3}, 3},
 			{history.Query{Name: name, Since: time.Now().Add(-150 * time.Second)}, 3},
 			{history.Query{Name: name, Since: time.Now().Add(time.Hour)}, 0},
@@ -115,12 +115,12 @@ func TestHistory_Query_NewestFirst(t *testing.T) {
 	})
 }
 
-// It tries to break: the first entry creates a TTL index of Keep; a server that refuses it has the
-// newest 1,000 entries, and documents without a Date stay.
+// The first entry creates a TTL index of Keep. If the server refuses the index, the newest 1,000
+// entries stay. Documents without a Date stay.
 func TestHistory_Collection_IsBounded(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("embedded", "standalone"), func(t *testing.T, w *world) {
-		db := w.d.app.Database(w.db.Name() + "_bound") // the index of the other tests is for thirty days
+		db := w.d.app.Database(w.db.Name() + "_bound") // other tests' index keeps thirty days
 		t.Cleanup(func() { assert.NoErr(t, db.Drop(context.WithoutCancel(t.Context()))) })
 		var indexes bson.Raw
 		monitor := &event.CommandMonitor{Started: func(_ context.Context, e *event.CommandStartedEvent) {
@@ -153,8 +153,7 @@ func TestHistory_Collection_IsBounded(t *testing.T) {
 	})
 }
 
-// It tries to break: documents without a Date, however many, neither are removed nor keep a Log
-// from recording.
+// Many documents without a Date stay, and a Log still records.
 func TestHistory_ManyDocumentsWithoutADate_Stay(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("embedded"), func(t *testing.T, w *world) {
@@ -173,12 +172,12 @@ func TestHistory_ManyDocumentsWithoutADate_Stay(t *testing.T) {
 	})
 }
 
-// It tries to break: the server removes entries older than Keep. A Log with another Keep leaves the
-// index, logs that once, and records.
+// The server removes entries older than Keep. A Log with another Keep leaves the index, logs that
+// once, and records.
 func TestHistory_TTL_OnAMongoDB(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone"), func(t *testing.T, w *world) {
-		db := w.d.app.Database(w.db.Name() + "_ttl") // the index of the other tests is for thirty days
+		db := w.d.app.Database(w.db.Name() + "_ttl") // other tests' index keeps thirty days
 		t.Cleanup(func() { assert.NoErr(t, db.Drop(context.WithoutCancel(t.Context()))) })
 		var log assert.Log
 		for _, keep := range []time.Duration{time.Hour, 2 * time.Hour} {
@@ -191,7 +190,7 @@ func TestHistory_TTL_OnAMongoDB(t *testing.T) {
 			!strings.Contains(text, "indexes of the history are not created") {
 			t.Errorf("logged %s", text)
 		}
-		often := bson.D{field("setParameter", 1), field("ttlMonitorSleepSecs", 1)} // else once a minute
+		often := bson.D{field("setParameter", 1), field("ttlMonitorSleepSecs", 1)} // the default: a minute
 		assert.Must(t, w.d.app.Database("admin").RunCommand(t.Context(), often).Err())
 		eventually(t, 4*time.Minute, "the old ones are removed", func() bool {
 			entries, _, err := history.Read(t.Context(), w.d.app, db.Name(), history.Query{})
@@ -201,7 +200,7 @@ func TestHistory_TTL_OnAMongoDB(t *testing.T) {
 	})
 }
 
-// It tries to break: entries with a lost reply are inserted again, and exist once.
+// Entries whose insert lost its reply are inserted again, and exist once.
 func TestHistory_ReplyLost_EntriesAreThereOnce(t *testing.T) {
 	t.Parallel()
 	forThese(t, wired, func(t *testing.T, w *world) {

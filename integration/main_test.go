@@ -17,13 +17,13 @@ import (
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
-	effort.AtOnce(40) // how many of them work on one deployment is bounded there
+	effort.AtOnce(40) // deployment.most bounds the parallel tests of one deployment
 	flag.Parse()
 	if testing.Short() {
 		fmt.Println("integration: left out by -short: it starts servers and breaks links for minutes")
 		return 0
 	}
-	debug.SetGCPercent(500) // as in package effort
+	debug.SetGCPercent(500) // the same value as in package effort
 	code := m.Run()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()

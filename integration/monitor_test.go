@@ -28,7 +28,6 @@ func (c *counter) monitor() *event.CommandMonitor {
 	}}
 }
 
-// reset clears the counts.
 func (c *counter) reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

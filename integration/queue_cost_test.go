@@ -10,7 +10,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// counted starts a process whose commands are counted, but for its heartbeat.
+// counted starts a process and counts its commands, without the heartbeat's.
 func (w *world) counted(
 	t testing.TB, sent *counter, times func(*distlock.Config),
 ) *distlock.Manager {
@@ -24,16 +24,16 @@ func (w *world) counted(
 	})
 }
 
-// slow are the times of processes whose heartbeats and reads are rare, and whose queries for grants
-// come at even intervals after some seconds without a change.
+// slow sets times with rare heartbeats and reads, and with even intervals between queries for
+// grants.
 func slow(cfg *distlock.Config) {
 	cfg.Ping, cfg.Takeover, cfg.Margin = 10*time.Second, 10*time.Minute, 0
 	cfg.Poll, cfg.PollMax, cfg.CommandTimeout = 500*time.Millisecond, 500*time.Millisecond, time.Minute
 }
 
-// Round trips as promised: to queue and to be handed the lock costs one command each on a MongoDB,
-// for any number of waiters; on the embedded server a read and a compare-and-set each, and the
-// queries for grants. Notices of grants and queries for them depend on time and are bounded.
+// On a MongoDB server, queueing and a hand-over cost one command each, for any number of waiters.
+// On the embedded server each costs a read and a compare-and-set. The number of queries for grants
+// depends on time and is bounded.
 func TestCommands_OfHandOver(t *testing.T) {
 	forEachInTurn(t, func(t *testing.T, w *world) {
 		const waiters = 12
@@ -41,12 +41,12 @@ func TestCommands_OfHandOver(t *testing.T) {
 		var sent counter
 		a, b := w.counted(t, &sent, slow), w.counted(t, &sent, slow)
 		g := w.mustTry(t, a, name)
-		warm := w.queue(t, b, name) // the streams are opened
+		warm := w.queue(t, b, name) // opens the change streams
 		wantReleased(t, g)
 		g = wantTurn(t, warm)
 		next := make(chan turn, waiters) // the entries of two processes have no fixed order
 		sent.reset()
-		for i := range 4 { // two entries of each process, then callers behind them
+		for i := range 4 { // two entries per process; later callers wait behind them
 			done := w.queue(t, []*distlock.Manager{a, b}[i%2], name)
 			go func() { next <- <-done }() // ends with its turn
 		}
@@ -87,7 +87,7 @@ func TestCommands_OfHandOver(t *testing.T) {
 			t.Errorf("%d looks in %v, at most %d belong there", looks, took, most)
 		}
 		most := 4
-		if a.Stats().Server.Kind == string(catalog.Mongos) { // its stream is too late
+		if a.Stats().Server.Kind == string(catalog.Mongos) { // a mongos reports grants late
 			most = 6 * waiters
 		}
 		if a.Stats().Server.ChangeStreams && leaving["find "+catalog.LocksCollection] > most {

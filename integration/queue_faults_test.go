@@ -20,10 +20,10 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// noticed are the deployments whose servers notify of grants.
+// noticed are the deployments for tests of change streams.
 var noticed = named("replicaset", "uri")
 
-// streams follows the change streams of a client: their cursors and failures.
+// streams records the cursors and the failures of a client's change streams.
 type streams struct {
 	mu     sync.Mutex // guards the fields below
 	asked  map[int64]bool
@@ -61,7 +61,7 @@ func (s *streams) monitor() *event.CommandMonitor {
 	}
 }
 
-// count returns how many were opened, and how many of their commands failed.
+// count returns the numbers of opened streams and of failed commands.
 func (s *streams) count() (opened, failed int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,7 +74,7 @@ func (s *streams) latest() int64 {
 	return s.opened[len(s.opened)-1]
 }
 
-// listening starts a process with an observed stream.
+// listening starts a process and records its change streams.
 func (w *world) listening(t testing.TB, app string) (*distlock.Manager, *streams) {
 	t.Helper()
 	s := &streams{}
@@ -83,15 +83,15 @@ func (w *world) listening(t testing.TB, app string) (*distlock.Manager, *streams
 	return w.start(t, func(cfg *distlock.Config) { calm(cfg); cfg.Client = client }), s
 }
 
-// calm are the times of processes that are not to be taken over, however slow the machine is.
+// calm sets times that prevent takeovers even on a slow machine.
 func calm(cfg *distlock.Config) {
 	cfg.Ping, cfg.Takeover = paced(time.Second), time.Minute
 	cfg.Margin, cfg.MaxWatchGap = 0, 0 // the defaults
 	cfg.CommandTimeout = 20 * time.Second
 }
 
-// wantTurns lets waiters acquire one after the other, from the release of g on, and checks that
-// none overtakes and the fences rise.
+// wantTurns releases g and then each waiter's guard. It checks that the waiters acquire in order
+// with rising fences.
 func wantTurns(t testing.TB, g *distlock.TryGuard, waiters ...<-chan turn) {
 	t.Helper()
 	last := g.Fence()
@@ -108,8 +108,7 @@ func wantTurns(t testing.TB, g *distlock.TryGuard, waiters ...<-chan turn) {
 	wantReleased(t, g)
 }
 
-// The cursor of the change stream is killed on the server while a waiter waits, and the lock is
-// granted in the same moment: the grant is found.
+// A waiter finds its grant if its change stream's cursor is killed at the same time.
 func TestLock_CursorKilled_GrantIsFound(t *testing.T) {
 	t.Parallel()
 	forThese(t, noticed, func(t *testing.T, w *world) {
@@ -144,8 +143,7 @@ func TestLock_CursorKilled_GrantIsFound(t *testing.T) {
 	})
 }
 
-// The connections of a waiting process are cut while the lock is granted to it: it has it when it
-// is back, in order, and without waiting for an interval.
+// A waiter finds a grant that comes while its connections are cut. The order of the queue is kept.
 func TestLock_CutOffWhileGranted_GrantIsFound(t *testing.T) {
 	t.Parallel()
 	forThese(t, wired, func(t *testing.T, w *world) {
@@ -166,7 +164,7 @@ func TestLock_CutOffWhileGranted_GrantIsFound(t *testing.T) {
 				return w.lock(t, name).Process == m.Process()
 			})
 			wantWaiting(t, second)
-			link.set(cut) // replies that were held back are lost
+			link.set(cut) // loses the held back replies
 			link.set(passing)
 			injected.add(w.d.name, "cut", "waiting")
 			g = wantTurn(t, first)
@@ -177,8 +175,8 @@ func TestLock_CutOffWhileGranted_GrantIsFound(t *testing.T) {
 	})
 }
 
-// The locks collection is dropped manually while three wait: their stream ends and their queue
-// entries are gone. The holder learns of the loss, and all three acquire the lock.
+// Three waiters acquire the lock after the locks collection is dropped manually, although their
+// queue entries are gone. The holder's Release returns ErrLockLost.
 func TestLock_CollectionDropped_AllHaveTheirTurn(t *testing.T) {
 	t.Parallel()
 	forThese(t, noticed, func(t *testing.T, shared *world) {
@@ -211,7 +209,7 @@ func TestLock_CollectionDropped_AllHaveTheirTurn(t *testing.T) {
 	})
 }
 
-// elsewhere is the world of another database on the same deployment.
+// elsewhere returns a world in another database of the deployment.
 func (w *world) elsewhere(t testing.TB, database string) *world {
 	t.Helper()
 	other := &world{d: w.d, db: w.d.app.Database(database, options.Database().
@@ -234,14 +232,14 @@ func (w *world) keepAll(other *world) {
 	}
 }
 
-// Between queueing and the opening of the stream, and between its opening and its first event, the
-// lock is granted: the grant is not missed.
+// A waiter finds a grant that comes before its change stream is open, or before the process knows
+// that the stream is open.
 func TestLock_GrantedWhileStreamOpens_GrantIsFound(t *testing.T) {
 	t.Parallel()
 	forThese(t, noticed, func(t *testing.T, w *world) {
 		for _, c := range []struct {
 			name   string
-			opened bool // the server has opened it, and its reply is on its way
+			opened bool // the server has opened the stream, and its reply is delayed
 		}{{"before it is opened", false}, {"before it is known to be open", true}} {
 			t.Run(c.name, func(t *testing.T) {
 				name := w.name(c.name)
@@ -297,8 +295,8 @@ func TestLock_GrantedWhileStreamOpens_GrantIsFound(t *testing.T) {
 	})
 }
 
-// The server fails the commands of streams, again and again, by its fail point for tests: grants
-// are found all the same. There is one such fail point on a server, so this runs alone.
+// Waiters find their grants while a fail point fails the commands of change streams. The test runs
+// alone, because a server has only one such fail point.
 func TestLock_ServerFailsStreams_GrantsAreFound(t *testing.T) {
 	inTurn(t, named("replicaset"), func(t *testing.T, w *world) {
 		for _, c := range []struct {
@@ -349,12 +347,12 @@ func TestLock_ServerFailsStreams_GrantsAreFound(t *testing.T) {
 	})
 }
 
-// The primary steps down while three wait: the new one has the same queue, and all have their
-// turns in order.
+// Three waiters get their turns in order after the primary steps down, because the new primary has
+// the same queue.
 func TestStepDown_WhileThreeWait_AllHaveTheirTurnInOrder(t *testing.T) {
 	inTurn(t, named("replicaset"), func(t *testing.T, w *world) {
 		name := w.name("balancer")
-		longer := func(cfg *distlock.Config) { cfg.Takeover = 90 * time.Second } // than an election
+		longer := func(cfg *distlock.Config) { cfg.Takeover = 90 * time.Second } // an election is shorter
 		holder, a, b := w.start(t, longer), w.start(t, longer), w.start(t, longer)
 		g := w.mustTry(t, holder, name)
 		waiters := []<-chan turn{w.queue(t, a, name), w.queue(t, b, name), w.queue(t, a, name)}
@@ -365,7 +363,7 @@ func TestStepDown_WhileThreeWait_AllHaveTheirTurnInOrder(t *testing.T) {
 		assert.Value(w.d.set.Primary(t.Context()))(t)
 		first := wantTurn(t, waiters[0])
 		if err := <-released; err != nil {
-			t.Logf("Release: %v", err) // it continues in the background
+			t.Logf("Release: %v", err) // the release continues in the background
 		}
 		if first.Fence() <= g.Fence() {
 			t.Errorf("fence %d after %d", first.Fence(), g.Fence())

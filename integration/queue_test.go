@@ -16,7 +16,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// turnLimit bounds the wait for a grant that should come immediately or within an interval.
+// turnLimit bounds the wait for a grant that should come immediately or within a poll interval.
 const turnLimit = 60 * time.Second
 
 // A turn is the result of a call of Lock in the background.
@@ -25,7 +25,7 @@ type turn struct {
 	err   error
 }
 
-var labels atomic.Int64 // of waiters
+var labels atomic.Int64 // the number of the latest waiter
 
 // queue calls Lock in the background and returns when the caller is queued. The call ends with the
 // test.
@@ -47,7 +47,6 @@ func (w *world) queue(t testing.TB, m *distlock.Manager, name string, opts ...di
 	return done
 }
 
-// wantTurn waits for the grant of a waiter.
 func wantTurn(t testing.TB, done <-chan turn) *distlock.TryGuard {
 	t.Helper()
 	select {
@@ -80,8 +79,8 @@ func wantReleased(t testing.TB, guards ...*distlock.TryGuard) {
 	}
 }
 
-// MongoDB's own manager wants a lock for which ours are queued: it waits until our queue is empty,
-// and then gets the lock. It polls, and a lock that is handed over is never free.
+// MongoDB's lock manager gets a lock only after distlock's queue is empty. MongoDB's manager polls,
+// and the lock is never free during a hand-over.
 func TestConfigServer_OwnLockManager_WaitsForOurLine(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("configsvr"), func(t *testing.T, w *world) {
@@ -92,7 +91,7 @@ func TestConfigServer_OwnLockManager_WaitsForOurLine(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		created := make(chan error, 1)
-		go func() { created <- w.createDatabase(ctx, name) }() // ends with its 20 s, or with ctx
+		go func() { created <- w.createDatabase(ctx, name) }() // ends after 20 s or with ctx
 		for range 4 {
 			next, after := w.queue(t, b, name), w.queue(t, a, name)
 			for _, done := range []<-chan turn{next, after} {
@@ -101,7 +100,7 @@ func TestConfigServer_OwnLockManager_WaitsForOurLine(t *testing.T) {
 				select {
 				case err := <-created:
 					t.Fatalf("createDatabase did not wait for our line: %v", err)
-				case <-time.After(600 * time.Millisecond): // one of its polls
+				case <-time.After(600 * time.Millisecond): // one poll interval of MongoDB's manager
 				}
 				assert.Must(t, g.Verify(t.Context()))
 			}
@@ -118,8 +117,8 @@ func TestConfigServer_OwnLockManager_WaitsForOurLine(t *testing.T) {
 	})
 }
 
-// Database config of an ordinary replica set has neither change streams nor transactions: there
-// waiting works by reads, and a lock in a transaction is refused.
+// Waiters in database config of a replica set find their grants by reads, because this database has
+// no change streams. LockInTransaction returns ErrNoTransactions there.
 func TestLock_DatabaseConfigOfReplicaSet_WaitsByReads(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("replicaset"), func(t *testing.T, own *world) {

@@ -20,7 +20,7 @@ import (
 var benchFor = flag.Duration("benchfor", 3*time.Second,
 	"how long the benchmarks of resources watch; 5m is the long run")
 
-// resources is the usage of this program.
+// resources is the resource usage of this program.
 type resources struct {
 	goroutines int
 	bytes      uint64
@@ -33,7 +33,7 @@ func used() resources {
 	return resources{runtime.NumGoroutine(), m.HeapInuse + m.StackInuse}
 }
 
-// measure counts the commands of a stretch of time and reports all.
+// measure waits for -benchfor and reports the commands, goroutines and bytes.
 func measure(b *testing.B, before resources, each int, commands func() int) {
 	b.Helper()
 	b.ResetTimer()
@@ -54,8 +54,8 @@ func measure(b *testing.B, before resources, each int, commands func() int) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// J4: ten thousand guards in one process: goroutines do not grow with them, and neither do the
-// commands.
+// J4: The numbers of goroutines and commands do not grow with the guards of a process. The
+// benchmark measures 10,000 guards.
 func BenchmarkResources_TenThousandGuards(b *testing.B) {
 	const guards = 10_000
 	b.Run("memory", func(b *testing.B) {
@@ -74,7 +74,7 @@ func BenchmarkResources_TenThousandGuards(b *testing.B) {
 		measure(b, before, guards, store.Total)
 		wantAll(b, held)
 	})
-	for _, d := range named("standalone", "replicaset") { // writes of the embedded one cost too much
+	for _, d := range named("standalone", "replicaset") { // embedded writes are too slow
 		b.Run(d.name, func(b *testing.B) {
 			w := d.open(b)
 			var sent counter
@@ -86,7 +86,8 @@ func BenchmarkResources_TenThousandGuards(b *testing.B) {
 	}
 }
 
-// 200 processes on one config server, each with a separate lock and all waiting for one more.
+// The benchmark measures 200 processes on one server. Each holds a separate lock, and 199 of them
+// wait for one common lock.
 func BenchmarkResources_TwoHundredProcesses(b *testing.B) {
 	const processes = 200
 	for _, d := range named("embedded", "standalone", "replicaset") {

@@ -21,13 +21,13 @@ import (
 	"mongodlm/internal/test/mongodtest"
 )
 
-// leastFeatures are the features of the user of these tests.
+// leastFeatures are the features that the role of these tests allows.
 var leastFeatures = []role.Feature{
 	role.Locks, role.Lines, role.Transactions, role.History, role.Listings, role.Breaking,
 }
 
-// leastUser starts a replica set with users and returns the connection string of a user with
-// exactly one role, and a function that changes the privileges of the role in database distlock.
+// leastUser starts a replica set with users. It returns the connection string of a user with one
+// role. The function allow replaces the role's privileges in database distlock.
 func leastUser(t *testing.T) (uri string, allow func([]role.Privilege)) {
 	t.Helper()
 	d := startSecured(t, mongodtest.Options{ReplicaSet: 1})
@@ -39,13 +39,13 @@ func leastUser(t *testing.T) (uri string, allow func([]role.Privilege)) {
 		doc[0].Key = "updateRole"
 		d.command(doc)
 		for _, name := range []string{catalog.LocksCollection, catalog.PingsCollection} {
-			// so that they are asked for anew
+			// The next process must create the indexes again.
 			assert.Must(t, d.root.Database("distlock").Collection(name).Indexes().DropAll(t.Context()))
 		}
 	}
 }
 
-// life uses everything that the features allow, and returns the errors, and warnings of the log.
+// life uses every allowed feature and returns the errors and the log's warnings.
 func life(t *testing.T, uri string) []string {
 	t.Helper()
 	var said []string
@@ -56,7 +56,7 @@ func life(t *testing.T, uri string) []string {
 	}
 	var written assert.Log
 	cfg := userConfig(uri)
-	cfg.Takeover, cfg.CommandTimeout = 2*time.Minute, 20*time.Second // indexes are made slowly
+	cfg.Takeover, cfg.CommandTimeout = 2*time.Minute, 20*time.Second // creating indexes is slow
 	cfg.Logger = zerolog.New(&written).Level(zerolog.WarnLevel)
 	client := privateClient(t, options.Client().ApplyURI(uri))
 	past := assert.Value(history.New(client, "distlock", history.Options{Logger: cfg.Logger}))(t)
@@ -83,7 +83,7 @@ func life(t *testing.T, uri string) []string {
 	if guard, err := m.Lock(name).TryLock(t.Context()); err == nil {
 		_, err = inspector.Break(t.Context(), name, guard.Fence(), "a test", guard.Session())
 		say(err)
-		_ = guard.Release() // it is lost
+		_ = guard.Release() // the lock is lost
 	}
 	for _, err := range inspector.Locks(t.Context()) {
 		say(err)
@@ -108,7 +108,7 @@ func life(t *testing.T, uri string) []string {
 	return said
 }
 
-// inLine makes one caller wait for the lock of another.
+// inLine makes one caller wait for another caller's lock.
 func inLine(t *testing.T, m *distlock.Manager) error {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -136,8 +136,8 @@ func inLine(t *testing.T, m *distlock.Manager) error {
 	return <-done
 }
 
-// A user with exactly the printed role does everything, without an error and without a warning;
-// without any one action, a message names it and its collection.
+// A user with exactly the printed role gets no error and no warning. If one action is missing, a
+// message names the action and its collection.
 func TestRole_OnARealServer_IsEnoughAndTheLeast(t *testing.T) {
 	uri, allow := leastUser(t)
 	if said := life(t, uri); len(said) > 0 {
@@ -148,7 +148,7 @@ func TestRole_OnARealServer_IsEnoughAndTheLeast(t *testing.T) {
 		for _, action := range p.Actions {
 			if p.Collection != catalog.LocksCollection && p.Collection != catalog.PingsCollection &&
 				p.Collection != history.Collection {
-				continue // listings of loops
+				continue // only for listings of loops
 			}
 			t.Run(fmt.Sprintf("%s without %s", p.Collection, action), func(t *testing.T) {
 				less := slices.Clone(whole)

@@ -20,13 +20,12 @@ import (
 	"mongodlm/internal/test/mongodtest"
 )
 
-// broadcast are the operations that ask every shard when the locks are sharded: searches for a
-// process in all locks, or for old pings. The next two go to the shards of the requested names.
+// broadcast are the operations that may query several shards. The first four search all locks or
+// all pings. HeldOrFree and Snapshots query the shards of the given names.
 var broadcast = []string{"Held", "Waiting", "OldPings", "Prune", "HeldOrFree", "Snapshots"}
 
-// Tries to break: with locks and pings sharded by a hash of _id, every command that acquires,
-// releases, waits, takes over, breaks, pings or condemns goes to one shard, whose answer alone is
-// the outcome.
+// With sharded locks and pings, every command goes to one shard. Only the operations in broadcast
+// query several shards.
 func TestSharded_Commands_GoToOneShard(t *testing.T) {
 	inTurn(t, named("sharded"), func(t *testing.T, w *world) {
 		var sent tape
@@ -81,10 +80,10 @@ func TestSharded_Commands_GoToOneShard(t *testing.T) {
 	})
 }
 
-// shardsIn counts the shards in a plan of a mongos.
+// shardsIn counts the shards in a mongos's plan.
 func shardsIn(t *testing.T, plan bson.Raw) int {
 	t.Helper()
-	if several, ok := plan.Lookup("shards").DocumentOK(); ok { // of an aggregate
+	if several, ok := plan.Lookup("shards").DocumentOK(); ok { // an aggregate's plan
 		elements, _ := several.Elements()
 		return len(elements)
 	}
@@ -96,9 +95,8 @@ func shardsIn(t *testing.T, plan bson.Raw) int {
 	return len(values)
 }
 
-// Tries to break: where a server refuses to join sharded collections, as 4.4 does, snapshots and
-// listings are complete all the same: each lock with the pings of its holder and its waiters, on
-// any shards.
+// Snapshots and listings return each lock with the pings of its holder and its waiters, from all
+// shards. This holds even if the server cannot join sharded collections, such as 4.4.
 func TestSharded_Looks_BringLocksAndPingsOfAllShards(t *testing.T) {
 	t.Parallel()
 	forThese(t, clustered, func(t *testing.T, w *world) {
@@ -159,8 +157,7 @@ func TestSharded_Looks_BringLocksAndPingsOfAllShards(t *testing.T) {
 	})
 }
 
-// Tries to break: an Inspector, which has no ping to know the store's clock by, returns ages behind
-// a mongos, too.
+// An Inspector returns ages through a mongos, although it sends no pings.
 func TestSharded_Inspector_TellsAges(t *testing.T) {
 	t.Parallel()
 	forThese(t, clustered, func(t *testing.T, w *world) {
@@ -187,7 +184,7 @@ func TestSharded_Inspector_TellsAges(t *testing.T) {
 	})
 }
 
-// shardOf returns on which shard a document is. It asks the shards themselves.
+// shardOf returns the number of a document's shard. It queries the shards directly.
 func (w *world) shardOf(t testing.TB, collection, id string) int {
 	t.Helper()
 	for i, s := range w.d.over.Shards {
@@ -205,7 +202,7 @@ func shardClient(t testing.TB, s *mongodtest.Deployment) *mongo.Client {
 	return privateClient(t, options.Client().ApplyURI(s.URI()))
 }
 
-// heldOn takes a lock that is on this shard, of a database with locks on both.
+// heldOn acquires a lock whose document is on the given shard.
 func (w *world) heldOn(t testing.TB, m *distlock.Manager, shard int) *distlock.TryGuard {
 	t.Helper()
 	for i := range 64 {
@@ -219,8 +216,8 @@ func (w *world) heldOn(t testing.TB, m *distlock.Manager, shard int) *distlock.T
 	return nil
 }
 
-// Tries to break: a transaction's write on one shard exists exactly if the lock, on another, was
-// held when it committed.
+// A transaction's write on one shard exists exactly if the lock on another shard was held at the
+// commit.
 func TestSharded_InTransaction_LockAndDataOnTwoShards(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("sharded"), func(t *testing.T, w *world) {
@@ -255,8 +252,8 @@ func TestSharded_InTransaction_LockAndDataOnTwoShards(t *testing.T) {
 	})
 }
 
-// Tries to break: a lock that is held and waited for survives that the shard it is on steps down,
-// or is killed and started again; the queue is unchanged, and the fence rises.
+// A held lock with waiters survives when its shard steps down, or is killed and restarted. The
+// queue is unchanged, and the fence rises.
 func TestSharded_ShardGoesAway_LockAndLineSurvive(t *testing.T) {
 	inTurn(t, named("sharded"), func(t *testing.T, w *world) {
 		for what, harm := range map[string]func(s *mongodtest.Deployment) error{
@@ -285,9 +282,8 @@ func TestSharded_ShardGoesAway_LockAndLineSurvive(t *testing.T) {
 	})
 }
 
-// Tries to break: a chunk that moves to another shard while the lock in it is held and waited for
-// takes the lock and its queue along unchanged; writes of both sides continue, and the grants come
-// in order.
+// A chunk's move to another shard leaves a held lock and its queue unchanged. The holder and the
+// waiters continue, and the grants come in order.
 func TestSharded_ChunkMoves_LockAndLineMoveAlong(t *testing.T) {
 	inTurn(t, named("sharded"), func(t *testing.T, w *world) {
 		for from := range 2 {
@@ -309,8 +305,8 @@ func TestSharded_ChunkMoves_LockAndLineMoveAlong(t *testing.T) {
 	})
 }
 
-// moveChunks moves all chunks of locks and pings from one shard to another. back moves the same
-// ones back.
+// moveChunks moves all chunks of locks and pings from one shard to another. The function back moves
+// them back.
 func (w *world) moveChunks(t testing.TB, from, to int) (back func()) {
 	t.Helper()
 	config := w.d.app.Database("config")
@@ -328,7 +324,7 @@ func (w *world) moveChunks(t testing.TB, from, to int) (back func()) {
 		raw, err := config.Collection("collections").FindOne(t.Context(), byID(namespace)).Raw()
 		assert.Must(t, err)
 		cursor, err := config.Collection("chunks").Find(t.Context(), bson.D{
-			field("shard", w.d.over.Shards[from].Name()), // by uuid from 5.0 on
+			field("shard", w.d.over.Shards[from].Name()), // uuid replaces ns from 5.0 on
 			field("$or", bson.A{bson.D{field("ns", namespace)}, bson.D{field("uuid", raw.Lookup("uuid"))}}),
 		})
 		assert.Must(t, err)

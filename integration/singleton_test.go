@@ -18,14 +18,16 @@ import (
 	"mongodlm/singleton"
 )
 
-// The suite of the stores of loops and schedules, which the one in memory passes as well.
+// The store of loops and schedules passes the conformance suite on a server. The store in memory
+// passes it too.
 func TestSingletonStore_Conforms(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
 		if w.d.own == "config" || w.d.name == "uri" {
 			t.Skip("the suite wants databases of its own")
 		}
-		// Two databases, each emptied after its case: making one for each takes a replica set long.
+		// The cases share two databases, which are emptied after each case. A new database per case
+		// is slow on a replica set.
 		free := make(chan *mongo.Database, 2)
 		for i := range cap(free) {
 			db := w.d.app.Database(fmt.Sprintf("%s_%d", w.db.Name(), i),
@@ -56,7 +58,7 @@ func singletonStore(t testing.TB, db *mongo.Database) singleton.Store {
 	return assert.Value(singleton.NewStore(db))(t)
 }
 
-// It tries to break: a loop without a Store needs a second client in addition to its Manager's.
+// A loop without a Store writes its records with its Manager's client.
 func TestSingleton_NoStore_IsThatOfTheManager(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {

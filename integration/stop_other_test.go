@@ -2,7 +2,7 @@
 
 package integration_test
 
-// stop ends the test: no process can be stopped and resumed here.
+// stop skips the test, because this system cannot stop and resume a process.
 func (r *relative) stop() { r.t.Skip("no process can be stopped here") }
 
 func (r *relative) resume() {}

@@ -20,7 +20,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// robbed makes another process the holder immediately, as a takeover does.
+// robbed makes another process the holder immediately, like a takeover.
 func (w *world) robbed(t testing.TB, g *distlock.TryGuard) {
 	t.Helper()
 	_, err := w.db.Collection(catalog.LocksCollection).UpdateOne(t.Context(),
@@ -38,17 +38,17 @@ func (w *world) count(t testing.TB, coll *mongo.Collection, filter bson.D) int64
 	return assert.Value(coll.CountDocuments(t.Context(), filter))(t)
 }
 
-// A transaction's writes exist exactly if the lock was held when it committed.
+// A transaction's writes exist exactly if the lock was held at the commit.
 func TestInTransaction_CommitsOnlyWhileHeld(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("replicaset", "mongos", "sharded", "uri"), func(t *testing.T, w *world) {
-		m := w.start(t, slow) // no ping shall find the takeover first
+		m := w.start(t, slow) // slow, so that no ping finds the takeover first
 		if !m.Stats().Server.Transactions {
 			t.Skip("this deployment has no transactions")
 		}
 		coll := w.db.Collection("work")
 		if err := w.db.CreateCollection(t.Context(), "work"); err != nil {
-			t.Logf("create: %v", err) // it may be there
+			t.Logf("create: %v", err) // the collection may exist
 		}
 		insert := func(ctx context.Context, id string) error {
 			return assert.Err(coll.InsertOne(ctx, byID(w.name(id))))
@@ -71,7 +71,7 @@ func TestInTransaction_CommitsOnlyWhileHeld(t *testing.T) {
 			if err := insert(ctx, "stale"); err != nil {
 				return err
 			}
-			if runs == 1 { // the transaction has its snapshot: the takeover comes in between
+			if runs == 1 { // the takeover comes after the transaction's snapshot
 				w.robbed(t, g)
 			}
 			return nil
@@ -88,7 +88,7 @@ func TestInTransaction_CommitsOnlyWhileHeld(t *testing.T) {
 	})
 }
 
-// I5: a stale holder's fenced write matches no document that a newer holder has written.
+// I5: A stale holder's fenced write matches no document that a newer holder has written.
 func TestFenced_StaleHolder_IsRefused(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -114,16 +114,16 @@ func TestFenced_StaleHolder_IsRefused(t *testing.T) {
 		assert.Must(t, err)
 		assert.MustEqual(t, write(newFilter, newUpdate), 1,
 			"the next holder's write matched %d, want %d")
-		if n := write(oldFilter, oldUpdate); n != 0 { // on its way since before the release
+		if n := write(oldFilter, oldUpdate); n != 0 { // made before the release, sent late
 			t.Errorf("the stale write matched %d", n)
 		}
 	})
 }
 
-// transacting are the deployments that have transactions in the database of the tests.
+// transacting are the deployments with transactions in the tests' database.
 var transacting = named("replicaset", "configsvr", "mongos", "sharded", "uri")
 
-// transact runs work in a transaction, as often as the driver thinks right.
+// transact runs work in a transaction. The driver may run it several times.
 func transact(ctx context.Context, client *mongo.Client, work func(context.Context) error) error {
 	s, err := client.StartSession()
 	if err != nil {
@@ -135,7 +135,7 @@ func transact(ctx context.Context, client *mongo.Client, work func(context.Conte
 	return err
 }
 
-// transactor starts a process that shares one client with its transactions.
+// transactor starts a process that shares one client with its caller's transactions.
 func (w *world) transactor(t testing.TB, change func(*options.ClientOptions)) (
 	*mongo.Client, *distlock.Manager) {
 	t.Helper()
@@ -151,7 +151,7 @@ func (w *world) transactor(t testing.TB, change func(*options.ClientOptions)) (
 	return client, m
 }
 
-// together runs a number of users in parallel, each some rounds.
+// together runs users in parallel. Each user calls use once per round.
 func (w *world) together(t *testing.T, users, rounds int, use func(context.Context, int) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*turnLimit)
@@ -170,8 +170,8 @@ func (w *world) together(t *testing.T, users, rounds int, use func(context.Conte
 	running.Wait()
 }
 
-// Transactions that take one lock exclude each other, and guards: a counter that is read and
-// written outside the transactions, so that only the lock protects it, loses no update.
+// Transactions and guards of one lock exclude each other. A counter that is read and written
+// outside the transactions loses no update, although only the lock protects it.
 func TestLockInTransaction_CounterBesideIt_LosesNoUpdate(t *testing.T) {
 	t.Parallel()
 	forThese(t, transacting, func(t *testing.T, w *world) {
@@ -182,7 +182,7 @@ func TestLockInTransaction_CounterBesideIt_LosesNoUpdate(t *testing.T) {
 		work := w.db.Collection("work")
 		var inside atomic.Int32
 		var writes atomic.Int64
-		count := func() error { // with a new context, so outside of every transaction
+		count := func() error { // a new context keeps it outside the transaction
 			assert.Equal(t, inside.Add(1), 1, "%d hold the lock, want %d")
 			defer inside.Add(-1)
 			raw, err := work.FindOne(t.Context(), byID(name)).Raw()
@@ -215,8 +215,8 @@ func TestLockInTransaction_CounterBesideIt_LosesNoUpdate(t *testing.T) {
 	})
 }
 
-// A transaction keeps guards away until it ends, by a commit or an abort, and is free to have at
-// once afterwards.
+// A transaction that holds the lock keeps guards away until its commit or abort. Afterwards a guard
+// can acquire the lock.
 func TestLockInTransaction_KeepsGuardsAway_UntilItEnds(t *testing.T) {
 	t.Parallel()
 	forThese(t, transacting, func(t *testing.T, w *world) {
@@ -230,7 +230,7 @@ func TestLockInTransaction_KeepsGuardsAway_UntilItEnds(t *testing.T) {
 			name := w.name(c.name)
 			last := w.mustTry(t, m, name)
 			wantReleased(t, last)
-			next := make(chan turn, 1) // one that waits meanwhile
+			next := make(chan turn, 1) // the result of a waiting caller
 			var ended atomic.Bool
 			runs := 0
 			err := transact(t.Context(), client, func(ctx context.Context) error {
@@ -255,7 +255,7 @@ func TestLockInTransaction_KeepsGuardsAway_UntilItEnds(t *testing.T) {
 					w.keep(g)
 					t.Errorf("%s: TryLock took it while the transaction was open", c.name)
 				}
-				ended.Store(true) // from here on it may end at any time
+				ended.Store(true) // the transaction may end from here on
 				return c.end
 			})
 			if !errors.Is(err, c.end) {
@@ -266,7 +266,7 @@ func TestLockInTransaction_KeepsGuardsAway_UntilItEnds(t *testing.T) {
 				t.Errorf("%s: fence %d after %d", c.name, g.Fence(), last.Fence())
 			}
 			wantReleased(t, g)
-			// the try that was given up may have acquired it meanwhile, and is given back
+			// The timed out TryLock may have acquired the lock. The lock is then released.
 			eventually(t, freeLimit, c.name+": the lock is free", func() bool { return w.lockIsFree(t, name) })
 		}
 	})
@@ -278,7 +278,7 @@ func (w *world) lockIsFree(t testing.TB, name string) bool {
 	return !l.Held && len(l.Waiters) == 0
 }
 
-// A guard keeps transactions away: they get an error with the holder, or wait until it is released.
+// LockInTransaction of a held lock returns an error with the holder, or waits for the release.
 func TestLockInTransaction_GuardHolds_WaitsOrIsTold(t *testing.T) {
 	t.Parallel()
 	forThese(t, transacting, func(t *testing.T, w *world) {
@@ -313,8 +313,7 @@ func TestLockInTransaction_GuardHolds_WaitsOrIsTold(t *testing.T) {
 	})
 }
 
-// The pool has one connection, or two, for the transactions, the reads outside of them and the
-// guards: all come through.
+// All transactions and guards get the lock with a pool of one or two connections.
 func TestLockInTransaction_SmallPool_AllComeThrough(t *testing.T) {
 	t.Parallel()
 	forThese(t, transacting, func(t *testing.T, w *world) {
@@ -335,8 +334,8 @@ func TestLockInTransaction_SmallPool_AllComeThrough(t *testing.T) {
 	})
 }
 
-// Without support for transactions, or without a running one, the error names that, and no lock is
-// taken.
+// LockInTransaction returns ErrNoTransactions if no transaction is running or the server does not
+// support transactions. It takes no lock.
 func TestLockInTransaction_NoTransactions_IsSaid(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -344,7 +343,7 @@ func TestLockInTransaction_NoTransactions_IsSaid(t *testing.T) {
 		m := w.start(t, calm)
 		err := m.Lock(name).LockInTransaction(t.Context())
 		wantErr(t, err, distlock.ErrNoTransactions)
-		if s, err := w.d.app.StartSession(); err == nil { // a session, and no transaction in it
+		if s, err := w.d.app.StartSession(); err == nil { // a session without a transaction
 			err = m.Lock(name).LockInTransaction(mongo.NewSessionContext(t.Context(), s))
 			wantErr(t, err, distlock.ErrNoTransactions)
 			s.EndSession(t.Context())
@@ -361,19 +360,18 @@ func TestLockInTransaction_NoTransactions_IsSaid(t *testing.T) {
 	})
 }
 
-// A transaction reads one snapshot. If that shows the lock held, by a guard that came after the
-// read from outside or was there when the transaction made an earlier read, then waiting inside of
-// it is of no use: the driver must run it again, soon, and then it has the lock.
+// A transaction whose snapshot shows the lock held cannot see the release. The driver soon runs the
+// transaction again, and the transaction then gets the lock.
 func TestLockInTransaction_OldPicture_RunsAgain(t *testing.T) {
 	t.Parallel()
 	forThese(t, transacting, func(t *testing.T, w *world) {
 		client, other := w.transactor(t, nil)
 		for _, c := range []struct {
 			name string
-			read bool // something else, before the guard is released
+			read bool // the transaction reads before the guard is released
 		}{{"it had read before", true}, {"a guard came between", false}} {
 			name := w.name(c.name)
-			wantReleased(t, w.mustTry(t, other, name)) // the document is there
+			wantReleased(t, w.mustTry(t, other, name)) // creates the document
 			w.plantCounter(t, name)
 			inner, err := mongocatalog.New(client, mongocatalog.Options{Database: w.db.Name()})
 			assert.Must(t, err)
@@ -390,7 +388,7 @@ func TestLockInTransaction_OldPicture_RunsAgain(t *testing.T) {
 			store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 				if call.Op == fault.EnterTransaction && !c.read {
 					once.Do(func() { g = w.mustTry(t, other, name) })
-					defer func() { _ = g.Release() }() // when it has seen the lock held
+					defer func() { _ = g.Release() }() // after the operation has seen the lock held
 				}
 				return apply()
 			})
@@ -401,7 +399,7 @@ func TestLockInTransaction_OldPicture_RunsAgain(t *testing.T) {
 					if err := work.FindOne(ctx, byID(name)).Err(); err != nil {
 						return err
 					}
-					_ = g.Release() // the snapshot is older than that
+					_ = g.Release() // after the snapshot
 				}
 				return m.Lock(name).LockInTransaction(ctx)
 			})

@@ -29,8 +29,8 @@ var (
 	handOvers = flag.Int("handovers", 200, "how many hand-overs BenchmarkWaiting times in each row")
 )
 
-// BenchmarkWaiting shows the cost of waiting in a queue, in least writes: the median of a durable
-// update of one small document on the same server in the same minute. It asserts nothing.
+// BenchmarkWaiting measures the cost of waiting in a queue. The unit is a least write: the median
+// time of a durable update of one small document on the same server.
 func BenchmarkWaiting(b *testing.B) {
 	for _, d := range named("replicaset", "mongos", "sharded", "standalone", "embedded", "uri") {
 		b.Run(d.name, func(b *testing.B) {
@@ -46,7 +46,7 @@ func BenchmarkWaiting(b *testing.B) {
 	}
 }
 
-// part is one line of the table.
+// part runs one row of a benchmark.
 func (w *world) part(b *testing.B, name string, measure func(b *testing.B)) {
 	b.Run(name, func(b *testing.B) {
 		for b.Loop() {
@@ -56,7 +56,7 @@ func (w *world) part(b *testing.B, name string, measure func(b *testing.B)) {
 	})
 }
 
-// leastWrite is the median of a durable update.
+// leastWrite returns the median time of a durable update.
 func (w *world) leastWrite(b *testing.B) time.Duration {
 	b.Helper()
 	durable := options.Collection().SetWriteConcern(&writeconcern.WriteConcern{
@@ -85,13 +85,13 @@ func quantile(took []time.Duration, percent int) time.Duration {
 	return took[min(len(took)-1, len(took)*percent/100)]
 }
 
-// A contender is one caller of Lock in a Manager that other callers may share.
+// A contender is a Manager whose callers compete for a lock.
 type contender struct {
 	m       *distlock.Manager
-	entered chan struct{} // of the Manager: a waiter has queued
+	entered chan struct{} // receives a value when a caller is queued
 }
 
-// contenders starts processes with the usual times, each with a separate client.
+// contenders starts processes with default times and separate clients.
 func (w *world) contenders(b *testing.B, processes int, sent *counter) []*contender {
 	b.Helper()
 	var all []*contender
@@ -115,18 +115,18 @@ func (w *world) contenders(b *testing.B, processes int, sent *counter) []*conten
 	return all
 }
 
-// A grab is one return of Lock.
+// A grab is a successful return of Lock.
 type grab struct {
 	guard *distlock.TryGuard
 	at    time.Time
 	by    int
 }
 
-// timeHandOvers times the way from the call of Release to the return of the next Lock, with a given
+// timeHandOvers measures the time from the call of Release to the return of the next Lock, with a
 // number of queued callers.
 func (w *world) timeHandOvers(b *testing.B, waiters int) {
 	var sent counter
-	all := w.contenders(b, min(waiters+1, 17, max(2, 17-waiters/8)), &sent) // 2, 15, 9
+	all := w.contenders(b, min(waiters+1, 17, max(2, 17-waiters/8)), &sent) // 2, 15 or 9 processes
 	name := w.name(fmt.Sprintf("hand-over-%d", waiters))
 	ctx, cancel := context.WithCancel(b.Context())
 	var calls sync.WaitGroup
@@ -185,8 +185,9 @@ func (w *world) timeHandOvers(b *testing.B, waiters int) {
 	w.row(b, (before+after)/2, took, counts, rounds)
 }
 
-// row reports the times in least writes, and the commands of one hand-over. The queries of change
-// streams are counted separately: without events each asks once a second.
+// row reports the times in least writes and the number of commands per hand-over. The getMores of
+// change streams are counted separately, because a stream sends one each second even without
+// events.
 func (w *world) row(b *testing.B, write time.Duration, took []time.Duration, counts map[string]int,
 	rounds int) {
 	b.Helper()
@@ -206,8 +207,8 @@ func (w *world) row(b *testing.B, write time.Duration, took []time.Duration, cou
 	b.Logf("%d hand-overs: %v", rounds, counts)
 }
 
-// timeContention lets sixteen processes compete for the lock; each releases it immediately and
-// acquires again.
+// timeContention lets sixteen processes compete for the lock. Each releases the lock immediately
+// and acquires it again.
 func (w *world) timeContention(b *testing.B) {
 	const processes = 16
 	var sent counter
@@ -260,8 +261,7 @@ func (w *world) timeContention(b *testing.B) {
 		spent.Round(time.Second), float64(total)/spent.Seconds())
 }
 
-// countIdle counts the commands of a thousand waiters of twenty locks without a change, against
-// one.
+// countIdle compares the commands of 1,000 idle waiters of twenty locks with those of one waiter.
 func (w *world) countIdle(b *testing.B) {
 	holder := w.start(b, slow)
 	var rates []float64
@@ -286,9 +286,9 @@ func (w *world) countIdle(b *testing.B) {
 	b.Logf("one waiter: %v; 1,000 of 20 locks: %v", all[0], all[1])
 }
 
-// settledDown waits until the checks of newcomers are over and the pauses between queries have
-// grown: at most seven commands are sent in four of the longest pauses, which is four queries, two
-// replies of a stream that is asked each second, and a snapshot.
+// settledDown waits until the waiters send at most seven commands in four of the longest pauses:
+// four queries, two getMores of a stream and a snapshot. The first checks of the waiters are then
+// over.
 func (w *world) settledDown(t testing.TB, m *distlock.Manager, sent *counter) {
 	t.Helper()
 	eventually(t, time.Minute, "the waiters settle down", func() bool {
@@ -301,8 +301,8 @@ func (w *world) settledDown(t testing.TB, m *distlock.Manager, sent *counter) {
 	})
 }
 
-// crowd makes many callers of one Manager wait for locks that another holds, and returns when all
-// are queued. leave cancels them.
+// crowd makes many callers of Manager m wait for locks of Manager holder. It returns when all are
+// queued. The function leave ends the calls and releases the locks.
 func (w *world) crowd(
 	t testing.TB, holder, m *distlock.Manager, waiters, locks int,
 ) (leave func()) {
@@ -312,7 +312,7 @@ func (w *world) crowd(
 	for i := range locks {
 		guards = append(guards, w.mustTry(t, holder, w.name(fmt.Sprintf("%s%d", prefix, i))))
 	}
-	const together = 20 // so many leave at a time
+	const together = 20 // the number of callers that leave at a time
 	var groups []func()
 	for first := 0; first < waiters; first += together {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -324,7 +324,7 @@ func (w *world) crowd(
 			})
 		}
 		leave := func() { cancel(); calls.Wait() }
-		t.Cleanup(leave) // they report their results to the test
+		t.Cleanup(leave) // they use t, so they must end before the test
 		groups = append(groups, leave)
 	}
 	eventually(t, 3*time.Minute, "all stand in their lines", func() bool {

@@ -23,12 +23,12 @@ import (
 	"mongodlm/internal/test/locktest"
 )
 
-// A world is the part of a deployment that one test uses: a separate database, or, where there can
-// be only one, separate names in it.
+// A world is the part of a deployment that one test uses. It is a separate database, or unique
+// names in a database that all tests share.
 type world struct {
 	d      *deployment
 	db     *mongo.Database
-	prefix string // of every lock name and process id
+	prefix string // the start of every lock name and process id
 
 	mu   sync.Mutex // guards kept
 	kept []*distlock.TryGuard
@@ -39,7 +39,7 @@ func (d *deployment) open(t testing.TB) *world {
 	t.Helper()
 	d.need(t)
 	d.slots <- struct{}{}
-	t.Cleanup(func() { <-d.slots }) // the last of all
+	t.Cleanup(func() { <-d.slots }) // runs last
 	w := &world{d: d}
 	name := d.own
 	if name == "" {
@@ -51,9 +51,9 @@ func (d *deployment) open(t testing.TB) *world {
 		SetReadConcern(readconcern.Majority()).SetReadPreference(readpref.Primary()))
 	t.Cleanup(func() {
 		assert.NoErr(t, w.clean(context.WithoutCancel(t.Context())), "cleaning up")
-		w.mu.Lock() // a call of Lock that ends with the test may still keep its guard
+		w.mu.Lock() // a late call of Lock may still append its guard
 		defer w.mu.Unlock()
-		runtime.KeepAlive(w.kept) // a dropped guard would be released whenever the collector runs
+		runtime.KeepAlive(w.kept) // the garbage collector releases an unreachable guard
 	})
 	return w
 }
@@ -72,11 +72,11 @@ func (w *world) clean(ctx context.Context) error {
 	return errors.Join(locks, pings, past)
 }
 
-// name makes a lock name or a process id that no other test uses.
+// name returns a lock name or process id that no other test uses.
 func (w *world) name(s string) string { return w.prefix + s }
 
-// config returns the configuration of a process. It trusts a ping for almost as long as the
-// takeover time allows, so that a loaded machine costs no live holder its lock.
+// config returns the configuration of a process. Its small margin keeps the locks of live holders
+// on a loaded machine.
 func (w *world) config() distlock.Config {
 	return distlock.Config{
 		Client: w.d.app, PingClient: w.d.beat, Database: w.db.Name(), Host: w.prefix + "host",
@@ -86,7 +86,7 @@ func (w *world) config() distlock.Config {
 	}
 }
 
-// start starts a process until the end of the test.
+// start starts a process and closes it at the end of the test.
 func (w *world) start(t testing.TB, change func(*distlock.Config)) *distlock.Manager {
 	t.Helper()
 	m := w.startUnclosed(t, change)
@@ -107,7 +107,8 @@ func (w *world) startUnclosed(t testing.TB, change func(*distlock.Config)) *dist
 	return newManager(t, cfg)
 }
 
-// newManager starts a process, for up to five minutes where a loaded machine answers too late.
+// newManager starts a process. It tries again for up to five minutes if the server answers too
+// late.
 func newManager(t testing.TB, cfg distlock.Config) *distlock.Manager {
 	t.Helper()
 	m, err := distlock.New(t.Context(), cfg)
@@ -121,7 +122,7 @@ func newManager(t testing.TB, cfg distlock.Config) *distlock.Manager {
 	return m
 }
 
-// try is TryLock, and keeps the guard.
+// try calls TryLock and keeps the guard.
 func (w *world) try(t testing.TB, m *distlock.Manager, name string, opts ...distlock.Option) (
 	*distlock.TryGuard, error) {
 	t.Helper()
@@ -139,7 +140,7 @@ func (w *world) mustTry(t testing.TB, m *distlock.Manager, name string) *distloc
 	return g
 }
 
-// wait is Lock, for a lock that will be free in a moment.
+// wait calls Lock and keeps the guard. It waits at most 90 seconds.
 func (w *world) wait(t testing.TB, m *distlock.Manager, name string) *distlock.TryGuard {
 	t.Helper()
 	g, err := m.Lock(name).Lock(t.Context(), distlock.WaitAtMost(90*time.Second))
@@ -156,7 +157,7 @@ func (w *world) keep(g *distlock.TryGuard) {
 	w.kept = append(w.kept, g)
 }
 
-// document returns a document as it is stored, nil if it does not exist.
+// document returns a stored document, or nil if it does not exist.
 func (w *world) document(t testing.TB, collection, id string) bson.Raw {
 	t.Helper()
 	raw, err := w.db.Collection(collection).FindOne(t.Context(), byID(id)).Raw()
@@ -178,7 +179,7 @@ func (w *world) lock(t testing.TB, name string) catalog.Lock {
 	return l
 }
 
-// plant writes a document as another program would.
+// plant inserts or replaces a document directly in its collection.
 func (w *world) plant(t testing.TB, collection string, doc bson.D) {
 	t.Helper()
 	_, err := w.db.Collection(collection).ReplaceOne(t.Context(), byID(doc[0].Value.(string)), doc,
@@ -188,14 +189,14 @@ func (w *world) plant(t testing.TB, collection string, doc bson.D) {
 	}
 }
 
-// now returns the server's clock.
+// now returns the server's time.
 func (w *world) now(t testing.TB) time.Time {
 	t.Helper()
 	raw := assert.Value(w.db.RunCommand(t.Context(), bson.D{{Key: "isMaster", Value: 1}}).Raw())(t)
 	return raw.Lookup("localTime").Time()
 }
 
-// untouched runs do and checks that a lock document is the same after it, byte for byte.
+// untouched checks that the function do changes no byte of a lock document.
 func (w *world) untouched(t testing.TB, name string, do func()) {
 	t.Helper()
 	before := w.document(t, catalog.LocksCollection, name)
@@ -210,7 +211,8 @@ func set(fields ...bson.E) bson.D { return bson.D{field("$set", bson.D(fields))}
 
 func field(key string, value any) bson.E { return bson.E{Key: key, Value: value} }
 
-// eventually waits until cond holds. It asks more and more rarely: most conditions ask the server.
+// eventually waits until cond returns true. The pauses between its calls grow, because most
+// conditions send commands to the server.
 func eventually(t testing.TB, limit time.Duration, what string, cond func() bool) {
 	t.Helper()
 	for begun := time.Now(); !cond(); {
@@ -226,27 +228,27 @@ func eventually(t testing.TB, limit time.Duration, what string, cond func() bool
 	}
 }
 
-// standstill is the longest time without progress, at any speed of the machine.
+// standstill is the longest allowed time without progress, even on a slow machine.
 const standstill = 10 * time.Minute
 
 var wantErr, heldError = assert.Is, locktest.WantHeld
 
-// monitored keeps or counts the commands of a client.
+// monitored records or counts the commands of a client.
 type monitored interface{ monitor() *event.CommandMonitor }
 
-// client is a private client whose commands are kept or counted.
+// client returns a private client. The parameter sent records or counts its commands.
 func (w *world) client(t testing.TB, sent monitored) *mongo.Client {
 	t.Helper()
 	return privateClient(t, options.Client().ApplyURI(w.d.uri).SetMonitor(sent.monitor()))
 }
 
-// privateClient is a client of one test, such as one with counted commands.
+// privateClient returns a client for one test.
 func privateClient(t testing.TB, opts *options.ClientOptions) *mongo.Client {
 	t.Helper()
 	client := assert.Value(mongo.Connect(opts))(t)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 2*time.Second)
-		defer cancel() // a server that has gone is not looked for any longer
+		defer cancel() // Disconnect may wait for a server that has ended
 		assert.NoErr(t, client.Disconnect(ctx))
 	})
 	return client
