@@ -181,12 +181,9 @@ func (c *Catalog) entered(l catalog.Lock) {
 	c.used.note(l.Name, use{mode: l.Mode, line: len(l.Waiters) > 0})
 }
 
-// leave sends one command if the recorded use of the lock is right, else one more. It runs a
-// compare-and-set in these cases:
-//   - A waiter leaves.
-//   - Readers leave, and the next waiters are granted the lock.
-//   - Another program wrote the document.
-//   - The server has no pipeline updates, and the one command did not match.
+// leave sends one command if the recorded use of the lock is right, and one more for the lock's
+// first waiters. A compare-and-set follows if no document matches, for example for a waiter that
+// leaves, for readers whose release admits waiters, and for a document of another program.
 func (c *Catalog) leave(ctx context.Context, o operation, s catalog.Server, t transition.Leave) (
 	catalog.Lock, []catalog.Grant, error,
 ) {
