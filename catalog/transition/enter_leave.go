@@ -210,7 +210,7 @@ func lastFence(fence int64, now time.Time) int64 {
 	return fence
 }
 
-// Passage returns the change by a session that holds a free lock for its transaction only: the
+// Passage returns the change of a session that holds a free lock only for its transaction. The
 // document stays free.
 func Passage(l catalog.Lock, g catalog.Request, now time.Time) catalog.Change {
 	c := taken(l, g, now)

@@ -8,7 +8,7 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// Every transition and every change of a ping is in the list of operations, as a write.
+// Every transition and every change of a ping has its own writing operation.
 func TestOps_EveryChangeHasOneAndWrites(t *testing.T) {
 	t.Parallel()
 	seen := map[catalog.Op]bool{}
