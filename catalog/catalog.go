@@ -18,8 +18,8 @@ const (
 )
 
 // Catalog is the whole store. It reads every lock document with [ParseLock]. It is safe for
-// concurrent use. Every method is bounded by its context and by the implementation's limit for one
-// command.
+// concurrent use. Every method ends with its context, or after the implementation's time limit for
+// one command.
 type Catalog interface {
 	Locks
 	Pings
@@ -31,14 +31,15 @@ type Catalog interface {
 type Locks interface {
 	// Apply carries out a transition of one lock document in one step. Enter, Confirm, SeedFence
 	// and Break return the document after the change. Leave, Evict and GrantNext return the grants
-	// of the change, and may repeat an earlier grant of the same instant. After an error the
-	// results have no meaning. Only Enter creates a document. For every other transition a missing
-	// document is ErrNoMatch. Errors: those of the transition, *MalformedError, ErrUnknownOutcome.
+	// of the change. They may also return an earlier grant of the same millisecond. After an error
+	// the results have no meaning. Only Enter creates a document. For every other transition a
+	// missing document is ErrNoMatch. Errors: those of the transition, *MalformedError,
+	// ErrUnknownOutcome.
 	//
 	// A document that ParseLock rejects stays unchanged and is reported as a *MalformedError. There
 	// are three exceptions:
 	//   - Enter by TryPlain returns ErrNotFree.
-	//   - Leave removes a holder from a document that was damaged while it held the lock.
+	//   - Leave removes its session from a damaged document.
 	//   - Break without a session ignores the recorded session.
 	Apply(ctx context.Context, t Transition) (Lock, []Grant, error)
 
@@ -74,31 +75,31 @@ type Pings interface {
 	// It skips malformed documents.
 	Held(ctx context.Context, process string) ([]HeldSession, error)
 
-	// OldPings returns at most MaxOldPings ping documents, in no order. Their pings are earlier
-	// than the time before, by the server's clock.
+	// OldPings returns the ping documents with a ping earlier than parameter before, by the
+	// server's clock. It returns at most MaxOldPings documents, in no order.
 	OldPings(ctx context.Context, before time.Time) ([]OldPing, error)
 
-	// Prune deletes the ping documents in old, and returns the number of deleted ones. It keeps a
-	// document that has changed since it was read, and the document of a process that holds or
-	// waits for a lock.
+	// Prune deletes the ping documents in old, and returns the number of deleted documents. It
+	// keeps a document that has changed since it was read, and the document of a process that holds
+	// or waits for a lock.
 	Prune(ctx context.Context, old []OldPing) (int, error)
 
 	// PruneLocks deletes lock documents that meet all these conditions:
 	//   - The lock is free and has no waiters.
-	//   - The last acquisition was earlier than the time before, by the server's clock.
-	//   - The fence is below that time in milliseconds, so that the next holder has a larger fence.
+	//   - The last acquisition was earlier than parameter before, by the server's clock.
+	//   - The fence is below parameter before in milliseconds, so that the next holder has a larger
+	//     fence.
 	//   - The document does not change meanwhile.
 	//
-	// It reads the documents in the order of names. Parameter after is the name before the first
-	// one, and most is the largest number of documents. It returns the name for parameter after of
-	// the next call, "" at the end.
+	// It reads at most as many documents as parameter most, in the order of names, behind the name
+	// in parameter after. The result next is parameter after for the next call, "" at the end.
 	PruneLocks(ctx context.Context, before time.Time, after string, most int) (
 		pruned int, next string, err error)
 
 	// Prepare creates indexes: on locks the holders and the waiters by process, on lockpings {ping:
-	// 1}. With them the cost of a read does not grow with the number of names ever locked. Many
-	// processes may run Prepare concurrently. It returns warnings for the operator, such as a TTL
-	// index that would delete current pings.
+	// 1}. With these indexes the cost of a read does not grow with the number of names ever locked.
+	// Many processes may run Prepare concurrently. It returns warnings for the operator, such as a
+	// TTL index that would delete current pings.
 	Prepare(ctx context.Context) (warnings []string, err error)
 
 	// Hello returns the kind, the version and the clock of the server.
@@ -112,9 +113,9 @@ type Transactions interface {
 	//   - The transaction commits while s holds the lock. A takeover waits for the transaction.
 	//   - A takeover came first. The transaction has no effect.
 	//
-	// The change of the lock document is the last write, so that its other writers do not wait for
-	// run. After a conflict it is the first write, so that the other writers wait instead. So
-	// conflicts with other writers never cause a third call.
+	// The change of the lock document is the last write, so that other writers do not wait for run.
+	// After a conflict it is the first write, so that other writers wait instead. So conflicts with
+	// other writers never cause a third call.
 	//
 	// The context of run carries the transaction. Renew and PutFirst of s with that context are
 	// part of the transaction. ctx bounds everything. Errors: those of run, unchanged; ErrNoMatch
@@ -123,7 +124,7 @@ type Transactions interface {
 	Transact(ctx context.Context, s Session, run func(ctx context.Context) error) error
 }
 
-// A Session names one acquisition of one lock. Every conditional write carries it.
+// A Session names one acquisition of one lock. Every conditional write contains the session.
 type Session struct {
 	Name string
 	TS   bson.ObjectID
@@ -151,8 +152,8 @@ type Request struct {
 	Since time.Time
 }
 
-// Check returns an error for a request for a permit with a limit below 1, since it would make the
-// document malformed.
+// Check returns an error for a request for a permit with a limit below 1, since such a request
+// would make the document malformed.
 func (r Request) Check() error {
 	if r.Mode == Permit && r.Limit < 1 {
 		return fmt.Errorf("a grant of mode %q has the limit %d; it must be at least 1", r.Mode, r.Limit)
@@ -166,7 +167,7 @@ type Holder struct {
 	// Process is the holder's process id, empty when the document does not contain it.
 	Process string
 	// Renewal is the number of the last watched lease renewal. A later renewal prevents the
-	// eviction. Zero when the lease is not a reason for the eviction.
+	// eviction. Renewal is zero when the lease is not a reason for the eviction.
 	Renewal int64
 	// Waits requires that the session still waits: a waiter that was granted the lock meanwhile is
 	// not evicted.
@@ -218,8 +219,8 @@ type Heartbeat struct {
 // Pinged is the ping document after a ping.
 type Pinged struct {
 	Ping
-	// Inserted is set when there was no document before. After an earlier acknowledged ping it
-	// means that the document was deleted.
+	// Inserted is set when there was no document before. If an earlier ping was acknowledged, the
+	// document was deleted meanwhile.
 	Inserted bool
 }
 
@@ -246,7 +247,7 @@ func OldPingOf(raw bson.Raw) (p OldPing, ok bool) {
 // A Condemnation is the mark of a process that another process declared dead.
 type Condemnation struct {
 	By       string
-	At       time.Time // read only
+	At       time.Time // the server's clock; set only when read
 	Evidence string
 }
 

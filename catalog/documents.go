@@ -31,9 +31,10 @@ type Lock struct {
 	TS      bson.ObjectID
 	Fence   int64
 	// Takeover is the holder's recorded takeover time; zero when absent or out of bounds. A foreign
-	// manager keeps this field of an earlier holder of this module. So the field is ignored in
-	// state 2, which MongoDB's own manager and mongos from 2.0 on write. mongos before 2.0 wrote 1,
-	// and works with no server that this module supports.
+	// manager does not change the field, so its value may come from an earlier holder. Therefore
+	// the field is ignored in state 2, which MongoDB's own manager and mongos from 2.0 on write.
+	// mongos before 2.0 wrote state 1, but does not work with the servers that this module
+	// supports.
 	Takeover time.Duration
 	// Mode and Limit are those of the holders. In a free lock Limit is the first waiter's.
 	Mode  Mode
@@ -69,7 +70,7 @@ type Ping struct {
 	At      time.Time // field ping: the server's clock at the last ping
 	Local   time.Time // the process's own clock at the last ping; zero when absent
 	Seq     int64     // number of the ping, chosen by its process; see HasSeq
-	// HasSeq is false for a foreign document: a mongos or MongoDB's own manager wrote it.
+	// HasSeq is false for a foreign document, which a mongos or MongoDB's own manager wrote.
 	HasSeq   bool
 	Takeover time.Duration // zero when absent or out of bounds
 	Interval time.Duration // zero when absent or out of bounds
@@ -149,8 +150,8 @@ func ParseLock(raw bson.Raw) (Lock, *MalformedError) {
 }
 
 // ParsePing parses a document of lockpings. ping must be a Date, and seq must be a whole number or
-// absent. A document without seq is foreign, not malformed. A field condemned of every type
-// condemns the process.
+// absent. A document without seq is foreign, not malformed. The field condemned counts, whatever
+// its type.
 func ParsePing(raw bson.Raw) (Ping, *MalformedError) {
 	var p Ping
 	doc := fieldsOf(raw)
@@ -293,8 +294,8 @@ func integral(v bson.RawValue) (n int64, problem string) {
 }
 
 // MaxCount is the largest valid fence and rev of a free lock. An acquisition raises both.
-// MaxCountHeld is the largest of a held lock. The difference is more than all writes of a holder
-// add, so that a holder can always release its lock.
+// MaxCountHeld is the limit for a held lock. It is so much larger that a holder can always release
+// its lock.
 const (
 	MaxCount     = 1 << 62
 	MaxCountHeld = MaxCount + 1<<61
@@ -346,7 +347,7 @@ func describe(v bson.RawValue) string {
 }
 
 // Judge returns the result of a ping b whose filter did not match the document raw. raw is nil if
-// there is no document. A nil error acknowledges b: a copy of the request was applied first. The
+// there is no document. A nil error acknowledges b: a copy of the request was applied before. The
 // local time distinguishes b from a twin's ping with the same number. The times in Mine distinguish
 // an earlier ping of b's process from a twin's earlier ping.
 //

@@ -8,13 +8,14 @@ import (
 
 // Errors of conditional writes and reads.
 var (
-	// ErrNotFree is returned by Enter when the lock cannot be acquired without waiting. TryPlain
-	// returns it for a malformed document as well; a Snapshot distinguishes the two cases.
+	// ErrNotFree is returned by Enter when the lock cannot be acquired without waiting. Enter by
+	// TryPlain also returns ErrNotFree for a malformed document. A Snapshot distinguishes the two
+	// cases.
 	ErrNotFree = errors.New("lock is not free")
 	// ErrNoMatch is returned by a conditional write that found no document in the required state.
 	// The store is unchanged.
 	ErrNoMatch = errors.New("document is not as expected")
-	// ErrNotFound is returned by Read when there is no such document.
+	// ErrNotFound is returned by Read when the document does not exist.
 	ErrNotFound = errors.New("no such document")
 	// ErrUnknownOutcome is matched by the error of a write that may have been applied, or may be
 	// applied later.

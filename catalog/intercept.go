@@ -15,15 +15,15 @@ type Call struct {
 	Transition Transition
 	// PingChange is the argument of ApplyPing; nil for another operation.
 	PingChange PingChange
-	// Names are the names of the locks, or the process id. It may be empty.
+	// Names are the names of the locks, or the process id. Names may be empty.
 	Names []string
 	// Row is the number of the requested row in a listing, from 0. The command is sent with row 0.
 	Row int
 }
 
 // A Hook runs in place of a call. The function do carries out the operation and returns its error.
-// The hook may call do at most once, in any goroutine. The caller gets the hook's error. If that
-// error is not do's, the operation has no result.
+// The hook may call do at most once, in any goroutine. The caller gets the hook's error. If the
+// hook returns an error of its own, the operation has no result.
 type Hook func(ctx context.Context, call Call, do func(ctx context.Context) error) error
 
 // Intercept returns a store that passes every operation of the given store through a hook. The
@@ -94,7 +94,7 @@ func rows[T any](
 				return r, nil
 			})
 			if err != nil {
-				go func() { // ends with the last read; no caller is left for a panic
+				go func() { // ends after the last read; a panic would reach no caller
 					defer func() { _ = recover() }()
 					reading <- struct{}{}
 					defer func() { <-reading }()

@@ -62,7 +62,7 @@ type Queues interface {
 
 	// HeldOrFree reads the locks in names that are free or held by process, and all existing locks
 	// in lines. It skips malformed documents. A waiting process polls its grants with HeldOrFree.
-	// The strings of waiters may be missing.
+	// The result may omit the informational fields of waiters.
 	HeldOrFree(ctx context.Context, process string, names, lines []string) ([]Lock, error)
 
 	// GrantStream opens a stream of the future grants to process. It returns ErrNoGrantStream if

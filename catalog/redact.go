@@ -22,7 +22,7 @@ var (
 	credential = regexp.MustCompile(
 		`(?i)(\\?["']?(?:password|passwd|pwd|payload|saslpayload|client_secret|access_token)` +
 			`\\?["']?\s*[:=]\s*)(?:\\?"[^"]*"|'[^']*'|\{[^}]*\}|[^\s,&}]+)`)
-	// signed matches the fields of a driver's signature of a command. A server's error may quote
+	// signed matches the fields that a driver adds to sign a command. A server's error may quote
 	// the command.
 	signed = regexp.MustCompile(`,?\s*\\?["']?(?:lsid|\$clusterTime|signature)\\?["']?\s*:\s*`)
 )

@@ -62,7 +62,7 @@ func WithTransaction(ctx context.Context, s Session, tx any) context.Context {
 // TransactionUnder returns the transaction that ctx carries under the lock of s, or nil.
 func TransactionUnder(ctx context.Context, s Session) any { return ctx.Value(transactionUnder{s}) }
 
-// A PingChange is a change of one ping document that is not a ping. It defines the condition, the
+// A PingChange is a change of one ping document, other than a ping. It defines the condition, the
 // change and the errors. Package transition has all implementations.
 type PingChange interface {
 	// Op returns the operation.
@@ -90,8 +90,8 @@ type PingUpdate struct {
 }
 
 // Prunable reports whether [Pings.PruneLocks] may delete a lock document, and returns the session
-// and rev for the deletion's filter. This module wrote such a document, and a later document of the
-// name needs no state from it.
+// and rev for the deletion's filter. This module wrote such a document, and later holders of the
+// lock do not need its state.
 func Prunable(raw bson.Raw, before time.Time) (s Session, rev int64, ok bool) {
 	l, bad := ParseLock(raw)
 	if bad != nil || l.Held || len(l.Waiters)+len(l.Sharers) > 0 || l.TS.IsZero() ||

@@ -127,7 +127,7 @@ func (t *Transaction) write(key string, doc fields, change catalog.Change) error
 }
 
 // forWrite takes mu for a write to a lock document. It waits for a transaction that wrote the
-// document. After an error, when ctx ends first, it does not hold mu.
+// document. If ctx ends first, it returns an error and does not hold mu.
 func (c *Catalog) forWrite(ctx context.Context, name string) error {
 	key := stringKey(name)
 	for {

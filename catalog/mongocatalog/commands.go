@@ -12,7 +12,7 @@ import (
 // This file builds commands. Names, process ids and other strings occur only as values, so a "$" or
 // a "." in them is data.
 
-// absent and there are the conditions that a document does not have, or has, a field.
+// absent requires that a document does not have a field. there requires the field.
 var (
 	absent = bson.D{{Key: "$exists", Value: false}}
 	there  = bson.D{{Key: "$exists", Value: true}}
@@ -22,7 +22,8 @@ var (
 var positive = bson.D{{Key: "$gt", Value: int32(0)}}
 
 // majority is the write concern of every write. On a replica set w: majority implies j by default.
-// On a standalone it does not: without j a killed server loses up to 100 ms of acknowledged writes.
+// On a standalone it does not, and without j a killed server loses up to 100 ms of acknowledged
+// writes.
 var majority = bson.D{{Key: "w", Value: "majority"}, {Key: "j", Value: true}}
 
 // revised raises the counter that every write of this package raises in a lock document.
@@ -83,7 +84,7 @@ func deletion(collection string, statements ...any) bson.D {
 	}
 }
 
-// held is the filter for the lock of s, with the state of every manager.
+// held is the filter for the lock that s holds. It matches the held states of all managers.
 func held(s catalog.Session) bson.D {
 	return bson.D{
 		{Key: "_id", Value: s.Name},

@@ -38,8 +38,8 @@ var errKeepsChanging = errors.New("others keep changing the document")
 func (c *Catalog) bySwap(ctx context.Context, o operation, t catalog.Transition) (
 	l catalog.Lock, grants []catalog.Grant, err error,
 ) {
-	// The acquisition that Confirm checks may not be committed yet; the write that follows waits for
-	// the majority.
+	// The acquisition that Confirm checks may not be committed yet. The write that follows waits
+	// for the majority.
 	_, confirms := t.(transition.Confirm)
 	committed := !confirms
 	for try := 1; ; {
@@ -91,7 +91,7 @@ func (c *Catalog) readTimed(ctx context.Context, o operation, committed bool) (
 		fence, _ := raw.Lookup("fence").AsInt64OK()
 		if fence >= transition.Seeded {
 			now, err = c.clock(ctx)
-		} else { // the clock becomes the fence
+		} else { // the clock is needed for the fence
 			s, err = c.Hello(ctx)
 			now = s.Time
 		}

@@ -18,8 +18,8 @@
 // Writes are w: majority and reads readConcern majority on the primary, regardless of the
 // connection string. Only Transact, EnterTransaction and transitions under a lock join a session or
 // transaction of the context. Every other operation takes effect immediately, even inside a
-// transaction. Every command ends with [Options].CommandTimeout or the caller's context, on the
-// client and on the server.
+// transaction. Every command ends after [Options].CommandTimeout, or when the caller's context
+// ends, on the client and on the server.
 //
 // # Limits
 //

@@ -102,8 +102,8 @@ func classify(err error) outcome {
 	}
 }
 
-// overloaded reports whether an overloaded server refused a command, and guarantees that it did not
-// apply it. Such a server is MongoDB 8.2 or later (codes 462, 463 and others). The label
+// overloaded reports whether an overloaded server refused a command and guarantees that the command
+// was not applied. Such a server is MongoDB 8.2 or later (codes 462, 463 and others). The label
 // SystemOverloadedError alone is not a guarantee.
 func overloaded(err error) bool {
 	return labeled(err, driver.ErrSystemOverloadedError) &&

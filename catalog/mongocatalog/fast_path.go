@@ -21,8 +21,8 @@ import (
 //   - with 16 exclusive contenders 2 commands and 2.7 minimal writes in this form, 8.4 and 3.8 by
 //     compare-and-set;
 //   - with 64 contenders 2 and 4.2 in this form, 12 and 5.1 by compare-and-set;
-//   - without contention 2.8 minimal writes by compare-and-set, with 2 commands more, 3.0 in this
-//     form.
+//   - without contention 3.0 minimal writes in this form; 2.8 by compare-and-set, with 2 more
+//     commands.
 
 // work is the field for intermediate values of a pipeline. The last stage removes it.
 const work = "__q"
@@ -149,8 +149,8 @@ var (
 	stateHeld = bson.E{Key: "state", Value: append(append(bson.D{}, ours...), positive...)}
 )
 
-// shortEntry enters r into an exclusive lock: a missing lock, which it inserts, a free lock without
-// waiters, or a held lock.
+// shortEntry enters r into an exclusive lock. The lock may be missing (shortEntry inserts it), free
+// without waiters, or held.
 func shortEntry(r catalog.Request) modification {
 	free := append(bson.D{stateFree}, nobodyWaits...)
 	held := func(line bson.D) bson.D { return append(bson.D{stateHeld}, line...) }
@@ -198,7 +198,7 @@ func enteringAlone(r catalog.Request) bson.A {
 	}
 }
 
-// nextRev is the rev after a change.
+// nextRev returns the rev after a change.
 func nextRev() bson.D { return call("$add", call("$ifNull", "$rev", int64(0)), int64(1)) }
 
 // shortDeparture releases an exclusive lock. The first waiter, if there is one, must wait for an
@@ -208,7 +208,7 @@ func shortDeparture(s catalog.Session, evidence string) modification {
 	return modification{
 		filter: append(exclusive(s.Name),
 			bson.E{Key: "ts", Value: s.TS},
-			bson.E{Key: "waiters.ts", Value: bson.D{{Key: "$ne", Value: s.TS}}}, // otherwise by a manual edit only
+			bson.E{Key: "waiters.ts", Value: bson.D{{Key: "$ne", Value: s.TS}}}, // a holder waits only after a manual edit
 			stateHeld,
 			bson.E{Key: "$or", Value: bson.A{nobodyWaits, next}},
 			bson.E{Key: "$expr", Value: onceInLine()},
@@ -218,7 +218,7 @@ func shortDeparture(s catalog.Session, evidence string) modification {
 	}
 }
 
-// shortEviction removes a dead holder that is in the document unchanged since it was watched.
+// shortEviction removes a dead holder if the document still has the watched holder.
 func shortEviction(dead catalog.Holder, evidence string) modification {
 	m := shortDeparture(dead.Session, evidence)
 	for i, e := range m.filter {

@@ -21,7 +21,7 @@ var codeNoNotices = []int{20, 73, 40573}
 // noticeAwait is the longest wait of the server for an event before it replies.
 const noticeAwait = time.Second
 
-// toldAtMost is the largest number of texts in a stream's map told.
+// toldAtMost is the largest number of entries in a stream's map told.
 const toldAtMost = 1000
 
 // A grantStream is a change stream on the locks.
@@ -30,15 +30,15 @@ type grantStream struct {
 	o       operation
 	process string
 	stream  *mongo.ChangeStream
-	// told has the latest field grants of each lock. MongoDB 4.4 sends the whole document with
-	// every change, so each new waiter would repeat the event of a grant.
+	// told maps a lock to its latest field grants. MongoDB 4.4 sends the whole document with every
+	// change, so each new waiter would repeat the event of a grant.
 	told map[string]string
 }
 
 var _ catalog.GrantStream = (*grantStream)(nil)
 
 // GrantStream is documented in [catalog.Queues]. It sends one command. The stream occupies one
-// connection while Next waits. After a network failure the driver reopens it.
+// connection while Next waits. After a network failure the driver reopens the stream.
 func (c *Catalog) GrantStream(ctx context.Context, process string) (catalog.GrantStream, error) {
 	o := on(catalog.LocksCollection, "changeStream, find", string(catalog.OpGrantStream),
 		process)

@@ -21,7 +21,7 @@ func watched(h catalog.Holder) bson.D {
 	}
 }
 
-// leased is the condition that the field leases has a lease of the session with the fields like.
+// leased requires a lease of the session with the fields in like.
 func leased(s catalog.Session, like ...bson.E) bson.D {
 	return bson.D{{Key: "$elemMatch", Value: append(bson.D{{Key: "ts", Value: s.TS}}, like...)}}
 }

@@ -31,8 +31,8 @@ func standingIn(process string) bson.D {
 func whole() bson.E { return bson.E{Key: "$expr", Value: every(understood()...)} }
 
 // observation returns the pipeline that reads lock documents, each with the pings of its holders
-// and waiters, and the server's clock. Each is in a separate field, so that the names of their
-// fields do not conflict.
+// and waiters, and the server's clock. The documents are in separate fields, so that the names of
+// their fields do not conflict.
 func observation(which ...any) bson.A {
 	processes := call("$setUnion", bson.A{"$lock.process"},
 		each(array("$lock.sharers"), "$$p.process"), each(array("$lock.waiters"), "$$p.process"))

@@ -17,7 +17,7 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// systemDatabases have no change streams. Only on a config server they have transactions.
+// systemDatabases have no change streams. They have transactions only on a config server.
 var systemDatabases = []string{"admin", "config", "local"}
 
 // A build is the parsed reply of buildInfo.

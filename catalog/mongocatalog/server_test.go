@@ -58,7 +58,7 @@ func open(t *testing.T, client *mongo.Client) catalogtest.Store {
 	t.Helper()
 	db := database(t, client)
 	c, err := mongocatalog.New(client, mongocatalog.Options{
-		Database: db.Name(), CommandTimeout: time.Minute, // the stores may not differ on a slow server
+		Database: db.Name(), CommandTimeout: time.Minute, // long enough for a slow server
 	})
 	assert.Must(t, err)
 	return catalogtest.OnServer(c, db)

@@ -176,8 +176,8 @@ func (c *Catalog) touch(within context.Context, o operation, s catalog.Session) 
 // ctx is not done. A repeated commit is harmless: the server knows the transaction. The driver
 // itself sends a commit a second time and reports only the last try, so a failed commit may have
 // been applied. Only one reply proves that the commit was not applied: NoSuchTransaction with the
-// label TransientTransactionError, which the server sends only after a majority committed that. The
-// label alone is no proof: the driver also sets it for a cleared connection pool.
+// label TransientTransactionError. The server sends this reply only if it is majority-committed.
+// The label alone is no proof: the driver also sets it for a cleared connection pool.
 func (c *Catalog) commit(ctx context.Context, session *mongo.Session, o operation) error {
 	for {
 		err := session.CommitTransaction(ctx)
@@ -202,8 +202,8 @@ func (c *Catalog) commit(ctx context.Context, session *mongo.Session, o operatio
 	}
 }
 
-// abort aborts the transaction before another run. If that fails, or if ctx is done, the
-// transaction ends later.
+// abort aborts the transaction before another run. If that fails, the server's time limit ends the
+// transaction. If ctx is done, abort does nothing, and end aborts the transaction.
 func (c *Catalog) abort(ctx context.Context, session *mongo.Session) {
 	if ctx.Err() != nil {
 		return

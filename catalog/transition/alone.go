@@ -77,7 +77,7 @@ func (t RequestYield) Next(l catalog.Lock, now time.Time) (catalog.Change, error
 
 // Break frees a lock if the session still holds it with the fence that the operator read. It writes
 // state 0, a new ts and fence + 1, so that writes of the old session no longer match. A zero
-// session is for a document without a valid session that is otherwise well formed. Break returns
+// session is for an otherwise well-formed document without a valid session. Break returns
 // ErrNoMatch if the document differs, or has waiters or sharers: for such a lock use [Evict].
 type Break struct {
 	catalog.Session

@@ -120,7 +120,7 @@ func leave(l catalog.Lock, ts bson.ObjectID, now time.Time, why string) (catalog
 	return s.change(), nil
 }
 
-// GrantNext grants a free lock to the first waiters: another manager freed the lock without a
+// GrantNext grants a free lock to the first waiters. Another manager freed such a lock without a
 // grant. It returns ErrNoMatch if no waiter can be granted the lock.
 type GrantNext struct{ Name string }
 
@@ -202,7 +202,7 @@ func (s *state) grant(now time.Time, evidence string) {
 	s.holders, s.waiters, s.moved, s.evidence = holders, s.waiters[n:], true, evidence
 }
 
-// lastFence returns the fence before the next grant's.
+// lastFence returns the fence from which the next grant counts.
 func lastFence(fence int64, now time.Time) int64 {
 	if fence < Seeded {
 		return max(fence, now.UnixMilli()-1)

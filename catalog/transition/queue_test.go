@@ -212,8 +212,8 @@ func TestFence_TooLarge_GrantsNobody(t *testing.T) { // F8
 	}
 }
 
-// In every mode the queue has room for MaxWaiters. The next request is refused, except for a queued
-// session.
+// In every mode MaxWaiters are queued, and the next request is refused. A repeated request of a
+// queued session is not refused.
 func TestEnter_FullQueue_RefusesWhoWouldWait(t *testing.T) {
 	t.Parallel()
 	for mode, kind := range map[string]struct{ holder, suffix string }{
