@@ -211,8 +211,8 @@ type Heartbeat struct {
 	Takeover time.Duration // written as takeoverMS
 	Interval time.Duration // written as pingMS
 	// Mine lists the Local of each ping that may be in the document: the last acknowledged ping and
-	// every later one. A document with another local time belongs to a twin, whatever its number.
-	// If Mine is empty, such as for the first ping of an id, only the number is compared.
+	// every later one. A document with another local time belongs to a twin, even with another
+	// number. If Mine is empty, such as for the first ping of an id, only the number is compared.
 	Mine []time.Time
 }
 

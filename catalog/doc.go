@@ -40,8 +40,8 @@
 //	mode        "shared" or "permit"; absent for an exclusive holder
 //	limit       int32, the number of permits, while the lock is used as a semaphore
 //	sharers     array of all holders of a shared lock or of permits, {ts, process, who, why,
-//	            takeoverMS, when, fence}; the first sharer is also in the fields of mongos, so that
-//	            every reader sees a held lock
+//	            takeoverMS, when, fence}; the first sharer is also in the fields of mongos, for
+//	            readers that do not know sharers
 //	yield       {ts, by, why, at}: a request to the holder with that ts to release the lock
 //	grants      the sessions of the last grant, one line each: ts fence process
 //	evidence    the reason of the eviction that led to these grants

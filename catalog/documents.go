@@ -36,7 +36,7 @@ type Lock struct {
 	// mongos before 2.0 wrote state 1, but does not work with the servers that this module
 	// supports.
 	Takeover time.Duration
-	// Mode and Limit are those of the holders. In a free lock Limit is the first waiter's.
+	// Mode and Limit are the holders' values. In a free lock Limit is the first waiter's.
 	Mode  Mode
 	Limit int32
 	// Sharers are all holders of a lock in mode Shared or Permit. The fields above contain the
@@ -49,7 +49,7 @@ type Lock struct {
 	Waiters []Participant
 	// Yield is a request to the exclusive holder to release the lock; By is empty without a request.
 	Yield YieldRequest
-	// Grants are those of the last transition that granted the lock, see [Grant].
+	// Grants are the result of the last transition that granted the lock, see [Grant].
 	Grants []Grant
 	// Leases are the holders' leases, see LeaseOf.
 	Leases []Lease
@@ -150,8 +150,8 @@ func ParseLock(raw bson.Raw) (Lock, *MalformedError) {
 }
 
 // ParsePing parses a document of lockpings. ping must be a Date, and seq must be a whole number or
-// absent. A document without seq is foreign, not malformed. The field condemned counts, whatever
-// its type.
+// absent. A document without seq is foreign, not malformed. The field condemned counts even if its
+// type is wrong.
 func ParsePing(raw bson.Raw) (Ping, *MalformedError) {
 	var p Ping
 	doc := fieldsOf(raw)
@@ -346,10 +346,10 @@ func describe(v bson.RawValue) string {
 	return v.Type.String()
 }
 
-// Judge returns the result of a ping b whose filter did not match the document raw. raw is nil if
-// there is no document. A nil error acknowledges b: a copy of the request was applied before. The
-// local time distinguishes b from a twin's ping with the same number. The times in Mine distinguish
-// an earlier ping of b's process from a twin's earlier ping.
+// Judge returns the result of a ping b that did not match the document raw. raw is nil if there is
+// no document. A nil error acknowledges b: a copy of the request was applied before. The local time
+// distinguishes b from a twin's ping with the same number. The times in Mine distinguish an earlier
+// ping of b's process from a twin's earlier ping.
 //
 // Judge does not report that the copy inserted the document. That is harmless, see package pinger.
 func (b Heartbeat) Judge(raw bson.Raw) (Ping, error) {

@@ -46,7 +46,7 @@ func (l *Lock) parseQueue(doc fields) *MalformedError {
 		}
 	}
 	l.OldSharers = !counts && (several || len(sharers) > 0)
-	if !l.Held && len(l.Waiters) > 0 { // a foreign manager freed it, and does not know the field limit
+	if !l.Held && len(l.Waiters) > 0 { // a foreign manager freed it
 		l.Limit = l.Waiters[0].Limit
 	}
 	if field := l.twice(); field != "" {

@@ -19,7 +19,7 @@ func (c *Catalog) turn(op catalog.Op, name string, doc fields, change catalog.Ch
 	if err != nil {
 		return catalog.Lock{}, failed(op, name, err)
 	}
-	l, _ := c.putLock(stringKey(name), raw) // malformed when the fence reached its limit: l has no holder
+	l, _ := c.putLock(stringKey(name), raw) // malformed if the fence reached its limit
 	c.tell(change.Grants)
 	return l, nil
 }

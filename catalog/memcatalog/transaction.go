@@ -58,8 +58,8 @@ func (t *Transaction) Context(ctx context.Context) context.Context {
 	return context.WithValue(ctx, transactionKey{}, t)
 }
 
-// Commit makes all writes visible at one instant. It returns ErrConflict if the transaction has
-// ended, for example after its time limit.
+// Commit makes all writes visible at one instant. It returns ErrConflict after the end of the
+// transaction, for example by its time limit.
 func (t *Transaction) Commit() error {
 	t.c.mu.Lock()
 	defer t.c.mu.Unlock()

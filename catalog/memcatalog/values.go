@@ -177,7 +177,7 @@ func (f fields) without(key string) fields {
 }
 
 // changed returns a lock document after a change, and raises rev. New fields follow the old ones:
-// rev, then the others in the order of names.
+// rev, then the order of names.
 func (f fields) changed(c catalog.Change) (bson.Raw, error) {
 	out, err := slices.Clone(f), error(nil)
 	if next, ok := c.NextRev(f.get("rev")); ok {

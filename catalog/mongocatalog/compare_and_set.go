@@ -64,7 +64,7 @@ func (c *Catalog) bySwap(ctx context.Context, o operation, t catalog.Transition)
 			return l, nil, err
 		}
 		if doc != nil {
-			l, _ := catalog.ParseLock(doc) // malformed when the fence reached its limit: the lock was not acquired
+			l, _ := catalog.ParseLock(doc) // malformed if the fence reached its limit
 			return l, change.Grants, nil
 		}
 		if err := swapAgain(ctx, try); err != nil {

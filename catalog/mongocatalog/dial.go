@@ -45,7 +45,7 @@ func Dial(
 	if err != nil {
 		text := "bad connection string or options: " + WithoutSecrets(err.Error(), uri)
 		var lookup *net.DNSError
-		if errors.As(err, &lookup) { // for mongodb+srv, whose hosts are in the DNS
+		if errors.As(err, &lookup) { // the hosts of mongodb+srv are in the DNS
 			return nil, fmt.Errorf("%w: %s", catalog.ErrUnavailable, text)
 		}
 		return nil, errors.New(text)

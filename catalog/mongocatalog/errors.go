@@ -103,7 +103,7 @@ func classify(err error) outcome {
 }
 
 // overloaded reports whether an overloaded server refused a command and guarantees that the command
-// was not applied. Such a server is MongoDB 8.2 or later (codes 462, 463 and others). The label
+// was not applied. Such a server is MongoDB 8.2 or later (for example codes 462 and 463). The label
 // SystemOverloadedError alone is not a guarantee.
 func overloaded(err error) bool {
 	return labeled(err, driver.ErrSystemOverloadedError) &&

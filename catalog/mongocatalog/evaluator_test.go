@@ -201,8 +201,7 @@ func (ev evaluator) with(x any, vars ...any) any {
 	return inner.eval(x)
 }
 
-// call evaluates an operator. Operators that bind variables are evaluated here, and the others by
-// apply.
+// call evaluates an operator. It uses apply for operators that bind no variables.
 func (ev evaluator) call(operator string, argument any) any {
 	named, _ := argument.(bson.D)
 	arg := func(name string) any { return at(named, []string{name}) }

@@ -92,7 +92,7 @@ func wellFormed(name string, none bson.A) bson.D {
 		{Key: "$nor", Value: none},
 	}
 	for _, field := range []string{"state", "process", "ts", "fence", "rev"} {
-		filter = append(filter, bson.E{Key: field + ".0", Value: absent}) // a condition on a field also matches an array's elements
+		filter = append(filter, bson.E{Key: field + ".0", Value: absent}) // conditions also match in arrays
 	}
 	return filter
 }
@@ -208,7 +208,7 @@ func shortDeparture(s catalog.Session, evidence string) modification {
 	return modification{
 		filter: append(exclusive(s.Name),
 			bson.E{Key: "ts", Value: s.TS},
-			bson.E{Key: "waiters.ts", Value: bson.D{{Key: "$ne", Value: s.TS}}}, // a holder waits only after a manual edit
+			bson.E{Key: "waiters.ts", Value: bson.D{{Key: "$ne", Value: s.TS}}}, // except after a manual edit
 			stateHeld,
 			bson.E{Key: "$or", Value: bson.A{nobodyWaits, next}},
 			bson.E{Key: "$expr", Value: onceInLine()},

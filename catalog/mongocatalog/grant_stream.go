@@ -21,7 +21,7 @@ var codeNoNotices = []int{20, 73, 40573}
 // noticeAwait is the longest wait of the server for an event before it replies.
 const noticeAwait = time.Second
 
-// toldAtMost is the largest number of entries in a stream's map told.
+// toldAtMost is the largest number of locks in a stream's map.
 const toldAtMost = 1000
 
 // A grantStream is a change stream on the locks.

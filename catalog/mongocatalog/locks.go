@@ -182,8 +182,8 @@ func (c *Catalog) entered(l catalog.Lock) {
 }
 
 // leave sends one command if the recorded use of the lock is right, and one more for the lock's
-// first waiters. A compare-and-set follows if no document matches, for example for a waiter that
-// leaves, for readers whose release admits waiters, and for a document of another program.
+// first waiters. A compare-and-set follows if no document matches, for example when a waiter
+// leaves, when a reader's release admits waiters, or after a write of another program.
 func (c *Catalog) leave(ctx context.Context, o operation, s catalog.Server, t transition.Leave) (
 	catalog.Lock, []catalog.Grant, error,
 ) {
@@ -212,8 +212,8 @@ func (c *Catalog) leave(ctx context.Context, o operation, s catalog.Server, t tr
 	return catalog.Lock{}, grants, nil
 }
 
-// fresh returns the grants of the command that returned this document. A document whose fence
-// reached the limit is malformed and has no grants.
+// fresh returns the grants of the command that returned this document. A document is malformed and
+// has no grants after its fence reached the limit.
 func fresh(doc bson.Raw) []catalog.Grant {
 	l, _ := catalog.ParseLock(doc)
 	ms, _ := doc.Lookup("now").DateTimeOK()

@@ -40,8 +40,7 @@ func (c *Catalog) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged
 	return catalog.Pinged{Ping: p, Inserted: told && !updated}, nil
 }
 
-// refused reads the document after a ping whose filter did not match, and returns the ping's
-// result.
+// refused reads the document after a ping that did not match, and returns the ping's result.
 func (c *Catalog) refused(ctx context.Context, o operation, b catalog.Heartbeat) (
 	catalog.Pinged, error,
 ) {

@@ -83,7 +83,7 @@ func (s step) rule(doc bson.D, now time.Time) (bson.D, error) {
 	default:
 		c, err = transition.Leave{Session: s.dead.Session}.Next(l, now)
 		if err == nil && len(l.Waiters) == 0 && elements(doc, "sharers") == 0 {
-			c = catalog.Change{Set: bson.D{e("state", int32(0))}} // the other fields stay, like with mongos
+			c = catalog.Change{Set: bson.D{e("state", int32(0))}} // the other fields stay
 		}
 	}
 	if err != nil || c.Nothing() {

@@ -37,7 +37,7 @@ func evaluated(doc, filter bson.D, pipeline bson.A, upsert bool) (bson.D, bool, 
 }
 
 // check compares the short forms of a step with the rule, and returns the document after the rule.
-// A form whose condition holds must have the result of the rule, or must not change the document. A
+// A form either does not match, or does not change the document, or has the result of the rule. A
 // plain document, which this package wrote, must be equal in every byte. A foreign document must be
 // equal in its parsed form.
 func check(t interface {

@@ -48,9 +48,9 @@ func refusal(name, why string) error {
 
 // productOf returns the product that sent the replies, nil for MongoDB or FerretDB.
 //
-// Sources: Cosmos DB marks its replies with a field _t. The engine on PostgreSQL, which Azure and
-// others run, lists its versions below "internal" in hello. Amazon DocumentDB lists its hosts in
-// hello, like every replica set.
+// Sources: Cosmos DB marks its replies with a field _t. The engine on PostgreSQL, such as Azure's,
+// lists its versions below "internal" in hello. Amazon DocumentDB lists its hosts in hello, like
+// every replica set.
 func productOf(info, hello bson.Raw) *product {
 	for _, versions := range []string{"documentdb_versions", "cosmos_versions"} {
 		if hello.Lookup("internal", versions).Type != 0 {

@@ -134,7 +134,7 @@ func TestCatalog_OnServer_EnterTransaction_FreeAfterwardsWithAHigherFence(t *tes
 	c, db := needTransactions(t)
 	r := request()
 	before := int64(0)
-	for _, planted := range []bool{false, true, true} { // first no document, then a document of this package
+	for _, planted := range []bool{false, true, true} { // with and without a document
 		var inside catalog.Lock
 		err := transaction(t, db, func(ctx context.Context) (err error) {
 			inside, err = c.EnterTransaction(ctx, r)
@@ -294,7 +294,7 @@ func TestCatalog_OnServer_Notices_DroppedCollectionEndsTheStream(t *testing.T) {
 func TestCatalog_OnServer_Notices_OneGrantIsToldOnce(t *testing.T) {
 	t.Parallel()
 	c, _, n := needNotices(t)
-	for i := range 4 { // the second session waits for the first, and two more wait behind the second
+	for i := range 4 { // the second session is granted the lock, and two more wait
 		r := enter(byte(i+1), "", 0, 0).request
 		assert.Value(on(c).Enter(t.Context(), r, catalog.Queue))(t)
 		if i == 1 {

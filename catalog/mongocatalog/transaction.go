@@ -145,7 +145,7 @@ func (c *Catalog) transactOnce(ctx context.Context, session *mongo.Session, o op
 // transaction behind a mongos reads the state at the latest time known to the mongos. The mongos
 // learns of a write only with the reply, which waits for a majority. Without the read, frequent
 // writes to the document would make every write of the transaction conflict. A replica set returns
-// the latest state, so catchUp sends nothing there.
+// the latest state, so no read is needed.
 func (c *Catalog) catchUp(ctx context.Context, o operation, name string) error {
 	server, err := c.known(ctx)
 	if err != nil || server.Kind != catalog.Mongos {
@@ -203,7 +203,7 @@ func (c *Catalog) commit(ctx context.Context, session *mongo.Session, o operatio
 }
 
 // abort aborts the transaction before another run. If that fails, the server's time limit ends the
-// transaction. If ctx is done, abort does nothing, and end aborts the transaction.
+// transaction. If ctx is done, the method end aborts the transaction later.
 func (c *Catalog) abort(ctx context.Context, session *mongo.Session) {
 	if ctx.Err() != nil {
 		return

@@ -24,7 +24,7 @@ func Decide(raw bson.Raw, t catalog.Transition, now time.Time) (
 		if b.New.IsZero() {
 			b.New = bson.NewObjectID()
 		}
-		if _, bad := catalog.ParseLock(raw); b.TS.IsZero() && bad != nil { // ignore the recorded session
+		if _, bad := catalog.ParseLock(raw); b.TS.IsZero() && bad != nil { // ignore the session
 			raw = withSession(raw, b.New)
 		}
 		t = b
