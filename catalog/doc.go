@@ -2,9 +2,9 @@
 // locks and lockpings, and the atomic operations on them. The lock manager of MongoDB 3.2 to 6.0
 // had the same interface, DistLockCatalog.
 //
-// Two packages implement it: mongocatalog over the MongoDB driver, and memcatalog in memory with
-// the same semantics. The suite in catalogtest runs on both, so a result proven with memcatalog
-// also holds for mongocatalog.
+// Two packages implement the store: mongocatalog over the MongoDB driver, and memcatalog in memory
+// with the same semantics. The suite in catalogtest runs on both, so a result proven with
+// memcatalog also holds for mongocatalog.
 //
 // # Guarantees of an operation
 //
@@ -13,18 +13,18 @@
 //
 //   - an error that matches [ErrUnknownOutcome]: the outcome is unknown. The write may have been
 //     applied, or may be applied later, after the caller has returned;
-//   - any other error: the write was not applied;
+//   - every other error: the write was not applied;
 //   - no error: the write was applied and is durable.
 //
 // This package reads no clock, retries nothing, and makes no takeover decisions.
 //
 // # Foreign documents
 //
-// Other programs write to these collections too: a mongos of any generation, MongoDB's own lock
-// manager, an operator. [ParseLock] and [ParsePing] read every document from its raw bytes and
-// check each type. Unmarshalling into a struct is forbidden here: the Go decoder turns a missing
-// state into 0, which means free, and a string of 24 hex digits into an ObjectID that no filter on
-// the server will ever match.
+// Other programs write to these collections too: a mongos, MongoDB's own lock manager, an operator.
+// They and their documents are called foreign. [ParseLock] and [ParsePing] read every document from
+// its raw bytes and check each type. Documents are not unmarshalled into a struct: the Go decoder
+// turns a missing state into 0, which means free, and a string of 24 hex digits into an ObjectID
+// that no filter on the server will ever match.
 //
 // # Fields that only this module has
 //

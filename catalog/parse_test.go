@@ -145,8 +145,8 @@ func TestParseLock_FieldsOfAHeldLock(t *testing.T) { // F3, F4, F5, F8
 	for _, c := range []struct {
 		name, key string
 		value     any
-		bad       bool // when held
-		badFree   bool // when free
+		bad       bool // malformed when held
+		badFree   bool // malformed when free
 	}{
 		{"TSMissing", "ts", missing{}, true, false},
 		{"TSNull", "ts", nil, true, false},

@@ -222,7 +222,7 @@ func (c *Catalog) end(ctx context.Context, session *mongo.Session) {
 		session.EndSession(ctx)
 	}
 	if ctx.Err() != nil {
-		go end() // returns within the time limit of a command
+		go end() // ends within the time limit of a command
 		return
 	}
 	end()
@@ -308,7 +308,7 @@ func passage(r catalog.Request, l catalog.Lock, read bson.Raw, now time.Time) mo
 	change := transition.Passage(l, r, now)
 	change.Set = slices.DeleteFunc(change.Set, func(e bson.E) bool { return e.Key == "when" })
 	m := swap(r.Name, read, change)
-	update, _ := m.update.(bson.D) // swap makes no pipeline
+	update, _ := m.update.(bson.D) // swap never returns a pipeline
 	m.update = append(update, bson.E{
 		Key: "$currentDate", Value: bson.D{{Key: "when", Value: true}},
 	})

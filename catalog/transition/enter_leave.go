@@ -154,7 +154,7 @@ func stateOf(l catalog.Lock) state {
 	}
 }
 
-// used reports whether the lock has holders or waiters, so that its limit counts.
+// used reports whether the lock has holders or waiters. Only then its limit counts.
 func (s *state) used() bool { return len(s.holders) > 0 || len(s.waiters) > 0 }
 
 // room returns the number of further holders like next that the lock admits.
