@@ -11,15 +11,15 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// Collection names as mongos has them, inside the configured database.
+// Names of the collections in the configured database. mongos uses the same names.
 const (
 	LocksCollection = "locks"
 	PingsCollection = "lockpings"
 )
 
 // Catalog is the whole store. It reads every lock document with [ParseLock]. It is safe for
-// concurrent use. Every method is bounded by its context and by the implementation's limit for one
-// command.
+// concurrent use. Every method ends with its context, or after the implementation's time limit for
+// one command.
 type Catalog interface {
 	Locks
 	Pings
@@ -29,88 +29,102 @@ type Catalog interface {
 
 // Locks has the operations of contenders, holders and operators.
 type Locks interface {
-	// Apply carries out a transition of one lock document in one step. For Enter, Confirm, SeedFence
-	// and Break it returns the document after the change. For Leave, Evict and GrantNext it returns
-	// the grants of the change; a grant of the same instant may be returned twice. With an error the
-	// results have no meaning. A document that ParseLock rejects stays unchanged and is reported as
-	// a *MalformedError. Exceptions: Enter by TryPlain returns ErrNotFree, a holder may leave a
-	// document that was damaged while it held the lock, and Break without a session ignores the
-	// recorded session. Only Enter creates a document; for any other transition a missing document
-	// is ErrNoMatch. Errors: those of the transition, *MalformedError, ErrUnknownOutcome.
+	// Apply carries out a transition of one lock document in one step. Enter, Confirm, SeedFence
+	// and Break return the document after the change. Leave, Evict and GrantNext return the grants
+	// of the change. They may also return an earlier grant of the same millisecond. After an error
+	// the results have no meaning. Only Enter creates a document. For every other transition a
+	// missing document is ErrNoMatch. Errors: those of the transition, *MalformedError,
+	// ErrUnknownOutcome.
+	//
+	// A document that ParseLock rejects stays unchanged and is reported as a *MalformedError. There
+	// are three exceptions:
+	//   - Enter by TryPlain returns ErrNotFree.
+	//   - Leave removes its session from a damaged document.
+	//   - Break without a session ignores the recorded session.
 	Apply(ctx context.Context, t Transition) (Lock, []Grant, error)
 
-	// Read returns the lock document by the strongest read the server has (linearizable on a
-	// replica set). Errors: ErrNotFound, *MalformedError.
+	// Read returns the lock document by the server's strongest read (linearizable on a replica
+	// set). Errors: ErrNotFound, *MalformedError.
 	Read(ctx context.Context, name string) (Lock, error)
 
-	// List yields every lock document with the pings of its processes, in the order of names. If
-	// waited is set, it yields only documents with waiters. A malformed document is yielded as a
-	// *MalformedError and the listing continues; any other error ends it.
+	// List yields every lock document, with the pings of its processes, in the order of names. If
+	// waited is set, it yields only documents with waiters. It yields a malformed document as a
+	// *MalformedError and continues. Every other error ends the listing.
 	List(ctx context.Context, waited bool) iter.Seq2[Snapshot, error]
 }
 
-// Pings has the operations of heartbeats and of the processes that judge them.
+// Pings has the operations of heartbeats, and of contenders that judge them.
 type Pings interface {
-	// Ping renews the process: upsert, filter {_id, condemned: absent, seq < b.Seq, local in b.Mine
-	// if that is not empty}, server's clock into ping. The sender chooses the number, so a delayed
-	// ping does not match after a later one. Ping returns the document as written; a ping that was
-	// carried out twice is acknowledged as well. It sends one command, and a read where the document
-	// does not match. Errors: *CondemnedError when the process was condemned; *TwinError when
-	// another process has written the document; *MalformedError for a seq that is no number;
-	// ErrNoMatch when the document changed before that read, in which case the next ping shows the
-	// cause; ErrUnknownOutcome.
+	// Ping renews the process. It is an upsert with the filter {_id, condemned: absent, seq <
+	// b.Seq, local in b.Mine if that is not empty}, and writes the server's clock into ping. The
+	// sender chooses the number, so a delayed ping does not match after a later one. Ping returns
+	// the document as written. It also acknowledges a ping that was applied twice. It sends one
+	// command, and a read if the document does not match. Errors:
+	//   - *CondemnedError when the process was condemned;
+	//   - *TwinError when another process wrote the document;
+	//   - *MalformedError for a seq that is not a number;
+	//   - ErrNoMatch when the document changed before that read; the next ping reports the cause;
+	//   - ErrUnknownOutcome.
 	Ping(ctx context.Context, b Heartbeat) (Pinged, error)
 
-	// ApplyPing carries out any other change of one ping document, in one command. Errors: those of
-	// the change; ErrUnknownOutcome.
+	// ApplyPing changes one ping document in one command. Errors: those of the change;
+	// ErrUnknownOutcome.
 	ApplyPing(ctx context.Context, c PingChange) error
 
-	// Held returns every session of process in the lock documents: as a holder, or as a waiter of a
-	// lock, held or free. They come in the order of names. Malformed documents are skipped.
+	// Held returns every session of process that holds or waits for a lock, in the order of names.
+	// It skips malformed documents.
 	Held(ctx context.Context, process string) ([]HeldSession, error)
 
-	// OldPings returns the ping documents that are older than before (by the server's clock), at most
-	// MaxOldPings, in no order.
+	// OldPings returns the ping documents with a ping earlier than parameter before, by the
+	// server's clock. It returns at most MaxOldPings documents, in no order.
 	OldPings(ctx context.Context, before time.Time) ([]OldPing, error)
 
-	// Prune deletes the ping documents that are unchanged since old was read, unless their process
-	// holds a lock or waits for one, and returns their number. mongos also kept the pings of the
-	// last holders of free locks, without a time limit.
+	// Prune deletes the ping documents in old, and returns the number of deleted documents. It
+	// keeps a document that has changed since it was read, and the document of a process that holds
+	// or waits for a lock.
 	Prune(ctx context.Context, old []OldPing) (int, error)
 
-	// PruneLocks deletes lock documents that are free, have no waiters, were last acquired before an
-	// instant (by the server's clock), and have a fence below that instant in milliseconds, so that
-	// the next holder of the name has a larger one. It reads at most that many documents that follow
-	// the name after, in the order of names. It returns the name to continue after, "" at the end. A
-	// document that changes meanwhile stays.
+	// PruneLocks deletes lock documents that meet all these conditions:
+	//   - The lock is free and has no waiters.
+	//   - The last acquisition was earlier than parameter before, by the server's clock.
+	//   - The fence is below parameter before in milliseconds, so that the next holder has a larger
+	//     fence.
+	//   - The document does not change meanwhile.
+	//
+	// It reads at most as many documents as parameter most, in the order of names, behind the name
+	// in parameter after. The result next is parameter after for the next call, "" at the end.
 	PruneLocks(ctx context.Context, before time.Time, after string, most int) (
 		pruned int, next string, err error)
 
-	// Prepare creates the indexes that keep the cost of reads independent of the number of names
-	// ever locked: on locks the holders and the waiters by process, on lockpings {ping: 1}. Many
-	// processes may run it concurrently. It returns warnings for the operator, such as a TTL index
-	// that would delete current pings.
+	// Prepare creates indexes: on locks the holders and the waiters by process, on lockpings {ping:
+	// 1}. With these indexes the cost of a read does not grow with the number of names ever locked.
+	// Many processes may run Prepare concurrently. It returns warnings for the operator, such as a
+	// TTL index that would delete current pings.
 	Prepare(ctx context.Context) (warnings []string, err error)
 
 	// Hello returns the kind, the version and the clock of the server.
 	Hello(ctx context.Context) (Server, error)
 }
 
-// Transactions has the operation by which a holder writes under its lock.
+// Transactions has the operation that writes under a held lock.
 type Transactions interface {
-	// Transact runs run in a transaction of the store that changes the lock document, filter {_id,
-	// s among the holders}. So either the transaction commits while s holds the lock, and a
-	// takeover waits for it; or the takeover came first, and the transaction has no effect. That
-	// write is the last one, so that other writers of the lock document do not wait for run. After a
-	// conflict it is the first one, so that the other writers wait instead: however many there are,
-	// run is not called a third time for it. The context of run carries the transaction, and Renew
-	// and PutFirst of s with that context are part of it. Everything is bounded by ctx. Errors:
-	// those of run, unchanged; ErrNoMatch when s does not hold the lock; ErrNoTransactions, before
-	// run is called; ErrUnknownOutcome when the outcome of the commit is unknown.
+	// Transact calls the function run in a transaction of the store. The transaction also changes
+	// the lock document, with the filter {_id, s among the holders}. There are two cases:
+	//   - The transaction commits while s holds the lock. A takeover waits for the transaction.
+	//   - A takeover came first. The transaction has no effect.
+	//
+	// The change of the lock document is the last write, so that other writers do not wait for run.
+	// After a conflict it is the first write, so that other writers wait instead. So conflicts with
+	// other writers never cause a third call.
+	//
+	// The context of run carries the transaction. Renew and PutFirst of s with that context are
+	// part of the transaction. ctx bounds everything. Errors: those of run, unchanged; ErrNoMatch
+	// when s does not hold the lock; ErrNoTransactions, before run is called; ErrUnknownOutcome
+	// when the outcome of the commit is unknown.
 	Transact(ctx context.Context, s Session, run func(ctx context.Context) error) error
 }
 
-// A Session names one acquisition of one lock. Every conditional write carries it.
+// A Session names one acquisition of one lock. Every conditional write contains the session.
 type Session struct {
 	Name string
 	TS   bson.ObjectID
@@ -119,7 +133,7 @@ type Session struct {
 // On returns the name of the lock.
 func (s Session) On() string { return s.Name }
 
-// Compare orders sessions by name, and within one lock by session.
+// Compare orders sessions by name, then by TS.
 func (s Session) Compare(as Session) int {
 	return cmp.Or(cmp.Compare(s.Name, as.Name), bytes.Compare(s.TS[:], as.TS[:]))
 }
@@ -133,13 +147,13 @@ type Request struct {
 	Takeover time.Duration // written as takeoverMS
 	Mode     Mode
 	Limit    int32 // in mode Permit the number of permits, at least 1
-	// Since is when the request was first queued, if it was queued before and lost its place: it
-	// enters before waiters that came later. Zero for a newcomer.
+	// Since is the time when the request was first queued, if it lost its place later. The request
+	// is queued before later waiters. Since is zero for a new request.
 	Since time.Time
 }
 
-// Check returns an error for a request that would make the document malformed: one for a permit
-// with a limit below 1.
+// Check returns an error for a request for a permit with a limit below 1, since such a request
+// would make the document malformed.
 func (r Request) Check() error {
 	if r.Mode == Permit && r.Limit < 1 {
 		return fmt.Errorf("a grant of mode %q has the limit %d; it must be at least 1", r.Mode, r.Limit)
@@ -147,20 +161,20 @@ func (r Request) Check() error {
 	return nil
 }
 
-// A Holder identifies a holder or a waiter, as it was watched, for its eviction.
+// A Holder identifies a watched holder or waiter for its eviction.
 type Holder struct {
 	Session
 	// Process is the holder's process id, empty when the document does not contain it.
 	Process string
-	// Renewal is the number of the last watched renewal of its lease; a later renewal prevents the
-	// eviction. Zero when the lease is not a reason for the eviction.
+	// Renewal is the number of the last watched lease renewal. A later renewal prevents the
+	// eviction. Renewal is zero when the lease is not a reason for the eviction.
 	Renewal int64
-	// Waits requires that the session still waits: a waiter that was granted the lock meanwhile
-	// stays. See package transition.
+	// Waits requires that the session still waits: a waiter that was granted the lock meanwhile is
+	// not evicted.
 	Waits bool
 }
 
-// Watched reports whether the lock still has this holder, with the watched renewal.
+// Watched reports whether the lock still has this holder with the watched renewal.
 func (h Holder) Watched(l Lock) bool {
 	if !l.HeldAs(h.TS, h.Process) {
 		return false
@@ -176,7 +190,7 @@ type HeldSession struct {
 	Waits bool
 }
 
-// Compare orders by the session; one that holds comes before one that waits.
+// Compare orders by session. A session that holds comes before the same session that waits.
 func (s HeldSession) Compare(as HeldSession) int {
 	later := func(h HeldSession) int {
 		if h.Waits {
@@ -190,37 +204,37 @@ func (s HeldSession) Compare(as HeldSession) int {
 // A Heartbeat has the fields and the conditions of a ping.
 type Heartbeat struct {
 	Process string
-	// Seq numbers the pings of one process id: 1, 2, 3 and so on, a new number for every ping that
-	// is sent, whether or not it succeeds.
+	// Seq is the ping's number: 1, 2, 3 and so on per process id. Every sent ping has a new number,
+	// even after a failure.
 	Seq      int64
 	Local    time.Time     // the process's own clock; milliseconds are written
 	Takeover time.Duration // written as takeoverMS
 	Interval time.Duration // written as pingMS
-	// Mine lists the Local of each ping that may be in the document: of the last acknowledged ping
-	// and of every ping sent since. A document with another local time belongs to a twin, for any
-	// number. If Mine is empty, as for the first ping of an id, only the number is compared.
+	// Mine lists the Local of each ping that may be in the document: the last acknowledged ping and
+	// every later one. A document with another local time belongs to a twin, even with another
+	// number. If Mine is empty, such as for the first ping of an id, only the number is compared.
 	Mine []time.Time
 }
 
 // Pinged is the ping document after a ping.
 type Pinged struct {
 	Ping
-	// Inserted is true when there was no document before. After an earlier acknowledged ping it
-	// means that the document was deleted.
+	// Inserted is set when there was no document before. If an earlier ping was acknowledged, the
+	// document was deleted meanwhile.
 	Inserted bool
 }
 
-// MaxOldPings bounds the ping documents that one [Pings.OldPings] returns.
+// MaxOldPings is the largest number of documents that a call of [Pings.OldPings] returns.
 const MaxOldPings = 10_000
 
-// An OldPing is the ping document of a process that has not pinged for long.
+// An OldPing is the ping document of a process that has not pinged for a long time.
 type OldPing struct {
 	Process  string
 	At       time.Time     // field ping: the server's clock at the last ping
 	Interval time.Duration // field pingMS; zero when absent or out of bounds
 }
 
-// OldPingOf reads an old ping document; ok is false if it has no process id or no date. Other
+// OldPingOf parses an old ping document. ok is false if it has no process id or no date. Other
 // invalid fields do not matter.
 func OldPingOf(raw bson.Raw) (p OldPing, ok bool) {
 	doc := fieldsOf(raw)
@@ -230,46 +244,45 @@ func OldPingOf(raw bson.Raw) (p OldPing, ok bool) {
 	return p, isText && at.Type == bson.TypeDateTime
 }
 
-// A Condemnation names the process that declared another one dead, the time by the server's clock,
-// and the reason.
+// A Condemnation is the mark of a process that another process declared dead.
 type Condemnation struct {
 	By       string
-	At       time.Time // read only
+	At       time.Time // the server's clock; set only when read
 	Evidence string
 }
 
-// A Sight records the number of the last ping of a silent process as a contender read it, with the
-// time by the server's clock and by the contender's own. Later contenders measure from that time,
-// see package takeover.
+// A Sight is a contender's record that it read the last ping of a silent process. Later contenders
+// measure from that time, see package takeover.
 type Sight struct {
 	Seq   int64
 	At    time.Time // the server's clock, as the contender read it
 	Local time.Time // the contender's own clock when the reply arrived
-	By    string    // its process id; empty for the zero Sight
+	By    string    // the contender's process id; empty for the zero Sight
 }
 
 // A Snapshot is one reading of a lock.
 type Snapshot struct {
-	// Lock is nil when there is no document or it is malformed, see LockErr; never nil in a listing.
+	// Lock is nil when the document does not exist or is malformed, see LockErr. In a listing Lock
+	// is never nil.
 	Lock    *Lock
 	LockErr *MalformedError
-	// Ping is the ping document of the holder, nil when it does not exist, when the lock has no
-	// process, or when the document is malformed, see PingErr.
+	// Ping is the holder's ping document. It is nil when the document does not exist or is
+	// malformed (see PingErr), or when the lock has no process.
 	Ping    *Ping
 	PingErr *MalformedError
-	// Pings are the pings of all holders and waiters, by process.
+	// Pings has the pings of all holders and waiters by process id.
 	Pings map[string]PingState
-	// ServerTime is the server's clock at the reading, zero when it is not known.
+	// ServerTime is the server's clock at the reading; zero when unknown.
 	ServerTime time.Time
-	// Primary names the server's term (election id, or the start of a standalone process); empty
-	// when this reading does not include it, and in a listing.
+	// Primary names the server's term (election id, or the start of a standalone process). It is
+	// empty in a listing, and when the reading does not include the term.
 	Primary string
 }
 
 // Looks is one reading of several locks, by name.
 type Looks = map[string]Snapshot
 
-// Kind is the kind of a deployment.
+// Kind is the kind of a MongoDB deployment.
 type Kind string
 
 // The kinds of deployment.
@@ -284,17 +297,18 @@ const (
 // A Server is the result of Hello.
 type Server struct {
 	Kind    Kind
-	Version string // as the server reports it, "7.0.5"
-	// Product names a server that is known to be neither MongoDB nor FerretDB; it is refused.
+	Version string // as reported by the server, such as "7.0.5"
+	// Product names a server that is neither MongoDB nor FerretDB. Such a server is refused.
 	Product string
-	// Front is set when the embedded server's front stands before a FerretDB.
+	// Front is set for a FerretDB behind the embedded server's front.
 	Front bool
-	// ConfigServer is set for a mongod that runs with --configsvr; MongoDB's own lock manager
-	// works in the same collections there, with a takeover time of 15 minutes.
+	// ConfigServer is set for a mongod with --configsvr. MongoDB's own lock manager uses the same
+	// collections on such a server, with a takeover time of 15 minutes.
 	ConfigServer bool
-	// Time is the server's clock, zero behind a mongos, since its clock is not the store's.
+	// Time is the server's clock. It is zero behind a mongos, since the clock of a mongos is not
+	// the store's.
 	Time time.Time
-	// Primary names the term of the primary, or the start of a standalone process.
+	// Primary names the primary's term, or the start of a standalone process.
 	Primary string
 	// Transactions, ChangeStreams and PipelineUpdates report the features of the configured database
 	// in this deployment.

@@ -2,9 +2,9 @@
 // locks and lockpings, and the atomic operations on them. The lock manager of MongoDB 3.2 to 6.0
 // had the same interface, DistLockCatalog.
 //
-// Two packages implement it: mongocatalog over the MongoDB driver, and memcatalog in memory with
-// the same semantics. The suite in catalogtest runs on both, so a result proven with memcatalog
-// holds for mongocatalog.
+// Two packages implement the store: mongocatalog over the MongoDB driver, and memcatalog in memory
+// with the same semantics. The suite in catalogtest runs on both, so a result proven with
+// memcatalog also holds for mongocatalog.
 //
 // # Guarantees of an operation
 //
@@ -13,45 +13,45 @@
 //
 //   - an error that matches [ErrUnknownOutcome]: the outcome is unknown. The write may have been
 //     applied, or may be applied later, after the caller has returned;
-//   - any other error: the write was not applied;
+//   - every other error: the write was not applied;
 //   - no error: the write was applied and is durable.
 //
 // This package reads no clock, retries nothing, and makes no takeover decisions.
 //
 // # Foreign documents
 //
-// Other programs write to these collections too: a mongos of any generation, MongoDB's own lock
-// manager, an operator. Every document is read from its raw bytes with a check of each type
-// ([ParseLock], [ParsePing]). Unmarshalling into a struct is forbidden here: the Go decoder turns
-// a missing state into 0, which would read as free, and a string of 24 hex digits into an
-// ObjectID that no filter on the server will ever match.
+// Other programs write to these collections too: a mongos, MongoDB's own lock manager, an operator.
+// They and their documents are called foreign. [ParseLock] and [ParsePing] read every document from
+// its raw bytes and check each type. Documents are not unmarshalled into a struct: the Go decoder
+// turns a missing state into 0, which means free, and a string of 24 hex digits into an ObjectID
+// that no filter on the server will ever match.
 //
 // # Fields that only this module has
 //
-// In locks; mongos leaves them alone:
+// In locks (mongos does not change them):
 //
-//	fence       int64, larger with every acquisition, takeover and break
+//	fence       int64, raised by every acquisition, takeover and break
 //	takeoverMS  int64, the holder's takeover time
-//	rev         int64, one more with every write of this module
+//	rev         int64, raised by 1 with every write of this module
 //	leases      array of {ts, ms, n, at, local}: session, life, number of the last renewal, the
-//	            server's and the holder's clock at it
-//	waiters     array in the order of the queue, of {ts, process, who, why, takeoverMS, mode, since,
-//	            limit}; absent when the queue is empty; bounded, see Lock.RoomFor
+//	            server's and the holder's clock at that renewal
+//	waiters     the queue, an array of {ts, process, who, why, takeoverMS, mode, since, limit};
+//	            absent when the queue is empty; bounded, see Lock.RoomFor
 //	mode        "shared" or "permit"; absent for an exclusive holder
 //	limit       int32, the number of permits, while the lock is used as a semaphore
 //	sharers     array of all holders of a shared lock or of permits, {ts, process, who, why,
-//	            takeoverMS, when, fence}; the first is also in the fields of mongos, so that any
-//	            reader sees a held lock
+//	            takeoverMS, when, fence}; the first sharer is also in the fields of mongos, for
+//	            readers that do not know sharers
 //	yield       {ts, by, why, at}: a request to the holder with that ts to release the lock
-//	grants      the sessions to which the last step granted the lock, a line each: ts fence process
+//	grants      the sessions of the last grant, one line each: ts fence process
 //	evidence    the reason of the eviction that led to these grants
 //
 // In lockpings:
 //
 //	local       Date by the pinging process's clock
-//	seq         int64, chosen by its process, larger with each ping; without it a ping is foreign
-//	takeoverMS, pingMS   int64, the holder's timing
+//	seq         int64, chosen and raised by the process with each ping; absent in a foreign ping
+//	takeoverMS, pingMS   int64, the timing of the process
 //	condemned   {by, at, evidence}, written by a contender before it takes over
 //	sight       {seq, at, local, by}, the record of a contender that found no new ping of the
-//	            process; the next ping removes it
+//	            process; the next ping removes the record
 package catalog

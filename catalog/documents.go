@@ -12,8 +12,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// MaxTakeover bounds the recorded timing of a holder. A takeover time or ping interval that is not
-// positive or larger than this is ignored.
+// MaxTakeover is the largest recorded takeover time, ping interval or lifetime. A larger value, or
+// one that is not positive, is ignored.
 const MaxTakeover = 7 * 24 * time.Hour
 
 // stateOurs is the state that this package writes for a held lock.
@@ -23,35 +23,35 @@ const stateOurs = 1
 type Lock struct {
 	Name    string
 	Held    bool
-	State   int64  // as stored: 0 free; 1 held; 2 held, as mongos 2.0 and later wrote it
+	State   int64  // as stored: 0 free; 1 held; 2 held, written by mongos 2.0 and later
 	Process string // empty when absent
 	Who     string
 	Why     string
 	When    time.Time // zero when absent or unreadable; informational only
 	TS      bson.ObjectID
 	Fence   int64
-	// Takeover is the takeover time that the holder has recorded; zero when absent or out of bounds.
-	// A foreign manager leaves the field of an earlier holder in the document. So the field is
-	// ignored if state is 2, as MongoDB's own manager and mongos from 2.0 on write it and this module
-	// does not. mongos before 2.0 wrote 1, and works with no server that this module supports.
+	// Takeover is the holder's recorded takeover time; zero when absent or out of bounds. A foreign
+	// manager does not change the field, so its value may come from an earlier holder. Therefore
+	// the field is ignored in state 2, which MongoDB's own manager and mongos from 2.0 on write.
+	// mongos before 2.0 wrote state 1, but does not work with the servers that this module
+	// supports.
 	Takeover time.Duration
-	// Mode and Limit are the values of the holders or, in a free lock, Limit is that of the first
-	// waiter.
+	// Mode and Limit are the holders' values. In a free lock Limit is the first waiter's.
 	Mode  Mode
 	Limit int32
-	// Sharers are all holders of a lock in mode Shared or Permit, the first of which is in the
-	// fields above as well; empty for an exclusive holder.
+	// Sharers are all holders of a lock in mode Shared or Permit. The fields above contain the
+	// first sharer too. Sharers is empty for an exclusive holder.
 	Sharers []Participant
-	// OldSharers is set for a document with sharers, or a mode of sharers, that no longer count: a
-	// manager that does not know these fields has left them.
+	// OldSharers is set for a document with outdated sharers or an outdated mode of sharers. A
+	// manager that does not know these fields kept them.
 	OldSharers bool
 	// Waiters is the queue, in order of arrival.
 	Waiters []Participant
 	// Yield is a request to the exclusive holder to release the lock; By is empty without a request.
 	Yield YieldRequest
-	// Grants are the grants of the last step that granted the lock; see [Grant].
+	// Grants are the result of the last transition that granted the lock, see [Grant].
 	Grants []Grant
-	// Leases are the leases of the holders, see LeaseOf.
+	// Leases are the holders' leases, see LeaseOf.
 	Leases []Lease
 }
 
@@ -70,7 +70,7 @@ type Ping struct {
 	At      time.Time // field ping: the server's clock at the last ping
 	Local   time.Time // the process's own clock at the last ping; zero when absent
 	Seq     int64     // number of the ping, chosen by its process; see HasSeq
-	// HasSeq is false for a foreign document: a mongos or MongoDB's own manager wrote it.
+	// HasSeq is false for a foreign document, which a mongos or MongoDB's own manager wrote.
 	HasSeq   bool
 	Takeover time.Duration // zero when absent or out of bounds
 	Interval time.Duration // zero when absent or out of bounds
@@ -80,19 +80,19 @@ type Ping struct {
 	Sight Sight
 }
 
-// ParseLock parses a document of locks. Every operation reads documents with it, and refuses a
-// malformed one before it takes the lock. A document is malformed in these cases:
+// ParseLock parses a document of locks. Every operation refuses a malformed document before it
+// takes the lock. A document is malformed if it has one of these:
 //
-//   - a state that is no int, long or double, or is negative or not integral;
-//   - a fence or rev that is present and no int or long, negative or too large to be raised;
-//   - a held lock with a ts that is no ObjectID or is all zero, or with a process that is neither
-//     absent nor a string;
-//   - sharers or waiters that are no arrays of documents with a ts and a process;
+//   - a state that is not an int, long or double, or is negative or not integral;
+//   - a fence or rev that is not an int or long, is negative, or is too large to be raised;
+//   - in a held lock, a ts that is not an ObjectID or is all zero, or a process that is not a
+//     string (it may be absent);
+//   - sharers or waiters that are not arrays of documents with a ts and a process;
 //   - a session that occurs twice;
-//   - a waiter with an unknown mode, or for a permit without a limit of at least 1;
-//   - sharers with the holder first, without a mode, or with permits but no limit;
-//   - in state 1, which only this module writes, sharers without the holder first, or a mode of
-//     sharers without sharers.
+//   - a waiter with an unknown mode, or one for a permit without a limit of at least 1;
+//   - sharers that begin with the holder but have no mode, or have permits and no limit;
+//   - in state 1, which only this module writes, sharers that do not begin with the holder, or a
+//     mode of sharers without sharers.
 //
 // Informational fields (when, who, why, takeoverMS, yield) and leases never make a document
 // malformed. A free document needs only its state.
@@ -149,8 +149,9 @@ func ParseLock(raw bson.Raw) (Lock, *MalformedError) {
 	return l, nil
 }
 
-// ParsePing parses a document of lockpings. ping must be a Date; seq, when present, a whole number.
-// A document without seq is foreign, not malformed. A condemned mark of any type counts.
+// ParsePing parses a document of lockpings. ping must be a Date, and seq must be a whole number or
+// absent. A document without seq is foreign, not malformed. The field condemned counts even if its
+// type is wrong.
 func ParsePing(raw bson.Raw) (Ping, *MalformedError) {
 	var p Ping
 	doc := fieldsOf(raw)
@@ -201,8 +202,8 @@ func parseSight(doc fields) (s Sight) {
 	return Sight{Seq: seq, At: at, Local: local, By: by}
 }
 
-// Printable makes a foreign text fit for a log line, an error or a terminal: it escapes control and
-// direction characters and invalid bytes, and truncates the text to limit runes.
+// Printable makes an untrusted string fit for a log line, an error or a terminal. It escapes
+// control and direction characters and invalid bytes, and truncates the string to limit runes.
 func Printable(s string, limit int) string {
 	var b strings.Builder
 	n := 0
@@ -223,7 +224,7 @@ func Printable(s string, limit int) string {
 	return b.String()
 }
 
-// BadText returns the problem with a text that is to be stored, of at most limit bytes, or "".
+// BadText returns the problem with a string to be stored, of at most limit bytes, or "".
 func BadText(s string, limit int) string {
 	switch {
 	case len(s) > limit:
@@ -248,7 +249,7 @@ func parseID(collection string, raw bson.Raw, doc fields) (string, *MalformedErr
 	return id, nil
 }
 
-// fields are the elements of a document, split once.
+// fields are a document's elements.
 type fields []bson.RawElement
 
 func fieldsOf(raw bson.Raw) fields {
@@ -259,9 +260,9 @@ func fieldsOf(raw bson.Raw) fields {
 	return elements
 }
 
-// lookup returns the LAST element of that name, as the Go decoder would, or the zero value.
+// lookup returns the LAST element of that name, like the Go decoder, or the zero value.
 func (f fields) lookup(key string) bson.RawValue {
-	end := 1 + len(key) // an element is its type, its name, a zero and its value
+	end := 1 + len(key) // an element has a type byte, the name, a zero byte and the value
 	for _, e := range slices.Backward(f) {
 		if len(e) > end && string(e[1:end]) == key && e[end] == 0 {
 			return e.Value()
@@ -274,7 +275,7 @@ func absent(v bson.RawValue) bool {
 	return v.Type == 0 || v.Type == bson.TypeNull || v.Type == bson.TypeUndefined
 }
 
-// integral reads a whole number from an int32, int64 or double. problem is empty if it is one.
+// integral reads a whole number from an int32, int64 or double. problem is empty on success.
 func integral(v bson.RawValue) (n int64, problem string) {
 	switch v.Type {
 	case bson.TypeInt32:
@@ -292,15 +293,15 @@ func integral(v bson.RawValue) (n int64, problem string) {
 	}
 }
 
-// MaxCount bounds the fence and the rev of a free lock: an acquisition raises both. In a held lock
-// they may be larger by MaxCountHeld-MaxCount, more than any number of writes could add, so that a
-// holder can always release its lock.
+// MaxCount is the largest valid fence and rev of a free lock. An acquisition raises both.
+// MaxCountHeld is the limit for a held lock. It is so much larger that a holder can always release
+// its lock.
 const (
 	MaxCount     = 1 << 62
 	MaxCountHeld = MaxCount + 1<<61
 )
 
-// counter reads a fence or a rev; 0 when it is missing.
+// counter reads a fence or a rev. A missing one is 0.
 func counter(v bson.RawValue, held bool) (n int64, problem string) {
 	if v.Type == 0 {
 		return 0, ""
@@ -321,7 +322,7 @@ func counter(v bson.RawValue, held bool) (n int64, problem string) {
 	}
 }
 
-// bounded reads milliseconds between 1 and MaxTakeover; zero when it is anything else.
+// bounded reads milliseconds between 1 and MaxTakeover. It returns zero for another value.
 func bounded(v bson.RawValue) time.Duration {
 	ms, problem := integral(v)
 	if problem != "" || ms < 1 || ms > MaxTakeover.Milliseconds() {
@@ -345,16 +346,15 @@ func describe(v bson.RawValue) string {
 	return v.Type.String()
 }
 
-// Judge returns the result of a ping b whose filter did not match the document raw, nil if it does
-// not exist. Without an error b is acknowledged: a copy of the request was applied first. Its local
-// time distinguishes it from the ping of a twin with the same number, and the times in Mine
-// distinguish an earlier ping of b's process from that of a twin which has pinged less often.
+// Judge returns the result of a ping b that did not match the document raw. raw is nil if there is
+// no document. A nil error acknowledges b: a copy of the request was applied before. The local time
+// distinguishes b from a twin's ping with the same number. The times in Mine distinguish an earlier
+// ping of b's process from a twin's earlier ping.
 //
-// The copy may have inserted the document, which is not reported. That is harmless: see the comment
-// of package pinger.
+// Judge does not report that the copy inserted the document. That is harmless, see package pinger.
 func (b Heartbeat) Judge(raw bson.Raw) (Ping, error) {
 	if raw == nil {
-		return Ping{}, ErrNoMatch // removed since
+		return Ping{}, ErrNoMatch // removed meanwhile
 	}
 	p, bad := ParsePing(raw)
 	switch _, unmarked := raw.LookupErr("condemned"); {
@@ -365,7 +365,7 @@ func (b Heartbeat) Judge(raw bson.Raw) (Ping, error) {
 	case bad != nil:
 		return Ping{}, bad
 	case p.HasSeq && p.Seq < b.Seq && b.Follows(p.Local):
-		return Ping{}, ErrNoMatch // written since: the next ping matches
+		return Ping{}, ErrNoMatch // changed meanwhile: the next ping matches
 	case p.HasSeq && p.Seq == b.Seq && p.Local.UnixMilli() == b.Local.UnixMilli():
 		return p, nil
 	}
@@ -373,7 +373,7 @@ func (b Heartbeat) Judge(raw bson.Raw) (Ping, error) {
 }
 
 // Follows reports whether b's process may have written the ping with that local time before b: Mine
-// contains the time, or is empty.
+// is empty or contains the time.
 func (b Heartbeat) Follows(local time.Time) bool {
 	return len(b.Mine) == 0 || slices.ContainsFunc(b.Mine, func(mine time.Time) bool {
 		return mine.UnixMilli() == local.UnixMilli()

@@ -6,24 +6,25 @@ import (
 	"strings"
 )
 
-// Outcomes of conditional writes and reads.
+// Errors of conditional writes and reads.
 var (
-	// ErrNotFree is returned by Enter when the lock cannot be acquired without waiting. TryPlain
-	// returns it for a malformed document as well; a Snapshot distinguishes the two cases.
+	// ErrNotFree is returned by Enter when the lock cannot be acquired without waiting. Enter by
+	// TryPlain also returns ErrNotFree for a malformed document. A Snapshot distinguishes the two
+	// cases.
 	ErrNotFree = errors.New("lock is not free")
-	// ErrNoMatch is returned by a conditional write when its filter matched no document: the document
-	// is not in the state that the write requires. It is unchanged.
+	// ErrNoMatch is returned by a conditional write that found no document in the required state.
+	// The store is unchanged.
 	ErrNoMatch = errors.New("document is not as expected")
-	// ErrNotFound is returned by Read when there is no such document.
+	// ErrNotFound is returned by Read when the document does not exist.
 	ErrNotFound = errors.New("no such document")
-	// ErrUnknownOutcome is matched by the error of a write that may or may not have been
-	// applied, or may be applied later.
+	// ErrUnknownOutcome is matched by the error of a write that may have been applied, or may be
+	// applied later.
 	ErrUnknownOutcome = errors.New("outcome unknown")
 	// ErrUnavailable is matched by the error of an operation that was not applied because the server
 	// could not be reached, had no primary, was overloaded or accepted no writes.
 	ErrUnavailable = errors.New("server unavailable")
-	// ErrNoTransactions is returned by Transact when the deployment, or its configured database, has
-	// no transactions. The store is unchanged.
+	// ErrNoTransactions is returned by Transact when the deployment or the configured database does
+	// not support transactions. The store is unchanged.
 	ErrNoTransactions = errors.New("no transactions here")
 	// ErrCondemned is matched by *CondemnedError.
 	ErrCondemned = errors.New("process was condemned")
@@ -37,7 +38,7 @@ var (
 // document never counts as free and is never taken over.
 type MalformedError struct {
 	Collection string // "locks", "lockpings" or "lockhistory"
-	ID         string // the _id, as extended JSON when it is no string
+	ID         string // the _id; extended JSON if it is not a string
 	Field      string
 	Problem    string // the problem with the field and the expected value
 }
@@ -53,7 +54,7 @@ func (e *MalformedError) Is(target error) bool { return target == ErrMalformed }
 // A CondemnedError reports that a contender has declared the process dead.
 type CondemnedError struct {
 	Process string
-	// Condemnation is the mark of the contender; zero when it could not be read.
+	// Condemnation is the contender's mark; zero when it could not be read.
 	Condemnation Condemnation
 }
 
@@ -68,12 +69,12 @@ func (e *CondemnedError) Error() string {
 // Is reports whether target is ErrCondemned.
 func (e *CondemnedError) Is(target error) bool { return target == ErrCondemned }
 
-// A TwinError reports that the ping document of the process has a number or a local time that the
-// process has not written: another process has the same id, as after the restore of a snapshot, or
-// an operator changed the document. The document is unchanged.
+// A TwinError reports that the process's ping document has a number or a local time that the
+// process did not write. Either another process has the same id, for example after the restore of a
+// snapshot, or an operator changed the document. The document is unchanged.
 type TwinError struct {
 	Process string
-	Sent    int64 // number of the ping that was refused
+	Sent    int64 // number of the refused ping
 	Found   Ping
 }
 
@@ -105,8 +106,7 @@ func (e *PrivilegeError) Error() string {
 		e.Action, e.Namespace, e.Err)
 }
 
-// NoUser reports whether the connection is not authenticated, so that there is no user to grant
-// the privilege to.
+// NoUser reports whether the connection is not authenticated.
 func (e *PrivilegeError) NoUser() bool {
 	return e.Err != nil && strings.Contains(strings.ToLower(e.Err.Error()), "requires authentication")
 }

@@ -13,8 +13,9 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// FuzzParse feeds raw bytes to both parsers (F20). No input causes a panic, a malformed document
-// yields no values, a lock is free only for a numeric zero, and held only with a session.
+// FuzzParse feeds raw bytes to both parsers (F20). No input causes a panic. A malformed document
+// yields no values. A lock is free only if its state is a numeric zero, and held only with a
+// session.
 func FuzzParse(f *testing.F) {
 	for _, doc := range []bson.D{
 		lock("state", int32(0)), lock("state", 2.0), lock("state", nil), lock("state", "0"),
@@ -78,7 +79,7 @@ func wantOrderly(t *testing.T, l catalog.Lock) {
 	}
 }
 
-// numericZero reads the state independently of the parser, by the driver's iteration.
+// numericZero reports whether the state is a numeric zero. It does not use the parser.
 func numericZero(data []byte) bool {
 	elements, err := bson.Raw(data).Elements()
 	if err != nil {
@@ -103,8 +104,8 @@ func numericZero(data []byte) bool {
 	return zero
 }
 
-// The text of an error contains no signature and no session of a command, in any form in which the
-// command is quoted, whole or truncated.
+// An error's text never contains a command's signature or session, even if the quoted command is
+// truncated.
 func TestRedact_CommandOfARefusal_HasNoSignature(t *testing.T) {
 	t.Parallel()
 	const head = `not authorized on locks to execute command { findAndModify: "locks", ` +
@@ -132,7 +133,7 @@ func TestRedact_CommandOfARefusal_HasNoSignature(t *testing.T) {
 	assert.Equal(t, catalog.Redact(text), text, "taken out: %s, of %s")
 }
 
-// The error for a connection without a user does not ask to grant it a privilege.
+// The error for a connection without a user does not ask the operator to grant a privilege.
 func TestPrivilegeError_NoUser_IsNotToldToGrant(t *testing.T) {
 	t.Parallel()
 	for text, none := range map[string]bool{

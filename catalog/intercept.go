@@ -8,26 +8,26 @@ import (
 	"time"
 )
 
-// A Call is one operation of a store, before it runs.
+// A Call describes an operation of a store that is about to run.
 type Call struct {
 	Op Op
-	// Transition is that of an Apply, else nil.
+	// Transition is the argument of Apply; nil for another operation.
 	Transition Transition
-	// PingChange is that of an ApplyPing, else nil.
+	// PingChange is the argument of ApplyPing; nil for another operation.
 	PingChange PingChange
-	// Names are the names of the locks, or the process; empty if the operation has none.
+	// Names are the names of the locks, or the process id. Names may be empty.
 	Names []string
-	// Row is the number, from 0, of the requested row of a listing; the command is sent with row 0.
+	// Row is the number of the requested row in a listing, from 0. The command is sent with row 0.
 	Row int
 }
 
-// A Hook runs in place of a call. It may call do, which carries the operation out and returns its
-// error, at most once, in any goroutine. The caller gets the hook's error. If that is not the error
-// of do, the operation has no result.
+// A Hook runs in place of a call. The function do carries out the operation and returns its error.
+// The hook may call do at most once, in any goroutine. The caller gets the hook's error. If the
+// hook returns an error of its own, the operation has no result.
 type Hook func(ctx context.Context, call Call, do func(ctx context.Context) error) error
 
-// Intercept returns a store that passes every operation of another through a hook. It is safe for
-// concurrent use if the hook is.
+// Intercept returns a store that passes every operation of the given store through a hook. The
+// result is safe for concurrent use if the hook is.
 func Intercept(store Catalog, hook Hook) Catalog { return &intercepted{store, hook} }
 
 type intercepted struct {
@@ -35,8 +35,8 @@ type intercepted struct {
 	hook  Hook
 }
 
-// Through passes an operation with a result through a hook. The result of a do that outlives the
-// call is dropped.
+// Through passes an operation with a result through a hook. If do outlives the call, its result is
+// dropped.
 func Through[T any](
 	ctx context.Context, hook Hook, c Call, do func(context.Context) (T, error),
 ) (T, error) {
@@ -58,7 +58,7 @@ func Through[T any](
 	return result, err
 }
 
-// both is a result of two values.
+// both has two results.
 type both[A, B any] struct {
 	a A
 	b B
@@ -66,8 +66,8 @@ type both[A, B any] struct {
 
 func pair[A, B any](a A, b B, err error) (both[A, B], error) { return both[A, B]{a, b}, err }
 
-// rows passes a listing through the hook, row by row. After an error of the hook the cursor is
-// closed in the background, since that may take a command.
+// rows passes a listing through the hook, row by row. After an error of the hook it closes the
+// cursor in the background, since the close may send a command.
 func rows[T any](
 	ctx context.Context, hook Hook, c Call, list func(context.Context) iter.Seq2[T, error],
 ) iter.Seq2[T, error] {
@@ -79,7 +79,7 @@ func rows[T any](
 	return func(yield func(T, error) bool) {
 		c, asked := c, ctx
 		next, stop := iter.Pull2(func(yield func(T, error) bool) { list(asked)(yield) })
-		reading := make(chan struct{}, 1) // full during a read; guards over
+		reading := make(chan struct{}, 1) // full during a read; guards variable over
 		over := false
 		for ; ; c.Row++ {
 			r, err := Through(ctx, hook, c, func(ctx context.Context) (r row, _ error) {
@@ -94,7 +94,7 @@ func rows[T any](
 				return r, nil
 			})
 			if err != nil {
-				go func() { // ends with the last read; no caller is left for a panic
+				go func() { // ends after the last read; a panic would reach no caller
 					defer func() { _ = recover() }()
 					reading <- struct{}{}
 					defer func() { <-reading }()
@@ -113,7 +113,7 @@ func rows[T any](
 	}
 }
 
-// with is an operation with its argument.
+// with binds the argument of an operation.
 func with[A, T any](
 	do func(context.Context, A) (T, error), a A,
 ) func(context.Context) (T, error) {
@@ -210,7 +210,7 @@ func (i *intercepted) EnterTransaction(ctx context.Context, r Request) (Lock, er
 	return Through(ctx, i.hook, of(OpEnterTransaction, r.Name), with(i.inner.EnterTransaction, r))
 }
 
-// GrantStream opens a stream, and passes each wait for its next grants through the hook as well.
+// GrantStream opens a stream. It passes the opening and each Next through the hook.
 func (i *intercepted) GrantStream(ctx context.Context, process string) (GrantStream, error) {
 	s, err := Through(ctx, i.hook, of(OpGrantStream, process), with(i.inner.GrantStream, process))
 	if err != nil {

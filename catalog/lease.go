@@ -6,38 +6,38 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// A Lease is the lifetime that a holder has set for its lock, an element of the field leases. A
-// lease names its session and is ignored unless that session holds the lock, so the next holder
-// never inherits it.
+// A Lease is an element of the field leases: the lifetime that a holder set for its lock. It counts
+// only while its session holds the lock, so the next holder never inherits it.
 type Lease struct {
 	TS   bson.ObjectID
 	Life time.Duration // written as ms; at most MaxTakeover
-	// Number rises with every renewal that is sent. When a contender has seen it unchanged for Life,
-	// the lease has expired.
+	// Number rises with every sent renewal. The lease has expired when a contender has seen the
+	// same number for Life.
 	Number int64
 	At     time.Time // the server's clock at the last renewal; zero when unreadable
-	Local  time.Time // the holder's own clock when it was sent; zero when absent
+	Local  time.Time // the holder's own clock at the last renewal; zero when absent
 }
 
-// A Renewal renews a lease, or begins it.
+// A Renewal begins or renews a lease.
 type Renewal struct {
 	Session
-	// Number is a new one for every renewal that is sent, whether or not it succeeds: 1, 2, 3 and so
-	// on. So a delayed renewal does not match after a later one.
+	// Number is 1, 2, 3 and so on. Every sent renewal has a new number, even after a failure, so a
+	// delayed renewal does not match after a later one.
 	Number int64
 	Life   time.Duration
 	Local  time.Time // the holder's own clock
 }
 
-// Supersedes reports whether a renewal may replace the lease seen: it is newer, or a copy of the
-// same command wrote the lease. A twin of the process with the same number has another local time.
+// Supersedes reports whether a renewal may replace the lease seen: the renewal is newer, or a copy
+// of the same command wrote the lease. A twin's renewal with the same number has another local
+// time.
 func (r Renewal) Supersedes(seen Lease) bool {
 	return seen.Number < r.Number ||
 		seen.Number == r.Number && seen.Local.UnixMilli() == r.Local.UnixMilli()
 }
 
-// LeaseOf returns the lease of a session that holds the lock; ok is false when it has none. Of
-// several, which only a manual edit can cause, it returns the one with the largest number.
+// LeaseOf returns the lease of a session that holds the lock; ok is false without a lease. A manual
+// edit can cause several leases. Then LeaseOf returns the lease with the largest number.
 func (l Lock) LeaseOf(ts bson.ObjectID) (lease Lease, ok bool) {
 	for _, one := range l.Leases {
 		if one.TS == ts && (!ok || one.Number > lease.Number) {
@@ -47,9 +47,9 @@ func (l Lock) LeaseOf(ts bson.ObjectID) (lease Lease, ok bool) {
 	return lease, ok
 }
 
-// parseLeases parses the leases of the holders. It ignores an invalid lease, which does not make
-// the document malformed: a holder without a lease is judged by its ping. It also ignores the
-// leases of a single holder in state 2, which another manager wrote, see Lock.Takeover.
+// parseLeases parses the holders' leases. It ignores an invalid lease: a holder without a lease is
+// judged by its ping. It ignores all leases of a single holder in state 2, since another manager
+// wrote that state, see Lock.Takeover.
 func (l *Lock) parseLeases(v bson.RawValue) {
 	list, ok := v.ArrayOK()
 	if !ok || !l.Held || l.State > stateOurs && len(l.Sharers) == 0 {

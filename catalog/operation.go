@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// An Op names an operation of a store by the word that errors, metrics and tests use.
+// An Op is the name of a store's operation in errors, metrics and tests.
 type Op string
 
 // The operations of a [Catalog].
@@ -44,7 +44,7 @@ const (
 	OpEnterTransaction Op = "enter_transaction"
 )
 
-// writes lists all operations, and reports whether they change documents.
+// writes has all operations. The value reports whether an operation changes documents.
 var writes = map[Op]bool{
 	OpAcquire: true, OpEnter: true, OpLeave: true, OpEvict: true, OpGrantNext: true,
 	OpConfirm: true, OpSeedFence: true, OpRenew: true, OpPutFirst: true, OpRequestYield: true,
@@ -60,6 +60,6 @@ var writes = map[Op]bool{
 // Ops returns all operations, in no order.
 func Ops() []Op { return slices.Collect(maps.Keys(writes)) }
 
-// Writes reports whether the operation changes documents, so that its outcome is unknown without a
-// reply.
+// Writes reports whether the operation changes documents. Without a reply the outcome of such an
+// operation is unknown.
 func (op Op) Writes() bool { return writes[op] }

@@ -22,8 +22,8 @@ func (l *Lock) parseQueue(doc fields) *MalformedError {
 	if bad != nil {
 		return bad
 	}
-	// A manager without support for sharers writes the fields of one holder, with its own state, and
-	// leaves the rest: the sharers count only while the first of them is that holder.
+	// A foreign manager writes the fields of one holder and does not change the sharers. So the
+	// sharers count only if the first sharer is the holder in the top-level fields.
 	mode, ok := modeOf(doc.lookup("mode"))
 	several := ok && mode != Exclusive
 	counts := l.Held && len(sharers) > 0 && sharers[0].TS == l.TS
@@ -46,7 +46,7 @@ func (l *Lock) parseQueue(doc fields) *MalformedError {
 		}
 	}
 	l.OldSharers = !counts && (several || len(sharers) > 0)
-	if !l.Held && len(l.Waiters) > 0 { // freed by a manager without support for limits
+	if !l.Held && len(l.Waiters) > 0 { // a foreign manager freed it
 		l.Limit = l.Waiters[0].Limit
 	}
 	if field := l.twice(); field != "" {
@@ -58,7 +58,7 @@ func (l *Lock) parseQueue(doc fields) *MalformedError {
 	return nil
 }
 
-// twice returns the path of a session that is in the document twice, as a holder or a waiter.
+// twice returns the path of a session that occurs twice among the holders and waiters, or "".
 func (l *Lock) twice() (field string) {
 	if len(l.Sharers)+len(l.Waiters) == 0 {
 		return ""
@@ -80,7 +80,7 @@ func (l *Lock) twice() (field string) {
 	return ""
 }
 
-// modeOf reads a mode; ok is false for an unknown one.
+// modeOf reads a mode. ok is false for an unknown mode.
 func modeOf(v bson.RawValue) (m Mode, ok bool) {
 	if absent(v) {
 		return Exclusive, true
@@ -90,7 +90,7 @@ func modeOf(v bson.RawValue) (m Mode, ok bool) {
 	return m, ok && (m == Exclusive || m == Shared || m == Permit)
 }
 
-// limitOf reads a number of permits; 0 when it is invalid.
+// limitOf reads a number of permits. It returns 0 for an invalid one.
 func limitOf(v bson.RawValue) int32 {
 	n, problem := integral(v)
 	if problem != "" || n < 1 || n > math.MaxInt32 {
@@ -157,8 +157,8 @@ func (p *Participant) parse(in fields, waits bool) (key, problem string) {
 	return "", ""
 }
 
-// ProcessesIn returns the processes of the waiters in a lock document and, if held is set, those of
-// its holders, even if the document is malformed.
+// ProcessesIn returns the process ids of the waiters in a lock document. If held is set, it also
+// returns the holders' ids. The document may be malformed.
 func ProcessesIn(raw bson.Raw, held bool) (named []string) {
 	doc := fieldsOf(raw)
 	var values []bson.RawValue
@@ -195,18 +195,18 @@ func (p *Participant) complete(in fields) {
 	}
 }
 
-// GrantLine returns one line of the field grants: session, fence and process. The field is a text,
-// not an array, so that every kind of change event contains all of it and a filter can find a
-// process in it. A line break in a process id, which this module never writes, becomes a space, so
-// it cannot forge a second grant.
+// GrantLine returns one line of the field grants: session, fence and process. The field is a
+// string, not an array, so that every kind of change event contains the whole field, and a filter
+// can search a process id. A line break in a process id becomes a space, so a process id cannot
+// forge a second grant. This module writes no such process id.
 func GrantLine(ts bson.ObjectID, fence int64, process string) string {
 	return fmt.Sprintf("%s %d %s\n", ts.Hex(), fence, OneLine(process))
 }
 
-// OneLine returns a process id as a [GrantLine] contains it.
+// OneLine returns the form of a process id in a [GrantLine].
 func OneLine(process string) string { return strings.ReplaceAll(process, "\n", " ") }
 
-// ParseGrants parses the field grants of a lock. It skips lines of another format.
+// ParseGrants parses the field grants of a lock. It skips invalid lines.
 func ParseGrants(name, text, evidence string) []Grant {
 	var grants []Grant
 	for line := range strings.Lines(text) {
@@ -224,8 +224,7 @@ func ParseGrants(name, text, evidence string) []Grant {
 	return grants
 }
 
-// parseYield parses a request to yield. It ignores one that names another session than the
-// holder's.
+// parseYield parses a request to yield. It ignores a request for another session than the holder's.
 func (l *Lock) parseYield(v bson.RawValue) {
 	raw, ok := v.DocumentOK()
 	if !ok || !l.Held || len(l.Sharers) > 0 {

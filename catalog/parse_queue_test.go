@@ -18,7 +18,8 @@ import (
 
 var ts2 = bson.ObjectID{0: 0x4d, 11: 0x5d}
 
-// party returns a whole entry of waiters or sharers with one field set, or removed for missing.
+// party returns an entry of waiters or sharers with one field set to value. The value missing
+// removes the field.
 func party(key string, value any) bson.D {
 	return replace(bson.D{
 		field("ts", ts2), field("process", "q"), field("who", "q:1"), field("why", "because"),
@@ -158,7 +159,7 @@ func TestParseLock_Sharers_CountWhileTheFirstIsTheHolder(t *testing.T) {
 			doc = replace(replace(doc, "limit", int32(2)), c.key, c.value)
 			l, bad := catalog.ParseLock(marshal(t, doc))
 			if disagree := c.sharers == 0 && c.key != "state"; disagree {
-				// In state 1 this module writes all three fields; in state 2 they are left from before.
+				// In state 1 this module writes all three fields. In state 2 they are outdated.
 				if bad == nil || bad.Field != "sharers" {
 					t.Fatalf("state 1: %+v, %v", l, bad)
 				}
@@ -188,8 +189,7 @@ func TestParseLock_Sharers_CountWhileTheFirstIsTheHolder(t *testing.T) {
 	}
 }
 
-// While the first of the sharers is the holder, their mode must be valid: otherwise a shared lock
-// would be read as an exclusive one. A session may not occur twice.
+// Sharers that begin with the holder need a valid mode, and no session may occur twice.
 func TestParseLock_Sharers_MalformedAreNamed(t *testing.T) {
 	t.Parallel()
 	one := bson.D{field("ts", ts), field("process", "p"), field("fence", int64(6))}
@@ -242,7 +242,7 @@ func TestParseLock_Limit_OfAFreeLineCounts(t *testing.T) {
 	}
 }
 
-// The ping of a process is read once for all its queued sessions, which may be a hundred.
+// A process's ping is read once for all its queued sessions.
 func TestSnapshotOf_CallersOfOneProcess_ItsPingIsReadOnce(t *testing.T) {
 	t.Parallel()
 	waits := func(session byte) bson.D { return party("ts", bson.ObjectID{session}) }
@@ -351,7 +351,7 @@ func TestLimitError_SaysBothUses(t *testing.T) {
 	}
 }
 
-// No process id turns one grant into two.
+// A process id cannot turn one grant into two.
 func TestGrantLine_ProcessWithLineBreaks_IsOneGrant(t *testing.T) {
 	t.Parallel()
 	line := catalog.GrantLine

@@ -25,7 +25,8 @@ func marshal(t testing.TB, doc bson.D) bson.Raw {
 	return assert.Value(bson.Marshal(doc))(t)
 }
 
-// lock returns a held lock document with one field set, or removed for missing.
+// lock returns a held lock document with one field set to value. The value missing removes the
+// field.
 func lock(key string, value any) bson.D {
 	doc := bson.D{
 		field("_id", "balancer"), field("state", int32(1)), field("process", "p"),
@@ -39,7 +40,7 @@ func ping(key string, value any) bson.D {
 	return replace(doc, key, value)
 }
 
-// missing removes a field.
+// missing is a value that removes a field.
 type missing struct{}
 
 func replace(doc bson.D, key string, value any) bson.D {
@@ -144,8 +145,8 @@ func TestParseLock_FieldsOfAHeldLock(t *testing.T) { // F3, F4, F5, F8
 	for _, c := range []struct {
 		name, key string
 		value     any
-		bad       bool // when held
-		badFree   bool // when free
+		bad       bool // malformed when held
+		badFree   bool // malformed when free
 	}{
 		{"TSMissing", "ts", missing{}, true, false},
 		{"TSNull", "ts", nil, true, false},
@@ -237,8 +238,8 @@ func TestParseLock_When_NeverMatters(t *testing.T) { // F6, A15
 	}
 }
 
-// A lock that MongoDB's own manager took over from this module has state 2 and the old takeoverMS,
-// which is ignored.
+// The takeoverMS of a lock in state 2 is ignored: MongoDB's own manager keeps this module's old
+// value.
 func TestParseLock_TakeoverLeftByAnother_IsNobodys(t *testing.T) { // F19
 	t.Parallel()
 	for _, state := range []any{int32(2), int64(2), 2.0, int32(3)} {

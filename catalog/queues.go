@@ -10,27 +10,27 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// MaxWaiters is the number of contenders that may queue in a lock document, except for contenders
-// that return to it, see [Lock.RoomFor]; more wait inside their processes.
+// MaxWaiters is the largest number of waiters in a lock document, see [Lock.RoomFor] for the
+// exception. Further contenders wait inside their processes.
 const MaxWaiters = 100
 
-// MaxHolders is the number of sessions that may hold one lock at a time, shared or by permits; more
-// wait in the queue. Every grant rewrites and returns the whole document. A holder takes about 270
-// bytes of it, and 2.4 KB with the longest texts, so a thousand holders and a full queue stay far
-// below the 16 MiB at which a server refuses the document.
+// MaxHolders is the largest number of sessions that hold one lock at a time, shared or by permits.
+// Further sessions wait in the queue. Every grant rewrites and returns the whole document. A holder
+// takes about 270 bytes, and 2.4 KB with the longest strings. So a thousand holders and a full
+// queue stay far below the server's limit of 16 MiB.
 const MaxHolders = 1000
 
-// A Mode is the way a lock is held. The modes of one name do not mix, except for Exclusive and
-// Shared.
+// A Mode is the way to hold a lock. Only the modes Exclusive and Shared can be used with the same
+// name.
 type Mode string
 
 // The modes, as they are stored in the documents.
 const (
-	// Exclusive: one holder. Documents have no mode then, as mongos wrote them.
+	// Exclusive allows one holder. The document has no mode, like a document of mongos.
 	Exclusive Mode = ""
-	// Shared: up to MaxHolders holders, or one exclusive one.
+	// Shared allows up to MaxHolders shared holders at a time.
 	Shared Mode = "shared"
-	// Permit: at most as many holders as the limit in the document, and at most MaxHolders.
+	// Permit allows as many holders as the limit in the document, at most MaxHolders.
 	Permit Mode = "permit"
 )
 
@@ -45,40 +45,42 @@ type Participant struct {
 	Limit int32
 	// Takeover is the recorded takeover time; zero when absent or out of bounds.
 	Takeover time.Duration
-	// Since is the server's clock when the waiter was queued, or the holder was granted the lock;
-	// zero when unknown.
+	// Since is the server's clock when the waiter was queued or the lock was granted; zero when
+	// unknown.
 	Since time.Time
-	// Fence is that of a holder, zero for a waiter.
+	// Fence is the holder's fence; zero for a waiter.
 	Fence int64
 }
 
-// Queues has the operations of waiters. The queue is part of the lock document, in the order of
-// arrival, so that the command that frees a lock also grants it to the next waiter.
+// Queues has the operations of waiters. The queue is part of the lock document, so that the command
+// that frees a lock also grants it to the next waiter.
 type Queues interface {
-	// Snapshots reads locks, the pings of their holders and waiters, and the server's clock, in one
-	// command if the server supports that. The result omits locks without a document. A malformed
-	// document is no error: the result contains it.
+	// Snapshots reads locks, the pings of their holders and waiters, and the server's clock. It
+	// sends one command if the server supports that. The result omits locks without a document. It
+	// contains a malformed document, which is not an error.
 	Snapshots(ctx context.Context, names []string) (Looks, error)
 
-	// HeldOrFree reads the named locks that process holds or that are free, and all existing locks in
-	// lines. It skips malformed documents. A process that waits for these locks polls its grants with
-	// it. The texts of waiters may be missing.
+	// HeldOrFree reads the locks in names that are free or held by process, and all existing locks
+	// in lines. It skips malformed documents. A waiting process polls its grants with HeldOrFree.
+	// The result may omit the informational fields of waiters.
 	HeldOrFree(ctx context.Context, process string, names, lines []string) ([]Lock, error)
 
-	// GrantStream opens a stream of the grants to process from now on. It returns ErrNoGrantStream
-	// if the deployment or the database has no change streams.
+	// GrantStream opens a stream of the future grants to process. It returns ErrNoGrantStream if
+	// the deployment or the database has no change streams.
 	GrantStream(ctx context.Context, process string) (GrantStream, error)
 
-	// EnterTransaction takes a free lock inside the transaction that ctx carries: until the
-	// transaction ends no other session can take the lock, and afterwards it is free. Errors:
-	// ErrNoTransactions when ctx carries no transaction or the store has none; ErrNotFree, after
-	// which the transaction is still active; any other error, such as a conflict, keeps the driver's
-	// labels, so that its loop runs the transaction again.
+	// EnterTransaction takes a free lock inside the transaction that ctx carries. No other session
+	// can take the lock until the transaction ends. Then the lock is free. Errors:
+	//   - ErrNoTransactions when ctx carries no transaction or the store does not support
+	//     transactions;
+	//   - ErrNotFree; the transaction is still active then;
+	//   - other errors, such as a conflict, keep the driver's labels, so that the driver can run
+	//     the transaction again.
 	EnterTransaction(ctx context.Context, g Request) (Lock, error)
 }
 
-// LookAt is [Queues.Snapshots] of one lock. A lock without a document yields the zero Snapshot,
-// without the server's clock.
+// LookAt reads one lock by [Queues.Snapshots]. It returns the zero Snapshot, without the server's
+// clock, for a lock without a document.
 func LookAt(ctx context.Context, store interface {
 	Snapshots(ctx context.Context, names []string) (Looks, error)
 }, name string) (Snapshot, error) {
@@ -86,22 +88,23 @@ func LookAt(ctx context.Context, store interface {
 	return seen[name], err
 }
 
-// An EnterMode is the way to enter a lock that is not free.
+// An EnterMode is the behavior of Enter if the lock is not free.
 type EnterMode int
 
-// The ways to enter.
+// The modes of Enter.
 const (
-	// Queue: wait at the end of the queue.
+	// Queue waits at the end of the queue.
 	Queue EnterMode = iota
-	// Try: neither wait nor pass the waiters.
+	// Try neither waits nor overtakes waiters.
 	Try
-	// TryPlain: take the lock exclusively if its document is well formed and free, without waiters
-	// and sharers, or does not exist: one command on every server. Any other document is
-	// ErrNotFree; a Snapshot shows the cause. The fence is not raised to the clock, see SeedFence.
+	// TryPlain takes the lock exclusively if the document does not exist, or is well formed and
+	// free, without waiters and sharers. It sends one command on every server. For another document
+	// Enter returns ErrNotFree, and a Snapshot shows the cause. The fence is not raised to the
+	// clock, see SeedFence.
 	TryPlain
 )
 
-// A Grant reports that another session's transition granted a lock to a session.
+// A Grant reports that a transition granted a lock to a session.
 type Grant struct {
 	Session
 	Process string
@@ -110,16 +113,16 @@ type Grant struct {
 	Evidence string
 }
 
-// GrantStream is an open stream. Next blocks until there are grants, or returns an error when ctx
-// or the stream ends; then the stream must be closed. Earlier grants are not reported: call
-// [Queues.HeldOrFree] after opening a stream.
+// GrantStream is an open stream of grants. Next blocks until there are grants. It returns an error
+// when ctx or the stream ends. Then the caller must close the stream. The stream does not contain
+// grants before its opening: call [Queues.HeldOrFree] after opening a stream.
 type GrantStream interface {
 	Next(ctx context.Context) ([]Grant, error)
 	Close(ctx context.Context)
 }
 
-// SnapshotOf returns the snapshot of a lock document with the pings of its holders and waiters;
-// ping returns the ping of a process.
+// SnapshotOf returns the snapshot of a lock document with the pings of its holders and waiters. The
+// function ping returns a process's ping.
 func SnapshotOf(lock bson.Raw, ping func(process string) PingState) Snapshot {
 	l, bad := ParseLock(lock)
 	if bad != nil {
@@ -128,7 +131,7 @@ func SnapshotOf(lock bson.Raw, ping func(process string) PingState) Snapshot {
 	return l.Shown(ping)
 }
 
-// Shown is [SnapshotOf] of a parsed document.
+// Shown is [SnapshotOf] for a parsed document.
 func (l Lock) Shown(ping func(process string) PingState) Snapshot {
 	look := Snapshot{Lock: &l}
 	holders := l.Holders()
@@ -152,14 +155,14 @@ func (l Lock) Shown(ping func(process string) PingState) Snapshot {
 	return look
 }
 
-// A PingState is the ping document of one process, or the error if it is malformed; both are nil
+// A PingState is a process's ping document, or the error if the document is malformed. Both are nil
 // when the document does not exist.
 type PingState struct {
 	Ping *Ping
 	Err  *MalformedError
 }
 
-// PingStateOf parses the ping document of a process; raw is nil if it does not exist.
+// PingStateOf parses a ping document. raw is nil if the document does not exist.
 func PingStateOf(raw bson.Raw) PingState {
 	if raw == nil {
 		return PingState{}
@@ -171,7 +174,7 @@ func PingStateOf(raw bson.Raw) PingState {
 	return PingState{Ping: &p}
 }
 
-// Outcomes of queueing.
+// Errors of queueing.
 var (
 	// ErrQueueFull is returned by Enter when the queue has no place for a request, see
 	// [Lock.RoomFor].
@@ -183,12 +186,11 @@ var (
 	ErrNoGrantStream = errors.New("no stream of grants here")
 )
 
-// A PermitMismatchError reports that a lock is in use with another number of permits than
-// requested.
+// A PermitMismatchError reports that a lock is in use with another limit than the requested one.
 type PermitMismatchError struct {
 	Name     string
-	Recorded int32 // 0: as an exclusive or shared lock
-	Asked    int32 // likewise
+	Recorded int32 // 0 for an exclusive or shared lock
+	Asked    int32 // 0 for an exclusive or shared lock
 }
 
 func (e *PermitMismatchError) Error() string {
@@ -206,9 +208,9 @@ func limitWords(limit int32) string {
 // Is reports whether target is ErrPermitMismatch.
 func (e *PermitMismatchError) Is(target error) bool { return target == ErrPermitMismatch }
 
-// RoomFor reports whether the queue has a place for a request: fewer than MaxWaiters wait. For a
-// session that was queued before and returns ahead of a later waiter the bound is twice MaxWaiters,
-// which bounds the document.
+// RoomFor reports whether the queue has a place for a request. The queue may have MaxWaiters
+// waiters. The exception is a request that was queued before and returns ahead of a later waiter:
+// its bound is twice MaxWaiters, which bounds the document's size.
 func (l Lock) RoomFor(r Request) bool {
 	later := func(p Participant) bool { return p.Since.After(r.Since) }
 	if !r.Since.IsZero() && slices.ContainsFunc(l.Waiters, later) {

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Shown returns an error of a server or a driver with a text that is fit for display: one line of
-// bounded length, redacted by [Redact]. The error itself stays reachable by errors.As.
+// Shown wraps an error of a server or a driver. Its text is fit for display: one line of bounded
+// length, redacted by [Redact]. errors.As finds the wrapped error.
 func Shown(err error) error { return shown{text: Printable(Redact(err.Error()), 600), cause: err} }
 
 type shown struct {
@@ -22,17 +22,17 @@ var (
 	credential = regexp.MustCompile(
 		`(?i)(\\?["']?(?:password|passwd|pwd|payload|saslpayload|client_secret|access_token)` +
 			`\\?["']?\s*[:=]\s*)(?:\\?"[^"]*"|'[^']*'|\{[^}]*\}|[^\s,&}]+)`)
-	// signed matches the fields with which a driver signs a command. The error of a server may quote
+	// signed matches the fields that a driver adds to sign a command. A server's error may quote
 	// the command.
 	signed = regexp.MustCompile(`,?\s*\\?["']?(?:lsid|\$clusterTime|signature)\\?["']?\s*:\s*`)
 )
 
-// RedactUserInfo removes the users and passwords of connection strings from a text.
+// RedactUserInfo removes users and passwords from the connection strings in a text.
 func RedactUserInfo(text string) string { return userInfo.ReplaceAllString(text, "${1}xxx@") }
 
-// Redact removes everything from a text of a server or driver that may be a password, and the
-// session and signature of a command. It also removes parts of names that look like one, such as
-// "pwd:x".
+// Redact removes from a server's or driver's text everything that may be a password, and the
+// session and signature of a command. It also removes parts of names that look like a password,
+// such as "pwd:x".
 func Redact(text string) string {
 	text = RedactUserInfo(text)
 	text = credential.ReplaceAllString(text, "${1}xxx")
@@ -47,8 +47,8 @@ func Redact(text string) string {
 	}
 }
 
-// valueEnd returns the offset where the value at the start of a text ends: after its closing brace,
-// or before the next field. The value of a truncated text ends with the text.
+// valueEnd returns the end of the value at the start of a text: the offset after the closing brace,
+// or before the next field. In a truncated text the value ends with the text.
 func valueEnd(text string) int {
 	depth := 0
 	for i, r := range text {

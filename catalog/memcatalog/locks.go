@@ -48,8 +48,8 @@ func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (
 	l, err = c.turn(op, name, doc, change)
 	unseeded := l.HeldAs(enter.TS, enter.Process) && l.Fence < transition.Seeded
 	if err == nil && makes && enter.How != catalog.TryPlain && unseeded {
-		// A fence that was counted up from zero is raised to the clock by a second write, as a plain
-		// update of a server requires.
+		// A second write raises a fence that was counted up from zero to the clock, like on a
+		// server.
 		seed := transition.SeedFence{Session: enter.Session, AtLeast: l.When.UnixMilli()}
 		if change, err := seed.Next(l, now); err == nil {
 			l, err = c.turn(op, name, take(c.locks[stringKey(name)]), change)
@@ -59,13 +59,13 @@ func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (
 	return l, change.Grants, err
 }
 
-// blank returns the document that an upsert inserts: the equal fields of its filter come first.
+// blank returns the document that an upsert inserts. Its filter's equality fields come first.
 func blank(name string) fields {
 	return fields{{"_id", text(name)}, {"state", valueOf(int32(0))}}
 }
 
 // decide is [transition.Decide]. An exclusive request that does not queue acquires the lock by
-// TryPlain if possible, as by the plain update of a server.
+// TryPlain if possible, like on a server.
 func (c *Catalog) decide(doc fields, t catalog.Transition, now time.Time) (
 	catalog.Lock, catalog.Change, error,
 ) {
@@ -88,8 +88,7 @@ func (c *Catalog) decide(doc fields, t catalog.Transition, now time.Time) (
 	return transition.Decide(raw, t, now)
 }
 
-// understood parses a lock document, or returns its parsed form from the index. The caller holds
-// mu.
+// understood returns the parsed lock document, from the index if possible. The caller holds mu.
 func (c *Catalog) understood(raw bson.Raw) (catalog.Lock, *catalog.MalformedError) {
 	key, _ := keyOf(raw)
 	if l, known := c.standing.locks[key]; known && same(raw, c.locks[key]) {
@@ -132,7 +131,7 @@ func failed(op catalog.Op, of string, err error) error {
 	return fmt.Errorf("%s %q: %w", op, of, err)
 }
 
-// List is documented in [catalog.Locks]. It yields the locks of one instant.
+// List is documented in [catalog.Locks]. It reads all locks at one instant.
 func (c *Catalog) List(ctx context.Context, waited bool) iter.Seq2[catalog.Snapshot, error] {
 	return func(yield func(catalog.Snapshot, error) bool) {
 		docs := c.documents()
@@ -151,7 +150,8 @@ func (c *Catalog) List(ctx context.Context, waited bool) iter.Seq2[catalog.Snaps
 	}
 }
 
-// documents returns the lock documents in the order of their _ids. They are never changed in place.
+// documents returns the lock documents in the order of _id. A stored document is never changed in
+// place.
 func (c *Catalog) documents() []bson.Raw {
 	c.mu.Lock()
 	defer c.mu.Unlock()

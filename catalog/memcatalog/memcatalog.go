@@ -1,14 +1,13 @@
-// Package memcatalog is the store of the lock subsystem in memory: the operations of
-// [catalog.Catalog] on real BSON documents, with the semantics of a MongoDB server where they
-// matter to a lock. Numbers of all types compare by value, {state: 0} does not match a missing or
-// null state, and dates come from the server's clock.
+// Package memcatalog implements [catalog.Catalog] in memory, with real BSON documents and the
+// semantics of a MongoDB server. For example, numbers of all types compare by value, {state: 0}
+// does not match a missing or null state, and dates come from the server's clock.
 //
-// It serves tests, simulations and single-process programs. It is no database: it writes no file,
-// and no other process can see it. Every write is applied immediately, so no operation returns
+// The store is for tests, simulations and single-process programs. It writes no file, and other
+// processes cannot use it. Every write is applied immediately, so no operation returns
 // [catalog.ErrUnknownOutcome].
 //
-// It is deterministic: with an injected clock and source of ObjectIDs the same calls in the same
-// order give the same documents, byte for byte, and results come in the order of names.
+// The store is deterministic: with an injected clock and source of ObjectIDs the same calls in the
+// same order yield the same documents, byte for byte. Results come in the order of names.
 package memcatalog
 
 import (
@@ -25,7 +24,7 @@ import (
 
 // Options are the settings of a Catalog. The zero value is usable.
 type Options struct {
-	// Now is the server's clock; default the wall clock of the machine.
+	// Now is the server's clock; default the machine's wall clock.
 	Now func() time.Time
 	// NewObjectID makes the sessions that Break writes; default bson.NewObjectID.
 	NewObjectID func() bson.ObjectID
@@ -33,9 +32,9 @@ type Options struct {
 	Primary string
 }
 
-// A Catalog is a store in memory, made by New. It is safe for concurrent use. A single operation
-// waits only for the mutex and, when it writes a lock, for an open transaction that has written the
-// same lock.
+// A Catalog is a store in memory, made by New. It is safe for concurrent use. An operation waits
+// only for the mutex. A write of a lock also waits for an open transaction that wrote the same
+// lock.
 type Catalog struct {
 	now   func() time.Time
 	newID func() bson.ObjectID
@@ -43,11 +42,11 @@ type Catalog struct {
 	mu       sync.Mutex // guards the fields below
 	locks    table
 	pings    table
-	beats    map[string]catalog.PingState // the parsed pings that were read, by their keys
-	standing standings                    // holders and waiters in locks, by process
+	beats    map[string]catalog.PingState // cache of parsed pings by key
+	standing standings                    // index of holders and waiters by process
 	primary  string
 	streams  map[*stream]bool
-	locked   map[string]*Transaction // the open transaction that has written the document
+	locked   map[string]*Transaction // the open transaction that wrote the document
 }
 
 var _ catalog.Catalog = (*Catalog)(nil)
@@ -77,15 +76,15 @@ func New(opts Options) *Catalog {
 	}
 }
 
-// SetPrimary changes the name of the server's term, as an election would.
+// SetPrimary changes the name of the server's term, like an election.
 func (c *Catalog) SetPrimary(primary string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.primary = primary
 }
 
-// Put stores a document as another program would, in place of one with the same _id. It returns an
-// error if the store does not have the collection, or doc has no _id or is no BSON.
+// Put stores a document, like another program. It replaces a document with the same _id. It returns
+// an error if the store does not have the collection, or doc has no _id or is not valid BSON.
 func (c *Catalog) Put(collection string, doc bson.D) error {
 	raw, err := bson.Marshal(doc)
 	if err != nil {
@@ -108,8 +107,7 @@ func (c *Catalog) Put(collection string, doc bson.D) error {
 	return nil
 }
 
-// Remove deletes the document with the string id, as an operator would. It does nothing if there is
-// no such document.
+// Remove deletes the document with the string id, like an operator. A missing document is ignored.
 func (c *Catalog) Remove(collection, id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -129,7 +127,7 @@ func (c *Catalog) Document(collection, id string) bson.Raw {
 	return clone(c.table(collection)[stringKey(id)])
 }
 
-// Documents returns copies of all documents of a collection, in the order of their _ids.
+// Documents returns copies of all documents of a collection, in the order of _id.
 func (c *Catalog) Documents(collection string) []bson.Raw {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -159,7 +157,7 @@ func (c *Catalog) Hello(ctx context.Context) (catalog.Server, error) {
 	}, nil
 }
 
-// table returns the collection of that name, nil if it does not exist. The caller holds mu.
+// table returns a collection, nil if it does not exist. The caller holds mu.
 func (c *Catalog) table(collection string) table {
 	switch collection {
 	case catalog.LocksCollection:
@@ -184,7 +182,7 @@ func (c *Catalog) putLock(key string, raw bson.Raw) (catalog.Lock, *catalog.Malf
 	return l, bad
 }
 
-// putPing stores a ping document; nil deletes it. The caller holds mu.
+// putPing stores a ping document. If raw is nil, it deletes the document. The caller holds mu.
 func (c *Catalog) putPing(key string, raw bson.Raw) {
 	delete(c.beats, key)
 	if raw == nil {
@@ -205,5 +203,5 @@ func (c *Catalog) beat(process string) catalog.PingState {
 	return state
 }
 
-// serverDate truncates t to milliseconds, as a BSON Date.
+// serverDate truncates t to milliseconds, like a BSON Date.
 func serverDate(t time.Time) time.Time { return time.UnixMilli(t.UnixMilli()).UTC() }

@@ -123,7 +123,7 @@ func TestCatalog_BreakStreams_EndsOpenStreamsWithAnError(t *testing.T) {
 			t.Errorf("of one that did not wait: %+v", grants)
 		}
 	}
-	n, err := c.GrantStream(ctx, "p") // a stream opened afterwards
+	n, err := c.GrantStream(ctx, "p") // a stream opened after BreakStreams
 	assert.Must(t, err)
 	g := grant("a", 1)
 	assert.Value(catalogtest.On(c).Enter(ctx, g, catalog.Queue))(t)

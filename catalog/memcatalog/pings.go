@@ -49,8 +49,8 @@ func (c *Catalog) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged
 	return catalog.Pinged{Ping: p, Inserted: !there}, nil
 }
 
-// follows is the filter {local: {$in: b.Mine}}, if b.Mine is not empty, for a field that is no
-// array.
+// follows is the filter {local: {$in: b.Mine}} for a field that is not an array. It matches every
+// value if b.Mine is empty.
 func follows(b catalog.Heartbeat, local bson.RawValue) bool {
 	ms, ok := local.DateTimeOK()
 	return len(b.Mine) == 0 || ok && b.Follows(time.UnixMilli(ms))
@@ -115,8 +115,8 @@ func matches(doc fields, u catalog.PingUpdate) bool {
 	return true
 }
 
-// Held is documented in [catalog.Pings]. Its cost depends only on the number of sessions of the
-// process.
+// Held is documented in [catalog.Pings]. Its cost depends only on the number of the process's
+// sessions.
 func (c *Catalog) Held(ctx context.Context, process string) ([]catalog.HeldSession, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, failed("read the locks of", process, err)

@@ -19,7 +19,7 @@ func (c *Catalog) turn(op catalog.Op, name string, doc fields, change catalog.Ch
 	if err != nil {
 		return catalog.Lock{}, failed(op, name, err)
 	}
-	l, _ := c.putLock(stringKey(name), raw) // malformed when the fence reached its limit: no holder
+	l, _ := c.putLock(stringKey(name), raw) // malformed if the fence reached its limit
 	c.tell(change.Grants)
 	return l, nil
 }
@@ -77,10 +77,10 @@ func awaited(doc fields) bool {
 	return err == nil && slices.ContainsFunc(values, named)
 }
 
-// errStreamOver is the error of Next when the store has closed the stream.
+// errStreamOver is the error of Next after the store closed the stream.
 var errStreamOver = errors.New("the stream of grants is over")
 
-// A stream sends one process its grants.
+// A stream passes grants to one process.
 type stream struct {
 	c       *Catalog
 	process string
@@ -101,7 +101,7 @@ func (c *Catalog) GrantStream(ctx context.Context, process string) (catalog.Gran
 	return s, nil
 }
 
-// BreakStreams closes every open stream of grants, as an election or an invalidation would.
+// BreakStreams closes every open stream of grants, like an election or an invalidation.
 func (c *Catalog) BreakStreams() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -127,7 +127,7 @@ func (c *Catalog) tell(grants []catalog.Grant) {
 func (s *stream) signal() {
 	select {
 	case s.wake <- struct{}{}:
-	default: // it is awake
+	default: // a signal is pending
 	}
 }
 

@@ -10,8 +10,8 @@ import (
 	"mongodlm/catalog"
 )
 
-// A table is one collection, by the bytes of the _id. A stored document is never changed in
-// place, only replaced, so that readers may keep it.
+// A table is a collection. The key is the document's _id, see keyOf. A stored document is never
+// changed in place, only replaced, so that readers may keep it.
 type table map[string]bson.Raw
 
 // keyOf returns the key of a document: the type of its _id and the bytes of its value.
@@ -28,8 +28,8 @@ func stringKey(id string) string {
 	return string(append([]byte{byte(v.Type)}, v.Value...))
 }
 
-// sorted returns the documents in the server's order of their _ids, which for strings is the
-// order of their bytes.
+// sorted returns the documents in the server's order of _id. Strings are in the order of their
+// bytes.
 func (t table) sorted() []bson.Raw {
 	return slices.SortedFunc(maps.Values(t), func(a, b bson.Raw) int {
 		x, y := a.Lookup("_id"), b.Lookup("_id")
@@ -43,8 +43,7 @@ func (t table) sorted() []bson.Raw {
 	})
 }
 
-// rank returns the place of a type in the server's order of comparison. Values of an unlisted type
-// come in some fixed order.
+// rank returns the place of a type in the server's order of comparison. Unlisted types come last.
 func rank(t bson.Type) int {
 	order := []bson.Type{
 		bson.TypeMinKey, bson.TypeNull, bson.TypeInt32, bson.TypeString, bson.TypeEmbeddedDocument,
@@ -63,10 +62,10 @@ func rank(t bson.Type) int {
 	return len(order)
 }
 
-// standings is the index of the sessions that hold locks or wait for them, by process. It omits
-// malformed documents and holders without a process.
+// standings is the index of sessions that hold or wait for locks, by process. It omits malformed
+// documents and holders without a process.
 type standings struct {
-	locks map[string]catalog.Lock // by the key of the document; never changed in place
+	locks map[string]catalog.Lock // by the document's key; never changed in place
 	of    map[string]*standing
 }
 
@@ -80,7 +79,7 @@ func newStandings() standings {
 	return standings{locks: map[string]catalog.Lock{}, of: map[string]*standing{}}
 }
 
-// remember indexes a lock in place of the earlier state of its document.
+// remember indexes a lock, and removes its earlier state from the index.
 func (s standings) remember(key string, l catalog.Lock) {
 	s.forget(key)
 	l.Grants, l.Leases = slices.Clip(l.Grants), slices.Clip(l.Leases)
@@ -95,7 +94,7 @@ func (s standings) remember(key string, l catalog.Lock) {
 	}
 }
 
-// standing returns the standing of a process, and makes a missing one.
+// standing returns the standing of a process. It creates a missing one.
 func (s standings) standing(process string) *standing {
 	of := s.of[process]
 	if of == nil && process != "" {
@@ -123,8 +122,7 @@ func (s standings) forget(key string) {
 	delete(s.locks, key)
 }
 
-// same reports whether two reads of one key returned the same document, without a write between
-// them.
+// same reports whether there was no write between two reads of a key, which returned a and b.
 func same(a, b bson.Raw) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
 
 func clone(raw bson.Raw) bson.Raw { return slices.Clone(raw) }

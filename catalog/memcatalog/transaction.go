@@ -12,13 +12,13 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// TransactionLifetime is the time limit of a transaction. After it the first waiting writer aborts
-// the transaction, as a server does (transactionLifetimeLimitSeconds).
+// TransactionLifetime is the time limit of a transaction, like a server's
+// transactionLifetimeLimitSeconds. After that time the first waiting writer aborts the transaction.
 const TransactionLifetime = time.Minute
 
-// ErrConflict is matched by the error of a transaction that must run again: another transaction has
-// written the document, or it was written after the transaction began. The error carries the label
-// TransientTransactionError.
+// ErrConflict is matched by the error of a transaction that must run again: another open
+// transaction wrote the document, or the document changed after the transaction began. The error
+// has the label TransientTransactionError.
 var ErrConflict = errors.New("memcatalog: write conflict")
 
 // conflictError is an ErrConflict in the form of the driver's errors.
@@ -28,13 +28,13 @@ func (e conflictError) Error() string             { return "memcatalog: write co
 func (e conflictError) Is(target error) bool      { return target == ErrConflict }
 func (conflictError) HasErrorLabel(l string) bool { return l == "TransientTransactionError" }
 
-// A Transaction sees the locks as they were when it began. Its writes are invisible to other
+// A Transaction reads the locks in their state at its beginning. Its writes are invisible to other
 // readers until it commits. Another writer of the same document waits until the transaction ends.
-// Only one goroutine may use it.
+// Only one goroutine may use a Transaction.
 type Transaction struct {
 	c     *Catalog
 	start time.Time // by the server's clock
-	seen  table     // the locks as they were
+	seen  table     // the locks at the beginning
 
 	over   chan struct{} // closed at the end
 	writes table         // guarded by c.mu; nil after the end
@@ -53,13 +53,13 @@ func (c *Catalog) Begin() *Transaction {
 	}
 }
 
-// Context returns a context that carries the transaction, as the driver's session context does.
+// Context returns a context that carries the transaction, like the driver's session context.
 func (t *Transaction) Context(ctx context.Context) context.Context {
 	return context.WithValue(ctx, transactionKey{}, t)
 }
 
-// Commit makes all writes visible at one instant. It returns ErrConflict if the transaction is
-// over, for example by its time limit.
+// Commit makes all writes visible at one instant. It returns ErrConflict after the end of the
+// transaction, for example by its time limit.
 func (t *Transaction) Commit() error {
 	t.c.mu.Lock()
 	defer t.c.mu.Unlock()
@@ -98,7 +98,7 @@ func (t *Transaction) end() {
 	close(t.over)
 }
 
-// read returns a document as the transaction sees it. The caller holds c.mu.
+// read returns the transaction's version of a document. The caller holds c.mu.
 func (t *Transaction) read(key string) fields {
 	if raw, own := t.writes[key]; own {
 		return take(raw)
@@ -106,8 +106,8 @@ func (t *Transaction) read(key string) fields {
 	return take(t.seen[key])
 }
 
-// write writes a document, or returns ErrConflict if it was written since the transaction began.
-// The caller holds c.mu.
+// write writes a document. It returns ErrConflict if the document changed after the transaction
+// began. The caller holds c.mu.
 func (t *Transaction) write(key string, doc fields, change catalog.Change) error {
 	switch other := t.c.locked[key]; {
 	case t.writes == nil:
@@ -126,8 +126,8 @@ func (t *Transaction) write(key string, doc fields, change catalog.Change) error
 	return nil
 }
 
-// forWrite takes mu for a write to a lock document, after a transaction that has written it. If ctx
-// ends first, it returns an error and does not hold mu.
+// forWrite takes mu for a write to a lock document. It waits for a transaction that wrote the
+// document. If ctx ends first, it returns an error and does not hold mu.
 func (c *Catalog) forWrite(ctx context.Context, name string) error {
 	key := stringKey(name)
 	for {
@@ -155,7 +155,7 @@ func (c *Catalog) forWrite(ctx context.Context, name string) error {
 // left returns the remaining time of a transaction.
 func (t *Transaction) left() time.Duration { return TransactionLifetime - t.c.now().Sub(t.start) }
 
-// Busy reports whether a write to a lock would wait for a transaction now.
+// Busy reports whether a write to the lock must wait for a transaction.
 func (c *Catalog) Busy(name string) bool {
 	c.mu.Lock()
 	t := c.locked[stringKey(name)]
@@ -170,9 +170,9 @@ func (c *Catalog) Busy(name string) bool {
 // conflictPause is the pause before a transaction runs again after a conflict.
 const conflictPause = 5 * time.Millisecond
 
-// WithTransaction runs work in a transaction and commits it, as the driver's
-// Session.WithTransaction does. After a conflict it tries again, until ctx ends. It returns any
-// other error of work.
+// WithTransaction runs work in a transaction and commits, like the driver's
+// Session.WithTransaction. After a conflict it tries again, until ctx ends. It returns every other
+// error of work.
 func (c *Catalog) WithTransaction(ctx context.Context, work func(ctx context.Context) error) error {
 	for {
 		err := c.transactOnce(ctx, work)
@@ -198,8 +198,7 @@ func (c *Catalog) transactOnce(ctx context.Context, work func(ctx context.Contex
 	return t.Commit()
 }
 
-// Transact is documented in [catalog.Transactions]. An abort undoes only the writes of run to
-// locks, since the store has no other documents that a transaction writes.
+// Transact is documented in [catalog.Transactions]. An abort undoes only writes to locks.
 func (c *Catalog) Transact(ctx context.Context, s catalog.Session,
 	run func(ctx context.Context) error) error {
 	const op = catalog.OpTransact
@@ -229,8 +228,7 @@ func (c *Catalog) Transact(ctx context.Context, s catalog.Session,
 	})
 }
 
-// applyIn carries out a transition of a session that holds the lock, in the transaction under the
-// lock.
+// applyIn carries out a transition in the transaction under the session's lock.
 func (c *Catalog) applyIn(in *Transaction, t catalog.Transition, now time.Time) error {
 	key := stringKey(t.On())
 	c.mu.Lock()
@@ -246,8 +244,8 @@ func (c *Catalog) applyIn(in *Transaction, t catalog.Transition, now time.Time) 
 	return nil
 }
 
-// Touch raises rev of a lock that s holds, inside the transaction that ctx carries. Errors:
-// ErrNoMatch when s does not hold it; ErrConflict; ErrNoTransactions.
+// Touch raises rev of a lock inside the transaction that ctx carries. Errors: ErrNoMatch when s
+// does not hold the lock; ErrConflict; ErrNoTransactions.
 func (c *Catalog) Touch(ctx context.Context, s catalog.Session) error {
 	t, _ := ctx.Value(transactionKey{}).(*Transaction)
 	if t == nil {

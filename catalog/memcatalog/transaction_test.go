@@ -13,15 +13,15 @@ import (
 	"mongodlm/internal/test/catalogtest"
 )
 
-// inTransaction runs test in virtual time on an empty store.
+// inTransaction runs the function test in virtual time on an empty store.
 func inTransaction(t *testing.T, test func(t *testing.T, c *memcatalog.Catalog)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) { test(t, memcatalog.New(memcatalog.Options{})) })
 }
 
-// A write to a lock that an open transaction has written waits for the end of the transaction, and
-// then applies its filter again, as on a replica set.
+// A write to a lock waits for the end of an open transaction that wrote the lock. Then its filter
+// is applied again, like on a replica set.
 func TestTransaction_WriteWaits_UntilItHasEnded(t *testing.T) {
 	inTransaction(t, func(t *testing.T, c *memcatalog.Catalog) {
 		tx := c.Begin()
@@ -39,7 +39,7 @@ func TestTransaction_WriteWaits_UntilItHasEnded(t *testing.T) {
 	})
 }
 
-// The wait ends with its context, without a write.
+// The wait for a transaction ends with its context, without a write.
 func TestTransaction_WriteWaits_NoLongerThanItsContext(t *testing.T) {
 	inTransaction(t, func(t *testing.T, c *memcatalog.Catalog) {
 		tx := c.Begin()
@@ -52,7 +52,8 @@ func TestTransaction_WriteWaits_NoLongerThanItsContext(t *testing.T) {
 	})
 }
 
-// A waiting writer aborts a transaction that exceeds its time limit, which then cannot commit.
+// A waiting writer aborts a transaction that exceeds its time limit. Then the transaction cannot
+// commit.
 func TestTransaction_TooLong_IsEnded(t *testing.T) {
 	inTransaction(t, func(t *testing.T, c *memcatalog.Catalog) {
 		tx := c.Begin()
@@ -64,7 +65,7 @@ func TestTransaction_TooLong_IsEnded(t *testing.T) {
 	})
 }
 
-// A write to the document after the transaction began is a conflict: the transaction runs again.
+// A transaction runs again if the document was written after the transaction began.
 func TestTransaction_OldPicture_RunsAgain(t *testing.T) {
 	inTransaction(t, func(t *testing.T, c *memcatalog.Catalog) {
 		runs := 0

@@ -25,8 +25,8 @@ func valueOf(v any) bson.RawValue {
 	return bson.RawValue{Type: t, Value: value}
 }
 
-// compare compares a number of any type with n by its value, as the server does. ok is false for
-// NaN and for a value that is no number.
+// compare compares a number of any type with n by value, like the server. ok is false for NaN and
+// for a value that is not a number.
 func compare(v bson.RawValue, n int64) (order int, ok bool) {
 	exact := new(big.Rat)
 	switch v.Type {
@@ -56,20 +56,20 @@ func equalsNumber(n int64) func(bson.RawValue) bool {
 	return func(v bson.RawValue) bool { order, ok := compare(v, n); return ok && order == 0 }
 }
 
-// below is the filter {field: {$lt: n}} for a field that is no array.
+// below is the filter {field: {$lt: n}} for a field that is not an array.
 func below(v bson.RawValue, n int64) bool { order, ok := compare(v, n); return ok && order < 0 }
 
 // positive is the filter {field: {$gt: 0}}.
 func positive(v bson.RawValue) bool { order, ok := compare(v, 0); return ok && order > 0 }
 
-// equals is the filter {field: want} for a value that is no number.
+// equals is the filter {field: want} for a value that is not a number.
 func equals(want bson.RawValue) func(bson.RawValue) bool {
 	return func(v bson.RawValue) bool {
 		return v.Type == want.Type && slices.Equal(v.Value, want.Value)
 	}
 }
 
-// holds applies a filter to a value as the server does: an array matches if an element does.
+// holds applies a filter to a value like the server: an array matches if an element matches.
 func holds(v bson.RawValue, filter func(bson.RawValue) bool) bool {
 	if filter(v) {
 		return true
@@ -82,7 +82,7 @@ func holds(v bson.RawValue, filter func(bson.RawValue) bool) bool {
 	return err == nil && slices.ContainsFunc(values, filter)
 }
 
-// A fields has the fields of a document in their order.
+// fields are a document's fields in their order.
 type fields []field
 
 type field struct {
@@ -118,8 +118,8 @@ func (f fields) raw() bson.Raw {
 	return append(raw, 0)
 }
 
-// at returns the index of the last field of that name, -1 if it does not exist. Package catalog
-// reads the last one, too.
+// at returns the index of the last field with that name, or -1. Package catalog also reads the last
+// field.
 func (f fields) at(key string) int {
 	for i := len(f) - 1; i >= 0; i-- {
 		if f[i].key == key {
@@ -136,8 +136,7 @@ func (f fields) get(key string) bson.RawValue {
 	return bson.RawValue{} // missing
 }
 
-// lookup is get for a path of up to two names. A subfield of a value that is no document is
-// missing.
+// lookup is get for a path of one or two names. A value that is not a document has no subfields.
 func (f fields) lookup(path string) bson.RawValue {
 	key, below, deep := strings.Cut(path, ".")
 	v := f.get(key)
@@ -157,7 +156,7 @@ func (f fields) put(key string, v bson.RawValue) fields {
 	return append(f, field{key, v})
 }
 
-// deep is put for a path of up to two names.
+// deep is put for a path of one or two names.
 func (f fields) deep(path string, v any) (fields, error) {
 	t, value, err := bson.MarshalValue(v)
 	if err != nil {
@@ -177,8 +176,8 @@ func (f fields) without(key string) fields {
 	return slices.DeleteFunc(f, func(f field) bool { return f.key == key })
 }
 
-// changed returns a lock document after a change, with rev raised. New fields follow the old ones:
-// rev first, then the order of their names.
+// changed returns a lock document after a change, and raises rev. New fields follow the old ones:
+// rev, then the order of names.
 func (f fields) changed(c catalog.Change) (bson.Raw, error) {
 	out, err := slices.Clone(f), error(nil)
 	if next, ok := c.NextRev(f.get("rev")); ok {

@@ -9,10 +9,10 @@ import (
 	"mongodlm/catalog"
 )
 
-// This file builds commands. Names, process ids and texts occur only as values, so a "$" or a "."
-// in them is data.
+// This file builds commands. Names, process ids and other strings occur only as values, so a "$" or
+// a "." in them is data.
 
-// absent and there are the conditions that a document does not have a field, and that it has it.
+// absent requires that a document does not have a field. there requires the field.
 var (
 	absent = bson.D{{Key: "$exists", Value: false}}
 	there  = bson.D{{Key: "$exists", Value: true}}
@@ -22,7 +22,8 @@ var (
 var positive = bson.D{{Key: "$gt", Value: int32(0)}}
 
 // majority is the write concern of every write. On a replica set w: majority implies j by default.
-// On a standalone it does not: without j a killed server loses up to 100 ms of acknowledged writes.
+// On a standalone it does not, and without j a killed server loses up to 100 ms of acknowledged
+// writes.
 var majority = bson.D{{Key: "w", Value: "majority"}, {Key: "j", Value: true}}
 
 // revised raises the counter that every write of this package raises in a lock document.
@@ -36,7 +37,7 @@ type modification struct {
 	filter bson.D
 	update any // bson.D, or bson.A for a pipeline
 	upsert bool
-	fields bson.D // projection of the returned document; empty for all of it
+	fields bson.D // projection of the returned document; nil for the whole document
 }
 
 func (m modification) command(collection string) bson.D {
@@ -69,7 +70,7 @@ func updateOne(collection string, filter bson.D, update any, upsert bool) bson.D
 	}
 }
 
-// removing returns a statement that deletes one matching document, or all with limit 0.
+// removing returns a statement that deletes one matching document (limit 1), or all (limit 0).
 func removing(filter bson.D, limit int32) bson.D {
 	return bson.D{{Key: "q", Value: filter}, {Key: "limit", Value: limit}}
 }
@@ -83,7 +84,7 @@ func deletion(collection string, statements ...any) bson.D {
 	}
 }
 
-// held is the filter for the lock that s holds, with the state of any manager.
+// held is the filter for the lock that s holds. It matches the held states of all managers.
 func held(s catalog.Session) bson.D {
 	return bson.D{
 		{Key: "_id", Value: s.Name},
@@ -119,9 +120,9 @@ var (
 // none is the condition that a list is absent or empty.
 var none = bson.D{{Key: "$in", Value: bson.A{nil, bson.A{}}}}
 
-// acquisition takes a free lock without waiters. Its filter has the conditions of
-// [catalog.ParseLock] in a form that every server supports: {state: 0} alone would match the
-// Decimal128 0 and an array that contains a 0. A snapshot explains why a document does not match.
+// acquisition takes a free lock without waiters. The filter has the conditions of
+// [catalog.ParseLock] in a form that every server supports. The condition {state: 0} alone would
+// match the Decimal128 0 and an array that contains a 0.
 func acquisition(r catalog.Request) modification {
 	return modification{
 		filter: bson.D{
@@ -140,7 +141,7 @@ func acquisition(r catalog.Request) modification {
 	}
 }
 
-// uncountable returns the conditions that must not hold for the fence or the rev of a free lock.
+// uncountable returns the conditions that match an invalid fence or rev of a free lock.
 func uncountable(field string) bson.A {
 	return bson.A{
 		bson.D{{Key: field, Value: bson.D{{Key: "$exists", Value: true}, {Key: "$not", Value: ours}}}},
@@ -157,8 +158,8 @@ func seeding(s catalog.Session, atLeast int64) modification {
 	}}
 }
 
-// plainRelease releases a lock with one holder and without waiters. The last holder and the fence
-// stay in the document.
+// plainRelease releases a lock with one holder and without waiters. The holder's fields and the
+// fence stay in the document.
 func plainRelease(s catalog.Session) bson.D {
 	countable := bson.E{Key: "$nor", Value: uncountable("rev")}
 	filter := append(held(s), unwaited, unshared, alone, countable)
@@ -169,10 +170,10 @@ func plainRelease(s catalog.Session) bson.D {
 	return updateOne(catalog.LocksCollection, filter, free, false)
 }
 
-// beating returns a ping. Its filter does not match a condemned document, a document with the same
-// or a larger number, or the ping of another process with the same id: then the upsert fails with
-// DuplicateKey. The filter {seq: {$lt: n}} alone would match an array that contains a smaller
-// number; the same holds for local.
+// beating returns a ping. The filter does not match a condemned document, a document with the same
+// or a larger number, or the ping of another process with the same id. Then the upsert fails with
+// DuplicateKey. The conditions on seq.0 and local.0 exclude arrays: {seq: {$lt: n}} alone would
+// match an array that contains a smaller number.
 func beating(b catalog.Heartbeat) modification {
 	filter := append(alive(b.Process),
 		bson.E{Key: "seq", Value: bson.D{{Key: "$lt", Value: b.Seq}}},
@@ -207,8 +208,8 @@ func alive(process string) bson.D {
 	return bson.D{{Key: "_id", Value: process}, {Key: "condemned", Value: absent}}
 }
 
-// changingPing returns a change of a ping document. now is for a FerretDB v1, which rejects dotted
-// paths in $currentDate; if it is zero, the server sets all dates.
+// changingPing returns a change of a ping document. If now is zero, the server sets all dates.
+// FerretDB v1 rejects dotted paths in $currentDate, so now is written for these paths.
 func changingPing(process string, u catalog.PingUpdate, now time.Time) bson.D {
 	filter := alive(process)
 	if u.Removes {
@@ -245,7 +246,7 @@ func updating(set bson.D, unset []string, dates bson.D) bson.D {
 	return update
 }
 
-// only returns a projection to some fields.
+// only returns a projection to the fields.
 func only(fields ...string) bson.D {
 	d := make(bson.D, 0, len(fields))
 	for _, field := range fields {
@@ -254,7 +255,7 @@ func only(fields ...string) bson.D {
 	return d
 }
 
-// olderThan is the filter for pings before an instant of the server's clock.
+// olderThan is the filter for pings before a time of the server's clock.
 func olderThan(before time.Time) bson.D {
 	return bson.D{{Key: "ping", Value: bson.D{
 		{Key: "$lt", Value: bson.NewDateTimeFromTime(before)},

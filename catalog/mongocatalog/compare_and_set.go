@@ -17,12 +17,12 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// This file carries out the transitions by compare-and-set: it reads the document, applies package
-// transition, and writes if the document has not changed meanwhile. Every transition has this form;
-// for the common ones fast_path.go has a form without a read, on servers with pipeline updates. A
-// server without them cannot write its clock into every field, so its clock is read first.
+// This file carries out every transition by compare-and-set: it reads the document, applies package
+// transition, and writes if the document has not changed meanwhile. On a server with pipeline
+// updates fast_path.go has a form without a read for common transitions. A server without pipeline
+// updates cannot write its clock into every field, so the compare-and-set reads the clock first.
 
-// After swapsAtOnce failed tries, each further one waits up to swapPause.
+// After swapsAtOnce failed tries, each further try waits up to swapPause.
 const (
 	swapsAtOnce = 3
 	swapPause   = 20 * time.Millisecond
@@ -32,14 +32,14 @@ const (
 var errKeepsChanging = errors.New("others keep changing the document")
 
 // bySwap carries out a transition and returns the document after it. After a conflict it reads the
-// latest state of the primary, committed or not, since the filter of the write contains that state:
-// with committed states alone only one write per commit would succeed. A result without a write is
-// based on a committed state.
+// primary's latest state, committed or not, since the filter of the write contains that state.
+// Reads of committed states would allow only one successful write per commit. A result without a
+// write is based on a committed state.
 func (c *Catalog) bySwap(ctx context.Context, o operation, t catalog.Transition) (
 	l catalog.Lock, grants []catalog.Grant, err error,
 ) {
-	// The acquisition that Confirm checks may not be committed yet; the write that follows waits for
-	// the majority.
+	// The acquisition that Confirm checks may not be committed yet. The write that follows waits
+	// for the majority.
 	_, confirms := t.(transition.Confirm)
 	committed := !confirms
 	for try := 1; ; {
@@ -64,7 +64,7 @@ func (c *Catalog) bySwap(ctx context.Context, o operation, t catalog.Transition)
 			return l, nil, err
 		}
 		if doc != nil {
-			l, _ := catalog.ParseLock(doc) // malformed when the fence reached its limit: not acquired
+			l, _ := catalog.ParseLock(doc) // malformed if the fence reached its limit
 			return l, change.Grants, nil
 		}
 		if err := swapAgain(ctx, try); err != nil {
@@ -75,8 +75,8 @@ func (c *Catalog) bySwap(ctx context.Context, o operation, t catalog.Transition)
 	}
 }
 
-// readTimed reads a lock document, nil if it does not exist, and the server's clock, in one command
-// if the server supports that.
+// readTimed reads a lock document, nil if it does not exist, and the server's clock. It sends one
+// command if the server supports that.
 func (c *Catalog) readTimed(ctx context.Context, o operation, committed bool) (
 	raw bson.Raw, now time.Time, err error,
 ) {
@@ -91,7 +91,7 @@ func (c *Catalog) readTimed(ctx context.Context, o operation, committed bool) (
 		fence, _ := raw.Lookup("fence").AsInt64OK()
 		if fence >= transition.Seeded {
 			now, err = c.clock(ctx)
-		} else { // the clock becomes the fence
+		} else { // the clock is needed for the fence
 			s, err = c.Hello(ctx)
 			now = s.Time
 		}

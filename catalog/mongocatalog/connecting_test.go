@@ -16,19 +16,19 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// dialer makes connections with its function.
+// A dialer connects with its function.
 type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
 func (d dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	return d(ctx, network, address)
 }
 
-// A write without a connection was certainly not applied, even if the driver reports a network
-// error. A connection that breaks during the write makes the outcome unknown.
+// A write without a connection is certainly not applied, even if the driver reports a network
+// error. If a connection breaks during the write, the outcome is unknown.
 func TestCatalog_NoConnection_IsCertainlyNotApplied(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		connect func(net.Conn) (net.Conn, error) // of the commands
+		connect func(net.Conn) (net.Conn, error) // the connection for the commands
 		want    string
 	}{
 		"refused": {func(conn net.Conn) (net.Conn, error) {

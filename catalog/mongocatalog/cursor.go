@@ -7,8 +7,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 )
 
-// rows reads a cursor of any length; each of its commands has its own time limit. The first error
-// ends it and stays in err.
+// rows reads a cursor. Every command of the cursor has its own time limit. The first error ends the
+// reading and stays in err.
 type rows struct {
 	c      *Catalog
 	o      operation
@@ -17,13 +17,14 @@ type rows struct {
 	err    error
 }
 
-// open returns the rows of the cursor that start opens; the first next calls start.
+// open returns the rows of a cursor. The first call of next calls the function start, which opens
+// the cursor.
 func (c *Catalog) open(o operation, start func(context.Context) (*mongo.Cursor, error)) *rows {
 	o.database = c.database
 	return &rows{c: c, o: o, start: start}
 }
 
-// next advances to the next row and reports whether there is one.
+// next advances to the next row. It reports false at the end and after an error.
 func (r *rows) next(ctx context.Context) bool {
 	if r.err != nil {
 		return false
@@ -53,7 +54,7 @@ func (r *rows) next(ctx context.Context) bool {
 // row is valid until the next call of next.
 func (r *rows) row() bson.Raw { return r.cursor.Current }
 
-// close frees the cursor on the server. A cursor that cannot be closed times out there.
+// close frees the cursor on the server. If that fails, the server's timeout closes the cursor.
 func (r *rows) close(ctx context.Context) {
 	if r.cursor == nil {
 		return

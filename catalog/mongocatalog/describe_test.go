@@ -93,7 +93,7 @@ func TestSupported(t *testing.T) { // E13, E14
 		name     string
 		server   catalog.Server
 		database string
-		refusal  string // part of the text, empty when supported
+		refusal  string // part of the error; empty for a supported server
 	}{
 		{"Memory", catalog.Server{Kind: catalog.Memory}, "config", ""},
 		{"FirstVersion", catalog.Server{Kind: catalog.ReplicaSet, Version: "4.4.0-rc2"}, "config", ""},
@@ -127,8 +127,8 @@ func TestSupported(t *testing.T) { // E13, E14
 	}
 }
 
-// A server of MongoDB's protocol that is not MongoDB is recognized by its replies and refused with
-// its name and the reason. A MongoDB is accepted with any host names.
+// A product that is not MongoDB is recognized by its replies, and refused with its name and the
+// reason. MongoDB is accepted with every host name.
 func TestSupported_ProductsThatAreNoMongoDB(t *testing.T) {
 	t.Parallel()
 	five := []bson.E{e("version", "5.0.0")}
@@ -143,7 +143,7 @@ func TestSupported_ProductsThatAreNoMongoDB(t *testing.T) {
 	for _, c := range []struct {
 		name         string
 		build, hello []bson.E
-		refusal      string // its name and the reason, empty for a MongoDB
+		refusal      string // the product's name and the reason; empty for MongoDB
 	}{
 		{"ReplicaSet", seven, member("db1.example.org:27017"), ""},
 		{"HostsNamedAlike", seven, member("docdb.amazonaws.com.example.org:27017"), ""},
@@ -180,7 +180,7 @@ func TestSupported_ProductsThatAreNoMongoDB(t *testing.T) {
 	}
 }
 
-// The same with the commands that Hello sends.
+// Hello names a product that is not MongoDB.
 func TestCatalog_Hello_NamesTheProduct(t *testing.T) {
 	t.Parallel()
 	s := serve(t, func(bson.Raw) bson.D { return nil })
@@ -192,8 +192,8 @@ func TestCatalog_Hello_NamesTheProduct(t *testing.T) {
 	}
 }
 
-// A connection string with the hosts of such a product is refused before any DNS query or command.
-// The error contains no other part of the string.
+// Dial refuses a connection string with the hosts of an unsupported product before it sends a DNS
+// query or a command. The error contains no other part of the string.
 func TestDial_HostsOfAProduct_AreRefused(t *testing.T) {
 	t.Parallel()
 	for uri, name := range map[string]string{

@@ -13,14 +13,14 @@ import (
 	"mongodlm/catalog"
 )
 
-// Dial makes a client from a copy of opts and, if it is not empty, a connection string. pool bounds
-// its connections; 0 leaves that to opts. purpose, if it is not empty, follows the application
-// name. The client never resends a command that an overloaded server refused, regardless of opts.
-// Dial does not wait for the server.
+// Dial creates a client from a copy of opts and the connection string uri. Parameter pool is the
+// largest number of connections; with 0 opts decide. purpose is added to the application name. uri
+// and purpose may be empty. Regardless of opts, the client never resends a command that an
+// overloaded server refused. Dial does not wait for the server.
 //
-// Dial returns an error for invalid options, an invalid connection string, and the hosts of another
-// product than MongoDB. The error never contains the user information of the connection string. It
-// matches [catalog.ErrUnavailable] when a DNS query for a mongodb+srv fails.
+// Dial returns an error for invalid options, an invalid connection string, and the hosts of an
+// unsupported product. The error never contains the user information of the connection string. It
+// matches [catalog.ErrUnavailable] when a DNS query for mongodb+srv fails.
 func Dial(
 	opts *options.ClientOptions, uri string, pool uint64, purpose string,
 ) (*mongo.Client, error) {
@@ -45,7 +45,7 @@ func Dial(
 	if err != nil {
 		text := "bad connection string or options: " + WithoutSecrets(err.Error(), uri)
 		var lookup *net.DNSError
-		if errors.As(err, &lookup) { // of mongodb+srv, with its hosts in the DNS
+		if errors.As(err, &lookup) { // the hosts of mongodb+srv are in the DNS
 			return nil, fmt.Errorf("%w: %s", catalog.ErrUnavailable, text)
 		}
 		return nil, errors.New(text)
@@ -53,8 +53,8 @@ func Dial(
 	return client, nil
 }
 
-// appName returns the application name of a client: that of the application, or mongodlm, followed
-// by the purpose of the client if the server accepts a name of that length.
+// appName returns a client's application name: the given name, or mongodlm. It adds the purpose if
+// the server accepts the length.
 func appName(given *string, purpose string) string {
 	name := "mongodlm"
 	if given != nil {
@@ -66,8 +66,8 @@ func appName(given *string, purpose string) string {
 	return name
 }
 
-// ambiguous returns an error for a connection string with an unescaped slash in its password: a
-// part of the password would be taken for a host, displayed and resolved.
+// ambiguous returns an error for a connection string with an unescaped slash in its password. The
+// driver would use a part of the password as a host, and resolve and display that host.
 func ambiguous(uri string) error {
 	_, rest, _ := strings.Cut(uri, "://")
 	authority, after, _ := strings.Cut(rest, "/")
@@ -82,8 +82,8 @@ func ambiguous(uri string) error {
 	return nil
 }
 
-// WithoutSecrets removes the user information of uri from a text, in every form that an error may
-// contain.
+// WithoutSecrets removes the user information of uri from a text, in every form that occurs in
+// errors.
 func WithoutSecrets(text, uri string) string {
 	_, rest, found := strings.Cut(uri, "://")
 	if !found {

@@ -15,8 +15,8 @@ import (
 	"mongodlm/catalog"
 )
 
-// This file classifies the errors of the driver. It relies on a write being sent at most once, see
-// the package comment.
+// This file classifies the driver's errors. It assumes that a write is sent at most once, see the
+// package comment.
 
 // idIndex is the name of the index on _id.
 const idIndex = "_id_"
@@ -42,29 +42,30 @@ const (
 	codeWritesBlocked           = 371
 )
 
-// refused are the codes of commands that the server has not carried out: it could not parse them,
-// does not allow them, or the document does not permit the change.
+// refused are the codes for a command that was not applied: the server could not parse it, does not
+// allow it, or the document does not permit the change.
 var refused = []int{
 	codeBadValue, codeFailedToParse, codeTypeMismatch, codeCommandNotFound, codeDocumentValidation,
 	codeCommandNotSupportedView, codeDuplicateKey, codeCannotGrowCapped, codeNoUserDatabase,
 	codeObjectTooLarge, codeUpdatedTooLarge, codeUpsertedTooLarge, codeNoShardingEnabled,
 }
 
-// notNow are the codes of commands that the server has not carried out, where a later one may
-// succeed: it is not the primary, or an operator has blocked writes.
+// notNow are the codes for a command that was not applied but may succeed later: the server is not
+// the primary, or an operator blocked writes.
 var notNow = []int{codeNotWritablePrimary, codeNotPrimaryNoSecondaryOk, codeWritesBlocked}
 
-// An outcome is the meaning of an error for a command.
+// An outcome is the effect of a failed command.
 type outcome int
 
 const (
-	// unknown: it may have been applied, or may be later.
+	// unknown: the command may have been applied, or may be applied later.
 	unknown outcome = iota
-	// notApplied: certainly not applied.
+	// notApplied: the command was not applied.
 	notApplied
-	// unavailable: certainly not applied, because no server could do it, or it was overloaded.
+	// unavailable: the command was not applied, because no server was available, or it was
+	// overloaded.
 	unavailable
-	// denied: certainly not applied, because the user lacks a privilege.
+	// denied: the command was not applied, because the user lacks a privilege.
 	denied
 )
 
@@ -72,7 +73,7 @@ const (
 func classify(err error) outcome {
 	var written mongo.WriteException
 	if errors.As(err, &written) && written.WriteConcernError != nil {
-		// Applied on the primary, and perhaps rolled back. Any write concern error counts.
+		// The primary applied the write, and may roll it back. Every write concern error counts.
 		return unknown
 	}
 	var server mongo.ServerError
@@ -93,17 +94,17 @@ func classify(err error) outcome {
 	case errors.Is(err, driver.ErrDeadlineWouldBeExceeded) && !network(err):
 		return notApplied
 	case err == context.Canceled || err == context.DeadlineExceeded:
-		// The driver checks the context once more before it sends, and then returns the bare
-		// error. When the context ends later the error is that of a connection.
+		// The driver checks the context before it sends, and then returns the bare error. When the
+		// context ends later, the driver returns a connection's error.
 		return notApplied
 	default:
 		return unknown
 	}
 }
 
-// overloaded reports whether a server refused a command because it is overloaded, and guarantees
-// that it has not carried it out: MongoDB 8.2 and later (codes 462, 463 and others). The label
-// SystemOverloadedError alone is no such guarantee.
+// overloaded reports whether an overloaded server refused a command and guarantees that the command
+// was not applied. Such a server is MongoDB 8.2 or later (for example codes 462 and 463). The label
+// SystemOverloadedError alone is not a guarantee.
 func overloaded(err error) bool {
 	return labeled(err, driver.ErrSystemOverloadedError) &&
 		(labeled(err, driver.ErrRetryableError) || labeled(err, driver.NoWritesPerformed))
@@ -118,7 +119,7 @@ func neverSent(err error) bool {
 	}
 	var connect topology.ConnectionError
 	connecting := errors.As(err, &connect)
-	if network(err) { // Unless the handshake failed, the command may have been sent.
+	if network(err) { // The command may have been sent, except if the handshake failed.
 		return connecting && strings.HasPrefix(connect.Error(), handshake)
 	}
 	var wait topology.WaitQueueTimeoutError
@@ -126,18 +127,18 @@ func neverSent(err error) bool {
 	return errors.As(err, &wait) || errors.As(err, &cleared) || connecting
 }
 
-// handshake is the start of the error text of a connection that was refused or broke before a
-// command could be sent on it. The driver reports that only in the text. For a connection that was
-// in use the text has its name between the parentheses.
+// handshake is the start of the error text of a connection that was refused or broke before the
+// first command. The driver reports that only in the text. For a used connection the text has the
+// connection's name between the parentheses.
 const handshake = "connection() error occurred during connection handshake"
 
-// network reports whether a connection broke, possibly during the command, see neverSent.
+// network reports whether a connection broke before or during the command, see neverSent.
 func network(err error) bool {
 	var labeled mongo.LabeledError
 	return errors.As(err, &labeled) && labeled.HasErrorLabel(driver.NetworkError)
 }
 
-// classifyRead returns the outcome of a read that failed with err; it is never unknown.
+// classifyRead returns the outcome of a read that failed with err. The outcome is never unknown.
 func classifyRead(err error) outcome {
 	switch got := classify(err); {
 	case got != unknown:
@@ -156,17 +157,17 @@ func classifyRead(err error) outcome {
 // An operation describes a command for its error.
 type operation struct {
 	verb   string
-	name   string // of a lock or a process
+	name   string // name of a lock or a process
 	quoted bool   // the operation has a name
 
 	database, collection string
-	actions              string // privileges that the user needs on the collection
+	actions              string // required privileges on the collection
 	writes               bool
 
-	session *mongo.Session // of its transaction; nil outside of one
+	session *mongo.Session // session of the operation's transaction, or nil
 }
 
-// on returns an operation on a collection; an optional name is that of a lock or a process.
+// on returns an operation on a collection. The optional name is a lock's or a process's.
 func on(collection, actions, verb string, name ...string) operation {
 	o := operation{verb: verb, collection: collection, actions: actions}
 	if len(name) > 0 {
@@ -180,7 +181,7 @@ func reading(verb string, name ...string) operation {
 	return on(catalog.LocksCollection, "find", verb, name...)
 }
 
-// wrap prefixes an error that is already classified with the operation.
+// wrap prefixes a classified error with the operation.
 func (o operation) wrap(err error) error {
 	if o.quoted {
 		return fmt.Errorf("%s %q: %w", o.verb, o.name, err)
@@ -188,7 +189,7 @@ func (o operation) wrap(err error) error {
 	return fmt.Errorf("%s: %w", o.verb, err)
 }
 
-// failed classifies an error of the driver. The driver's error stays reachable by errors.As.
+// failed classifies a driver's error. errors.As still finds the driver's error.
 func (o operation) failed(err error) error {
 	if o.session != nil {
 		return o.inTransaction(err)
@@ -223,8 +224,8 @@ func hasCode(err error, codes ...int) bool {
 	return errors.As(err, &server) && slices.ContainsFunc(codes, server.HasErrorCode)
 }
 
-// duplicateKey reports whether a unique index rejected a document, and returns its name. An error
-// without a name refers to the index on _id.
+// duplicateKey reports whether a unique index rejected a document, and returns the index name. An
+// error without a name refers to the index on _id.
 func duplicateKey(err error) (index string, ok bool) {
 	if !mongo.IsDuplicateKeyError(err) || errors.Is(err, catalog.ErrUnknownOutcome) {
 		return "", false

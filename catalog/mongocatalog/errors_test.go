@@ -149,7 +149,7 @@ func TestOutcome_OfEveryError(t *testing.T) {
 	}
 }
 
-// reaches reports whether an error of the same text and type is in the chain of err.
+// reaches reports whether the chain of err has an error with the text and type of want.
 func reaches(err, want error) bool {
 	var found bool
 	var walk func(error)

@@ -10,10 +10,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// An evaluator runs update pipelines and conditions. It supports the stages and operators that this
-// package uses, as the manual of MongoDB 4.4 describes them. It is stricter than a server: it
-// evaluates every branch, also one that is not chosen, so that no result depends on a server's
-// order.
+// An evaluator runs update pipelines and conditions. It supports this package's stages and
+// operators by the manual of MongoDB 4.4. It is stricter than a server: it evaluates every branch,
+// even a branch that is not chosen, so that no result depends on a server's order.
 type evaluator struct {
 	now  time.Time
 	root bson.D
@@ -23,7 +22,7 @@ type evaluator struct {
 // missing is the value of a missing field.
 type missing struct{}
 
-// wrong is the panic value of an expression with arguments that the server would reject.
+// wrong is the panic value for arguments that a server rejects.
 type wrong string
 
 func fail(format string, args ...any) { panic(wrong(fmt.Sprintf(format, args...))) }
@@ -115,7 +114,7 @@ func remove(doc bson.D, path []string) bson.D {
 	return out
 }
 
-// at follows a path, in an array through every document.
+// at follows a path. In an array it follows the path in every document.
 func at(v any, path []string) any {
 	if len(path) == 0 {
 		return v
@@ -202,7 +201,7 @@ func (ev evaluator) with(x any, vars ...any) any {
 	return inner.eval(x)
 }
 
-// call evaluates an operator: those that bind variables here, the others on evaluated arguments.
+// call evaluates an operator. It uses apply for operators that bind no variables.
 func (ev evaluator) call(operator string, argument any) any {
 	named, _ := argument.(bson.D)
 	arg := func(name string) any { return at(named, []string{name}) }

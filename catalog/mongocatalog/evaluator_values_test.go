@@ -124,7 +124,7 @@ func convert(v, to, onError, onNull any) any {
 	return n
 }
 
-// kinds are the types in the order in which the server sorts them.
+// rank returns the place of a value's type in the server's sort order.
 func rank(v any) int {
 	switch v.(type) {
 	case missing, bson.Undefined:

@@ -10,7 +10,7 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// Failed classifies an error of the driver as that of a write or of a read.
+// Failed classifies a driver's error of a write or a read.
 func Failed(err error, writes bool) error {
 	o := onLock("acquire", "balancer")
 	o.database, o.writes = "config", writes
@@ -20,7 +20,7 @@ func Failed(err error, writes bool) error {
 // FailedInTransaction wraps an error of a command in a transaction.
 func FailedInTransaction(err error) error { return onLock("enter", "balancer").inTransaction(err) }
 
-// AppName is the application name of a client.
+// AppName returns a client's application name.
 var AppName = appName
 
 // DuplicateKey returns the index of a DuplicateKey error.
@@ -31,7 +31,7 @@ func Describe(info, hello bson.Raw, database string) catalog.Server {
 	return describe(parseBuild(info), hello, database)
 }
 
-// Commands returns all commands that write, as they are sent.
+// Commands returns all commands that write.
 func Commands(
 	r catalog.Request, from catalog.Holder, b catalog.Heartbeat, p catalog.Ping, ts bson.ObjectID,
 ) map[string]bson.D {
@@ -73,7 +73,7 @@ func ping(c catalog.PingChange, now time.Time) bson.D {
 	return changingPing(process, u, now)
 }
 
-// Turns returns the commands of the queue, as they are sent.
+// Turns returns the commands of the queue.
 func Turns(r catalog.Request, dead catalog.Holder) map[string]bson.D {
 	permit := r
 	permit.Mode, permit.Limit = catalog.Permit, 3
@@ -98,10 +98,10 @@ func Turns(r catalog.Request, dead catalog.Holder) map[string]bson.D {
 	}
 }
 
-// Acquisition is the condition of a plain acquisition.
+// Acquisition returns the filter of a plain acquisition.
 func Acquisition(r catalog.Request) bson.D { return acquisition(r).filter }
 
-// ShortEntry and ShortDepartures are the conditions of the common cases.
+// ShortEntry returns the filter and the pipeline of fastEntry.
 func ShortEntry(r catalog.Request, how catalog.EnterMode) (bson.D, bson.A) {
 	m, _ := fastEntry(catalog.Server{PipelineUpdates: true}, r, how)
 	return parts(m)
@@ -118,10 +118,10 @@ func ShortEviction(dead catalog.Holder, evidence string) (bson.D, bson.A) {
 	return parts(shortEviction(dead, evidence))
 }
 
-// Renewing is the condition and the pipeline of a renewal.
+// Renewing returns the filter and the pipeline of a renewal.
 func Renewing(r catalog.Renewal) (bson.D, bson.A) { return parts(renewing(r)) }
 
-// Understood is the condition that a document is understood.
+// Understood returns the filter for the documents that package catalog accepts.
 func Understood() bson.D { return bson.D{whole()} }
 
 func parts(m modification) (bson.D, bson.A) {
@@ -135,7 +135,7 @@ func (c *Catalog) CommandTimeout() time.Duration { return c.timeout }
 // Database returns the effective database.
 func (c *Catalog) Database() string { return c.database }
 
-// Begin starts a command's context.
+// Begin returns a command's context.
 func (c *Catalog) Begin(ctx context.Context) (context.Context, context.CancelFunc, error) {
 	return c.begin(ctx)
 }

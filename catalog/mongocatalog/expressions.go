@@ -8,10 +8,10 @@ import (
 )
 
 // This file has the rules of [catalog.ParseLock] as expressions of the server, for commands that
-// skip malformed documents. An expression here has a value, and never an error, for any document,
-// because an error in the middle of an update gives no information about the document.
+// skip malformed documents. An expression has a value, and never an error, for every document,
+// because an error during an update gives no information about the document.
 
-// call is an operator with its arguments. A single argument is not put into an array.
+// call returns an operator with its arguments. It does not put a single argument into an array.
 func call(operator string, args ...any) bson.D {
 	if len(args) == 1 {
 		return bson.D{{Key: operator, Value: args[0]}}
@@ -25,29 +25,29 @@ func either(conditions ...any) bson.D {
 }
 func not(condition any) bson.D { return call("$not", bson.A{condition}) }
 
-// choose is then if the condition holds, else otherwise.
+// choose returns the argument then if the condition holds, else the argument otherwise.
 func choose(condition, then, otherwise any) bson.D {
 	return call("$cond", condition, then, otherwise)
 }
 
-// literal keeps a "$" in a text from being read as a field.
+// literal prevents that the server interprets a string with a "$" as a field.
 func literal(v any) bson.D { return call("$literal", v) }
 
 func typeIs(field any, types ...string) bson.D {
 	return call("$in", call("$type", field), types)
 }
 
-// array is the field if it is an array, else an empty one.
+// array returns the field if it is an array, else an empty array.
 func array(field any) bson.D { return choose(call("$isArray", bson.A{field}), field, bson.A{}) }
 
-// each maps an array; the element is "$$p".
+// each maps an array. "$$p" is the element.
 func each(input, in any) bson.D {
 	return call("$map", bson.D{
 		{Key: "input", Value: input}, {Key: "as", Value: "p"}, {Key: "in", Value: in},
 	})
 }
 
-// where keeps the elements of an array for which the condition on "$$p" holds.
+// where returns the elements of an array that meet the condition. "$$p" is the element.
 func where(input, condition any) bson.D {
 	return call("$filter", bson.D{
 		{Key: "input", Value: input}, {Key: "as", Value: "p"}, {Key: "cond", Value: condition},
@@ -63,7 +63,7 @@ func isShared() bson.D { return every(call("$in", "$mode", shareable), sharersCo
 
 var shareable = bson.A{string(catalog.Shared), string(catalog.Permit)}
 
-// limitOf reads a limit as [catalog.ParseLock] does, 0 for an invalid one.
+// limitOf reads a limit like [catalog.ParseLock]. It returns 0 for an invalid limit.
 func limitOf(field any) bson.D {
 	number := converted(field, "int")
 	valid := every(
@@ -74,7 +74,8 @@ func limitOf(field any) bson.D {
 	return choose(valid, number, int32(0))
 }
 
-// converted is a number converted to another type, null if it has no such value.
+// converted converts a number to another type. It returns null for a number without a value of that
+// type.
 func converted(field any, to string) bson.D {
 	return call("$convert", bson.D{
 		{Key: "input", Value: field}, {Key: "to", Value: to},
@@ -82,7 +83,7 @@ func converted(field any, to string) bson.D {
 	})
 }
 
-// understood is the condition under which [catalog.ParseLock] understands a document.
+// understood returns the conditions of a document that [catalog.ParseLock] accepts.
 func understood() bson.A {
 	return bson.A{
 		either(not(isHeld()), every(typeIs("$ts", "objectId"), call("$ne", "$ts", bson.NilObjectID))),
@@ -112,7 +113,7 @@ func understood() bson.A {
 
 func absentIn(field string) bson.D { return typeIs(field, "missing", "null", "undefined") }
 
-// counter is the condition that a fence or a rev is missing or can be raised.
+// counter requires that a fence or a rev is missing or can be raised.
 func counter(field string) bson.D {
 	return either(typeIs(field, "missing"), every(
 		typeIs(field, "int", "long"),
@@ -121,8 +122,7 @@ func counter(field string) bson.D {
 	))
 }
 
-// sharersCount is the condition that the first of the sharers is the holder in the top-level
-// fields.
+// sharersCount requires that the first sharer is the holder in the top-level fields.
 func sharersCount() bson.D {
 	return every(
 		isHeld(),
@@ -131,8 +131,8 @@ func sharersCount() bson.D {
 	)
 }
 
-// parties is the condition that a field is absent or an array of holders or waiters. Only waiters
-// have their own mode and limit.
+// parties requires that a field is absent or an array of holders or waiters. Only waiters have
+// their own mode and limit.
 func parties(field string, wait bool) bson.D {
 	party := []any{
 		typeIs("$$p.ts", "objectId"),
@@ -152,14 +152,14 @@ func parties(field string, wait bool) bson.D {
 	))
 }
 
-// once is the condition that no session is in the document twice, as a holder or a waiter.
+// once requires that no session occurs twice among the holders and waiters.
 func once() bson.D {
 	all := call("$concatArrays", holding("$$p.ts", "$ts"), each(array("$waiters"), "$$p.ts"))
 	return call("$eq", call("$size", call("$setUnion", bson.A{all})), call("$size", all))
 }
 
-// lastFence is the fence before the next one: the document's, or the server's clock if the
-// document's was counted up from zero.
+// lastFence returns the fence before the next one. It is the document's fence, or the server's
+// clock if that fence was counted up from zero.
 func lastFence() bson.D {
 	now := call("$subtract", call("$toLong", "$$NOW"), int64(1))
 	counted := call("$lt", fenceOf(), int64(transition.Seeded))
@@ -168,7 +168,8 @@ func lastFence() bson.D {
 
 func fenceOf() bson.D { return call("$ifNull", "$fence", int64(0)) }
 
-// holding maps the holders: sharer with "$$p" for each, or alone for an exclusive holder.
+// holding maps the holders: each sharer to the expression sharer, which uses "$$p", and an
+// exclusive holder to the expression alone.
 func holding(sharer, alone any) bson.D {
 	return choose(isShared(), each(array("$sharers"), sharer),
 		choose(isHeld(), bson.A{alone}, bson.A{}))

@@ -23,15 +23,16 @@ const (
 	opMsg   = 2013
 )
 
-// A fakeServer implements enough of the wire protocol to act as the primary of a replica set with
-// retryable writes, and answers each command by a script.
+// A fakeServer is the primary of a replica set with retryable writes. It implements a part of the
+// wire protocol, and answers each command by a script.
 type fakeServer struct {
 	listener net.Listener
-	// answer returns the reply to a command; nil breaks the connection instead, hang keeps it
-	// open without a reply.
+	// answer returns the reply to a command. nil breaks the connection, and hang keeps the
+	// connection open without a reply.
 	answer func(command bson.Raw) bson.D
 	hello  bson.D // additional fields of the reply to hello
-	// version is the reported version; 7.0.5 if empty. Set both before a client connects.
+	// version is the reported version; default 7.0.5. Set hello and version before a client
+	// connects.
 	version string
 
 	wg       sync.WaitGroup
@@ -164,7 +165,7 @@ func (s *fakeServer) reply(command bson.Raw) bson.D {
 	return s.answer(command)
 }
 
-// sent returns the commands without hello and similar ones.
+// sent returns the received commands without hello and similar ones.
 func (s *fakeServer) sent() []bson.Raw {
 	s.mu.Lock()
 	defer s.mu.Unlock()

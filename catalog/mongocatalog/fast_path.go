@@ -11,21 +11,23 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// This file has the common case of an exclusive lock, in a document as this package writes it: one
-// command with a short pipeline, since the server parses and optimizes it with every command.
-// Documents that do not match these conditions are changed by compare-and-set, see
-// compare_and_set.go.
+// This file has the common case of an exclusive lock: one command for a document that this package
+// wrote. The command has a short pipeline, since the server parses and optimizes the pipeline every
+// time. Other documents are changed by compare-and-set, see compare_and_set.go.
 //
-// This form saves commands and time. The time is in minimal writes; one is a durable update of a
-// number. With 16 exclusive contenders one enter and leave takes 2 commands and 2.7 minimal writes
-// in this form, 8.4 and 3.8 by compare-and-set; with 64 it is 2 and 4.2 against 12 and 5.1. Without
-// contention the compare-and-set takes no longer (2.8 against 3.0, with 2 commands more). Measured
-// on a replica set of three (4.4, an unoptimized build) in one run.
+// This form saves commands and time. The unit of time is a minimal write: a durable update of a
+// number. One enter and leave costs, measured on a replica set of three (4.4, an unoptimized build)
+// in one run:
+//   - with 16 exclusive contenders 2 commands and 2.7 minimal writes in this form, 8.4 and 3.8 by
+//     compare-and-set;
+//   - with 64 contenders 2 and 4.2 in this form, 12 and 5.1 by compare-and-set;
+//   - without contention 3.0 minimal writes in this form; 2.8 by compare-and-set, with 2 more
+//     commands.
 
 // work is the field for intermediate values of a pipeline. The last stage removes it.
 const work = "__q"
 
-// worked is an intermediate value of an earlier stage.
+// worked refers to an intermediate value of an earlier stage.
 func worked(field string) string { return "$" + work + "." + field }
 
 // setting is a stage that stores intermediate values.
@@ -49,24 +51,24 @@ func entryOf(r catalog.Request) bson.D {
 	return entry
 }
 
-// grantLine is one line of the field grants, a catalog.GrantLine. process must be a single line,
-// see catalog.OneLine.
+// grantLine is a catalog.GrantLine as an expression. process must be a single line, see
+// catalog.OneLine.
 func grantLine(ts, fence, process any) bson.D {
 	return call("$concat", ts, " ", call("$toString", fence), " ", process, "\n")
 }
 
-// ours is the condition on the types of the numbers that this package writes.
+// ours is the condition that a number has a type that this package writes.
 var ours = bson.D{{Key: "$type", Value: bson.A{"int", "long"}}}
 
-// ourNumber is the condition that a field is such a number within bounds.
+// ourNumber is the condition that a field is such a number within the bounds.
 func ourNumber(least, most int64) bson.D {
 	return append(append(bson.D{}, ours...),
 		bson.E{Key: "$gte", Value: least}, bson.E{Key: "$lte", Value: most})
 }
 
-// exclusive returns the conditions on a document with at most one holder, with valid values in the
-// fields that the short pipelines read. Every element of waiters must be a waiter. The conditions
-// in none must not hold.
+// exclusive returns the conditions on a document with at most one holder and with valid values in
+// the fields that the short pipelines read. Every element of waiters must be a waiter. The
+// conditions in none must not hold.
 func exclusive(name string, none ...any) bson.D {
 	waiters := notParties("waiters",
 		bson.D{{Key: "mode", Value: bson.D{{Key: "$nin", Value: bson.A{"", string(catalog.Shared)}}}}},
@@ -74,13 +76,13 @@ func exclusive(name string, none ...any) bson.D {
 	return append(wellFormed(name, append(waiters, none...)), noSharers...)
 }
 
-// noSharers has the conditions that a document has no field of a shared lock or a semaphore.
+// noSharers requires that a document has no field of a shared lock or a semaphore.
 var noSharers = bson.D{
 	{Key: "mode", Value: absent}, {Key: "limit", Value: absent}, {Key: "sharers", Value: absent},
 }
 
-// wellFormed returns the conditions on the fields that every document of this package has. The
-// conditions in none must not hold.
+// wellFormed returns the conditions on the fields of every document of this package. The conditions
+// in none must not hold.
 func wellFormed(name string, none bson.A) bson.D {
 	filter := bson.D{
 		{Key: "_id", Value: name},
@@ -90,14 +92,14 @@ func wellFormed(name string, none bson.A) bson.D {
 		{Key: "$nor", Value: none},
 	}
 	for _, field := range []string{"state", "process", "ts", "fence", "rev"} {
-		filter = append(filter, bson.E{Key: field + ".0", Value: absent}) // a condition matches in arrays
+		filter = append(filter, bson.E{Key: field + ".0", Value: absent}) // conditions also match in arrays
 	}
 	return filter
 }
 
-// notParties returns the conditions that must not hold for any element of sharers or waiters: they
-// match an element that is no document with a session and a process. A condition also matches the
-// elements of an array. These are no expressions, since a server rejects $expr in an upsert.
+// notParties returns the conditions that match an invalid element of sharers or waiters: one that
+// is not a document with a session and a process. Conditions also match the elements of an array.
+// They are not expressions, since a server rejects $expr in an upsert.
 func notParties(field string, more ...bson.D) bson.A {
 	other := func(field, kind string) bson.D {
 		return call(field, call("$not", call("$type", kind)))
@@ -126,7 +128,7 @@ func onceInLine() bson.D {
 
 var isArray = bson.D{{Key: "$type", Value: "array"}}
 
-// nobodyWaits and somebodyWaits are the conditions that the queue is empty, and that it is not.
+// nobodyWaits requires an empty queue, and somebodyWaits requires a waiter.
 var (
 	nobodyWaits   = bson.D{{Key: "waiters", Value: absent}}
 	somebodyWaits = bson.D{
@@ -135,20 +137,20 @@ var (
 	}
 )
 
-// nextIsToldInOneLine is the condition that there are waiters and that the process id of the first
-// has no line break, so that a grantLine may contain it unchanged.
+// nextIsToldInOneLine requires a waiter, and a process id of the first waiter without a line break,
+// so that a grantLine can contain the id unchanged.
 var nextIsToldInOneLine = append(append(bson.D{}, somebodyWaits...),
 	bson.E{Key: "waiters.0.process", Value: call("$not", call("$regex", "\n"))})
 
-// stateFree and stateHeld are the conditions on a state that this package wrote.
+// stateFree and stateHeld require a state that this package wrote.
 var (
 	stateFree = bson.E{Key: "state", Value: append(append(bson.D{}, ours...),
 		bson.E{Key: "$lte", Value: int32(0)}, bson.E{Key: "$gte", Value: int32(0)})}
 	stateHeld = bson.E{Key: "state", Value: append(append(bson.D{}, ours...), positive...)}
 )
 
-// shortEntry enters r into an exclusive lock: a missing one, which it inserts, a free one without
-// waiters, or a held one.
+// shortEntry enters r into an exclusive lock. The lock may be missing (shortEntry inserts it), free
+// without waiters, or held.
 func shortEntry(r catalog.Request) modification {
 	free := append(bson.D{stateFree}, nobodyWaits...)
 	held := func(line bson.D) bson.D { return append(bson.D{stateHeld}, line...) }
@@ -162,11 +164,11 @@ func shortEntry(r catalog.Request) modification {
 	return modification{filter: filter, update: enteringAlone(r), upsert: true}
 }
 
-// full is the condition that the queue is full, see [catalog.Lock.RoomFor].
+// full requires a full queue, see [catalog.Lock.RoomFor].
 var full = bson.D{{Key: fmt.Sprintf("waiters.%d", catalog.MaxWaiters-1), Value: there}}
 
-// enteringAlone grants r the lock if it is free, and else appends r to the queue. It leaves a
-// document unchanged in which a session is queued twice.
+// enteringAlone grants r a free lock, and otherwise appends r to the queue. It does not change a
+// document with a session that is queued twice.
 func enteringAlone(r catalog.Request) bson.A {
 	free, fence, fine := worked("free"), worked("fence"), worked("fine")
 	take := func(field string, value any) bson.E {
@@ -196,17 +198,17 @@ func enteringAlone(r catalog.Request) bson.A {
 	}
 }
 
-// nextRev is the rev after a change.
+// nextRev returns the rev after a change.
 func nextRev() bson.D { return call("$add", call("$ifNull", "$rev", int64(0)), int64(1)) }
 
 // shortDeparture releases an exclusive lock. The first waiter, if there is one, must wait for an
-// exclusive lock; the evidence is written for it.
+// exclusive lock. The evidence is written for that waiter.
 func shortDeparture(s catalog.Session, evidence string) modification {
 	next := append(append(bson.D{}, nextIsToldInOneLine...), bson.E{Key: "waiters.0.mode", Value: ""})
 	return modification{
 		filter: append(exclusive(s.Name),
 			bson.E{Key: "ts", Value: s.TS},
-			bson.E{Key: "waiters.ts", Value: bson.D{{Key: "$ne", Value: s.TS}}}, // only a manual edit
+			bson.E{Key: "waiters.ts", Value: bson.D{{Key: "$ne", Value: s.TS}}}, // except after a manual edit
 			stateHeld,
 			bson.E{Key: "$or", Value: bson.A{nobodyWaits, next}},
 			bson.E{Key: "$expr", Value: onceInLine()},
@@ -216,7 +218,7 @@ func shortDeparture(s catalog.Session, evidence string) modification {
 	}
 }
 
-// shortEviction is the departure of a dead holder that is still in the document as it was watched.
+// shortEviction removes a dead holder if the document still has the watched holder.
 func shortEviction(dead catalog.Holder, evidence string) modification {
 	m := shortDeparture(dead.Session, evidence)
 	for i, e := range m.filter {
@@ -228,7 +230,7 @@ func shortEviction(dead catalog.Holder, evidence string) modification {
 	return m
 }
 
-// leavingAlone grants the lock to the first waiter, or frees it.
+// leavingAlone grants the lock to the first waiter, or frees the lock.
 func leavingAlone(evidence string) bson.A {
 	told := any("$$REMOVE")
 	if evidence != "" {
@@ -263,5 +265,5 @@ func leavingAlone(evidence string) bson.A {
 	}
 }
 
-// nextFence is the fence of the next grant.
+// nextFence returns the fence of the next grant.
 func nextFence() bson.D { return call("$toLong", call("$add", int64(1), lastFence())) }

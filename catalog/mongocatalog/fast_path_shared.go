@@ -11,12 +11,13 @@ import (
 )
 
 // This file has the common case of a lock with several holders: a reader joins readers, a permit is
-// taken or released, the last holder leaves. See fast_path.go for the units. With 16 readers one
-// enter and leave takes 2 commands and 2.4 minimal writes in this form, 17.6 and 3.2 by
-// compare-and-set; with 16 contenders for 4 permits it is 2 and 2.2 against 14.6 and 3.1, with a
-// permit for each 2 and 3.3 against 16.4 and 7.4.
+// taken or released, the last holder leaves. One enter and leave costs, in commands and minimal
+// writes (see fast_path.go):
+//   - with 16 readers 2 and 2.4 in this form, 17.6 and 3.2 by compare-and-set;
+//   - with 16 contenders for 4 permits 2 and 2.2 in this form, 14.6 and 3.1 by compare-and-set;
+//   - with 16 contenders for 16 permits 2 and 3.3 in this form, 16.4 and 7.4 by compare-and-set.
 
-// most is the number of holders that a lock in the mode of r may have, r included.
+// most returns the largest number of holders of a lock in the mode of r, r included.
 func most(r catalog.Request) int {
 	if r.Mode == catalog.Permit {
 		return min(int(r.Limit), catalog.MaxHolders)
@@ -24,8 +25,8 @@ func most(r catalog.Request) int {
 	return catalog.MaxHolders
 }
 
-// sharing returns the conditions on a document with holders in that mode, as this package writes
-// it. Waiters for a semaphore must wait for permits. The conditions in none must not hold.
+// sharing returns the conditions on a document of this package with holders in that mode. Waiters
+// for a semaphore must wait for permits. The conditions in none must not hold.
 func sharing(name string, mode catalog.Mode, none ...any) bson.D {
 	waiters := notParties("waiters",
 		call("mode", call("$nin", bson.A{"", string(catalog.Shared)})), isList("mode"))
@@ -41,7 +42,7 @@ func sharing(name string, mode catalog.Mode, none ...any) bson.D {
 	)
 }
 
-// shared returns the conditions that a lock is held in a mode, by one holder or several.
+// shared returns the conditions that a lock is held in a mode.
 func shared(mode catalog.Mode, limit any) bson.D {
 	if mode == catalog.Shared {
 		limit = absent
@@ -55,8 +56,8 @@ func shared(mode catalog.Mode, limit any) bson.D {
 	}
 }
 
-// standsOnce is the condition that the first of the sharers is the holder in the top-level fields,
-// and that no session is in the document twice.
+// standsOnce requires that the first sharer is the holder in the top-level fields, and that no
+// session is in the document twice.
 func standsOnce() bson.D {
 	sharers, waiters := array("$sharers"), array("$waiters")
 	return every(
@@ -66,9 +67,11 @@ func standsOnce() bson.D {
 	)
 }
 
-// sharedEntry enters r into a missing lock, which it inserts, a free one without waiters, or one
-// that is held in its mode: with room for it and without waiters, or, for a queueing permit, with
-// all permits taken.
+// sharedEntry enters r into one of these locks:
+//   - a missing lock, which it inserts;
+//   - a free lock without waiters;
+//   - a lock that is held in the mode of r, with room for r and without waiters;
+//   - a semaphore with all permits taken, if r may be queued.
 func sharedEntry(r catalog.Request, how catalog.EnterMode) modification {
 	last := fmt.Sprintf("sharers.%d", most(r)-1)
 	alike := func(conditions ...bson.D) bson.D {
@@ -92,8 +95,8 @@ func sharedEntry(r catalog.Request, how catalog.EnterMode) modification {
 	return modification{filter: filter, update: enteringShared(r, waits), upsert: true}
 }
 
-// enteringShared makes r a holder if there is room, and else a waiter. A document with inconsistent
-// sharers, or with a session that occurs twice, remains unchanged.
+// enteringShared makes r a holder if there is room, otherwise a waiter. It does not change a
+// document with inconsistent sharers, or with a session that occurs twice.
 func enteringShared(r catalog.Request, waits bool) bson.A {
 	free, gets, fence := worked("free"), worked("gets"), worked("fence")
 	become := func(field string, value any) bson.E {
@@ -142,8 +145,8 @@ func enteringShared(r catalog.Request, waits bool) bson.A {
 	}
 }
 
-// sharedDeparture removes one of the holders. A released permit goes to the first waiter; a reader
-// leaves the lock to the remaining readers, or free.
+// sharedDeparture removes a holder. A released permit is granted to the first waiter. A released
+// shared lock stays held by the other readers, or becomes free.
 func sharedDeparture(s catalog.Session, mode catalog.Mode) modification {
 	fine, limit := any(standsOnce()), any(absent)
 	next := append(append(bson.D{}, nextIsToldInOneLine...),

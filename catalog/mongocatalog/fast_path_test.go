@@ -8,8 +8,8 @@ import (
 	"mongodlm/catalog"
 )
 
-// The short commands change a document only in the common case, but not one that is shared,
-// foreign, damaged, full or free with waiters.
+// The short commands do not change a document that is shared, foreign, damaged, full or free with
+// waiters.
 func TestShort_CommonCase_AndNothingElse(t *testing.T) {
 	t.Parallel()
 	writer := func(n byte) step { return enter(n, catalog.Exclusive, 0, catalog.Queue) }
@@ -34,7 +34,7 @@ func TestShort_CommonCase_AndNothingElse(t *testing.T) {
 	for _, c := range []struct {
 		name         string
 		doc          bson.D
-		enter, leave bool // me enters; me leaves
+		enter, leave bool // the commands that match when session me enters or leaves
 	}{
 		{"NoDocument", nil, true, false},
 		{"Free", doc(0, other), true, false},

@@ -14,14 +14,14 @@ import (
 	"mongodlm/catalog"
 )
 
-// codeNoNotices are the codes with which servers refuse a change stream: on a standalone (40573,
-// 20), on a system database (73).
+// codeNoNotices are a server's codes for a refused change stream: on a standalone (40573, 20), on a
+// system database (73).
 var codeNoNotices = []int{20, 73, 40573}
 
-// noticeAwait bounds how long the server waits for an event before it replies.
+// noticeAwait is the longest wait of the server for an event before it replies.
 const noticeAwait = time.Second
 
-// toldAtMost bounds the texts that a stream keeps.
+// toldAtMost is the largest number of locks in a stream's map.
 const toldAtMost = 1000
 
 // A grantStream is a change stream on the locks.
@@ -30,15 +30,15 @@ type grantStream struct {
 	o       operation
 	process string
 	stream  *mongo.ChangeStream
-	// told is the latest text of grants by lock. MongoDB 4.4 sends the whole document with every
-	// change, so each waiter that queues would repeat the event of a grant.
+	// told maps a lock to its latest field grants. MongoDB 4.4 sends the whole document with every
+	// change, so each new waiter would repeat the event of a grant.
 	told map[string]string
 }
 
 var _ catalog.GrantStream = (*grantStream)(nil)
 
 // GrantStream is documented in [catalog.Queues]. It sends one command. The stream occupies one
-// connection while Next waits. After a network failure the driver reopens it.
+// connection while Next waits. After a network failure the driver reopens the stream.
 func (c *Catalog) GrantStream(ctx context.Context, process string) (catalog.GrantStream, error) {
 	o := on(catalog.LocksCollection, "changeStream, find", string(catalog.OpGrantStream),
 		process)
@@ -68,9 +68,9 @@ func (c *Catalog) GrantStream(ctx context.Context, process string) (catalog.Gran
 	return &grantStream{c: c, o: o, process: process, stream: stream, told: map[string]string{}}, nil
 }
 
-// notable returns the pipeline that selects the events of a grant to a process. The event of a
-// change contains the whole document (4.4), or the changed fields. An invalidation passes as well,
-// since it ends the stream.
+// notable returns the pipeline that selects the events of a grant to a process, and an
+// invalidation, which ends the stream. An event contains the whole document (4.4) or the changed
+// fields.
 func notable(process string) bson.A {
 	line := bson.D{
 		{Key: "$regex", Value: "^[0-9a-f]{24} [0-9]+ " + regexp.QuoteMeta(process) + "$"},
@@ -131,7 +131,7 @@ func (n *grantStream) Next(ctx context.Context) ([]catalog.Grant, error) {
 
 // step waits for an event, with the time limit of one command.
 func (n *grantStream) step(ctx context.Context) (found bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, n.c.timeout) // the follower of a stream cancels it
+	ctx, cancel := context.WithTimeout(ctx, n.c.timeout) // the reader of a stream cancels ctx
 	defer cancel()
 	if n.stream.TryNext(ctx) {
 		return true, nil
@@ -145,7 +145,7 @@ func (n *grantStream) step(ctx context.Context) (found bool, err error) {
 	return false, nil
 }
 
-// grants returns the grants of an event to the process of the stream, unless they were returned
+// grants returns an event's grants to the stream's process. It omits grants that it returned
 // before.
 func (n *grantStream) grants(event bson.Raw) []catalog.Grant {
 	name, _ := event.Lookup("documentKey", "_id").StringValueOK()
@@ -175,5 +175,5 @@ func (n *grantStream) grants(event bson.Raw) []catalog.Grant {
 func (n *grantStream) Close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.c.timeout)
 	defer cancel()
-	_ = n.stream.Close(ctx) // the server times out a cursor that stays open
+	_ = n.stream.Close(ctx) // the server closes an open cursor after its timeout
 }

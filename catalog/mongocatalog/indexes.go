@@ -14,8 +14,8 @@ import (
 	"mongodlm/catalog"
 )
 
-// Codes of createIndexes when the keys have an index of another name or with other options, and
-// codes of the other commands.
+// Codes for an existing index with the same keys but another name or other options (85, 86), and
+// codes of other commands.
 const (
 	codeIndexOptionsConflict    = 85
 	codeIndexKeySpecsConflict   = 86
@@ -24,29 +24,29 @@ const (
 	codeCommandNotSupportedView = 166
 )
 
-// An index is one that the queries of this package need. Free lock documents stay until they are
-// pruned, and keep their last holder. So the indexes on locks contain only locks with holders or
-// waiters, and the cost of a query does not grow with the number of names ever locked.
+// An index describes an index for the queries of this package. Free lock documents stay until they
+// are pruned, and keep their last holder. So the indexes on locks contain only locks with holders
+// or waiters, and a query's cost does not grow with the number of names ever locked.
 //
-// Cost: an acquisition writes one entry and a release removes it. A process that queues or shares
-// the lock writes another one, which is removed when it leaves. A grant to the next waiter does
-// both.
+// Cost: an acquisition writes one index entry, and the release removes that entry. A process that
+// queues or shares the lock writes another entry, which is removed when the process leaves. A grant
+// to the next waiter writes one entry and removes one.
 //
-// Earlier versions of this package made sparse indexes instead of partial ones. A client that is
-// restricted to the Stable API by apiStrict may neither make nor use a sparse index (MongoDB 5.0
-// and newer, SERVER-53997, SERVER-94424).
+// Earlier versions of this package created sparse indexes instead of partial ones. A client with
+// apiStrict (the Stable API of MongoDB 5.0 and newer) can neither create nor use a sparse index
+// (SERVER-53997, SERVER-94424).
 type index struct {
 	field string
-	name  string // empty for the default name of the server
+	name  string // empty for the server's default name
 	only  bson.D // filter of the indexed documents; nil for all
-	// once is set if an earlier version made a sparse index. It is used before 5.0, where no client
-	// is strict and one set of keys has one index (SERVER-47657); later both may exist, and the sparse
-	// one is superfluous.
+	// once is set if an earlier version created a sparse index. Before 5.0 that index is used,
+	// since no client is strict, and a set of keys has only one index (SERVER-47657). From 5.0 on
+	// both indexes can exist, and the sparse one is superfluous.
 	once bool
 }
 
-// indexesOn returns the indexes that a collection should have. FerretDB v1 does not support partial
-// indexes, and scans the whole collection anyway.
+// indexesOn returns the wanted indexes of a collection. FerretDB v1 does not support partial
+// indexes, and always scans the whole collection.
 func indexesOn(collection string, s catalog.Server) []index {
 	switch {
 	case collection == catalog.PingsCollection:
@@ -68,12 +68,13 @@ func partyIndex(field string) index {
 	}
 }
 
-// Prepare is documented in [catalog.Pings]. It sends two commands, and one for each missing index.
-// It creates as many indexes as possible, and returns the warnings even with an error.
+// Prepare is documented in [catalog.Pings]. It sends two commands, one for each missing index, and
+// one for each outdated index. It creates as many indexes as possible, and returns warnings even
+// with an error.
 //
-// An index on process that an earlier version of this package made, which includes the free locks,
-// is dropped and made anew. An index of another origin with the same keys stays, with a warning if
-// it prevents the creation.
+// Prepare replaces an index on process that an earlier version of this package created, since that
+// index includes the free locks. It does not drop other indexes with the same keys. It returns a
+// warning if such an index prevents the creation.
 func (c *Catalog) Prepare(ctx context.Context) ([]string, error) {
 	s, err := c.known(ctx)
 	if err != nil {
@@ -96,9 +97,8 @@ func (c *Catalog) Prepare(ctx context.Context) ([]string, error) {
 	return warnings, errors.Join(errs...)
 }
 
-// MissingIndexes returns, for each index that Prepare would create, the shell command that creates
-// it. It skips a collection that does not exist. It only reads, with two commands after the first
-// Hello.
+// MissingIndexes returns the shell commands for the indexes that Prepare would create. It skips a
+// missing collection. It only reads, with two commands after the first Hello.
 func (c *Catalog) MissingIndexes(ctx context.Context) ([]string, error) {
 	s, err := c.known(ctx)
 	if err != nil {
@@ -110,7 +110,7 @@ func (c *Catalog) MissingIndexes(ctx context.Context) ([]string, error) {
 		if err != nil {
 			return commands, err
 		}
-		if len(found) == 0 { // each collection has one on _id
+		if len(found) == 0 { // every existing collection has an index on _id
 			continue
 		}
 		for _, want := range indexesOn(from.Name(), s) {
@@ -122,9 +122,8 @@ func (c *Catalog) MissingIndexes(ctx context.Context) ([]string, error) {
 	return commands, nil
 }
 
-// SuperfluousIndexes returns, for each index of an earlier version of this package that has been
-// replaced by another one, the shell command that drops it. It only reads, with one command after
-// the first Hello.
+// SuperfluousIndexes returns the shell commands that drop the replaced indexes of earlier versions
+// of this package. It only reads, with one command after the first Hello.
 func (c *Catalog) SuperfluousIndexes(ctx context.Context) ([]string, error) {
 	s, err := c.known(ctx)
 	if err != nil {
@@ -168,7 +167,7 @@ func inShell(database, collection string) string {
 	return fmt.Sprintf("db.getSiblingDB(%q).getCollection(%q)", database, collection)
 }
 
-// provide creates an index unless an existing one serves.
+// provide creates a missing index.
 func (c *Catalog) provide(
 	ctx context.Context, from *mongo.Collection, want index, found []bson.Raw, s catalog.Server,
 ) (warning string, err error) {
@@ -195,7 +194,7 @@ func (c *Catalog) provide(
 	return "", nil // another process was faster
 }
 
-// served reports whether one of the existing indexes serves.
+// served reports whether the queries can use one of the existing indexes.
 func (i index) served(found []bson.Raw, s catalog.Server) bool {
 	if slices.ContainsFunc(found, i.is) {
 		return true
@@ -204,7 +203,7 @@ func (i index) served(found []bson.Raw, s catalog.Server) bool {
 	return major < 5 && slices.ContainsFunc(found, i.before)
 }
 
-// is reports whether spec describes this index, under any name.
+// is reports whether spec describes this index. The name does not matter.
 func (i index) is(spec bson.Raw) bool {
 	if !keysAre(spec, i.field) || spec.Lookup("collation").Type != 0 {
 		return false
@@ -218,19 +217,19 @@ func (i index) is(spec bson.Raw) bool {
 	return !sparse
 }
 
-// before reports whether an index is the earlier, sparse form of this one.
+// before reports whether spec describes the earlier, sparse form of i.
 func (i index) before(spec bson.Raw) bool {
 	sparse, _ := spec.Lookup("sparse").BooleanOK()
 	return i.once && sparse && keysAre(spec, i.field) && plain(spec, "sparse")
 }
 
-// outdated reports whether an index is one that an earlier version made.
+// outdated reports whether an earlier version created the index without a filter.
 func (i index) outdated(spec bson.Raw) bool {
 	named := text(spec, "name") == i.field+"_1"
 	return i.only != nil && !i.once && named && keysAre(spec, i.field) && plain(spec)
 }
 
-// keysAre reports whether an index has this one key, ascending.
+// keysAre reports whether an index has only this key, in ascending order.
 func keysAre(spec bson.Raw, field string) bool {
 	keys, _ := spec.Lookup("key").DocumentOK()
 	elements, err := keys.Elements()
@@ -241,7 +240,7 @@ func keysAre(spec bson.Raw, field string) bool {
 	return elements[0].Key() == field && ok && order == 1
 }
 
-// plain reports whether an index has no options except but and the usual ones.
+// plain reports whether an index has only the usual options and the options in but.
 func plain(spec bson.Raw, but ...string) bool {
 	elements, err := spec.Elements()
 	usual := append(but, "v", "key", "name", "ns", "background")
@@ -266,7 +265,7 @@ func (c *Catalog) createIndex(ctx context.Context, from *mongo.Collection, want 
 	})
 }
 
-// dropIndex drops an index of this package. A missing index is no error.
+// dropIndex drops an index of this package. A missing index is not an error.
 func (c *Catalog) dropIndex(ctx context.Context, from *mongo.Collection, name string) error {
 	o := on(from.Name(), "dropIndex", "drop the outdated index "+name+" of", from.Name())
 	return c.run(ctx, o, func(ctx context.Context) error {
@@ -278,7 +277,7 @@ func (c *Catalog) dropIndex(ctx context.Context, from *mongo.Collection, name st
 	})
 }
 
-// indexes lists the indexes of a collection; it returns nil if the collection does not exist.
+// indexes lists the indexes of a collection. It returns nil if the collection does not exist.
 func (c *Catalog) indexes(ctx context.Context, from *mongo.Collection) ([]bson.Raw, error) {
 	o := on(from.Name(), "listIndexes", "list the indexes of", from.Name())
 	var found []bson.Raw

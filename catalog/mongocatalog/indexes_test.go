@@ -14,12 +14,12 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// spec is an index as listIndexes returns it.
+// spec returns an index in the form of listIndexes.
 func spec(name string, keys bson.D, more ...bson.E) bson.D {
 	return append(bson.D{e("v", int32(2)), e("key", keys), e("name", name)}, more...)
 }
 
-// up is an ascending key.
+// up returns ascending keys.
 func up(fields ...string) bson.D {
 	keys := bson.D{}
 	for _, f := range fields {
@@ -28,8 +28,8 @@ func up(fields ...string) bson.D {
 	return keys
 }
 
-// indexServer answers as a server with these indexes on locks. It refuses to make an index that
-// exists with other options, and optionally to drop any index.
+// indexServer returns a server with these indexes on locks. It refuses to create an index that
+// exists with other options. If denied is set, it also refuses to drop indexes.
 func indexServer(t *testing.T, locks []bson.D, denied bool) *fakeServer {
 	t.Helper()
 	failed := func(code int32) bson.D {
@@ -71,8 +71,8 @@ func indexServer(t *testing.T, locks []bson.D, denied bool) *fakeServer {
 	})
 }
 
-// Prepare makes indexes of only the locks with holders or waiters, replaces the one that an earlier
-// version made, and does not change indexes of another origin.
+// Prepare creates indexes that contain only locks with holders or waiters. It replaces an earlier
+// version's index, and does not change other indexes.
 func TestCatalog_Prepare_IndexesThatAreThere(t *testing.T) {
 	t.Parallel()
 	live := e("partialFilterExpression", bson.D{e("state", bson.D{e("$gt", int32(0))})})
@@ -91,7 +91,7 @@ func TestCatalog_Prepare_IndexesThatAreThere(t *testing.T) {
 	)
 	for name, c := range map[string]struct {
 		locks   []bson.D
-		version string // of the server; 4.4 if empty
+		version string // the server's version; default 4.4
 		denied  bool
 		want    string // the commands that change indexes
 		warning string // a part of the only warning
@@ -141,8 +141,8 @@ func TestCatalog_Prepare_IndexesThatAreThere(t *testing.T) {
 	}
 }
 
-// indexChanges describes the indexes that were made and dropped, and rejects one that would contain
-// free locks.
+// indexChanges describes the created and dropped indexes. It rejects an index that contains free
+// locks.
 func indexChanges(sent []bson.Raw) string {
 	var changes []string
 	for _, command := range sent {
@@ -163,8 +163,8 @@ func indexChanges(sent []bson.Raw) string {
 	return strings.Join(changes, ", ")
 }
 
-// SuperfluousIndexes returns an old index only if another one has replaced it, and no index that an
-// operator made.
+// SuperfluousIndexes returns an earlier version's index only if a newer index replaced it. It
+// returns no index of an operator.
 func TestCatalog_SuperfluousIndexes(t *testing.T) {
 	t.Parallel()
 	there := bson.D{e("$exists", true)}

@@ -20,8 +20,8 @@ func onLock(op catalog.Op, name string) operation {
 	return on(catalog.LocksCollection, "find, insert, update", string(op), name)
 }
 
-// Apply is documented in [catalog.Locks]. A compare-and-set carries out every transition. These
-// transitions also have a single command, for a suitable server and document:
+// Apply is documented in [catalog.Locks]. A compare-and-set carries out every transition. Enter,
+// Leave, Evict, SeedFence and Renew also have a single command for suitable servers and documents.
 func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (
 	catalog.Lock, []catalog.Grant, error,
 ) {
@@ -29,7 +29,7 @@ func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (
 	if s, ok := transition.Under(t); ok {
 		o.session, _ = catalog.TransactionUnder(ctx, s).(*mongo.Session)
 	}
-	switch t := t.(type) { // whatever the server
+	switch t := t.(type) { // on every server
 	case transition.Enter:
 		if err := t.Check(); err != nil {
 			return catalog.Lock{}, nil, o.wrap(err)
@@ -68,8 +68,8 @@ func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (
 	return l, grants, err
 }
 
-// fast sends the single command of a transition. If that matches no document, since it is not as
-// this package writes it or not as the transition requires, it runs a compare-and-set.
+// fast sends the single command of a transition. If the command matches no document, fast runs a
+// compare-and-set.
 func (c *Catalog) fast(ctx context.Context, o operation, m modification, t catalog.Transition) (
 	catalog.Lock, []catalog.Grant, error,
 ) {
@@ -86,10 +86,10 @@ func (c *Catalog) fast(ctx context.Context, o operation, m modification, t catal
 	return l, nil, err
 }
 
-// claim is Enter by [catalog.TryPlain]. One command.
+// claim is Enter by [catalog.TryPlain]. It sends one command.
 func (c *Catalog) claim(ctx context.Context, o operation, r catalog.Request) (catalog.Lock, error) {
 	doc, err := c.modify(ctx, o, acquisition(r))
-	// If a foreign unique index rejects the document, waiting does not help; the server's error
+	// If a foreign unique index rejects the document, waiting does not help. The server's error
 	// names the index.
 	if index, ok := duplicateKey(err); ok && index == idIndex {
 		return catalog.Lock{}, o.wrap(catalog.ErrNotFree)
@@ -100,14 +100,14 @@ func (c *Catalog) claim(ctx context.Context, o operation, r catalog.Request) (ca
 	return o.understand(doc)
 }
 
-// enter sends one command if the server has pipeline updates and the document is as this package
-// writes it. Otherwise a compare-and-set follows, as for readers that queue, or when two contenders
+// enter sends one command if the server has pipeline updates and this package wrote the document.
+// Otherwise a compare-and-set follows, for example for readers that queue, or when two contenders
 // insert the document at the same time.
 func (c *Catalog) enter(ctx context.Context, o operation, s catalog.Server, t transition.Enter) (
 	l catalog.Lock, grants []catalog.Grant, err error,
 ) {
 	m, ok := fastEntry(s, t.Request, t.How)
-	if ok && t.Since.IsZero() { // else its place is not the end
+	if ok && t.Since.IsZero() { // otherwise the place may not be at the end
 		doc, err := c.modify(ctx, o, m)
 		index, duplicate := duplicateKey(err)
 		if err != nil && (!duplicate || index != idIndex) {
@@ -125,8 +125,8 @@ func (c *Catalog) enter(ctx context.Context, o operation, s catalog.Server, t tr
 	return l, grants, err
 }
 
-// fastEntry returns the command of the common case. If its filter does not match, the document is
-// unchanged: the upsert fails with DuplicateKey, or returns a document without r.
+// fastEntry returns the command for the common case. In another case the document stays unchanged,
+// and the upsert fails with DuplicateKey or returns a document without r.
 func fastEntry(s catalog.Server, r catalog.Request, how catalog.EnterMode) (modification, bool) {
 	switch {
 	case r.Mode == catalog.Exclusive && how != catalog.Queue:
@@ -146,9 +146,9 @@ func standsIn(l catalog.Lock, ts bson.ObjectID) bool {
 	return holds || waits
 }
 
-// raised raises the fence of a lock that r has just acquired to the clock, if it was counted up
-// from zero, so that a document inserted after a deletion has a larger one. doc is the document as
-// r left it. On an error r may hold the lock without its fence: then the outcome is unknown.
+// raised raises the fence of a lock that r has just acquired to the clock, if the fence was counted
+// up from zero. So a document that is inserted after a deletion has a larger fence. doc is the
+// document after the acquisition. After an error r may hold the lock, so the outcome is unknown.
 func (c *Catalog) raised(
 	ctx context.Context, o operation, r catalog.Request, doc bson.Raw, l catalog.Lock,
 ) (_ catalog.Lock, err error) {
@@ -176,15 +176,14 @@ func (c *Catalog) raised(
 	return l, err
 }
 
-// entered records the use of a lock.
+// entered records the lock's use.
 func (c *Catalog) entered(l catalog.Lock) {
 	c.used.note(l.Name, use{mode: l.Mode, line: len(l.Waiters) > 0})
 }
 
-// leave sends one command for a holder of a lock that has no waiters, or was seen with waiters
-// before. It sends one more for the first waiters that it sees, and a compare-and-set for a waiter
-// that leaves, for readers that admit the next waiters, and for a document that is not as this
-// package writes it.
+// leave sends one command if the recorded use of the lock is right, and one more for the lock's
+// first waiters. A compare-and-set follows if no document matches, for example when a waiter
+// leaves, when a reader's release admits waiters, or after a write of another program.
 func (c *Catalog) leave(ctx context.Context, o operation, s catalog.Server, t transition.Leave) (
 	catalog.Lock, []catalog.Grant, error,
 ) {
@@ -213,8 +212,8 @@ func (c *Catalog) leave(ctx context.Context, o operation, s catalog.Server, t tr
 	return catalog.Lock{}, grants, nil
 }
 
-// fresh returns the grants of the command that returned this document. The document is malformed
-// when its fence reached the limit: then there is no grant.
+// fresh returns the grants of the command that returned this document. A document is malformed and
+// has no grants after its fence reached the limit.
 func fresh(doc bson.Raw) []catalog.Grant {
 	l, _ := catalog.ParseLock(doc)
 	ms, _ := doc.Lookup("now").DateTimeOK()
@@ -228,20 +227,20 @@ func fresh(doc bson.Raw) []catalog.Grant {
 	return grants
 }
 
-// A use is the use of a lock when this process last saw it. It selects the form of a departure that
-// is tried first. A wrong guess costs a command that matches no document.
+// A use describes a lock when this process last read it. It selects the first command for a
+// release. A wrong guess costs a command that matches no document.
 type use struct {
 	mode catalog.Mode
-	line bool // it had waiters
+	line bool // the lock had waiters
 }
 
-// A usedNames records the names of locks in use that had waiters or were not exclusive.
+// A usedNames records the names of locks that had waiters or were not exclusive.
 type usedNames struct {
 	mu    sync.Mutex // guards names
 	names map[string]use
 }
 
-// namesAtMost bounds the recorded names.
+// namesAtMost is the largest number of recorded names.
 const namesAtMost = 10_000
 
 func (n *usedNames) note(name string, u use) {
@@ -272,8 +271,8 @@ func (o operation) understand(doc bson.Raw) (catalog.Lock, error) {
 	return l, nil
 }
 
-// Read is documented in [catalog.Locks]. It sends one command; linearizable on a replica set,
-// readConcern majority elsewhere. The first call may send Hello as well.
+// Read is documented in [catalog.Locks]. It sends one command, after a Hello if this is the store's
+// first command. The read concern is linearizable on a replica set, and majority on another server.
 func (c *Catalog) Read(ctx context.Context, name string) (catalog.Lock, error) {
 	o := onLock(catalog.OpRead, name)
 	s, err := c.known(ctx)
@@ -308,14 +307,14 @@ func (c *Catalog) findOne(
 	return raw, err
 }
 
-// matched returns how many documents an update matched or a delete removed.
+// matched returns the number of documents that an update matched or a delete removed.
 func matched(reply bson.Raw) int {
 	n, _ := reply.Lookup("n").AsInt64OK()
 	return int(n)
 }
 
-// PruneLocks is documented in [catalog.Pings]. It sends one read of all documents in the order of
-// _id, and one delete for the prunable ones, with a filter for state, session and rev of each.
+// PruneLocks is documented in [catalog.Pings]. It sends one read in the order of _id, and one
+// delete for the prunable documents, with a filter for the state, session and rev of each.
 func (c *Catalog) PruneLocks(ctx context.Context, before time.Time, after string, most int) (
 	pruned int, next string, err error,
 ) {
@@ -343,7 +342,7 @@ func (c *Catalog) PruneLocks(ctx context.Context, before time.Time, after string
 	return matched(reply), next, nil
 }
 
-// unused is the condition that a free lock has not been written since it was read.
+// unused is the condition that a free lock was not written since the read.
 func unused(s catalog.Session, rev int64) bson.D {
 	return bson.D{
 		{Key: "_id", Value: s.Name}, {Key: "ts", Value: s.TS}, {Key: "rev", Value: rev},

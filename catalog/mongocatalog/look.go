@@ -15,10 +15,10 @@ import (
 )
 
 // Snapshots is documented in [catalog.Queues]. On a replica set or a standalone it sends one
-// command for any number of names: an aggregate that returns the locks, the pings of their
-// processes and the server's clock. FerretDB does not support that aggregate: its clock, the locks
-// and the pings are read, in that order. The clock of a mongos is not the store's, so behind one
-// the result has the clock of this process's latest ping; a viewer does not ping and reads the
+// command for all names: an aggregate that returns the locks, the pings of their processes and the
+// server's clock. FerretDB does not support that aggregate: Snapshots reads the clock, the locks
+// and the pings, in that order. The clock of a mongos is not the store's. So behind a mongos the
+// result has the server's clock of this process's latest ping. A viewer does not ping, and uses the
 // clock of the mongos.
 func (c *Catalog) Snapshots(ctx context.Context, names []string) (catalog.Looks, error) {
 	if len(names) == 0 {
@@ -27,8 +27,7 @@ func (c *Catalog) Snapshots(ctx context.Context, names []string) (catalog.Looks,
 	return c.looks(ctx, reading("look at "+fewOf(names)), among("_id", names))
 }
 
-// looks reads the locks that a filter matches, the pings of their processes, and the server's
-// clock.
+// looks reads the locks of a filter, the pings of their processes, and the server's clock.
 func (c *Catalog) looks(ctx context.Context, o operation, filter bson.D) (catalog.Looks, error) {
 	s, err := c.known(ctx)
 	if err != nil {
@@ -73,7 +72,7 @@ func (c *Catalog) looks(ctx context.Context, o operation, filter bson.D) (catalo
 	return looks, nil
 }
 
-// fewOf shows the first of many names, and the number of the rest.
+// fewOf returns the first names, and the number of the remaining ones.
 func fewOf(names []string) string {
 	const few = 3
 	var shown []string
@@ -87,8 +86,8 @@ func fewOf(names []string) string {
 	return text
 }
 
-// joins reports whether the server can return lock, pings and its clock in one command. Behind a
-// mongos $$NOW is the clock of the mongos, and 4.4 and 5.0 reject a join with a sharded collection.
+// joins reports whether the server can return locks, pings and its clock in one command. A mongos
+// cannot: $$NOW is its own clock, and 4.4 and 5.0 reject a join with a sharded collection.
 func joins(s catalog.Server) bool {
 	return s.Kind == catalog.ReplicaSet || s.Kind == catalog.Standalone
 }
@@ -104,7 +103,7 @@ func (p pingDocs) add(raw bson.Raw) {
 	}
 }
 
-// observe passes each row of an observation to show, until show returns false.
+// observe passes each row of an observation to the function show, until show returns false.
 func (c *Catalog) observe(
 	ctx context.Context, o operation, filter bson.D, sorted bool,
 	show func(lock bson.Raw, look catalog.Snapshot) bool,
@@ -112,7 +111,7 @@ func (c *Catalog) observe(
 	which, how := bson.A{matching(filter)}, options.Aggregate()
 	if sorted {
 		which = append(which, bson.D{{Key: "$sort", Value: byID}})
-		how.SetAllowDiskUse(true) // 100 waiters each for thousands of locks
+		how.SetAllowDiskUse(true) // thousands of locks may have 100 waiters each
 	}
 	r := c.open(o, func(ctx context.Context) (*mongo.Cursor, error) {
 		return c.locks.Aggregate(ctx, observation(which...), how)

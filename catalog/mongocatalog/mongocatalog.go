@@ -29,10 +29,11 @@ type Options struct {
 	Database string
 	// CommandTimeout bounds every command; default 5 s.
 	CommandTimeout time.Duration
-	// PingTime keeps the server's clock of the latest ping for snapshots behind a mongos, since the
-	// clock of the mongos is not the store's. Catalogs of one process share one; default a new one.
+	// PingTime has the server's clock at the latest ping, for snapshots behind a mongos, since the
+	// clock of the mongos is not the store's. All catalogs of a process share one PingTime. The
+	// default is a new one.
 	PingTime *PingTime
-	// Viewer is for a process that does not ping and makes no decisions: its snapshots behind a
+	// Viewer is for a process that does not ping and makes no decisions. Its snapshots behind a
 	// mongos use the clock of the mongos.
 	Viewer bool
 }
@@ -43,7 +44,7 @@ type PingTime struct{ ms atomic.Int64 }
 
 func (p *PingTime) set(t time.Time) { p.ms.Store(t.UnixMilli()) }
 
-// at returns the latest time, zero when no ping has succeeded yet.
+// at returns the latest time. It is zero before the first successful ping.
 func (p *PingTime) at() time.Time {
 	ms := p.ms.Load()
 	if ms == 0 {
@@ -52,8 +53,8 @@ func (p *PingTime) at() time.Time {
 	return time.UnixMilli(ms).UTC()
 }
 
-// A Catalog is the store in a MongoDB, made by New. It is safe for concurrent use. It keeps no
-// goroutine and no connection: the client belongs to the caller.
+// A Catalog is the store in a MongoDB database, made by New. It is safe for concurrent use. It has
+// no goroutine and no connection: the caller owns the client.
 type Catalog struct {
 	database string
 	timeout  time.Duration
@@ -64,7 +65,7 @@ type Catalog struct {
 	locks *mongo.Collection
 	pings *mongo.Collection
 
-	build  atomic.Pointer[build]         // the reply of buildInfo, which is sent once
+	build  atomic.Pointer[build]         // the reply of buildInfo; the command is sent once
 	server atomic.Pointer[answeredHello] // the latest Hello
 
 	oldHello atomic.Bool // the server supports only isMaster
@@ -75,8 +76,8 @@ type Catalog struct {
 
 var _ catalog.Catalog = (*Catalog)(nil)
 
-// New returns a store in the database of client that opts name. It does no I/O. It returns an error
-// for a nil client and for a negative timeout.
+// New returns a store that uses client. It does no I/O. It returns an error for a nil client and
+// for a negative timeout.
 func New(client *mongo.Client, opts Options) (*Catalog, error) {
 	if client == nil {
 		return nil, errors.New("mongocatalog: client is nil")
@@ -109,13 +110,13 @@ func New(client *mongo.Client, opts Options) (*Catalog, error) {
 	}, nil
 }
 
-// begin returns the bounded context of one command, without a session of the caller, so that no
-// write of the store joins a transaction. If ctx is done, it returns an error before any I/O.
+// begin returns a command's context, which ends after the timeout. It removes the caller's session,
+// so that no write of the store joins a transaction. It returns an error if ctx is done.
 func (c *Catalog) begin(ctx context.Context) (context.Context, context.CancelFunc, error) {
 	return c.beginIn(ctx, nil)
 }
 
-// beginIn is begin for a command that joins the transaction of a session, if that is not nil.
+// beginIn is begin for a command in a session's transaction. A nil session means no transaction.
 func (c *Catalog) beginIn(ctx context.Context, session *mongo.Session) (
 	context.Context, context.CancelFunc, error,
 ) {
@@ -129,7 +130,7 @@ func (c *Catalog) beginIn(ctx context.Context, session *mongo.Session) (
 	return ctx, cancel, nil
 }
 
-// run runs do as one command of an operation.
+// run calls the function do, which sends one command of an operation.
 func (c *Catalog) run(ctx context.Context, o operation, do func(ctx context.Context) error) error {
 	o.database = c.database
 	ctx, cancel, err := c.beginIn(ctx, o.session)
@@ -163,8 +164,8 @@ func (c *Catalog) reply(ctx context.Context, o operation, command bson.D) (
 	return reply, nil
 }
 
-// modify sends one findAndModify and returns the document after it, nil if the filter matched no
-// document.
+// modify sends one findAndModify. It returns the document after the change, nil if no document
+// matched.
 func (c *Catalog) modify(ctx context.Context, o operation, m modification) (bson.Raw, error) {
 	command := m.command(o.collection)
 	if o.session != nil {

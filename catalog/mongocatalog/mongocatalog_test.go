@@ -27,7 +27,7 @@ import (
 	"mongodlm/internal/test/catalogtest"
 )
 
-// on returns the changes of a store as calls.
+// on wraps a store with a method for each change.
 var on = catalogtest.On
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -40,7 +40,7 @@ func request() catalog.Request {
 	}
 }
 
-// held is the lock document after the acquisition by request.
+// held returns the lock document after the acquisition by request.
 func held() bson.D {
 	r := request()
 	return bson.D{
@@ -59,15 +59,15 @@ func failure(code int32, text string) func(bson.Raw) bson.D {
 	}
 }
 
-// store returns a store with that command timeout; zero is a minute, for loaded machines.
+// store returns a store with the command timeout limit. Zero is a minute, for loaded machines.
 func store(t *testing.T, s *fakeServer, limit time.Duration) *mongocatalog.Catalog {
 	t.Helper()
 	opts := mongocatalog.Options{CommandTimeout: cmp.Or(limit, time.Minute)}
 	return assert.Value(mongocatalog.New(s.client(t), opts))(t)
 }
 
-// connected returns a store with an open connection, so that the next command does not include the
-// time to connect.
+// connected returns a store with an open connection, so that the next command does not wait for
+// one.
 func connected(t *testing.T, s *fakeServer, limit time.Duration) *mongocatalog.Catalog {
 	t.Helper()
 	c := store(t, s, limit)
@@ -191,8 +191,8 @@ func TestCatalog_Writes_BrokenConnection_UnknownAfterOneTry(t *testing.T) { // D
 	}
 }
 
-// writing answers reads with a document that serves every operation, held by request or free for a
-// waiter, and writes by a script.
+// writing answers writes with reply, and reads with a document that suits the operation: held by
+// request, or free with a waiter.
 func writing(reply bson.D) func(bson.Raw) bson.D {
 	return func(command bson.Raw) bson.D {
 		switch {
@@ -210,7 +210,7 @@ func writing(reply bson.D) func(bson.Raw) bson.D {
 	}
 }
 
-// page is the reply to a read that finds one document.
+// page returns the reply to a read that finds the documents.
 func page(docs ...any) bson.D {
 	return bson.D{e("ok", 1.0), e("cursor", bson.D{
 		e("id", int64(0)), e("ns", "config.locks"), e("firstBatch", append(bson.A{}, docs...))})}
@@ -271,8 +271,8 @@ func TestCatalog_Acquire_Replies(t *testing.T) {
 	}
 }
 
-// A document that is too large for the server was certainly not written. The write is not repeated
-// as an unknown outcome, and the error names the cause.
+// A write of a document that is too large for the server is certainly not applied, and the error
+// names the cause.
 func TestCatalog_DocumentTooLarge_IsNotAppliedAndSaysSo(t *testing.T) {
 	t.Parallel()
 	for _, code := range []int32{10334, 17419, 17420} {
@@ -361,7 +361,7 @@ func TestCatalog_Reads_AskForMajority(t *testing.T) { // E9, E10
 	}
 }
 
-// The error of a failed snapshot is one line, for any number of locks.
+// The error of a failed snapshot is one line even for many locks.
 func TestSnapshots_OfManyFails_NamesAFew(t *testing.T) {
 	t.Parallel()
 	s := serve(t, failure(13, "not allowed"))
@@ -379,14 +379,14 @@ func TestSnapshots_OfManyFails_NamesAFew(t *testing.T) {
 	}
 }
 
-// The read of a process that holds 10,000 locks is one command.
+// Held sends one command for 10,000 locks.
 func TestHeld_OfManyLocks_IsOneCommand(t *testing.T) {
 	t.Parallel()
 	const locks = 10_000
 	s := serve(t, func(command bson.Raw) bson.D {
 		size, ok := command.Lookup("batchSize").AsInt64OK()
 		if !ok {
-			size = 101 // as a server does
+			size = 101 // a server's default
 		}
 		batch := make(bson.A, min(size, locks))
 		for i := range batch {

@@ -13,13 +13,14 @@ import (
 	"mongodlm/catalog"
 )
 
-// listBatch is the number of locks in one step of a listing on a server that cannot join.
+// listBatch is the number of locks in one step of a listing on a server that cannot join
+// collections.
 const listBatch = 500
 
 var byID = bson.D{{Key: "_id", Value: int32(1)}}
 
-// List is documented in [catalog.Locks]. It sends one aggregate on a replica set or a standalone,
-// else one Hello and two finds per 500 locks.
+// List is documented in [catalog.Locks]. On a replica set or a standalone it sends one aggregate.
+// On another server it sends one Hello and two finds per 500 locks.
 func (c *Catalog) List(ctx context.Context, waited bool) iter.Seq2[catalog.Snapshot, error] {
 	op, filter := catalog.OpList, bson.D{}
 	if waited {

@@ -18,20 +18,20 @@ import (
 	"mongodlm/internal/test/catalogtest"
 )
 
-// overload is the reply of a server that refuses a command because it is overloaded.
+// overload returns an overloaded server's refusal of a command.
 func overload(labels ...string) bson.D {
 	return bson.D{e("ok", 0.0), e("code", int32(462)), e("codeName", "IngressRequestRateLimitExceeded"),
 		e("errmsg", "rate limit exceeded"), e("errorLabels", labels)}
 }
 
-// Labels of a refusal, as MongoDB 8.2 and 9.0 set them.
+// Labels of a refusal by MongoDB 8.2 and 9.0.
 var (
 	of82 = []string{driver.ErrSystemOverloadedError, driver.ErrRetryableError}
 	of90 = append(of82, driver.NoWritesPerformed)
 )
 
-// Every write is sent once, also if the driver would repeat a command that an overloaded server has
-// refused. A refused write was certainly not applied.
+// Every write is sent once, even if an overloaded server refuses it. A refused write is certainly
+// not applied.
 func TestDial_Overloaded_EveryWriteIsSentOnce(t *testing.T) {
 	t.Parallel()
 	for name := range catalogtest.Writes(memcatalog.New(memcatalog.Options{}), request()) {
@@ -58,12 +58,12 @@ func writesIn(s *fakeServer) (n int) {
 	return n
 }
 
-// With a client of the application, its driver repeats a command that an overloaded server has
-// refused. The write is still carried out at most once, and the error is that of the last try.
+// An application's client repeats a command that an overloaded server refused. The write is still
+// applied at most once, and the error is the last try's.
 func TestCatalog_OverloadedWithForeignClient_IsCarriedOutOnce(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		replies []bson.D // the last one again and again; nil breaks the connection
+		replies []bson.D // the last reply is repeated; nil breaks the connection
 		sent    int
 		want    string // empty for success
 	}{
@@ -95,7 +95,7 @@ func TestCatalog_OverloadedWithForeignClient_IsCarriedOutOnce(t *testing.T) {
 	}
 }
 
-// An operator can distinguish the connections for pings by their name.
+// An operator can distinguish the connections by their purpose.
 func TestDial_AppName_SaysThePurpose(t *testing.T) {
 	t.Parallel()
 	long := "a name of 120 bytes " + string(make([]byte, 100))
@@ -114,8 +114,8 @@ func TestDial_AppName_SaysThePurpose(t *testing.T) {
 	}
 }
 
-// In a transaction the refusal of a server that is overloaded, or has too many transactions, is
-// reported as such, and the driver's error with its labels stays reachable.
+// In a transaction the refusal of an overloaded server, or of one with too many transactions, is
+// ErrUnavailable. The driver's error with its labels stays reachable.
 func TestOutcome_OverloadedInTransaction_IsUnavailable(t *testing.T) {
 	t.Parallel()
 	for _, refusal := range []mongo.CommandError{{Code: 463, Message: "no", Labels: of90},

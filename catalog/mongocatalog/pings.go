@@ -40,7 +40,7 @@ func (c *Catalog) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged
 	return catalog.Pinged{Ping: p, Inserted: told && !updated}, nil
 }
 
-// refused reads the document to explain why the filter of a ping did not match.
+// refused reads the document after a ping that did not match, and returns the ping's result.
 func (c *Catalog) refused(ctx context.Context, o operation, b catalog.Heartbeat) (
 	catalog.Pinged, error,
 ) {
@@ -57,7 +57,7 @@ func (c *Catalog) refused(ctx context.Context, o operation, b catalog.Heartbeat)
 }
 
 // ApplyPing is documented in [catalog.Pings]. It sends one command. On FerretDB it first reads the
-// server's clock if the change writes that into a subdocument.
+// server's clock if the change writes the clock into a subdocument.
 func (c *Catalog) ApplyPing(ctx context.Context, t catalog.PingChange) error {
 	process := t.On()
 	o := onPing(string(t.Op()), process)
@@ -78,8 +78,8 @@ func (c *Catalog) ApplyPing(ctx context.Context, t catalog.PingChange) error {
 	return err
 }
 
-// dating returns the clock of a server that cannot write it into a subdocument by itself, zero for
-// any other server.
+// dating returns the clock of a FerretDB, which cannot write its clock into a subdocument. It
+// returns zero for another server.
 func (c *Catalog) dating(ctx context.Context) (time.Time, error) {
 	s, err := c.known(ctx)
 	if err != nil || s.Kind != catalog.FerretDB {
@@ -89,7 +89,7 @@ func (c *Catalog) dating(ctx context.Context) (time.Time, error) {
 	return s.Time, err
 }
 
-// heldBatch makes the server answer a Held in one batch, up to its limit of 16 MiB.
+// heldBatch lets the server answer a Held in one batch, up to the server's limit of 16 MiB.
 const heldBatch = 100_000
 
 // Held is documented in [catalog.Pings]. It sends one command per 16 MiB, about 100,000 locks.
@@ -116,7 +116,7 @@ func (c *Catalog) Held(ctx context.Context, process string) ([]catalog.HeldSessi
 	return sessions, nil
 }
 
-// find calls collect with every document; raw is valid only during the call.
+// find calls the function collect with every document. raw is valid only during the call.
 func (c *Catalog) find(
 	ctx context.Context, o operation, from *mongo.Collection, filter bson.D,
 	find *options.FindOptionsBuilder, collect func(raw bson.Raw),
@@ -145,7 +145,6 @@ func (c *Catalog) OldPings(ctx context.Context, before time.Time) (old []catalog
 }
 
 // Prune is documented in [catalog.Pings]. It sends two reads and one delete per thousand old pings.
-// A process that pings meanwhile keeps its document.
 func (c *Catalog) Prune(ctx context.Context, old []catalog.OldPing) (int, error) {
 	o := on(catalog.PingsCollection, "find, remove", "prune pings")
 	pruned := 0

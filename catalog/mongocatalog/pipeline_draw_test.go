@@ -11,7 +11,7 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// This file draws lock documents and steps for the pipelines: of this package, foreign and damaged.
+// This file draws steps, and lock documents of this package, of other programs and damaged ones.
 
 var modes = []catalog.Mode{catalog.Exclusive, catalog.Shared, catalog.Shared, catalog.Permit}
 
@@ -45,7 +45,7 @@ func drawRenewal(t *rapid.T, n byte) step {
 	return renew(n, number, twin == 0)
 }
 
-// document draws a document, or nil. plain allows only documents of this package.
+// document draws a document, or nil. plain reports that it is a document of this package.
 func document(t *rapid.T) (doc bson.D, plain bool) {
 	kind := rapid.IntRange(0, 9).Draw(t, "kind of document")
 	if kind == 0 {
@@ -62,7 +62,7 @@ func document(t *rapid.T) (doc bson.D, plain bool) {
 	add("state", int32(0), int32(1), int32(1), int32(2), int64(1), 1.0)
 	n := byte(rapid.IntRange(1, 8).Draw(t, "holder"))
 	doc = append(doc, e("ts", id(n)))
-	if process := fmt.Sprint("process-", n); plain { // this package always writes it
+	if process := fmt.Sprint("process-", n); plain { // this package always writes the field
 		doc = append(doc, e("process", process))
 	} else {
 		add("process", process, process, none, nil, "")
@@ -100,7 +100,8 @@ func document(t *rapid.T) (doc bson.D, plain bool) {
 	return decoded(doc), plain
 }
 
-// parties draws holders or waiters. If first is not 0, the first one mostly has that number.
+// parties draws holders or waiters. If parameter first is not 0, it is mostly the number of the
+// first party.
 func parties(t *rapid.T, field string, plain bool, first byte) bson.A {
 	count := rapid.IntRange(0, 4).Draw(t, "number of "+field)
 	if field == "waiters" && rapid.IntRange(0, 19).Draw(t, "full") == 0 {
@@ -138,7 +139,7 @@ func parties(t *rapid.T, field string, plain bool, first byte) bson.A {
 	return list
 }
 
-// foreign changes an entry so that it is still valid.
+// foreign changes an entry, which stays valid.
 func foreign(t *rapid.T, party bson.D) bson.D {
 	switch rapid.IntRange(0, 8).Draw(t, "foreign") {
 	case 0:
@@ -159,7 +160,7 @@ func foreign(t *rapid.T, party bson.D) bson.D {
 	return party
 }
 
-// ninth is a waiter with other fields.
+// ninth returns waiter 9 with additional or other fields.
 func ninth(fields ...bson.E) bson.D {
 	w := bson.D{e("ts", id(9)), e("process", "process-9"), e("mode", "")}
 	for _, f := range fields {
@@ -168,7 +169,7 @@ func ninth(fields ...bson.E) bson.D {
 	return w
 }
 
-// damaged breaks a document in one place.
+// damaged returns the document with one invalid field.
 func damaged(t *rapid.T, doc bson.D) bson.D {
 	breaks := []bson.E{
 		e("state", "1"), e("state", int32(-1)), e("state", 1.5), e("state", bson.A{int32(1)}),

@@ -11,7 +11,7 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// A step is one transition: the session that enters or leaves, and its mode.
+// A step is one transition.
 type step struct {
 	verb     string // enter, leave, evict, grant, renew
 	request  catalog.Request
@@ -34,13 +34,13 @@ func (s step) String() string {
 	return fmt.Sprintf("%s %s of %q", s.verb, s.dead.TS.Hex(), s.dead.Process)
 }
 
-// A form is the condition and the pipeline of a step in one of its short forms.
+// A form is the filter and the pipeline of a step's short form.
 type form struct {
 	filter   bson.D
 	pipeline bson.A
 }
 
-// short returns the forms of the step without a read.
+// short returns the step's short forms.
 func (s step) short() []form {
 	of := func(filter bson.D, pipeline bson.A) form { return form{filter, pipeline} }
 	switch {
@@ -60,7 +60,7 @@ func (s step) short() []form {
 	return nil
 }
 
-// rule returns the document after the step by package transition, the same one without a change.
+// rule returns the document after the step, by package transition.
 func (s step) rule(doc bson.D, now time.Time) (bson.D, error) {
 	l := catalog.Lock{Name: "x"}
 	if doc != nil {
@@ -83,7 +83,7 @@ func (s step) rule(doc bson.D, now time.Time) (bson.D, error) {
 	default:
 		c, err = transition.Leave{Session: s.dead.Session}.Next(l, now)
 		if err == nil && len(l.Waiters) == 0 && elements(doc, "sharers") == 0 {
-			c = catalog.Change{Set: bson.D{e("state", int32(0))}} // the rest stays, as with mongos
+			c = catalog.Change{Set: bson.D{e("state", int32(0))}} // the other fields stay
 		}
 	}
 	if err != nil || c.Nothing() {
@@ -174,7 +174,7 @@ func renew(n byte, number int64, twin bool) step {
 	}}
 }
 
-// lease returns the lease that the step would write, at an earlier time.
+// lease returns the step's lease, written at an earlier time.
 func lease(s step) bson.D {
 	r := s.renewal
 	return bson.D{
@@ -183,7 +183,7 @@ func lease(s step) bson.D {
 	}
 }
 
-// entry returns the waiter that the step would write.
+// entry returns the step's waiter.
 func entry(s step) bson.D {
 	return transition.Entry(s.request, time.UnixMilli(1_700_000_000_000))
 }

@@ -16,12 +16,12 @@ import (
 	"mongodlm/internal/test/effort"
 )
 
-// A runner carries out a condition and a pipeline on a document, which may be nil. It returns the
-// document after it, whether the condition held, and the clock of the run.
+// A runner applies a filter and a pipeline to a document, which may be nil. It returns the document
+// after the change, whether the filter matched, and the server's clock.
 type runner func(doc bson.D, filter bson.D, pipeline bson.A, upsert bool) (
 	after bson.D, ok bool, now time.Time, err error)
 
-// evaluated is the runner without a server.
+// evaluated is a runner without a server.
 func evaluated(doc, filter bson.D, pipeline bson.A, upsert bool) (bson.D, bool, time.Time, error) {
 	now := time.UnixMilli(1_800_000_000_000).UTC()
 	plain := decoded(bson.D{e("filter", filter), e("pipeline", pipeline)})
@@ -37,9 +37,9 @@ func evaluated(doc, filter bson.D, pipeline bson.A, upsert bool) (bson.D, bool, 
 }
 
 // check compares the short forms of a step with the rule, and returns the document after the rule.
-// If the condition of a form holds, the form must have the result of the rule, or leave the
-// document unchanged. A plain document, as this package writes it, must be equal in every byte; a
-// foreign one in its parsed form.
+// A form either does not match, or does not change the document, or has the result of the rule. A
+// plain document, which this package wrote, must be equal in every byte. A foreign document must be
+// equal in its parsed form.
 func check(t interface {
 	Helper()
 	Fatalf(string, ...any)
@@ -68,9 +68,9 @@ func check(t interface {
 	return after, short
 }
 
-// asMirrored returns want with the texts of the first of several holders, which are in the document
-// twice: if another program changed the copy, the rule repairs it, and a short form does not. Only
-// people and other managers read it.
+// asMirrored returns want with the unchanged informational fields of got, if the lock has several
+// holders. These fields are a copy of the first holder's. If another program changed the copy, the
+// rule repairs the copy, and a short form does not.
 func asMirrored(before, want, got bson.D) bson.D {
 	if field(before, "sharers") == nil {
 		return want
@@ -101,7 +101,7 @@ func field(doc bson.D, name string) any {
 	return nil
 }
 
-// asRuled compares a document with the result of the rule, by its bytes or its parsed form.
+// asRuled compares a document with the result of the rule: the bytes, or the parsed form.
 func asRuled(want, got bson.D, bytes bool) bool {
 	if text(want) == text(got) || bytes {
 		return text(want) == text(got)
@@ -144,7 +144,7 @@ func sorted(v any) any {
 	return v
 }
 
-// Each row has a rule that only a pipeline could break: it must agree with package transition.
+// The pipelines agree with package transition in special cases.
 func TestPipeline_Transitions_AreThoseOfPackageQueue(t *testing.T) {
 	t.Parallel()
 	writer := func(n byte) step { return enter(n, catalog.Exclusive, 0, catalog.Queue) }
@@ -211,7 +211,7 @@ func TestPipeline_Transitions_AreThoseOfPackageQueue(t *testing.T) {
 	}
 }
 
-// The grant of a process id with several lines, from an operator or an old version, is one line.
+// The grant to a process id with several lines is one line.
 func TestPipeline_ProcessOfTwoLines_IsGrantedInOne(t *testing.T) {
 	t.Parallel()
 	odd := func(s step) step {
@@ -262,8 +262,8 @@ func TestPipeline_FullLine_TakesNobodyMore(t *testing.T) {
 	}
 }
 
-// The bound of the queue holds in every mode: one command takes the last place, and the transition
-// refuses the next request.
+// In every mode one command takes the last place in the queue, and the transition refuses the next
+// request.
 func TestPipeline_FullQueue_RefusesTheNextInEveryMode(t *testing.T) {
 	t.Parallel()
 	for mode, limit := range map[catalog.Mode]int32{
@@ -280,7 +280,7 @@ func TestPipeline_FullQueue_RefusesTheNextInEveryMode(t *testing.T) {
 			doc = append(doc, e("mode", "permit"), e("limit", limit), e("sharers", bson.A{holder}))
 		}
 		for i, commands := range []int{1, 0, 0} {
-			if mode == catalog.Shared { // behind an exclusive holder: by compare-and-set
+			if mode == catalog.Shared { // behind an exclusive holder a compare-and-set is used
 				commands = 0
 			}
 			var short int
@@ -293,7 +293,7 @@ func TestPipeline_FullQueue_RefusesTheNextInEveryMode(t *testing.T) {
 	}
 }
 
-// A lock with the maximum number of holders makes the next request wait, in any mode.
+// In every mode a request waits if the lock has the maximum number of holders.
 func TestPipeline_AsManyHoldersAsMayBe_TheNextWaits(t *testing.T) {
 	t.Parallel()
 	for mode, limit := range map[catalog.Mode]int32{catalog.Shared: 0, catalog.Permit: 2_000_000} {
@@ -322,8 +322,8 @@ func TestPipeline_AsManyHoldersAsMayBe_TheNextWaits(t *testing.T) {
 	}
 }
 
-// The plain acquisition takes exactly the documents that package catalog reads as free, without
-// waiters and sharers: its filter has these conditions in a form that every server supports.
+// The plain acquisition takes exactly the documents that package catalog parses as free, without
+// waiters and sharers.
 func TestAcquisition_AnyDocument_TakesWhatIsUnderstoodAndFree(t *testing.T) {
 	t.Parallel()
 	taken := 0
@@ -348,7 +348,7 @@ func TestAcquisition_AnyDocument_TakesWhatIsUnderstoodAndFree(t *testing.T) {
 			taken++
 		}
 	})
-	if taken == 0 && !testing.Short() && !effort.Race { // of a few documents none may be free
+	if taken == 0 && !testing.Short() && !effort.Race { // a few documents may include no free one
 		t.Error("nothing was ever taken: the test proves nothing")
 	}
 }
@@ -358,7 +358,7 @@ func TestPipeline_AnyDocument_DoesAsPackageTransition(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { walk(t, evaluated) })
 }
 
-// walk takes a random document through random steps.
+// walk applies random steps to a random document.
 func walk(t *rapid.T, run runner) {
 	doc, plain := document(t)
 	for range rapid.IntRange(1, 6).Draw(t, "steps") {
@@ -366,13 +366,13 @@ func walk(t *rapid.T, run runner) {
 	}
 }
 
-// In the life of a document that only this package writes, the short forms apply.
+// Every short form is used for the documents of this package, and agrees with package transition.
 func TestPipeline_AnyLife_DoesAsPackageTransition(t *testing.T) {
 	t.Parallel()
 	done := map[string]int{}
 	rapid.Check(t, func(t *rapid.T) { live(t, evaluated, 60, done) })
 	if testing.Short() || effort.Race {
-		return // too few steps to be sure that each form was tried
+		return // there are too few steps to try each form
 	}
 	for _, kind := range []string{
 		"enter ", "enter shared", "enter permit", "leave ", "evict ", "renew ",
@@ -383,7 +383,7 @@ func TestPipeline_AnyLife_DoesAsPackageTransition(t *testing.T) {
 	}
 }
 
-// live takes a free document through random steps. done counts the steps of each short form.
+// live applies random steps to a free document. Parameter done counts the steps of each short form.
 func live(t *rapid.T, run runner, steps int, done map[string]int) {
 	doc := bson.D{e("_id", "x"), e("state", int32(0))}
 	for range steps {
@@ -413,7 +413,7 @@ func TestUnderstood_AnyDocument_IsWhatPackageCatalogUnderstands(t *testing.T) {
 	})
 }
 
-// The short eviction by a lease is carried out only for the watched renewal.
+// The short eviction by a lease requires the watched renewal.
 func TestPipeline_EvictionByLease_NamesTheRenewal(t *testing.T) {
 	t.Parallel()
 	var doc bson.D

@@ -11,8 +11,8 @@ import (
 	"mongodlm/catalog"
 )
 
-// A product is a server of MongoDB's protocol that is not MongoDB. It is recognized by its replies
-// or its host names; behind a tunnel that hides both it passes for a MongoDB.
+// A product is a server with MongoDB's protocol that is not MongoDB. It is recognized by its
+// replies or host names. Behind a tunnel that hides both it is not recognized.
 type product struct {
 	name  string
 	hosts []string // suffixes of host names, as in MongoDB's drivers (DRIVERS-2583)
@@ -41,16 +41,16 @@ var (
 	products = []*product{vCore, amazonDocumentDB, cosmosDB}
 )
 
-// refusal returns the error for a product that must not keep locks, with the alternative.
+// refusal returns the error for an unsupported product, with the reason and an alternative.
 func refusal(name, why string) error {
 	return fmt.Errorf("%s is not supported: %s; use MongoDB 4.4 or newer", name, why)
 }
 
-// productOf returns the product that sent the replies, nil for a MongoDB or a FerretDB.
+// productOf returns the product that sent the replies, nil for MongoDB or FerretDB.
 //
-// Sources: Cosmos DB marks its replies with a field _t; the engine that Azure and others run on
-// PostgreSQL lists its versions below "internal" in hello; Amazon DocumentDB lists its hosts in
-// hello, as every replica set does.
+// Sources: Cosmos DB marks its replies with a field _t. The engine on PostgreSQL, such as Azure's,
+// lists its versions below "internal" in hello. Amazon DocumentDB lists its hosts in hello, like
+// every replica set.
 func productOf(info, hello bson.Raw) *product {
 	for _, versions := range []string{"documentdb_versions", "cosmos_versions"} {
 		if hello.Lookup("internal", versions).Type != 0 {
@@ -94,7 +94,7 @@ func hostEnds(host, end string) bool {
 	return strings.HasSuffix(strings.ToLower(strings.TrimSuffix(host, ".")), end)
 }
 
-// supportedHosts returns an error if one of the hosts is that of a product. It does no I/O.
+// supportedHosts returns an error if a host belongs to a product. It does no I/O.
 func supportedHosts(hosts []string) error {
 	if p := productAt(hosts); p != nil {
 		return refusal(p.name, p.why)
@@ -102,7 +102,7 @@ func supportedHosts(hosts []string) error {
 	return nil
 }
 
-// hostsOf returns the hosts of a connection string; for a mongodb+srv the name for the DNS.
+// hostsOf returns the hosts of a connection string. For mongodb+srv it returns the DNS name.
 func hostsOf(uri string) []string {
 	_, rest, _ := strings.Cut(uri, "://")
 	rest = rest[strings.LastIndex(rest, "@")+1:]

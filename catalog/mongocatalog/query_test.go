@@ -10,9 +10,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// This file is the evaluator's other half: the conditions that the filters of this package use.
+// This file is the evaluator's part for the conditions of this package's filters.
 
-// matches reports whether a filter holds for a document.
+// matches reports whether a filter matches a document.
 func matches(doc bson.D, filter bson.D, now time.Time) (ok bool, err error) {
 	defer refusal(&err)
 	return evaluator{now: now, root: doc}.matches(doc, filter), nil
@@ -47,13 +47,13 @@ func (ev evaluator) holds(doc any, e bson.E) bool {
 	return anyOf(found, func(v any) bool { return compare(v, e.Value) == 0 })
 }
 
-// unread is an array of which only the type is known.
+// unread stands for an array. Its elements do not count.
 type unread struct{}
 
 func isOperators(d bson.D) bool { return len(d) > 0 && strings.HasPrefix(d[0].Key, "$") }
 
-// reached returns the values at a path: through an array by index, and through each of its
-// documents.
+// reached returns the values at a path. In an array it follows an index, and the path in each
+// document.
 func reached(v any, path []string) []any {
 	if len(path) == 0 {
 		return []any{v}
@@ -85,7 +85,7 @@ func stepped(v any, path []string) []any {
 	return reached(v, path[1:])
 }
 
-// anyOf reports whether a condition holds for a value, or for an element of an array.
+// anyOf reports whether a condition holds for a value, or for an element of a value.
 func anyOf(found []any, is func(any) bool) bool {
 	return slices.ContainsFunc(found, func(v any) bool {
 		list, ok := v.(bson.A)
@@ -157,7 +157,7 @@ func (ev evaluator) elemMatch(found []any, condition bson.D) bool {
 		list, ok := v.(bson.A)
 		return ok && slices.ContainsFunc(list, func(one any) bool {
 			if _, inner := one.(bson.A); inner && isOperators(condition) {
-				one = unread{} // of an array in an array only the type counts
+				one = unread{} // only the type of an array in an array counts
 			}
 			if isOperators(condition) {
 				return ev.all([]any{one}, condition)

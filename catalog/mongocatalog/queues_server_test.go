@@ -30,7 +30,8 @@ func serverStore(t *testing.T) (*mongocatalog.Catalog, *mongo.Database, catalog.
 	return c, db, s
 }
 
-// A server does not share mistakes with the pipelines, as the evaluator could.
+// The pipelines agree with package transition on a server. The evaluator could have the same
+// mistakes as the pipelines.
 func TestPipeline_OnServer_AnyDocument_DoesAsPackageTransition(t *testing.T) {
 	t.Parallel()
 	_, db, s := serverStore(t)
@@ -46,7 +47,7 @@ func TestPipeline_OnServer_AnyDocument_DoesAsPackageTransition(t *testing.T) {
 	})
 }
 
-// served is the runner on a server, which returns its clock in an additional field.
+// served is a runner on a server. An additional field returns the server's clock.
 func served(ctx context.Context, locks *mongo.Collection, doc, filter bson.D, pipeline bson.A,
 	upsert bool) (after bson.D, ok bool, now time.Time, err error) {
 	if _, err := locks.DeleteMany(ctx, bson.D{}); err != nil {
@@ -79,7 +80,7 @@ func served(ctx context.Context, locks *mongo.Collection, doc, filter bson.D, pi
 	return remove(after, []string{"now"}), true, time.UnixMilli(ms).UTC(), nil
 }
 
-// Of two concurrent first upserts one gets DuplicateKey, and must still be queued.
+// Every contender is queued, even if its upsert of a new document gets DuplicateKey.
 func TestCatalog_OnServer_Enter_ManyAtOnceOnANewName_AllStandInTheLine(t *testing.T) {
 	t.Parallel()
 	c, _, _ := serverStore(t)
@@ -104,7 +105,7 @@ func TestCatalog_OnServer_Enter_ManyAtOnceOnANewName_AllStandInTheLine(t *testin
 	}
 }
 
-// transaction runs work in a transaction of the driver, with the driver's retry loop.
+// transaction runs work in a transaction, with the driver's retry loop.
 func transaction(t *testing.T, db *mongo.Database, work func(context.Context) error) error {
 	t.Helper()
 	session, err := db.Client().StartSession()
@@ -133,7 +134,7 @@ func TestCatalog_OnServer_EnterTransaction_FreeAfterwardsWithAHigherFence(t *tes
 	c, db := needTransactions(t)
 	r := request()
 	before := int64(0)
-	for _, planted := range []bool{false, true, true} { // no document, then one of this package
+	for _, planted := range []bool{false, true, true} { // with and without a document
 		var inside catalog.Lock
 		err := transaction(t, db, func(ctx context.Context) (err error) {
 			inside, err = c.EnterTransaction(ctx, r)
@@ -182,8 +183,8 @@ func TestCatalog_OnServer_EnterTransaction_HeldOrWaitedFor_TransactionLivesOn(t 
 	}
 }
 
-// Each of many transactions reads a number and writes the next one. Without exclusion updates would
-// be lost; and a conflict that did not reach the driver's loop would end a transaction.
+// Many transactions that each read a number and write the next one exclude each other. A conflict
+// reaches the driver's loop.
 func TestCatalog_OnServer_EnterTransaction_ManyAtOnce_OneAtATime(t *testing.T) {
 	t.Parallel()
 	c, db := needTransactions(t)
@@ -288,11 +289,12 @@ func TestCatalog_OnServer_Notices_DroppedCollectionEndsTheStream(t *testing.T) {
 	}
 }
 
-// MongoDB 4.4 sends the whole document when a waiter queues behind the holder.
+// A grant is reported once, even by MongoDB 4.4, which repeats the whole document for each new
+// waiter.
 func TestCatalog_OnServer_Notices_OneGrantIsToldOnce(t *testing.T) {
 	t.Parallel()
 	c, _, n := needNotices(t)
-	for i := range 4 { // the second waits for the first, and two more behind it
+	for i := range 4 { // the second session is granted the lock, and two more wait
 		r := enter(byte(i+1), "", 0, 0).request
 		assert.Value(on(c).Enter(t.Context(), r, catalog.Queue))(t)
 		if i == 1 {

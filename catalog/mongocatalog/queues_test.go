@@ -17,7 +17,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// ownStore keeps its locks in a user database, which has change streams.
+// ownStore returns a store in a user database, which has change streams.
 func ownStore(t *testing.T, s *fakeServer) *mongocatalog.Catalog {
 	t.Helper()
 	return assert.Value(mongocatalog.New(s.client(t),
@@ -27,7 +27,7 @@ func ownStore(t *testing.T, s *fakeServer) *mongocatalog.Catalog {
 const firstUpsert = `E11000 duplicate key error collection: config.locks index: _id_ dup key: ` +
 	`{ _id: "balancer" }`
 
-// If the short form does not match for any reason, a read decides.
+// If the short form does not match, a read decides.
 func TestCatalog_Enter_DuplicateKey_LooksWhatIsThere(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -57,8 +57,8 @@ func TestCatalog_Enter_DuplicateKey_LooksWhatIsThere(t *testing.T) {
 	}
 }
 
-// A compare-and-set that always loses to other writers ends with the caller's context. Here that
-// ends during a read, so the outcome is not unknown.
+// A compare-and-set that always loses to other writers ends with the caller's context. If the
+// context ends during a read, the outcome is not unknown.
 func TestCatalog_Enter_AlwaysRefused_GivesUp(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -80,8 +80,8 @@ func TestCatalog_Enter_AlwaysRefused_GivesUp(t *testing.T) {
 	assert.Equal(t, readings.Load(), 3, "it ended at reading %d, want %d")
 }
 
-// A mongos reports its own clock. Behind it a document that was deleted while a process was queued
-// returns with a fence of that clock, or of the pings' clock, never with the first fence.
+// A deleted document is created again with a fence of the clock. Behind a mongos that is the clock
+// of the mongos or of the pings.
 func TestCatalog_Enter_BehindAMongos_DocumentGone_FenceOfTheClock(t *testing.T) {
 	t.Parallel()
 	const router, shard = 5, 1_800_000_000_000 // clocks in the fake replies to hello and to a ping
@@ -110,8 +110,7 @@ func TestCatalog_Enter_BehindAMongos_DocumentGone_FenceOfTheClock(t *testing.T) 
 	}
 }
 
-// The fence of a foreign document is raised by a second command. If that fails, the lock is still
-// held.
+// If the second command, which raises the fence, fails, the outcome of Enter is unknown.
 func TestCatalog_Enter_FenceNotRaised_IsUnknown(t *testing.T) {
 	t.Parallel()
 	var commands atomic.Int32
@@ -137,8 +136,8 @@ func TestCatalog_Enter_ForeignUniqueIndex_NamesIt(t *testing.T) { // F22
 	}
 }
 
-// A lock that was never seen with waiters is freed by a plain update. The first time with waiters
-// costs an additional command; after that the queue is expected.
+// A lock that had no waiters is freed by a plain update. The first Leave with waiters costs an
+// additional command, and later ones do not.
 func TestCatalog_Leave_FormOfTheLastTime(t *testing.T) {
 	t.Parallel()
 	r := request()
@@ -181,7 +180,7 @@ func TestCatalog_Leave_FormOfTheLastTime(t *testing.T) {
 	}
 }
 
-// The reply contains the latest grant of the document. Only a grant of this command is returned.
+// Leave returns only the grants of its own command, not an older grant in the document.
 func TestCatalog_Leave_OlderGrant_IsNotTold(t *testing.T) {
 	t.Parallel()
 	for _, now := range []bson.DateTime{5, 6} {
@@ -225,7 +224,8 @@ func event(kind, name string, fields ...bson.E) bson.D {
 	return append(d, e("fullDocument", bson.D(fields)))
 }
 
-// The two shapes of an event: the fields that changed (MongoDB 5.0), the whole document (4.4).
+// The stream returns the process's grants from both forms of an event: the changed fields (MongoDB
+// 5.0) and the whole document (4.4).
 func TestNotices_BothShapesOfEvent_TellWhatIsMine(t *testing.T) {
 	t.Parallel()
 	lines := catalog.GrantLine(id(1), 8, "p.x") + catalog.GrantLine(id(2), 9, "p") + "damaged\n" +

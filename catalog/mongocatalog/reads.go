@@ -8,8 +8,8 @@ import (
 
 // This file builds the reads.
 
-// standing is the filter for the locks that process holds or waits for. Each branch has an index
-// with the locks that have holders or waiters: the condition on state must be that of the index on
+// standing is the filter for the locks that process holds or waits for. Each branch has an index of
+// the locks with holders or waiters. The condition on state must be the condition of the index on
 // process.
 func standing(process string) bson.D {
 	return bson.D{{Key: "$or", Value: bson.A{
@@ -19,7 +19,7 @@ func standing(process string) bson.D {
 	}}}
 }
 
-// standingIn is the projection of Held: it returns only the waiters of the process.
+// standingIn is the projection of Held. It contains only the waiters of the process.
 func standingIn(process string) bson.D {
 	own := call("$eq", "$$p.process", literal(process))
 	return append(only("state", "process", "ts", "fence", "mode", "limit", "sharers.ts",
@@ -31,8 +31,8 @@ func standingIn(process string) bson.D {
 func whole() bson.E { return bson.E{Key: "$expr", Value: every(understood()...)} }
 
 // observation returns the pipeline that reads lock documents, each with the pings of its holders
-// and waiters and the server's clock. The documents are nested below separate fields, so that their
-// field names do not conflict.
+// and waiters, and the server's clock. The documents are in separate fields, so that the names of
+// their fields do not conflict.
 func observation(which ...any) bson.A {
 	processes := call("$setUnion", bson.A{"$lock.process"},
 		each(array("$lock.sharers"), "$$p.process"), each(array("$lock.waiters"), "$$p.process"))
@@ -54,18 +54,18 @@ func observation(which ...any) bson.A {
 
 func matching(filter bson.D) bson.D { return bson.D{{Key: "$match", Value: filter}} }
 
-// among is the condition that a field equals one of some texts.
+// among is the condition that a field equals one of the texts.
 func among(field string, texts []string) bson.D {
 	return bson.D{{Key: field, Value: bson.D{{Key: "$in", Value: texts}}}}
 }
 
-// queued is the filter for the locks with waiters. It requires a waiter's process, so that an index
-// serves it.
+// queued is the filter for the locks with waiters. It requires a waiter's process, so that the
+// server uses an index.
 func queued() bson.D {
 	return bson.D{{Key: "waiters.process", Value: bson.D{{Key: "$exists", Value: true}}}}
 }
 
-// heldOrFree is the filter for the named locks that process holds or that are free, and for the
+// heldOrFree is the filter for the locks in names that are free or held by process, and for the
 // locks in lines.
 func heldOrFree(process string, names, lines []string) bson.D {
 	or := bson.A{
@@ -79,16 +79,16 @@ func heldOrFree(process string, names, lines []string) bson.D {
 	return append(among("_id", names), bson.E{Key: "$or", Value: or})
 }
 
-// withoutWords is a projection without the informational fields of waiters. The other fields come
-// back, so that the client checks whether the document is well formed: on the server that condition
-// would cost more than the rest of the query.
+// withoutWords is a projection without the informational fields of waiters. The client needs the
+// other fields to check whether the document is well formed. On the server that check would cost
+// more than the rest of the query.
 var withoutWords = bson.D{
 	{Key: "waiters.who", Value: int32(0)}, {Key: "waiters.why", Value: int32(0)},
 	{Key: "waiters.since", Value: int32(0)}, {Key: "waiters.takeoverMS", Value: int32(0)},
 }
 
-// heldByAny and awaitedByAny are the filters for the locks that any of the processes holds, or
-// waits for.
+// heldByAny is the filter for the locks that one of the processes holds. awaitedByAny is the filter
+// for the locks that one of them waits for.
 func heldByAny(processes []string) bson.D {
 	held := bson.E{Key: "state", Value: positive}
 	return bson.D{{Key: "$or", Value: bson.A{

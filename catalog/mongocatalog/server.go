@@ -17,8 +17,7 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// systemDatabases have neither change streams nor, unless the server is a config server,
-// transactions.
+// systemDatabases have no change streams. They have transactions only on a config server.
 var systemDatabases = []string{"admin", "config", "local"}
 
 // A build is the parsed reply of buildInfo.
@@ -29,14 +28,14 @@ type build struct {
 	raw     bson.Raw
 }
 
-// Hello is documented in [catalog.Pings]. It sends one command; the first call sends one or two
+// Hello is documented in [catalog.Pings]. It sends one command. The first call sends one or two
 // more.
 func (c *Catalog) Hello(ctx context.Context) (catalog.Server, error) {
 	o := on("", "find", string(catalog.OpHello))
 	b := c.build.Load()
 	if b == nil {
 		info, err := c.ask(ctx, o, "buildInfo")
-		if err != nil && !hasCode(err, codeAPIStrict) { // a client restricted to API version 1
+		if err != nil && !hasCode(err, codeAPIStrict) { // the client is restricted to API version 1
 			return catalog.Server{}, err
 		}
 		known := parseBuild(info)
@@ -55,7 +54,7 @@ func (c *Catalog) Hello(ctx context.Context) (catalog.Server, error) {
 	return s, nil
 }
 
-// known returns the description of the server, without a command after the first Hello.
+// known returns the description of the server. After the first Hello it sends no command.
 func (c *Catalog) known(ctx context.Context) (catalog.Server, error) {
 	if s := c.server.Load(); s != nil {
 		return s.Server, nil
@@ -69,11 +68,11 @@ type answeredHello struct {
 	received time.Duration // monotonic
 }
 
-// helloLasts is the time for which the server's clock is computed from a Hello.
+// helloLasts is the largest age of a Hello for the computation of the server's clock.
 const helloLasts = 10 * time.Second
 
-// clock returns the server's clock, computed from the latest Hello if that is younger than
-// helloLasts, else from a new one.
+// clock returns the server's clock. It uses the latest Hello if that is younger than helloLasts,
+// else a new one.
 func (c *Catalog) clock(ctx context.Context) (time.Time, error) {
 	if s := c.server.Load(); s != nil {
 		if passed := clock.System().Now().Mono - s.received; passed < helloLasts {
@@ -84,10 +83,11 @@ func (c *Catalog) clock(ctx context.Context) (time.Time, error) {
 	return s.Time, err
 }
 
-// ListingTime returns the clock that List uses: the server's at the latest Hello. Behind a mongos
-// it is that of this process's latest ping. If the process does not ping, it is the clock of the
-// mongos: it is only displayed, and no decision depends on it. It is zero before the first Hello.
-// ListingTime does no I/O.
+// ListingTime returns the clock that List uses. It does no I/O. The clock is:
+//   - the server's at the latest Hello;
+//   - behind a mongos the server's at this process's latest ping;
+//   - behind a mongos, in a process that does not ping, the clock of the mongos, for display only;
+//   - zero before the first Hello.
 func (c *Catalog) ListingTime() time.Time {
 	switch s := c.server.Load(); {
 	case s == nil:
@@ -101,10 +101,10 @@ func (c *Catalog) ListingTime() time.Time {
 	return c.router.at()
 }
 
-// seedTime returns the clock from which the fences of a lock without a document start: the
-// server's, in s. A mongos does not report the clock of the shards. Behind it the latest ping may
-// be older than a document that was just deleted, and the clock of the mongos may be slow: seedTime
-// returns the later of the two.
+// seedTime returns the start of the fences of a lock without a document: the server's clock in s. A
+// mongos does not report the clock of the shards. Then seedTime returns the later of the latest
+// ping and the clock of the mongos: the ping may be older than a document that was just deleted,
+// and the clock may be slow.
 func (c *Catalog) seedTime(s catalog.Server) time.Time {
 	if s.Kind != catalog.Mongos {
 		return s.Time
@@ -116,7 +116,7 @@ func (c *Catalog) seedTime(s catalog.Server) time.Time {
 	return now
 }
 
-// sayHello sends hello, or isMaster to a server without hello: MongoDB before 4.4.2.
+// sayHello sends hello. To a server without hello (MongoDB before 4.4.2) it sends isMaster.
 func (c *Catalog) sayHello(ctx context.Context, o operation) (bson.Raw, error) {
 	if !c.oldHello.Load() {
 		reply, err := c.ask(ctx, o, "hello")
@@ -157,7 +157,7 @@ func describe(b build, hello bson.Raw, database string) catalog.Server {
 	if s.Version == "" {
 		s.Version = wireVersion(hello)
 	}
-	// configsvr is a number, the version of that protocol.
+	// configsvr is the version number of a protocol.
 	s.ConfigServer = hello.Lookup("configsvr").Type != 0
 	if ms, ok := hello.Lookup("localTime").DateTimeOK(); ok && s.Kind != catalog.Mongos {
 		s.Time = time.UnixMilli(ms).UTC()
@@ -168,13 +168,13 @@ func describe(b build, hello bson.Raw, database string) catalog.Server {
 	system := slices.Contains(systemDatabases, database)
 	replicated := s.Kind == catalog.ReplicaSet || s.Kind == catalog.Mongos
 	s.Transactions = replicated && (!system || s.ConfigServer)
-	// A config server has a user database only if it is a shard as well.
+	// A config server has a user database only if it is also a shard.
 	s.ChangeStreams = replicated && !system
 	s.PipelineUpdates = s.Kind != catalog.FerretDB
 	return s
 }
 
-// wireVersion returns the version that belongs to the wire protocol, for a client that may not send
+// wireVersion returns the server's version by its wire version, for a client that may not send
 // buildInfo.
 func wireVersion(hello bson.Raw) string {
 	wire, _ := hello.Lookup("maxWireVersion").AsInt64OK()
@@ -217,8 +217,8 @@ func primaryOf(hello bson.Raw) string {
 	return ""
 }
 
-// Supported returns nil if this server may keep locks, else an error with the reason and an
-// alternative. It does no I/O.
+// Supported returns nil for a supported server, else an error with the reason and an alternative.
+// It does no I/O.
 func Supported(s catalog.Server, database string) error {
 	if err := supportedProduct(s); err != nil {
 		return err
@@ -240,8 +240,8 @@ func Supported(s catalog.Server, database string) error {
 	return nil
 }
 
-// version returns the first two numbers of a version such as "4.4.0-rc2" or "v1.24.2"; zero for a
-// part that is no number.
+// version returns the first two numbers of a version such as "4.4.0-rc2" or "v1.24.2". A part that
+// is not a number yields zero.
 func version(text string) (major, minor int) {
 	first, rest, _ := strings.Cut(strings.TrimPrefix(text, "v"), ".")
 	second, _, _ := strings.Cut(rest, ".")

@@ -22,11 +22,12 @@ import (
 
 func TestMain(m *testing.M) {
 	effort.RapidChecks(100)
-	effort.AtOnce(24) // for tests that wait for a missing reply
+	effort.AtOnce(24) // tests that wait for a missing reply run in parallel
 	effort.Main(m)
 }
 
-// connect returns a client for the server that MONGODLM_TEST_URI names, and skips without it.
+// connect returns a client for the server in MONGODLM_TEST_URI. Without that variable it skips the
+// test.
 func connect(t *testing.T) *mongo.Client {
 	t.Helper()
 	uri := os.Getenv("MONGODLM_TEST_URI")
@@ -41,8 +42,8 @@ func connect(t *testing.T) *mongo.Client {
 	return client
 }
 
-// database returns a new database, which is dropped when the test ends. Documents planted in it are
-// visible to a majority read.
+// database returns a new database, which is dropped when the test ends. Its documents are visible
+// to a majority read.
 func database(t *testing.T, client *mongo.Client) *mongo.Database {
 	t.Helper()
 	db := client.Database("mongodlm_test_"+bson.NewObjectID().Hex(),
@@ -57,7 +58,7 @@ func open(t *testing.T, client *mongo.Client) catalogtest.Store {
 	t.Helper()
 	db := database(t, client)
 	c, err := mongocatalog.New(client, mongocatalog.Options{
-		Database: db.Name(), CommandTimeout: time.Minute, // a slow server is no difference
+		Database: db.Name(), CommandTimeout: time.Minute, // long enough for a slow server
 	})
 	assert.Must(t, err)
 	return catalogtest.OnServer(c, db)

@@ -10,7 +10,7 @@ import (
 
 // This file builds the commands of the queue.
 
-// answer is the projection of a changed document that is returned: it omits the waiters.
+// answer is the projection of the document that a command returns. It omits the waiters.
 func answer() bson.D {
 	return append(only("state", "process", "ts", "when", "fence", "mode", "limit", "sharers.ts",
 		"sharers.process", "sharers.when", "sharers.fence", "grants", "evidence"),
@@ -25,9 +25,9 @@ func holdsWith(s catalog.Session) bson.D {
 	}
 }
 
-// swap writes a change into a document that is unchanged since it was read; read is nil if it did
-// not exist. Foreign writers change state and ts, this package rev. Where a damaged rev stays, the
-// filter compares the lists of sharers and waiters instead.
+// swap writes a change into a document that is unchanged since the read. read is nil if there was
+// no document. Foreign writers change state and ts, and this package changes rev. If a damaged rev
+// stays, the filter also compares the lists of sharers and waiters.
 func swap(name string, read bson.Raw, change catalog.Change) modification {
 	set := change.Set
 	filter := bson.D{{Key: "_id", Value: name}}
@@ -49,12 +49,12 @@ func swap(name string, read bson.Raw, change catalog.Change) modification {
 	return modification{filter: filter, update: updating(set, change.Unset, nil), upsert: read == nil}
 }
 
-// unchanged is the condition that a document was not written since it was read.
+// unchanged is the condition that a document was not written since the read.
 func unchanged(read bson.Raw) bson.D {
 	return bson.D{as(read, "ts"), as(read, "state"), as(read, "rev")}
 }
 
-// as is the condition that a field is as it was read.
+// as is the condition that a field has the value of the read document.
 func as(read bson.Raw, field string) bson.E {
 	if v := read.Lookup(field); v.Type != 0 {
 		return bson.E{Key: field, Value: v}

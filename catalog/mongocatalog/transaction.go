@@ -21,12 +21,12 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// codeNoTransactions are the codes with which servers refuse a transaction: on a standalone (20),
-// on database config of a replica set (263).
+// codeNoTransactions are a server's codes for a refused transaction: on a standalone (20), on
+// database config of a replica set (263).
 var codeNoTransactions = []int{20, 263}
 
-// After a conflict the next run waits, from runPause up to runPauseMost. A transaction that the
-// server aborted in runsWithout runs is not tried again.
+// After a conflict the next run waits, from runPause up to runPauseMost. A transaction is not tried
+// again after the server aborted it in runsWithout runs.
 const (
 	runPause     = 5 * time.Millisecond
 	runPauseMost = 100 * time.Millisecond
@@ -39,10 +39,10 @@ const (
 const commitPause = 100 * time.Millisecond
 
 // Transact is documented in [catalog.Transactions]. Every run updates the lock document with a
-// filter for s among the holders and raises rev: a real change, since an update without a change
-// causes no conflict (measured on 4.4). After a conflict that update comes first, and is tried
-// alone until it succeeds: then a plain write of another client waits in the server for the
-// transaction, and a write of another transaction fails. The driver's retry loop is not used: it
+// filter for s among the holders. The update raises rev: an update without a real change causes no
+// conflict (measured on 4.4). After a conflict the update comes first, and is tried alone until it
+// succeeds. Then a plain write of another client waits in the server for the transaction, and a
+// write of another transaction fails. Transact does not use the driver's retry loop, which
 // continues for two minutes even if the lock is lost.
 func (c *Catalog) Transact(ctx context.Context, s catalog.Session,
 	run func(ctx context.Context) error) error {
@@ -99,9 +99,9 @@ func noTransactions(s catalog.Server, database string) error {
 // withoutLabels hides the driver's labels, so that no caller runs the transaction again.
 type withoutLabels struct{ error }
 
-// transactOnce is one run. If first is set, it writes the lock document before it calls run.
-// Errors: those of run, unchanged; ErrNoMatch when s does not hold the lock; transient ones, after
-// which all writes are undone; ErrUnknownOutcome of a commit.
+// transactOnce runs the transaction once. If first is set, it writes the lock document before it
+// calls run. Errors: those of run, unchanged; ErrNoMatch when s does not hold the lock; transient
+// errors, after which all writes are undone; ErrUnknownOutcome of a commit.
 func (c *Catalog) transactOnce(ctx context.Context, session *mongo.Session, o operation,
 	s catalog.Session, first bool, run func(ctx context.Context) error) error {
 	err := session.StartTransaction(options.Transaction().
@@ -141,11 +141,11 @@ func (c *Catalog) transactOnce(ctx context.Context, session *mongo.Session, o op
 	return c.commit(ctx, session, o)
 }
 
-// catchUp reads a lock document through a mongos, so that the mongos learns of its latest write. A
-// transaction behind a mongos reads the state at the latest time known to the mongos. It learns of
-// a write only with the reply, which waits for a majority. Without the read, frequent writes to the
-// document would make every write of the transaction conflict. A replica set returns the latest
-// state.
+// catchUp reads a lock document through a mongos, so that the mongos learns of the latest write. A
+// transaction behind a mongos reads the state at the latest time known to the mongos. The mongos
+// learns of a write only with the reply, which waits for a majority. Without the read, frequent
+// writes to the document would make every write of the transaction conflict. A replica set returns
+// the latest state, so no read is needed.
 func (c *Catalog) catchUp(ctx context.Context, o operation, name string) error {
 	server, err := c.known(ctx)
 	if err != nil || server.Kind != catalog.Mongos {
@@ -172,12 +172,12 @@ func (c *Catalog) touch(within context.Context, o operation, s catalog.Session) 
 	return cmp.Or(err, o.wrap(catalog.ErrNoMatch))
 }
 
-// commit commits, and tries again while a further try may determine the outcome and ctx is not
-// done. Committing again is harmless: the server knows the transaction. The driver itself sends a
-// commit a second time and reports only the last try, so a failed commit may have been applied.
-// Only one reply proves that it was not: NoSuchTransaction with the label
-// TransientTransactionError, which the server sends only if that is majority-committed. The label
-// alone is no proof: the driver also sets it for a cleared connection pool.
+// commit commits the transaction. It tries again while another try may determine the outcome and
+// ctx is not done. A repeated commit is harmless: the server knows the transaction. The driver
+// itself sends a commit a second time and reports only the last try, so a failed commit may have
+// been applied. Only one reply proves that the commit was not applied: NoSuchTransaction with the
+// label TransientTransactionError. The server sends this reply only if it is majority-committed.
+// The label alone is no proof: the driver also sets it for a cleared connection pool.
 func (c *Catalog) commit(ctx context.Context, session *mongo.Session, o operation) error {
 	for {
 		err := session.CommitTransaction(ctx)
@@ -202,8 +202,8 @@ func (c *Catalog) commit(ctx context.Context, session *mongo.Session, o operatio
 	}
 }
 
-// abort aborts the transaction before another run. If that fails, the server ends the transaction
-// by itself. When ctx is done, abort returns immediately and leaves the transaction to end.
+// abort aborts the transaction before another run. If that fails, the server's time limit ends the
+// transaction. If ctx is done, the method end aborts the transaction later.
 func (c *Catalog) abort(ctx context.Context, session *mongo.Session) {
 	if ctx.Err() != nil {
 		return
@@ -213,8 +213,8 @@ func (c *Catalog) abort(ctx context.Context, session *mongo.Session) {
 	_ = session.AbortTransaction(ctx)
 }
 
-// end ends the session, and aborts the transaction that still runs in it. If ctx is done, it does
-// so in the background.
+// end ends the session, and aborts a transaction that still runs in it. If ctx is done, end works
+// in the background.
 func (c *Catalog) end(ctx context.Context, session *mongo.Session) {
 	end := func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.timeout)
@@ -222,7 +222,7 @@ func (c *Catalog) end(ctx context.Context, session *mongo.Session) {
 		session.EndSession(ctx)
 	}
 	if ctx.Err() != nil {
-		go end() // returns within the time limit of a command
+		go end() // ends within the time limit of a command
 		return
 	}
 	end()
@@ -238,10 +238,11 @@ func labeled(err error, label string) bool {
 	return errors.As(err, &e) && e.HasErrorLabel(label)
 }
 
-// EnterTransaction is documented in [catalog.Queues]. It sends two commands inside the transaction,
-// and one outside for the server's clock if the fence is below transition.Seeded. The document
-// stays free: its uncommitted write keeps other sessions away, since their writes wait for it or
-// conflict with it. A read checks the conditions, since a failed write would end the transaction.
+// EnterTransaction is documented in [catalog.Queues]. It sends two commands inside the transaction.
+// If the fence is below transition.Seeded, it also sends one outside for the server's clock. The
+// document stays free. Its uncommitted write keeps other sessions away, since their writes wait for
+// it or conflict with it. A read checks the conditions, since a failed write would end the
+// transaction.
 func (c *Catalog) EnterTransaction(ctx context.Context, r catalog.Request) (catalog.Lock, error) {
 	o := onLock(catalog.OpEnterTransaction, r.Name)
 	server, err := c.known(ctx)
@@ -284,13 +285,13 @@ func (c *Catalog) EnterTransaction(ctx context.Context, r catalog.Request) (cata
 		return catalog.Lock{}, o.inTransaction(err)
 	}
 	doc, ok := reply.Lookup("value").DocumentOK()
-	if !ok { // the client of the transaction changed the document meanwhile
+	if !ok { // the transaction's client changed the document meanwhile
 		return catalog.Lock{}, o.wrap(catalog.ErrNotFree)
 	}
 	return o.understand(doc)
 }
 
-// fencing returns the server's clock if the next fence depends on it, else zero.
+// fencing returns the server's clock if the next fence depends on the clock, else zero.
 func (c *Catalog) fencing(ctx context.Context, o operation, l catalog.Lock) (time.Time, error) {
 	if l.Fence >= transition.Seeded {
 		return time.Time{}, nil
@@ -302,12 +303,12 @@ func (c *Catalog) fencing(ctx context.Context, o operation, l catalog.Lock) (tim
 	return c.seedTime(s), nil
 }
 
-// passage returns the write of a session that holds the lock for its transaction only.
+// passage returns the write of a session that holds the lock only for its transaction.
 func passage(r catalog.Request, l catalog.Lock, read bson.Raw, now time.Time) modification {
 	change := transition.Passage(l, r, now)
 	change.Set = slices.DeleteFunc(change.Set, func(e bson.E) bool { return e.Key == "when" })
 	m := swap(r.Name, read, change)
-	update, _ := m.update.(bson.D) // swap makes no pipeline
+	update, _ := m.update.(bson.D) // swap never returns a pipeline
 	m.update = append(update, bson.E{
 		Key: "$currentDate", Value: bson.D{{Key: "when", Value: true}},
 	})
@@ -321,12 +322,12 @@ func (m modification) inTransaction(collection string) bson.D {
 	return command[:len(command)-1]
 }
 
-// nameTooManyTransactions is the name of the code with which MongoDB 9.0 and later refuses to begin
-// a transaction: too many are open (maxConcurrentMultiDocumentTransactions, 10,000 by default).
+// nameTooManyTransactions is the code name of MongoDB 9.0 and later for a refused transaction: too
+// many transactions are open (maxConcurrentMultiDocumentTransactions, 10,000 by default).
 const nameTooManyTransactions = "TooManyOpenTransactions"
 
-// inTransaction wraps an error of a transaction. The driver's error, and with it the label for its
-// retry loop, stays reachable by errors.As.
+// inTransaction wraps an error of a transaction. errors.As still finds the driver's error, which
+// has the label for the driver's retry loop.
 func (o operation) inTransaction(err error) error {
 	if hasCode(err, codeNoTransactions...) {
 		return o.wrap(fmt.Errorf("%w: %w", catalog.ErrNoTransactions, catalog.Shown(err)))

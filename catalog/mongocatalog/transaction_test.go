@@ -15,8 +15,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// A script answers the commands of transactions: those of one kind in order, and repeats the last
-// answer.
+// A script has the answers to the commands of each kind, in order. The last answer is repeated.
 type script map[string][]bson.D
 
 var (
@@ -46,7 +45,7 @@ func kindOf(command bson.Raw) string {
 	return elements[0].Key()
 }
 
-// transacting returns a store with a server that answers by the script; other commands succeed.
+// transacting returns a store with a server that answers by the script. Other commands succeed.
 func transacting(t *testing.T, s script) (*mongocatalog.Catalog, *fakeServer) {
 	t.Helper()
 	server := serve(t, nil)
@@ -71,7 +70,7 @@ func transacting(t *testing.T, s script) (*mongocatalog.Catalog, *fakeServer) {
 	return c, server
 }
 
-// kinds returns the commands that were sent, and the runs of work among them.
+// kinds returns the kinds of the sent commands, and the runs of work among them.
 func (s *fakeServer) kinds() []string {
 	var kinds []string
 	for _, command := range s.sent() {
@@ -80,8 +79,8 @@ func (s *fakeServer) kinds() []string {
 	return kinds
 }
 
-// After a conflict over the lock document work runs a second time, after a write of that document
-// which is tried alone until it succeeds, and never a third time.
+// After a conflict over the lock document the write of that document is tried alone until it
+// succeeds. Then work runs a second and last time.
 func TestTransact_Conflict_WritesTheLockFirst(t *testing.T) {
 	t.Parallel()
 	c, server := transacting(t, script{"update": {conflict, conflict, conflict, conflict, done}})
@@ -103,9 +102,8 @@ func TestTransact_Conflict_WritesTheLockFirst(t *testing.T) {
 	assert.Slices(t, got, want, "sent %v\nwant %v")
 }
 
-// A commit with an unknown outcome is never reported as not made, and work does not run again,
-// unless the server reports that this transaction was aborted. The driver itself sends a commit a
-// second time.
+// A commit with an unknown outcome is reported as unknown. Work runs again only after the server
+// reported that the transaction was aborted. The driver itself sends a commit a second time.
 func TestTransact_CommitOutcome(t *testing.T) {
 	t.Parallel()
 	unknown := catalog.ErrUnknownOutcome
@@ -152,7 +150,7 @@ func TestTransact_CommitOutcome(t *testing.T) {
 	}
 }
 
-// Renew and PutFirst with the context of run are part of the transaction; other operations are not.
+// Renew and PutFirst with the context of run are part of the transaction. Other operations are not.
 func TestTransact_InsideAndOutside(t *testing.T) {
 	t.Parallel()
 	c, server := transacting(t, nil)

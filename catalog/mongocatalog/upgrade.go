@@ -10,10 +10,10 @@ import (
 )
 
 // UpgradeDrops returns a warning if an upgrade of MongoDB will delete the collections of this store
-// with their documents, and the steps before it; else "". On a config server
-// setFeatureCompatibilityVersion "7.0" drops config.lockpings, then config.locks. It sends one
-// command on a config server of MongoDB 7, and warns if the user may not read the version;
-// elsewhere it does no I/O after the first Hello.
+// with their documents, else "". The warning has the steps before the upgrade. On a config server
+// setFeatureCompatibilityVersion "7.0" drops config.lockpings, then config.locks. On a config
+// server of MongoDB 7 UpgradeDrops sends one command. It also warns if the user may not read the
+// version. On another server it does no I/O after the first Hello.
 //
 // Source: dropDistLockCollections in set_feature_compatibility_version_command.cpp, from 6.2 on.
 func (c *Catalog) UpgradeDrops(ctx context.Context) (warning string) {
@@ -34,8 +34,7 @@ func (c *Catalog) UpgradeDrops(ctx context.Context) (warning string) {
 		DefaultDatabase, catalog.PingsCollection, DefaultDatabase, catalog.LocksCollection)
 }
 
-// featureVersion returns the feature compatibility version of the server, empty if it cannot be
-// read.
+// featureVersion returns the server's feature compatibility version, or "" after an error.
 func (c *Catalog) featureVersion(ctx context.Context) string {
 	var text string
 	o := on("", "getParameter", "read the feature compatibility version")

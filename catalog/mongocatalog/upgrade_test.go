@@ -10,7 +10,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// UpgradeDrops warns exactly if an upgrade of MongoDB would delete the locks, and sends at most one
+// UpgradeDrops warns only if an upgrade of MongoDB will delete the locks. It sends at most one
 // command.
 func TestUpgradeDrops_ConfigServerBelow7_Warns(t *testing.T) {
 	t.Parallel()

@@ -10,11 +10,11 @@ import (
 )
 
 // This file has the transitions of the holder in the top-level fields. Some have their own command
-// in mongocatalog, with the conditions that are defined here.
+// in mongocatalog, with the same conditions.
 
-// Confirm determines the unknown outcome of an exclusive acquisition. It is a write that names the
-// request's session, so that its result is durable. It returns ErrNoMatch if the session is not the
-// holder in the top-level fields.
+// Confirm determines the unknown outcome of an exclusive acquisition. It is a write, so that its
+// result is durable. It returns ErrNoMatch if the session is not the holder in the top-level
+// fields.
 type Confirm struct{ catalog.Request }
 
 // Next implements [catalog.Transition].
@@ -40,10 +40,10 @@ func (t SeedFence) Next(l catalog.Lock, _ time.Time) (catalog.Change, error) {
 	return catalog.Change{Set: bson.D{{Key: "fence", Value: max(l.Fence, t.AtLeast)}}}, nil
 }
 
-// PutFirst moves the waiter To to the front of the queue of a lock that the session holds
-// exclusively, so that Leave grants it the lock next. It changes only the queue; a repetition is
-// harmless. It returns ErrNoMatch if the session does not hold the lock exclusively, or To does not
-// wait for it. It may be part of a transaction, see [catalog.Transactions].
+// PutFirst moves the waiter To to the front of the queue, so that Leave grants this waiter the lock
+// next. It changes only the queue, and a repetition is harmless. It returns ErrNoMatch if the
+// session does not hold the lock exclusively, or To does not wait for it. PutFirst may be part of a
+// transaction, see [catalog.Transactions].
 type PutFirst struct {
 	catalog.Session
 	To bson.ObjectID
@@ -59,9 +59,9 @@ func (t PutFirst) Next(l catalog.Lock, _ time.Time) (catalog.Change, error) {
 	return catalog.Change{Set: bson.D{{Key: "waiters", Value: parties(line, false)}}}, nil
 }
 
-// RequestYield asks the exclusive holder of a lock to release it. The request names the holder's
-// session, so it does not affect the next holder. It returns ErrNoMatch if the lock has no
-// exclusive holder.
+// RequestYield asks a lock's exclusive holder to release the lock. The request names the holder's
+// session, so it does not affect the next holder. RequestYield returns ErrNoMatch if the lock has
+// no exclusive holder.
 type RequestYield struct{ Name, By, Why string }
 
 // Next implements [catalog.Transition].
@@ -75,15 +75,15 @@ func (t RequestYield) Next(l catalog.Lock, now time.Time) (catalog.Change, error
 	}}}}, nil
 }
 
-// Break frees a lock that the session still holds with the fence that the operator read: state 0, a
-// new ts, fence + 1, so that no write of the old session matches any more. For a lock with waiters
-// or sharers use [Evict]. A zero session is for a document that has no valid session and is
-// otherwise well formed. It returns ErrNoMatch if the document differs.
+// Break frees a lock if the session still holds it with the fence that the operator read. It writes
+// state 0, a new ts and fence + 1, so that writes of the old session no longer match. A zero
+// session is for an otherwise well-formed document without a valid session. Break returns
+// ErrNoMatch if the document differs, or has waiters or sharers: for such a lock use [Evict].
 type Break struct {
 	catalog.Session
 	Fence int64
 	Why   string
-	// New is the new session; if it is zero, the store makes one.
+	// New is the new session. If New is zero, the store makes one.
 	New bson.ObjectID
 }
 
@@ -105,7 +105,7 @@ func heldAlone(l catalog.Lock, ts bson.ObjectID) bool {
 	return l.Held && len(l.Sharers) == 0 && l.TS == ts
 }
 
-// taken returns the change by which a request acquires a lock.
+// taken returns the change of an acquisition.
 func taken(l catalog.Lock, r catalog.Request, now time.Time) catalog.Change {
 	return catalog.Change{Set: bson.D{
 		{Key: "fence", Value: l.Fence + 1},

@@ -10,13 +10,12 @@ import (
 	"mongodlm/catalog"
 )
 
-// leaveDamaged is Leave of a document that [catalog.ParseLock] rejects, since an operator or a
-// newer version has written it. It removes the session's own entries, and frees the lock only if no
-// other holder is found. It grants the lock to no waiter: the next one gets it after the repair of
-// the document.
+// leaveDamaged is Leave for a document that [catalog.ParseLock] rejects, since an operator or a
+// newer version wrote it. It removes the session's entries, and frees the lock only if it finds no
+// other holder. It does not grant the lock to a waiter: that requires a repair of the document.
 //
-// It returns why, the problem of the document, if the other holders cannot be determined;
-// ErrNoMatch if the session is not in the document.
+// leaveDamaged returns why, the document's problem, if it cannot determine the other holders. It
+// returns ErrNoMatch if the session is not in the document.
 func leaveDamaged(raw bson.Raw, ts bson.ObjectID, why error) (catalog.Change, error) {
 	sharers, shares := without(raw.Lookup("sharers"), ts)
 	waiters, waits := without(raw.Lookup("waiters"), ts)
@@ -60,14 +59,14 @@ func put(c *catalog.Change, field string, value any) {
 	c.Set = append(c.Set, bson.E{Key: field, Value: value})
 }
 
-// sessionOf returns the session of a document or an entry, zero if it is missing or invalid.
+// sessionOf returns the session of a document or an entry. A missing or invalid session is zero.
 func sessionOf(entry bson.Raw) bson.ObjectID {
 	ts, _ := entry.Lookup("ts").ObjectIDOK()
 	return ts
 }
 
-// without returns the entries of a list without those of a session; stood reports whether there was
-// one.
+// without returns the entries of a list without those of a session. stood reports whether it
+// removed an entry.
 func without(list bson.RawValue, ts bson.ObjectID) (rest bson.A, stood bool) {
 	entries, _ := list.ArrayOK()
 	values, _ := entries.Values()
@@ -81,9 +80,9 @@ func without(list bson.RawValue, ts bson.ObjectID) (rest bson.A, stood bool) {
 	return rest, stood
 }
 
-// coHolder returns the first other sharer that has a session, or nil. If the first sharer is not
-// the holder, the sharers do not count in a document of a foreign holder, with a state other than
-// 1, or of an exclusive one.
+// coHolder returns the first other sharer with a session, or nil. If the first sharer is not the
+// holder, the sharers do not count in two cases: the mode is exclusive, or a foreign holder wrote a
+// state other than 1.
 func coHolder(raw bson.Raw, others bson.A) bson.Raw {
 	list, _ := raw.Lookup("sharers").ArrayOK()
 	first, _ := bson.Raw(list).Lookup("0").DocumentOK()
@@ -98,8 +97,8 @@ func coHolder(raw bson.Raw, others bson.A) bson.Raw {
 	return nil
 }
 
-// unreadable reports whether the lock may have holders that the document does not show: its mode
-// has sharers, but the field sharers is no list, or in state 1 an empty or missing list.
+// unreadable reports whether the lock may have holders that the document does not contain: the mode
+// has sharers, but the field sharers is not a list, or in state 1 it is empty or missing.
 func unreadable(raw bson.Raw) bool {
 	sharers := raw.Lookup("sharers")
 	list, isList := sharers.ArrayOK()
@@ -109,14 +108,14 @@ func unreadable(raw bson.Raw) bool {
 	return !exclusive(raw) && !absent(sharers) && !isList || ours(raw) && several && len(values) == 0
 }
 
-// exclusive reports whether the mode is that of a single holder.
+// exclusive reports whether the mode is Exclusive.
 func exclusive(raw bson.Raw) bool {
 	mode := raw.Lookup("mode")
 	text, isText := mode.StringValueOK()
 	return absent(mode) || isText && text == string(catalog.Exclusive)
 }
 
-// ours reports whether the state is 1, as this package writes it for a held lock.
+// ours reports whether the state is 1, the state of a held lock of this package.
 func ours(raw bson.Raw) bool {
 	state := raw.Lookup("state")
 	n, isInt := state.AsInt64OK()
@@ -128,7 +127,7 @@ func absent(v bson.RawValue) bool {
 	return v.Type == 0 || v.Type == bson.TypeNull || v.Type == bson.TypeUndefined
 }
 
-// isZero reports whether a state is that of a free lock.
+// isZero reports whether the state is 0, the state of a free lock.
 func isZero(v bson.RawValue) bool {
 	n, ok := v.AsInt64OK()
 	f, isDouble := v.DoubleOK()

@@ -9,10 +9,10 @@ import (
 	"mongodlm/catalog"
 )
 
-// Decide returns the change that a transition makes to a stored lock document, and the parsed
-// document; raw is nil if the document does not exist. It is the part of [catalog.Locks] that does
-// not depend on the store. Errors: those of the transition; ErrNoMatch if the document does not
-// exist, except for Enter; *MalformedError, with the exceptions in [catalog.Locks].
+// Decide returns the parsed lock document and the change of a transition. raw is nil if the
+// document does not exist. Decide is the part of [catalog.Locks] that does not depend on the store.
+// Errors: those of the transition; ErrNoMatch for a missing document, except for Enter;
+// *MalformedError, with the exceptions in [catalog.Locks].
 func Decide(raw bson.Raw, t catalog.Transition, now time.Time) (
 	l catalog.Lock, c catalog.Change, err error,
 ) {
@@ -24,7 +24,7 @@ func Decide(raw bson.Raw, t catalog.Transition, now time.Time) (
 		if b.New.IsZero() {
 			b.New = bson.NewObjectID()
 		}
-		if _, bad := catalog.ParseLock(raw); b.TS.IsZero() && bad != nil { // ignore its session
+		if _, bad := catalog.ParseLock(raw); b.TS.IsZero() && bad != nil { // ignore the session
 			raw = withSession(raw, b.New)
 		}
 		t = b
@@ -44,8 +44,8 @@ func Decide(raw bson.Raw, t catalog.Transition, now time.Time) (
 	return l, c, err
 }
 
-// plain is Enter by [catalog.TryPlain], which does not check sessions: the lock must be free,
-// without waiters and sharers.
+// plain is Enter by [catalog.TryPlain]. The lock must be free, without waiters and sharers. plain
+// does not check sessions.
 func (t Enter) plain(l catalog.Lock, now time.Time) (catalog.Change, error) {
 	if l.Held || len(l.Waiters) > 0 || l.OldSharers {
 		return catalog.Change{}, catalog.ErrNotFree
@@ -53,8 +53,7 @@ func (t Enter) plain(l catalog.Lock, now time.Time) (catalog.Change, error) {
 	return taken(l, t.Request, now), nil
 }
 
-// damaged returns the change that a transition makes to a document that [catalog.ParseLock]
-// rejects.
+// damaged returns the change of a document that [catalog.ParseLock] rejects.
 func damaged(raw bson.Raw, t catalog.Transition, why error) (catalog.Change, error) {
 	switch t := t.(type) {
 	case Leave:
@@ -71,7 +70,7 @@ func damaged(raw bson.Raw, t catalog.Transition, why error) (catalog.Change, err
 func withSession(raw bson.Raw, ts bson.ObjectID) bson.Raw {
 	var doc bson.D
 	if bson.Unmarshal(raw, &doc) != nil {
-		return raw // it is malformed
+		return raw // raw is malformed
 	}
 	doc = slices.DeleteFunc(doc, func(e bson.E) bool { return e.Key == "ts" })
 	changed, err := bson.Marshal(append(doc, bson.E{Key: "ts", Value: ts}))
@@ -81,8 +80,8 @@ func withSession(raw bson.Raw, ts bson.ObjectID) bson.Raw {
 	return changed
 }
 
-// Under returns the session of a transition that may be part of a transaction under the session's
-// lock, see [catalog.Transactions].
+// Under returns the session of a transition. ok reports whether the transition may be part of a
+// transaction under the session's lock, see [catalog.Transactions].
 func Under(t catalog.Transition) (s catalog.Session, ok bool) {
 	switch t := t.(type) {
 	case Renew:

@@ -23,7 +23,7 @@ type failer interface {
 // planted is a fence that no grant raises to the clock.
 const planted = int64(1) << 40
 
-// noon is the clock of the tables.
+// noon is the server's clock in the tables.
 var noon = time.UnixMilli(1_790_000_000_000).UTC()
 
 func session(n int) bson.ObjectID { return bson.ObjectID{0: 0x40, 10: byte(n >> 8), 11: byte(n)} }
@@ -32,8 +32,8 @@ func number(ts bson.ObjectID) int { return int(ts[10])<<8 | int(ts[11]) }
 
 func process(n int) string { return fmt.Sprint("process-", n) }
 
-// entrant parses the short form of an attempt: a letter for the mode and the number of the session,
-// as in x1 (exclusive), s2 (shared), p3/2 (one of 2 permits).
+// entrant parses the short form of a request: a letter for the mode and the session's number, such
+// as x1 (exclusive), s2 (shared), p3/2 (one of 2 permits).
 func entrant(f failer, text string) catalog.Request {
 	f.Helper()
 	digits, limit, permit := strings.Cut(text[1:], "/")
@@ -58,8 +58,8 @@ func entrant(f failer, text string) catalog.Request {
 	return r
 }
 
-// document returns the document for the short form of a lock: its holders, a bar, its waiters. f9
-// is a foreign holder: state 2, without the fields of this module.
+// document returns the document for the short form of a lock: holders, a bar, waiters. f9 is a
+// foreign holder with state 2 and without the fields of this module.
 func document(f failer, text string) bson.D {
 	f.Helper()
 	left, right, _ := strings.Cut(text, "|")
@@ -152,7 +152,7 @@ var ours = []string{
 	"waiters", "when", "who", "why",
 }
 
-// apply checks the form of a change and carries it out as a store does.
+// apply checks the form of a change and applies the change like a store.
 func apply(f failer, doc bson.D, c catalog.Change) bson.D {
 	f.Helper()
 	sorted := func(a, b bson.E) int { return strings.Compare(a.Key, b.Key) }
@@ -193,13 +193,13 @@ func value(doc bson.D, key string) any {
 	return nil
 }
 
-// put sets a field as another program would.
+// put sets a field, like another program.
 func put(doc bson.D, key string, v any) bson.D {
 	doc = slices.DeleteFunc(slices.Clone(doc), func(e bson.E) bool { return e.Key == key })
 	return append(doc, bson.E{Key: key, Value: v})
 }
 
-// entering, leaving and granting apply the transitions to a lock; changed reports whether the
+// entering, leaving and granting apply the transitions to a lock. changed reports whether the
 // change is not empty.
 func entering(l catalog.Lock, r catalog.Request, how catalog.EnterMode, now time.Time) (
 	c catalog.Change, changed bool, err error,

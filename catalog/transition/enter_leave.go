@@ -10,17 +10,17 @@ import (
 	"mongodlm/catalog"
 )
 
-// Seeded bounds the fences that were counted up from zero, see package distlock. A grant raises a
-// smaller one to the server's clock in milliseconds.
+// A fence below Seeded was counted up from zero, see package distlock. A grant raises such a fence
+// to the server's clock in milliseconds.
 const Seeded = 1 << 31
 
-// Highest is the largest fence that a grant raises. A larger one comes from a manual edit.
+// Highest is the largest fence that a grant raises. Only a manual edit causes a larger fence.
 const Highest = catalog.MaxCount
 
-// Enter acquires the lock for a request if its holders and waiters allow that, and else queues the
-// request at the end, or before waiters that came after its Since. How decides whether it may wait.
-// A repeated Enter with the same session has no effect. Errors: ErrNotFree if the lock was not
-// acquired and How does not queue; ErrQueueFull; *PermitMismatchError.
+// Enter acquires the lock for a request if the holders and waiters allow that. Otherwise, if How is
+// Queue, it queues the request at the end, or before the waiters that came after Since. A repeated
+// Enter with the same session has no effect. Errors: ErrNotFree if the lock was not acquired and
+// How is not Queue; ErrQueueFull; *PermitMismatchError.
 type Enter struct {
 	catalog.Request
 	How catalog.EnterMode
@@ -68,9 +68,9 @@ func (t Enter) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 }
 
 // Leave removes a session from the holders or the queue, and grants the lock to the next waiters.
-// When an exclusive holder leaves without waiters, only the state changes. Leave also removes the
-// session from a malformed document, see [Decide]. It returns ErrNoMatch if the session neither
-// holds the lock nor waits.
+// If the lock has no waiters, the Leave of an exclusive holder changes only the state. Leave also
+// removes the session from a malformed document, see [Decide]. It returns ErrNoMatch if the session
+// neither holds the lock nor waits.
 type Leave struct{ catalog.Session }
 
 // Next implements [catalog.Transition].
@@ -81,10 +81,10 @@ func (t Leave) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 	return leave(l, t.TS, now, "")
 }
 
-// Evict is Leave on behalf of a dead holder or waiter that was watched. The session must still be
-// in the document with the watched process, with the watched renewal of its lease if there is one,
-// and in the queue if Waits is set. The evidence is written for the waiter that is granted the lock
-// by it. It returns ErrNoMatch if the document differs.
+// Evict is Leave on behalf of a watched dead holder or waiter. The session must still be in the
+// document with the watched process, with the watched renewal if that is not zero, and in the queue
+// if Waits is set. Evict returns ErrNoMatch if the document differs. Evidence is written for the
+// waiters that are granted the lock.
 type Evict struct {
 	catalog.Holder
 	Evidence string
@@ -102,7 +102,7 @@ func (t Evict) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 	return leave(l, t.TS, now, t.Evidence)
 }
 
-// others returns the parties without that session.
+// others returns the parties without the session.
 func others(parties []catalog.Participant, ts bson.ObjectID) []catalog.Participant {
 	gone := func(p catalog.Participant) bool { return p.TS == ts }
 	return slices.DeleteFunc(slices.Clone(parties), gone)
@@ -120,8 +120,8 @@ func leave(l catalog.Lock, ts bson.ObjectID, now time.Time, why string) (catalog
 	return s.change(), nil
 }
 
-// GrantNext grants a free lock, which another manager freed without a grant, to the first waiters.
-// It returns ErrNoMatch if no waiter can be granted the lock.
+// GrantNext grants a free lock to the first waiters. Another manager freed such a lock without a
+// grant. It returns ErrNoMatch if no waiter can be granted the lock.
 type GrantNext struct{ Name string }
 
 // Next implements [catalog.Transition].
@@ -154,11 +154,10 @@ func stateOf(l catalog.Lock) state {
 	}
 }
 
-// used reports whether the lock has holders or waiters, so that its limit counts.
+// used reports whether the lock has holders or waiters. Only then its limit counts.
 func (s *state) used() bool { return len(s.holders) > 0 || len(s.waiters) > 0 }
 
-// room returns the number of participants like next that the lock admits in addition to its
-// holders. It bounds the number of holders: a contender that finds no room waits in the queue.
+// room returns the number of further holders like next that the lock admits.
 func (s *state) room(next catalog.Participant) int {
 	held := len(s.holders)
 	switch {
@@ -172,8 +171,8 @@ func (s *state) room(next catalog.Participant) int {
 	return max(0, min(int(next.Limit), catalog.MaxHolders)-held)
 }
 
-// grant makes as many waiters from the front of the queue holders as the holders allow: one
-// exclusive waiter, or a run of waiters with the same mode.
+// grant moves waiters from the front of the queue to the holders, as many as the holders allow: one
+// exclusive waiter, or a run of waiters with the same mode and limit.
 func (s *state) grant(now time.Time, evidence string) {
 	if len(s.waiters) == 0 || s.fence > Highest {
 		return
@@ -203,7 +202,7 @@ func (s *state) grant(now time.Time, evidence string) {
 	s.holders, s.waiters, s.moved, s.evidence = holders, s.waiters[n:], true, evidence
 }
 
-// lastFence returns the fence before the next one.
+// lastFence returns the fence from which the next grant counts.
 func lastFence(fence int64, now time.Time) int64 {
 	if fence < Seeded {
 		return max(fence, now.UnixMilli()-1)
@@ -211,7 +210,7 @@ func lastFence(fence int64, now time.Time) int64 {
 	return fence
 }
 
-// Passage returns the change by a session that holds a free lock for its transaction only: the
+// Passage returns the change of a session that holds a free lock only for its transaction. The
 // document stays free.
 func Passage(l catalog.Lock, g catalog.Request, now time.Time) catalog.Change {
 	c := taken(l, g, now)
@@ -285,8 +284,8 @@ func (s *state) setHolders(mode catalog.Mode, set func(string, any), unset func(
 	set("sharers", parties(s.holders, true))
 }
 
-// parties returns the documents of holders or waiters. All holders share the fields mode and limit
-// of the lock document.
+// parties returns the documents of holders or waiters. A holder's document has no mode and limit:
+// the lock document has them.
 func parties(list []catalog.Participant, holders bool) bson.A {
 	docs := make(bson.A, 0, len(list))
 	for _, p := range list {

@@ -8,11 +8,11 @@ import (
 	"mongodlm/catalog"
 )
 
-// Renew begins or renews the lease of a session that holds the lock, exclusively or shared: it
-// writes the number of the renewal, its lifetime and local time, and the server's clock. A repeated
-// renewal is acknowledged again. Renew removes the leases of former holders. It returns ErrNoMatch
-// if the session does not hold the lock, or if the renewal does not supersede the session's lease.
-// It may be part of a transaction, see [catalog.Transactions].
+// Renew begins or renews the lease of a session that holds the lock in any mode. It writes the
+// renewal's number, lifetime and local time, and the server's clock. It removes the leases of
+// former holders. A repeated renewal is acknowledged again. Renew returns ErrNoMatch if the session
+// does not hold the lock, or if the renewal does not supersede the session's lease. It may be part
+// of a transaction, see [catalog.Transactions].
 type Renew struct{ catalog.Renewal }
 
 // Next implements [catalog.Transition].
@@ -33,7 +33,7 @@ func (t Renew) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 	}))}}}, nil
 }
 
-// LeaseMS returns the stored form of a lifetime, in milliseconds, rounded up.
+// LeaseMS returns a lifetime in milliseconds, rounded up, as it is stored.
 func LeaseMS(life time.Duration) int64 {
 	return (life + time.Millisecond - time.Nanosecond).Milliseconds()
 }

@@ -2,7 +2,8 @@ package transition
 
 import "mongodlm/catalog"
 
-// This file has the methods Op and On. The transitions of a session inherit On from it.
+// This file has the methods Op and On. The transitions of a session inherit On from
+// [catalog.Session].
 
 // On implements [catalog.Transition].
 func (t GrantNext) On() string { return t.Name }

@@ -8,8 +8,7 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// Every transition and every change of a ping has a word in the list of operations. Without one it
-// would not be counted, and a lost reply would count as a refusal.
+// Every transition and every change of a ping has its own writing operation.
 func TestOps_EveryChangeHasOneAndWrites(t *testing.T) {
 	t.Parallel()
 	seen := map[catalog.Op]bool{}

@@ -8,10 +8,11 @@ import (
 
 // This file has the changes of ping documents. They do not match a condemned document.
 
-// Condemn marks the ping document of a process as dead, if it still has the watched seq or, when
-// Watched is nil, still does not exist. Then the process cannot renew. A document that Condemn
-// inserts has a ping, without which MongoDB's own lock manager cannot read it. It returns
-// ErrNoMatch if the document changed, appeared, is already condemned, or is foreign, without seq.
+// Condemn marks a process as dead in its ping document, so that the process can no longer ping. The
+// document must still have the watched seq, or must still be missing if Watched is nil. A document
+// that Condemn inserts has the field ping, which MongoDB's own lock manager requires. Condemn
+// returns ErrNoMatch if the document changed, appeared, is already condemned, or is foreign
+// (without seq).
 type Condemn struct {
 	Process string
 	Watched *catalog.Ping
@@ -37,10 +38,10 @@ func (c Condemn) Update() (catalog.PingUpdate, error) {
 	return u, nil
 }
 
-// Witness writes a contender's record of the last ping of a silent process into the ping document,
-// in place of the record in Watched, if the document still has the watched seq. The next ping
-// removes it. It returns ErrNoMatch if the process has pinged, is condemned or foreign, or another
-// contender has written its record.
+// Witness writes a contender's record of a silent process's last ping into the ping document, and
+// replaces the record in Watched. The document must still have the watched seq. The next ping
+// removes the record. Witness returns ErrNoMatch if the process pinged, is condemned or foreign, or
+// another contender wrote a record.
 type Witness struct {
 	Watched catalog.Ping
 	Sight   catalog.Sight
@@ -65,7 +66,8 @@ func (c Witness) Update() (catalog.PingUpdate, error) {
 	return u, err
 }
 
-// watched requires that the document has the watched seq. A foreign document has no seq.
+// watched requires that the document has the watched seq. It returns ErrNoMatch for a foreign
+// document, which has no seq.
 func watched(u *catalog.PingUpdate, p catalog.Ping) error {
 	if !p.HasSeq {
 		return catalog.ErrNoMatch
@@ -75,7 +77,7 @@ func watched(u *catalog.PingUpdate, p catalog.Ping) error {
 }
 
 // RemovePing deletes the ping document of a process that shuts down in an orderly way. A missing
-// document is no error. A condemned document stays.
+// document is not an error. A condemned document stays.
 type RemovePing struct{ Process string }
 
 // On implements [catalog.PingChange].

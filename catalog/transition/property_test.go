@@ -14,15 +14,15 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// A life is one lock document under random transitions and foreign writes. It implements the rule a
-// second time, in the simplest form.
+// A life is a lock document under random transitions and foreign writes. It has a second, simple
+// implementation of the rules.
 type life struct {
 	doc      bson.D
 	now      time.Time
 	sessions int
-	fences   map[int64]bool // of all grants so far
+	fences   map[int64]bool // the fences of all earlier grants
 	highest  int64
-	movedUp  bool // the last step was a transition, so that the queue has advanced
+	movedUp  bool // the last step was a transition, which advances the queue
 }
 
 func TestQueue_AnyLife(t *testing.T) {
@@ -54,7 +54,7 @@ func TestQueue_AnyLife(t *testing.T) {
 
 func (m *life) lock(t failer) catalog.Lock { t.Helper(); return parse(t, m.doc) }
 
-// fits is the rule for a further holder.
+// fits reports whether the rules allow p as a further holder.
 func fits(holders []catalog.Participant, p catalog.Participant) bool {
 	if len(holders) == 0 {
 		return true
@@ -106,7 +106,7 @@ func (m *life) invariants(t *rapid.T) {
 	}
 }
 
-// step carries out a transition and compares its result with the simple rule: the session that
+// step carries out a transition and compares the result with the simple rules: the session that
 // leaves or enters, and the grants.
 func (m *life) step(
 	t *rapid.T, c catalog.Change, holders, line []catalog.Participant, evidence string,
@@ -192,7 +192,7 @@ func (m *life) enters(t *rapid.T, r catalog.Request, how catalog.EnterMode) {
 	}
 }
 
-// someone draws a participant of the document.
+// someone draws a participant.
 func (m *life) someone(t *rapid.T) catalog.Participant {
 	l := m.lock(t)
 	all := slices.Concat(l.Holders(), l.Waiters)
@@ -245,7 +245,7 @@ func (m *life) grantNext(t *rapid.T) {
 	m.step(t, c, l.Holders(), l.Waiters, "")
 }
 
-// foreignRelease is the release by a mongos: it changes only the state.
+// foreignRelease is a release by a mongos, which changes only the state.
 func (m *life) foreignRelease(t *rapid.T) {
 	if !m.lock(t).Held {
 		t.Skip("nobody holds it")
@@ -253,7 +253,8 @@ func (m *life) foreignRelease(t *rapid.T) {
 	m.doc, m.movedUp = put(m.doc, "state", int32(0)), false
 }
 
-// foreignOvertake is the overtake by a config server's manager: it writes the fields of mongos.
+// foreignOvertake is a takeover by a config server's lock manager, which writes only the fields of
+// mongos.
 func (m *life) foreignOvertake(t *rapid.T) {
 	m.sessions++
 	m.doc = put(m.doc, "state", int32(2))

@@ -16,7 +16,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// A step is one transition of a table, at noon.
+// A step is a transition at noon in a table.
 type step func(f failer, l catalog.Lock) (catalog.Change, bool, error)
 
 func enter(text string, how catalog.EnterMode) step {
@@ -43,7 +43,7 @@ func TestTransitions(t *testing.T) {
 	for _, c := range []struct {
 		name, before string
 		step         step
-		after        string // empty for no change
+		after        string // empty if the lock is unchanged
 		grants       string
 		err          error
 	}{
@@ -212,8 +212,8 @@ func TestFence_TooLarge_GrantsNobody(t *testing.T) { // F8
 	}
 }
 
-// The bound of the queue holds in every mode: MaxWaiters are queued, the next request is refused, a
-// session that is already queued is not.
+// In every mode MaxWaiters are queued, and the next request is refused. A repeated request of a
+// queued session is not refused.
 func TestEnter_FullQueue_RefusesWhoWouldWait(t *testing.T) {
 	t.Parallel()
 	for mode, kind := range map[string]struct{ holder, suffix string }{
@@ -250,7 +250,7 @@ func TestEnter_FullQueue_RefusesWhoWouldWait(t *testing.T) {
 	}
 }
 
-// A free lock is granted to the first of a full queue, which frees a place.
+// A free lock is granted to the first waiter of a full queue, so a new request is queued.
 func TestEnter_FreeWithAFullQueue_Queues(t *testing.T) {
 	t.Parallel()
 	var line strings.Builder
@@ -348,7 +348,7 @@ func TestEvidence_IsThatOfTheLastGrant(t *testing.T) {
 		}
 	}
 	doc = apply(t, doc, c)
-	for _, n := range []int{5, 2} { // without a grant the evidence stays valid
+	for _, n := range []int{5, 2} { // a change without a grant keeps the evidence
 		if c, err = leaving(parse(t, doc), session(n), noon, "another"); err != nil {
 			t.Fatal(err)
 		}
