@@ -16,9 +16,9 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// It tries to break: a process keeps fewer than 50 entries in a queue, however many shared callers
-// it has (agent.hasRoom). agent.answered makes queued negative: the entries of the process that
-// were granted at once are not among the waiters, but are subtracted.
+// A process keeps fewer than 50 entries in a queue, however many shared callers it has
+// (agent.hasRoom). agent.answered makes queued negative: the entries of the process that were
+// granted at once are not among the waiters, but are subtracted.
 func TestAdversary_SharedCrowd_StaysBelowTheBoundOfEntries(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -105,8 +105,8 @@ func TestAdversary_SharedCrowdBehindAWriter_EntriesInTheDocument(t *testing.T) {
 	})
 }
 
-// It tries to break: a lock whose commands fail (one shard is away, one document is slow) affects
-// no other lock. agents.backOff is one pause for all names.
+// A lock whose commands fail (one shard is away, one document is slow) affects no other lock.
+// agents.backOff is one pause for all names.
 func TestAdversary_OneLockFails_OthersAreNotDelayed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -181,8 +181,8 @@ func TestAdversary_OneLockFails_LatencyOfOthers(t *testing.T) {
 	})
 }
 
-// It tries to break: a permit is free, and a call that fits it gets it. Two callers with another
-// limit hold both entries of the process while the one holder is silent.
+// A permit is free, and a call that fits it gets it. Two callers with another limit hold both
+// entries of the process while the one holder is silent.
 func TestAdversary_OtherLimitsHoldBothEntries_FittingCallIsServed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		dead, p := w.start(nil), w.start(nil)
@@ -215,8 +215,8 @@ func TestAdversary_OtherLimitsHoldBothEntries_FittingCallIsServed(t *testing.T) 
 	})
 }
 
-// It tries to break: callers of one process are served first come, first served: a patient caller
-// gets an entry although two loops of impatient callers with other reasons keep both entries.
+// Callers of one process are served first come, first served: a patient caller gets an entry
+// although two loops of impatient callers with other reasons keep both entries.
 func TestAdversary_ImpatientLoops_PatientCallerIsQueued(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, p, other := w.start(nil), w.start(nil), w.start(nil)
@@ -268,8 +268,8 @@ func TestAdversary_ImpatientLoops_PatientCallerIsQueued(t *testing.T) {
 	})
 }
 
-// It tries to break: the error of a call that waited is the last reason to wait, ErrHeld, and not
-// an old failure of another entry.
+// The error of a call that waited is the last reason to wait, ErrHeld, and not an old failure of
+// another entry.
 func TestAdversary_OldFailure_IsNotTheReason(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, p := w.start(nil), w.start(nil)
@@ -292,8 +292,8 @@ func TestAdversary_OldFailure_IsNotTheReason(t *testing.T) {
 	})
 }
 
-// It tries to break: a store that swallows a command without noticing its timeout (Grace) costs one
-// CommandTimeout; the lock can be acquired afterwards.
+// A store that swallows a command without noticing its timeout (Grace) costs one CommandTimeout;
+// the lock can be acquired afterwards.
 func TestAdversary_SwallowedCommands_LaterCallsGoOn(t *testing.T) {
 	for _, once := range []bool{false, true} {
 		runInBubble(t, fmt.Sprintf("once %v", once), func(t *testing.T, w *world) {

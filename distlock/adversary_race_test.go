@@ -49,8 +49,8 @@ func (c *endsAtTheAnswer) Err() error {
 	return context.Canceled
 }
 
-// It tries to break: an agent that has ended removes no other agent of its name, and a session
-// whose caller has gone is passed on to the calls of the agent that has the name now.
+// An agent that has ended removes no other agent of its name, and a session whose caller has gone
+// is passed on to the calls of the agent that has the name now.
 func TestAdversary_PassOnOfAnEndedAgent_LeavesTheNextAlone(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, other, p := w.start(nil), w.start(nil), w.start(nil)
@@ -114,8 +114,8 @@ func TestAdversary_PassOnOfAnEndedAgent_LeavesTheNextAlone(t *testing.T) {
 	})
 }
 
-// It tries to break: a panic of a logger reaches only the caller of TryLock or Lock, and does not
-// end the program. The agent works in separate goroutines.
+// A panic of a logger reaches only the caller of TryLock or Lock, and does not end the program. The
+// agent works in separate goroutines.
 func TestAdversary_LoggerPanics_ProgramGoesOn(t *testing.T) {
 	const env = "MONGODLM_ADVERSARY_PANIC"
 	if how := os.Getenv(env); how != "" {
@@ -167,9 +167,8 @@ func (f advWriter) Write(b []byte) (int, error) { return f(b) }
 
 var _ io.Writer = advWriter(nil)
 
-// It tries to break: there is at most one guard at a time, and no session is left: impatient and
-// patient callers, TryLock, cancelled contexts, lost replies, late copies, slow servers, in three
-// processes.
+// There is at most one guard at a time, and no session is left: impatient and patient callers,
+// TryLock, cancelled contexts, lost replies, late copies, slow servers, in three processes.
 func TestAdversary_Storm_OneGuardAndNothingLeft(t *testing.T) {
 	for seed := range 5 {
 		runInBubble(t, fmt.Sprint(seed), func(t *testing.T, w *world) {

@@ -19,8 +19,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// It tries to break: a session whose release runs during the read of the reaper is no ghost.
-// releaseQueue.idle omits busy sessions from those that Reap knows.
+// A session whose release runs during the read of the reaper is no ghost. releaseQueue.idle omits
+// busy sessions from those that Reap knows.
 func TestAdversary_ReleaseUnderWayDuringTheRead_IsNoGhost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var log syncBuffer
@@ -68,8 +68,8 @@ func (b *syncBuffer) String() string {
 	return b.b.String()
 }
 
-// It tries to break: sessions of an earlier process id of this process stay on the list until they
-// are released. Reap asks for the sessions of the present id, and drops those of an earlier one.
+// Sessions of an earlier process id of this process stay on the list until they are released. Reap
+// asks for the sessions of the present id, and drops those of an earlier one.
 func TestAdversary_ProcessIDChanges_FailedReleaseIsNotDropped(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var late atomic.Int32
@@ -110,8 +110,8 @@ type observe func(e distlock.Event)
 
 func (o observe) Observe(e distlock.Event) { o(e) }
 
-// It tries to break: a failed release is tried again after every ping, whatever the result of the
-// reaper's read ("The background goes on trying, at once and after every ping" of ReleaseError).
+// A failed release is tried again after every ping, whatever the result of the reaper's read ("The
+// background goes on trying, at once and after every ping" of ReleaseError).
 func TestAdversary_ReapersReadFails_ReleaseIsTriedAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)
@@ -129,8 +129,8 @@ func TestAdversary_ReapersReadFails_ReleaseIsTriedAgain(t *testing.T) {
 	})
 }
 
-// It tries to break: a session in a damaged document is released once the server answers: Leave is
-// the one operation that a damaged document allows. The reaper's read does not show such sessions.
+// A session in a damaged document is released once the server answers: Leave is the one operation
+// that a damaged document allows. The reaper's read does not show such sessions.
 func TestAdversary_DamagedDocument_FailedReleaseIsNotDropped(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -153,8 +153,8 @@ func TestAdversary_DamagedDocument_FailedReleaseIsNotDropped(t *testing.T) {
 	})
 }
 
-// It tries to break: Close finds a copy of the entering command that is applied after the end of
-// all calls. The doubt is noted only if the acquisition fails; this one succeeds.
+// Close finds a copy of the entering command that is applied after the end of all calls. The doubt
+// is noted only if the acquisition fails; this one succeeds.
 func TestAdversary_EnterCarriedOutLate_CloseLooksForIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)

@@ -57,8 +57,8 @@ func TestDo_NewProcessEachTime_RunsAtTheSecondTry(t *testing.T) {
 	}
 }
 
-// It tries to break: runs that end without Close, as by log.Fatal, leave queue entries that do not
-// delay the next runs.
+// Runs that end without Close, as by log.Fatal, leave queue entries that do not delay the next
+// runs.
 func TestDo_RunsExitWithoutClose_TakesOver(t *testing.T) {
 	for _, every := range []time.Duration{85 * time.Second, 5 * time.Minute, 24 * time.Hour} {
 		for name, opts := range map[string][]distlock.Option{"": nil, "shared": {distlock.Shared()}} {
@@ -89,9 +89,9 @@ func TestDo_RunsExitWithoutClose_TakesOver(t *testing.T) {
 	}
 }
 
-// It tries to break: a job may wait for less time than the pause between two reads of a queue, by
-// WaitAtMost or by its context, for one lock after the other, and exit with Close or without it:
-// its second run acquires the locks.
+// A job may wait for less time than the pause between two reads of a queue, by WaitAtMost or by its
+// context, for one lock after the other, and exit with Close or without it: its second run acquires
+// the locks.
 func TestLock_JobWaitsForAMoment_HasItAtTheSecondRun(t *testing.T) {
 	for _, wait := range []time.Duration{
 		20 * time.Millisecond, 3 * time.Second, 4900 * time.Millisecond,
@@ -133,7 +133,7 @@ func TestLock_JobWaitsForAMoment_HasItAtTheSecondRun(t *testing.T) {
 	}
 }
 
-// It tries to break: a contender that is killed in its try leaves its observation for the next run.
+// A contender that is killed in its try leaves its observation for the next run.
 func TestDo_ContenderKilledInItsTry_TheNextRunCountsFromIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -156,8 +156,8 @@ func TestDo_ContenderKilledInItsTry_TheNextRunCountsFromIt(t *testing.T) {
 	})
 }
 
-// It tries to break: a living process that tries at any period acquires the lock at its first try
-// after the takeover time and an interval.
+// A living process that tries at any period acquires the lock at its first try after the takeover
+// time and an interval.
 func TestTryLock_SeldomInALivingProcess_TakesOver(t *testing.T) {
 	for _, every := range []time.Duration{
 		45 * time.Second, 3*time.Minute + 46*time.Second, 5 * time.Minute, 14 * time.Minute, time.Hour,
@@ -282,8 +282,8 @@ func TestLockAll_SeldomInALivingProcess_TakesOver(t *testing.T) {
 	}
 }
 
-// It tries to break: the background reads all silent holders with one command an interval, and none
-// once the holder is alive or the lock is free. It condemns no process.
+// The background reads all silent holders with one command an interval, and none once the holder is
+// alive or the lock is free. It condemns no process.
 func TestTryLock_SilentHolders_OneCommandAnInterval(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -321,9 +321,9 @@ func TestTryLock_SilentHolders_OneCommandAnInterval(t *testing.T) {
 	})
 }
 
-// It tries to break: a living process that tries briefly acquires the lock of a dead one, however
-// short its tries and however late its grant stream. Its time may be over before the first read of
-// the queue, and be shorter than a read takes: then the next try acquires the lock.
+// A living process that tries briefly acquires the lock of a dead one, however short its tries and
+// however late its grant stream. Its time may be over before the first read of the queue, and be
+// shorter than a read takes: then the next try acquires the lock.
 func TestAcquire_ForAMomentInALivingProcess_TakesOver(t *testing.T) {
 	const look = 300 * time.Millisecond
 	wait := func(b *proc, d time.Duration) (*distlock.TryGuard, error) {
@@ -379,7 +379,7 @@ func TestAcquire_ForAMomentInALivingProcess_TakesOver(t *testing.T) {
 	}
 }
 
-// It tries to break: the holder's next ping removes the observation from its ping document.
+// The holder's next ping removes the observation from its ping document.
 func TestTryLock_SilentHolderPingsAgain_NothingIsCounted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
@@ -400,8 +400,8 @@ func TestTryLock_SilentHolderPingsAgain_NothingIsCounted(t *testing.T) {
 	})
 }
 
-// It tries to break: with one wrong clock an observation causes no takeover: a holder that is cut
-// off for three intervals and lives keeps its lock, for any wrong clock and any error of it.
+// With one wrong clock an observation causes no takeover: a holder that is cut off for three
+// intervals and lives keeps its lock, for any wrong clock and any error of it.
 func TestDo_OneWrongClock_TakesNothingBySight(t *testing.T) {
 	const wrong = time.Hour
 	for name, by := range map[string]struct{ holder, first, second time.Duration }{
@@ -432,7 +432,7 @@ func TestDo_OneWrongClock_TakesNothingBySight(t *testing.T) {
 	}
 }
 
-// It tries to break: the ping of a foreign holder is not written to.
+// The ping of a foreign holder is not written to.
 func TestTryLock_ForeignHolder_ItsPingIsNotWritten(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		err := errors.Join(
@@ -452,8 +452,8 @@ func TestTryLock_ForeignHolder_ItsPingIsNotWritten(t *testing.T) {
 	})
 }
 
-// It tries to break: one read of many locks leaves one observation for each silent process, whether
-// the locks are waited for or were only tried; a server that refuses it gets one command a read.
+// One read of many locks leaves one observation for each silent process, whether the locks are
+// waited for or were only tried; a server that refuses it gets one command a read.
 func TestSights_ManyLocks_OneOfAProcessALook(t *testing.T) {
 	const n = 60
 	for name, ask := range map[string]func(b *proc, lock string){

@@ -41,8 +41,8 @@ func (p *proc) slow(d time.Duration, chance *rand.Rand) {
 	})
 }
 
-// It tries to break: after the time of WaitAtMost the error is one of the documented ones. No
-// context is cancelled here.
+// After the time of WaitAtMost the error is one of the documented ones. No context is cancelled
+// here.
 func TestWaitAtMost_EndsAtAnyInstant_ErrorIsAPromisedOne(t *testing.T) {
 	const inTransaction = "in a transaction"
 	promised := []error{distlock.ErrHeld, distlock.ErrUnavailable, distlock.ErrOutcomeUnknown}

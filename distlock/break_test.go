@@ -47,9 +47,9 @@ func (p *proc) seen(name string) distlock.LockInfo {
 	return distlock.LockInfo{}
 }
 
-// It tries to break: if a foreign holder acquires the lock between the operator's read and Break,
-// with the same fence, with or without waiters, its document stays unchanged. Only Break with the
-// session of a new read breaks it.
+// If a foreign holder acquires the lock between the operator's read and Break, with the same fence,
+// with or without waiters, its document stays unchanged. Only Break with the session of a new read
+// breaks it.
 func TestBreak_ForeignHolderCameBetween_IsLeftAlone(t *testing.T) {
 	for name, waits := range map[string]bool{"alone": false, "others wait": true} {
 		runInBubble(t, name, func(t *testing.T, w *world) {
@@ -86,9 +86,8 @@ func TestBreak_ForeignHolderCameBetween_IsLeftAlone(t *testing.T) {
 	}
 }
 
-// It tries to break: after a break of a lock of this process at most one guard can be trusted. The
-// old guard is lost when the command is sent, so that the session that the break grants can be
-// trusted.
+// After a break of a lock of this process at most one guard can be trusted. The old guard is lost
+// when the command is sent, so that the session that the break grants can be trusted.
 func TestBreak_OwnGuard_IsLostFirst(t *testing.T) {
 	for name, waits := range map[string]bool{"alone": false, "others wait": true} {
 		runInBubble(t, name, func(t *testing.T, w *world) {
@@ -117,8 +116,8 @@ func TestBreak_OwnGuard_IsLostFirst(t *testing.T) {
 	}
 }
 
-// It tries to break: an acquisition of this process that is pending while its lock is broken
-// returns no guard, whether its reply comes during the break or after it.
+// An acquisition of this process that is pending while its lock is broken returns no guard, whether
+// its reply comes during the break or after it.
 func TestBreak_OwnAttemptOnItsWay_HasNoGuard(t *testing.T) {
 	for name, named := range map[string]bool{"by its fence": false, "by its session": true} {
 		for _, waits := range []bool{false, true} {
@@ -163,8 +162,8 @@ func TestBreak_OwnAttemptOnItsWay_HasNoGuard(t *testing.T) {
 	}
 }
 
-// It tries to break: a break grants the lock to no dead waiter. Only dead waiters are queued, or a
-// new one has entered behind them and has not passed them over yet.
+// A break grants the lock to no dead waiter. Only dead waiters are queued, or a new one has entered
+// behind them and has not passed them over yet.
 func TestBreak_DeadInLine_AreLeftOut(t *testing.T) {
 	for name, lives := range map[string]bool{
 		"nobody else waits": false, "one lives": true, "their ping was removed": false,

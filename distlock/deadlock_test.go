@@ -22,8 +22,8 @@ func wantDeadlock(t *testing.T, err error) {
 	}
 }
 
-// It tries to break: a caller that waits for a lock of its own gets the error without a command, in
-// each mode in which the two acquisitions exclude each other.
+// A caller that waits for a lock of its own gets the error without a command, in each mode in which
+// the two acquisitions exclude each other.
 func TestDeadlock_WithItself_ErrorWithoutCommand(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -66,7 +66,7 @@ func TestDeadlock_WithItself_ErrorWithoutCommand(t *testing.T) {
 	})
 }
 
-// It tries to break: a wait with the context of a guard that was released or lost is no deadlock.
+// A wait with the context of a guard that was released or lost is no deadlock.
 func TestDeadlock_GuardIsOver_DoesNotCount(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, b := w.start(nil), w.start(nil)
@@ -81,8 +81,8 @@ func TestDeadlock_GuardIsOver_DoesNotCount(t *testing.T) {
 	})
 }
 
-// It tries to break: a cycle of two processes ends when the first bounded wait ends, and the other
-// process then acquires the lock. Cycles are not detected.
+// A cycle of two processes ends when the first bounded wait ends, and the other process then
+// acquires the lock. Cycles are not detected.
 func TestDeadlock_TwoProcesses_BoundedWaitEndsIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

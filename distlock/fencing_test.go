@@ -162,9 +162,9 @@ func TestInTransaction_AnotherRuns_ContextCounts(t *testing.T) {
 	})
 }
 
-// It tries to break: a transaction inside a transaction of the same guard does not wait for itself.
-// With the context of work it is refused immediately, also by another guard of the same acquisition
-// and in another lock's transaction. With another context it waits until that ends.
+// A transaction inside a transaction of the same guard does not wait for itself. With the context
+// of work it is refused immediately, also by another guard of the same acquisition and in another
+// lock's transaction. With another context it waits until that ends.
 func TestInTransaction_Nested_IsRefusedAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -290,7 +290,7 @@ func TestInTransaction_SomebodyComesToWait_RunsAgain(t *testing.T) {
 	})
 }
 
-// It tries to break: a transaction that work begins with a different context, and waits for, ends.
+// A transaction that work begins with a different context, and waits for, ends.
 func TestInTransaction_NestedWithAnotherContext_Ends(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)

@@ -52,7 +52,7 @@ func (p *proc) deny(ops ...fault.Op) {
 // told is the maximal time until a waiter returns the result of a read of its lock.
 const told = pingTime + pingTime/6 + slack
 
-// It tries to break: Lock returns when waiting becomes hopeless, with the error of a new call.
+// Lock returns when waiting becomes hopeless, with the error of a new call.
 func TestLock_WaitingBecomesHopeless_IsTold(t *testing.T) {
 	for name, c := range map[string]struct {
 		opts  []distlock.Option
@@ -129,7 +129,7 @@ func denied(err error) bool {
 	return errors.As(err, &e)
 }
 
-// It tries to break: a lock whose limit a dead holder has changed is taken over.
+// A lock whose limit a dead holder has changed is taken over.
 func TestLock_AnotherLimitWhileWaiting_HolderDead_IsGranted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -143,8 +143,8 @@ func TestLock_AnotherLimitWhileWaiting_HolderDead_IsGranted(t *testing.T) {
 	})
 }
 
-// It tries to break: a failure that makes waiting doubtful is logged once when it begins and once
-// when it ends, and the wait continues.
+// A failure that makes waiting doubtful is logged once when it begins and once when it ends, and
+// the wait continues.
 func TestLock_WaitingBecomesDoubtful_IsLoggedOnce(t *testing.T) {
 	for name, ops := range map[string][]fault.Op{
 		"looks": {fault.Look, fault.Look}, "questions": {fault.HeldOrFree}, "entering": {fault.Enter},
@@ -189,8 +189,8 @@ func TestLock_WaitingBecomesDoubtful_IsLoggedOnce(t *testing.T) {
 	}
 }
 
-// It tries to break: a waiter returns an error if its process lacks the privilege to grant a lock
-// that a foreign manager released.
+// A waiter returns an error if its process lacks the privilege to grant a lock that a foreign
+// manager released.
 func TestLock_LeftFreeAndMayNotBeGranted_IsTold(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -208,7 +208,7 @@ func TestLock_LeftFreeAndMayNotBeGranted_IsTold(t *testing.T) {
 	})
 }
 
-// It tries to break: a failing step for the queue is repeated, and logged once an episode.
+// A failing step for the queue is repeated, and logged once an episode.
 func TestLock_StepsForTheLineFail_IsLoggedOnce(t *testing.T) {
 	for _, op := range []fault.Op{fault.Hello, fault.Condemn, fault.Evict, fault.GrantNext} {
 		for name, failure := range map[string]func(fault.Op) error{

@@ -24,8 +24,8 @@ func (w *world) inspector() (*distlock.Inspector, *fault.Catalog) {
 	return i, store
 }
 
-// It tries to break: an Inspector is no process. It sends only the requested commands, writes no
-// ping, however long it lives, and leaves no document.
+// An Inspector is no process. It sends only the requested commands, writes no ping, however long it
+// lives, and leaves no document.
 func TestInspector_Reads_PingsNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -60,9 +60,8 @@ func TestInspector_Reads_PingsNothing(t *testing.T) {
 	})
 }
 
-// It tries to break: Holder returns the holder of a lock by the store, and nil for a lock that was
-// never acquired, and for a free one, whose document still names the last holder. An invalid name
-// is an error.
+// Holder returns the holder of a lock by the store, and nil for a lock that was never acquired, and
+// for a free one, whose document still names the last holder. An invalid name is an error.
 func TestHolder_OfOneLock_IsWhoHoldsItOrNobody(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -226,8 +225,8 @@ func TestLock_Watch_EveryChange(t *testing.T) {
 	})
 }
 
-// It tries to break: one read serves all names. Each caller of a process that watches two locks
-// gets every change of its own lock within a read, and may change the returned value.
+// One read serves all names. Each caller of a process that watches two locks gets every change of
+// its own lock within a read, and may change the returned value.
 func TestLock_Watch_TwoNames_EachCallerSeesItsOwn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

@@ -70,8 +70,8 @@ func whileClosing(t *testing.T, w *world, within, work time.Duration) (
 	return p, told, closed, did, next, closing, doing
 }
 
-// It tries to break: Close releases no lock under which a function of Do still runs. It waits, the
-// heartbeat continues, and the lock is granted in the instant in which the function returns.
+// Close releases no lock under which a function of Do still runs. It waits, the heartbeat
+// continues, and the lock is granted in the instant in which the function returns.
 func TestClose_FunctionRuns_IsWaitedFor(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		const work = 40 * time.Minute
@@ -89,9 +89,9 @@ func TestClose_FunctionRuns_IsWaitedFor(t *testing.T) {
 	})
 }
 
-// It tries to break: Close returns within its context although a function does not, names the lock
-// that stays held, and leaves it to the takeover: no process has it before the takeover time after
-// the last ping, whether the function returns meanwhile or not.
+// Close returns within its context although a function does not, names the lock that stays held,
+// and leaves it to the takeover: no process has it before the takeover time after the last ping,
+// whether the function returns meanwhile or not.
 func TestClose_FunctionRunsOn_IsLeftToTheTakeover(t *testing.T) {
 	for name, work := range map[string]time.Duration{"returns": time.Minute, "runs on": time.Hour} {
 		runInBubble(t, name, func(t *testing.T, w *world) {
@@ -112,7 +112,7 @@ func TestClose_FunctionRunsOn_IsLeftToTheTakeover(t *testing.T) {
 	}
 }
 
-// It tries to break: a Do whose lock Close released before its function began does not call it.
+// A Do whose lock Close released before its function began does not call it.
 func TestDo_ClosedBeforeItBegins_CallsNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(func(c *distlock.Config) {
@@ -135,9 +135,9 @@ func TestDo_ClosedBeforeItBegins_CallsNothing(t *testing.T) {
 	})
 }
 
-// It tries to break: a function under Do that closes its Manager does not wait for itself. With its
-// context Close releases the lock immediately, in any goroutine. With another context Close is
-// called from another goroutine: it returns after one command limit, and names the lock.
+// A function under Do that closes its Manager does not wait for itself. With its context Close
+// releases the lock immediately, in any goroutine. With another context Close is called from
+// another goroutine: it returns after one command limit, and names the lock.
 func TestClose_ByTheFunction_DoesNotHang(t *testing.T) {
 	other := context.Background()
 	for name, c := range map[string]struct {
@@ -190,8 +190,8 @@ func TestClose_ByTheFunction_DoesNotHang(t *testing.T) {
 	}
 }
 
-// It tries to break: a function that closes its Manager with its context does not release the lock
-// under another function of the same guard, and is not waited for if it holds two locks.
+// A function that closes its Manager with its context does not release the lock under another
+// function of the same guard, and is not waited for if it holds two locks.
 func TestClose_ByOneFunctionOfTwo_WaitsForTheOther(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, b := w.start(nil), w.start(nil)

@@ -69,9 +69,8 @@ func (w *world) turns(a, b *proc, hold time.Duration, n int) (took []time.Durati
 	return took
 }
 
-// It tries to break: a late stream delays no grant. On a deployment with prompt streams the first
-// late grant is found within PollMax, or by the stream; behind a mongos immediately by polling.
-// There is one warning.
+// A late stream delays no grant. On a deployment with prompt streams the first late grant is found
+// within PollMax, or by the stream; behind a mongos immediately by polling. There is one warning.
 func TestLock_StreamLags_GrantsAreAskedFor(t *testing.T) {
 	for kind, first := range map[catalog.Kind]time.Duration{
 		catalog.Mongos: 0, catalog.ReplicaSet: 10 * time.Second,
@@ -109,8 +108,8 @@ func TestLock_StreamLags_GrantsAreAskedFor(t *testing.T) {
 	}
 }
 
-// It tries to break: a stream that was prompt reports one grant very late, where pings and reads of
-// the lock are rare. The waiter finds the grant by polling, within PollMax.
+// A stream that was prompt reports one grant very late, where pings and reads of the lock are rare.
+// The waiter finds the grant by polling, within PollMax.
 func TestLock_PromptStreamIsLateOnce_GrantIsAskedFor(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		rare := func(c *distlock.Config) {
@@ -141,8 +140,8 @@ func TestLock_PromptStreamIsLateOnce_GrantIsAskedFor(t *testing.T) {
 	})
 }
 
-// It tries to break: a stream that is prompt again is trusted again, also behind a mongos, and then
-// a hand-over costs two commands and no poll.
+// A stream that is prompt again is trusted again, also behind a mongos, and then a hand-over costs
+// two commands and no poll.
 func TestLock_StreamIsPromptAgain_NobodyAsks(t *testing.T) {
 	for _, kind := range []catalog.Kind{catalog.Mongos, catalog.ReplicaSet} {
 		runInBubble(t, string(kind), func(t *testing.T, w *world) {
@@ -171,8 +170,8 @@ func TestLock_StreamIsPromptAgain_NobodyAsks(t *testing.T) {
 	}
 }
 
-// It tries to break: a late stream that breaks before a proof is not trusted again after each
-// reopening; one that breaks after a long time is.
+// A late stream that breaks before a proof is not trusted again after each reopening; one that
+// breaks after a long time is.
 func TestLock_StreamBreaksOften_IsNotTrusted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -199,8 +198,8 @@ func TestLock_StreamBreaksOften_IsNotTrusted(t *testing.T) {
 	})
 }
 
-// It tries to break: a long wait polls rarely to check the stream, as often for a thousand waiters
-// as for one, and before the stream's proof not more often than without a stream.
+// A long wait polls rarely to check the stream, as often for a thousand waiters as for one, and
+// before the stream's proof not more often than without a stream.
 func TestLock_IdleWait_QuestionsAreFew(t *testing.T) {
 	for kind, most := range map[catalog.Kind]int{
 		catalog.ReplicaSet: 26, catalog.Mongos: 12*10 + 1 + 395,
@@ -243,7 +242,7 @@ func (s slowStream) Close(ctx context.Context) {
 	s.GrantStream.Close(ctx)
 }
 
-// It tries to break: closing a stream does not affect the next one.
+// Closing a stream does not affect the next one.
 func TestLock_StreamOfAnEndedLoop_DoesNotTurnTheNextOff(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
@@ -264,8 +263,8 @@ func TestLock_StreamOfAnEndedLoop_DoesNotTurnTheNextOff(t *testing.T) {
 	})
 }
 
-// It tries to break: with polling a hand-over takes a few polls and a few minimal writes, also with
-// sixteen waiters in as many processes; and the number of polls does not grow with the turns.
+// With polling a hand-over takes a few polls and a few minimal writes, also with sixteen waiters in
+// as many processes; and the number of polls does not grow with the turns.
 func TestLock_SixteenAsk_FewQuestionsAHandOver(t *testing.T) {
 	for _, c := range []struct {
 		waiters   int
@@ -320,8 +319,8 @@ func (w *world) behindMongos() *proc {
 	return p
 }
 
-// It tries to break: readers that wait behind a writer in any order, each in a different process,
-// expect the same turn: the last of them does not wait for the fifteen before it.
+// Readers that wait behind a writer in any order, each in a different process, expect the same
+// turn: the last of them does not wait for the fifteen before it.
 func TestLock_SixteenReadersAsk_AllAreAtHand(t *testing.T) {
 	for _, hold := range []time.Duration{20 * time.Millisecond, time.Second, 10 * time.Second} {
 		runInBubble(t, hold.String(), func(t *testing.T, w *world) {
@@ -354,8 +353,8 @@ func TestLock_SixteenReadersAsk_AllAreAtHand(t *testing.T) {
 	}
 }
 
-// It tries to break: after one long turn the waiters do not poll as if each turn were as long.
-// Grants that are found late at its end count as turns as well, so the next round is not measured.
+// After one long turn the waiters do not poll as if each turn were as long. Grants that are found
+// late at its end count as turns as well, so the next round is not measured.
 func TestLock_OneLongTurn_TheNextAreQuick(t *testing.T) {
 	for _, c := range []struct {
 		waiters    int

@@ -175,9 +175,8 @@ func TestGuard_TwinPingedFirst_LeavesTheLockToIt(t *testing.T) {
 	})
 }
 
-// It tries to break: if the entering command of a waiter is applied after its caller has returned,
-// its queue entry lasts at most a ping interval, although the holder never changes, and delays no
-// waiter behind it.
+// If the entering command of a waiter is applied after its caller has returned, its queue entry
+// lasts at most a ping interval, although the holder never changes, and delays no waiter behind it.
 func TestLock_EntersAfterGivingUp_LeavesTheLineWithinAPing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
@@ -213,8 +212,8 @@ func TestLock_EntersAfterGivingUp_LeavesTheLineWithinAPing(t *testing.T) {
 	})
 }
 
-// It tries to break: a late release during the reaper's read, which still shows the lock held, is
-// no ghost: it is reported once, without a warning.
+// A late release during the reaper's read, which still shows the lock held, is no ghost: it is
+// reported once, without a warning.
 func TestReap_ReleasedDuringItsRead_IsNoGhost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, d := w.observed(nil)

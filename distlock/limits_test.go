@@ -129,9 +129,9 @@ var asks = []asking{
 	}},
 }
 
-// It tries to break: every call returns when its context ends or the time of WaitAtMost is over,
-// whichever of its commands the server hangs in, and whether or not the store notices the end; and
-// its remains are undone in the background.
+// Every call returns when its context ends or the time of WaitAtMost is over, whichever of its
+// commands the server hangs in, and whether or not the store notices the end; and its remains are
+// undone in the background.
 func TestCalls_ServerHangs_ReturnInTime(t *testing.T) {
 	for store, hang := range hangs {
 		for answered := range 6 {
@@ -210,8 +210,8 @@ func asked(t *testing.T, a asking, answered int, hang fault.Hook, grace time.Dur
 	})
 }
 
-// It tries to break: Close returns within its context during any pending calls, and names the locks
-// that may still be held; a pending Release returns with it, with a true error.
+// Close returns within its context during any pending calls, and names the locks that may still be
+// held; a pending Release returns with it, with a true error.
 func TestClose_ServerHangs_ReturnsInTime(t *testing.T) {
 	for store, hang := range hangs {
 		runInBubble(t, store, func(t *testing.T, w *world) {
@@ -260,8 +260,7 @@ func TestClose_ServerHangs_ReturnsInTime(t *testing.T) {
 	}
 }
 
-// It tries to break: all pending calls return with Close, also reads, and calls with a context that
-// never ends.
+// All pending calls return with Close, also reads, and calls with a context that never ends.
 func TestClose_ServerHangs_NothingGoesOn(t *testing.T) {
 	for store, hang := range hangs {
 		runInBubble(t, store, func(t *testing.T, w *world) {
@@ -293,9 +292,8 @@ func TestClose_ServerHangs_NothingGoesOn(t *testing.T) {
 	}
 }
 
-// It tries to break: Close with an ended context still releases the locks, as "defer
-// manager.Close(ctx)" with the context of the work does, and takes at most one command time-out
-// without a reply.
+// Close with an ended context still releases the locks, as "defer manager.Close(ctx)" with the
+// context of the work does, and takes at most one command time-out without a reply.
 func TestClose_ContextHasEnded_StillGivesBack(t *testing.T) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -341,8 +339,8 @@ func TestClose_ContextHasEnded_StillGivesBack(t *testing.T) {
 	}
 }
 
-// It tries to break: Do releases the lock although its context has ended meanwhile, and returns one
-// command limit later if the server does not answer.
+// Do releases the lock although its context has ended meanwhile, and returns one command limit
+// later if the server does not answer.
 func TestDo_ContextEnds_GivesBack(t *testing.T) {
 	for name, limit := range map[string]time.Duration{
 		"healthy": time.Second, "hanging": time.Second + commandTimeout,
@@ -371,8 +369,7 @@ func TestDo_ContextEnds_GivesBack(t *testing.T) {
 	}
 }
 
-// It tries to break: a second Close returns within its own context, too, and the first one
-// continues.
+// A second Close returns within its own context, too, and the first one continues.
 func TestClose_Again_IsBoundedByItsOwnContext(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -393,8 +390,8 @@ func TestClose_Again_IsBoundedByItsOwnContext(t *testing.T) {
 	})
 }
 
-// It tries to break: the calls of a cancelled crowd return immediately. Its entries are removed in
-// the background, a few at a time; locks that were granted to them meanwhile are released.
+// The calls of a cancelled crowd return immediately. Its entries are removed in the background, a
+// few at a time; locks that were granted to them meanwhile are released.
 func TestLock_CrowdIsCancelled_ReturnsAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, p := w.start(nil), w.start(nil)
@@ -435,8 +432,8 @@ func TestLock_CrowdIsCancelled_ReturnsAtOnce(t *testing.T) {
 	})
 }
 
-// It tries to break: a session of this process is no ghost. While one of its callers waits, the
-// process gets every grant to it, also of sessions that have ended.
+// A session of this process is no ghost. While one of its callers waits, the process gets every
+// grant to it, also of sessions that have ended.
 func TestTryLock_SharedWhileAnotherWaits_IsNoGhost(t *testing.T) {
 	for _, notices := range []bool{true, false} {
 		runInBubble(t, fmt.Sprintf("notices %v", notices), func(t *testing.T, w *world) {

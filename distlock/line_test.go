@@ -134,8 +134,8 @@ func (p *proc) briefly(d time.Duration, opts ...distlock.Option) {
 	}
 }
 
-// It tries to break: a caller that waits repeatedly for a short time writes as little as one that
-// waits for a long time, and keeps its place.
+// A caller that waits repeatedly for a short time writes as little as one that waits for a long
+// time, and keeps its place.
 func TestWaitAtMost_ComesAgainAtOnce_GoesOnWithItsPlace(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
@@ -153,8 +153,8 @@ func TestWaitAtMost_ComesAgainAtOnce_GoesOnWithItsPlace(t *testing.T) {
 	})
 }
 
-// It tries to break: an entry whose caller does not return is removed soon, whether it was granted
-// or not, and delays no waiter.
+// An entry whose caller does not return is removed soon, whether it was granted or not, and delays
+// no waiter.
 func TestWaitAtMost_DoesNotComeAgain_LeavesSoon(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		const soon = 10 * time.Millisecond
@@ -177,8 +177,7 @@ func TestWaitAtMost_DoesNotComeAgain_LeavesSoon(t *testing.T) {
 	})
 }
 
-// It tries to break: a caller takes over the entry of another call only if its own entry would be
-// equal.
+// A caller takes over the entry of another call only if its own entry would be equal.
 func TestWaitAtMost_AsksForSomethingElse_HasAPlaceOfItsOwn(t *testing.T) {
 	for name, opts := range map[string][]distlock.Option{
 		"mode": {distlock.Shared()}, "reason": {distlock.Why("another")},
@@ -197,7 +196,7 @@ func TestWaitAtMost_AsksForSomethingElse_HasAPlaceOfItsOwn(t *testing.T) {
 	}
 }
 
-// It tries to break: Close removes a kept entry immediately.
+// Close removes a kept entry immediately.
 func TestWaitAtMost_PlaceIsKept_CloseGivesItBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

@@ -182,7 +182,7 @@ func TestLock_WaitEnds_ErrorNamesTheHolder(t *testing.T) {
 	})
 }
 
-// It tries to break: the id of a process is one line, for any name of its host.
+// The id of a process is one line, for any name of its host.
 func TestConfig_HostOfSeveralLines_IsRefused(t *testing.T) {
 	t.Parallel()
 	for _, host := range []string{"two\nlines", "tail\n", "\r", "a\tb"} {

@@ -57,9 +57,9 @@ func wantLives(t *testing.T, events []distlock.Event) {
 	}
 }
 
-// It tries to break: for any event between two steps of an acquisition, a guard is reported as lost
-// or released only after its acquisition. The Manager is closed, or so much time passes that the
-// lease or the heartbeat has expired.
+// For any event between two steps of an acquisition, a guard is reported as lost or released only
+// after its acquisition. The Manager is closed, or so much time passes that the lease or the
+// heartbeat has expired.
 func TestObserver_BetweenAnyTwoSteps_TellsALifeInOrder(t *testing.T) {
 	for name, disturb := range map[string]func(p *proc, c *interruptedClock){
 		"closed": func(p *proc, _ *interruptedClock) {
@@ -96,8 +96,8 @@ func TestObserver_BetweenAnyTwoSteps_TellsALifeInOrder(t *testing.T) {
 	}
 }
 
-// It tries to break: a release that the loss of a guard triggers is reported after the loss,
-// although the losses of several guards are reported one after the other, by a slow logger.
+// A release that the loss of a guard triggers is reported after the loss, although the losses of
+// several guards are reported one after the other, by a slow logger.
 func TestObserver_LossOfSeveral_ToldBeforeTheirReleases(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		slow := writerFunc(func(line []byte) {
@@ -132,8 +132,8 @@ func (f writerFunc) Write(b []byte) (int, error) { f(b); return len(b), nil }
 
 var _ io.Writer = writerFunc(nil)
 
-// It tries to break: if a holder releases the lock just before its eviction, the next acquisition
-// reports no takeover and no previous holder.
+// If a holder releases the lock just before its eviction, the next acquisition reports no takeover
+// and no previous holder.
 func TestObserver_HolderLeavesBeforeTheOvertaking_NobodyIsNamed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		old := w.start(nil)
@@ -164,8 +164,8 @@ func TestObserver_HolderLeavesBeforeTheOvertaking_NobodyIsNamed(t *testing.T) {
 	})
 }
 
-// It tries to break: the reply of entering is lost, and the dead holder is evicted before the
-// waiter asks again: its acquisition is a takeover, with the evidence of the document.
+// The reply of entering is lost, and the dead holder is evicted before the waiter asks again: its
+// acquisition is a takeover, with the evidence of the document.
 func TestObserver_DeadHolderEvictedBeforeTheLineWasKnown_IsATakeover(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder := w.start(nil)

@@ -218,8 +218,7 @@ func TestObserver_LeaseAndBreak_TellTheirCauses(t *testing.T) {
 	})
 }
 
-// It tries to break: the event of a break by an Inspector without a Manager names its host and its
-// process number.
+// The event of a break by an Inspector without a Manager names its host and its process number.
 func TestObserver_BreakWithoutAManager_NamesTheHost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g, d := w.start(nil).mustTry("a"), &diary{}
@@ -234,7 +233,7 @@ func TestObserver_BreakWithoutAManager_NamesTheHost(t *testing.T) {
 	})
 }
 
-// It tries to break: a dead waiter that the process behind it removes is an event with fence 0.
+// A dead waiter that the process behind it removes is an event with fence 0.
 func TestObserver_DeadWaiter_IsEvicted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g, dead := w.start(nil).mustTry("a"), w.start(nil)
@@ -259,7 +258,7 @@ func TestObserver_DeadWaiter_IsEvicted(t *testing.T) {
 	})
 }
 
-// It tries to break: a release that succeeds later is a separate event, with the same session.
+// A release that succeeds later is a separate event, with the same session.
 func TestObserver_ReleasedLate_IsAnEvent(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, d := w.observed(nil)
@@ -276,8 +275,8 @@ func TestObserver_ReleasedLate_IsAnEvent(t *testing.T) {
 	})
 }
 
-// It tries to break: a guard that the garbage collector finds is an event. Not in a bubble: the
-// garbage collector does not use virtual time.
+// A guard that the garbage collector finds is an event. Not in a bubble: the garbage collector does
+// not use virtual time.
 func TestObserver_Dropped_IsAnEvent(t *testing.T) {
 	t.Parallel()
 	d := &diary{}

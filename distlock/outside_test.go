@@ -47,8 +47,8 @@ func (w *world) fill(p *proc, name string, opts ...distlock.Option) (left func()
 	}
 }
 
-// It tries to break: a dead process delays a contender only for the takeover time. A process holds
-// a lock, has filled its queue, and dies.
+// A dead process delays a contender only for the takeover time. A process holds a lock, has filled
+// its queue, and dies.
 func TestLock_FullLineOfADeadProcess_IsWatchedAndCleared(t *testing.T) {
 	for name, opts := range map[string][]distlock.Option{
 		"exclusive": nil, "shared": {distlock.Shared()}, "permit": {distlock.Permits(1)},
@@ -80,7 +80,7 @@ func TestLock_FullLineOfADeadProcess_IsWatchedAndCleared(t *testing.T) {
 	}
 }
 
-// It tries to break: waiting for room in a full queue only reads. All waiters live, for an hour.
+// Waiting for room in a full queue only reads. All waiters live, for an hour.
 func TestLock_FullLineOfTheLiving_IsReadAndNotWritten(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -103,8 +103,7 @@ func TestLock_FullLineOfTheLiving_IsReadAndNotWritten(t *testing.T) {
 	})
 }
 
-// It tries to break: for any rate of turns of a lock, a process without room in its queue reads
-// seldom.
+// For any rate of turns of a lock, a process without room in its queue reads seldom.
 func TestLock_FullLineThatTurns_IsReadSeldom(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -125,8 +124,8 @@ func TestLock_FullLineThatTurns_IsReadSeldom(t *testing.T) {
 	})
 }
 
-// It tries to break: a dead process delays a contender only for the takeover time. A dead holder
-// used the lock with another limit.
+// A dead process delays a contender only for the takeover time. A dead holder used the lock with
+// another limit.
 func TestAcquire_AnotherLimitOfADeadHolder_IsTaken(t *testing.T) {
 	limits := map[string][]distlock.Option{
 		"three permits": {distlock.Permits(3)}, "five permits": {distlock.Permits(5)},
@@ -176,7 +175,7 @@ func TestAcquire_AnotherLimitOfADeadHolder_IsTaken(t *testing.T) {
 	}
 }
 
-// It tries to break: Lock and TryLock return the same error for a living holder with another limit.
+// Lock and TryLock return the same error for a living holder with another limit.
 func TestAcquire_AnotherLimitOfALivingHolder_SameAnswerByTryLockAndLock(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, gone := w.start(nil), w.start(nil), w.start(nil)
@@ -208,8 +207,7 @@ func TestAcquire_AnotherLimitOfALivingHolder_SameAnswerByTryLockAndLock(t *testi
 	})
 }
 
-// It tries to break: a waiter behind a silent holder with another limit returns an error when that
-// holder lives.
+// A waiter behind a silent holder with another limit returns an error when that holder lives.
 func TestLock_AnotherLimitOfASilentHolder_LivesAgain_IsTold(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
@@ -234,8 +232,8 @@ func TestLock_AnotherLimitOfASilentHolder_LivesAgain_IsTold(t *testing.T) {
 	})
 }
 
-// It tries to break: a caller that waits for another limit does not keep other callers of its
-// process from a free place.
+// A caller that waits for another limit does not keep other callers of its process from a free
+// place.
 func TestLock_AnotherLimitWaited_OthersOfTheProcessEnter(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		dead, b := w.start(nil), w.start(nil)
@@ -280,10 +278,10 @@ func (w *world) crowd(hold time.Duration, counts map[*proc]int) []span {
 	return spans
 }
 
-// It tries to break: a lock is not free for long while there are callers that wait for it, in its
-// queue or outside of it. With notices a hand-over takes no time in these tests. Without them it
-// takes the pause between two polls, at most a hundredth of Poll, or a sixteenth of the time since
-// the last turn of the process, and a fifth more.
+// A lock is not free for long while there are callers that wait for it, in its queue or outside of
+// it. With notices a hand-over takes no time in these tests. Without them it takes the pause
+// between two polls, at most a hundredth of Poll, or a sixteenth of the time since the last turn of
+// the process, and a fifth more.
 func TestLock_MoreThanHundredWaiters_LockDoesNotStandFree(t *testing.T) {
 	const hold = 10 * time.Millisecond
 	for name, counts := range map[string][]int{
@@ -333,7 +331,7 @@ func TestLock_MoreThanHundredWaiters_LockDoesNotStandFree(t *testing.T) {
 	}
 }
 
-// It tries to break: a process without room in the queue finds it within PollMax.
+// A process without room in the queue finds it within PollMax.
 func TestLock_QueueGivesUp_TheNextFindsRoom(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -352,8 +350,8 @@ func TestLock_QueueGivesUp_TheNextFindsRoom(t *testing.T) {
 	})
 }
 
-// It tries to break: a refused caller pauses before each new try, also if the server's reply
-// contradicts the document of a read.
+// A refused caller pauses before each new try, also if the server's reply contradicts the document
+// of a read.
 func TestLock_RefusedWithoutAReasonThatShows_Pauses(t *testing.T) {
 	for name, refusal := range map[string]error{
 		"full": catalog.ErrQueueFull, "limit": &catalog.PermitMismatchError{Name: "a", Recorded: 3},
@@ -383,8 +381,8 @@ func TestLock_RefusedWithoutAReasonThatShows_Pauses(t *testing.T) {
 	}
 }
 
-// It tries to break: a wait continues if the outcome of a step against a dead process is unknown,
-// in the queue or outside of it: the next read shows it.
+// A wait continues if the outcome of a step against a dead process is unknown, in the queue or
+// outside of it: the next read shows it.
 func TestLock_StepAgainstTheDeadLost_GoesOn(t *testing.T) {
 	ways := map[string]func(w *world, dead *proc) (left func()){
 		"full line": func(w *world, dead *proc) func() {

@@ -17,9 +17,9 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// It tries to break: any access to the lock during a transaction makes the work run at most once
-// more: a waiter that enters and leaves every 300 ms, readers that come and go, a request to yield,
-// another reader's transactions.
+// Any access to the lock during a transaction makes the work run at most once more: a waiter that
+// enters and leaves every 300 ms, readers that come and go, a request to yield, another reader's
+// transactions.
 func TestInTransaction_Visitors_TwoRunsAtMost(t *testing.T) {
 	waiter := func(w *world, p *proc) func() {
 		return func() {
@@ -173,8 +173,8 @@ func TestInTransaction_RenewInside_NotCommitted_DeadlineStays(t *testing.T) {
 	})
 }
 
-// It tries to break: a renewal with another context than that of work does not disturb the
-// transaction, and waits for its end for at most one command limit.
+// A renewal with another context than that of work does not disturb the transaction, and waits for
+// its end for at most one command limit.
 func TestInTransaction_RenewBeside_WaitsItsTurn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -236,8 +236,8 @@ func TestInTransaction_PutFirstInside_IsPartOfIt(t *testing.T) {
 	})
 }
 
-// It tries to break: a holder that hangs in a run that has written the lock document blocks other
-// sessions for the time limit of the server's transactions, and no longer. Its writes are undone.
+// A holder that hangs in a run that has written the lock document blocks other sessions for the
+// time limit of the server's transactions, and no longer. Its writes are undone.
 func TestInTransaction_HangsWithTheLockWritten_IsTakenOver(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)

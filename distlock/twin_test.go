@@ -184,9 +184,9 @@ func slowly(ops ...fault.Op) fault.Hook {
 	}
 }
 
-// A12, H7: it tries to break: a process that finds a twin releases no session of the twin. The
-// background work of the old one is slow: each of its reads takes 4 s, so a ping's work continues
-// when a later ping has found the twin and a user has released the lost guard.
+// A12, H7: a process that finds a twin releases no session of the twin. The background work of the
+// old one is slow: each of its reads takes 4 s, so a ping's work continues when a later ping has
+// found the twin and a user has released the lost guard.
 func TestTwin_SlowChoresOfTheOldOne_FreeNothing(t *testing.T) {
 	for phase := range 10 {
 		runInBubble(t, fmt.Sprint(phase), func(t *testing.T, w *world) {
@@ -230,9 +230,8 @@ func TestTwin_GhostOnTheList_IsForgotten(t *testing.T) {
 	})
 }
 
-// A12: it tries to break: a process that wakes after its deadline frees no session of its twin. Its
-// guards are lost by the clock, before a ping could show the twin, and its users release them, or
-// it is closed.
+// A12: a process that wakes after its deadline frees no session of its twin. Its guards are lost by
+// the clock, before a ping could show the twin, and its users release them, or it is closed.
 func TestTwin_WakesAfterItsDeadline_FreesNothing(t *testing.T) {
 	for name, wake := range map[string]func(*proc, *distlock.TryGuard){
 		"its user releases": func(_ *proc, g *distlock.TryGuard) { _ = g.Release() },

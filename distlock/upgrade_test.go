@@ -26,8 +26,8 @@ func (c shardedConfig) Hello(ctx context.Context) (catalog.Server, error) {
 
 func (shardedConfig) UpgradeDrops(context.Context) string { return "the upgrade deletes all" }
 
-// It tries to break: New warns of an upgrade that deletes the collections, and lets the server
-// decide whether a config server may have a separate database.
+// New warns of an upgrade that deletes the collections, and lets the server decide whether a config
+// server may have a separate database.
 func TestNew_ConfigServer_WarnsAndTriesTheDatabase(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer

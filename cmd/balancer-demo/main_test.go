@@ -123,8 +123,7 @@ func smallCluster(t *testing.T) string {
 	return path
 }
 
-// It tries to break: the page of the demo is for this machine only, and the error names the
-// alternative.
+// The page of the demo is for this machine only, and the error names the alternative.
 func TestParse_PageForOtherMachines_Refused(t *testing.T) {
 	t.Parallel()
 	for addr, text := range map[string]string{

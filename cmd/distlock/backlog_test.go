@@ -14,8 +14,8 @@ import (
 	"mongodlm/singleton"
 )
 
-// It tries to break: an operator sees the runs of a loop, its next run, the reason of a stop and
-// its failures; and a malformed record or settings document hides no other loop.
+// An operator sees the runs of a loop, its next run, the reason of a stop and its failures; and a
+// malformed record or settings document hides no other loop.
 func TestLoops_RecordsAndSettings_AreShown(t *testing.T) {
 	b := newBase(t)
 	b.cli("loops").want(t, exitFailed, "nothing was ever locked there")
@@ -89,8 +89,7 @@ func TestLoops_LatestRounds_AreShown(t *testing.T) {
 	b.cli("loops", "a", "b").want(t, exitUsage, "one name")
 }
 
-// It tries to break: every row is counted once, in its own state, and a usage error names the
-// missing argument.
+// Every row is counted once, in its own state, and a usage error names the missing argument.
 func TestClaims_RowsOfEachState_AreCounted(t *testing.T) {
 	b := newBase(t)
 	for i, state := range []string{"", "ready", "claimed", "claimed", "retrying", "dead", "done",
@@ -112,9 +111,8 @@ func TestClaims_RowsOfEachState_AreCounted(t *testing.T) {
 	b.cli("claims", "--field", "a").want(t, exitUsage, "COLLECTION")
 }
 
-// It tries to break: rows that are not due yet count as ready. The lock of a process of the queue,
-// or a flag, names the field with the due time. Rows that no worker gets are reported, with the
-// reason.
+// Rows that are not due yet count as ready. The lock of a process of the queue, or a flag, names
+// the field with the due time. Rows that no worker gets are reported, with the reason.
 func TestClaims_RowsNotDue_CountAsLater(t *testing.T) {
 	b := newBase(t)
 	at := func(d time.Duration) bson.DateTime { return bson.NewDateTimeFromTime(time.Now().Add(d)) }
@@ -137,8 +135,8 @@ func TestClaims_RowsNotDue_CountAsLater(t *testing.T) {
 	b.cli("claims", "mails", "--due", "$at").want(t, exitUsage, "--due")
 }
 
-// It tries to break: no rows are counted in a collection that does not exist, and rows without the
-// field do not count as ready; both errors name the likely cause.
+// No rows are counted in a collection that does not exist, and rows without the field do not count
+// as ready; both errors name the likely cause.
 func TestClaims_MisspeltCollectionOrField_NoFigures(t *testing.T) {
 	b := newBase(t)
 	b.held("claim:"+b.name+".mails:queue:0000", 7)
@@ -167,8 +165,8 @@ func TestClaims_MisspeltCollectionOrField_NoFigures(t *testing.T) {
 	}
 }
 
-// It tries to break: a slot in the future, which stops a schedule, can only be repaired by a
-// program; and a slot of the past is changed.
+// A slot in the future, which stops a schedule, can only be repaired by a program; and a slot of
+// the past is changed.
 func TestLoops_ForgetFuture_RepairsTheRecord(t *testing.T) {
 	b := newBase(t)
 	for name, slot := range map[string]time.Time{"ahead": time.Now().Add(30 * 24 * time.Hour),

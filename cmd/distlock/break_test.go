@@ -31,7 +31,7 @@ func TestBreak_WithoutYes_ShowsAndChangesNothing(t *testing.T) {
 	}
 }
 
-// It tries to break: the next waiter is shown with its problem.
+// The next waiter is shown with its problem.
 func TestBreak_NextIsDead_IsSaid(t *testing.T) {
 	b := newBase(t)
 	seq := bson.E{Key: "seq", Value: int64(1)}

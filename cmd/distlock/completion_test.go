@@ -19,7 +19,7 @@ func offered(t *testing.T, words ...string) string {
 	return strings.Join(lines, " ")
 }
 
-// It tries to break: commands and flags are completed, and a script is there for each shell.
+// Commands and flags are completed, and a script is there for each shell.
 func TestCompletion_CommandsFlagsAndShells(t *testing.T) {
 	t.Setenv(envURI, "")
 	for line, want := range map[string]string{

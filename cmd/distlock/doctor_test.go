@@ -41,8 +41,8 @@ func TestDoctor_JSON_SaysTheSame(t *testing.T) {
 	}
 }
 
-// It tries to break: a dead process that holds locks is reported, declared dead or not, in the text
-// and by the exit code, with its number of locks; a live one is not.
+// A dead process that holds locks is reported, declared dead or not, in the text and by the exit
+// code, with its number of locks; a live one is not.
 func TestDoctor_DeadHolder_IsToldOfAndHasACodeOfItsOwn(t *testing.T) {
 	t.Parallel()
 	for name, mark := range map[string]bson.D{
@@ -141,8 +141,8 @@ func TestReport_CompareClocks_WarnsBeyondTheSkew(t *testing.T) {
 	}
 }
 
-// It tries to break: documents of generated names fill the collection, and doctor does not report
-// it, or it counts used or held locks as idle.
+// Documents of generated names fill the collection, and doctor does not report it, or it counts
+// used or held locks as idle.
 func TestIdleLocks_Many_AreWarnedOf(t *testing.T) {
 	b := newBase(t)
 	const many = 20

@@ -152,8 +152,7 @@ func TestRun_GuardianKilled_IsToldAndTheCommandDiesWithRun(t *testing.T) {
 	})
 }
 
-// It tries to break: while the command runs, no process that exited in its group or in another
-// stays a zombie of run.
+// While the command runs, no process that exited in its group or in another stays a zombie of run.
 func TestRun_Orphans_AreWaitedForWhileTheCommandRuns(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only on Linux run adopts orphans")

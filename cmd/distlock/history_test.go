@@ -145,8 +145,8 @@ func collected(b *base) (found chronicle, err error) {
 	return found, errors.Join(err, writeJSON(io.Discard, found))
 }
 
-// It tries to break: on a terminal of 80 columns every event is a sentence with its whole reason;
-// the day appears once, and the name of the lock only if there are several.
+// On a terminal of 80 columns every event is a sentence with its whole reason; the day appears
+// once, and the name of the lock only if there are several.
 func TestHistory_NarrowTerminal_SentencesAreWhole(t *testing.T) {
 	b := newBase(t)
 	b.happened(time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC), aNight()...)

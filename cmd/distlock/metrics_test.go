@@ -74,7 +74,7 @@ func TestMetrics_PortInUse_EndsBeforeTheLock(t *testing.T) {
 	}
 }
 
-// It tries to break: together with the page, ui serves the store's data on a holder that died.
+// Together with the page, ui serves the store's data on a holder that died.
 func TestMetrics_UI_IsScraped(t *testing.T) {
 	b := newBase(t)
 	b.held("job", 1) // by a process without a ping

@@ -174,8 +174,7 @@ func parsed(t *testing.T, v command, args string) call {
 	return callOf(f)
 }
 
-// It tries to break: arguments after -- belong to the command, even those that resemble our flags
-// or commands.
+// Arguments after -- belong to the command, even those that resemble our flags or commands.
 func TestRunner_BehindTheDashes_NothingIsRead(t *testing.T) {
 	const command = "locks run -h --wait 5s --wait=x --uri mongodb://x -- --why"
 	b := newBase(t)
@@ -253,7 +252,7 @@ func TestDefaults_AreThoseOfDistlock(t *testing.T) {
 	}
 }
 
-// It tries to break: a time that was meant for --wait is not taken for the name of a lock.
+// A time that was meant for --wait is not taken for the name of a lock.
 func TestRun_WaitWithAWrongTime_IsNoName(t *testing.T) {
 	t.Parallel()
 	for _, time := range []string{"5min", "1d", "30sec", "2hours"} {

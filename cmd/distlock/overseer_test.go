@@ -40,8 +40,8 @@ func gathered(t *testing.T, o *overseer) map[string]float64 {
 	return all
 }
 
-// It tries to break: the locks of a dead process, and a break or a dropped guard, are shown though
-// no process is left to scrape; a server that does not answer is not shown as one without locks.
+// The locks of a dead process, and a break or a dropped guard, are shown though no process is left
+// to scrape; a server that does not answer is not shown as one without locks.
 func TestOverseer_ShowsWhatTheDeadHold(t *testing.T) {
 	b := newBase(t)
 	ours := func(extra ...bson.E) []bson.E {

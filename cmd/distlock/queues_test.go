@@ -8,8 +8,8 @@ import (
 	"mongodlm/internal/test/bsontest"
 )
 
-// It tries to break: without a name all queues are listed, with their rows, and without queues the
-// text names the missing argument.
+// Without a name all queues are listed, with their rows, and without queues the text names the
+// missing argument.
 func TestClaims_NoCollection_ListsTheQueues(t *testing.T) {
 	b := newBase(t)
 	b.cli("claims").want(t, exitFailed, "nothing was ever locked there")

@@ -56,8 +56,8 @@ func (b *base) signalled(out *screen, ended <-chan result) {
 	await(b.t, ended).want(b.t, 7, "got terminated")
 }
 
-// It tries to break: if the time was too short to read the holder, the error reports that the
-// holder is unknown, and not that there is none.
+// If the time was too short to read the holder, the error reports that the holder is unknown, and
+// not that there is none.
 func TestRunner_Refused_HolderUnknown_IsSaid(t *testing.T) {
 	t.Parallel()
 	err := (&runner{}).refused(t.Context(),

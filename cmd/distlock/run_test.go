@@ -212,7 +212,7 @@ func TestRunner_Fit_KillsBeforeATakeover(t *testing.T) {
 	}
 }
 
-// It tries to break: a name or a path that looks like a secret is removed from the output.
+// A name or a path that looks like a secret is removed from the output.
 func TestRun_NamesLikeSecrets_AreShown(t *testing.T) {
 	b := newBase(t)
 	cli(t, append(b.flags("run", "pwd:sync"), "--", "/etc/passwd")...).want(t, exitNotRunnable,

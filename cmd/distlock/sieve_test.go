@@ -21,8 +21,7 @@ func (l listing) names() (all []string) {
 	return slices.Compact(all)
 }
 
-// It tries to break: trouble comes first, then the requested order; filters remove all other locks,
-// with their queues.
+// Trouble comes first, then the requested order; filters remove all other locks, with their queues.
 func TestSieve_OrdersAndFilters(t *testing.T) {
 	t.Parallel()
 	ms := func(n int64) *int64 { return &n }
@@ -78,8 +77,8 @@ func TestSieve_OrdersAndFilters(t *testing.T) {
 	}
 }
 
-// It tries to break: `locks` sorts by trouble as text and by name as JSON, and the error for an
-// unknown order lists the valid ones.
+// `locks` sorts by trouble as text and by name as JSON, and the error for an unknown order lists
+// the valid ones.
 func TestLocks_Order_TroubleForPeopleNamesForPrograms(t *testing.T) {
 	b := newBase(t)
 	fill(b)
@@ -101,8 +100,8 @@ func TestLocks_Order_TroubleForPeopleNamesForPrograms(t *testing.T) {
 	b.cli("locks", "--waited").want(t, 0, "none of 8 locks matches")
 }
 
-// It tries to break: on a terminal a lock in trouble is the last one before the summary, where it
-// stays on the screen, and the waiters are printed even if no row of a lock is.
+// On a terminal a lock in trouble is the last one before the summary, where it stays on the screen,
+// and the waiters are printed even if no row of a lock is.
 func TestLocks_OnATerminal_TroubleIsLast(t *testing.T) {
 	t.Parallel()
 	whole := newListing("db")

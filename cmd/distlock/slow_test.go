@@ -11,8 +11,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// It tries to break: after the death of the server run reports the reason of its wait, at its end
-// as well, and is not silent until the timeout.
+// After the death of the server run reports the reason of its wait, at its end as well, and is not
+// silent until the timeout.
 func TestRun_ServerDied_SaysWhatItWaitsFor(t *testing.T) {
 	t.Parallel()
 	server := assert.Value(configserver.Start(t.Context(), configserver.Config{}))(t)

@@ -68,8 +68,8 @@ func TestTable_IdleColumns_GoFirst(t *testing.T) {
 	}
 }
 
-// It tries to break: names that differ at their ends, in their middle or by their length look alike
-// in a narrow terminal.
+// Names that differ at their ends, in their middle or by their length look alike in a narrow
+// terminal.
 func TestTable_NarrowTerminal_NoTwoRowsAreAlike(t *testing.T) {
 	t.Parallel()
 	for name, format := range map[string]string{

@@ -62,7 +62,7 @@ func (b *base) dead(ids ...any) (queue string) {
 }
 
 // Selected dead rows, or all of them, are retried or removed after a confirmation that has their
-// number. It tries to break: something changes before the confirmation, or other rows change.
+// number. Something changes before the confirmation, or other rows change.
 func TestUI_DeadRows_ShownRetriedDiscarded(t *testing.T) {
 	b := newBase(t)
 	at := "/dead?queue=" + url.QueryEscape(b.dead(`a"b`, 7, 8, bson.NewObjectID(), "last", "z"))
@@ -110,8 +110,8 @@ func TestUI_DeadRows_ShownRetriedDiscarded(t *testing.T) {
 	b.cli("claims", "jobs").want(t, 0, "5 ready", "0 dead")
 }
 
-// It tries to break: of more dead rows than one page shows, some are on no page, or the page does
-// not have their number.
+// Of more dead rows than one page shows, some are on no page, or the page does not have their
+// number.
 func TestUI_DeadRows_MoreThanAPage_AreTurned(t *testing.T) {
 	b := newBase(t)
 	ids := make([]any, 120)
@@ -138,8 +138,7 @@ func TestUI_DeadRows_MoreThanAPage_AreTurned(t *testing.T) {
 	}
 }
 
-// It tries to break: every change has the requirements of a break, and only the collection of a
-// queue is shown.
+// Every change has the requirements of a break, and only the collection of a queue is shown.
 func TestUI_DeadRows_WithoutWhatItNeeds_Refused(t *testing.T) {
 	b := newBase(t)
 	at := "/dead?queue=" + url.QueryEscape(b.dead(1, 2))

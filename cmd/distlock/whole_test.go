@@ -14,7 +14,7 @@ import (
 	"mongodlm/internal/test/bsontest"
 )
 
-// It tries to break: a file, a pipe and --wide cut no name, however long it may be.
+// A file, a pipe and --wide cut no name, however long it may be.
 func TestListings_LongestNames_AreWholeInAPipe(t *testing.T) {
 	b := newBase(t)
 	long := strings.Repeat("nightly-report-of-", 56) + "mail" // 1,012 bytes
@@ -41,8 +41,8 @@ func TestListings_LongestNames_AreWholeInAPipe(t *testing.T) {
 	}
 }
 
-// It tries to break: at 80 columns "history" and "locks NAME" show whole reasons, of holders, of
-// waiters and of events.
+// At 80 columns "history" and "locks NAME" show whole reasons, of holders, of waiters and of
+// events.
 func TestListings_Terminal_ReasonsAreWhole(t *testing.T) {
 	why := strings.TrimSpace(strings.Repeat("because the nightly report of all mail was late again ",
 		10))

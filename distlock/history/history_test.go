@@ -109,8 +109,8 @@ func (b *bench) want(n int) {
 
 func (b *bench) warnings() int { return strings.Count(b.text.String(), `"level":"warn"`) }
 
-// It tries to break: the events of a second are one insert, and a Log without events has neither a
-// goroutine nor commands.
+// The events of a second are one insert, and a Log without events has neither a goroutine nor
+// commands.
 func TestLog_EventsOfASecond_OneInsert(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		time.Sleep(time.Hour)
@@ -131,8 +131,8 @@ func TestLog_EventsOfASecond_OneInsert(t *testing.T) {
 	})
 }
 
-// It tries to break: a server that fails, or does not reply, blocks no caller of Observe. The Log
-// keeps 2,000 entries, counts the others, and inserts what it kept when the server is back.
+// A server that fails, or does not reply, blocks no caller of Observe. The Log keeps 2,000 entries,
+// counts the others, and inserts what it kept when the server is back.
 func TestLog_ServerAway_BoundedCountedAndWrittenLater(t *testing.T) {
 	for name, refuse := range map[string]func(context.Context) error{
 		"fails": away,
@@ -166,8 +166,8 @@ func TestLog_ServerAway_BoundedCountedAndWrittenLater(t *testing.T) {
 	}
 }
 
-// It tries to break: Close inserts the entries that wait, without the pause before an insert or
-// after a failure, and drops later events.
+// Close inserts the entries that wait, without the pause before an insert or after a failure, and
+// drops later events.
 func TestLog_Close_InsertsTheRest(t *testing.T) {
 	for name, before := range map[string]func(context.Context) error{
 		"at work": nil, "after a failure": away, "while an insert hangs": hang,
@@ -194,7 +194,7 @@ func TestLog_Close_InsertsTheRest(t *testing.T) {
 	}
 }
 
-// It tries to break: Close ends with its context, and after the first failure, with an error.
+// Close ends with its context, and after the first failure, with an error.
 func TestLog_Close_ServerAway_EndsWithAnError(t *testing.T) {
 	for name, refuse := range map[string]func(context.Context) error{"fails": away, "hangs": hang} {
 		t.Run(name, func(t *testing.T) {
@@ -214,8 +214,8 @@ func TestLog_Close_ServerAway_EndsWithAnError(t *testing.T) {
 	}
 }
 
-// It tries to break: an entry has what its event has; a release has no wait; a text of an error is
-// bounded and no character is cut.
+// An entry has what its event has; a release has no wait; a text of an error is bounded and no
+// character is cut.
 func TestLog_Observe_EntryOfAnEvent(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		lost := &distlock.LostError{Cause: errors.New("x" + strings.Repeat("é", 5000))}
@@ -254,8 +254,8 @@ func TestLog_Observe_EntryOfAnEvent(t *testing.T) {
 	})
 }
 
-// It tries to break: a Manager passes its events to a Log, by the server's clock, and a Log that
-// cannot write delays none of its calls.
+// A Manager passes its events to a Log, by the server's clock, and a Log that cannot write delays
+// none of its calls.
 func TestLog_OfAManager_RecordsAndDelaysNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.set(away)
@@ -284,7 +284,7 @@ func TestLog_OfAManager_RecordsAndDelaysNothing(t *testing.T) {
 	})
 }
 
-// It tries to break: New refuses what it cannot use, and names it.
+// New refuses what it cannot use, and names it.
 func TestNew_BadOptions_AreRefused(t *testing.T) {
 	t.Parallel()
 	client := new(mongo.Client)
@@ -311,7 +311,7 @@ func TestNew_BadOptions_AreRefused(t *testing.T) {
 	}
 }
 
-// It tries to break: an Observer gets the events of several goroutines.
+// An Observer gets the events of several goroutines.
 func TestLog_ManyGoroutines_EveryEventOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		var all sync.WaitGroup

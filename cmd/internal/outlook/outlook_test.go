@@ -67,8 +67,8 @@ func TestForesee_Rules(t *testing.T) {
 	}
 }
 
-// It tries to break: with a queue, the forecast counts the time that its live waiters have watched,
-// and names the first of them that would survive; its times are those of package takeover.
+// With a queue, the forecast counts the time that its live waiters have watched, and names the
+// first of them that would survive; its times are those of package takeover.
 func TestForesee_Line_LeavesItsDeadOut(t *testing.T) {
 	t.Parallel()
 	at := func(process string, waited, ping time.Duration,
@@ -122,8 +122,8 @@ func TestForesee_Line_LeavesItsDeadOut(t *testing.T) {
 	}
 }
 
-// It tries to break: the sentence contains the time of the takeover, the takeover time and the next
-// holder, and promises no takeover that cannot happen.
+// The sentence contains the time of the takeover, the takeover time and the next holder, and
+// promises no takeover that cannot happen.
 func TestSentence_SaysWhenAndWho(t *testing.T) {
 	t.Parallel()
 	ping := func(age time.Duration, more ...func(*distlock.LockInfo)) distlock.LockInfo {

@@ -56,7 +56,7 @@ func (w *world) ask(target string) (action, ticket string) {
 	return html.UnescapeString(a[1]), html.UnescapeString(k[1])
 }
 
-// It tries to break: the next waiter of a break is shown with its problem.
+// The next waiter of a break is shown with its problem.
 func TestBreak_NextIsDead_IsSaid(t *testing.T) {
 	inBubble(t, breaks, func(t *testing.T, w *world) {
 		session := bson.NewObjectID()
@@ -80,8 +80,7 @@ func TestBreak_NextIsDead_IsSaid(t *testing.T) {
 	})
 }
 
-// It tries to break: reading breaks no lock, and a break in two steps frees the lock, with any
-// name.
+// Reading breaks no lock, and a break in two steps frees the lock, with any name.
 func TestBreak_TwoSteps_Frees(t *testing.T) {
 	inBubble(t, breaks, func(t *testing.T, w *world) {
 		m := w.process()
@@ -104,8 +103,8 @@ func TestBreak_TwoSteps_Frees(t *testing.T) {
 	})
 }
 
-// It tries to break: of two pages that break at the same time one wins, and the other one reports
-// that the lock is unchanged; the holder that came in between keeps the lock.
+// Of two pages that break at the same time one wins, and the other one reports that the lock is
+// unchanged; the holder that came in between keeps the lock.
 func TestBreak_TwoPagesAtOnce_OneWins(t *testing.T) {
 	inBubble(t, breaks, func(t *testing.T, w *world) {
 		g := w.hold(w.process(), "job")
@@ -122,8 +121,7 @@ func TestBreak_TwoPagesAtOnce_OneWins(t *testing.T) {
 	})
 }
 
-// It tries to break: a foreign holder raises no fence, so only the one that was seen is broken, by
-// its session.
+// A foreign holder raises no fence, so only the one that was seen is broken, by its session.
 func TestBreak_ForeignHolder_OnlyTheOneThatWasSeen(t *testing.T) {
 	inBubble(t, breaks, func(t *testing.T, w *world) {
 		foreign := func() string {
@@ -147,7 +145,7 @@ func TestBreak_ForeignHolder_OnlyTheOneThatWasSeen(t *testing.T) {
 	})
 }
 
-// It tries to break: a request that does not come from a page of this program breaks no lock.
+// A request that does not come from a page of this program breaks no lock.
 func TestBreak_WithoutWhatItNeeds_Refused(t *testing.T) {
 	inBubble(t, breaks, func(t *testing.T, w *world) {
 		m := w.process()
@@ -188,7 +186,7 @@ func TestBreak_WithoutWhatItNeeds_Refused(t *testing.T) {
 	})
 }
 
-// It tries to break: a read-only page breaks no lock and offers no break.
+// A read-only page breaks no lock and offers no break.
 func TestBreak_NotAllowed_Refused(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		g := w.hold(w.process(), "job")

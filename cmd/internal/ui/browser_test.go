@@ -205,9 +205,9 @@ func needsBrowser(t *testing.T) {
 	t.Parallel()
 }
 
-// It tries to break: in a real browser the page follows changes, by keyboard too, executes no part
-// of a name, keeps typed text, reports that the server is away, and recovers by itself; of two tabs
-// that break a lock one wins.
+// In a real browser the page follows changes, by keyboard too, executes no part of a name, keeps
+// typed text, reports that the server is away, and recovers by itself; of two tabs that break a
+// lock one wins.
 func TestBrowser_Live(t *testing.T) {
 	w := browserWorld(t)
 	m := w.process()
@@ -268,8 +268,8 @@ func TestBrowser_Live(t *testing.T) {
 	other.quiet("409") // the answer
 }
 
-// It tries to break: at 1,000 locks the live page does not jump, does not exceed a narrow screen,
-// and its light and dark modes follow the system and the switch.
+// At 1,000 locks the live page does not jump, does not exceed a narrow screen, and its light and
+// dark modes follow the system and the switch.
 func TestBrowser_Layout(t *testing.T) {
 	w := browserWorld(t)
 	for i := range 1_000 {

@@ -24,8 +24,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// It tries to break: other machines never reach the page unless the operator configured their
-// authentication; the error names the remedy.
+// Other machines never reach the page unless the operator configured their authentication; the
+// error names the remedy.
 func TestAccess_Check(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -94,8 +94,8 @@ func file(t *testing.T, name, text string) string {
 	return path
 }
 
-// It tries to break: an impossible configuration is refused before the page is served, and the
-// error names the flag and the remedy.
+// An impossible configuration is refused before the page is served, and the error names the flag
+// and the remedy.
 func TestRun_CannotBe_SaysWhy(t *testing.T) {
 	t.Parallel()
 	used := assert.Value(net.Listen("tcp", "127.0.0.1:0"))(t)
@@ -129,8 +129,8 @@ func TestRun_CannotBe_SaysWhy(t *testing.T) {
 	}
 }
 
-// It tries to break: with TLS and a token the page is served by TLS, and to holders of the token
-// only; a live page does not keep it from ending.
+// With TLS and a token the page is served by TLS, and to holders of the token only; a live page
+// does not keep it from ending.
 func TestRun_TLSAndToken(t *testing.T) {
 	t.Parallel()
 	const token = "a token of some length"

@@ -20,8 +20,8 @@ var (
 	dotOf = regexp.MustCompile(`class="dot p(\d+)`)
 )
 
-// It tries to break: with any number of processes, two that had a lock one after the other have
-// different colors on the timeline, and each bar has its name.
+// With any number of processes, two that had a lock one after the other have different colors on
+// the timeline, and each bar has its name.
 func TestTimeline_NeighboursDifferInColor_NamesStandInTheBars(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		const turns, long = 40, 8 * time.Second
@@ -52,7 +52,7 @@ func TestTimeline_NeighboursDifferInColor_NamesStandInTheBars(t *testing.T) {
 	})
 }
 
-// It tries to break: a holder and the waiters of its lock have different colors.
+// A holder and the waiters of its lock have different colors.
 func TestLockPage_HolderAndWaitersDifferInColor(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		for n := range 40 {

@@ -14,8 +14,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// It tries to break: for any number of viewers, the server is queried once per interval; and never
-// without one.
+// For any number of viewers, the server is queried once per interval; and never without one.
 func TestPoll_HundredBrowsers_AskedOnceAnInterval_NothingWhenNobodyLooks(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		time.Sleep(time.Hour)
@@ -51,8 +50,7 @@ func TestPoll_HundredBrowsers_AskedOnceAnInterval_NothingWhenNobodyLooks(t *test
 	})
 }
 
-// It tries to break: pages that are requested simultaneously, with a script or without one, cost
-// one round together.
+// Pages that are requested simultaneously, with a script or without one, cost one round together.
 func TestPage_AskedForOftenInAnInterval_OneRound(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		for range 20 {
@@ -67,8 +65,8 @@ func TestPage_AskedForOftenInAnInterval_OneRound(t *testing.T) {
 	})
 }
 
-// It tries to break: a browser that does not read delays no other, and no data is kept for it: when
-// it reads again it gets the present, not the past.
+// A browser that does not read delays no other, and no data is kept for it: when it reads again it
+// gets the present, not the past.
 func TestStream_SlowBrowser_OthersGoOn_ItGetsTheLatest(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		m := w.process()
@@ -90,7 +88,7 @@ func TestStream_SlowBrowser_OthersGoOn_ItGetsTheLatest(t *testing.T) {
 	})
 }
 
-// It tries to break: a page too many is refused, and does not slow the rest.
+// A page too many is refused, and does not slow the rest.
 func TestStream_TooMany_Refused(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		for range 200 {
@@ -103,8 +101,8 @@ func TestStream_TooMany_Refused(t *testing.T) {
 	})
 }
 
-// It tries to break: when the server goes away the page reports it, shows no secret, keeps its
-// data, and recovers by itself.
+// When the server goes away the page reports it, shows no secret, keeps its data, and recovers by
+// itself.
 func TestPoll_ServerGoesAway_SaysSo_ComesBack(t *testing.T) {
 	const secret = "hunter2"
 	redact := func(c *ui.Config) {
@@ -132,7 +130,7 @@ func TestPoll_ServerGoesAway_SaysSo_ComesBack(t *testing.T) {
 	})
 }
 
-// It tries to break: a page that was never read from the server is a page all the same.
+// A page that was never read from the server is a page all the same.
 func TestPage_ServerNeverAnswered_SaysSo(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		w.store.Set(
@@ -143,8 +141,7 @@ func TestPage_ServerNeverAnswered_SaysSo(t *testing.T) {
 	})
 }
 
-// It tries to break: a slow server is not kept busy: after a round of a second there is a pause of
-// nine.
+// A slow server is not kept busy: after a round of a second there is a pause of nine.
 func TestPoll_SlowServer_AtMostATenthOfItsTime(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		w.store.Set(func(_ context.Context, _ fault.Call, apply func() error) error {
@@ -161,7 +158,7 @@ func TestPoll_SlowServer_AtMostATenthOfItsTime(t *testing.T) {
 	})
 }
 
-// It tries to break: neither is one that is asked for pages without the script, however often.
+// Neither is one that is asked for pages without the script, however often.
 func TestPage_SlowServerAskedOften_AtMostATenthOfItsTime(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		w.store.Set(func(_ context.Context, _ fault.Call, apply func() error) error {

@@ -17,8 +17,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// It tries to break: a file has one token, or one for each user; any other file is refused with the
-// line and the remedy, and no token is printed.
+// A file has one token, or one for each user; any other file is refused with the line and the
+// remedy, and no token is printed.
 func TestTokens_File(t *testing.T) {
 	t.Parallel()
 	const a, b = "0123456789abcdef", "fedcba9876543210"
@@ -58,8 +58,8 @@ func TestTokens_File(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-// It tries to break: the author of a break is the owner of the token, by a cookie as well, and the
-// program for a token without owner.
+// The author of a break is the owner of the token, by a cookie as well, and the program for a token
+// without owner.
 func TestBreak_InTheNameOfTheToken(t *testing.T) {
 	const alices, bobs, nobodys = "0123456789abcdef", "fedcba9876543210", "0011223344556677"
 	var asked []string
@@ -97,8 +97,8 @@ func TestBreak_InTheNameOfTheToken(t *testing.T) {
 	})
 }
 
-// It tries to break: login leads to another page than the one that was asked for, or to another
-// site; wrong tokens are tried fast, or leave no trace in the log.
+// Login leads to another page than the one that was asked for, or to another site; wrong tokens are
+// tried fast, or leave no trace in the log.
 func TestLogin_WrongTokensAndTheAskedPage(t *testing.T) {
 	const token = "0123456789abcdef"
 	var log bytes.Buffer

@@ -261,8 +261,8 @@ var troubleFirst = map[string]string{
 		document.querySelector("tbody tr:last-child td:nth-child(3)").innerText === "0"`,
 }
 
-// It tries to break: with real, ugly data every page is readable, at every width: no element lies
-// outside of its card, no page scrolls sideways, no mark and no figure is cut.
+// With real, ugly data every page is readable, at every width: no element lies outside of its card,
+// no page scrolls sideways, no mark and no figure is cut.
 func TestBrowser_UglyData_EveryPageFits(t *testing.T) {
 	needsBrowser(t)
 	w := ugly(t)
