@@ -194,7 +194,6 @@ func TestLock_ThousandIdleWaiters_CostOfOne(t *testing.T) {
 	}
 }
 
-// A TryLock does not overtake waiters.
 func TestTryLock_OthersWait_DoesNotOvertake(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)

@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// A notice cancels a context when the program has printed the name of its database.
+// notice cancels a context when the program has printed the name of its database.
 type notice struct {
 	strings.Builder
 	cancel context.CancelCauseFunc
@@ -32,8 +32,8 @@ func (n *notice) Write(text []byte) (int, error) {
 	return n.Builder.Write(text)
 }
 
-// The program prints its target, measures everything, and leaves no database in the server, even
-// when interrupted.
+// The program prints its target, measures everything, and leaves no database on the server, even if
+// it is interrupted.
 func TestBench_MeasuresAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	server, err := configserver.Start(t.Context(), configserver.Config{})

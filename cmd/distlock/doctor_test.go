@@ -42,7 +42,7 @@ func TestDoctor_JSON_SaysTheSame(t *testing.T) {
 }
 
 // A dead process that holds locks is reported, declared dead or not, in the text and by the exit
-// code, with its number of locks; a live one is not.
+// code, with its number of locks. A live process is not reported.
 func TestDoctor_DeadHolder_IsToldOfAndHasACodeOfItsOwn(t *testing.T) {
 	t.Parallel()
 	for name, mark := range map[string]bson.D{
@@ -76,7 +76,7 @@ func TestDoctor_DeadHolder_IsToldOfAndHasACodeOfItsOwn(t *testing.T) {
 	}
 }
 
-// The embedded server cannot make such an index, so its answer is made here.
+// The test supplies the server's reply, because the embedded server cannot create such an index.
 func TestExpiringIn_IndexesOfACollection_NamesTheExpiringOnes(t *testing.T) {
 	t.Parallel()
 	name := func(n string) bson.E { return bson.E{Key: "name", Value: n} }
@@ -141,8 +141,8 @@ func TestReport_CompareClocks_WarnsBeyondTheSkew(t *testing.T) {
 	}
 }
 
-// Documents of generated names fill the collection, and doctor does not report it, or it counts
-// used or held locks as idle.
+// Doctor reports a collection that generated names fill. It does not count used or held locks as
+// idle.
 func TestIdleLocks_Many_AreWarnedOf(t *testing.T) {
 	b := newBase(t)
 	const many = 20
