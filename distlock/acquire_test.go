@@ -340,8 +340,8 @@ func (w *world) breaking(p *proc, name string) {
 	time.Sleep(2 * pingTime)
 }
 
-// Release always returns the same outcome of a guard. A repeated Release does not change the
-// outcome, nor does Close or an acquisition by another process.
+// Every Release of a guard that was lost or closed returns that the lock was not held for the whole
+// of the work. A later Close or acquisition by another process does not change that result.
 func TestRelease_LostOrClosedBefore_OutcomeStays(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

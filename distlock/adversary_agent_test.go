@@ -51,8 +51,8 @@ func TestAdversary_SharedCrowd_StaysBelowTheBoundOfEntries(t *testing.T) {
 	})
 }
 
-// A process keeps its bound of entries in the document when a writer arrives while the crowd
-// enters.
+// A process does not exceed its bound of entries in the document when a writer arrives while a
+// crowd enters.
 func TestAdversary_SharedCrowdBehindAWriter_EntriesInTheDocument(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)
@@ -103,7 +103,7 @@ func TestAdversary_SharedCrowdBehindAWriter_EntriesInTheDocument(t *testing.T) {
 	})
 }
 
-// A lock whose commands fail makes no call for another lock fail.
+// A lock whose commands fail does not make calls for other locks fail.
 func TestAdversary_OneLockFails_OthersAreNotDelayed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)

@@ -187,7 +187,8 @@ func TestTryLock_SeldomInALivingProcess_TakesOver(t *testing.T) {
 	}
 }
 
-// A living process with seldom, short waits acquires the lock in the same time.
+// A living process with seldom, short waits takes over at its first try after the takeover time and
+// an interval.
 func TestLock_SeldomAndShortInALivingProcess_TakesOver(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(func(c *distlock.Config) { c.TakeoverRule = takeover.WatchOnly })
@@ -208,8 +209,8 @@ func TestLock_SeldomAndShortInALivingProcess_TakesOver(t *testing.T) {
 	})
 }
 
-// A wait outside of the queue acquires the lock in the same time: the queue is full of dead
-// waiters, the waiters use another limit, or the wait is in a transaction.
+// A contender also takes over by short waits outside of the queue. It waits there if the queue is
+// full of dead waiters, if they use another limit, or in a transaction.
 func TestLock_SeldomFromOutside_TakesOver(t *testing.T) {
 	two := []distlock.Option{distlock.Permits(2)}
 	inTransaction := func(w *world, b *proc) error {

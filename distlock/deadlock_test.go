@@ -62,7 +62,7 @@ func TestDeadlock_WithItself_ErrorWithoutCommand(t *testing.T) {
 		_, err = p.Lock("g").Lock(t.Context(), distlock.WaitAtMost(time.Minute))
 		wantErr(t, err, distlock.ErrHeld) // another context may belong to another caller
 		_, err = p.Lock("g").Lock(g.Context(), distlock.WaitAtMost(0))
-		wantErr(t, err, distlock.ErrHeld) // TryLock does not wait
+		wantErr(t, err, distlock.ErrHeld) // WaitAtMost(0) does not wait
 	})
 }
 

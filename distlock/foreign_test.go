@@ -67,9 +67,9 @@ func (p *proc) refused(name string, during time.Duration) {
 	}
 }
 
-// Rule 4: MongoDB's lock manager is taken over only after a watch of ForeignTakeover, and then
-// always. That holds if the document still has fields of this package, and whether the manager
-// pings, stops or never pinged. No contender writes to the manager's ping.
+// Rule 4: MongoDB's lock manager is taken over after a watch of ForeignTakeover, and never earlier.
+// That holds even if the document still has fields of this package, and if the manager stopped or
+// never pinged. No contender writes to the manager's ping.
 func TestTryLock_ForeignHolderOverOurFields_OnlyWatched(t *testing.T) {
 	for name, c := range map[string]struct {
 		ours  bool // the document has fields of this package

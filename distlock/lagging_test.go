@@ -171,7 +171,7 @@ func TestLock_StreamIsPromptAgain_NobodyAsks(t *testing.T) {
 }
 
 // A late stream that breaks often is not trusted again when it reopens. A stream that breaks after
-// a long time is.
+// a long time is trusted again.
 func TestLock_StreamBreaksOften_IsNotTrusted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -263,8 +263,8 @@ func TestLock_StreamOfAnEndedLoop_DoesNotTurnTheNextOff(t *testing.T) {
 	})
 }
 
-// With polling a hand-over takes a few polls and a few minimal writes, also with sixteen waiters in
-// different processes. The number of polls does not grow with the number of turns.
+// With polling a hand-over costs a few polls and takes the time of a few writes, also with sixteen
+// waiters in different processes. The number of polls does not grow with the number of turns.
 func TestLock_SixteenAsk_FewQuestionsAHandOver(t *testing.T) {
 	for _, c := range []struct {
 		waiters   int

@@ -62,7 +62,7 @@ func TestLockAll_WithLease_WaitsLongerThanItsLife(t *testing.T) {
 
 // The cost of one lock in LockAll does not grow with the number of locks, with or without a bound
 // on the wait. Acquiring 2,000 locks at once may cost 2.5 times as much as eight times 250 locks,
-// in the best of three runs. It was 4.3 and 8.1 times as much.
+// in the best of three runs. Earlier versions needed 4.3 and 8.1 times as much.
 func TestLockAll_ManyNames_CostIsLinear(t *testing.T) {
 	m := assert.Value(distlock.New(t.Context(), distlock.Config{
 		Catalog: memcatalog.New(memcatalog.Options{}),

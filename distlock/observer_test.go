@@ -179,7 +179,7 @@ func TestObserver_DeadHolderOfALine_IsEvicted(t *testing.T) {
 		process := old.Process()
 		old.kill()
 		mine := assert.Value(p.Lock("a").Lock(t.Context()))(t)
-		synctest.Wait() // the grant may be reported before its eviction
+		synctest.Wait() // the grant may be reported before the eviction
 		events := d.take()
 		slices.SortFunc(events, func(a, b distlock.Event) int { return cmp.Compare(a.Kind, b.Kind) })
 		if len(events) != 3 || events[0].Kind != distlock.EventTakenOver ||

@@ -318,8 +318,8 @@ func TestLock_MoreThanHundredWaiters_LockDoesNotStandFree(t *testing.T) {
 						enters, looks = enters+p.store.Count(fault.Enter), looks+p.store.Count(fault.Look)
 					}
 					t.Logf("entered %d times, looked %d times", enters, looks)
-					// At most two processes try to enter after a turn: those of the released and of
-					// the granted session.
+					// At most two processes try to enter after a turn: the processes of the
+					// released and of the granted session.
 					if most := total + total*min(2, len(counts))/2; enters > most {
 						t.Errorf("%d times entered for %d turns", enters, total)
 					}

@@ -204,7 +204,7 @@ func TestTryLock_CondemnedByOneWhoDied_NextNeedNotWait(t *testing.T) {
 	})
 }
 
-// I8: a contender whose eviction was applied without a reply reads again and acquires the lock.
+// I8: if the reply of an applied eviction is lost, the contender reads again and acquires the lock.
 func TestTryLock_EvictReplyLost_Acquires(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -353,8 +353,8 @@ func TestLock_ManyWaitersOverlappingLooks_TakeOver(t *testing.T) {
 }
 
 // A1, A2: the clock of one process is wrong by far more than the takeover time. A live holder's
-// document does not change by a byte: a mongos of 2011 took its lock by a clock that was ahead. A
-// dead holder's lock is taken over after the takeover time.
+// document does not change by a byte, and a dead holder's lock is taken over after the takeover
+// time. (In 2011 a mongos took a live holder's lock because its clock was ahead.)
 func TestClocks_OneIsWrong_LivingKeepAndDeadAreTakenByWatching(t *testing.T) {
 	for name, by := range map[string]struct{ holder, contender time.Duration }{
 		"contender ahead": {0, 20 * time.Minute}, "contender behind": {0, -20 * time.Minute},

@@ -269,7 +269,8 @@ func TestInTransaction_HangsWithTheLockWritten_IsTakenOver(t *testing.T) {
 	})
 }
 
-// The first write of the next run finds a takeover between the runs. The work does not run again.
+// If another process takes the lock over between two runs, the first write of the next run finds
+// that. The work does not run again.
 func TestInTransaction_TakenBetweenTheRuns_WorkRunsOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)

@@ -34,7 +34,7 @@ type snapshot struct {
 
 // behind is the error of a restored machine's clock. Two processes with one id cannot be
 // distinguished if they ping in the same millisecond of their clocks. Then one of them continues at
-// random. With this error they never do.
+// random. This error prevents that.
 const behind = time.Hour
 
 // restore starts a process from a snapshot of a present holder, and returns the process and its
@@ -308,8 +308,8 @@ func TestRelease_OfALostGuard_WaitsForThePing(t *testing.T) {
 	})
 }
 
-// The session in the document is the twin's if a twin is found during the retries of a release. The
-// release stops, and returns that the lock was lost.
+// A release stops and returns that the lock was lost if a twin is found during its retries, because
+// the session in the document is the twin's.
 func TestTwin_FoundDuringTheRelease_SaysLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		old, third := w.start(often), w.start(often)

@@ -111,8 +111,8 @@ func TestClaims_RowsOfEachState_AreCounted(t *testing.T) {
 	b.cli("claims", "--field", "a").want(t, exitUsage, "COLLECTION")
 }
 
-// Rows that are not due yet count as later. The lock of a process of the queue, or a flag, names
-// the field with the due time. Rows that no worker gets are reported with the reason.
+// Rows that are not due yet count as later. A flag, or the lock of a worker, names the field with
+// the due time. Rows that no worker gets are reported with the reason.
 func TestClaims_RowsNotDue_CountAsLater(t *testing.T) {
 	b := newBase(t)
 	at := func(d time.Duration) bson.DateTime { return bson.NewDateTimeFromTime(time.Now().Add(d)) }

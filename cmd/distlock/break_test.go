@@ -31,7 +31,7 @@ func TestBreak_WithoutYes_ShowsAndChangesNothing(t *testing.T) {
 	}
 }
 
-// Before a break a dead next waiter is shown as dead.
+// The output before a break shows that the next waiter is dead.
 func TestBreak_NextIsDead_IsSaid(t *testing.T) {
 	b := newBase(t)
 	seq := bson.E{Key: "seq", Value: int64(1)}
@@ -82,8 +82,8 @@ func TestBreak_NoOrMalformedLock_IsRefused(t *testing.T) {
 		want(t, exitFailed, `field "state"`, "set state to the int 0")
 }
 
-// MongoDB's lock manager replaced the holder that the operator saw, with the same fence. Only its
-// session, which is printed first, allows the break.
+// MongoDB's lock manager replaced the holder that the operator saw, with the same fence. A break
+// needs the manager's session, which is printed first.
 func TestBreak_ForeignHolder_NeedsTheSession(t *testing.T) {
 	b := newBase(t)
 	b.held("balancer", 41)

@@ -45,8 +45,8 @@ func TestRun_NobodyAnswers_HasItsOwnCode(t *testing.T) {
 	}
 }
 
-// run reports after the loss of the server that the lock may be held. Its exit code reports that,
-// too, unless the command failed.
+// After the loss of the server, run reports that the lock may be held. The exit code shows the
+// same, unless the command failed.
 func TestRun_ServerGoneAtTheEnd_SaysThatTheLockMayBeHeld(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -140,8 +140,8 @@ func contents(t *testing.T, path string) string {
 	return string(text)
 }
 
-// No command shows the password of its connection string: in no error of a silent server or of a
-// server without users, in no log, and in no usage error.
+// No command shows the password of its connection string in an error, a log or a usage error. That
+// includes a server that does not answer and a server without users.
 func TestEveryCommand_Password_IsNowhere(t *testing.T) {
 	t.Parallel()
 	for _, uri := range []string{

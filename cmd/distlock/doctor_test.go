@@ -41,8 +41,8 @@ func TestDoctor_JSON_SaysTheSame(t *testing.T) {
 	}
 }
 
-// A dead process that holds locks is reported, declared dead or not, in the text and by the exit
-// code, with its number of locks. A live process is not reported.
+// A dead process that holds locks is reported with its number of locks, in the text and by the exit
+// code, whether or not it was declared dead. A live process is not reported.
 func TestDoctor_DeadHolder_IsToldOfAndHasACodeOfItsOwn(t *testing.T) {
 	t.Parallel()
 	for name, mark := range map[string]bson.D{
@@ -141,8 +141,7 @@ func TestReport_CompareClocks_WarnsBeyondTheSkew(t *testing.T) {
 	}
 }
 
-// Doctor reports a collection that generated names fill. It does not count used or held locks as
-// idle.
+// Doctor warns of many idle locks with generated names. Used and held locks do not count as idle.
 func TestIdleLocks_Many_AreWarnedOf(t *testing.T) {
 	b := newBase(t)
 	const many = 20

@@ -19,7 +19,7 @@ import (
 	"mongodlm/internal/test/bsontest"
 )
 
-// happened writes entries with times on the given day, one a minute.
+// happened writes entries for the given day, one a minute.
 func (b *base) happened(day time.Time, entries ...history.Entry) {
 	b.t.Helper()
 	for n, e := range entries {

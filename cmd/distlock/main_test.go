@@ -57,7 +57,7 @@ func TestMain(m *testing.M) {
 	effort.Main(suite{m})
 }
 
-// self returns the command line that makes run start the test program as its command.
+// self returns a command line that starts the test program as a helper.
 func self(t *testing.T, args ...string) []string {
 	t.Helper()
 	path := assert.Value(os.Executable())(t)

@@ -334,8 +334,8 @@ func TestDoctorRole_IsADocument(t *testing.T) {
 	cli(t, "doctor", "--role", "--features", "all").want(t, exitUsage, "there is no feature")
 }
 
-// None of doctor's checks changes a document or creates a collection. The integration tests check
-// the same with users.
+// The checks of doctor change no document and create no collection. The integration tests check the
+// same with users.
 func TestDoctor_LeavesNoTrace(t *testing.T) {
 	b := newBase(t)
 	features := strings.ReplaceAll(role.Names(), " ", "")

@@ -130,8 +130,8 @@ func TestRun_ControlZ_StopsNothing(t *testing.T) {
 	}
 }
 
-// In the background a command that reads from the terminal is ended, because it would wait for the
-// terminal while it holds the lock.
+// In the background, a command that reads from the terminal is ended. Otherwise it would hold its
+// lock while it waits for the terminal.
 func TestRun_Background_CommandThatReadsIsEnded(t *testing.T) {
 	b := newBase(t)
 	p, _ := session(t, `set -m; "$@" & wait $!; echo "code $?"`,

@@ -17,7 +17,7 @@ func TestRun_Modes_ShareAndStandInLine(t *testing.T) {
 	ready(t, out)
 	b.run("--permits 2", "env", "0").want(t, 0, "DISTLOCK_NAME=job")
 	for _, other := range []string{"--permits 3", "--shared", ""} {
-		for _, wait := range []string{" --wait 1m"} { // waits once for each question
+		for _, wait := range []string{" --wait 1m"} {
 			b.run(other+wait, "env", "0").
 				want(t, exitLimit, "in use as a semaphore of 2 permits", "must ask for the same")
 		}

@@ -21,7 +21,7 @@ func (l listing) names() (all []string) {
 	return slices.Compact(all)
 }
 
-// Locks in trouble come first, then the requested order counts. Filters remove all other locks with
+// Locks are sorted by trouble and then by the requested order. Filters remove all other locks with
 // their queues.
 func TestSieve_OrdersAndFilters(t *testing.T) {
 	t.Parallel()
@@ -102,7 +102,7 @@ func TestLocks_Order_TroubleForPeopleNamesForPrograms(t *testing.T) {
 }
 
 // On a terminal a lock in trouble is printed last before the summary, where it stays on the screen.
-// The waiters are printed even if no row of a lock is.
+// The waiters are printed even if no lock is.
 func TestLocks_OnATerminal_TroubleIsLast(t *testing.T) {
 	t.Parallel()
 	whole := newListing("db")

@@ -34,7 +34,7 @@ func TestListings_LongestNames_AreWholeInAPipe(t *testing.T) {
 			t.Errorf("%.60q cuts the name:\n%s", args, out)
 		}
 	}
-	for command, times := range map[string]int{"locks": 3, "history": 2} { // in the reason and in the cause
+	for command, times := range map[string]int{"locks": 3, "history": 2} { // reason and cause
 		if out := b.cli(command).out; strings.Count(out, long) != times {
 			t.Errorf("%s cuts a text:\n%s", command, out)
 		}

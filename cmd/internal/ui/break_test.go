@@ -56,7 +56,7 @@ func (w *world) ask(target string) (action, ticket string) {
 	return html.UnescapeString(a[1]), html.UnescapeString(k[1])
 }
 
-// Before a break a dead next waiter is shown as dead.
+// The page before a break shows that the next waiter is dead.
 func TestBreak_NextIsDead_IsSaid(t *testing.T) {
 	inBubble(t, breaks, func(t *testing.T, w *world) {
 		session := bson.NewObjectID()

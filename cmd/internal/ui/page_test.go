@@ -98,7 +98,7 @@ func TestStream_ForeignTextsInOurFields_EndNoEvent(t *testing.T) {
 	})
 }
 
-// No page contains inline script or style, may run any, may be framed, or is cached.
+// No page contains inline scripts or styles. Its headers forbid inline code, frames and caching.
 func TestPage_PolicyAndHeaders_NothingInline(t *testing.T) {
 	inline := regexp.MustCompile(
 		`(?i)<script(>|[^>]*>[^<])|<style|\s(style|on[a-z]+)=|(src|href)="(https?:)?//`)
@@ -190,7 +190,7 @@ func TestGuard_Token_AskedOfEveryBrowser(t *testing.T) {
 			} {
 				for _, path := range append(paths, "/break?name=job", "/nothing") {
 					rec := w.request("GET", path, change)
-					// The login form contains the address.
+					// The login form contains the requested address.
 					body := strings.Replace(rec.Body.String(), template.HTMLEscapeString(path), "", 1)
 					if rec.Code != http.StatusUnauthorized || strings.Contains(body, "job") ||
 						strings.Contains(body, token) {
@@ -382,7 +382,7 @@ func TestPage_SeenOnlyBeforeItsFenceWasRaised_OneHolding(t *testing.T) {
 	inBubble(t, func(c *ui.Config) { c.Interval = 4 * time.Second }, func(t *testing.T, w *world) {
 		w.own.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 			if call.Op == fault.SeedFence {
-				time.Sleep(2 * time.Second) // longer than until the next round
+				time.Sleep(2 * time.Second) // a round happens meanwhile
 			}
 			return apply()
 		})
