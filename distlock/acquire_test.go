@@ -408,8 +408,8 @@ func TestDo_ClosedDuringWork_IsAnError(t *testing.T) {
 	})
 }
 
-// Release returns ErrClosed if the Manager was closed first, even if the work had ended before: the
-// library cannot know the order. A guard that was released before Close has no error.
+// Release returns ErrClosed if the Manager was closed first, even if the work had finished before:
+// the library cannot know the order. A guard that was released before Close has no error.
 func TestRelease_WorkHadEndedBeforeClose_SaysClosed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)

@@ -103,7 +103,7 @@ func TestAdversary_SharedCrowdBehindAWriter_EntriesInTheDocument(t *testing.T) {
 	})
 }
 
-// A lock whose commands fail does not make calls for other locks fail.
+// If all commands for one lock fail, calls for other locks still succeed.
 func TestAdversary_OneLockFails_OthersAreNotDelayed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -144,7 +144,7 @@ func TestAdversary_OneLockFails_OthersAreNotDelayed(t *testing.T) {
 	})
 }
 
-// A lock whose commands fail does not delay a call for a free lock.
+// If all commands for one lock fail, a call for another, free lock is not delayed.
 func TestAdversary_OneLockFails_LatencyOfOthers(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)

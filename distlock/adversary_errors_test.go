@@ -17,7 +17,7 @@ import (
 
 var errWhy = errors.New("why it ended")
 
-// The error of a call whose context ended matches context.DeadlineExceeded and the cause, in every
+// If the context of a call ends, the error matches context.DeadlineExceeded and the cause, in every
 // step of the call.
 func TestAdversary_TimeoutCause_MatchesBoth(t *testing.T) {
 	for name, call := range map[string]func(context.Context, *distlock.DistributedLock) error{

@@ -49,8 +49,8 @@ func (c *endsAtTheAnswer) Err() error {
 	return context.Canceled
 }
 
-// An ended agent does not remove another agent with the same name. A session whose caller is gone
-// passes to the calls of the present agent.
+// An agent that has finished does not remove another agent with the same name. A session without a
+// caller passes to the calls of the present agent.
 func TestAdversary_PassOnOfAnEndedAgent_LeavesTheNextAlone(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, other, p := w.start(nil), w.start(nil), w.start(nil)

@@ -115,7 +115,7 @@ func TestAdversary_ReapersReadFails_ReleaseIsTriedAgain(t *testing.T) {
 		g := p.mustTry("a")
 		p.store.Set(fault.Refusing(fault.Release, fault.Held))
 		wantErr(t, g.Release(), distlock.ErrReleaseFailed)
-		synctest.Wait()                         // until the one try in the background has ended
+		synctest.Wait()                         // until the one try in the background is over
 		p.store.Set(fault.Refusing(fault.Held)) // as for a large collection without an index
 		time.Sleep(2 * takeoverTime)
 		if l := w.lock("a"); l.Held {

@@ -115,7 +115,7 @@ func TestBreak_OwnGuard_IsLostFirst(t *testing.T) {
 	}
 }
 
-// A pending acquisition whose lock is broken meanwhile returns no guard, whether its reply comes
+// A pending acquisition returns no guard if its lock is broken meanwhile, whether its reply comes
 // during the break or afterwards.
 func TestBreak_OwnAttemptOnItsWay_HasNoGuard(t *testing.T) {
 	for name, named := range map[string]bool{"by its fence": false, "by its session": true} {

@@ -240,7 +240,8 @@ func TestVerify_DeadlineOfTheCaller_CommandGoesOn(t *testing.T) {
 	})
 }
 
-// The entries of a process whose commands fail share one pause, for any impatience of the callers.
+// If the commands of a process fail, its entries share one pause, for any impatience of the
+// callers.
 func TestLock_CommandsFail_EntriesBackOff(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)

@@ -45,8 +45,8 @@ func TestGuard_CutOff_LostAtTheDeadline(t *testing.T) {
 	})
 }
 
-// R4: a guard whose deadline passes while Verify waits for its reply stays lost, although the reply
-// shows its session.
+// R4: if the deadline of a guard passes while Verify waits for its reply, the guard stays lost,
+// although the reply shows its session.
 func TestGuard_Verify_AnsweredAfterTheDeadline_IsLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(func(c *distlock.Config) { c.CommandTimeout = 3 * pingTime })
@@ -116,7 +116,7 @@ func TestRelease_Fails_ThreeTriesThenLateList(t *testing.T) {
 	})
 }
 
-// I6: a retry of a release whose reply was lost returns nil and does not affect the new holder.
+// I6: if the reply of a release is lost, the retry returns nil and does not affect the new holder.
 func TestRelease_ReplyLost_RetryTouchesNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)

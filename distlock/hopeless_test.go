@@ -129,7 +129,7 @@ func denied(err error) bool {
 	return errors.As(err, &e)
 }
 
-// A waiter takes over a lock whose limit a dead holder has changed.
+// A waiter takes over a lock although a dead holder has changed its limit.
 func TestLock_AnotherLimitWhileWaiting_HolderDead_IsGranted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

@@ -219,7 +219,7 @@ func TestLock_IdleWait_QuestionsAreFew(t *testing.T) {
 	}
 }
 
-// A slowToClose is a store whose first stream takes a minute to close.
+// slowToClose is a store with a first stream that takes a minute to close.
 type slowToClose struct {
 	catalog.Catalog
 	opened int
@@ -249,7 +249,7 @@ func TestLock_StreamOfAnEndedLoop_DoesNotTurnTheNextOff(t *testing.T) {
 		b := w.start(func(c *distlock.Config) { c.Catalog = &slowToClose{Catalog: c.Catalog} })
 		g := a.mustTry("a")
 		wantErr(t, (<-b.queue("a", distlock.WaitAtMost(time.Second))).err, distlock.ErrHeld)
-		time.Sleep(pingTime + time.Second) // until the loop has ended
+		time.Sleep(pingTime + time.Second) // until the loop is over
 		next := b.queue("a")
 		time.Sleep(2 * time.Minute) // until the first stream is closed
 		assert.Equal(t, b.Stats().Listening, "stream", "grants come by %q, want %q")
@@ -301,7 +301,7 @@ func TestLock_SixteenAsk_FewQuestionsAHandOver(t *testing.T) {
 // write and read are the durations of commands for a process behind a mongos.
 const write, read = 6 * time.Millisecond, 2 * time.Millisecond
 
-// behindMongos starts a process whose stream is late.
+// behindMongos starts a process with a late stream, as behind a mongos.
 func (w *world) behindMongos() *proc {
 	p := w.startOn(catalog.Mongos, nil)
 	p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {

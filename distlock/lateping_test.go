@@ -230,7 +230,7 @@ func TestReap_ReleasedDuringItsRead_IsNoGhost(t *testing.T) {
 			return apply()
 		})
 		wantErr(t, g.Release(), distlock.ErrReleaseFailed)
-		synctest.Wait() // until the first late try has ended
+		synctest.Wait() // until the first late try is over
 		taken.Store(true)
 		d.take()
 		time.Sleep(3 * pingTime)
@@ -250,7 +250,7 @@ func TestReap_ReleasedDuringItsRead_IsNoGhost(t *testing.T) {
 	})
 }
 
-// I6: a session whose acquisition is pending during the reaper's read is no ghost. Its lock stays
+// I6: a session is no ghost if its acquisition is pending during the reaper's read. Its lock stays
 // held, and its guard is valid.
 func TestReap_AcquisitionUnderWay_IsNoGhost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

@@ -218,8 +218,7 @@ func TestObserver_LockAll_TellsTheNameThatFailed(t *testing.T) {
 	})
 }
 
-// Pings are reported as Stats counts them, including the ping whose reply reports that the process
-// is condemned.
+// Pings are reported as Stats counts them, including a ping that finds the process condemned.
 func TestObserver_PingsOfACondemnedProcess_AreThoseOfStats(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var good, bad atomic.Int64

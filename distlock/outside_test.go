@@ -79,7 +79,7 @@ func TestLock_FullLineOfADeadProcess_IsWatchedAndCleared(t *testing.T) {
 	}
 }
 
-// A contender only reads while it waits for room in a full queue whose waiters live for an hour.
+// A contender only reads while it waits for room in a full queue of living waiters, for an hour.
 func TestLock_FullLineOfTheLiving_IsReadAndNotWritten(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

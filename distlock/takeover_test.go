@@ -239,7 +239,7 @@ func TestTryLock_TwoOvertakeAtOnce_ExactlyOneWins(t *testing.T) {
 	})
 }
 
-// plantDead inserts a lock whose holder is dead and condemned, so that the next read takes the lock
+// plantDead inserts a lock with a dead, condemned holder, so that the next read takes the lock
 // over.
 func plantDead(t *testing.T, w *world, name, process string) {
 	t.Helper()

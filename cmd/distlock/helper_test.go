@@ -17,7 +17,7 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// helperLimit ends a helper that no test ended, so that a failed test leaves no process.
+// helperLimit bounds the life of a helper, so that a failed test leaves no process.
 const helperLimit = 2 * time.Minute
 
 // helper runs the test program as the command of run.

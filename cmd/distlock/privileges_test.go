@@ -87,7 +87,7 @@ func actionsOf(name string, command bson.Raw) []string {
 	return []string{"the unknown action of " + name}
 }
 
-// spied returns a client of the base whose commands are recorded.
+// spied returns a client of the base and records its commands.
 func (b *base) spied() (*mongo.Client, *privileged) {
 	b.t.Helper()
 	p := &privileged{used: map[string]bool{}}
@@ -384,8 +384,8 @@ func (b *base) all() string {
 	return text.String()
 }
 
-// The report warns of members whose clocks differ, of an arbiter that prevents acknowledged writes,
-// and of a member that does not answer.
+// The report warns of members with different clocks, of an arbiter that prevents acknowledged
+// writes, and of a member that does not answer.
 func TestReport_JudgeMembers(t *testing.T) {
 	t.Parallel()
 	ok := func(host string, ahead int64) member {

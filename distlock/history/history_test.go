@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { effort.Main(m) }
 
 var errAway = errors.New("the server is away")
 
-// bench is a Log whose server is a slice.
+// bench is a Log that inserts into a slice.
 type bench struct {
 	*Log
 	t    *testing.T

@@ -63,8 +63,8 @@ func TestPage_Processes_CountsOnlyWhatIsKnown(t *testing.T) {
 	}
 }
 
-// Loops and queues beyond the bound are counted, and failing loops come first. A lock whose name
-// only resembles a queue's lock has no figures.
+// Loops and queues beyond the bound are counted, and failing loops come first. A lock with a name
+// like a queue's lock has no figures.
 func TestPage_MoreLoopsAndQueuesThanAreShown_AllAreCounted(t *testing.T) {
 	t.Parallel()
 	client := served(t)

@@ -151,7 +151,7 @@ func TestPoll_SlowServer_AtMostATenthOfItsTime(t *testing.T) {
 		b := w.open("/", nil)
 		time.Sleep(100 * time.Second)
 		b.leave()
-		time.Sleep(time.Minute) // until the last round has ended
+		time.Sleep(time.Minute) // until the last round is over
 		if n := w.store.Count(fault.List); n > 22 {
 			t.Errorf("%d commands of half a second in 100 seconds", n)
 		}
