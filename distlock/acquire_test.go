@@ -16,7 +16,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// The document has the fields of the design, with their types.
+// TryLock writes all fields of the design, with their types.
 func TestTryLock_Free_WritesTheDocument(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -46,7 +46,7 @@ func TestTryLock_Free_WritesTheDocument(t *testing.T) {
 	})
 }
 
-// A release sets the state to 0 and keeps the rest; the fence survives and rises.
+// A release sets the state to 0 and keeps all other fields. The next acquisition raises the fence.
 func TestRelease_KeepsTheRest_FenceRises(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -67,7 +67,7 @@ func TestRelease_KeepsTheRest_FenceRises(t *testing.T) {
 	})
 }
 
-// I2: the fence rises even if the document is deleted, since it is seeded from the server's clock.
+// I2: the fence rises even after the document was deleted, because the server's clock seeds it.
 func TestFence_DocumentDeleted_StillRises(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -85,7 +85,8 @@ func TestFence_DocumentDeleted_StillRises(t *testing.T) {
 	})
 }
 
-// Round trips: 1 to acquire, 1 to release, 2 on a live holder; the first of a name 1 more.
+// An acquisition costs one command, a release one, and a refusal by a live holder two.
+// The first acquisition of a name costs one more.
 func TestCommands_Counted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)
@@ -111,7 +112,7 @@ func TestCommands_Counted(t *testing.T) {
 	})
 }
 
-// HeldError contains the known facts of the holder.
+// HeldError contains all known facts about the holder.
 func TestTryLock_LiveHolder_HeldErrorHasTheFacts(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -125,14 +126,14 @@ func TestTryLock_LiveHolder_HeldErrorHasTheFacts(t *testing.T) {
 			h.PingAge < 9*time.Second || h.PingAge > 11*time.Second {
 			t.Errorf("facts are %+v", h)
 		}
-		_, err = a.try("a") // G10: the holder is this process; there is no shared ownership
+		_, err = a.try("a") // G10: the lock is refused although its holder is this process
 		if !held(t, err).Self {
 			t.Errorf("holder is this process, and the error does not say so: %v", err)
 		}
 	})
 }
 
-// G1 to G3, G8, G9: invalid input is refused before any I/O, with the remedy.
+// G1 to G3, G8, G9: invalid input is refused before any I/O, and the error names the remedy.
 func TestTryLock_BadInput_NoIO(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -176,7 +177,7 @@ func TestTryLock_BadInput_NoIO(t *testing.T) {
 	})
 }
 
-// G4: names are plain data.
+// G4: the characters of a name have no special meaning.
 func TestTryLock_StrangeNames_AreData(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -192,7 +193,8 @@ func TestTryLock_StrangeNames_AreData(t *testing.T) {
 	})
 }
 
-// F1, F2, F3: a malformed document is reported by collection, _id and field, and never taken.
+// F1, F2, F3: the error for a malformed document names the collection, the _id and the field. The
+// document is never acquired.
 func TestTryLock_MalformedDocument_IsReportedAndNeverTaken(t *testing.T) {
 	for name, c := range map[string]struct {
 		doc   bson.D
@@ -225,7 +227,7 @@ func TestTryLock_MalformedDocument_IsReportedAndNeverTaken(t *testing.T) {
 	}
 }
 
-// I2, I8: the reply of an applied acquire is lost. The server is asked, and the lock is held.
+// I2, I8: the reply of an applied acquire is lost. TryLock asks the server, and holds the lock.
 func TestTryLock_ReplyLost_IsLookedUp(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -239,7 +241,7 @@ func TestTryLock_ReplyLost_IsLookedUp(t *testing.T) {
 	})
 }
 
-// loseReply applies every call of op and returns an error of unknown outcome.
+// loseReply applies every call of op and returns an error with an unknown outcome.
 func loseReply(op fault.Op) fault.Hook {
 	return func(_ context.Context, call fault.Call, apply func() error) error {
 		if call.Op != op {
@@ -250,8 +252,8 @@ func loseReply(op fault.Op) fault.Hook {
 	}
 }
 
-// I3, I6, hole G3-1: the acquire is applied LATE, after the look-up found no session and the caller
-// has returned. The ghost lives one ping interval, and no guard was returned.
+// I3, I6, hole G3-1: the acquire is applied late, after the caller has returned without a guard.
+// The reaper releases the session within one ping interval.
 func TestTryLock_AppliedLate_GhostIsReaped(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -279,7 +281,7 @@ func TestTryLock_AppliedLate_GhostIsReaped(t *testing.T) {
 	})
 }
 
-// The server does not answer: the late-release list undoes the acquisition after its return.
+// If the server does not answer, the late-release list undoes the acquisition afterwards.
 func TestTryLock_CannotAsk_LateListUndoes(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -301,8 +303,7 @@ func TestTryLock_CannotAsk_LateListUndoes(t *testing.T) {
 	})
 }
 
-// The acquire succeeds, but too late for a guard that could be trusted: the lock is released
-// (etcd's PR 11408).
+// An acquisition that succeeds after the deadline of its guard is released (etcd's PR 11408).
 func TestTryLock_ReplyAfterDeadline_GivesBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -324,24 +325,23 @@ func TestTryLock_ReplyAfterDeadline_GivesBack(t *testing.T) {
 		}
 		wantErr(t, err, distlock.ErrLockLost)
 		p.store.Set(nil)
-		// In the background, after a ping has shown that no twin has the lock. Pings are apart by
-		// an interval and a tenth.
+		// The release runs in the background, after a ping has shown that no twin has the lock.
+		// Pings are at most 1.1 intervals apart.
 		time.Sleep(pingTime + pingTime/5)
 		synctest.Wait()
 		w.wantFree("a")
 	})
 }
 
-// breaking takes a lock from its first holder, which finds the loss with its next ping.
+// breaking breaks a lock and waits until its first holder has found the loss by a ping.
 func (w *world) breaking(p *proc, name string) {
 	w.t.Helper()
 	assert.Must(w.t, p.Break(context.Background(), name, w.lock(name).Holders()[0].Fence, "test"))
 	time.Sleep(2 * pingTime)
 }
 
-// The guard keeps its outcome: each Release, the first one or a repeated one, also after the
-// Manager was closed and another process acquired the lock, returns that it was not held for the
-// whole of the work.
+// Every Release of a guard that was lost or closed returns that the lock was not held for the whole
+// of the work. A later Close or acquisition by another process does not change that result.
 func TestRelease_LostOrClosedBefore_OutcomeStays(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -373,8 +373,8 @@ func TestRelease_LostOrClosedBefore_OutcomeStays(t *testing.T) {
 	})
 }
 
-// Do returns nil only when the lock was held for the whole of work: not when it was lost and the
-// Manager closed, nor when the Manager was closed during work, as a signal's handler does.
+// Do returns nil only if the lock was held for the whole of work. Do returns an error if the lock
+// was lost or the Manager was closed during work.
 func TestDo_ClosedDuringWork_IsAnError(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		b := w.start(nil)
@@ -397,7 +397,7 @@ func TestDo_ClosedDuringWork_IsAnError(t *testing.T) {
 				c.during(ctx, p)
 				b.mustTry(name)
 				if name == "lost, released" {
-					_ = g.Release() // and the code of work ignores the error
+					_ = g.Release() // the work ignores the error
 				}
 				return nil
 			})
@@ -408,9 +408,8 @@ func TestDo_ClosedDuringWork_IsAnError(t *testing.T) {
 	})
 }
 
-// Work ended before the Manager was closed, but the guard is released only afterwards: the library
-// cannot know the order, and returns ErrClosed. A guard that was released before Close has no
-// error.
+// Release returns ErrClosed if the Manager was closed first, even if the work had finished before:
+// the library cannot know the order. A guard that was released before Close has no error.
 func TestRelease_WorkHadEndedBeforeClose_SaysClosed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)

@@ -16,9 +16,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// It tries to break: a process keeps fewer than 50 entries in a queue, however many shared callers
-// it has (agent.hasRoom). agent.answered makes queued negative: the entries of the process that
-// were granted at once are not among the waiters, but are subtracted.
+// A process keeps fewer than 50 entries in a queue, however many shared callers it has.
 func TestAdversary_SharedCrowd_StaysBelowTheBoundOfEntries(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -53,8 +51,8 @@ func TestAdversary_SharedCrowd_StaysBelowTheBoundOfEntries(t *testing.T) {
 	})
 }
 
-// The same with a writer that arrives while the crowd enters: the number of entries of the
-// document.
+// A process does not exceed its bound of entries in the document when a writer arrives while a
+// crowd enters.
 func TestAdversary_SharedCrowdBehindAWriter_EntriesInTheDocument(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)
@@ -105,8 +103,7 @@ func TestAdversary_SharedCrowdBehindAWriter_EntriesInTheDocument(t *testing.T) {
 	})
 }
 
-// It tries to break: a lock whose commands fail (one shard is away, one document is slow) affects
-// no other lock. agents.backOff is one pause for all names.
+// If all commands for one lock fail, calls for other locks still succeed.
 func TestAdversary_OneLockFails_OthersAreNotDelayed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -147,7 +144,7 @@ func TestAdversary_OneLockFails_OthersAreNotDelayed(t *testing.T) {
 	})
 }
 
-// The same without a bound: the time of a call for a free lock during the failure of another.
+// If all commands for one lock fail, a call for another, free lock is not delayed.
 func TestAdversary_OneLockFails_LatencyOfOthers(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -181,14 +178,14 @@ func TestAdversary_OneLockFails_LatencyOfOthers(t *testing.T) {
 	})
 }
 
-// It tries to break: a permit is free, and a call that fits it gets it. Two callers with another
-// limit hold both entries of the process while the one holder is silent.
+// A call that fits a free permit acquires it, although two callers with another limit hold both
+// entries of the process.
 func TestAdversary_OtherLimitsHoldBothEntries_FittingCallIsServed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		dead, p := w.start(nil), w.start(nil)
 		dead.mustTry("a", distlock.Permits(5))
 		dead.kill()
-		time.Sleep(5 * time.Minute) // silent, and not yet expired
+		time.Sleep(5 * time.Minute) // the holder is silent but has not expired
 		ctx, cancel := context.WithCancel(context.Background())
 		first, second := p.queueCtx(ctx, "a", distlock.Permits(3)), p.queueCtx(ctx, "a", distlock.Permits(3))
 		time.Sleep(time.Minute)
@@ -215,8 +212,8 @@ func TestAdversary_OtherLimitsHoldBothEntries_FittingCallIsServed(t *testing.T) 
 	})
 }
 
-// It tries to break: callers of one process are served first come, first served: a patient caller
-// gets an entry although two loops of impatient callers with other reasons keep both entries.
+// A patient caller gets an entry although two loops of impatient callers with other reasons keep
+// both entries of its process.
 func TestAdversary_ImpatientLoops_PatientCallerIsQueued(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, p, other := w.start(nil), w.start(nil), w.start(nil)
@@ -251,7 +248,7 @@ func TestAdversary_ImpatientLoops_PatientCallerIsQueued(t *testing.T) {
 			t.Errorf("the first caller of the process has waited for a minute without an entry; queued: %d",
 				len(w.lock("a").Waiters))
 		}
-		later := other.queue("a") // it arrives a minute after the patient one
+		later := other.queue("a") // a minute after the patient caller
 		time.Sleep(time.Second)
 		w.release(g)
 		select {
@@ -268,8 +265,8 @@ func TestAdversary_ImpatientLoops_PatientCallerIsQueued(t *testing.T) {
 	})
 }
 
-// It tries to break: the error of a call that waited is the last reason to wait, ErrHeld, and not
-// an old failure of another entry.
+// A call that waited returns its last reason to wait, ErrHeld. An old failure of another entry is
+// not returned.
 func TestAdversary_OldFailure_IsNotTheReason(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, p := w.start(nil), w.start(nil)
@@ -292,8 +289,8 @@ func TestAdversary_OldFailure_IsNotTheReason(t *testing.T) {
 	})
 }
 
-// It tries to break: a store that swallows a command without noticing its timeout (Grace) costs one
-// CommandTimeout; the lock can be acquired afterwards.
+// A lock can be acquired after commands that a store swallowed. Each swallowed command costs one
+// CommandTimeout.
 func TestAdversary_SwallowedCommands_LaterCallsGoOn(t *testing.T) {
 	for _, once := range []bool{false, true} {
 		runInBubble(t, fmt.Sprintf("once %v", once), func(t *testing.T, w *world) {

@@ -17,8 +17,8 @@ import (
 
 var errWhy = errors.New("why it ended")
 
-// It tries to break: the error of a call whose context ended matches context.DeadlineExceeded and
-// the cause, at every instant and in every step of the call.
+// If the context of a call ends, the error matches context.DeadlineExceeded and the cause, in every
+// step of the call.
 func TestAdversary_TimeoutCause_MatchesBoth(t *testing.T) {
 	for name, call := range map[string]func(context.Context, *distlock.DistributedLock) error{
 		"Lock": func(ctx context.Context, l *distlock.DistributedLock) error {
@@ -75,8 +75,8 @@ func TestAdversary_TimeoutCause_MatchesBoth(t *testing.T) {
 	}
 }
 
-// It tries to break: the error of WaitAtMost is ErrHeld, ErrUnavailable, or another listed one,
-// also if the time is over at the instant of the grant, before a lease has begun.
+// A call with WaitAtMost returns a documented error such as ErrHeld or ErrUnavailable, even if the
+// time ends at the grant, before the lease has begun.
 func TestAdversary_WaitAtMostWithLease_ListedErrors(t *testing.T) {
 	listed := []error{distlock.ErrHeld, distlock.ErrUnavailable, distlock.ErrOutcomeUnknown, distlock.ErrLockLost}
 	for i := range 60 {
@@ -90,7 +90,7 @@ func TestAdversary_WaitAtMostWithLease_ListedErrors(t *testing.T) {
 			})
 			wait := []time.Duration{50, 100, 75, 25}[i%4] * time.Millisecond
 			g, err := p.Lock("a").Lock(t.Context(), distlock.Lease(time.Minute), distlock.WaitAtMost(wait))
-			defer time.Sleep(10 * time.Second) // pending commands end
+			defer time.Sleep(10 * time.Second) // until the pending commands end
 			if err == nil {
 				w.release(g)
 				return
@@ -106,8 +106,8 @@ func TestAdversary_WaitAtMostWithLease_ListedErrors(t *testing.T) {
 	}
 }
 
-// It tries to break: TakeoverEvidence is "" if the previous holder released the lock. The evidence
-// of an evicted waiter is attached to the next session.
+// TakeoverEvidence is empty if the previous holder released the lock, although a dead waiter was
+// evicted.
 func TestAdversary_DeadWaiterEvicted_NoTakeoverOfTheHolder(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, dead, p := w.start(nil), w.start(nil), w.start(nil)
@@ -143,8 +143,8 @@ func TestAdversary_DeadWaiterEvicted_NoTakeoverOfTheHolder(t *testing.T) {
 	})
 }
 
-// It tries to break: during Close with arriving and leaving crowds every call ends with ErrClosed
-// or earlier, no guard is returned after it, and the document keeps no session of the process.
+// During Close every call of a changing crowd ends. Afterwards no guard is returned, and the
+// document keeps no session of the process.
 func TestAdversary_CloseInACrowd_NothingIsLeft(t *testing.T) {
 	for seed := range 25 {
 		runInBubble(t, fmt.Sprint(seed), func(t *testing.T, w *world) {
@@ -216,7 +216,7 @@ func TestAdversary_CloseInACrowd_NothingIsLeft(t *testing.T) {
 	}
 }
 
-// It tries to break: calls for a hopeless lock end, and calls for another limit get no guard of it.
+// Calls for a hopeless lock end. Calls with another limit get no guard.
 func TestAdversary_TwoLimits_NoForeignGuard(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

@@ -16,8 +16,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// It tries to break: a shared call at the head of a run of shared calls is not delayed by an
-// earlier TryLock; a TryLock that waits for orphans to end delays no other calls.
+// A shared call at the head of the queue is not delayed by an earlier TryLock. A TryLock that waits
+// for tries without callers delays no other call.
 func TestAdversary_TryLockWaitsForOrphans_ReadersGoOn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -62,8 +62,8 @@ func TestAdversary_TryLockWaitsForOrphans_ReadersGoOn(t *testing.T) {
 	})
 }
 
-// It tries to break: a lease that cannot begin, or a lock that is broken immediately after its
-// acquisition, causes no busy loop.
+// A lease that cannot begin causes no busy loop. A lock that is broken immediately after its
+// acquisition causes none either.
 func TestAdversary_LeaseCannotBegin_NoBusyLoop(t *testing.T) {
 	for name, hook := range map[string]fault.Hook{
 		"unknown":     fault.On(fault.Renew, func(func() error) error { return fault.Lost(fault.Renew) }),
@@ -91,7 +91,7 @@ func TestAdversary_LeaseCannotBegin_NoBusyLoop(t *testing.T) {
 	}
 }
 
-// It tries to break: waiting costs little while pings fail, and continues afterwards.
+// A wait sends few commands while pings fail, and continues afterwards.
 func TestAdversary_HeartbeatAway_NoBusyLoop(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, p := w.start(nil), w.start(nil)
@@ -120,8 +120,7 @@ func TestAdversary_HeartbeatAway_NoBusyLoop(t *testing.T) {
 	})
 }
 
-// It tries to break: a candidate's entry that is granted in the instant in which the candidate
-// leaves is not lost, and repeated removal of a waiter's place causes no storm of entries.
+// A waiter sends few commands to enter, even if its entry is removed again and again.
 func TestAdversary_PlaceRemovedAgainAndAgain_NoStorm(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, p := w.start(nil), w.start(nil)
@@ -147,8 +146,8 @@ func TestAdversary_PlaceRemovedAgainAndAgain_NoStorm(t *testing.T) {
 	})
 }
 
-// It tries to break: more processes than there are places: those outside get their turns, also when
-// the impatient come and go.
+// A call returns when its context ends, whichever command hangs. The call leaves no session and no
+// waiter.
 func TestAdversary_CallReturnsWhenItsContextEnds_WhateverHangs(t *testing.T) {
 	for _, op := range []fault.Op{fault.Enter, fault.Acquire, fault.Look, fault.Evict, fault.Hello,
 		fault.Confirm, fault.Condemn, fault.GrantNext, fault.HeldOrFree, fault.Renew, fault.Release} {

@@ -20,8 +20,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// endsAtTheAnswer is a context that ends in the instant in which its caller is given a session:
-// after serve has asked for its error, and before the caller reads the answer.
+// endsAtTheAnswer is a context that ends when its caller is given a session: after serve has called
+// Err, and before the caller reads the answer.
 type endsAtTheAnswer struct {
 	context.Context
 	armed  atomic.Bool
@@ -39,22 +39,22 @@ func (c *endsAtTheAnswer) Err() error {
 		return nil
 	}
 	switch c.asked.Add(1) {
-	case 1: // by serve
+	case 1: // the call by serve
 		close(c.done)
 		return nil
-	case 2: // by context.Cause of the caller
-	case 3: // by receive, before it passes the session on
+	case 2: // the call by context.Cause in the caller
+	case 3: // the call by receive, before it passes the session on
 		c.onLast()
 	}
 	return context.Canceled
 }
 
-// It tries to break: an agent that has ended removes no other agent of its name, and a session
-// whose caller has gone is passed on to the calls of the agent that has the name now.
+// An agent that has finished does not remove another agent with the same name. A session without a
+// caller passes to the calls of the present agent.
 func TestAdversary_PassOnOfAnEndedAgent_LeavesTheNextAlone(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, other, p := w.start(nil), w.start(nil), w.start(nil)
-		for round := range 40 { // the caller's select chooses at random
+		for round := range 40 { // repeated, because the caller's select chooses at random
 			name := fmt.Sprint(round)
 			g := holder.mustTry(name)
 			var waiting, behind <-chan turn
@@ -69,7 +69,7 @@ func TestAdversary_PassOnOfAnEndedAgent_LeavesTheNextAlone(t *testing.T) {
 					time.Sleep(time.Second)
 					return done
 				}
-				behind = wait(other) // between, so that the next call has to wait
+				behind = wait(other) // queued first, so that the next call has to wait
 				waiting = wait(p)
 			}
 			first := make(chan turn, 1)
@@ -101,7 +101,7 @@ func TestAdversary_PassOnOfAnEndedAgent_LeavesTheNextAlone(t *testing.T) {
 				t.Errorf("round %d: %d calls wait by Stats, want 3; %d entries of the process, want 2 at most",
 					round, n, own)
 			}
-			w.release(w.wantTurn(waiting)) // the session of the first caller was passed on to it
+			w.release(w.wantTurn(waiting)) // the first caller's session was passed on to this call
 			w.release(w.wantTurn(behind))
 			for _, one := range more {
 				go func() { _ = (<-one).guard.Release() }()
@@ -114,8 +114,7 @@ func TestAdversary_PassOnOfAnEndedAgent_LeavesTheNextAlone(t *testing.T) {
 	})
 }
 
-// It tries to break: a panic of a logger reaches only the caller of TryLock or Lock, and does not
-// end the program. The agent works in separate goroutines.
+// A logger's panic reaches only the caller of TryLock or Lock. The panic does not end the program.
 func TestAdversary_LoggerPanics_ProgramGoesOn(t *testing.T) {
 	const env = "MONGODLM_ADVERSARY_PANIC"
 	if how := os.Getenv(env); how != "" {
@@ -167,8 +166,8 @@ func (f advWriter) Write(b []byte) (int, error) { return f(b) }
 
 var _ io.Writer = advWriter(nil)
 
-// It tries to break: there is at most one guard at a time, and no session is left: impatient and
-// patient callers, TryLock, cancelled contexts, lost replies, late copies, slow servers, in three
+// There is at most one guard at a time, and no session is left. The test combines impatient and
+// patient callers, TryLock, cancelled contexts, lost replies, late copies and slow servers in three
 // processes.
 func TestAdversary_Storm_OneGuardAndNothingLeft(t *testing.T) {
 	for seed := range 5 {

@@ -19,8 +19,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// It tries to break: a session whose release runs during the read of the reaper is no ghost.
-// releaseQueue.idle omits busy sessions from those that Reap knows.
+// A session that is released during the reaper's read is no ghost.
 func TestAdversary_ReleaseUnderWayDuringTheRead_IsNoGhost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var log syncBuffer
@@ -38,7 +37,7 @@ func TestAdversary_ReleaseUnderWayDuringTheRead_IsNoGhost(t *testing.T) {
 			}
 			return apply()
 		})
-		for range 200 { // callers that leave, all the time
+		for range 200 { // callers that continually give up
 			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 			_, _ = p.Lock("a").Lock(ctx)
 			cancel()
@@ -68,8 +67,7 @@ func (b *syncBuffer) String() string {
 	return b.b.String()
 }
 
-// It tries to break: sessions of an earlier process id of this process stay on the list until they
-// are released. Reap asks for the sessions of the present id, and drops those of an earlier one.
+// A session of an earlier process id stays on the late-release list until it is released.
 func TestAdversary_ProcessIDChanges_FailedReleaseIsNotDropped(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var late atomic.Int32
@@ -85,7 +83,7 @@ func TestAdversary_ProcessIDChanges_FailedReleaseIsNotDropped(t *testing.T) {
 		p.store.Set(fault.Refusing(fault.Release))
 		go func() { _ = g.Release() }()
 		time.Sleep(20 * time.Second)
-		w.mem.Remove(catalog.PingsCollection, old) // an operator removes the ping document
+		w.mem.Remove(catalog.PingsCollection, old) // as an operator would remove the ping document
 		time.Sleep(3 * pingTime)
 		if p.Process() == old {
 			t.Fatal("the process kept its id")
@@ -110,16 +108,15 @@ type observe func(e distlock.Event)
 
 func (o observe) Observe(e distlock.Event) { o(e) }
 
-// It tries to break: a failed release is tried again after every ping, whatever the result of the
-// reaper's read ("The background goes on trying, at once and after every ping" of ReleaseError).
+// A failed release is tried again after every ping, even if the reaper's read fails.
 func TestAdversary_ReapersReadFails_ReleaseIsTriedAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)
 		g := p.mustTry("a")
 		p.store.Set(fault.Refusing(fault.Release, fault.Held))
 		wantErr(t, g.Release(), distlock.ErrReleaseFailed)
-		synctest.Wait()                         // the one try in the background
-		p.store.Set(fault.Refusing(fault.Held)) // the collection is large and has no index yet
+		synctest.Wait()                         // until the one try in the background is over
+		p.store.Set(fault.Refusing(fault.Held)) // as for a large collection without an index
 		time.Sleep(2 * takeoverTime)
 		if l := w.lock("a"); l.Held {
 			_, err := other.try("a")
@@ -129,8 +126,8 @@ func TestAdversary_ReapersReadFails_ReleaseIsTriedAgain(t *testing.T) {
 	})
 }
 
-// It tries to break: a session in a damaged document is released once the server answers: Leave is
-// the one operation that a damaged document allows. The reaper's read does not show such sessions.
+// A session in a damaged document is released once the server answers. The reaper's read does not
+// return such sessions.
 func TestAdversary_DamagedDocument_FailedReleaseIsNotDropped(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -153,8 +150,8 @@ func TestAdversary_DamagedDocument_FailedReleaseIsNotDropped(t *testing.T) {
 	})
 }
 
-// It tries to break: Close finds a copy of the entering command that is applied after the end of
-// all calls. The doubt is noted only if the acquisition fails; this one succeeds.
+// Close finds a session that a late copy of the entering command created, although the acquisition
+// succeeded.
 func TestAdversary_EnterCarriedOutLate_CloseLooksForIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)

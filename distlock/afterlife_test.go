@@ -18,10 +18,10 @@ import (
 	"mongodlm/takeover"
 )
 
-// After one crash, a contender that tries briefly, seldom or in a new process each time acquires
-// the lock of the dead process.
+// A contender acquires the lock of a dead process even if it tries briefly, seldom, or in a new
+// process each time.
 
-// once is one run of a cron job: a new process that tries for a limited time.
+// once simulates one run of a cron job: a new process that tries for a limited time.
 func (w *world) once(wait time.Duration, change func(*distlock.Config)) error {
 	p := w.start(change)
 	defer p.Close(context.Background())
@@ -29,7 +29,7 @@ func (w *world) once(wait time.Duration, change func(*distlock.Config)) error {
 		distlock.WaitAtMost(wait))
 }
 
-// The README's example: a nightly job that waits 20 s runs again in the second night after a crash.
+// The nightly job of the README waits 20 s. It runs again in the second night after a crash.
 func TestDo_NewProcessEachTime_RunsAtTheSecondTry(t *testing.T) {
 	for _, every := range []time.Duration{
 		time.Minute, 90 * time.Second, 15 * time.Minute, 24 * time.Hour,
@@ -57,8 +57,8 @@ func TestDo_NewProcessEachTime_RunsAtTheSecondTry(t *testing.T) {
 	}
 }
 
-// It tries to break: runs that end without Close, as by log.Fatal, leave queue entries that do not
-// delay the next runs.
+// Runs that end without Close, for example by log.Fatal, leave queue entries that do not delay the
+// next runs.
 func TestDo_RunsExitWithoutClose_TakesOver(t *testing.T) {
 	for _, every := range []time.Duration{85 * time.Second, 5 * time.Minute, 24 * time.Hour} {
 		for name, opts := range map[string][]distlock.Option{"": nil, "shared": {distlock.Shared()}} {
@@ -89,9 +89,8 @@ func TestDo_RunsExitWithoutClose_TakesOver(t *testing.T) {
 	}
 }
 
-// It tries to break: a job may wait for less time than the pause between two reads of a queue, by
-// WaitAtMost or by its context, for one lock after the other, and exit with Close or without it:
-// its second run acquires the locks.
+// The second run of a job acquires its locks even if each wait is shorter than the pause between
+// two reads of the queue. That holds with WaitAtMost or a context, and with Close or without.
 func TestLock_JobWaitsForAMoment_HasItAtTheSecondRun(t *testing.T) {
 	for _, wait := range []time.Duration{
 		20 * time.Millisecond, 3 * time.Second, 4900 * time.Millisecond,
@@ -133,7 +132,7 @@ func TestLock_JobWaitsForAMoment_HasItAtTheSecondRun(t *testing.T) {
 	}
 }
 
-// It tries to break: a contender that is killed in its try leaves its observation for the next run.
+// A contender that is killed during its try leaves its observation for the next run.
 func TestDo_ContenderKilledInItsTry_TheNextRunCountsFromIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -148,7 +147,7 @@ func TestDo_ContenderKilledInItsTry_TheNextRunCountsFromIt(t *testing.T) {
 		wantErr(t, err, distlock.ErrHeld)
 		b.kill()
 		time.Sleep(time.Hour)
-		// The killed contender is in the queue itself, and is evicted by the same rule.
+		// The killed contender is in the queue. The same rule evicts it.
 		if w.once(20*time.Second, nil) != nil {
 			time.Sleep(time.Minute)
 			assert.NoErr(t, w.once(20*time.Second, nil))
@@ -156,8 +155,8 @@ func TestDo_ContenderKilledInItsTry_TheNextRunCountsFromIt(t *testing.T) {
 	})
 }
 
-// It tries to break: a living process that tries at any period acquires the lock at its first try
-// after the takeover time and an interval.
+// A living process acquires a dead process's lock at its first try after the takeover time and an
+// interval, for any period of its tries.
 func TestTryLock_SeldomInALivingProcess_TakesOver(t *testing.T) {
 	for _, every := range []time.Duration{
 		45 * time.Second, 3*time.Minute + 46*time.Second, 5 * time.Minute, 14 * time.Minute, time.Hour,
@@ -188,7 +187,8 @@ func TestTryLock_SeldomInALivingProcess_TakesOver(t *testing.T) {
 	}
 }
 
-// The same if each try waits for a limited time.
+// A living process with seldom, short waits takes over at its first try after the takeover time and
+// an interval.
 func TestLock_SeldomAndShortInALivingProcess_TakesOver(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(func(c *distlock.Config) { c.TakeoverRule = takeover.WatchOnly })
@@ -209,8 +209,8 @@ func TestLock_SeldomAndShortInALivingProcess_TakesOver(t *testing.T) {
 	})
 }
 
-// The same if each try waits outside of the queue: it is full of dead waiters, they use another
-// limit, or the wait is that of a transaction.
+// A contender also takes over by short waits outside of the queue. It waits there if the queue is
+// full of dead waiters, if they use another limit, or in a transaction.
 func TestLock_SeldomFromOutside_TakesOver(t *testing.T) {
 	two := []distlock.Option{distlock.Permits(2)}
 	inTransaction := func(w *world, b *proc) error {
@@ -254,7 +254,7 @@ func TestLock_SeldomFromOutside_TakesOver(t *testing.T) {
 	}
 }
 
-// The same for several locks, whose holders died at different times.
+// LockAll acquires several locks whose holders died at different times.
 func TestLockAll_SeldomInALivingProcess_TakesOver(t *testing.T) {
 	for _, wait := range []time.Duration{0, 20 * time.Second} {
 		runInBubble(t, wait.String(), func(t *testing.T, w *world) {
@@ -282,8 +282,8 @@ func TestLockAll_SeldomInALivingProcess_TakesOver(t *testing.T) {
 	}
 }
 
-// It tries to break: the background reads all silent holders with one command an interval, and none
-// once the holder is alive or the lock is free. It condemns no process.
+// The background reads all silent holders with one command an interval. It sends none once the
+// holder lives or the lock is free, and condemns no process.
 func TestTryLock_SilentHolders_OneCommandAnInterval(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -310,7 +310,7 @@ func TestTryLock_SilentHolders_OneCommandAnInterval(t *testing.T) {
 			t.Errorf("%d were condemned or taken out although nobody wants their locks", n)
 		}
 		assert.Equal(t, b.store.Count(fault.Witness), 1, "%d writes for one silent process, want %d")
-		a.store.Set(nil) // its pings succeed again: its guards are lost, its locks are not
+		a.store.Set(nil) // a's pings succeed again: its guards are lost, its locks are still held
 		time.Sleep(2 * pingTime)
 		before = b.store.Count(fault.Look)
 		time.Sleep(time.Hour)
@@ -321,9 +321,9 @@ func TestTryLock_SilentHolders_OneCommandAnInterval(t *testing.T) {
 	})
 }
 
-// It tries to break: a living process that tries briefly acquires the lock of a dead one, however
-// short its tries and however late its grant stream. Its time may be over before the first read of
-// the queue, and be shorter than a read takes: then the next try acquires the lock.
+// A living process that tries briefly acquires a dead process's lock, however short its tries and
+// however late its grant stream. If a try ends before the first read of the queue has returned, the
+// next try acquires the lock.
 func TestAcquire_ForAMomentInALivingProcess_TakesOver(t *testing.T) {
 	const look = 300 * time.Millisecond
 	wait := func(b *proc, d time.Duration) (*distlock.TryGuard, error) {
@@ -366,8 +366,8 @@ func TestAcquire_ForAMomentInALivingProcess_TakesOver(t *testing.T) {
 							w.release(g)
 							return
 						}
-						// A first read, the takeover time, an interval, a tick, and one more if the
-						// time was over before the takeover.
+						// The bound is a first read, the takeover time, an interval and a tick.
+						// Another tick is needed if the time was over before the takeover.
 						if after := time.Since(died); after > takeoverTime+2*pingTime+2*every {
 							t.Fatalf("not taken over %v after the death: %v", after, err)
 						}
@@ -379,7 +379,7 @@ func TestAcquire_ForAMomentInALivingProcess_TakesOver(t *testing.T) {
 	}
 }
 
-// It tries to break: the holder's next ping removes the observation from its ping document.
+// The holder's next ping removes the observation from its ping document.
 func TestTryLock_SilentHolderPingsAgain_NothingIsCounted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
@@ -400,8 +400,8 @@ func TestTryLock_SilentHolderPingsAgain_NothingIsCounted(t *testing.T) {
 	})
 }
 
-// It tries to break: with one wrong clock an observation causes no takeover: a holder that is cut
-// off for three intervals and lives keeps its lock, for any wrong clock and any error of it.
+// An observation causes no takeover if one clock is wrong. A living holder that is cut off for
+// three intervals keeps its lock, for any error of any clock.
 func TestDo_OneWrongClock_TakesNothingBySight(t *testing.T) {
 	const wrong = time.Hour
 	for name, by := range map[string]struct{ holder, first, second time.Duration }{
@@ -432,7 +432,7 @@ func TestDo_OneWrongClock_TakesNothingBySight(t *testing.T) {
 	}
 }
 
-// It tries to break: the ping of a foreign holder is not written to.
+// A contender does not write to the ping of MongoDB's lock manager.
 func TestTryLock_ForeignHolder_ItsPingIsNotWritten(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		err := errors.Join(
@@ -452,8 +452,8 @@ func TestTryLock_ForeignHolder_ItsPingIsNotWritten(t *testing.T) {
 	})
 }
 
-// It tries to break: one read of many locks leaves one observation for each silent process, whether
-// the locks are waited for or were only tried; a server that refuses it gets one command a read.
+// One read of many locks leaves one observation for each silent process. A server that refuses
+// observations gets one command a read.
 func TestSights_ManyLocks_OneOfAProcessALook(t *testing.T) {
 	const n = 60
 	for name, ask := range map[string]func(b *proc, lock string){
@@ -471,7 +471,7 @@ func TestSights_ManyLocks_OneOfAProcessALook(t *testing.T) {
 			}
 			ask(b, "l")
 			var took atomic.Bool
-			var since, most atomic.Int64 // observations sent since the last read
+			var since, most atomic.Int64 // observations since the last read
 			b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 				switch {
 				case call.Op == fault.Look:

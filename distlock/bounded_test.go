@@ -15,8 +15,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// slow delays each command of a process by up to d on its way there and back, at random. Some of
-// its commands ignore the end of their context.
+// slow delays each command of a process by up to d before and after its execution, at random. Some
+// commands ignore the end of their context.
 func (p *proc) slow(d time.Duration, chance *rand.Rand) {
 	var mu sync.Mutex
 	p.store.Set(func(ctx context.Context, _ fault.Call, apply func() error) error {
@@ -26,7 +26,7 @@ func (p *proc) slow(d time.Duration, chance *rand.Rand) {
 		mu.Unlock()
 		if deaf {
 			if there > d*9/10 {
-				there *= 10 // longer than any wait
+				there *= 10 // longer than any call waits
 			}
 			time.Sleep(there)
 			defer time.Sleep(back)
@@ -35,14 +35,13 @@ func (p *proc) slow(d time.Duration, chance *rand.Rand) {
 		select {
 		case <-time.After(there):
 		case <-ctx.Done():
-			return ctx.Err() // as a driver that has not sent it yet
+			return ctx.Err() // like a driver that has not sent the command yet
 		}
 		return apply()
 	})
 }
 
-// It tries to break: after the time of WaitAtMost the error is one of the documented ones. No
-// context is cancelled here.
+// WaitAtMost ends with a documented error at every instant. No context is cancelled here.
 func TestWaitAtMost_EndsAtAnyInstant_ErrorIsAPromisedOne(t *testing.T) {
 	const inTransaction = "in a transaction"
 	promised := []error{distlock.ErrHeld, distlock.ErrUnavailable, distlock.ErrOutcomeUnknown}
@@ -110,7 +109,7 @@ func TestWaitAtMost_EndsAtAnyInstant_ErrorIsAPromisedOne(t *testing.T) {
 			for _, p := range procs {
 				p.store.Set(nil)
 			}
-			time.Sleep(time.Minute) // until the deaf commands end
+			time.Sleep(time.Minute) // until the commands that ignore their contexts end
 			t.Log(fmt.Sprint(ends))
 		})
 	}

@@ -15,8 +15,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// foreignTurn makes a foreign manager acquire a lock that is free, or whose queue it ignores: it
-// writes its own fields and keeps the fence of the last holder.
+// foreignTurn simulates an acquisition by MongoDB's lock manager, which ignores the queue. The
+// manager writes its own fields and keeps the last holder's fence.
 func (w *world) foreignTurn(name string) {
 	w.t.Helper()
 	var doc bson.D
@@ -34,7 +34,7 @@ func (w *world) foreignTurn(name string) {
 	assert.Must(w.t, w.mem.Put(catalog.LocksCollection, doc))
 }
 
-// seen is the row of the listing that shows the first holder of a lock.
+// seen returns the row of the listing for the first holder of a lock.
 func (p *proc) seen(name string) distlock.LockInfo {
 	p.w.t.Helper()
 	for info, err := range p.Inspector().Locks(p.w.t.Context()) {
@@ -47,9 +47,8 @@ func (p *proc) seen(name string) distlock.LockInfo {
 	return distlock.LockInfo{}
 }
 
-// It tries to break: if a foreign holder acquires the lock between the operator's read and Break,
-// with the same fence, with or without waiters, its document stays unchanged. Only Break with the
-// session of a new read breaks it.
+// Break changes nothing if MongoDB's lock manager acquired the lock with the same fence after the
+// operator's read. Only a Break with the new session breaks the lock.
 func TestBreak_ForeignHolderCameBetween_IsLeftAlone(t *testing.T) {
 	for name, waits := range map[string]bool{"alone": false, "others wait": true} {
 		runInBubble(t, name, func(t *testing.T, w *world) {
@@ -86,9 +85,8 @@ func TestBreak_ForeignHolderCameBetween_IsLeftAlone(t *testing.T) {
 	}
 }
 
-// It tries to break: after a break of a lock of this process at most one guard can be trusted. The
-// old guard is lost when the command is sent, so that the session that the break grants can be
-// trusted.
+// At most one guard is valid after a break of a lock of this process. The old guard is lost when
+// the command is sent, so the granted session can be trusted.
 func TestBreak_OwnGuard_IsLostFirst(t *testing.T) {
 	for name, waits := range map[string]bool{"alone": false, "others wait": true} {
 		runInBubble(t, name, func(t *testing.T, w *world) {
@@ -117,18 +115,18 @@ func TestBreak_OwnGuard_IsLostFirst(t *testing.T) {
 	}
 }
 
-// It tries to break: an acquisition of this process that is pending while its lock is broken
-// returns no guard, whether its reply comes during the break or after it.
+// A pending acquisition returns no guard if its lock is broken meanwhile, whether its reply comes
+// during the break or afterwards.
 func TestBreak_OwnAttemptOnItsWay_HasNoGuard(t *testing.T) {
 	for name, named := range map[string]bool{"by its fence": false, "by its session": true} {
 		for _, waits := range []bool{false, true} {
 			runInBubble(t, fmt.Sprint(name, ", others wait: ", waits), func(t *testing.T, w *world) {
 				p, other := w.start(nil), w.start(nil)
-				w.release(p.mustTry("a")) // raises its fence
+				w.release(p.mustTry("a")) // raises the fence of a
 				p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 					err := apply()
 					if call.Op == fault.Acquire {
-						time.Sleep(3 * time.Second) // the reply
+						time.Sleep(3 * time.Second) // until the reply
 					}
 					return err
 				})
@@ -163,8 +161,8 @@ func TestBreak_OwnAttemptOnItsWay_HasNoGuard(t *testing.T) {
 	}
 }
 
-// It tries to break: a break grants the lock to no dead waiter. Only dead waiters are queued, or a
-// new one has entered behind them and has not passed them over yet.
+// A break grants the lock to no dead waiter, also if the only living waiter has just entered behind
+// the dead ones.
 func TestBreak_DeadInLine_AreLeftOut(t *testing.T) {
 	for name, lives := range map[string]bool{
 		"nobody else waits": false, "one lives": true, "their ping was removed": false,

@@ -26,10 +26,10 @@ import (
 	"mongodlm/takeover"
 )
 
-// Faults of clocks and outages that are not in another test of this package.
+// This file tests faults of clocks and outages that no other test of this package covers.
 
-// steppedClock is a clock whose wall clock can be stepped while its monotonic clock runs on, as
-// after a suspension that stops the monotonic clock.
+// steppedClock is a clock with a wall clock that can be stepped. Its monotonic clock continues
+// unchanged.
 type steppedClock struct {
 	clock.Clock
 	mu   sync.Mutex // guards wall
@@ -49,8 +49,8 @@ func (c *steppedClock) step(d time.Duration) {
 	c.wall += d
 }
 
-// A6, A7, A10: the wall clock of a holder steps. A step forwards counts before any timer has fired,
-// as after a suspension that stopped the monotonic clock; a step backwards does not count.
+// A6, A7, A10: a forward step of the wall clock counts as elapsed time before any timer has fired,
+// as after a suspension that stopped the monotonic clock. A backward step does not count.
 func TestGuard_WallClockSteps_LargerElapsedCounts(t *testing.T) {
 	for name, c := range map[string]struct {
 		by   time.Duration
@@ -83,7 +83,7 @@ func TestGuard_WallClockSteps_LargerElapsedCounts(t *testing.T) {
 	}
 }
 
-// ratedClock runs at a rate of the true time.
+// ratedClock is a clock whose rate differs from true time.
 type ratedClock struct {
 	clock.Clock
 	start clock.Reading
@@ -113,9 +113,9 @@ type ratedTimer struct {
 
 func (t ratedTimer) Reset(d time.Duration) { t.Timer.Reset(time.Duration(float64(d) / t.rate)) }
 
-// A8, A9: clocks of different rates. Up to Takeover : (Takeover - Margin) = 1.33 the holder no
-// longer trusts its guard when the lock is taken over; beyond, it still does, which the test must
-// show.
+// A8, A9: clocks run at different rates. Up to a ratio of 1.33, Takeover : (Takeover - Margin), the
+// guard is lost before the takeover. Beyond that ratio the test shows that the guard is still
+// trusted.
 func TestClocks_Rates_HolderLosesFirstUpToTheBound(t *testing.T) {
 	for _, c := range []struct {
 		holder, contender float64
@@ -137,15 +137,15 @@ func TestClocks_Rates_HolderLosesFirstUpToTheBound(t *testing.T) {
 	}
 }
 
-// B5: the contender stops for ten minutes between its last read and its next write, and the holder
-// recovers meanwhile. The holder cannot be condemned, and keeps the lock.
+// B5: a holder that recovers while the contender is stopped between its last read and its next
+// write cannot be condemned. The holder keeps the lock.
 func TestTryLock_HolderRecoversBeforeTheCondemning_IsLeftAlone(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
 		old := a.mustTry("a")
 		before := w.doc("a")
 		a.kill()
-		var stopped, goesOn atomic.Bool // the command outlives its caller
+		var stopped, goesOn atomic.Bool // the command may outlive its caller
 		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 			switch {
 			case call.Op == fault.Condemn && stopped.CompareAndSwap(false, true):
@@ -167,14 +167,14 @@ func TestTryLock_HolderRecoversBeforeTheCondemning_IsLeftAlone(t *testing.T) {
 		if !stopped.Load() || !bytes.Equal(before, w.doc("a")) {
 			t.Errorf("stopped: %v, document %v", stopped.Load(), w.doc("a"))
 		}
-		wantErr(t, old.Err(), distlock.ErrLockLost) // its deadline was before
+		wantErr(t, old.Err(), distlock.ErrLockLost) // its deadline had passed before
 		if a.Stats().Processes != 0 {
 			t.Error("the holder's session is over")
 		}
 	})
 }
 
-// B10: a ping that never returns does not keep a guard from ending at its deadline.
+// B10: a guard ends at its deadline although a ping never returns.
 func TestGuard_PingHangs_EndsAtTheDeadline(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -182,7 +182,7 @@ func TestGuard_PingHangs_EndsAtTheDeadline(t *testing.T) {
 		stuck := make(chan struct{})
 		p.store.Set(func(_ context.Context, call fault.Call, _ func() error) error {
 			if call.Op == fault.Ping {
-				<-stuck // ignores its context
+				<-stuck // the command ignores its context
 			}
 			return fault.Refused(call.Op)
 		})
@@ -193,7 +193,7 @@ func TestGuard_PingHangs_EndsAtTheDeadline(t *testing.T) {
 	})
 }
 
-// E8: repeated elections delay the takeover of a dead holder's lock, which the error reports; a
+// E8: repeated elections delay the takeover of a dead holder's lock, and the error reports them. A
 // living holder keeps its lock.
 func TestTryLock_ElectionsWithoutEnd_LivingKeepAndDeadStay(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -215,8 +215,8 @@ func TestTryLock_ElectionsWithoutEnd_LivingKeepAndDeadStay(t *testing.T) {
 	})
 }
 
-// D13: processes without a server for longer than the takeover time reconnect at the same instant:
-// one of them acquires the lock, and none sends more commands than its polls allow.
+// D13: processes reconnect at the same instant after an outage that is longer than the takeover
+// time. One of them acquires the lock, and each process sends only the commands of its polls.
 func TestLock_ManyComeBackFromAnOutage_OneWins(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		const many, after = 100, 30 * time.Second
@@ -255,7 +255,7 @@ func TestLock_ManyComeBackFromAnOutage_OneWins(t *testing.T) {
 	})
 }
 
-// G8: no client, no context and a deadline in the past are errors.
+// G8: New returns an error without a client or a context, and for a deadline in the past.
 func TestNew_NothingToWorkWith_IsAnError(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		_, err := distlock.New(t.Context(), distlock.Config{})
@@ -272,7 +272,7 @@ func TestNew_NothingToWorkWith_IsAnError(t *testing.T) {
 	})
 }
 
-// H1: processes of one host and one process number have different ids, and both work.
+// H1: two processes with the same host and process number have different ids, and both work.
 func TestNew_SameHostAndPid_IdsDiffer(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -285,8 +285,7 @@ func TestNew_SameHostAndPid_IdsDiffer(t *testing.T) {
 	})
 }
 
-// H5: a session of another process that has the same ts is not mistaken for the session of this
-// process.
+// H5: a session of another process with the same ts is not accepted as the session of this process.
 func TestGuard_Check_SameSessionOfAnotherProcess_IsLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -299,7 +298,8 @@ func TestGuard_Check_SameSessionOfAnotherProcess_IsLost(t *testing.T) {
 	})
 }
 
-// H6: without randomness there is no process id. The test is not parallel: the source is shared.
+// H6: New returns an error without a source of randomness. The test is not parallel, because the
+// source is shared.
 func TestNew_NoRandomness_IsAnError(t *testing.T) {
 	empty := errors.New("the source is dry")
 	uuid.SetRand(dry{empty})
@@ -315,8 +315,8 @@ type dry struct{ err error }
 
 func (d dry) Read([]byte) (int, error) { return 0, d.err }
 
-// I4: an acquire is applied after the death of its process: no reaper releases it, and the lock is
-// free after the takeover time.
+// I4: an acquire that is applied after the death of its process is taken over after the takeover
+// time.
 func TestTryLock_AppliedAfterDeath_IsTakenOver(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -340,8 +340,8 @@ func TestTryLock_AppliedAfterDeath_IsTakenOver(t *testing.T) {
 	})
 }
 
-// I10, I11, F22: the server's reply contradicts the document of the next read. The next round
-// acquires the lock; if every reply does, the number of tries is bounded.
+// I10, I11, F22: if the server's reply contradicts the document of the next read, the next round
+// acquires the lock. The number of tries is bounded if every reply contradicts.
 func TestTryLock_AnswerDoesNotFitTheDocument_TriesAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		op    fault.Op
@@ -375,7 +375,7 @@ func TestTryLock_AnswerDoesNotFitTheDocument_TriesAgain(t *testing.T) {
 	}
 }
 
-// J9: a logger that panics stops neither the pings nor the guard.
+// J9: a logger's panic stops neither the pings nor the guard.
 func TestManager_LoggerPanics_PingsGoOn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(func(cfg *distlock.Config) {
@@ -401,7 +401,7 @@ type panicking struct{}
 
 func (panicking) Write([]byte) (int, error) { panic("on purpose") }
 
-// A15, F7: for all values in the documents the log lines stay JSON with escaped texts.
+// A15, F7: log lines are valid JSON with escaped strings for all values in the documents.
 func TestLog_ExtremeDocuments_LinesStayJSON(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var lines assert.Log
@@ -436,8 +436,7 @@ func TestLog_ExtremeDocuments_LinesStayJSON(t *testing.T) {
 	})
 }
 
-// F13: names that differ by case, by Unicode form or by a space are different locks, also in the
-// listing.
+// F13: names that differ in case, Unicode form or spaces are different locks, also in the listing.
 func TestLocks_NamesThatLookAlike_AreListedApart(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)

@@ -17,9 +17,9 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// It tries to break: a process with a crowd of callers has two entries in the queue, serves its
-// callers in the order of their calls, and delays another process with a single caller by at most
-// three turns, however often that caller returns.
+// A process with a crowd of callers has two entries in the queue and serves its callers in order.
+// It delays another process with a single caller by at most three turns, however often that caller
+// returns.
 func TestLock_BesideACrowd_SingleCallerWaitsForThreeTurns(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, many, one := w.start(nil), w.start(nil), w.start(nil)
@@ -64,8 +64,8 @@ func TestLock_BesideACrowd_SingleCallerWaitsForThreeTurns(t *testing.T) {
 	})
 }
 
-// It tries to break: if fifty entries are queued, a process keeps only one entry, so that more
-// processes find room; and all callers are served.
+// A process keeps only one entry while fifty entries are queued, so that more processes find room.
+// All callers are served.
 func TestLock_ManyProcesses_OneEntryEach(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g := w.start(nil).mustTry("a")
@@ -96,8 +96,8 @@ func TestLock_ManyProcesses_OneEntryEach(t *testing.T) {
 	})
 }
 
-// It tries to break: the deadline of a caller cuts no command off and makes no outcome unknown, and
-// the error matches the cause.
+// A caller's deadline does not abort its command. No outcome is unknown, and the error matches the
+// cause.
 func TestAcquire_DeadlineOfTheCaller_CommandGoesOn(t *testing.T) {
 	for name, call := range map[string]func(context.Context, *distlock.DistributedLock) (
 		*distlock.TryGuard, error){
@@ -123,7 +123,7 @@ func TestAcquire_DeadlineOfTheCaller_CommandGoesOn(t *testing.T) {
 			for range 20 {
 				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
 				_, err := call(ctx, p.Lock("a"))
-				if err != nil { // else the command of another caller served it
+				if err != nil { // without an error, another caller's command served this call
 					wantErr(t, err, context.DeadlineExceeded)
 					if errors.Is(err, distlock.ErrOutcomeUnknown) {
 						t.Errorf("an unknown outcome: %v", err)
@@ -142,8 +142,8 @@ func TestAcquire_DeadlineOfTheCaller_CommandGoesOn(t *testing.T) {
 	}
 }
 
-// It tries to break: a session that is acquired after its caller has gone serves the next caller
-// with the same options, without a command, and is released at once if there is none.
+// A session that is acquired after its caller has gone serves the next caller with the same
+// options, without a command. Without such a caller the session is released at once.
 func TestAcquire_CallerGone_SessionServesTheNext(t *testing.T) {
 	for name, call := range map[string]func(context.Context, *distlock.DistributedLock) (
 		*distlock.TryGuard, error){
@@ -186,8 +186,8 @@ func TestAcquire_CallerGone_SessionServesTheNext(t *testing.T) {
 	}
 }
 
-// It tries to break: a session that is acquired after its caller has gone, without another caller,
-// is released at once and not by the reaper.
+// A session that is acquired after its only caller has gone is released at once. The reaper is not
+// needed.
 func TestAcquire_CallerGone_SessionIsGivenBackAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -216,8 +216,7 @@ func TestAcquire_CallerGone_SessionIsGivenBackAtOnce(t *testing.T) {
 	})
 }
 
-// It tries to break: a command continues after its caller has returned, so that its connection is
-// kept.
+// A command continues after its caller has returned, so that its connection can be reused.
 func TestVerify_DeadlineOfTheCaller_CommandGoesOn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -241,8 +240,8 @@ func TestVerify_DeadlineOfTheCaller_CommandGoesOn(t *testing.T) {
 	})
 }
 
-// It tries to break: the entries of a process whose commands fail back off together, for any
-// impatience of its callers.
+// If the commands of a process fail, its entries share one pause, for any impatience of the
+// callers.
 func TestLock_CommandsFail_EntriesBackOff(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -263,8 +262,8 @@ func TestLock_CommandsFail_EntriesBackOff(t *testing.T) {
 	})
 }
 
-// It tries to break: at most two tries without callers run, so that impatient callers of TryLock do
-// not pile commands up at a slow server.
+// At most two tries without callers run, so impatient callers of TryLock do not overload a slow
+// server.
 func TestTryLock_ImpatientCallers_FewCommands(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -301,8 +300,7 @@ func TestTryLock_ImpatientCallers_FewCommands(t *testing.T) {
 	})
 }
 
-// It tries to break: if grants are polled, a lock that crowds of two processes wait for is free for
-// a small part of a turn.
+// With polled grants, a lock that crowds of two processes use is free for a small part of a turn.
 func TestLock_TwoCrowds_GrantsAreFoundInTime(t *testing.T) {
 	const many, hold = 24, 50 * time.Millisecond
 	inBubble(t, func(t *testing.T, w *world) {
@@ -337,8 +335,8 @@ func TestLock_TwoCrowds_GrantsAreFoundInTime(t *testing.T) {
 	})
 }
 
-// It tries to break: the context of a command ends before its answer has reached the caller, so
-// that on a busy machine an answered command counts as late.
+// The context of a command ends only after its answer has reached the caller, so an answered
+// command does not count as late.
 func TestCommand_Answered_ItsContextEndsAfterwards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		command, cancel := context.WithCancel(t.Context())

@@ -22,8 +22,8 @@ func wantDeadlock(t *testing.T, err error) {
 	}
 }
 
-// It tries to break: a caller that waits for a lock of its own gets the error without a command, in
-// each mode in which the two acquisitions exclude each other.
+// A caller that waits for a lock that it holds gets the error without a command, in each mode that
+// excludes a second acquisition.
 func TestDeadlock_WithItself_ErrorWithoutCommand(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -43,7 +43,7 @@ func TestDeadlock_WithItself_ErrorWithoutCommand(t *testing.T) {
 		}
 		ask(g.Context(), "g")
 		ask(inner.Context(), "g", shared, distlock.WaitAtMost(time.Hour))
-		ask(in.Context(), "g") // held two contexts above
+		ask(in.Context(), "g") // an ancestor context holds g
 		ask(reader.Context(), "reader")
 		ask(two.Context(), "p", permit)
 		_, err = p.LockAll(g.Context(), []string{"a", "g"})
@@ -56,17 +56,17 @@ func TestDeadlock_WithItself_ErrorWithoutCommand(t *testing.T) {
 		if n := p.store.Total() - before; n != 0 || time.Since(start) != 0 {
 			t.Errorf("%d commands and %v", n, time.Since(start))
 		}
-		w.release(w.wantTurn(p.queueCtx(reader.Context(), "reader", shared))) // two readers
+		w.release(w.wantTurn(p.queueCtx(reader.Context(), "reader", shared))) // readers share
 		w.release(two)
 		w.release(w.wantTurn(p.queueCtx(one.Context(), "p", permit)))
 		_, err = p.Lock("g").Lock(t.Context(), distlock.WaitAtMost(time.Minute))
-		wantErr(t, err, distlock.ErrHeld) // another context may be another caller's
+		wantErr(t, err, distlock.ErrHeld) // another context may belong to another caller
 		_, err = p.Lock("g").Lock(g.Context(), distlock.WaitAtMost(0))
-		wantErr(t, err, distlock.ErrHeld) // it does not wait
+		wantErr(t, err, distlock.ErrHeld) // WaitAtMost(0) does not wait
 	})
 }
 
-// It tries to break: a wait with the context of a guard that was released or lost is no deadlock.
+// A wait with the context of a released or lost guard is no deadlock.
 func TestDeadlock_GuardIsOver_DoesNotCount(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, b := w.start(nil), w.start(nil)
@@ -81,8 +81,8 @@ func TestDeadlock_GuardIsOver_DoesNotCount(t *testing.T) {
 	})
 }
 
-// It tries to break: a cycle of two processes ends when the first bounded wait ends, and the other
-// process then acquires the lock. Cycles are not detected.
+// A deadlock of two processes is not detected. It ends when the first bounded wait ends, and then
+// the other process acquires the lock.
 func TestDeadlock_TwoProcesses_BoundedWaitEndsIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

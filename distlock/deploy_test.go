@@ -10,10 +10,9 @@ import (
 	"mongodlm/distlock"
 )
 
-// A deploy starts 20 processes concurrently, each with migrations to run before it continues. Some
-// are killed during the migrations, another one hangs. All living processes continue, and only
-// after the migrations, which begin once for each that was killed or hung and once more, and end
-// once.
+// Twenty processes of a deploy start concurrently. Some are killed during the migrations, and one
+// hangs. All living processes continue after the migrations, which end exactly once. The migrations
+// begin once more for each killed or hung process.
 func TestLease_TwentyProcessesOfADeploy_MigrateOnce(t *testing.T) {
 	const processes, steps, step = 20, 6, 20 * time.Second
 	for name, c := range map[string]struct{ killed, hung int }{
@@ -61,7 +60,7 @@ func TestLease_TwentyProcessesOfADeploy_MigrateOnce(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				switch {
-				case errors.Is(err, errKilled): // its process was killed
+				case errors.Is(err, errKilled): // the process was killed
 					return
 				case err != nil && !errors.Is(err, distlock.ErrLockLost):
 					t.Error(err)

@@ -9,7 +9,7 @@ import (
 	"mongodlm/distlock"
 )
 
-// An operator's tool reads the locks, and is not a process that can hold one.
+// An Inspector reads the locks for an operator's tool. It can hold no lock.
 func ExampleInspector() {
 	ctx := context.Background()
 	store := memcatalog.New(memcatalog.Options{})

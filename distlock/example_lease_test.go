@@ -13,12 +13,12 @@ import (
 	"mongodlm/distlock"
 )
 
-// The processes of a deploy start concurrently. One runs the migrations, and renews its lease after
-// each; the others continue afterwards. If it dies or hangs, the next in the queue runs them.
+// The processes of a deploy start concurrently. One process runs the migrations and renews its
+// lease after each. If it dies or hangs, the next process in the queue runs them.
 func ExampleLease() {
 	ctx := context.Background()
 	store := memcatalog.New(memcatalog.Options{})
-	var migrated atomic.Bool // in production, in the database
+	var migrated atomic.Bool // in production this flag is in the database
 	var runs, ready atomic.Int32
 
 	start := func() error {
@@ -36,7 +36,7 @@ func ExampleLease() {
 				if err := errors.Join(ctx.Err(), g.Renew(ctx)); err != nil {
 					return err // too late: another process may run them
 				}
-				// one migration, in less than 45 s
+				// run one migration here, in less than 45 s
 			}
 			migrated.Store(true)
 			return nil

@@ -20,7 +20,7 @@ func exampleManager(ctx context.Context) *distlock.Manager {
 	return m
 }
 
-// A second caller is queued, and the release of the first grants it the lock.
+// The second caller is queued. The first caller's release grants it the lock.
 func ExampleDistributedLock_Lock() {
 	ctx := context.Background()
 	manager := exampleManager(ctx)
@@ -70,7 +70,7 @@ func ExampleShared() {
 	// Output: a writer: true
 }
 
-// A semaphore has a limit of concurrent holders, which all callers must pass.
+// A semaphore limits the number of concurrent holders. All callers must use the same limit.
 func ExamplePermits() {
 	ctx := context.Background()
 	manager := exampleManager(ctx)
@@ -87,7 +87,7 @@ func ExamplePermits() {
 	// Output: true 3 5
 }
 
-// LockAll acquires all or no locks, in any order of the names.
+// LockAll acquires either all locks or none, for any order of the names.
 func ExampleManager_LockAll() {
 	ctx := context.Background()
 	manager := exampleManager(ctx)

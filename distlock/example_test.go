@@ -11,7 +11,7 @@ import (
 	"mongodlm/distlock"
 )
 
-// Do acquires, works and releases in one call; it returns an error if the lock was lost.
+// Do acquires a lock, works and releases the lock. It returns an error if the lock was lost.
 func ExampleManager_Do() {
 	ctx := context.Background()
 	manager, err := distlock.New(ctx, distlock.Config{Catalog: memcatalog.New(memcatalog.Options{})})
@@ -29,7 +29,7 @@ func ExampleManager_Do() {
 	// <nil>
 }
 
-// A lock of another holder is an error with the facts.
+// A HeldError contains the facts about the holder.
 func ExampleHeldError() {
 	ctx := context.Background()
 	store := memcatalog.New(memcatalog.Options{})

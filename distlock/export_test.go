@@ -9,7 +9,7 @@ import (
 	"mongodlm/internal/leading"
 )
 
-// Functions and errors that only elections use.
+// These functions and errors are used only by elections.
 var (
 	ErrNotHeld   = leading.ErrNotHeld
 	ErrNotQueued = leading.ErrNotQueued
@@ -27,12 +27,12 @@ func (g *TryGuard) PutFirst(ctx context.Context, waiter bson.ObjectID) error {
 	return internals{}.PutFirst(ctx, g, waiter)
 }
 
-// Grace is the additional time that a command may take on a store that does not notice the end of
-// its context.
+// Grace is the additional time for a command on a store that does not notice the end of its
+// context.
 const Grace = grace
 
 // KindsOfCommands is the number of kinds of commands that [Stats] counts.
 var KindsOfCommands = len(newSentCommands()) - len(kinds)
 
-// InTime carries out one command of the store.
+// InTime exposes inTime to tests.
 var InTime = inTime

@@ -15,7 +15,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// Fenced changes a filter and an update, and refuses some of them.
+// Fenced extends a filter and an update with the fence, and refuses unsuitable ones.
 func TestFenced_Shapes(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -66,8 +66,8 @@ func same(t *testing.T, what string, got, want bson.D) {
 	}
 }
 
-// B2: the holder is stopped in a transaction, another process takes the lock over, and the holder
-// continues: the commit fails, and the guard is lost.
+// B2: another process takes the lock over while its holder is stopped in a transaction. The
+// holder's commit fails, and its guard is lost.
 func TestInTransaction_TakenOverMeanwhile_IsLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -87,7 +87,7 @@ func TestInTransaction_TakenOverMeanwhile_IsLost(t *testing.T) {
 	})
 }
 
-// Each outcome of a transaction, with the state of the guard.
+// Each outcome of a transaction leaves the guard in the right state.
 func TestInTransaction_WaysOut(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -117,7 +117,7 @@ func TestInTransaction_WaysOut(t *testing.T) {
 	})
 }
 
-// A transaction is bounded by the guard: at its deadline the context given to work ends.
+// The context of work ends at the guard's deadline.
 func TestInTransaction_GuardExpires_EndsWork(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -134,8 +134,8 @@ func TestInTransaction_GuardExpires_EndsWork(t *testing.T) {
 	})
 }
 
-// A call that waits for another transaction of its guard returns at the end of its context or of
-// the guard.
+// A call that waits for another transaction of its guard returns when its context or the guard
+// ends.
 func TestInTransaction_AnotherRuns_ContextCounts(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -162,9 +162,9 @@ func TestInTransaction_AnotherRuns_ContextCounts(t *testing.T) {
 	})
 }
 
-// It tries to break: a transaction inside a transaction of the same guard does not wait for itself.
-// With the context of work it is refused immediately, also by another guard of the same acquisition
-// and in another lock's transaction. With another context it waits until that ends.
+// A nested transaction of the same lock does not wait for itself. With the context of work it is
+// refused immediately, for every guard of the acquisition. With another context it waits until that
+// context ends.
 func TestInTransaction_Nested_IsRefusedAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -196,9 +196,8 @@ func TestInTransaction_Nested_IsRefusedAtOnce(t *testing.T) {
 	})
 }
 
-// Several holders of one lock are valid at a time, each with a different fence, so a fence cannot
-// separate stale holders from valid ones: Fenced is refused. The only permit is equivalent to a
-// lock.
+// Fenced is refused for a lock with several holders, because their fences cannot separate stale
+// holders from valid ones. A single permit is equivalent to a lock.
 func TestFenced_SharedAndPermits_AreRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -215,9 +214,8 @@ func TestFenced_SharedAndPermits_AreRefused(t *testing.T) {
 	})
 }
 
-// Transactions of two readers overlap: the second to commit conflicts with the first one's write to
-// the lock document and runs again, and both commit. The transaction of a reader that was evicted
-// meanwhile fails.
+// Overlapping transactions of two readers both commit: the second conflicts on the lock document
+// and runs again. The transaction of a reader that was evicted meanwhile fails.
 func TestInTransaction_TwoReaders_SecondRunsAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -233,7 +231,7 @@ func TestInTransaction_TwoReaders_SecondRunsAgain(t *testing.T) {
 			t.Errorf("error %v, %d and %d runs, want 2 and 1", err, outer, inner)
 		}
 		err = one.InTransaction(t.Context(), func(context.Context) error {
-			w.breaking(b, "a") // of the first reader
+			w.breaking(b, "a") // breaks the first reader's lock
 			return nil
 		})
 		wantErr(t, err, distlock.ErrLockLost)
@@ -243,8 +241,8 @@ func TestInTransaction_TwoReaders_SecondRunsAgain(t *testing.T) {
 	})
 }
 
-// A lock of a transaction returns no fence. A commit raises the fence of the next holder, and an
-// abort leaves the document as it was, with its fence.
+// LockInTransaction returns no fence. A commit raises the next holder's fence. An abort leaves the
+// document and its fence unchanged.
 func TestLockInTransaction_FenceRisesWithTheCommitOnly(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -268,8 +266,8 @@ func TestLockInTransaction_FenceRisesWithTheCommitOnly(t *testing.T) {
 	})
 }
 
-// A waiter enters the queue during a transaction: that also writes the lock document, so the
-// transaction runs again, and commits.
+// A waiter that enters the queue during a transaction makes the work run again. Then the
+// transaction commits.
 func TestInTransaction_SomebodyComesToWait_RunsAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)
@@ -290,7 +288,7 @@ func TestInTransaction_SomebodyComesToWait_RunsAgain(t *testing.T) {
 	})
 }
 
-// It tries to break: a transaction that work begins with a different context, and waits for, ends.
+// A nested transaction with another context ends, although work waits for it.
 func TestInTransaction_NestedWithAnotherContext_Ends(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -310,7 +308,7 @@ func TestInTransaction_NestedWithAnotherContext_Ends(t *testing.T) {
 	})
 }
 
-// If work fails and the lock is lost, the error contains both, as with Do.
+// If the work fails and the lock is lost, the error contains both, as with Do.
 func TestInTransaction_WorkFailsAndLockIsLost_TellsBoth(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, b := w.start(nil), w.start(nil)

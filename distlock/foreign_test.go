@@ -16,8 +16,10 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// manager simulates MongoDB's own lock manager, as measured: its id never changes, it writes its
-// six fields and keeps ours, its ping has no seq and is deleted at an orderly stop.
+// manager simulates MongoDB's own lock manager, as measured:
+//   - Its id never changes.
+//   - It writes its six fields and keeps the fields of this package.
+//   - Its ping has no seq, and is deleted at an orderly stop.
 type manager struct{ w *world }
 
 const managerID = "ConfigServer"
@@ -54,10 +56,10 @@ func (m manager) ping() {
 
 func (m manager) stop() { m.w.mem.Remove(catalog.PingsCollection, managerID) }
 
-// aMinute configures a process with a takeover time far below that of a foreign holder.
+// aMinute sets a takeover time far below the minimum for MongoDB's lock manager.
 func aMinute(c *distlock.Config) { c.Takeover, c.Ping = time.Minute, 5*time.Second }
 
-// refused tries every ten seconds for that time, and requires ErrHeld each time.
+// refused tries every ten seconds for the given time and requires ErrHeld each time.
 func (p *proc) refused(name string, during time.Duration) {
 	p.w.t.Helper()
 	for end := time.Now().Add(during); time.Now().Before(end); time.Sleep(10 * time.Second) {
@@ -65,13 +67,12 @@ func (p *proc) refused(name string, during time.Duration) {
 	}
 }
 
-// Rule 4: it tries to break "a foreign holder is never taken before it was watched for
-// ForeignTakeover, and never for ever". MongoDB's own manager acquires a lock that a process of
-// this package held before, so that its fields are still in the document, and pings, stops or never
-// pinged. Its ping is not written to.
+// Rule 4: MongoDB's lock manager is taken over after a watch of ForeignTakeover, and never earlier.
+// That holds even if the document still has fields of this package, and if the manager stopped or
+// never pinged. No contender writes to the manager's ping.
 func TestTryLock_ForeignHolderOverOurFields_OnlyWatched(t *testing.T) {
 	for name, c := range map[string]struct {
-		ours  bool // the document has our fields
+		ours  bool // the document has fields of this package
 		begin func(manager)
 	}{
 		"never pinged":             {true, func(manager) {}},
@@ -103,7 +104,7 @@ func TestTryLock_ForeignHolderOverOurFields_OnlyWatched(t *testing.T) {
 			if now := w.mem.Document(catalog.PingsCollection, managerID); !slices.Equal(before, now) {
 				t.Errorf("its ping was written: %v", now)
 			}
-			// It pings again with its old id: no mark prevents it.
+			// The manager pings again with its old id: no mark prevents it.
 			assert.Must(t, g.Release())
 			own.take("a")
 			own.ping()
@@ -115,14 +116,15 @@ func TestTryLock_ForeignHolderOverOurFields_OnlyWatched(t *testing.T) {
 	}
 }
 
-// mark condemns it as older versions did.
+// mark condemns the manager's ping as older versions did.
 func (m manager) mark() {
 	m.put(catalog.PingsCollection, managerID, func(doc bson.M) {
 		doc["condemned"] = bson.M{"by": "a contender", "at": time.Now(), "evidence": "no ping document"}
 	})
 }
 
-// Rule 4: a mark in the ping of a living foreign holder has no effect: its pings keep the mark.
+// Rule 4: an old mark in the ping of a living MongoDB lock manager has no effect, although its
+// pings keep the mark.
 func TestTryLock_ForeignHolderWithOldMark_LivesAndKeepsTheLock(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, own := w.start(aMinute), manager{w}
@@ -139,9 +141,9 @@ func TestTryLock_ForeignHolderWithOldMark_LivesAndKeepsTheLock(t *testing.T) {
 	})
 }
 
-// Rule 3: a holder of this package whose ping an operator removed is condemned after its own
-// takeover time: a condemned document is inserted, with ping, so that MongoDB's own manager can
-// read it; another contender that finds it need not watch.
+// Rule 3: a holder of this package without a ping document is condemned after its own takeover
+// time. The contender inserts a condemned document with a ping field, so that MongoDB's lock
+// manager can read it. The next contender need not watch.
 func TestTryLock_OurHolderWithoutPing_IsCondemned(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(aMinute), w.start(aMinute), w.start(aMinute)
@@ -161,12 +163,12 @@ func TestTryLock_OurHolderWithoutPing_IsCondemned(t *testing.T) {
 	})
 }
 
-// R5: a foreign holder cannot be condemned, with or without a ping. So before the takeover the
-// contender reads once more, then with a linearizable read: it finds a change before either read,
-// and leaves the lock to the holder.
+// R5: MongoDB's lock manager cannot be condemned. Before a takeover the contender reads twice more,
+// the second time with a linearizable read. The contender takes nothing over if either read shows a
+// change.
 func TestTryLock_ForeignHolderWithoutPing_LooksOnceMore(t *testing.T) {
 	for name, c := range map[string]struct {
-		before fault.Op // one of the steps after the read
+		before fault.Op // the step that the change precedes
 		change func(manager)
 	}{
 		"pings before the second look":      {fault.Hello, manager.ping},
@@ -179,7 +181,7 @@ func TestTryLock_ForeignHolderWithoutPing_LooksOnceMore(t *testing.T) {
 			p.refused("a", 14*time.Minute+50*time.Second)
 			var looked time.Time
 			changed := false
-			var mu sync.Mutex // the background reads as well
+			var mu sync.Mutex // needed because the background reads as well
 			p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 				mu.Lock()
 				defer mu.Unlock()
@@ -202,8 +204,8 @@ func TestTryLock_ForeignHolderWithoutPing_LooksOnceMore(t *testing.T) {
 	}
 }
 
-// A waiter of this package is never mistaken for a foreign one: its entry has its takeover time, so
-// a dead one without a ping is evicted from the queue after that.
+// A waiter of this package without a ping is not treated as MongoDB's lock manager. Its entry has
+// its takeover time, and it is evicted after that time.
 func TestLock_WaiterWithoutPing_IsOurs(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(aMinute), w.start(aMinute), w.start(aMinute)

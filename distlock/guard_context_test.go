@@ -13,7 +13,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// collected returns a Manager in real time, since the garbage collector does not use virtual time.
+// collected returns a Manager in real time, because the garbage collector does not use virtual
+// time.
 func collected(t *testing.T) (*distlock.Manager, func(name string) bool) {
 	t.Helper()
 	mem := memcatalog.New(memcatalog.Options{})
@@ -28,8 +29,7 @@ func collected(t *testing.T) (*distlock.Manager, func(name string) bool) {
 	}
 }
 
-// It tries to break: a goroutine that has only the channel of a guard's context is notified when
-// the lock is released.
+// A goroutine that has only the channel of a guard's context is notified of the release.
 func TestGuardContext_DoneAlone_IsToldOfTheEnd(t *testing.T) {
 	t.Parallel()
 	m, held := collected(t)
@@ -47,10 +47,10 @@ func TestGuardContext_DoneAlone_IsToldOfTheEnd(t *testing.T) {
 		runtime.GC()
 		runtime.Gosched()
 	}
-	<-told // the test's own time limit bounds it
+	<-told // the test's time limit bounds this wait
 }
 
-// It tries to break: a function that waits for the end of a guard's context keeps the lock.
+// A function that waits for the end of a guard's context keeps the lock held.
 func TestGuardContext_AfterFunc_KeepsTheLock(t *testing.T) {
 	t.Parallel()
 	m, held := collected(t)
@@ -70,8 +70,8 @@ func TestGuardContext_AfterFunc_KeepsTheLock(t *testing.T) {
 	<-ended
 }
 
-// It tries to break: the context of a guard from Reenter keeps the lock after the release of the
-// first guard, without a reference to the second.
+// The context of a guard from Reenter keeps the lock held after the release of the first guard,
+// even if only the context is referenced.
 func TestGuardContext_OfReenter_KeepsTheLock(t *testing.T) {
 	t.Parallel()
 	m, held := collected(t)
@@ -95,7 +95,7 @@ func TestGuardContext_OfReenter_KeepsTheLock(t *testing.T) {
 	}
 }
 
-// It tries to break: guards that were acquired together and dropped together are released together.
+// Guards that were acquired together and dropped together are released together.
 func TestGuardContext_LockAllDropped_AllAtOnce(t *testing.T) {
 	t.Parallel()
 	m, held := collected(t)
@@ -121,8 +121,7 @@ func TestGuardContext_LockAllDropped_AllAtOnce(t *testing.T) {
 	runtime.KeepAlive(last)
 }
 
-// It tries to break: the guard's context, and one derived from it, end with the error of the
-// acquisition's context.
+// A guard's context and its derived contexts end with the error of the acquisition's context.
 func TestGuardContext_Err_IsThatOfTheAcquisition(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

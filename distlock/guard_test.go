@@ -20,8 +20,9 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// D2, I4: a holder that is cut off loses its guard at the deadline, before a takeover is allowed:
-// Err, context and cause report it; and the guard stays lost when the network is back (R4).
+// D2, I4: a holder that is cut off loses its guard at the deadline, before a takeover is allowed.
+// Err, the context and its cause report the loss. R4: the guard stays lost when the network is
+// back.
 func TestGuard_CutOff_LostAtTheDeadline(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -44,8 +45,8 @@ func TestGuard_CutOff_LostAtTheDeadline(t *testing.T) {
 	})
 }
 
-// R4: the deadline of a guard passes while Verify waits for its reply. The guard stays lost,
-// although the reply shows its session and the pings are acknowledged again.
+// R4: if the deadline of a guard passes while Verify waits for its reply, the guard stays lost,
+// although the reply shows its session.
 func TestGuard_Verify_AnsweredAfterTheDeadline_IsLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(func(c *distlock.Config) { c.CommandTimeout = 3 * pingTime })
@@ -58,7 +59,7 @@ func TestGuard_Verify_AnsweredAfterTheDeadline_IsLost(t *testing.T) {
 			case call.Op == fault.Ping && time.Now().Before(deadline):
 				return fault.Refused(call.Op)
 			case call.Op == fault.Read:
-				defer time.Sleep(2 * pingTime) // the reply is slow
+				defer time.Sleep(2 * pingTime) // makes the reply slow
 			}
 			return apply()
 		})
@@ -71,8 +72,8 @@ func TestGuard_Verify_AnsweredAfterTheDeadline_IsLost(t *testing.T) {
 	})
 }
 
-// K6, K5: the parent context ends: the guard's context ends, the lock is held until Release, and
-// Release works.
+// K5, K6: the guard's context ends with its parent context. The lock is held until Release, which
+// still works.
 func TestGuard_ParentContextEnds_StillHeldUntilRelease(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -90,7 +91,7 @@ func TestGuard_ParentContextEnds_StillHeldUntilRelease(t *testing.T) {
 	})
 }
 
-// Release tries three times with pauses of 2 and 4 s, then the late list frees the lock.
+// Release tries three times, with pauses of 2 and 4 s. Then the late-release list frees the lock.
 func TestRelease_Fails_ThreeTriesThenLateList(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -115,8 +116,7 @@ func TestRelease_Fails_ThreeTriesThenLateList(t *testing.T) {
 	})
 }
 
-// I6: the release is applied, its reply lost, another acquires, the retry runs: nil, and the new
-// holder is left alone.
+// I6: if the reply of a release is lost, the retry returns nil and does not affect the new holder.
 func TestRelease_ReplyLost_RetryTouchesNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)
@@ -137,7 +137,7 @@ func TestRelease_ReplyLost_RetryTouchesNothing(t *testing.T) {
 	})
 }
 
-// K4: Close cuts the pauses of a release short.
+// K4: Close ends the pauses of a release early.
 func TestRelease_CloseCutsThePausesShort(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -155,7 +155,7 @@ func TestRelease_CloseCutsThePausesShort(t *testing.T) {
 	})
 }
 
-// Hole H8, break by hand: the holder learns it with its next ping at the latest.
+// Hole H8: the holder of a broken lock finds the loss with its next ping at the latest.
 func TestBreak_HolderLearnsWithItsNextPing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, op := w.start(nil), w.start(nil)
@@ -175,7 +175,7 @@ func TestBreak_HolderLearnsWithItsNextPing(t *testing.T) {
 	})
 }
 
-// F12: the document is deleted while held: Check and the next ping find the loss.
+// F12: Check and the next ping find the loss when the lock document was deleted.
 func TestGuard_DocumentDeleted_IsLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -203,9 +203,9 @@ func TestGuard_Check_ServerAway_ChangesNothing(t *testing.T) {
 	})
 }
 
-// A guard that is dropped without Release is released when there is no reference to it, to its
-// context or to a context derived from that. Not in a bubble: the garbage collector does not use
-// virtual time.
+// A guard that is dropped without Release is released once nothing references it, its context or a
+// derived context. The test uses real time, because the garbage collector does not use virtual
+// time.
 func TestGuard_Dropped_IsReleased(t *testing.T) {
 	t.Parallel()
 	mem := memcatalog.New(memcatalog.Options{})
@@ -243,7 +243,7 @@ func TestGuard_Dropped_IsReleased(t *testing.T) {
 			}
 			runtime.KeepAlive(ctx)
 		}()
-		for held := true; held; { // the time limit of the test bounds it
+		for held := true; held; { // the test's time limit bounds this loop
 			runtime.GC()
 			runtime.Gosched()
 			l, bad := catalog.ParseLock(mem.Document(catalog.LocksCollection, "a"))
@@ -252,10 +252,10 @@ func TestGuard_Dropped_IsReleased(t *testing.T) {
 	}
 }
 
-// key is the key of a value in a context.
+// key is a key of context values.
 type key struct{}
 
-// C6: a panic in work releases the lock and continues.
+// C6: a panic in work releases the lock and propagates.
 func TestDo_Panic_Releases(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -270,7 +270,7 @@ func TestDo_Panic_Releases(t *testing.T) {
 	})
 }
 
-// Do never returns nil when the lock was lost while work ran.
+// Do never returns nil if the lock was lost during work.
 func TestDo_LostDuringWork_IsAnError(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -287,9 +287,8 @@ func TestDo_LostDuringWork_IsAnError(t *testing.T) {
 	})
 }
 
-// Several goroutines release one guard concurrently, one of them by Do: all wait for the one
-// release, each within its context, and return its result. Waiting must not stop the clock of a
-// test in virtual time.
+// Several goroutines may release one guard concurrently. All wait for one release, each within its
+// context, and return its result. The wait does not stop the virtual clock of a test.
 func TestRelease_ByManyAtOnce_OneReleaseForAll(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -318,8 +317,8 @@ func TestRelease_ByManyAtOnce_OneReleaseForAll(t *testing.T) {
 	})
 }
 
-// A Release during Close returns by the end of Close, also with a store that hangs, that the lock
-// may still be held.
+// A Release during Close returns when Close ends, even if the store hangs. Its error reports that
+// the lock may still be held.
 func TestRelease_DuringClose_ServerHangs_SaysSo(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -339,12 +338,12 @@ func TestRelease_DuringClose_ServerHangs_SaysSo(t *testing.T) {
 			wantErr(t, err, distlock.ErrClosed)
 			wantErr(t, err, distlock.ErrReleaseFailed)
 		}
-		time.Sleep(time.Minute) // the hanging commands end
+		time.Sleep(time.Minute) // until the hanging commands end
 	})
 }
 
-// A released or nil guard is refused by all methods, although another guard of the same acquisition
-// holds the lock.
+// All methods refuse a released or nil guard, although another guard of the same acquisition holds
+// the lock.
 func TestGuard_ReleasedOrNil_IsRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -376,7 +375,7 @@ func TestGuard_ReleasedOrNil_IsRefused(t *testing.T) {
 	})
 }
 
-// A logger that panics leaves no lock held, and Close neither ends the program nor hides the panic.
+// A logger's panic leaves no lock held. Close neither ends the program nor hides the panic.
 func TestLogger_Panics_LocksAreGivenBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var panics atomic.Bool

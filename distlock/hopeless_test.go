@@ -19,7 +19,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// rewrite changes fields of a lock document, as an operator would; nil removes one.
+// rewrite changes fields of a lock document like an operator. A nil value removes the field.
 func (w *world) rewrite(name string, fields map[string]any) {
 	w.t.Helper()
 	var doc bson.D
@@ -35,7 +35,7 @@ func (w *world) rewrite(name string, fields map[string]any) {
 	assert.Must(w.t, w.mem.Put(catalog.LocksCollection, changed))
 }
 
-// deny makes operations of a process fail without a privilege.
+// deny makes a process lack the privilege for some operations.
 func (p *proc) deny(ops ...fault.Op) {
 	p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 		for _, op := range ops {
@@ -49,10 +49,10 @@ func (p *proc) deny(ops ...fault.Op) {
 	})
 }
 
-// told is the maximal time until a waiter returns the result of a read of its lock.
+// told is the longest time until a waiter returns the result of a read of its lock.
 const told = pingTime + pingTime/6 + slack
 
-// It tries to break: Lock returns when waiting becomes hopeless, with the error of a new call.
+// A waiting Lock returns when the wait becomes hopeless, with the error of a new call.
 func TestLock_WaitingBecomesHopeless_IsTold(t *testing.T) {
 	for name, c := range map[string]struct {
 		opts  []distlock.Option
@@ -129,7 +129,7 @@ func denied(err error) bool {
 	return errors.As(err, &e)
 }
 
-// It tries to break: a lock whose limit a dead holder has changed is taken over.
+// A waiter takes over a lock although a dead holder has changed its limit.
 func TestLock_AnotherLimitWhileWaiting_HolderDead_IsGranted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -143,8 +143,8 @@ func TestLock_AnotherLimitWhileWaiting_HolderDead_IsGranted(t *testing.T) {
 	})
 }
 
-// It tries to break: a failure that makes waiting doubtful is logged once when it begins and once
-// when it ends, and the wait continues.
+// A failure that makes a wait doubtful is logged once when it begins and once when it ends. The
+// wait continues.
 func TestLock_WaitingBecomesDoubtful_IsLoggedOnce(t *testing.T) {
 	for name, ops := range map[string][]fault.Op{
 		"looks": {fault.Look, fault.Look}, "questions": {fault.HeldOrFree}, "entering": {fault.Enter},
@@ -189,8 +189,8 @@ func TestLock_WaitingBecomesDoubtful_IsLoggedOnce(t *testing.T) {
 	}
 }
 
-// It tries to break: a waiter returns an error if its process lacks the privilege to grant a lock
-// that a foreign manager released.
+// A waiter returns an error if its process lacks the privilege to grant a lock that MongoDB's lock
+// manager released.
 func TestLock_LeftFreeAndMayNotBeGranted_IsTold(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -202,19 +202,19 @@ func TestLock_LeftFreeAndMayNotBeGranted_IsTold(t *testing.T) {
 			t.Errorf("after %v: %v", got.after, got.err)
 		}
 		_, err := b.try("a")
-		if !denied(err) && err != nil { // the queue is empty
+		if !denied(err) && err != nil { // succeeds if the queue is empty
 			t.Errorf("a new call: %v", err)
 		}
 	})
 }
 
-// It tries to break: a failing step for the queue is repeated, and logged once an episode.
+// A failing step for the queue is repeated, and logged once an episode.
 func TestLock_StepsForTheLineFail_IsLoggedOnce(t *testing.T) {
 	for _, op := range []fault.Op{fault.Hello, fault.Condemn, fault.Evict, fault.GrantNext} {
 		for name, failure := range map[string]func(fault.Op) error{
 			"refused": fault.Refused, "lost": fault.Lost,
 		} {
-			if op == fault.Hello && name == "lost" { // a read
+			if op == fault.Hello && name == "lost" { // Hello only reads
 				continue
 			}
 			runInBubble(t, string(op)+" "+name, func(t *testing.T, w *world) {

@@ -16,7 +16,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// inspector returns an Inspector and the store that only it uses.
+// inspector returns an Inspector and its separate store.
 func (w *world) inspector() (*distlock.Inspector, *fault.Catalog) {
 	w.t.Helper()
 	store := fault.Wrap(w.mem)
@@ -24,8 +24,7 @@ func (w *world) inspector() (*distlock.Inspector, *fault.Catalog) {
 	return i, store
 }
 
-// It tries to break: an Inspector is no process. It sends only the requested commands, writes no
-// ping, however long it lives, and leaves no document.
+// An Inspector sends only the requested commands. It writes no ping and leaves no document.
 func TestInspector_Reads_PingsNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -60,9 +59,8 @@ func TestInspector_Reads_PingsNothing(t *testing.T) {
 	})
 }
 
-// It tries to break: Holder returns the holder of a lock by the store, and nil for a lock that was
-// never acquired, and for a free one, whose document still names the last holder. An invalid name
-// is an error.
+// Holder returns the holder of a lock. It returns nil for a free or never acquired lock, although
+// the document still names the last holder. An invalid name is an error.
 func TestHolder_OfOneLock_IsWhoHoldsItOrNobody(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -91,7 +89,7 @@ func TestHolder_OfOneLock_IsWhoHoldsItOrNobody(t *testing.T) {
 	})
 }
 
-// An Inspector is asked for a lock that does not exist, that is malformed, or after Close.
+// An Inspector returns a clear error for a missing lock, a malformed lock, and after Close.
 func TestInspector_NothingToShow_SaysSo(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		i, _ := w.inspector()
@@ -130,7 +128,8 @@ func TestInspector_NothingToShow_SaysSo(t *testing.T) {
 	})
 }
 
-// Any waiter may be put first, and the release grants the lock to it; the others keep their order.
+// PutFirst moves any waiter to the head, and the release grants the lock to it. The other waiters
+// keep their order.
 func TestGuard_PutFirst_ReleaseGrantsToIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
@@ -175,7 +174,7 @@ func TestGuard_PutFirst_Refused(t *testing.T) {
 	})
 }
 
-// A watch reports the present lock and every change, also a request to yield, and finally the
+// Watch returns the present lock, then every change, including a request to yield, and finally the
 // reason of its end.
 func TestLock_Watch_EveryChange(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -226,8 +225,8 @@ func TestLock_Watch_EveryChange(t *testing.T) {
 	})
 }
 
-// It tries to break: one read serves all names. Each caller of a process that watches two locks
-// gets every change of its own lock within a read, and may change the returned value.
+// One read serves all watched names. Each caller gets every change of its lock within a read, and
+// may modify the returned value.
 func TestLock_Watch_TwoNames_EachCallerSeesItsOwn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -247,7 +246,7 @@ func TestLock_Watch_TwoNames_EachCallerSeesItsOwn(t *testing.T) {
 		for _, turn := range []string{"1", "2"} {
 			time.Sleep(6 * time.Second)
 			one, two := a.mustTry("a", distlock.Why("a"+turn)), a.mustTry("b", distlock.Why("b"+turn))
-			time.Sleep(6 * time.Second) // one read
+			time.Sleep(6 * time.Second) // until the next read
 			w.release(one)
 			w.release(two)
 		}

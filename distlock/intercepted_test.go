@@ -44,7 +44,7 @@ func (s *oddStore) PruneLocks(ctx context.Context, before time.Time, after strin
 	return s.Catalog.PruneLocks(ctx, before, after, most)
 }
 
-// A process without the privilege to create indexes is still warned of an index that deletes locks.
+// A process that may not create indexes is still warned of an index that deletes locks.
 func TestStore_Prepare_Denied_WarnsOfTTL(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var out assert.Log
@@ -67,7 +67,7 @@ func inspects(t *testing.T, s *oddStore, do func(i *distlock.Inspector)) {
 	do(i)
 }
 
-// The List of a store takes long before it returns.
+// List ends with its context although the store blocks before it returns.
 func TestStore_List_EagerHang_EndsWithContext(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		free := make(chan struct{})
@@ -93,8 +93,8 @@ func TestStore_List_EagerHang_EndsWithContext(t *testing.T) {
 	})
 }
 
-// A listing is abandoned while a row is awaited: no goroutine stays, and the store's panic in
-// closing is ignored.
+// A listing that is abandoned while it waits for a row leaves no goroutine. A panic in its close is
+// ignored.
 func TestStore_List_GivenUp_ClosingPanics(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.start(nil).mustTry("a")
@@ -118,7 +118,7 @@ func TestStore_List_GivenUp_ClosingPanics(t *testing.T) {
 	})
 }
 
-// Pruning continues after a batch that failed.
+// Pruning continues after a failed batch.
 func TestStore_PruneLocks_GoesOn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var asked []string

@@ -15,9 +15,9 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// whileClosing runs Do in a process that is closed after 2 s, with a context of that duration,
-// while another process waits for the lock. work is the time for which the function runs after the
-// end of its context.
+// whileClosing runs Do in a process while another process waits for the lock, and closes the
+// process after 2 s. Parameter within is the time limit of Close. Parameter work is the time that
+// the function runs after its context has ended.
 func whileClosing(t *testing.T, w *world, within, work time.Duration) (
 	p *proc, told, closed, did, next time.Duration, closing, doing error,
 ) {
@@ -70,8 +70,8 @@ func whileClosing(t *testing.T, w *world, within, work time.Duration) (
 	return p, told, closed, did, next, closing, doing
 }
 
-// It tries to break: Close releases no lock under which a function of Do still runs. It waits, the
-// heartbeat continues, and the lock is granted in the instant in which the function returns.
+// Close releases no lock while a function of Do runs under it. Close waits, the heartbeat
+// continues, and the lock is granted when the function returns.
 func TestClose_FunctionRuns_IsWaitedFor(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		const work = 40 * time.Minute
@@ -89,9 +89,8 @@ func TestClose_FunctionRuns_IsWaitedFor(t *testing.T) {
 	})
 }
 
-// It tries to break: Close returns within its context although a function does not, names the lock
-// that stays held, and leaves it to the takeover: no process has it before the takeover time after
-// the last ping, whether the function returns meanwhile or not.
+// Close returns within its context although a function runs on, and names the lock that stays held.
+// No other process acquires that lock before the takeover time after the last ping.
 func TestClose_FunctionRunsOn_IsLeftToTheTakeover(t *testing.T) {
 	for name, work := range map[string]time.Duration{"returns": time.Minute, "runs on": time.Hour} {
 		runInBubble(t, name, func(t *testing.T, w *world) {
@@ -112,7 +111,7 @@ func TestClose_FunctionRunsOn_IsLeftToTheTakeover(t *testing.T) {
 	}
 }
 
-// It tries to break: a Do whose lock Close released before its function began does not call it.
+// Do does not call its function if Close released the lock before.
 func TestDo_ClosedBeforeItBegins_CallsNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(func(c *distlock.Config) {
@@ -135,14 +134,15 @@ func TestDo_ClosedBeforeItBegins_CallsNothing(t *testing.T) {
 	})
 }
 
-// It tries to break: a function under Do that closes its Manager does not wait for itself. With its
-// context Close releases the lock immediately, in any goroutine. With another context Close is
-// called from another goroutine: it returns after one command limit, and names the lock.
+// A function of Do that closes its Manager does not wait for itself:
+//   - With the function's context, Close releases the lock immediately, in any goroutine.
+//   - With another context, Close runs in another goroutine. It returns after one command limit and
+//     names the lock.
 func TestClose_ByTheFunction_DoesNotHang(t *testing.T) {
 	other := context.Background()
 	for name, c := range map[string]struct {
 		beside bool
-		with   context.Context // nil: the context of the function
+		with   context.Context // nil for the context of the function
 		took   time.Duration
 	}{
 		"with its context":                          {false, nil, 0},
@@ -190,8 +190,8 @@ func TestClose_ByTheFunction_DoesNotHang(t *testing.T) {
 	}
 }
 
-// It tries to break: a function that closes its Manager with its context does not release the lock
-// under another function of the same guard, and is not waited for if it holds two locks.
+// A function closes its Manager with its context. Close waits for another function of the same
+// guard, but not for the calling function, which holds two locks.
 func TestClose_ByOneFunctionOfTwo_WaitsForTheOther(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, b := w.start(nil), w.start(nil)

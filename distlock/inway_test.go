@@ -12,14 +12,14 @@ import (
 	"mongodlm/distlock"
 )
 
-// A way is a reason to be refused a lock.
+// way is an obstacle that makes a lock refuse a contender.
 type way struct {
-	holder, line bool // the processes that are in the way
-	limit        bool // the error of a living one is a *PermitMismatchError
+	holder, line bool // the processes that are obstacles
+	limit        bool // a living obstacle's error is a *PermitMismatchError
 	build        func(w *world, holder, line *proc, opts []distlock.Option) (undo func())
 }
 
-// in returns a function that builds a holder, and then a queue of waiters.
+// in returns a function that creates a holder and then a queue of waiters.
 func in(waiters int) func(w *world, h, l *proc, opts []distlock.Option) func() {
 	return func(w *world, h, l *proc, opts []distlock.Option) func() {
 		h.hold(opts)
@@ -51,7 +51,7 @@ func otherLimit(waiters int) func(w *world, h, l *proc, opts []distlock.Option) 
 	}
 }
 
-// hold acquires so much of a lock that another caller with the same options waits.
+// hold acquires a lock so that another caller with the same options has to wait.
 func (p *proc) hold(opts []distlock.Option) {
 	p.w.t.Helper()
 	g := p.mustTry("a", opts...)
@@ -66,7 +66,7 @@ func (p *proc) hold(opts []distlock.Option) {
 	}
 }
 
-// stand queues n waiters of a process. undo ends them.
+// stand queues n waiters of a process. The returned function ends them.
 func (w *world) stand(p *proc, name string, n int, opts []distlock.Option) (undo func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var turns []<-chan turn
@@ -83,9 +83,9 @@ func (w *world) stand(p *proc, name string, n int, opts []distlock.Option) (undo
 	}
 }
 
-// It tries to break the rule behind all waiting: a contender in any mode, behind any holders and
-// waiters, acquires the lock within a takeover time and a few reads after all of them died. While
-// one of them lives its error is true, and dead ones are evicted nevertheless.
+// A contender in any mode acquires the lock within a takeover time and a few reads after all
+// holders and waiters before it died. While one of them lives, the contender's error is correct and
+// dead ones are evicted.
 func TestAcquire_WhateverIsInTheWay_WhoeverDies(t *testing.T) {
 	for mode := range allModes {
 		for name, in := range ways {
@@ -106,7 +106,7 @@ func TestAcquire_WhateverIsInTheWay_WhoeverDies(t *testing.T) {
 	}
 }
 
-// allModes are the options of each mode.
+// allModes maps each mode to its options.
 var allModes = map[string][]distlock.Option{
 	"exclusive": nil, "shared": {distlock.Shared()}, "permit": {distlock.Permits(2)},
 }
@@ -114,7 +114,7 @@ var allModes = map[string][]distlock.Option{
 func inTheWay(t *testing.T, w *world, in way, mode, dies, call string) {
 	opts := allModes[mode]
 	const (
-		takeover = 2 * time.Minute // quick's
+		takeover = 2 * time.Minute // the takeover time of quick
 		bound    = takeover + 3*10*time.Second
 		patience = 5 * time.Minute
 	)
@@ -129,8 +129,8 @@ func inTheWay(t *testing.T, w *world, in way, mode, dies, call string) {
 	if lineDies {
 		line.kill()
 	}
-	time.Sleep(30 * time.Second) // longer silent than a living process
-	// A waiting reader does not block a reader.
+	time.Sleep(30 * time.Second) // longer than a living process is silent
+	// A waiting reader does not block another reader.
 	reads := mode == "shared" && !in.limit
 	lives := in.holder && !holderDies || in.line && !lineDies && !reads
 	var g *distlock.TryGuard
@@ -179,7 +179,7 @@ func inTheWay(t *testing.T, w *world, in way, mode, dies, call string) {
 	undo()
 }
 
-// transaction tries a lock with the deadline of a transaction.
+// transaction tries to acquire a lock in a transaction, without waiting.
 func (w *world) transaction(p *proc) error {
 	return w.mem.WithTransaction(w.t.Context(), func(ctx context.Context) error {
 		return p.Lock("a").LockInTransaction(ctx, distlock.WaitAtMost(0))

@@ -18,7 +18,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// A kindOf is a store that reports a kind of deployment.
+// kindOf is a store that reports a fixed kind of deployment.
 type kindOf struct {
 	catalog.Catalog
 	kind catalog.Kind
@@ -30,7 +30,7 @@ func (k kindOf) Hello(ctx context.Context) (catalog.Server, error) {
 	return s, err
 }
 
-// startOn starts a process on a deployment of a kind.
+// startOn starts a process on a deployment of the given kind.
 func (w *world) startOn(kind catalog.Kind, change func(*distlock.Config)) *proc {
 	return w.start(func(c *distlock.Config) {
 		c.Catalog, c.Database = kindOf{c.Catalog, kind}, "distlock"
@@ -40,7 +40,7 @@ func (w *world) startOn(kind catalog.Kind, change func(*distlock.Config)) *proc 
 	})
 }
 
-// lagging delays each report of the grant stream of a process.
+// lagging delays each report of a process's grant stream.
 func (p *proc) lagging(by time.Duration) *proc {
 	p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 		err := apply()
@@ -52,8 +52,7 @@ func (p *proc) lagging(by time.Duration) *proc {
 	return p
 }
 
-// turns makes two processes acquire a lock alternately, each for hold, and returns the durations of
-// the hand-overs.
+// turns makes two processes hold a lock alternately, and returns the durations of the hand-overs.
 func (w *world) turns(a, b *proc, hold time.Duration, n int) (took []time.Duration) {
 	w.t.Helper()
 	g := a.mustTry("a")
@@ -69,9 +68,9 @@ func (w *world) turns(a, b *proc, hold time.Duration, n int) (took []time.Durati
 	return took
 }
 
-// It tries to break: a late stream delays no grant. On a deployment with prompt streams the first
-// late grant is found within PollMax, or by the stream; behind a mongos immediately by polling.
-// There is one warning.
+// A late grant stream delays no grant. On a deployment with prompt streams, polling or the stream
+// finds the first late grant within PollMax. Behind a mongos polling finds it immediately. There is
+// one warning.
 func TestLock_StreamLags_GrantsAreAskedFor(t *testing.T) {
 	for kind, first := range map[catalog.Kind]time.Duration{
 		catalog.Mongos: 0, catalog.ReplicaSet: 10 * time.Second,
@@ -109,8 +108,8 @@ func TestLock_StreamLags_GrantsAreAskedFor(t *testing.T) {
 	}
 }
 
-// It tries to break: a stream that was prompt reports one grant very late, where pings and reads of
-// the lock are rare. The waiter finds the grant by polling, within PollMax.
+// A prompt stream reports one grant very late. The waiter finds the grant by polling within
+// PollMax, although its pings and its reads of the lock are rare.
 func TestLock_PromptStreamIsLateOnce_GrantIsAskedFor(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		rare := func(c *distlock.Config) {
@@ -141,8 +140,8 @@ func TestLock_PromptStreamIsLateOnce_GrantIsAskedFor(t *testing.T) {
 	})
 }
 
-// It tries to break: a stream that is prompt again is trusted again, also behind a mongos, and then
-// a hand-over costs two commands and no poll.
+// A stream that is prompt again is trusted again, also behind a mongos. Then a hand-over costs two
+// commands and no poll.
 func TestLock_StreamIsPromptAgain_NobodyAsks(t *testing.T) {
 	for _, kind := range []catalog.Kind{catalog.Mongos, catalog.ReplicaSet} {
 		runInBubble(t, string(kind), func(t *testing.T, w *world) {
@@ -152,7 +151,7 @@ func TestLock_StreamIsPromptAgain_NobodyAsks(t *testing.T) {
 			a.store.Set(nil)
 			b.store.Set(nil)
 			time.Sleep(15 * time.Second)
-			w.turns(a, b, 200*time.Millisecond, 60) // 12 s
+			w.turns(a, b, 200*time.Millisecond, 60) // takes 12 s
 			assert.Equal(t, a.Stats().Listening, "stream", "grants come by %q, want %q")
 			sent := func() (n int) {
 				for _, p := range []*proc{a, b} {
@@ -171,8 +170,8 @@ func TestLock_StreamIsPromptAgain_NobodyAsks(t *testing.T) {
 	}
 }
 
-// It tries to break: a late stream that breaks before a proof is not trusted again after each
-// reopening; one that breaks after a long time is.
+// A late stream that breaks often is not trusted again when it reopens. A stream that breaks after
+// a long time is trusted again.
 func TestLock_StreamBreaksOften_IsNotTrusted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -199,8 +198,8 @@ func TestLock_StreamBreaksOften_IsNotTrusted(t *testing.T) {
 	})
 }
 
-// It tries to break: a long wait polls rarely to check the stream, as often for a thousand waiters
-// as for one, and before the stream's proof not more often than without a stream.
+// A long wait polls rarely to check the stream. Until the stream has proved to be prompt, the wait
+// polls as often as without a stream.
 func TestLock_IdleWait_QuestionsAreFew(t *testing.T) {
 	for kind, most := range map[catalog.Kind]int{
 		catalog.ReplicaSet: 26, catalog.Mongos: 12*10 + 1 + 395,
@@ -220,7 +219,7 @@ func TestLock_IdleWait_QuestionsAreFew(t *testing.T) {
 	}
 }
 
-// A slowToClose is a store whose first stream takes a minute to close.
+// slowToClose is a store with a first stream that takes a minute to close.
 type slowToClose struct {
 	catalog.Catalog
 	opened int
@@ -243,16 +242,16 @@ func (s slowStream) Close(ctx context.Context) {
 	s.GrantStream.Close(ctx)
 }
 
-// It tries to break: closing a stream does not affect the next one.
+// The close of an old stream does not affect the next stream.
 func TestLock_StreamOfAnEndedLoop_DoesNotTurnTheNextOff(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
 		b := w.start(func(c *distlock.Config) { c.Catalog = &slowToClose{Catalog: c.Catalog} })
 		g := a.mustTry("a")
 		wantErr(t, (<-b.queue("a", distlock.WaitAtMost(time.Second))).err, distlock.ErrHeld)
-		time.Sleep(pingTime + time.Second) // the loop has ended
+		time.Sleep(pingTime + time.Second) // until the loop is over
 		next := b.queue("a")
-		time.Sleep(2 * time.Minute) // the first stream is closed
+		time.Sleep(2 * time.Minute) // until the first stream is closed
 		assert.Equal(t, b.Stats().Listening, "stream", "grants come by %q, want %q")
 		asked := b.store.Count(fault.HeldOrFree)
 		time.Sleep(10 * time.Minute)
@@ -264,14 +263,14 @@ func TestLock_StreamOfAnEndedLoop_DoesNotTurnTheNextOff(t *testing.T) {
 	})
 }
 
-// It tries to break: with polling a hand-over takes a few polls and a few minimal writes, also with
-// sixteen waiters in as many processes; and the number of polls does not grow with the turns.
+// With polling a hand-over costs a few polls and takes the time of a few writes, also with sixteen
+// waiters in different processes. The number of polls does not grow with the number of turns.
 func TestLock_SixteenAsk_FewQuestionsAHandOver(t *testing.T) {
 	for _, c := range []struct {
 		waiters   int
 		hold      time.Duration
-		questions int           // at most, for one hand-over
-		half      time.Duration // the bound of half of the hand-overs
+		questions int           // the maximum for one hand-over
+		half      time.Duration // the bound for the faster half of the hand-overs
 		most      time.Duration
 	}{
 		{1, 0, 2, 4 * write, 12 * write}, {16, 0, 11, 4 * write, 12 * write},
@@ -299,10 +298,10 @@ func TestLock_SixteenAsk_FewQuestionsAHandOver(t *testing.T) {
 	}
 }
 
-// write and read are the durations of a command of a process behind a mongos.
+// write and read are the durations of commands for a process behind a mongos.
 const write, read = 6 * time.Millisecond, 2 * time.Millisecond
 
-// behindMongos starts a process whose stream is late.
+// behindMongos starts a process with a late stream, as behind a mongos.
 func (w *world) behindMongos() *proc {
 	p := w.startOn(catalog.Mongos, nil)
 	p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
@@ -320,8 +319,8 @@ func (w *world) behindMongos() *proc {
 	return p
 }
 
-// It tries to break: readers that wait behind a writer in any order, each in a different process,
-// expect the same turn: the last of them does not wait for the fifteen before it.
+// Readers in different processes behind one writer expect the same turn. The last reader does not
+// wait for the fifteen readers before it.
 func TestLock_SixteenReadersAsk_AllAreAtHand(t *testing.T) {
 	for _, hold := range []time.Duration{20 * time.Millisecond, time.Second, 10 * time.Second} {
 		runInBubble(t, hold.String(), func(t *testing.T, w *world) {
@@ -354,8 +353,8 @@ func TestLock_SixteenReadersAsk_AllAreAtHand(t *testing.T) {
 	}
 }
 
-// It tries to break: after one long turn the waiters do not poll as if each turn were as long.
-// Grants that are found late at its end count as turns as well, so the next round is not measured.
+// After one long turn the waiters do not poll as rarely as during that turn. Grants that are found
+// late at its end count as turns, so the next round is not measured.
 func TestLock_OneLongTurn_TheNextAreQuick(t *testing.T) {
 	for _, c := range []struct {
 		waiters    int
@@ -379,10 +378,10 @@ func TestLock_OneLongTurn_TheNextAreQuick(t *testing.T) {
 	}
 }
 
-// takingTurns are processes that queue for a lock again after each release.
+// takingTurns is a group of processes that queue for a lock again after each release.
 type takingTurns struct {
 	w     *world
-	guard *distlock.TryGuard // of the first
+	guard *distlock.TryGuard // the first process's guard
 	procs []*proc            // the holder, and the queue behind it
 	turns []<-chan turn
 }
@@ -395,12 +394,12 @@ func (l *takingTurns) enter(p *proc) {
 	}
 }
 
-// run lets n of them have their turn, and returns the durations of the hand-overs, sorted.
+// run makes n processes hold the lock in turn, and returns the sorted durations of the hand-overs.
 func (l *takingTurns) run(hold time.Duration, n int) (took []time.Duration) {
 	for range n {
 		time.Sleep(hold)
 		start, guard := time.Now(), l.guard
-		go func() { _ = guard.Release() }() // returns with its command
+		go func() { _ = guard.Release() }() // ends with its command
 		l.guard = l.w.wantTurn(l.turns[1])
 		took = append(took, time.Since(start))
 		before := l.procs[0]

@@ -16,8 +16,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// latePings is a network that is silent for a time: the pings that it swallows stay pending until
-// the test delivers them, however long after the return of their callers.
+// latePings simulates a silent network. The pings that it swallows stay pending until the test
+// delivers them, after their callers have returned.
 type latePings struct {
 	catalog.Catalog
 	mu     sync.Mutex // guards the fields below
@@ -39,7 +39,7 @@ func (l *latePings) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Ping
 	return l.Catalog.Ping(ctx, b)
 }
 
-// silence swallows the pings of the next d.
+// silence swallows all pings for the duration d.
 func (l *latePings) silence(d time.Duration) {
 	l.mu.Lock()
 	l.silent = true
@@ -50,7 +50,7 @@ func (l *latePings) silence(d time.Duration) {
 	l.mu.Unlock()
 }
 
-// deliver applies the pending pings, the last one first, and returns their number.
+// deliver applies the pending pings in reverse order and returns their number.
 func (l *latePings) deliver() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -62,7 +62,7 @@ func (l *latePings) deliver() int {
 	return n
 }
 
-// startLate starts a process that pings every 5 s over such a network.
+// startLate starts a process that pings every 5 s over a latePings network.
 func (w *world) startLate() (*proc, *latePings) {
 	line := &latePings{}
 	p := w.start(func(c *distlock.Config) {
@@ -72,9 +72,8 @@ func (w *world) startLate() (*proc, *latePings) {
 	return p, line
 }
 
-// D1, D4, I7: it tries to break "a ping that is lost costs no lock, whenever it is carried out".
-// The network is silent for 14 s, and the pending pings are applied later: immediately, after ten
-// minutes, or after the next ten pings.
+// D1, D4, I7: pings that are lost for 14 s and applied later cost no lock. They are applied
+// immediately, after ten minutes, or after the next ten pings.
 func TestGuard_LostPingsAppliedLate_KeepsTheLock(t *testing.T) {
 	for name, later := range map[string]time.Duration{
 		"as soon as it heals": 0, "after the next ten pings": 51 * time.Second,
@@ -98,7 +97,7 @@ func TestGuard_LostPingsAppliedLate_KeepsTheLock(t *testing.T) {
 	}
 }
 
-// A ping of a process id that was given up, or of a closed process, does not affect later sessions.
+// A late ping of an abandoned process id or of a closed process does not affect later sessions.
 func TestGuard_PingOfAnOldIDAppliedLate_TouchesNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, line := w.startLate()
@@ -124,8 +123,8 @@ func TestGuard_PingOfAnOldIDAppliedLate_TouchesNothing(t *testing.T) {
 	})
 }
 
-// A ping that is applied after Close has removed the document creates one without locks: another
-// process acquires the lock immediately, and the document is pruned like others.
+// A ping that is applied after Close creates a ping document without locks. Another process
+// acquires the lock immediately, and the document is pruned like others.
 func TestClose_PingAppliedLate_HoldsNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, line := w.startLate()
@@ -148,8 +147,8 @@ func TestClose_PingAppliedLate_HoldsNothing(t *testing.T) {
 	})
 }
 
-// A12, H2: of two processes with one id and one session the one that pings second loses its guard,
-// and does not free what the other still holds: not by its release, not by Close.
+// A12, H2: if two processes share one id and one session, the second to ping loses its guard.
+// Neither its release nor its Close frees the lock of the first.
 func TestGuard_TwinPingedFirst_LeavesTheLockToIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)
@@ -175,9 +174,8 @@ func TestGuard_TwinPingedFirst_LeavesTheLockToIt(t *testing.T) {
 	})
 }
 
-// It tries to break: if the entering command of a waiter is applied after its caller has returned,
-// its queue entry lasts at most a ping interval, although the holder never changes, and delays no
-// waiter behind it.
+// A waiter's entering command may be applied after its caller has returned. Then the queue entry
+// lasts at most a ping interval and delays no waiter behind it.
 func TestLock_EntersAfterGivingUp_LeavesTheLineWithinAPing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
@@ -213,13 +211,13 @@ func TestLock_EntersAfterGivingUp_LeavesTheLineWithinAPing(t *testing.T) {
 	})
 }
 
-// It tries to break: a late release during the reaper's read, which still shows the lock held, is
-// no ghost: it is reported once, without a warning.
+// A lock that is released late during the reaper's read is no ghost. The release is reported once,
+// without a warning.
 func TestReap_ReleasedDuringItsRead_IsNoGhost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, d := w.observed(nil)
 		g := p.mustTry("a")
-		var taken atomic.Bool // by the server, from now on
+		var taken atomic.Bool // set once the server has acquired the lock
 		p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 			switch {
 			case call.Op == fault.Release && !taken.Load():
@@ -227,12 +225,12 @@ func TestReap_ReleasedDuringItsRead_IsNoGhost(t *testing.T) {
 			case call.Op == fault.Release:
 				time.Sleep(100 * time.Millisecond)
 			case call.Op == fault.Held:
-				defer time.Sleep(time.Second) // a slow reply
+				defer time.Sleep(time.Second) // makes the reply slow
 			}
 			return apply()
 		})
 		wantErr(t, g.Release(), distlock.ErrReleaseFailed)
-		synctest.Wait() // the first of the late tries
+		synctest.Wait() // until the first late try is over
 		taken.Store(true)
 		d.take()
 		time.Sleep(3 * pingTime)
@@ -248,17 +246,17 @@ func TestReap_ReleasedDuringItsRead_IsNoGhost(t *testing.T) {
 				w.lock("a").Held)
 		}
 		p.store.Set(nil)
-		time.Sleep(2 * time.Second) // for pending replies
+		time.Sleep(2 * time.Second) // until pending replies have arrived
 	})
 }
 
-// I6: the reaper reads while the reply of an acquisition is pending. The session is no ghost: its
-// lock stays held, and the guard is valid.
+// I6: a session is no ghost if its acquisition is pending during the reaper's read. Its lock stays
+// held, and its guard is valid.
 func TestReap_AcquisitionUnderWay_IsNoGhost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
 		p.store.Set(fault.On(fault.Acquire, func(apply func() error) error {
-			defer time.Sleep(commandTimeout - time.Second) // a slow reply
+			defer time.Sleep(commandTimeout - time.Second) // makes the reply slow
 			return apply()
 		}))
 		reads := p.store.Count(fault.Held)

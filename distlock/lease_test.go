@@ -20,8 +20,8 @@ const (
 	leaseHold = lifeTime - lifeTime/4
 )
 
-// A job hangs while its process pings: its guard is lost at the lease's deadline, before another
-// process has the lock; a waiter has it soon after the life; and the process keeps its other locks.
+// A job that hangs loses its guard at the lease's deadline, although its process pings. A waiter
+// acquires the lock soon after the lease's life. The process keeps its other locks.
 func TestLease_HungJob_LosesItsLockWhileItsProcessLives(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -62,8 +62,8 @@ func TestLease_HungJob_LosesItsLockWhileItsProcessLives(t *testing.T) {
 
 func catalogLeases(w *world) int { return len(w.lock("a").Leases) }
 
-// A lease that is renewed in time is never taken over, whatever the number and patience of waiters;
-// each renewal is one command.
+// A lease that is renewed in time is never taken over, for any number and patience of the waiters.
+// Each renewal costs one command.
 func TestLease_Renewed_IsNeverTaken(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -88,8 +88,10 @@ func TestLease_Renewed_IsNeverTaken(t *testing.T) {
 	})
 }
 
-// The life counts from the send: a renewal with a slow reply is shorter, one with a reply after the
-// deadline fails, and one of unknown outcome does not change the deadline.
+// The life of a renewed lease counts from the send:
+//   - A slow reply shortens the remaining time.
+//   - A reply after the deadline makes the renewal fail.
+//   - An unknown outcome does not change the deadline.
 func TestRenew_SlowOrLostReply_CountsFromTheSend(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
@@ -128,7 +130,7 @@ func TestRenew_SlowOrLostReply_CountsFromTheSend(t *testing.T) {
 	})
 }
 
-// A renewal that arrives between a contender's last read and its takeover prevents it.
+// A renewal between a contender's last read and its takeover prevents the takeover.
 func TestLease_RenewedBetweenLookAndTakeover_Wins(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -141,7 +143,7 @@ func TestLease_RenewedBetweenLookAndTakeover_Wins(t *testing.T) {
 		b.store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
 			if call.Op == fault.Evict && tried == 0 {
 				tried++
-				if err := catalogtest.On(w.mem).Renew(ctx, late); err != nil { // late
+				if err := catalogtest.On(w.mem).Renew(ctx, late); err != nil { // the late renewal
 					t.Error(err)
 				}
 			}
@@ -155,8 +157,8 @@ func TestLease_RenewedBetweenLookAndTakeover_Wins(t *testing.T) {
 	})
 }
 
-// A contender that arrives long after the expiry of a lease does not wait for a whole life: the
-// witnesses of the takeover rule shorten the watch to three ping intervals.
+// A contender that arrives long after a lease expired does not wait for a whole life. The witnesses
+// of the takeover rule shorten its watch to three ping intervals.
 func TestLease_RanOutLongAgo_IsTakenByTheWitnesses(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -169,8 +171,8 @@ func TestLease_RanOutLongAgo_IsTakenByTheWitnesses(t *testing.T) {
 	})
 }
 
-// The process dies: a long lease is taken over after the takeover time, and a short one after its
-// life.
+// The lock of a dead process is taken over after the takeover time or the lease's life, whichever
+// is shorter.
 func TestLease_ProcessDies_TheEarlierOfTheTwo(t *testing.T) {
 	for name, c := range map[string]struct{ life, least, most time.Duration }{
 		"Short": {lifeTime, lifeTime, lifeTime + 10*time.Second},
@@ -189,8 +191,8 @@ func TestLease_ProcessDies_TheEarlierOfTheTwo(t *testing.T) {
 	}
 }
 
-// The lease of a waiter counts from the return of the lock to its caller, not from its entry in the
-// queue, nor from the grant by another process.
+// A waiter's lease counts from the return of its Lock call, not from its entry in the queue or the
+// grant.
 func TestLease_GrantedInLine_CountsFromItsOwnRenewal(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -210,8 +212,8 @@ func TestLease_GrantedInLine_CountsFromItsOwnRenewal(t *testing.T) {
 	})
 }
 
-// Sharers have separate leases: the one that hangs is evicted, the others stay; a hanging job of
-// the same process blocks no caller either.
+// Sharers have separate leases. Only the sharer that hangs is evicted, and a hanging job blocks no
+// caller of its process either.
 func TestLease_Shared_OnlyTheOneThatHangsGoes(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
@@ -233,8 +235,8 @@ func TestLease_Shared_OnlyTheOneThatHangsGoes(t *testing.T) {
 	})
 }
 
-// Options that are out of bounds are refused, and the error of a lease that is too short for the
-// server says so.
+// Leases and renewals that are out of bounds are refused. The error of a lease that is too short
+// for the server gives that reason.
 func TestLease_BadUse_IsRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
@@ -265,7 +267,7 @@ func TestLease_BadUse_IsRefused(t *testing.T) {
 	})
 }
 
-// An operator broke the lock, and another process has it: the next renewal returns the loss.
+// The next renewal of a broken lock returns the loss, although another process holds the lock.
 func TestRenew_LockBroken_TellsTheLoss(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
@@ -276,7 +278,7 @@ func TestRenew_LockBroken_TellsTheLoss(t *testing.T) {
 	})
 }
 
-// The listing shows the lease and the age of its last renewal.
+// A listing contains the lease and the age of its last renewal.
 func TestInspector_ShowsLeases(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
@@ -295,8 +297,8 @@ func TestInspector_ShowsLeases(t *testing.T) {
 	})
 }
 
-// The first renewal counts from its send as well; if its outcome is unknown the lock is released,
-// for a single try and for a queued waiter.
+// The first renewal of a lease counts from its send, too. If its outcome is unknown the lock is
+// released. Both hold for a single try and for a queued waiter.
 func TestLease_FirstRenewal_SlowOrLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
@@ -329,8 +331,8 @@ func TestLease_FirstRenewal_SlowOrLost(t *testing.T) {
 	})
 }
 
-// The context of a job ends, the job hangs nevertheless, and its lease expires: the loss is
-// reported immediately, not only when the job returns.
+// A job hangs after its context ended, and its lease expires. The loss is reported immediately,
+// before the job returns.
 func TestLease_ContextEndedBefore_LossIsTold(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, d := w.observed(nil)

@@ -19,11 +19,11 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// hangs are stores that hang. obedient ends a command when its context ends or its own limit has
-// passed, as the driver does; deaf ignores the context for 20 s.
+// hangs lists ways in which a store hangs. An obedient store ends a command at the end of its
+// context or at its own limit, like the driver. A deaf store ignores the context for 20 s.
 var hangs = map[string]struct {
 	hook  fault.Hook
-	grace time.Duration // the time that a call may return after the end of its context
+	grace time.Duration // the time that a call may take after the end of its context
 }{
 	"obedient": {obedient, 0},
 	"deaf":     {deaf, distlock.Grace},
@@ -41,7 +41,7 @@ func deaf(_ context.Context, call fault.Call, _ func() error) error {
 	return fault.Lost(call.Op)
 }
 
-// An asking is one call of the API on the lock "a", which the process holds if held is true.
+// asking is one call of the API on the lock "a". The process holds that lock if held is set.
 type asking struct {
 	name string
 	held bool
@@ -57,7 +57,7 @@ func acquires(opts ...distlock.Option) func(context.Context, *proc, *distlock.Tr
 	}
 }
 
-// waits are the calls that WaitAtMost bounds.
+// waits lists the calls that WaitAtMost bounds.
 var waits = []asking{
 	{"Lock", false, acquires()},
 	{"Lock of a held lock", true, acquires()},
@@ -79,7 +79,7 @@ var waits = []asking{
 	}},
 }
 
-// asks are the calls that only their context bounds.
+// asks lists the calls that only their context bounds.
 var asks = []asking{
 	{"TryLock", false, func(ctx context.Context, p *proc, _ *distlock.TryGuard,
 		_ ...distlock.Option) error {
@@ -129,9 +129,9 @@ var asks = []asking{
 	}},
 }
 
-// It tries to break: every call returns when its context ends or the time of WaitAtMost is over,
-// whichever of its commands the server hangs in, and whether or not the store notices the end; and
-// its remains are undone in the background.
+// Every call returns when its context or the time of WaitAtMost ends, whichever of its commands
+// hangs and whether or not the store notices the end. The background undoes the effects of the
+// call.
 func TestCalls_ServerHangs_ReturnInTime(t *testing.T) {
 	for store, hang := range hangs {
 		for answered := range 6 {
@@ -157,8 +157,8 @@ func TestCalls_ServerHangs_ReturnInTime(t *testing.T) {
 	}
 }
 
-// asked makes one call on a server that hangs after some commands for locks; the reply of the last
-// of them is lost. The server recovers a minute later.
+// asked makes one call on a server that hangs after a number of commands for locks. The reply of
+// the last command before the hang is lost. The server recovers a minute later.
 func asked(t *testing.T, a asking, answered int, hang fault.Hook, grace time.Duration,
 	call func(*proc, *distlock.TryGuard) error) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -210,8 +210,8 @@ func asked(t *testing.T, a asking, answered int, hang fault.Hook, grace time.Dur
 	})
 }
 
-// It tries to break: Close returns within its context during any pending calls, and names the locks
-// that may still be held; a pending Release returns with it, with a true error.
+// Close returns within its context during any pending calls, and names the locks that may still be
+// held. A pending Release returns with an error when Close returns.
 func TestClose_ServerHangs_ReturnsInTime(t *testing.T) {
 	for store, hang := range hangs {
 		runInBubble(t, store, func(t *testing.T, w *world) {
@@ -227,7 +227,7 @@ func TestClose_ServerHangs_ReturnsInTime(t *testing.T) {
 				}
 				return hang.hook(ctx, call, apply)
 			})
-			go func() { ended <- refused.Release() }() // in its pause
+			go func() { ended <- refused.Release() }() // pauses when Close begins
 			go func() { ended <- hanging.Release() }()
 			go func() { _, err := p.Lock("free").TryLock(context.Background()); ended <- err }()
 			time.Sleep(time.Second)
@@ -245,7 +245,7 @@ func TestClose_ServerHangs_ReturnsInTime(t *testing.T) {
 			}
 			time.Sleep(2 * hang.grace)
 			synctest.Wait()
-			defer time.Sleep(time.Minute) // the hanging commands end
+			defer time.Sleep(time.Minute) // until the hanging commands end
 			for range 4 {
 				select {
 				case err := <-ended:
@@ -260,8 +260,8 @@ func TestClose_ServerHangs_ReturnsInTime(t *testing.T) {
 	}
 }
 
-// It tries to break: all pending calls return with Close, also reads, and calls with a context that
-// never ends.
+// All pending calls return when Close returns, including reads and calls with a context that never
+// ends.
 func TestClose_ServerHangs_NothingGoesOn(t *testing.T) {
 	for store, hang := range hangs {
 		runInBubble(t, store, func(t *testing.T, w *world) {
@@ -269,7 +269,7 @@ func TestClose_ServerHangs_NothingGoesOn(t *testing.T) {
 			own := p.mustTry("own", distlock.Lease(time.Hour))
 			p.store.Set(hang.hook)
 			var under sync.Map
-			for i, a := range slices.Concat(waits, asks, asks) { // two renewals: one waits
+			for i, a := range slices.Concat(waits, asks, asks) { // one of two renewals waits
 				under.Store(i, a.name)
 				go func() {
 					if err := a.call(context.Background(), p, own); err == nil {
@@ -288,14 +288,13 @@ func TestClose_ServerHangs_NothingGoesOn(t *testing.T) {
 				t.Errorf("%s goes on after Close", name)
 				return true
 			})
-			time.Sleep(time.Minute) // the hanging commands end
+			time.Sleep(time.Minute) // until the hanging commands end
 		})
 	}
 }
 
-// It tries to break: Close with an ended context still releases the locks, as "defer
-// manager.Close(ctx)" with the context of the work does, and takes at most one command time-out
-// without a reply.
+// Close with an ended context still releases the locks, for example in "defer manager.Close(ctx)"
+// with the context of the work. It takes at most one command timeout without a reply.
 func TestClose_ContextHasEnded_StillGivesBack(t *testing.T) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -336,13 +335,13 @@ func TestClose_ContextHasEnded_StillGivesBack(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), "precious") {
 				t.Errorf("close: %v, want the lock that stays held named", err)
 			}
-			time.Sleep(time.Minute) // the hanging commands end
+			time.Sleep(time.Minute) // until the hanging commands end
 		})
 	}
 }
 
-// It tries to break: Do releases the lock although its context has ended meanwhile, and returns one
-// command limit later if the server does not answer.
+// Do releases the lock although its context has ended. It returns one command limit later if the
+// server does not answer.
 func TestDo_ContextEnds_GivesBack(t *testing.T) {
 	for name, limit := range map[string]time.Duration{
 		"healthy": time.Second, "hanging": time.Second + commandTimeout,
@@ -371,8 +370,7 @@ func TestDo_ContextEnds_GivesBack(t *testing.T) {
 	}
 }
 
-// It tries to break: a second Close returns within its own context, too, and the first one
-// continues.
+// A second Close returns within its own context. The first Close continues.
 func TestClose_Again_IsBoundedByItsOwnContext(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -393,8 +391,8 @@ func TestClose_Again_IsBoundedByItsOwnContext(t *testing.T) {
 	})
 }
 
-// It tries to break: the calls of a cancelled crowd return immediately. Its entries are removed in
-// the background, a few at a time; locks that were granted to them meanwhile are released.
+// The calls of a cancelled crowd return immediately. The background removes their entries, a few at
+// a time, and releases locks that were granted to them meanwhile.
 func TestLock_CrowdIsCancelled_ReturnsAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, p := w.start(nil), w.start(nil)
@@ -435,8 +433,7 @@ func TestLock_CrowdIsCancelled_ReturnsAtOnce(t *testing.T) {
 	})
 }
 
-// It tries to break: a session of this process is no ghost. While one of its callers waits, the
-// process gets every grant to it, also of sessions that have ended.
+// A shared session of this process is no ghost while another caller of the process waits.
 func TestTryLock_SharedWhileAnotherWaits_IsNoGhost(t *testing.T) {
 	for _, notices := range []bool{true, false} {
 		runInBubble(t, fmt.Sprintf("notices %v", notices), func(t *testing.T, w *world) {

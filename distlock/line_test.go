@@ -13,8 +13,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// Fifty waiters of one process for one lock cost as much as one, and are served in the order of
-// their calls.
+// Fifty waiters of one process for one lock send as few commands as one waiter. They are served in
+// the order of their calls.
 func TestLock_ManyWaitersOfOneName_CostOfOne_InOrder(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -51,8 +51,7 @@ func TestLock_ManyWaitersOfOneName_CostOfOne_InOrder(t *testing.T) {
 	})
 }
 
-// Waiters in the middle and at the head of the queue return: the others keep waiting, and each
-// returns at its own time.
+// Waiters in the middle and at the head of the queue give up. The other waiters keep waiting.
 func TestLock_WaitersGiveUp_TheLineGoesOn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -92,9 +91,9 @@ func TestReap_BusyProcess_NoFalseGhosts(t *testing.T) {
 			if call.Op != fault.Held {
 				return apply()
 			}
-			g = p.mustTry("a") // acquired after the reaper began
+			g = p.mustTry("a") // acquired after the reaper's read began
 			err := apply()
-			_ = g.Release() // released before it asks what is owned
+			_ = g.Release() // released before the reaper compares the sessions
 			return err
 		})
 		time.Sleep(3 * pingTime)
@@ -106,7 +105,7 @@ func TestReap_BusyProcess_NoFalseGhosts(t *testing.T) {
 	})
 }
 
-// impatient waits for "a" repeatedly, for d each time, until it acquires it.
+// impatient repeatedly waits for "a", for d each time, until it acquires the lock.
 func (p *proc) impatient(
 	t *testing.T, d time.Duration, opts ...distlock.Option,
 ) <-chan *distlock.TryGuard {
@@ -125,7 +124,7 @@ func (p *proc) impatient(
 	return got
 }
 
-// briefly waits for "a" for d, and requires that it is refused.
+// briefly waits for "a" for d and requires a refusal.
 func (p *proc) briefly(d time.Duration, opts ...distlock.Option) {
 	p.w.t.Helper()
 	got := <-p.queue("a", append(opts, distlock.WaitAtMost(d))...)
@@ -134,8 +133,8 @@ func (p *proc) briefly(d time.Duration, opts ...distlock.Option) {
 	}
 }
 
-// It tries to break: a caller that waits repeatedly for a short time writes as little as one that
-// waits for a long time, and keeps its place.
+// A caller that repeatedly waits for a short time writes as little as a caller that waits for a
+// long time, and keeps its place in the queue.
 func TestWaitAtMost_ComesAgainAtOnce_GoesOnWithItsPlace(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
@@ -153,8 +152,7 @@ func TestWaitAtMost_ComesAgainAtOnce_GoesOnWithItsPlace(t *testing.T) {
 	})
 }
 
-// It tries to break: an entry whose caller does not return is removed soon, whether it was granted
-// or not, and delays no waiter.
+// The entry of a caller that does not return is removed soon, granted or not, and delays no waiter.
 func TestWaitAtMost_DoesNotComeAgain_LeavesSoon(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		const soon = 10 * time.Millisecond
@@ -169,7 +167,7 @@ func TestWaitAtMost_DoesNotComeAgain_LeavesSoon(t *testing.T) {
 		b.briefly(time.Second)
 		waits := c.queue("a")
 		at := time.Now()
-		w.release(g) // to the entry without a caller
+		w.release(g) // granted to the entry without a caller
 		w.release(w.wantTurn(waits))
 		if took := time.Since(at); took > soon {
 			t.Errorf("the next had it after %v", took)
@@ -177,8 +175,7 @@ func TestWaitAtMost_DoesNotComeAgain_LeavesSoon(t *testing.T) {
 	})
 }
 
-// It tries to break: a caller takes over the entry of another call only if its own entry would be
-// equal.
+// A caller takes over another call's entry only if its own entry would be equal.
 func TestWaitAtMost_AsksForSomethingElse_HasAPlaceOfItsOwn(t *testing.T) {
 	for name, opts := range map[string][]distlock.Option{
 		"mode": {distlock.Shared()}, "reason": {distlock.Why("another")},
@@ -197,7 +194,7 @@ func TestWaitAtMost_AsksForSomethingElse_HasAPlaceOfItsOwn(t *testing.T) {
 	}
 }
 
-// It tries to break: Close removes a kept entry immediately.
+// Close removes the kept entry of a caller immediately.
 func TestWaitAtMost_PlaceIsKept_CloseGivesItBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

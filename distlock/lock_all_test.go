@@ -14,8 +14,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// It tries to break: LockAll with a lease waits without a limit; its acquired locks are renewed
-// meanwhile, and live by the lease once LockAll returns.
+// LockAll with a lease waits without a limit and renews its acquired locks meanwhile. The leases
+// begin when LockAll returns.
 func TestLockAll_WithLease_WaitsLongerThanItsLife(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -60,9 +60,9 @@ func TestLockAll_WithLease_WaitsLongerThanItsLife(t *testing.T) {
 	})
 }
 
-// It tries to break: the cost of a lock does not grow with the locks that the same LockAll
-// acquires, with a bound on the wait or without. 2,000 locks at once may cost 2.5 times what eight
-// times 250 do, in the best of three runs; it was 4.3 and 8.1 times as much.
+// The cost of one lock in LockAll does not grow with the number of locks, with or without a bound
+// on the wait. Acquiring 2,000 locks at once may cost 2.5 times as much as eight times 250 locks,
+// in the best of three runs. Earlier versions needed 4.3 and 8.1 times as much.
 func TestLockAll_ManyNames_CostIsLinear(t *testing.T) {
 	m := assert.Value(distlock.New(t.Context(), distlock.Config{
 		Catalog: memcatalog.New(memcatalog.Options{}),
@@ -93,7 +93,7 @@ func TestLockAll_ManyNames_CostIsLinear(t *testing.T) {
 	}
 }
 
-// It tries to break: the release of ten locks takes as long as that of one if the server hangs.
+// The release of ten locks takes as long as the release of one lock if the server hangs.
 func TestGuards_Release_ServerHangs_TakesTheTimeOfOne(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)

@@ -19,7 +19,7 @@ import (
 	"mongodlm/takeover"
 )
 
-// J4: 10,000 held locks cost one ping an interval, one read, and no goroutine.
+// J4: 10,000 held locks cost one ping and one read an interval, and no goroutine.
 func TestManager_10000Locks_OnePingNoGoroutine(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left out by -short: ten thousand locks take long")
@@ -41,13 +41,13 @@ func TestManager_10000Locks_OnePingNoGoroutine(t *testing.T) {
 		if pings < 9 || pings > 12 {
 			t.Errorf("%d pings in ten intervals", pings)
 		}
-		if total > 3*pings+1 { // ping, read, hello
+		if total > 3*pings+1 { // one ping, one read and one hello an interval
 			t.Errorf("%d commands for %d pings", total, pings)
 		}
 	})
 }
 
-// K1: contexts end with ErrClosed, locks are released, the ping document is removed.
+// K1: Close ends all contexts with ErrClosed, releases all locks and removes the ping document.
 func TestClose_ReleasesAll_RemovesThePing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -69,12 +69,11 @@ func TestClose_ReleasesAll_RemovesThePing(t *testing.T) {
 		}
 		wantErr(t, assert.Err(p.try("x")), distlock.ErrClosed)
 		assert.NoErr(t, p.Close(t.Context()), "second close")
-		wantErr(t, guards[0].Release(), distlock.ErrClosed) // work may have run
+		wantErr(t, guards[0].Release(), distlock.ErrClosed) // the work may have run after Close
 	})
 }
 
-// K3: Close during an acquire: the acquire returns ErrClosed, and its lock is released before Close
-// returns.
+// K3: an acquisition during Close returns ErrClosed. Its lock is released before Close returns.
 func TestClose_DuringAcquire_GivesBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -94,8 +93,8 @@ func TestClose_DuringAcquire_GivesBack(t *testing.T) {
 	})
 }
 
-// K2: Close with a server that does not answer ends at its limit and lists the locks that may still
-// be held.
+// K2: Close without a reply of the server ends at its limit and lists the locks that may still be
+// held.
 func TestClose_DeadServer_IsBoundedAndSaysWhatStays(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -117,8 +116,8 @@ func TestClose_DeadServer_IsBoundedAndSaysWhatStays(t *testing.T) {
 	})
 }
 
-// A waiter enters the queue with one command, sends only one read a ping interval while the holder
-// lives, and has the lock in the instant of its release.
+// A waiter enters the queue with one command and sends only one read a ping interval while the
+// holder lives. It has the lock at the instant of the release.
 func TestLock_Waits_WithoutPolling_AndGetsItAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -130,7 +129,8 @@ func TestLock_Waits_WithoutPolling_AndGetsItAtOnce(t *testing.T) {
 		assert.Equal(t, time.Since(start), 10*time.Minute,
 			"waited %v, want the ten minutes of the holder and no poll (%v)")
 		assert.Equal(t, b.store.Count(fault.Enter), 1, "%d commands to enter the line, want %d")
-		// Ping, reaper, hello and the read: four an interval, of at least 27 s.
+		// A ping, a reaper's read, a hello and a waiter's read are four commands an interval of at
+		// least 27 s.
 		if n := b.store.Total() - before; n > 4*23+8 {
 			t.Errorf("%d commands in ten minutes", n)
 		}
@@ -140,7 +140,8 @@ func TestLock_Waits_WithoutPolling_AndGetsItAtOnce(t *testing.T) {
 	})
 }
 
-// A waiter gets a dead holder's lock within the takeover time, one poll and two round trips (I7).
+// I7: a waiter acquires a dead holder's lock within the takeover time, one poll and two round
+// trips.
 func TestLock_HolderDies_TakesOver(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -154,7 +155,7 @@ func TestLock_HolderDies_TakesOver(t *testing.T) {
 	})
 }
 
-// WaitAtMost and the context bound the wait, and the error names the holder.
+// WaitAtMost and the context bound a wait, and the error names the holder.
 func TestLock_WaitEnds_ErrorNamesTheHolder(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -182,7 +183,7 @@ func TestLock_WaitEnds_ErrorNamesTheHolder(t *testing.T) {
 	})
 }
 
-// It tries to break: the id of a process is one line, for any name of its host.
+// New refuses a host name with several lines, so the id of a process is a single line.
 func TestConfig_HostOfSeveralLines_IsRefused(t *testing.T) {
 	t.Parallel()
 	for _, host := range []string{"two\nlines", "tail\n", "\r", "a\tb"} {
@@ -197,7 +198,7 @@ func TestConfig_HostOfSeveralLines_IsRefused(t *testing.T) {
 	}
 }
 
-// All contradictions are reported together, with the names of the fields.
+// New reports all contradictions together, with the names of the fields.
 func TestConfig_Contradictions_AllAtOnce(t *testing.T) {
 	t.Parallel()
 	err := distlock.Config{
@@ -262,7 +263,7 @@ func TestNew_BadURI_NoPasswordInTheError(t *testing.T) {
 	}
 }
 
-// Locks lists holders with the ages of their pings, and continues after malformed documents.
+// Locks lists holders with the ages of their pings, and skips malformed documents.
 func TestLocks_ListsHolders_SkipsMalformed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)
@@ -292,8 +293,8 @@ func TestLocks_ListsHolders_SkipsMalformed(t *testing.T) {
 	})
 }
 
-// Documents of free locks are deleted after a time, if that is requested; held, waited-for and
-// young ones are not, and fences rise over the deletion.
+// Documents of free locks are deleted after a time, if requested. Held, waited-for and young locks
+// keep their documents. Fences rise across the deletion.
 func TestPruneLocks_FreeAndOld_AreDeleted(t *testing.T) {
 	for _, on := range []bool{true, false} {
 		runInBubble(t, fmt.Sprint(on), func(t *testing.T, w *world) {

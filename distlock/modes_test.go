@@ -15,7 +15,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// Readers share the lock, a writer is alone, and a reader that arrives after a waiting writer waits
+// Readers share the lock, and a writer is alone. A reader that arrives after a waiting writer waits
 // behind it.
 func TestShared_WriterWaits_NobodyStarves(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -48,7 +48,7 @@ func TestShared_WriterWaits_NobodyStarves(t *testing.T) {
 	})
 }
 
-// A reader that dies is evicted by the rule, and the living reader keeps its lock.
+// Only the dead reader is evicted, by the takeover rule. The living reader keeps its lock.
 func TestShared_OneReaderDies_OnlyItIsEvicted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, dead, c := w.start(nil), w.start(nil), w.start(nil)
@@ -69,8 +69,9 @@ func TestShared_OneReaderDies_OnlyItIsEvicted(t *testing.T) {
 	})
 }
 
-// There are at most as many guards as permits, in the order of the calls; another number is an
-// error that contains both; a new one is used once there is no holder of the old one.
+// There are at most as many guards as permits, in the order of the calls. A call with another
+// number of permits gets an error that contains both numbers. The other number is valid once no
+// holder uses the old number.
 func TestPermits_LimitHolds_AnotherLimitIsRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -105,7 +106,7 @@ func TestPermits_LimitHolds_AnotherLimitIsRefused(t *testing.T) {
 	})
 }
 
-// Sixteen users of four permits: never more than four concurrently, and each has its turn.
+// Sixteen users share four permits. Each gets a turn, and at most four hold the lock at a time.
 func TestPermits_ManyUsers_NeverMoreThanTheLimit(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		procs := []*proc{w.start(nil), w.start(nil), w.start(nil)}
@@ -140,7 +141,7 @@ func TestPermits_ManyUsers_NeverMoreThanTheLimit(t *testing.T) {
 	})
 }
 
-// There are as many releases as acquisitions, by guards only; each guard is released once.
+// A lock is free after as many releases as acquisitions. Each guard counts once.
 func TestReenter_CountsAsPostgreSQL(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -156,7 +157,7 @@ func TestReenter_CountsAsPostgreSQL(t *testing.T) {
 			t.Error("entering again asked the server, or has another fence")
 		}
 		w.release(inner)
-		w.release(inner) // a second time: no effect
+		w.release(inner) // a second release has no effect
 		wantErr(t, inner.Err(), distlock.ErrReleased)
 		if err := outer.Err(); err != nil || outer.Context().Err() != nil {
 			t.Errorf("the outer guard: %v", err)
@@ -165,7 +166,7 @@ func TestReenter_CountsAsPostgreSQL(t *testing.T) {
 		wantErr(t, err, distlock.ErrHeld)
 		again, err := outer.Reenter()
 		assert.Must(t, err)
-		w.release(outer) // in the opposite order
+		w.release(outer) // released in the opposite order
 		assert.NoErr(t, again.Err(), "the inner guard after the release of the outer")
 		_, err = outer.Reenter()
 		wantErr(t, err, distlock.ErrReleased)
@@ -179,14 +180,14 @@ func TestReenter_CountsAsPostgreSQL(t *testing.T) {
 	})
 }
 
-// LockAll acquires all or no locks, and releases the acquired ones after a failure.
+// LockAll acquires either all locks or none, and releases the acquired locks after a failure.
 func TestLockAll_OneFails_NoneIsHeld(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
 		blocks := b.mustTry("m")
 		_, err := a.LockAll(t.Context(), []string{"z", "m", "a"}, distlock.WaitAtMost(time.Minute))
 		wantErr(t, err, distlock.ErrHeld)
-		synctest.Wait() // it is released in the background
+		synctest.Wait() // until the background has released the lock
 		for _, name := range []string{"a", "z"} {
 			w.release(b.mustTry(name))
 		}
@@ -214,7 +215,7 @@ func TestLockAll_OneFails_NoneIsHeld(t *testing.T) {
 	})
 }
 
-// Users that acquire the same locks in different orders, concurrently, all succeed.
+// Users that concurrently acquire the same locks in different orders all succeed.
 func TestLockAll_AnyOrder_NoDeadlock(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		procs := []*proc{w.start(nil), w.start(nil), w.start(nil)}
@@ -240,7 +241,7 @@ func TestLockAll_AnyOrder_NoDeadlock(t *testing.T) {
 	})
 }
 
-// One of several locks is lost: the context of all of them ends.
+// The loss of one lock ends the contexts of all locks that LockAll acquired with it.
 func TestLockAll_OneIsLost_ContextEnds(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -254,7 +255,7 @@ func TestLockAll_OneIsLost_ContextEnds(t *testing.T) {
 	})
 }
 
-// Holders and waiters are listed with all known facts, and a break grants the lock to the next
+// A listing contains all known facts about holders and waiters. A break grants the lock to the next
 // waiter.
 func TestLocksAndWaiters_ShowModePlaceAndPing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -298,7 +299,7 @@ func TestLocksAndWaiters_ShowModePlaceAndPing(t *testing.T) {
 	})
 }
 
-// Options that contradict each other or are out of their bounds are refused before any I/O.
+// Contradictory or out-of-bounds options are refused before any I/O.
 func TestOptions_OfModes_BadOnesAreRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -324,7 +325,7 @@ func TestOptions_OfModes_BadOnesAreRefused(t *testing.T) {
 	})
 }
 
-// A reader that shares a held lock costs one command, and so does its release.
+// A reader that shares a held lock sends one command, and one more to release.
 func TestShared_RoundTrips(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

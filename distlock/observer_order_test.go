@@ -24,11 +24,11 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// An interruptedClock calls a function before one of its readings, to simulate an event between any
-// two steps of a call.
+// interruptedClock calls a function before one of its readings, to simulate an event between two
+// steps of a call.
 type interruptedClock struct {
 	steppedClock
-	left atomic.Int64 // readings until then; 0 for never
+	left atomic.Int64 // readings before the function is called; 0 for never
 	then func()
 }
 
@@ -39,8 +39,8 @@ func (c *interruptedClock) Now() clock.Reading {
 	return c.steppedClock.Now()
 }
 
-// wantLives checks that for each session the acquisition is reported first, a loss before the
-// release, and each event once.
+// wantLives checks the order of each session's events: the acquisition first, then at most one
+// loss, then at most one release.
 func wantLives(t *testing.T, events []distlock.Event) {
 	t.Helper()
 	lives := map[bson.ObjectID]string{}
@@ -57,13 +57,12 @@ func wantLives(t *testing.T, events []distlock.Event) {
 	}
 }
 
-// It tries to break: for any event between two steps of an acquisition, a guard is reported as lost
-// or released only after its acquisition. The Manager is closed, or so much time passes that the
-// lease or the heartbeat has expired.
+// A guard is reported as lost or released only after its acquisition is reported, even if the
+// Manager is closed or the guard expires between two steps of the acquisition.
 func TestObserver_BetweenAnyTwoSteps_TellsALifeInOrder(t *testing.T) {
 	for name, disturb := range map[string]func(p *proc, c *interruptedClock){
 		"closed": func(p *proc, _ *interruptedClock) {
-			go func() { _ = p.Close(context.Background()) }() // the end of the test waits for it
+			go func() { _ = p.Close(context.Background()) }() // the end of the test waits for Close
 			for range 300 {
 				runtime.Gosched()
 			}
@@ -96,8 +95,8 @@ func TestObserver_BetweenAnyTwoSteps_TellsALifeInOrder(t *testing.T) {
 	}
 }
 
-// It tries to break: a release that the loss of a guard triggers is reported after the loss,
-// although the losses of several guards are reported one after the other, by a slow logger.
+// A release that the loss of a guard triggers is reported after the loss, although a slow logger
+// delays the reports of several losses.
 func TestObserver_LossOfSeveral_ToldBeforeTheirReleases(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		slow := writerFunc(func(line []byte) {
@@ -118,7 +117,7 @@ func TestObserver_LossOfSeveral_ToldBeforeTheirReleases(t *testing.T) {
 		time.Sleep(pingTime)
 		synctest.Wait()
 		events := slices.DeleteFunc(d.take(), func(e distlock.Event) bool {
-			return e.Kind == distlock.EventReleasedLate // by the background, now or later
+			return e.Kind == distlock.EventReleasedLate // the background releases it now or later
 		})
 		if wantLives(t, events); len(events) != 15 {
 			t.Errorf("%d events, want 15", len(events))
@@ -132,8 +131,8 @@ func (f writerFunc) Write(b []byte) (int, error) { f(b); return len(b), nil }
 
 var _ io.Writer = writerFunc(nil)
 
-// It tries to break: if a holder releases the lock just before its eviction, the next acquisition
-// reports no takeover and no previous holder.
+// If a holder releases the lock just before its eviction, the next acquisition reports no takeover
+// and no previous holder.
 func TestObserver_HolderLeavesBeforeTheOvertaking_NobodyIsNamed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		old := w.start(nil)
@@ -164,8 +163,8 @@ func TestObserver_HolderLeavesBeforeTheOvertaking_NobodyIsNamed(t *testing.T) {
 	})
 }
 
-// It tries to break: the reply of entering is lost, and the dead holder is evicted before the
-// waiter asks again: its acquisition is a takeover, with the evidence of the document.
+// If the reply of entering is lost and the dead holder is evicted meanwhile, the waiter's
+// acquisition is a takeover with the document's evidence.
 func TestObserver_DeadHolderEvictedBeforeTheLineWasKnown_IsATakeover(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder := w.start(nil)
@@ -193,8 +192,8 @@ func TestObserver_DeadHolderEvictedBeforeTheLineWasKnown_IsATakeover(t *testing.
 	})
 }
 
-// LockAll reports the outcome of each requested name, as Lock does: also of one for which no time
-// was left, and of one that its caller holds itself.
+// LockAll reports the outcome of each requested name like Lock, including a name without remaining
+// time and a name that its caller already holds.
 func TestObserver_LockAll_TellsTheNameThatFailed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, d := w.observed(nil)
@@ -206,7 +205,7 @@ func TestObserver_LockAll_TellsTheNameThatFailed(t *testing.T) {
 		}
 		_ = g.Release()
 		d.take()
-		_ = p.mustTry("a").Release() // now its fence needs no extra command
+		_ = p.mustTry("a").Release() // the fence of a now needs no extra command
 		d.take()
 		w.start(nil).mustTry("b")
 		_, err := p.LockAll(t.Context(), []string{"a", "b"}, distlock.WaitAtMost(time.Second))
@@ -219,8 +218,7 @@ func TestObserver_LockAll_TellsTheNameThatFailed(t *testing.T) {
 	})
 }
 
-// The reported pings are those of Stats, also the one whose reply is that the process was
-// condemned.
+// Pings are reported as Stats counts them, including a ping that finds the process condemned.
 func TestObserver_PingsOfACondemnedProcess_AreThoseOfStats(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var good, bad atomic.Int64

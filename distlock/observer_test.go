@@ -59,7 +59,7 @@ func (w *world) observed(change func(*distlock.Config)) (*proc, *diary) {
 	}), d
 }
 
-// wantEvents compares kinds and causes, as in "lost no ping".
+// wantEvents compares events with strings of a kind and a cause, such as "lost no ping".
 func wantEvents(t *testing.T, d *diary, want ...string) []distlock.Event {
 	t.Helper()
 	events := d.take()
@@ -73,7 +73,7 @@ func wantEvents(t *testing.T, d *diary, want ...string) []distlock.Event {
 	return events
 }
 
-// An event has the facts of its guard, and the time for which it was held.
+// An event contains the facts about its guard and the time that the guard was held.
 func TestObserver_AcquireRelease_TellsBoth(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, d := w.observed(nil)
@@ -92,8 +92,7 @@ func TestObserver_AcquireRelease_TellsBoth(t *testing.T) {
 	})
 }
 
-// A refused try, an expired wait and a grant are three outcomes, and the waits are counted from the
-// call.
+// A refused try, an expired wait and a grant are different outcomes. Waits count from the call.
 func TestObserver_Waiting_TellsTheOutcomeAndTheWait(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, next := w.start(nil), &diary{}
@@ -122,8 +121,8 @@ func TestObserver_Waiting_TellsTheOutcomeAndTheWait(t *testing.T) {
 	})
 }
 
-// The contender reports the previous holder and the rule of a takeover; the old holder reports its
-// loss and the cause.
+// The contender reports the previous holder and the rule of its takeover. The old holder reports
+// its loss and the cause.
 func TestObserver_Takeover_TellsOfItOnBothSides(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		old, oldDiary := w.observed(nil)
@@ -170,8 +169,8 @@ func TestObserver_Takeover_TellsOfItOnBothSides(t *testing.T) {
 	})
 }
 
-// A waiter that follows a dead holder reports the rule; the process that evicted the dead holder
-// reports it, too.
+// Both the waiter behind a dead holder and the process that evicted the holder report the takeover
+// rule.
 func TestObserver_DeadHolderOfALine_IsEvicted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		old := w.start(nil)
@@ -180,7 +179,7 @@ func TestObserver_DeadHolderOfALine_IsEvicted(t *testing.T) {
 		process := old.Process()
 		old.kill()
 		mine := assert.Value(p.Lock("a").Lock(t.Context()))(t)
-		synctest.Wait() // the grant may be reported before its eviction
+		synctest.Wait() // the grant may be reported before the eviction
 		events := d.take()
 		slices.SortFunc(events, func(a, b distlock.Event) int { return cmp.Compare(a.Kind, b.Kind) })
 		if len(events) != 3 || events[0].Kind != distlock.EventTakenOver ||
@@ -197,7 +196,8 @@ func TestObserver_DeadHolderOfALine_IsEvicted(t *testing.T) {
 	})
 }
 
-// The events of an expired lease, of a break by an operator, and of a release after the loss.
+// An expired lease, an operator's break and a release after the loss are reported with their
+// causes.
 func TestObserver_LeaseAndBreak_TellTheirCauses(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, d := w.observed(nil)
@@ -218,8 +218,8 @@ func TestObserver_LeaseAndBreak_TellTheirCauses(t *testing.T) {
 	})
 }
 
-// It tries to break: the event of a break by an Inspector without a Manager names its host and its
-// process number.
+// The event of a break by an Inspector without a Manager names the Inspector's host and process
+// number.
 func TestObserver_BreakWithoutAManager_NamesTheHost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g, d := w.start(nil).mustTry("a"), &diary{}
@@ -234,7 +234,7 @@ func TestObserver_BreakWithoutAManager_NamesTheHost(t *testing.T) {
 	})
 }
 
-// It tries to break: a dead waiter that the process behind it removes is an event with fence 0.
+// The removal of a dead waiter is an event with fence 0.
 func TestObserver_DeadWaiter_IsEvicted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g, dead := w.start(nil).mustTry("a"), w.start(nil)
@@ -259,14 +259,14 @@ func TestObserver_DeadWaiter_IsEvicted(t *testing.T) {
 	})
 }
 
-// It tries to break: a release that succeeds later is a separate event, with the same session.
+// A release that succeeds late is a separate event with the same session.
 func TestObserver_ReleasedLate_IsAnEvent(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, d := w.observed(nil)
 		g := p.mustTry("a")
 		p.store.Set(fault.Refusing(fault.Release))
 		wantErr(t, g.Release(), distlock.ErrReleaseFailed)
-		synctest.Wait() // the first of the late tries fails as well
+		synctest.Wait() // until the first late try has failed as well
 		p.store.Set(nil)
 		time.Sleep(2 * pingTime)
 		events := wantEvents(t, d, "acquired", "released unavailable", "released late")
@@ -276,8 +276,8 @@ func TestObserver_ReleasedLate_IsAnEvent(t *testing.T) {
 	})
 }
 
-// It tries to break: a guard that the garbage collector finds is an event. Not in a bubble: the
-// garbage collector does not use virtual time.
+// The release of a dropped guard is an event. The test uses real time, because the garbage
+// collector does not use virtual time.
 func TestObserver_Dropped_IsAnEvent(t *testing.T) {
 	t.Parallel()
 	d := &diary{}
@@ -287,7 +287,7 @@ func TestObserver_Dropped_IsAnEvent(t *testing.T) {
 	func() {
 		assert.Value(m.Lock("a").TryLock(t.Context(), distlock.Why("forgotten")))(t)
 	}()
-	for { // the time limit of the test bounds it
+	for { // the test's time limit bounds this loop
 		runtime.GC()
 		for _, e := range d.take() {
 			if e.Kind == distlock.EventDropped && e.Why == "forgotten" {
@@ -297,7 +297,7 @@ func TestObserver_Dropped_IsAnEvent(t *testing.T) {
 	}
 }
 
-// An observer and a logger that panic break no lock, and withhold no event from other observers.
+// The panic of an observer or a logger breaks no lock, and other observers still get the event.
 func TestObserver_Panics_LockAndOtherObserversLive(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var log assert.Log
@@ -338,7 +338,7 @@ func (o *traced) ObserveContext(ctx context.Context, e distlock.Event) {
 	}
 }
 
-// All events of a guard have the context of the acquisition: a release has no context.
+// All events of a guard have the context of its acquisition, because a release has no context.
 func TestContextObserver_GetsTheCallersContext(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		o := &traced{}
@@ -371,14 +371,14 @@ func acquireRelease(tb testing.TB, o distlock.Observer) (run, end func()) {
 	}, func() { _ = m.Close(context.Background()) }
 }
 
-// An acquisition and its release allocate as much with an observer that stores nothing as without
-// one, since an event is a value. The test runs alone, as every allocation of the program counts; a
-// ping that is due meanwhile, by real time, affects one of three rounds.
+// An observer that stores nothing adds no allocation to an acquisition and its release, because an
+// event is a value. The test runs alone, because it counts all allocations of the program. A ping
+// that is due by real time affects one of three rounds.
 func TestObserver_AllocatesNothing(t *testing.T) {
 	if effort.Race {
 		t.Skip("the race detector allocates")
 	}
-	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // a collection empties pools
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // because a collection empties pools
 	count := func(o distlock.Observer) float64 {
 		run, end := acquireRelease(t, o)
 		defer end()
@@ -405,8 +405,8 @@ func BenchmarkTryLockRelease(b *testing.B) {
 	}
 }
 
-// An observer that blocks for a while, against its contract: a concurrent release waits for it, and
-// the clock of a test in virtual time runs on.
+// A concurrent release waits for an observer that blocks against its contract. The virtual clock of
+// the test continues.
 func TestObserver_Blocks_ReleaseWaits(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(func(c *distlock.Config) {

@@ -16,8 +16,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// It tries to break: all ways to acquire a lock refuse a malformed document, name its field, and
-// change nothing.
+// Every call that acquires a lock refuses a malformed document, names its field, and changes
+// nothing.
 func TestOddDocument_EveryWayNamesTheField(t *testing.T) {
 	zero := assert.Value(bson.ParseDecimal128("0"))(t)
 	waiter := bson.D{
@@ -68,8 +68,8 @@ func TestOddDocument_EveryWayNamesTheField(t *testing.T) {
 	}
 }
 
-// It tries to break: sharers that a foreign manager left in a free lock prevent neither its
-// acquisition nor its release.
+// Sharers that MongoDB's lock manager left in a free lock prevent neither its acquisition nor its
+// release.
 func TestTryLock_FreeWithSharersLeftInIt_IsTaken(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -84,9 +84,8 @@ func TestTryLock_FreeWithSharersLeftInIt_IsTaken(t *testing.T) {
 	})
 }
 
-// It tries to break: a lock has a bounded number of holders. The next sharer waits as for an
-// exclusive holder, and a try is refused; a number of permits above the bound is refused
-// immediately.
+// A lock has a bounded number of holders. The next sharer waits, and a try is refused. A number of
+// permits above the bound is refused immediately.
 func TestShared_AsManyAsMayHold_TheNextWaits(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -130,8 +129,8 @@ func TestPermits_MoreThanMayHold_IsABadOption(t *testing.T) {
 	})
 }
 
-// It tries to break: the release of one of several holders frees only its own share, for any damage
-// to the document meanwhile. No other session is admitted to the remaining holders.
+// The release of one of several holders frees only its own share, even if the document was damaged
+// meanwhile. No other session joins the remaining holders.
 func TestRelease_OfOneOfSeveral_DamagedDocument_OthersKeepTheirs(t *testing.T) {
 	for name, damage := range map[string]bson.E{
 		"an unknown mode": {Key: "mode", Value: "intent"}, "no mode": {Key: "mode", Value: nil},
@@ -169,9 +168,8 @@ func TestRelease_OfOneOfSeveral_DamagedDocument_OthersKeepTheirs(t *testing.T) {
 	}
 }
 
-// It tries to break: sessions that the server shows not to be held are not released for ever.
-// Replies are lost over a malformed document, so that the outcomes of the tries are unknown; no
-// release is left of them, and Close reports no locks that were never held.
+// Lost replies over a malformed document leave no releases that repeat forever. Close reports no
+// locks that were never held.
 func TestTryLock_RepliesLostOverAMalformedDocument_LeaveNoReleases(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)

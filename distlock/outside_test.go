@@ -19,15 +19,14 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// soon is the time after the takeover time within which a contender has the lock of a dead process,
-// in these tests.
+// soon is the time limit, after the takeover time, for the acquisition of a dead process's lock.
 const soon = 2 * pingTime
 
-// quick configures a short takeover time, since a test with a full queue takes long.
+// quick sets a short takeover time, because a test with a full queue is slow.
 func quick(c *distlock.Config) { c.Takeover, c.Ping = 2*time.Minute, 10*time.Second }
 
-// fill fills the queue of a lock with waiters of as many processes, which die with p. left ends
-// them.
+// fill fills the queue of a lock with waiters of many processes, which die with p. The returned
+// function ends the waiters.
 func (w *world) fill(p *proc, name string, opts ...distlock.Option) (left func()) {
 	w.t.Helper()
 	var leave []func()
@@ -47,8 +46,8 @@ func (w *world) fill(p *proc, name string, opts ...distlock.Option) (left func()
 	}
 }
 
-// It tries to break: a dead process delays a contender only for the takeover time. A process holds
-// a lock, has filled its queue, and dies.
+// A dead process that holds a lock and has filled its queue delays a contender only for the
+// takeover time.
 func TestLock_FullLineOfADeadProcess_IsWatchedAndCleared(t *testing.T) {
 	for name, opts := range map[string][]distlock.Option{
 		"exclusive": nil, "shared": {distlock.Shared()}, "permit": {distlock.Permits(1)},
@@ -63,7 +62,7 @@ func TestLock_FullLineOfADeadProcess_IsWatchedAndCleared(t *testing.T) {
 			left := w.fill(dead, "a", opts...)
 			dead.kill()
 			died := time.Now()
-			opts = append(slices.Clip(opts), distlock.WaitAtMost(time.Hour)) // ends a failure
+			opts = append(slices.Clip(opts), distlock.WaitAtMost(time.Hour)) // bounds a failed test
 			g := w.wantTurn(b.queue("a", opts...))
 			if took := time.Since(died); took < 110*time.Second-slack || took > 140*time.Second {
 				t.Errorf("it had the lock after %v, want the takeover time", took)
@@ -80,7 +79,7 @@ func TestLock_FullLineOfADeadProcess_IsWatchedAndCleared(t *testing.T) {
 	}
 }
 
-// It tries to break: waiting for room in a full queue only reads. All waiters live, for an hour.
+// A contender only reads while it waits for room in a full queue of living waiters, for an hour.
 func TestLock_FullLineOfTheLiving_IsReadAndNotWritten(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -103,8 +102,7 @@ func TestLock_FullLineOfTheLiving_IsReadAndNotWritten(t *testing.T) {
 	})
 }
 
-// It tries to break: for any rate of turns of a lock, a process without room in its queue reads
-// seldom.
+// A process without room in a queue reads seldom, for any rate of turns.
 func TestLock_FullLineThatTurns_IsReadSeldom(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -125,8 +123,7 @@ func TestLock_FullLineThatTurns_IsReadSeldom(t *testing.T) {
 	})
 }
 
-// It tries to break: a dead process delays a contender only for the takeover time. A dead holder
-// used the lock with another limit.
+// A dead holder with another limit delays a contender only for the takeover time.
 func TestAcquire_AnotherLimitOfADeadHolder_IsTaken(t *testing.T) {
 	limits := map[string][]distlock.Option{
 		"three permits": {distlock.Permits(3)}, "five permits": {distlock.Permits(5)},
@@ -145,13 +142,13 @@ func TestAcquire_AnotherLimitOfADeadHolder_IsTaken(t *testing.T) {
 				dead.mustTry("waited", usedOpts...)
 				died := time.Now()
 				dead.kill()
-				for _, p := range []*proc{b, c} { // the holder's ping is fresh
+				for _, p := range []*proc{b, c} { // the holder's ping is still fresh
 					_, err := p.try("tried", askedOpts...)
 					wantErr(t, err, distlock.ErrPermitMismatch)
 					_, err = p.Lock("tried").Lock(t.Context(), askedOpts...)
 					wantErr(t, err, distlock.ErrPermitMismatch)
 				}
-				time.Sleep(3 * pingTime) // it is old now
+				time.Sleep(3 * pingTime) // the holder's ping is old now
 				waits := c.queue("waited", askedOpts...)
 				var g *distlock.TryGuard
 				var err error
@@ -176,7 +173,7 @@ func TestAcquire_AnotherLimitOfADeadHolder_IsTaken(t *testing.T) {
 	}
 }
 
-// It tries to break: Lock and TryLock return the same error for a living holder with another limit.
+// Lock and TryLock return the same error for a living holder with another limit.
 func TestAcquire_AnotherLimitOfALivingHolder_SameAnswerByTryLockAndLock(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, gone := w.start(nil), w.start(nil), w.start(nil)
@@ -200,7 +197,7 @@ func TestAcquire_AnotherLimitOfALivingHolder_SameAnswerByTryLockAndLock(t *testi
 				t.Errorf("%s: Lock was told after %v, want at once", name, took)
 			}
 		}
-		time.Sleep(takeoverTime) // the dead holder is evicted, the living one still counts
+		time.Sleep(takeoverTime) // the dead holder is evicted, and the living holder counts
 		for range 2 {
 			wantErr(t, assert.Err(b.try("a", distlock.Permits(5))), distlock.ErrPermitMismatch)
 		}
@@ -208,8 +205,7 @@ func TestAcquire_AnotherLimitOfALivingHolder_SameAnswerByTryLockAndLock(t *testi
 	})
 }
 
-// It tries to break: a waiter behind a silent holder with another limit returns an error when that
-// holder lives.
+// A waiter behind a silent holder with another limit returns an error once that holder pings again.
 func TestLock_AnotherLimitOfASilentHolder_LivesAgain_IsTold(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
@@ -234,8 +230,8 @@ func TestLock_AnotherLimitOfASilentHolder_LivesAgain_IsTold(t *testing.T) {
 	})
 }
 
-// It tries to break: a caller that waits for another limit does not keep other callers of its
-// process from a free place.
+// A caller that waits for another limit does not keep other callers of its process from a free
+// place.
 func TestLock_AnotherLimitWaited_OthersOfTheProcessEnter(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		dead, b := w.start(nil), w.start(nil)
@@ -244,16 +240,16 @@ func TestLock_AnotherLimitWaited_OthersOfTheProcessEnter(t *testing.T) {
 		time.Sleep(4 * pingTime)
 		waits := b.queue("a", distlock.Permits(5))
 		g := w.wantTurn(b.queue("a", distlock.Permits(3)))
-		got := <-waits // the permit of its own process lives
+		got := <-waits // the permit of this process has a living holder
 		wantErr(t, got.err, distlock.ErrPermitMismatch)
 		w.release(g)
 	})
 }
 
-// span is the time for which a lock was held once.
+// span is the time of one turn.
 type span struct{ from, to time.Time }
 
-// crowd makes n waiters of each process hold the lock for hold, and returns their spans in order.
+// crowd makes n waiters of each process hold the lock once, and returns their spans in order.
 func (w *world) crowd(hold time.Duration, counts map[*proc]int) []span {
 	w.t.Helper()
 	var mu sync.Mutex
@@ -280,10 +276,10 @@ func (w *world) crowd(hold time.Duration, counts map[*proc]int) []span {
 	return spans
 }
 
-// It tries to break: a lock is not free for long while there are callers that wait for it, in its
-// queue or outside of it. With notices a hand-over takes no time in these tests. Without them it
-// takes the pause between two polls, at most a hundredth of Poll, or a sixteenth of the time since
-// the last turn of the process, and a fifth more.
+// A lock that callers wait for, in its queue or outside of it, is not free for long:
+//   - With notices a hand-over takes no time in these tests.
+//   - With polling a hand-over takes at most a hundredth of Poll, or a sixteenth of the time since
+//     the process's last turn, and a fifth more.
 func TestLock_MoreThanHundredWaiters_LockDoesNotStandFree(t *testing.T) {
 	const hold = 10 * time.Millisecond
 	for name, counts := range map[string][]int{
@@ -322,8 +318,8 @@ func TestLock_MoreThanHundredWaiters_LockDoesNotStandFree(t *testing.T) {
 						enters, looks = enters+p.store.Count(fault.Enter), looks+p.store.Count(fault.Look)
 					}
 					t.Logf("entered %d times, looked %d times", enters, looks)
-					// A turn makes at most two processes try once for the first call outside of the
-					// queue: that of the released session, and that of the granted one.
+					// At most two processes try to enter after a turn: the processes of the
+					// released and of the granted session.
 					if most := total + total*min(2, len(counts))/2; enters > most {
 						t.Errorf("%d times entered for %d turns", enters, total)
 					}
@@ -333,7 +329,7 @@ func TestLock_MoreThanHundredWaiters_LockDoesNotStandFree(t *testing.T) {
 	}
 }
 
-// It tries to break: a process without room in the queue finds it within PollMax.
+// A process without room in the queue finds free room within PollMax.
 func TestLock_QueueGivesUp_TheNextFindsRoom(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -352,8 +348,8 @@ func TestLock_QueueGivesUp_TheNextFindsRoom(t *testing.T) {
 	})
 }
 
-// It tries to break: a refused caller pauses before each new try, also if the server's reply
-// contradicts the document of a read.
+// A refused caller pauses before each new try, even if the server's reply contradicts the document
+// of a read.
 func TestLock_RefusedWithoutAReasonThatShows_Pauses(t *testing.T) {
 	for name, refusal := range map[string]error{
 		"full": catalog.ErrQueueFull, "limit": &catalog.PermitMismatchError{Name: "a", Recorded: 3},
@@ -383,8 +379,8 @@ func TestLock_RefusedWithoutAReasonThatShows_Pauses(t *testing.T) {
 	}
 }
 
-// It tries to break: a wait continues if the outcome of a step against a dead process is unknown,
-// in the queue or outside of it: the next read shows it.
+// A wait continues if the outcome of a step against a dead process is unknown, in the queue or
+// outside of it. The next read shows the outcome.
 func TestLock_StepAgainstTheDeadLost_GoesOn(t *testing.T) {
 	ways := map[string]func(w *world, dead *proc) (left func()){
 		"full line": func(w *world, dead *proc) func() {

@@ -18,11 +18,11 @@ func (p *proc) noPings() {
 	}))
 }
 
-// A release grants the lock to the first living waiter: one that has missed two pings is passed
-// over.
+// A release grants the lock to the first living waiter. A waiter that has missed two pings is
+// passed over.
 func TestLock_FirstWaiterDied_ReleaseGrantsToTheNext(t *testing.T) {
 	for _, after := range []time.Duration{70 * time.Second, 2 * time.Minute, 10 * time.Minute} {
-		for _, before := range []time.Duration{0, 7 * time.Second, 25 * time.Second} { // its death
+		for _, before := range []time.Duration{0, 7 * time.Second, 25 * time.Second} {
 			runInBubble(t, after.String()+" "+before.String(), func(t *testing.T, w *world) {
 				a, b, c, d := w.start(nil), w.start(nil), w.start(nil), w.start(nil)
 				g := a.mustTry("a")
@@ -45,8 +45,8 @@ func TestLock_FirstWaiterDied_ReleaseGrantsToTheNext(t *testing.T) {
 	}
 }
 
-// The crowd of a dead process is passed over as a whole, a batch at each read: another of its
-// sessions at the head of the queue does not restart the watch of its pings.
+// A dead process's crowd is passed over as a whole, a batch at each read. Another of its sessions
+// at the head of the queue does not restart the watch of its pings.
 func TestLock_CrowdDied_ReleaseGrantsToWhoLives(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
@@ -68,8 +68,8 @@ func TestLock_CrowdDied_ReleaseGrantsToWhoLives(t *testing.T) {
 	})
 }
 
-// A living waiter that misses pings loses its place, and later gets it again: no later waiter has
-// the lock before it.
+// A living waiter that misses pings loses its place and gets it back. No later waiter acquires the
+// lock before it.
 func TestLock_WaiterMissesPings_KeepsItsTurn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c, d := w.start(nil), w.start(nil), w.start(nil), w.start(nil)
@@ -151,7 +151,7 @@ func processes(w *world) []string {
 	return ids
 }
 
-// A waiter that is granted the lock in the instant in which it is passed over keeps it.
+// A waiter that is granted the lock while it is passed over keeps the lock.
 func TestLock_GrantedWhileItIsPassedOver_KeepsTheLock(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)

@@ -17,7 +17,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// A grant is found although the stream of notices breaks with it or is silent: by the poll after
+// A waiter finds its grant although the stream of notices breaks or is silent: by the poll after
 // the break, or by the read of the next interval.
 func TestLock_NoticesFail_GrantIsFound(t *testing.T) {
 	for name, next := range map[string]func(ctx context.Context, apply func() error) error{
@@ -51,7 +51,7 @@ func TestLock_NoticesFail_GrantIsFound(t *testing.T) {
 	}
 }
 
-// A waiter that dies in the queue is evicted by the takeover rule, and never earlier; living
+// A waiter that dies in the queue is evicted by the takeover rule, and never earlier. Living
 // waiters keep their places.
 func TestLock_FirstWaiterDies_EvictedByTheRule(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -82,8 +82,8 @@ func TestLock_FirstWaiterDies_EvictedByTheRule(t *testing.T) {
 	})
 }
 
-// A dead waiter in the middle of the queue is evicted while the holder lives, when it has missed
-// two pings.
+// A dead waiter in the middle of the queue is evicted while the holder lives, after two missed
+// pings.
 func TestLock_WaiterInTheMiddleDies_PassedOverWhileHolderLives(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, dead, c := w.start(nil), w.start(nil), w.start(nil)
@@ -104,8 +104,8 @@ func TestLock_WaiterInTheMiddleDies_PassedOverWhileHolderLives(t *testing.T) {
 	})
 }
 
-// The context ends in the instant of the grant: either the guard is returned, or the next waiter
-// has the lock immediately.
+// A context that ends at the instant of the grant loses nothing: the call returns its guard, or the
+// next waiter has the lock immediately.
 func TestLock_ContextEndsAtTheGrant_NothingIsLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
@@ -130,8 +130,8 @@ func TestLock_ContextEndsAtTheGrant_NothingIsLost(t *testing.T) {
 	})
 }
 
-// The release was applied and its reply is lost: the next waiter still has the lock, and the second
-// try does not take it away.
+// The next waiter has the lock although the reply of the applied release is lost. The second try
+// does not take the lock from the waiter.
 func TestLock_ReleaseReplyLost_GrantedOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
@@ -156,7 +156,7 @@ func TestLock_ReleaseReplyLost_GrantedOnce(t *testing.T) {
 	})
 }
 
-// The reply of entering is lost: the same session enters again and has one entry.
+// A session that enters again after a lost reply has one entry.
 func TestLock_EnterReplyLost_StandsOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -179,7 +179,7 @@ func TestLock_EnterReplyLost_StandsOnce(t *testing.T) {
 	})
 }
 
-// A waiter that returns without a server leaves no entry that blocks other waiters for longer than
+// A waiter that gives up without a server leaves no entry that blocks other waiters for longer than
 // an interval.
 func TestLock_GivesUpWithoutServer_LeavesNoGhost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -200,7 +200,7 @@ func TestLock_GivesUpWithoutServer_LeavesNoGhost(t *testing.T) {
 	})
 }
 
-// freeByHand sets the state to 0 and keeps the rest, as MongoDB's own lock manager does.
+// freeByHand sets the state to 0 and keeps all other fields, like MongoDB's own lock manager.
 func (w *world) freeByHand(name string) {
 	w.t.Helper()
 	var doc bson.D
@@ -213,7 +213,8 @@ func (w *world) freeByHand(name string) {
 	assert.Must(w.t, w.mem.Put(catalog.LocksCollection, doc))
 }
 
-// A foreign program frees the lock or removes its document: the waiters find it within an interval.
+// If a foreign program frees the lock or removes its document, the waiters notice within an
+// interval.
 func TestLock_ForeignHand_WaitersFindIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		for _, notices := range []bool{true, false} {
@@ -242,8 +243,8 @@ func TestLock_ForeignHand_WaitersFindIt(t *testing.T) {
 	})
 }
 
-// A process whose heartbeat expired while it waited does not use a grant of that time: it enters
-// the queue again at its end.
+// A process whose heartbeat expired during its wait does not use a grant from that time. It enters
+// the queue again at the end.
 func TestLock_HeartbeatLostWhileWaiting_QueuesAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -264,14 +265,14 @@ func TestLock_HeartbeatLostWhileWaiting_QueuesAgain(t *testing.T) {
 	})
 }
 
-// A waiter returns, with an error from the latest snapshot, in the instant in which the wait loop
-// condemns the holder in that snapshot. A shared snapshot is never written to; otherwise the race
-// detector reports it.
+// A waiter may give up, with an error from the shared snapshot, at the instant when the wait loop
+// condemns the holder in that snapshot. With the race detector this shows that a shared snapshot is
+// never written to.
 func TestLock_GivesUpWhileTheHolderIsCondemned_NoDataRace(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		dead, b := w.start(nil), w.start(nil)
 		dead.mustTry("a", distlock.Shared())
-		dead.mustTry("a", distlock.Shared()) // a second entry: its mark is not written twice
+		dead.mustTry("a", distlock.Shared()) // a second entry, whose mark is not written twice
 		ctx, cancel := context.WithCancel(context.Background())
 		first, second := b.queueCtx(ctx, "a"), b.queue("a")
 		dead.kill()

@@ -16,7 +16,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// withoutNotices makes a process poll its grants, as without change streams.
+// withoutNotices makes a process poll its grants, as it does without change streams.
 func (p *proc) withoutNotices() *proc {
 	p.store.Set(fault.On(fault.GrantStream, func(func() error) error {
 		return catalog.ErrNoGrantStream
@@ -24,7 +24,7 @@ func (p *proc) withoutNotices() *proc {
 	return p
 }
 
-// A turn is one waiting call of Lock.
+// turn is the result of one waiting call of Lock.
 type turn struct {
 	guard *distlock.TryGuard
 	err   error
@@ -47,7 +47,7 @@ func (p *proc) queueCtx(ctx context.Context, name string, opts ...distlock.Optio
 	return done
 }
 
-// ended waits for the end of a call of Lock, two hours of virtual time at most.
+// ended waits for the end of a call of Lock, for at most two hours of virtual time.
 func (w *world) ended(done <-chan turn) turn {
 	w.t.Helper()
 	const limit = 2 * time.Hour
@@ -86,8 +86,8 @@ func (w *world) release(g *distlock.TryGuard) {
 	synctest.Wait()
 }
 
-// Waiters are served in the order of their calls, over processes and inside them, with rising
-// fences, with notices and with polling.
+// Waiters of all processes are served in the order of their calls, with rising fences, with notices
+// and with polling.
 func TestLock_ManyProcesses_FirstComeFirstServed(t *testing.T) {
 	for _, notices := range []bool{true, false} {
 		runInBubble(t, fmt.Sprintf("notices %v", notices), func(t *testing.T, w *world) {
@@ -132,7 +132,7 @@ func TestLock_HandOver_TwoCommands(t *testing.T) {
 			warm := p.queue("a") // opens the stream of notices
 			w.release(g)
 			g = w.wantTurn(warm)
-			before := p.store.Total() - p.store.Count(fault.Notice) // Next is no command
+			before := p.store.Total() - p.store.Count(fault.Notice) // a notice is no command
 			var turns []<-chan turn
 			for range n {
 				turns = append(turns, p.queue("a"))
@@ -152,7 +152,8 @@ func TestLock_HandOver_TwoCommands(t *testing.T) {
 	}
 }
 
-// A thousand idle waiters of one process cost as much as one, with a stream and without.
+// A thousand idle waiters of one process send as few commands as one waiter, with a stream and
+// without.
 func TestLock_ThousandIdleWaiters_CostOfOne(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left out by -short: a thousand waiters take long")
@@ -193,7 +194,6 @@ func TestLock_ThousandIdleWaiters_CostOfOne(t *testing.T) {
 	}
 }
 
-// A TryLock does not overtake waiters.
 func TestTryLock_OthersWait_DoesNotOvertake(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
@@ -206,12 +206,12 @@ func TestTryLock_OthersWait_DoesNotOvertake(t *testing.T) {
 		w.release(reader)
 		w.release(w.wantTurn(writer))
 
-		// A foreign release leaves the lock free, with a queue.
+		// MongoDB's lock manager leaves a released lock free, although there is a queue.
 		g := a.mustTry("b")
 		done := b.queue("b")
 		w.freeByHand("b")
 		assert.Is(t, assert.Err(c.try("b")), distlock.ErrHeld)
-		got := w.wantTurn(done) // granted by the refused TryLock
+		got := w.wantTurn(done) // the refused TryLock granted it
 		wantErr(t, g.Release(), distlock.ErrLockLost)
 		w.release(got)
 	})

@@ -21,48 +21,49 @@ import (
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// world is one server and the processes that lock on it, in virtual time.
+// world is one server and its client processes, in virtual time.
 type world struct {
 	*locktest.World
 	t   *testing.T
 	mem *memcatalog.Catalog
 }
 
-// inBubble runs a test in virtual time, on an empty server, with mongos' defaults for timing.
+// inBubble runs a test in virtual time, on an empty server, with the default timing of mongos.
 func inBubble(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
 	locktest.InBubble(t, func(t *testing.T, w *locktest.World) { test(t, &world{w, t, w.Mem}) })
 }
 
-// runInBubble is inBubble for a subtest.
+// runInBubble runs a subtest like inBubble.
 func runInBubble(t *testing.T, name string, test func(t *testing.T, w *world)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) { inBubble(t, test) })
 }
 
-// inBubbleAlone is inBubble without parallel tests, for a test that counts resources of the
-// program.
+// inBubbleAlone runs a test like inBubble, but not in parallel, because the test counts resources
+// of the program.
 func inBubbleAlone(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
 	locktest.InBubbleAlone(t, func(t *testing.T, w *locktest.World) { test(t, &world{w, t, w.Mem}) })
 }
 
-// goroutines counts those of bubbles: the runtime also has temporary ones.
+// goroutines counts the goroutines in bubbles. The runtime also has temporary goroutines outside of
+// bubbles.
 func goroutines() int {
 	stacks := make([]byte, 1<<20)
 	return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "synctest bubble")
 }
 
-// proc is one process: its Manager and its connection to the store, on which tests inject faults.
+// proc is one process: its Manager and its store, where tests inject faults.
 type proc struct {
 	*locktest.Proc
 	store *fault.Catalog
 	w     *world
 
-	fellows []*proc // killed with it
+	fellows []*proc // killed with this process
 }
 
-// start starts a process. It is closed at the end of the test if it was neither closed nor killed.
+// start starts a process. The end of the test closes it if it was neither closed nor killed.
 func (w *world) start(change func(*distlock.Config)) *proc {
 	w.t.Helper()
 	return w.startBy(clock.System(), change)
@@ -75,7 +76,7 @@ func (w *world) startBy(c clock.Clock, change func(*distlock.Config)) *proc {
 	return &proc{Proc: p, store: p.Store, w: w}
 }
 
-// kill disconnects a process from the server permanently. Other processes cannot distinguish that
+// kill permanently disconnects a process from the server. Other processes cannot distinguish that
 // from SIGKILL.
 func (p *proc) kill() {
 	p.Kill()
@@ -93,7 +94,7 @@ func (p *proc) mustTry(name string, opts ...distlock.Option) *distlock.TryGuard 
 	return p.MustTry(name, opts...)
 }
 
-// Break breaks a lock, as an operator would.
+// Break breaks a lock like an operator.
 func (p *proc) Break(
 	ctx context.Context, name string, fence int64, why string, session ...bson.ObjectID,
 ) error {

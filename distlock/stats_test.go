@@ -17,7 +17,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// The held, waited-for and unreleased locks of a process are counted as of now, without a command.
+// Stats counts the present held, waited-for and unreleased locks of a process, without a command.
 func TestStats_HeldWaitingUnreleased_AsTheyAre(t *testing.T) {
 	t.Run("stream", func(t *testing.T) { testStanding(t, "stream", "") })
 	t.Run("polling", func(t *testing.T) { testStanding(t, "polling", fault.GrantStream) })
@@ -74,7 +74,8 @@ func testStanding(t *testing.T, listening string, broken fault.Op) {
 	})
 }
 
-// The age of the ping and the remaining trust match, and a clock that is behind appears as skew.
+// The age of the ping and the remaining trust agree with each other. A clock that is behind appears
+// as skew.
 func TestStats_PingAgeAndSkew_ByTheClocks(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := &steppedClock{Clock: clock.System()}
@@ -120,7 +121,7 @@ func TestStats_Commands_CountWhatIsSent(t *testing.T) {
 	})
 }
 
-// A listing is one command, for any number of rows.
+// A listing counts as one command, for any number of rows.
 func TestStats_Commands_AListingIsOne(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -142,9 +143,9 @@ func TestStats_Commands_AListingIsOne(t *testing.T) {
 	})
 }
 
-// A standby for another holder's lock waits as long as that holder lives, which is no sign of a
-// stuck queue: OldestWait omits it in the document, outside of a full queue, and at the head of the
-// queue of its process. Other calls count, behind it and before it.
+// OldestWait omits standbys for another holder's lock, because they wait as long as that holder
+// lives. It omits them everywhere: in the document, outside of a full queue and at the head of
+// their process's queue. Other calls count.
 func TestStats_OldestWait_LeavesOutWhoStandsBy(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)

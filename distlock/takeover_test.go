@@ -24,7 +24,7 @@ import (
 	"mongodlm/takeover"
 )
 
-// until tries with pauses until it acquires the lock, and returns the guard and the time.
+// until tries with pauses until it acquires the lock, and returns the guard and the elapsed time.
 func (p *proc) until(name string, pause, limit time.Duration) (*distlock.TryGuard, time.Duration) {
 	p.w.t.Helper()
 	start := time.Now()
@@ -40,8 +40,8 @@ func (p *proc) until(name string, pause, limit time.Duration) (*distlock.TryGuar
 	return nil, 0
 }
 
-// C1, I4: a dead holder's lock is taken over after the takeover time and not before the holder's
-// own deadline; the fence rises, the evidence names the dead holder, and its ping is condemned.
+// C1, I4: a dead holder's lock is taken over after the takeover time, and not before the holder's
+// own deadline. The fence rises, the evidence names the dead holder, and its ping is condemned.
 func TestTryLock_DeadHolder_IsTakenOver(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -80,7 +80,7 @@ func TestTryLock_LiveHolder_IsNeverTakenOver(t *testing.T) {
 	})
 }
 
-// Rule 2: a lock whose holder died hours ago is taken in three ping intervals.
+// Rule 2: the lock of a holder that died hours ago is taken over after three ping intervals.
 func TestTryLock_HolderDiedLongAgo_ThreeIntervals(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
@@ -95,7 +95,7 @@ func TestTryLock_HolderDiedLongAgo_ThreeIntervals(t *testing.T) {
 	})
 }
 
-// D5: a watch with a gap does not count.
+// D5: a watch with a gap starts anew.
 func TestTryLock_GapInWatch_StartsAnew(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(func(c *distlock.Config) { c.TakeoverRule = 1 })
@@ -106,7 +106,7 @@ func TestTryLock_GapInWatch_StartsAnew(t *testing.T) {
 				t.Fatal("taken over on a watch with gaps")
 			}
 			b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-				if call.Op == fault.Look { // also those of the background
+				if call.Op == fault.Look { // includes reads by the background
 					return fault.Refused(call.Op)
 				}
 				return apply()
@@ -140,8 +140,8 @@ func TestTryLock_Election_RestartsTheWatch(t *testing.T) {
 	})
 }
 
-// B1, G2-1: A acquires and is stopped past the takeover, B takes over, A continues. A's context has
-// ended, its release returns ErrLockLost and does not change B's document by a byte.
+// B1, G2-1: process A is stopped past the takeover by process B, and continues. A's context has
+// ended. A's release returns ErrLockLost and does not change B's document by a byte.
 func TestRelease_AfterTakeover_LeavesNewHolderAlone(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -149,7 +149,7 @@ func TestRelease_AfterTakeover_LeavesNewHolderAlone(t *testing.T) {
 		a.kill()
 		g, _ := b.until("a", 10*time.Second, takeoverTime+time.Minute)
 		before := w.doc("a")
-		a.store.Set(nil) // A is continued
+		a.store.Set(nil) // process A continues
 		wantErr(t, old.Err(), distlock.ErrLockLost)
 		wantErr(t, context.Cause(old.Context()), distlock.ErrLockLost)
 		wantErr(t, old.Release(), distlock.ErrLockLost)
@@ -160,8 +160,8 @@ func TestRelease_AfterTakeover_LeavesNewHolderAlone(t *testing.T) {
 	})
 }
 
-// Condemn first: a holder that returns between the last read and the write of the takeover cannot
-// renew, and finds the loss with its next ping; then it acquires under a new id.
+// A takeover begins by condemning the holder. A holder that returns before the takeover's write
+// cannot renew. It finds the loss with its next ping, and acquires the lock under a new id.
 func TestTryLock_CondemnedHolder_LearnsWithItsNextPing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -182,7 +182,7 @@ func TestTryLock_CondemnedHolder_LearnsWithItsNextPing(t *testing.T) {
 	})
 }
 
-// C4: a contender that finds the holder condemned need not wait again.
+// C4: a contender that finds the holder condemned does not wait again.
 func TestTryLock_CondemnedByOneWhoDied_NextNeedNotWait(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
@@ -204,7 +204,7 @@ func TestTryLock_CondemnedByOneWhoDied_NextNeedNotWait(t *testing.T) {
 	})
 }
 
-// I8: the eviction is applied and its reply lost: the contender reads again, and acquires.
+// I8: if the reply of an applied eviction is lost, the contender reads again and acquires the lock.
 func TestTryLock_EvictReplyLost_Acquires(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -218,7 +218,7 @@ func TestTryLock_EvictReplyLost_Acquires(t *testing.T) {
 	})
 }
 
-// H1: two contenders take over in one instant; exactly one wins, in 500 rounds.
+// H1: exactly one of two contenders that take over at the same instant wins, in 500 rounds.
 func TestTryLock_TwoOvertakeAtOnce_ExactlyOneWins(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		b, c := w.start(nil), w.start(nil)
@@ -239,7 +239,8 @@ func TestTryLock_TwoOvertakeAtOnce_ExactlyOneWins(t *testing.T) {
 	})
 }
 
-// plantDead inserts a lock whose holder is dead and condemned, so that the next read takes it.
+// plantDead inserts a lock with a dead, condemned holder, so that the next read takes the lock
+// over.
 func plantDead(t *testing.T, w *world, name, process string) {
 	t.Helper()
 	long := time.Now().Add(-time.Hour)
@@ -255,13 +256,13 @@ func plantDead(t *testing.T, w *world, name, process string) {
 	assert.Must(t, err)
 }
 
-// Rule 3: a holder without a ping document is watched. Rule 4: a foreign holder is watched for at
-// least 15 minutes, and not condemned.
+// Rule 3: a holder without a ping document is watched.
+// Rule 4: MongoDB's lock manager is watched for at least 15 minutes and not condemned.
 func TestTryLock_ForeignHolders(t *testing.T) {
 	const foreign = 15 * time.Minute
 	ping := bson.D{{Key: "_id", Value: "mongos:1"}, {Key: "ping", Value: time.Unix(0, 0)}}
 	for name, c := range map[string]struct {
-		state any // in the form of its generation
+		state any // in the format of the holder's generation
 		ping  bson.D
 	}{
 		"mongos 2.0": {int32(1), ping}, "mongos 2.6": {int32(2), ping}, "a shell": {2.0, ping},
@@ -312,8 +313,8 @@ func TestTryLock_HolderHasLongerTakeover_ContenderWaits(t *testing.T) {
 	})
 }
 
-// G2-8: many waiters of one process read the same dead holder, their replies overtake each other,
-// and the lock is still taken after the takeover time.
+// G2-8: many waiters of one process read the same dead holder, and their replies overtake each
+// other. The lock is taken over after the takeover time.
 func TestLock_ManyWaitersOverlappingLooks_TakeOver(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(func(c *distlock.Config) { c.TakeoverRule = takeover.WatchOnly })
@@ -327,7 +328,7 @@ func TestLock_ManyWaitersOverlappingLooks_TakeOver(t *testing.T) {
 				return apply()
 			}
 			n := calls.Add(1)
-			time.Sleep(time.Duration(n*7%20) * time.Millisecond) // before and after: replies cross
+			time.Sleep(time.Duration(n*7%20) * time.Millisecond) // so that replies cross
 			defer time.Sleep(time.Duration(n*13%20) * time.Millisecond)
 			return apply()
 		})
@@ -351,10 +352,9 @@ func TestLock_ManyWaitersOverlappingLooks_TakeOver(t *testing.T) {
 	})
 }
 
-// A1, A2: it tries to break, with the clock of one process wrong by far more than the takeover
-// time: a live holder's document does not change by a byte (a mongos of 2011 took its lock by a
-// clock that was ahead), and a dead holder's lock is taken by watching, after the takeover time and
-// not never.
+// A1, A2: the clock of one process is wrong by far more than the takeover time. A live holder's
+// document does not change by a byte, and a dead holder's lock is taken over after the takeover
+// time. (In 2011 a mongos took a live holder's lock because its clock was ahead.)
 func TestClocks_OneIsWrong_LivingKeepAndDeadAreTakenByWatching(t *testing.T) {
 	for name, by := range map[string]struct{ holder, contender time.Duration }{
 		"contender ahead": {0, 20 * time.Minute}, "contender behind": {0, -20 * time.Minute},

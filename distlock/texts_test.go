@@ -12,8 +12,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// It tries to break: an error of an acquisition is one sentence without repetitions, and contains
-// the number of held permits.
+// An acquisition's error is one sentence without repetitions, and contains the number of held
+// permits.
 func TestErrors_OfAcquiring_SayEachThingOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, l := w.start(nil), w.start(nil), w.start(nil)
@@ -92,7 +92,7 @@ func TestErrors_OfAcquiring_SayEachThingOnce(t *testing.T) {
 	})
 }
 
-// It tries to break: an error of a closed Manager contains the name of the package once.
+// A closed Manager's error contains the name of the package once.
 func TestErrors_OfAClosedManager_SayDistlockOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -114,7 +114,7 @@ func TestErrors_OfAClosedManager_SayDistlockOnce(t *testing.T) {
 	})
 }
 
-// It tries to break: errors that require a change by the caller differ from those that may pass.
+// Errors that require a change by the caller differ from temporary errors.
 func TestNew_BadConnectionString_IsAConfigError(t *testing.T) {
 	t.Parallel()
 	for _, uri := range []string{
@@ -129,8 +129,8 @@ func TestNew_BadConnectionString_IsAConfigError(t *testing.T) {
 	}
 }
 
-// It tries to break: a verdict that names the process is one sentence if its context named it
-// before, and an error of a wait that Close ended contains its origin once.
+// An error of a wait is one sentence: it names the process once, and the origin of an end by Close
+// once.
 func TestErrors_OfWaiting_ReadAsASentence(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

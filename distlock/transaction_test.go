@@ -17,9 +17,9 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// It tries to break: any access to the lock during a transaction makes the work run at most once
-// more: a waiter that enters and leaves every 300 ms, readers that come and go, a request to yield,
-// another reader's transactions.
+// Concurrent access to the lock makes a transaction's work run at most once more. The test uses a
+// waiter that enters and leaves every 300 ms, changing readers, a request to yield, and
+// transactions of another reader.
 func TestInTransaction_Visitors_TwoRunsAtMost(t *testing.T) {
 	waiter := func(w *world, p *proc) func() {
 		return func() {
@@ -94,8 +94,8 @@ func TestInTransaction_Visitors_TwoRunsAtMost(t *testing.T) {
 	}
 }
 
-// A renewal inside, with the context of work, belongs to the transaction: it is invisible before
-// the commit, counts from its send afterwards, and costs no run.
+// A renewal with the context of work belongs to the transaction. It is invisible before the commit,
+// counts from its send afterwards, and causes no further run.
 func TestInTransaction_RenewInside_CountsWithTheCommit(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)
@@ -145,7 +145,7 @@ func (w *world) disturb(p *proc) {
 	assert.NoErr(w.t, p.Lock("a").RequestYield(w.t.Context(), "please"))
 }
 
-// Without a commit there is no renewal: work fails, or the commit's reply is lost.
+// A renewal has no effect without a commit: the work fails, or the commit's reply is lost.
 func TestInTransaction_RenewInside_NotCommitted_DeadlineStays(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -173,8 +173,8 @@ func TestInTransaction_RenewInside_NotCommitted_DeadlineStays(t *testing.T) {
 	})
 }
 
-// It tries to break: a renewal with another context than that of work does not disturb the
-// transaction, and waits for its end for at most one command limit.
+// A renewal with another context does not disturb the transaction. It waits for the end of the
+// transaction for at most one command limit.
 func TestInTransaction_RenewBeside_WaitsItsTurn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -201,7 +201,7 @@ func TestInTransaction_RenewBeside_WaitsItsTurn(t *testing.T) {
 	})
 }
 
-// PutFirst inside belongs to the transaction as well.
+// PutFirst with the context of work belongs to the transaction.
 func TestInTransaction_PutFirstInside_IsPartOfIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, one, two := w.start(nil), w.start(nil), w.start(nil)
@@ -236,8 +236,8 @@ func TestInTransaction_PutFirstInside_IsPartOfIt(t *testing.T) {
 	})
 }
 
-// It tries to break: a holder that hangs in a run that has written the lock document blocks other
-// sessions for the time limit of the server's transactions, and no longer. Its writes are undone.
+// A holder that hangs after it has written the lock document in a transaction blocks other sessions
+// only for the server's time limit of transactions. Its writes are undone.
 func TestInTransaction_HangsWithTheLockWritten_IsTakenOver(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)
@@ -269,7 +269,8 @@ func TestInTransaction_HangsWithTheLockWritten_IsTakenOver(t *testing.T) {
 	})
 }
 
-// A takeover between the runs is found by the first write of the next one: work is not run again.
+// If another process takes the lock over between two runs, the first write of the next run finds
+// that. The work does not run again.
 func TestInTransaction_TakenBetweenTheRuns_WorkRunsOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)

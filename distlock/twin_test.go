@@ -19,24 +19,26 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// snapshot is the store of a process that was restored from a snapshot of another machine: it pings
-// under the other's id with the next numbers, and has the other's lock by the other's session. Its
-// Manager is a new one, so its first id and the session of its guard are replaced in its commands.
+// snapshot is the store of a process that was restored from a snapshot of another machine. The
+// restored process pings under the original's id with the next numbers, and holds the original's
+// lock by its session. Its Manager is new, so snapshot replaces the Manager's first id and the
+// session of its guard in commands.
 type snapshot struct {
 	catalog.Catalog
 	of   catalog.Lock // at the time of the snapshot
-	seq  int64        // of the last ping in it
+	seq  int64        // of the last ping in the snapshot
 	mu   sync.Mutex   // guards the fields below
-	own  string       // the process id that represents the other's
+	own  string       // the process id that stands for the original's id
 	mine bson.ObjectID
 }
 
-// behind is the error of a restored machine's clock. Two processes that ping under one id in the
-// same millisecond of their clocks cannot be distinguished, and one of them continues at random;
-// these never do.
+// behind is the error of a restored machine's clock. Two processes with one id cannot be
+// distinguished if they ping in the same millisecond of their clocks. Then one of them continues at
+// random. This error prevents that.
 const behind = time.Hour
 
-// restore starts a process from a snapshot of a present holder, and returns it with its guard.
+// restore starts a process from a snapshot of a present holder, and returns the process and its
+// guard.
 func (w *world) restore(from *distlock.TryGuard, change func(*distlock.Config)) (
 	*proc, *distlock.TryGuard,
 ) {
@@ -117,7 +119,7 @@ func (s *snapshot) Held(ctx context.Context, process string) ([]catalog.HeldSess
 	defer s.mu.Unlock()
 	i := slices.IndexFunc(sessions, func(h catalog.HeldSession) bool { return h.TS == s.of.TS })
 	switch {
-	case i >= 0 && s.mine.IsZero(): // its guard does not exist yet
+	case i >= 0 && s.mine.IsZero(): // the process has no guard yet
 		sessions = slices.Delete(sessions, i, i+1)
 	case i >= 0:
 		sessions[i].TS = s.mine
@@ -145,7 +147,7 @@ func (s *snapshot) ApplyPing(ctx context.Context, c catalog.PingChange) error {
 	return s.Catalog.ApplyPing(ctx, c)
 }
 
-// nobodyBut fails if another process acquires a lock within d, or its holder loses it.
+// nobodyBut fails if another process acquires the lock within d, or the holder loses it.
 func (w *world) nobodyBut(holder *distlock.TryGuard, other *proc, d time.Duration) {
 	w.t.Helper()
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Second) {
@@ -157,7 +159,7 @@ func (w *world) nobodyBut(holder *distlock.TryGuard, other *proc, d time.Duratio
 	}
 }
 
-// often configures a ping every 5 s and a takeover time of a minute.
+// often sets a ping every 5 s and a takeover time of a minute.
 func often(c *distlock.Config) {
 	c.Ping, c.Takeover, c.Margin = 5*time.Second, time.Minute, 15*time.Second
 }
@@ -184,9 +186,9 @@ func slowly(ops ...fault.Op) fault.Hook {
 	}
 }
 
-// A12, H7: it tries to break: a process that finds a twin releases no session of the twin. The
-// background work of the old one is slow: each of its reads takes 4 s, so a ping's work continues
-// when a later ping has found the twin and a user has released the lost guard.
+// A12, H7: a process that finds a twin releases no session of the twin. Each read of the old
+// process takes 4 s. So the work of one ping continues after a later ping has found the twin and a
+// user has released the lost guard.
 func TestTwin_SlowChoresOfTheOldOne_FreeNothing(t *testing.T) {
 	for phase := range 10 {
 		runInBubble(t, fmt.Sprint(phase), func(t *testing.T, w *world) {
@@ -204,8 +206,9 @@ func TestTwin_SlowChoresOfTheOldOne_FreeNothing(t *testing.T) {
 	}
 }
 
-// H7: the same if the release of a ghost is already on the list: its first try found no server, and
-// the next one comes after the ping that finds the twin.
+// H7: a twin's session is not released although the old process already has the session on its
+// late-release list. The first try found no server, and the next try follows the ping that finds
+// the twin.
 func TestTwin_GhostOnTheList_IsForgotten(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		old, third := w.start(often), w.start(often)
@@ -220,7 +223,7 @@ func TestTwin_GhostOnTheList_IsForgotten(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		twin, kept := w.restore(g, often)
-		fresh := twin.mustTry("b") // a ghost for the old one's reaper
+		fresh := twin.mustTry("b") // a ghost for the reaper of the old process
 		w.nobodyBut(kept, third, time.Minute)
 		w.nobodyBut(fresh, third, time.Minute)
 		if s := old.Stats(); s.Ghosts != 1 || s.Late != 0 || s.Processes != 1 {
@@ -230,9 +233,8 @@ func TestTwin_GhostOnTheList_IsForgotten(t *testing.T) {
 	})
 }
 
-// A12: it tries to break: a process that wakes after its deadline frees no session of its twin. Its
-// guards are lost by the clock, before a ping could show the twin, and its users release them, or
-// it is closed.
+// A12: a process that wakes after its deadline frees no session of its twin. Its clock ends its
+// guards before a ping could find the twin. Then its users release the guards, or it is closed.
 func TestTwin_WakesAfterItsDeadline_FreesNothing(t *testing.T) {
 	for name, wake := range map[string]func(*proc, *distlock.TryGuard){
 		"its user releases": func(_ *proc, g *distlock.TryGuard) { _ = g.Release() },
@@ -263,8 +265,8 @@ func TestTwin_WakesAfterItsDeadline_FreesNothing(t *testing.T) {
 	}
 }
 
-// A12: the same if the old one was cut off and has tried to ping more often than its twin has
-// pinged: its number is the larger one when its link heals.
+// A12: a process that was cut off frees no session of its twin, although its ping number is larger
+// than the twin's when the network is back.
 func TestTwin_CutOffOneWithTheLargerNumber_FreesNothing(t *testing.T) {
 	for _, cut := range []time.Duration{2 * time.Minute, 5 * time.Minute, 13 * time.Minute} {
 		runInBubble(t, cut.String(), func(t *testing.T, w *world) {
@@ -274,7 +276,7 @@ func TestTwin_CutOffOneWithTheLargerNumber_FreesNothing(t *testing.T) {
 			twin, kept := w.restore(g, nil)
 			old.kill()
 			releaseWhenLost(g)
-			fresh := twin.mustTry("b") // a ghost for the old one's reaper
+			fresh := twin.mustTry("b") // a ghost for the reaper of the old process
 			time.Sleep(cut)
 			old.store.Set(nil)
 			w.nobodyBut(kept, third, 40*time.Second)
@@ -286,8 +288,8 @@ func TestTwin_CutOffOneWithTheLargerNumber_FreesNothing(t *testing.T) {
 	}
 }
 
-// A guard that was lost by the clock is released after the next acknowledged ping of the same id,
-// and no ping is sent for it.
+// A guard that was lost by the clock is released after the next acknowledged ping of the same id.
+// No extra ping is sent.
 func TestRelease_OfALostGuard_WaitsForThePing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(often)
@@ -306,8 +308,8 @@ func TestRelease_OfALostGuard_WaitsForThePing(t *testing.T) {
 	})
 }
 
-// If a twin is found while the release is repeated, the session in the document is the twin's: the
-// release stops, and returns that the lock was lost.
+// A release stops and returns that the lock was lost if a twin is found during its retries, because
+// the session in the document is the twin's.
 func TestTwin_FoundDuringTheRelease_SaysLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		old, third := w.start(often), w.start(often)

@@ -15,7 +15,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// A shardedConfig simulates a config server that is a shard, and that an upgrade will empty.
+// shardedConfig simulates a config server that is also a shard. An upgrade would empty its
+// collections.
 type shardedConfig struct{ *memcatalog.Catalog }
 
 func (c shardedConfig) Hello(ctx context.Context) (catalog.Server, error) {
@@ -26,8 +27,8 @@ func (c shardedConfig) Hello(ctx context.Context) (catalog.Server, error) {
 
 func (shardedConfig) UpgradeDrops(context.Context) string { return "the upgrade deletes all" }
 
-// It tries to break: New warns of an upgrade that deletes the collections, and lets the server
-// decide whether a config server may have a separate database.
+// New warns of an upgrade that deletes the collections. The server decides whether a config server
+// may have a separate database.
 func TestNew_ConfigServer_WarnsAndTriesTheDatabase(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer

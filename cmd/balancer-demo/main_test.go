@@ -14,12 +14,12 @@ import (
 	"mongodlm/internal/test/effort"
 )
 
-// TestMain is a balancer, too: the demo starts its own program again for each of them.
+// TestMain also runs as a balancer, because the demo starts its own program for each balancer.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "balancer" {
 		main()
 	}
-	if len(os.Args) > 1 && os.Args[1] == "whole-demo" { // for tests that end it by a signal
+	if len(os.Args) > 1 && os.Args[1] == "whole-demo" { // for tests that end the demo by a signal
 		os.Args = append(os.Args[:1], os.Args[2:]...)
 		main()
 	}
@@ -33,7 +33,7 @@ func call(t *testing.T, args ...string) (code int, out, errOut string) {
 	return code, o.String(), e.String()
 }
 
-// A usage error is reported before any process is started, with the name of the flag.
+// A usage error names the flag, and is reported before any process is started.
 func TestRun_WrongCall_Exit2(t *testing.T) {
 	t.Setenv("MONGODLM_URI", "")
 	for name, c := range map[string]struct {
@@ -58,7 +58,7 @@ func TestRun_WrongCall_Exit2(t *testing.T) {
 	}
 }
 
-// G11: the password of a connection string is in no help text and no error.
+// G11: no help text and no error contains the password of a connection string.
 func TestRun_PasswordIsNeverPrinted(t *testing.T) {
 	t.Setenv("MONGODLM_URI", "mongodb://user:s3cret@127.0.0.1:1/?serverSelectionTimeoutMS=100")
 	for _, args := range [][]string{{"-h"}, {"load", "-h"}, {"balancer", "-h"}, {"load"},
@@ -69,7 +69,7 @@ func TestRun_PasswordIsNeverPrinted(t *testing.T) {
 	}
 }
 
-// An unreadable cluster file is reported by name, with the problem, and no process is started.
+// The error for an unreadable cluster file names the file and the problem. No process is started.
 func TestRun_BrokenClusterFile_IsNamed(t *testing.T) {
 	t.Setenv("MONGODLM_URI", "")
 	path := filepath.Join(t.TempDir(), "broken.json")
@@ -82,7 +82,7 @@ func TestRun_BrokenClusterFile_IsNamed(t *testing.T) {
 	}
 }
 
-// Two balancer processes do a few rounds on the embedded server, and the judge finds no violation.
+// The judge finds no violation after a few rounds of two balancer processes on the embedded server.
 func TestRun_FewRounds_NothingViolated(t *testing.T) {
 	t.Setenv("MONGODLM_URI", "")
 	code, out, errOut := call(t, "--processes", "2", "--no-faults", "--cluster", smallCluster(t))
@@ -100,9 +100,9 @@ func TestRun_FewRounds_NothingViolated(t *testing.T) {
 	}
 }
 
-// smallCluster is a cluster file: 24 chunks on shard a, none on shard b. On a loaded machine the
-// second balancer may start a second after the first, which should have work left then. (From 20
-// chunks on a difference of fewer than four is left, as by mongos.)
+// smallCluster writes a cluster file with 24 chunks on shard a and none on shard b. The second
+// balancer may start a second after the first on a loaded machine, and should still have work then.
+// (From 20 chunks on the balancer leaves a difference of fewer than four, like mongos.)
 func smallCluster(t *testing.T) string {
 	t.Helper()
 	const chunks = 24
@@ -123,8 +123,7 @@ func smallCluster(t *testing.T) string {
 	return path
 }
 
-// It tries to break: the page of the demo is for this machine only, and the error names the
-// alternative.
+// The demo's page is for this machine only. The error for another address names the alternative.
 func TestParse_PageForOtherMachines_Refused(t *testing.T) {
 	t.Parallel()
 	for addr, text := range map[string]string{

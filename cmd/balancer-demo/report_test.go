@@ -10,7 +10,7 @@ import (
 	"mongodlm/cmd/balancer-demo/internal/referee"
 )
 
-// clean is the report of a successful demo.
+// clean returns the report of a successful demo.
 func clean() report {
 	const evidence = `ping of "host:4711:1460419200:77aa" unchanged for 4s`
 	chunks := func(shards ...string) (c cluster.Cluster) {
@@ -93,8 +93,8 @@ func wantParts(t *testing.T, text string, parts ...string) {
 	}
 }
 
-// The report of an interrupted demo has no violations: a fault that was not injected, or not
-// observed to its end, is none.
+// The report of an interrupted demo has no violations. A fault that was not injected, or not
+// observed to its end, is not a violation.
 func TestReport_EndedEarly_SaysWhatDidNotHappen(t *testing.T) {
 	t.Parallel()
 	r := clean()
@@ -127,7 +127,7 @@ func TestReport_OK_OnlyWhenNothingWentWrong(t *testing.T) {
 	}
 }
 
-// Any text of another process or a database gives one log line without control characters.
+// Every string from another process or a database fits in one log line without control characters.
 func TestLine_ForeignText_IsEscaped(t *testing.T) {
 	t.Parallel()
 	for want, got := range map[string]string{
@@ -141,8 +141,7 @@ func TestLine_ForeignText_IsEscaped(t *testing.T) {
 	}
 }
 
-// The waits of each process are added up under its process id, which is new for a restarted
-// balancer.
+// The waits of each process are added up under its process id. A restarted balancer has a new id.
 func TestLedger_Waits_AreAddedUp(t *testing.T) {
 	t.Parallel()
 	var l ledger
@@ -162,7 +161,7 @@ func TestLedger_Waits_AreAddedUp(t *testing.T) {
 	}
 }
 
-// A stale write that succeeded is a breach in the report; a refused one is counted.
+// A stale write that succeeded is a breach in the report. A refused stale write is counted.
 func TestLedger_WritesOfStaleHolders_AreToldApart(t *testing.T) {
 	t.Parallel()
 	var l ledger

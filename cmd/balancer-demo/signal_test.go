@@ -16,11 +16,12 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// started matches the line of a ready balancer; its process id contains the system's.
+// started matches the log line of a ready balancer. The process id in it contains the number of the
+// operating system.
 var started = regexp.MustCompile(`started: ready process="?[^:]*:(\d+):`)
 
-// A signal, a terminal that is closed and a reader that goes leave no process and no folder behind,
-// and are no violation.
+// A signal, a closed terminal or a reader that goes away leaves no process and no folder. None of
+// them is a violation.
 func TestDemo_EndedFromOutside_LeavesNothing(t *testing.T) {
 	t.Setenv("MONGODLM_URI", "")
 	for _, how := range []struct {
@@ -55,10 +56,10 @@ func TestDemo_EndedFromOutside_LeavesNothing(t *testing.T) {
 			assert.MustEqual(t, len(pids), 3, "%d balancers told that they are ready, want %d")
 			how.end(cmd.Process, out)
 			if how.code != 141 {
-				for lines.Scan() { // or it could not write its report
+				for lines.Scan() { // otherwise the demo could not write its report
 				}
 			}
-			_ = cmd.Wait() // the exit code is checked
+			_ = cmd.Wait() // the exit code is checked below
 			if code := cmd.ProcessState.ExitCode(); code != how.code {
 				t.Errorf("exit code %d, want %d", code, how.code)
 			}
@@ -75,7 +76,7 @@ func TestDemo_EndedFromOutside_LeavesNothing(t *testing.T) {
 	}
 }
 
-// Killed with SIGKILL, the demo takes its balancers with it, even a stopped one.
+// A demo that is killed with SIGKILL leaves no balancer, even if a balancer was stopped.
 func TestDemo_Killed_TakesBalancersAlong(t *testing.T) {
 	t.Setenv("MONGODLM_URI", "")
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "whole-demo")

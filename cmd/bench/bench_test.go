@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// A notice cancels a context when the program has printed the name of its database.
+// notice cancels a context when the program has printed the name of its database.
 type notice struct {
 	strings.Builder
 	cancel context.CancelCauseFunc
@@ -32,8 +32,8 @@ func (n *notice) Write(text []byte) (int, error) {
 	return n.Builder.Write(text)
 }
 
-// It tries to break: the program prints its target, measures everything, and leaves no database in
-// the server, even when interrupted.
+// The program prints its target, measures everything, and leaves no database on the server, even if
+// it is interrupted.
 func TestBench_MeasuresAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	server, err := configserver.Start(t.Context(), configserver.Config{})
@@ -86,7 +86,7 @@ func TestBench_MeasuresAndLeavesNothing(t *testing.T) {
 	}
 }
 
-// It tries to break: no password of a connection string is printed.
+// No password of a connection string is printed.
 func TestBench_WrongURI_PasswordIsNotShown(t *testing.T) {
 	t.Parallel()
 	for _, uri := range []string{"mongodb://u:s3cret@h:port", "mongodb://u:s3cret@h/?w=%zz",

@@ -14,8 +14,8 @@ import (
 	"mongodlm/singleton"
 )
 
-// It tries to break: an operator sees the runs of a loop, its next run, the reason of a stop and
-// its failures; and a malformed record or settings document hides no other loop.
+// The listing shows the runs of a loop, its next run, the reason of a stop and its failures. A
+// malformed record or settings document hides no other loop.
 func TestLoops_RecordsAndSettings_AreShown(t *testing.T) {
 	b := newBase(t)
 	b.cli("loops").want(t, exitFailed, "nothing was ever locked there")
@@ -57,7 +57,7 @@ func TestLoops_RecordsAndSettings_AreShown(t *testing.T) {
 	}
 }
 
-// The latest rounds of a loop are listed, the newest first, and malformed ones are reported.
+// The latest rounds of a loop are listed, newest first, and malformed rounds are reported.
 func TestLoops_LatestRounds_AreShown(t *testing.T) {
 	b := newBase(t)
 	at := func(minute int) bson.DateTime {
@@ -89,8 +89,7 @@ func TestLoops_LatestRounds_AreShown(t *testing.T) {
 	b.cli("loops", "a", "b").want(t, exitUsage, "one name")
 }
 
-// It tries to break: every row is counted once, in its own state, and a usage error names the
-// missing argument.
+// Every row is counted once, in its state. A usage error names the missing argument.
 func TestClaims_RowsOfEachState_AreCounted(t *testing.T) {
 	b := newBase(t)
 	for i, state := range []string{"", "ready", "claimed", "claimed", "retrying", "dead", "done",
@@ -103,7 +102,7 @@ func TestClaims_RowsOfEachState_AreCounted(t *testing.T) {
 		}
 		b.insert("jobs", doc)
 	}
-	b.insert(catalog.LocksCollection, bsontest.D("_id", 42)) // malformed, and no lock of theirs
+	b.insert(catalog.LocksCollection, bsontest.D("_id", 42)) // malformed
 	const all = "2 ready, 2 claimed, 1 retrying, 1 dead, 3 done"
 	b.cli("claims", "jobs").want(t, 0, all)
 	b.cli("claims", "jobs", "--json").want(t, 0, `"claimed": 2`, `"dead": 1`)
@@ -112,9 +111,8 @@ func TestClaims_RowsOfEachState_AreCounted(t *testing.T) {
 	b.cli("claims", "--field", "a").want(t, exitUsage, "COLLECTION")
 }
 
-// It tries to break: rows that are not due yet count as ready. The lock of a process of the queue,
-// or a flag, names the field with the due time. Rows that no worker gets are reported, with the
-// reason.
+// Rows that are not due yet count as later. A flag, or the lock of a worker, names the field with
+// the due time. Rows that no worker gets are reported with the reason.
 func TestClaims_RowsNotDue_CountAsLater(t *testing.T) {
 	b := newBase(t)
 	at := func(d time.Duration) bson.DateTime { return bson.NewDateTimeFromTime(time.Now().Add(d)) }
@@ -137,8 +135,8 @@ func TestClaims_RowsNotDue_CountAsLater(t *testing.T) {
 	b.cli("claims", "mails", "--due", "$at").want(t, exitUsage, "--due")
 }
 
-// It tries to break: no rows are counted in a collection that does not exist, and rows without the
-// field do not count as ready; both errors name the likely cause.
+// A missing collection is an error. Rows without the field do not count as ready. Both messages
+// name the likely cause.
 func TestClaims_MisspeltCollectionOrField_NoFigures(t *testing.T) {
 	b := newBase(t)
 	b.held("claim:"+b.name+".mails:queue:0000", 7)
@@ -167,8 +165,8 @@ func TestClaims_MisspeltCollectionOrField_NoFigures(t *testing.T) {
 	}
 }
 
-// It tries to break: a slot in the future, which stops a schedule, can only be repaired by a
-// program; and a slot of the past is changed.
+// The flag --forget-future repairs a slot in the future, which stops a schedule. It does not change
+// a slot of the past.
 func TestLoops_ForgetFuture_RepairsTheRecord(t *testing.T) {
 	b := newBase(t)
 	for name, slot := range map[string]time.Time{"ahead": time.Now().Add(30 * 24 * time.Hour),

@@ -12,7 +12,7 @@ import (
 	"mongodlm/internal/test/bsontest"
 )
 
-// ours writes a lock that a stranger of our own kind holds.
+// ours writes a lock that stranger holds, in the format of this package.
 func (b *base) ours(name string, fence int64) {
 	b.t.Helper()
 	b.held(name, fence)
@@ -31,7 +31,7 @@ func TestBreak_WithoutYes_ShowsAndChangesNothing(t *testing.T) {
 	}
 }
 
-// It tries to break: the next waiter is shown with its problem.
+// The output before a break shows that the next waiter is dead.
 func TestBreak_NextIsDead_IsSaid(t *testing.T) {
 	b := newBase(t)
 	seq := bson.E{Key: "seq", Value: int64(1)}
@@ -82,8 +82,8 @@ func TestBreak_NoOrMalformedLock_IsRefused(t *testing.T) {
 		want(t, exitFailed, `field "state"`, "set state to the int 0")
 }
 
-// A foreign holder replaced the one that the operator saw, with the same fence: only its session,
-// which is shown first, breaks it.
+// MongoDB's lock manager replaced the holder that the operator saw, with the same fence. A break
+// needs the manager's session, which is printed first.
 func TestBreak_ForeignHolder_NeedsTheSession(t *testing.T) {
 	b := newBase(t)
 	b.held("balancer", 41)

@@ -12,8 +12,8 @@ import (
 	"mongodlm/internal/test/bsontest"
 )
 
-// It tries to break: dead rows are shown with their complete errors, for any _id, and each is found
-// again by the printed text; other rows are unchanged, as the exit code reports.
+// Dead rows are shown with their complete errors, for any _id. The printed text of an _id finds its
+// row again. Other rows are unchanged, and the exit code reports unsuitable ids.
 func TestClaims_DeadRows_ShownRetriedDiscarded(t *testing.T) {
 	b := newBase(t)
 	at := bson.NewDateTimeFromTime(time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC))
@@ -60,8 +60,8 @@ func TestClaims_DeadRows_ShownRetriedDiscarded(t *testing.T) {
 	b.cli("claims", "jobs", "--dead").want(t, 0, "no row of")
 }
 
-// It tries to break: a claimed row without a slot is not repaired, or another row is; a queue is
-// not paused, or not resumed.
+// The flag --repair makes a claimed row without a slot ready again, and changes no other row. A
+// queue can be paused and resumed.
 func TestClaims_RepairAndPause(t *testing.T) {
 	b := newBase(t)
 	b.insert("jobs", bsontest.D("_id", 1, "claim", bsontest.D("state", "claimed")))
@@ -79,7 +79,7 @@ func TestClaims_RepairAndPause(t *testing.T) {
 	b.cli("claims", "jobs", "--queue", "x").want(t, exitUsage, "--queue")
 }
 
-// A usage error names the remedy, and changes no row.
+// A usage error names the remedy and changes no row.
 func TestClaims_WrongCalls(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{

@@ -14,7 +14,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// The exit code of an error is independent of its other contents.
+// The exit code of an error is independent of the rest of the error.
 func TestCodeOf_EveryErrorOfAcquiring_HasItsOwn(t *testing.T) {
 	t.Parallel()
 	held := &distlock.HeldError{Name: "a"}
@@ -45,8 +45,8 @@ func TestRun_NobodyAnswers_HasItsOwnCode(t *testing.T) {
 	}
 }
 
-// After the loss of the server the lock stays held, and run reported that only in passing, with the
-// code 0.
+// After the loss of the server, run reports that the lock may be held. The exit code shows the
+// same, unless the command failed.
 func TestRun_ServerGoneAtTheEnd_SaysThatTheLockMayBeHeld(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -56,7 +56,7 @@ func TestRun_ServerGoneAtTheEnd_SaysThatTheLockMayBeHeld(t *testing.T) {
 		t.Run(c.helper, func(t *testing.T) {
 			t.Parallel()
 			server := assert.Value(configserver.Start(t.Context(), configserver.Config{}))(t)
-			shut := func() { _ = server.Close(context.Background()) } // closing again is harmless
+			shut := func() { _ = server.Close(context.Background()) } // a second close is harmless
 			t.Cleanup(shut)
 			args := []string{"run", "job", "--uri", server.URI() + "&serverSelectionTimeoutMS=3000", "--"}
 			out, ended := start(t.Context(), t, append(args, self(t, c.helper)...)...)

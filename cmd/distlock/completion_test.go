@@ -9,17 +9,17 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// offered returns the candidates for the last word.
+// offered returns the completion candidates for the last word.
 func offered(t *testing.T, words ...string) string {
 	t.Helper()
 	out := cli(t, append([]string{cobra.ShellCompNoDescRequestCmd}, words...)...).want(t, 0).out
-	// after the colon is the directive for the shell
+	// The text after the colon is the directive for the shell.
 	lines := strings.Fields(out[:strings.LastIndex(out, ":")])
 	slices.Sort(lines)
 	return strings.Join(lines, " ")
 }
 
-// It tries to break: commands and flags are completed, and a script is there for each shell.
+// Commands and flags are completed, and each shell has a completion script.
 func TestCompletion_CommandsFlagsAndShells(t *testing.T) {
 	t.Setenv(envURI, "")
 	for line, want := range map[string]string{
@@ -43,7 +43,8 @@ func TestCompletion_CommandsFlagsAndShells(t *testing.T) {
 	}
 }
 
-// Package cobra prints the typed words when it cannot complete them.
+// A password on the command line is not shown, although package cobra prints the typed words when
+// it cannot complete them.
 func TestCompletion_PasswordOnTheLine_IsNotShown(t *testing.T) {
 	t.Parallel()
 	args := self(t, "distlock", cobra.ShellCompRequestCmd, "mongodb://operator:s3cret@h", "")

@@ -15,7 +15,8 @@ import (
 	"mongodlm/internal/test/mongodtest"
 )
 
-// guarded starts a replica set that requires passwords, with a user root, or skips.
+// guarded starts a replica set that requires passwords, with a user root. It skips the test without
+// MongoDB.
 func guarded(t *testing.T) (root *mongo.Client, as func(user string) string) {
 	t.Helper()
 	if testing.Short() {
@@ -39,7 +40,7 @@ func guarded(t *testing.T) (root *mongo.Client, as func(user string) string) {
 	return connected(t, as("root")), as
 }
 
-// A password with characters that need escapes in a connection string.
+// The password has characters that need escapes in a connection string.
 const (
 	secret        = "n0b0dy/may$see"
 	secretEscaped = "n0b0dy%2Fmay%24see"
@@ -52,8 +53,8 @@ func asAdmin(t *testing.T, client *mongo.Client, command any) {
 	assert.Must(t, client.Database("admin").RunCommand(t.Context(), command).Err())
 }
 
-// A real server accepts the output of --role; doctor finds no missing privilege for a user with
-// that role, changes no data while it tries, and names each removed action.
+// A real server accepts the role that --role prints. With that role, doctor finds no missing
+// privilege and changes no data. Doctor names each action that is removed from the role.
 func TestDoctor_RealServer_TriesThePrintedRole(t *testing.T) {
 	root, as := guarded(t)
 	out := cli(t, "doctor", "--role", "--json", "--features",
@@ -123,7 +124,7 @@ func privilegesOf(t *testing.T, command bson.D) []privilege {
 	return doc.Privileges
 }
 
-// everyCommand calls each command that has a connection string.
+// everyCommand lists each command that has a connection string.
 var everyCommand = []string{
 	"doctor --rounds 1 --contenders 2", "locks", "locks a", "ps", "loops", "claims rows",
 	"claims rows --dead", "claims rows --retry 1",
@@ -139,8 +140,8 @@ func contents(t *testing.T, path string) string {
 	return string(text)
 }
 
-// No command shows the password of its connection string: not for a server that does not answer,
-// not for one without users, nor in a log, nor in a usage error.
+// No command shows the password of its connection string in an error, a log or a usage error. That
+// includes a server that does not answer and a server without users.
 func TestEveryCommand_Password_IsNowhere(t *testing.T) {
 	t.Parallel()
 	for _, uri := range []string{

@@ -41,8 +41,8 @@ func TestDoctor_JSON_SaysTheSame(t *testing.T) {
 	}
 }
 
-// It tries to break: a dead process that holds locks is reported, declared dead or not, in the text
-// and by the exit code, with its number of locks; a live one is not.
+// A dead process that holds locks is reported with its number of locks, in the text and by the exit
+// code, whether or not it was declared dead. A live process is not reported.
 func TestDoctor_DeadHolder_IsToldOfAndHasACodeOfItsOwn(t *testing.T) {
 	t.Parallel()
 	for name, mark := range map[string]bson.D{
@@ -76,7 +76,7 @@ func TestDoctor_DeadHolder_IsToldOfAndHasACodeOfItsOwn(t *testing.T) {
 	}
 }
 
-// The embedded server cannot make such an index, so its answer is made here.
+// The test supplies the server's reply, because the embedded server cannot create such an index.
 func TestExpiringIn_IndexesOfACollection_NamesTheExpiringOnes(t *testing.T) {
 	t.Parallel()
 	name := func(n string) bson.E { return bson.E{Key: "name", Value: n} }
@@ -141,8 +141,7 @@ func TestReport_CompareClocks_WarnsBeyondTheSkew(t *testing.T) {
 	}
 }
 
-// It tries to break: documents of generated names fill the collection, and doctor does not report
-// it, or it counts used or held locks as idle.
+// Doctor warns of many idle locks with generated names. Used and held locks do not count as idle.
 func TestIdleLocks_Many_AreWarnedOf(t *testing.T) {
 	b := newBase(t)
 	const many = 20

@@ -28,7 +28,7 @@ func TestLocks_Name_EverySortOfLock(t *testing.T) {
 	b.cli("locks", "bad-state").want(t, 0, "cannot be understood", "remedy")
 }
 
-// Foreign texts stay unchanged for programs, and no terminal receives them raw.
+// JSON contains foreign strings completely, with escapes for control characters.
 func TestLocks_Name_JSON_HasAllOfIt(t *testing.T) {
 	b := newBase(t)
 	fill(b)
@@ -53,8 +53,7 @@ func TestLocks_Name_JSON_HasAllOfIt(t *testing.T) {
 	}
 }
 
-// fillShared writes locks that several hold, as fillLines does, for a database that fill has
-// filled.
+// fillShared writes locks with several holders to a database that fill has filled.
 func fillShared(b *base) {
 	fence := func(n int64) bson.E { return bson.E{Key: "fence", Value: n} }
 	b.share("pool", catalog.Permit, 3,

@@ -16,7 +16,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// A program is distlock in a separate process.
+// program is distlock in a separate process.
 type program struct {
 	t     *testing.T
 	cmd   *exec.Cmd
@@ -31,7 +31,7 @@ func process(t *testing.T, env []string, args ...string) *program {
 	p := &program{t: t, cmd: exec.Command(words[0], words[1:]...), ended: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
-	p.cmd.WaitDelay = time.Minute // its guardian speaks after it
+	p.cmd.WaitDelay = time.Minute // leaves time for the output of the guardian
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	assert.Must(t, p.cmd.Start())
 	t.Cleanup(func() {
@@ -40,15 +40,15 @@ func process(t *testing.T, env []string, args ...string) *program {
 	})
 	go func() { // ends with the process; the cleanup waits for it
 		defer close(p.ended)
-		_ = p.cmd.Wait() // callers check its code if they need it
+		_ = p.cmd.Wait() // callers check the exit code if they need it
 	}()
 	return p
 }
 
-// signal sends a signal to the process, and ignores one that has exited.
+// signal sends a signal to the process, and ignores a process that has exited.
 func (p *program) signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
 
-// wait waits for its end, in bounded time.
+// wait waits for the end of the process, in bounded time.
 func (p *program) wait() result {
 	p.t.Helper()
 	select {
@@ -59,7 +59,7 @@ func (p *program) wait() result {
 	return result{p.cmd.ProcessState.ExitCode(), p.out.String(), ""}
 }
 
-// pids waits until the helper has printed that number of process ids.
+// pids waits until the helper has printed n process ids.
 func (p *program) pids(n int) []string {
 	p.t.Helper()
 	var found []string
@@ -80,17 +80,17 @@ func (p *program) pids(n int) []string {
 	return found
 }
 
-// quick is short for a person, and long for a machine that is busy elsewhere.
+// quick is short enough for a test, and long enough for a busy machine.
 const quick = "--ping 300ms --takeover 20s --grace 500ms"
 
-// The promise: no process holds a lock while a command runs that was started under it, even if run
-// is killed or stopped. The next holder itself checks which processes run.
+// No process holds a lock while a command of its previous holder runs, even if run is killed or
+// stopped. The next holder itself checks which processes run.
 func TestRun_KilledOrStopped_CommandIsDeadBeforeTheNextHolds(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
 		signal syscall.Signal
-		group  bool // to all of its process group, as a shell does
+		group  bool // the signal goes to the whole process group, as from a shell
 	}{
 		{"killed", syscall.SIGKILL, false},
 		{"killed with its group", syscall.SIGKILL, true},
@@ -123,7 +123,7 @@ func TestRun_KilledOrStopped_CommandIsDeadBeforeTheNextHolds(t *testing.T) {
 	}
 }
 
-// The guardian is not all that there is: on Linux the kernel ends the command with run.
+// On Linux the kernel ends the command with run, even without a guardian.
 func TestRun_GuardianKilled_IsToldAndTheCommandDiesWithRun(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux lets a process die with its parent")
@@ -136,7 +136,7 @@ func TestRun_GuardianKilled_IsToldAndTheCommandDiesWithRun(t *testing.T) {
 	guardian := 0
 	for line := range strings.Lines(string(list)) {
 		if strings.Contains(line, "distlock guardian") {
-			_, _ = fmt.Sscan(line, &guardian) // 0 when it is no number
+			_, _ = fmt.Sscan(line, &guardian) // remains 0 if this is no number
 		}
 	}
 	if guardian == 0 {
@@ -152,8 +152,8 @@ func TestRun_GuardianKilled_IsToldAndTheCommandDiesWithRun(t *testing.T) {
 	})
 }
 
-// It tries to break: while the command runs, no process that exited in its group or in another
-// stays a zombie of run.
+// While the command runs, run waits for every process that exits in the command's group or outside
+// of it. No zombie remains.
 func TestRun_Orphans_AreWaitedForWhileTheCommandRuns(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only on Linux run adopts orphans")
@@ -170,14 +170,14 @@ func TestRun_Orphans_AreWaitedForWhileTheCommandRuns(t *testing.T) {
 	p.wait().want(t, exitSignal+int(syscall.SIGTERM))
 }
 
-// A command that stops itself held its lock for ever.
+// A command that stops itself is continued, so it does not hold its lock forever.
 func TestRun_CommandStopsItself_GoesOn(t *testing.T) {
 	b := newBase(t)
 	_, ended := start(t.Context(), t, b.under("", "stop")...)
 	await(t, ended).want(t, 3, "stops\ngoes on\n", "SIGSTOP")
 }
 
-// Only run knows the password of the server.
+// The command's environment does not contain the server's address or password.
 func TestRun_Command_DoesNotFindTheServer(t *testing.T) {
 	b := newBase(t)
 	p := process(t, []string{envURI + "=" + uri, envDatabase + "=" + b.name},
@@ -188,7 +188,7 @@ func TestRun_Command_DoesNotFindTheServer(t *testing.T) {
 			t.Errorf("the command finds %q in its environment", secret)
 		}
 	}
-	if l := b.lock("job"); l.Held { // it was in the database that the environment names
+	if l := b.lock("job"); l.Held { // the lock was in the database that the environment names
 		t.Errorf("lock is %+v", l)
 	}
 }

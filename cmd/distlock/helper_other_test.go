@@ -2,5 +2,5 @@
 
 package main
 
-// helper is for the tests of run, which there is on unix systems only.
+// helper is used only by the tests of run, which exists only on Unix systems.
 func helper(string, []string) int { return exitUsage }

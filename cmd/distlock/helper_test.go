@@ -17,13 +17,13 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// helperLimit ends a helper that no test ended, so that a failed test leaves no process behind.
+// helperLimit bounds the life of a helper, so that a failed test leaves no process.
 const helperLimit = 2 * time.Minute
 
-// helper is the command of run in the test program.
+// helper runs the test program as the command of run.
 func helper(what string, args []string) int {
 	caught := make(chan os.Signal, 8)
-	signal.Ignore(syscall.SIGPIPE) // the reading parent may have gone
+	signal.Ignore(syscall.SIGPIPE) // the reading parent may be gone
 	switch what {
 	case "env": // prints its environment and exits with the given code
 		fmt.Printf("%s=%s\n%s=%s\n", envName, os.Getenv(envName), envFence, os.Getenv(envFence))
@@ -50,14 +50,14 @@ func helper(what string, args []string) int {
 		for s := helperSignal(caught); s != nil; s = helperSignal(caught) {
 			fmt.Println("got", s)
 		}
-	case "parent": // leaves a child of the given kind behind
+	case "parent": // leaves a child of the given kind
 		return leaveBehind(args[0])
 	case "environ": // prints its environment
 		return tellEnvironment()
 	case "stop": // stops itself
 		signal.Notify(caught, syscall.SIGCONT)
 		fmt.Println("stops")
-		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP) // another thread may be the first to stop
+		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP) // another thread may stop first
 		if helperSignal(caught) != nil {
 			fmt.Println("goes on")
 			return 3
@@ -67,7 +67,7 @@ func helper(what string, args []string) int {
 		line, err := bufio.NewReader(os.Stdin).ReadString('\n')
 		fmt.Printf("read %q (%v)\n", line, err)
 		return 5
-	case "family": // two that do not end
+	case "family": // starts two processes that do not end
 		self, _ := os.Executable()
 		_, err := os.StartProcess(self, []string{self, "helper", "stubborn"},
 			&os.ProcAttr{Files: []*os.File{nil, os.Stdout, os.Stderr}})
@@ -79,7 +79,7 @@ func helper(what string, args []string) int {
 		return 0
 	case "alive": // prints the live processes
 		return tellAlive(args)
-	case "meet": // waits for all who meet in a folder, and becomes distlock
+	case "meet": // waits for all helpers in a folder, and then becomes distlock
 		if meet(args[0], args[1], strings.Split(args[2], ",")) {
 			return helper("distlock", args[3:])
 		}
@@ -90,14 +90,14 @@ func helper(what string, args []string) int {
 	return 99
 }
 
-// leaveBehind starts a helper, waits until it is ready and ends.
+// leaveBehind starts a helper, waits until it is ready and returns.
 func leaveBehind(what string) int {
 	self, _ := os.Executable()
 	told, telling, _ := os.Pipe()
 	child, err := os.StartProcess(self, []string{self, "helper", what},
 		&os.ProcAttr{Files: []*os.File{nil, telling, os.Stderr}})
 	if err == nil {
-		_, _ = told.Read(make([]byte, 1)) // it is ready
+		_, _ = told.Read(make([]byte, 1)) // until the helper is ready
 		fmt.Println("parent of", child.Pid)
 	}
 	return 0
@@ -110,7 +110,7 @@ func tellEnvironment() int {
 	return 0
 }
 
-// meet reports an arrival, and waits for all.
+// meet reports an arrival and waits for all others.
 func meet(folder, one string, all []string) bool {
 	if os.WriteFile(filepath.Join(folder, one), nil, 0o600) != nil {
 		return false

@@ -19,7 +19,7 @@ import (
 	"mongodlm/internal/test/bsontest"
 )
 
-// happened writes entries of a day, one a minute.
+// happened writes entries for the given day, one a minute.
 func (b *base) happened(day time.Time, entries ...history.Entry) {
 	b.t.Helper()
 	for n, e := range entries {
@@ -28,7 +28,7 @@ func (b *base) happened(day time.Time, entries ...history.Entry) {
 	}
 }
 
-// aNight has one entry of each kind.
+// aNight returns one entry of each kind.
 func aNight() []history.Entry {
 	old, young := "alive:1:1:a", "host-b:27:1700000001:6fa459ea"
 	of := func(kind, name, process string, fence int64) history.Entry {
@@ -58,7 +58,7 @@ func aNight() []history.Entry {
 	}
 }
 
-// Every kind of entry is shown as text, newest first; the JSON has everything that is stored.
+// Every kind of entry is shown as text, newest first. The JSON output contains all stored data.
 func TestHistory_Shown(t *testing.T) {
 	b := newBase(t)
 	fill(b)
@@ -85,7 +85,7 @@ func TestHistory_Shown(t *testing.T) {
 		"acquired (leader)", "broken")
 }
 
-// An age is by the server's clock. An empty answer names the possible reason.
+// An age counts by the server's clock. An empty result names a possible reason.
 func TestHistory_SinceAndNothing(t *testing.T) {
 	b := newBase(t)
 	b.cli("history").want(t, exitFailed, "nothing was ever locked there")
@@ -109,7 +109,7 @@ func TestHistory_SinceAndNothing(t *testing.T) {
 	}
 }
 
-// Malformed entries are reported below the table, and foreign texts control no terminal, of any
+// Malformed entries are reported below the table. Foreign strings do not control a terminal of any
 // width.
 func TestHistory_Foreign_NarrowTerminal(t *testing.T) {
 	b := newBase(t)
@@ -145,8 +145,8 @@ func collected(b *base) (found chronicle, err error) {
 	return found, errors.Join(err, writeJSON(io.Discard, found))
 }
 
-// It tries to break: on a terminal of 80 columns every event is a sentence with its whole reason;
-// the day appears once, and the name of the lock only if there are several.
+// On a terminal of 80 columns every event is a sentence with its whole reason. The day appears
+// once, and lock names appear only if there are several locks.
 func TestHistory_NarrowTerminal_SentencesAreWhole(t *testing.T) {
 	b := newBase(t)
 	b.happened(time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC), aNight()...)
@@ -163,7 +163,7 @@ func TestHistory_NarrowTerminal_SentencesAreWhole(t *testing.T) {
 	}
 }
 
-// A break at the command line is recorded with its author, and the reason.
+// A break at the command line is recorded with its author and its reason.
 func TestHistory_OfABreak(t *testing.T) {
 	b := newBase(t)
 	b.ours("balancer", 41)

@@ -15,13 +15,13 @@ import (
 	"mongodlm/internal/test/bsontest"
 )
 
-// missing are the commands with which doctor would create indexes.
+// missing returns the commands by which doctor would create indexes.
 func missing(t *testing.T, b *base, more ...string) []string {
 	t.Helper()
 	return examined(t, b, more...).MissingIndexes
 }
 
-// report reads the report of a suitable server: the exit code reports whether there are warnings.
+// report decodes the report of a suitable server. The exit code reports whether there are warnings.
 func (r result) report(t *testing.T) (got report) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(r.out), &got); err != nil {
@@ -48,8 +48,8 @@ func examined(t *testing.T, b *base, more ...string) report {
 	return got
 }
 
-// With --create-indexes doctor creates the missing indexes, for the locks and for the queues,
-// reports it, and has no warning the next time. A database that was never used stays empty.
+// With --create-indexes doctor creates and reports the missing indexes for the locks and the
+// queues. The next run has no warning. A database that was never used stays empty.
 func TestDoctor_CreateIndexes_CreatesWhatIsMissing(t *testing.T) {
 	b := newBase(t)
 	if got := examined(t, b, "--create-indexes"); len(got.CreatedIndexes)+len(got.MissingIndexes) > 0 {
@@ -77,8 +77,8 @@ func TestDoctor_CreateIndexes_CreatesWhatIsMissing(t *testing.T) {
 	}
 }
 
-// A queue without its index silently reads every row at each claim: doctor warns, and its command
-// creates the index.
+// A queue without its index reads every row at each claim. Doctor warns of that and prints the
+// command that creates the index.
 func TestDoctor_QueueWithoutIndexes_NamesTheCommands(t *testing.T) {
 	b := newBase(t)
 	b.insert(catalog.LocksCollection,
@@ -113,7 +113,7 @@ func TestDoctor_QueueWithoutIndexes_NamesTheCommands(t *testing.T) {
 	}
 }
 
-// Missing indexes of the locks are reported, but not for a database that was never used.
+// Missing indexes of the locks are reported, except in a database that was never used.
 func TestDoctor_LocksWithoutIndexes_NamesTheCommands(t *testing.T) {
 	b := newBase(t)
 	if got := missing(t, b); len(got) > 0 {
@@ -133,7 +133,7 @@ func TestDoctor_LocksWithoutIndexes_NamesTheCommands(t *testing.T) {
 	}
 }
 
-// prepare makes the indexes on locks, as every Manager does.
+// prepare creates the indexes on locks, as every Manager does.
 func prepare(t *testing.T, b *base) {
 	t.Helper()
 	store := assert.Value(mongocatalog.New(b.db.Client(), mongocatalog.Options{Database: b.name}))(t)

@@ -13,10 +13,10 @@ import (
 	"mongodlm/internal/test/bsontest"
 )
 
-// longAgo is the age of a party that has held a lock since a fixed day.
+// longAgo stands for the age of a party since a fixed day.
 const longAgo = time.Duration(-1)
 
-// party is a holder or a waiter in a lock document, so old.
+// party returns a holder or a waiter of a lock document, with the given age.
 func party(process, why string, mode catalog.Mode, limit int32, old time.Duration,
 	extra ...bson.E) bson.D {
 	since := clock.System().Now().Wall.Add(-old)
@@ -34,7 +34,7 @@ func party(process, why string, mode catalog.Mode, limit int32, old time.Duratio
 	return append(doc, extra...)
 }
 
-// share writes a lock that is held by several, or by one in mode Exclusive.
+// share writes a lock with several holders, or with one holder in mode Exclusive.
 func (b *base) share(name string, mode catalog.Mode, limit int32, holders, waiters bson.A) {
 	b.t.Helper()
 	first, _ := holders[0].(bson.D)
@@ -58,7 +58,7 @@ func (b *base) share(name string, mode catalog.Mode, limit int32, holders, waite
 	b.insert(catalog.LocksCollection, doc)
 }
 
-// fillLines writes locks of every mode with waiters.
+// fillLines writes locks of every mode, with waiters.
 func fillLines(b *base) {
 	seq := bson.E{Key: "seq", Value: int64(5)}
 	fence := func(n int64) bson.E { return bson.E{Key: "fence", Value: n} }

@@ -23,10 +23,10 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// foreign is a text that must not reach a terminal as it is.
+// foreign is a string that must not reach a terminal unescaped.
 const foreign = "round \x1b[2J\u202e\u009b31m\nx"
 
-// fill writes one document of each sort.
+// fill writes one document of each kind.
 func fill(b *base) {
 	when := bson.NewDateTimeFromTime(time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC))
 	doc := func(name string, state any, process, why string, fence any, extra ...bson.E) {
@@ -57,7 +57,7 @@ var (
 	spaces = regexp.MustCompile(` {2,}`)
 )
 
-// golden compares with a file, ignoring ages and widths.
+// golden compares an output with a file, ignoring ages and widths.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	got = spaces.ReplaceAllString(ages.ReplaceAllString(got, "AGE"), "  ")
@@ -124,10 +124,11 @@ func TestWriteJSON_CharactersBeyondTheBasicPlane_AreEscapedAsPairs(t *testing.T)
 	}
 }
 
-// The text for a database without locks differs clearly from that for one with free locks.
+// The text for a database without locks differs clearly from the text for a database with free
+// locks.
 func TestLocks_NothingToShow_SaysWhereAndWhy(t *testing.T) {
 	t.Parallel()
-	server, err := configserver.Start(t.Context(), configserver.Config{}) // it has no other databases
+	server, err := configserver.Start(t.Context(), configserver.Config{}) // has no other databases
 	assert.Must(t, err)
 	t.Cleanup(func() { _ = server.Close(context.Background()) })
 	b, other := newBaseOf(t, server.URI()), newBaseOf(t, server.URI())
@@ -158,8 +159,8 @@ func TestLocks_Name_ShowsAllOfThatLock(t *testing.T) {
 	}
 }
 
-// A leader's metadata cannot be mistaken for the reason of a plain lock, nor the last leader for a
-// present one.
+// A leader's metadata is not shown as the reason of a plain lock. The last leader is not shown as
+// the present leader.
 func TestLocks_Leader_IsShownWithItsMetadata(t *testing.T) {
 	b := newBase(t)
 	b.ping(stranger, time.Second, bson.E{Key: "seq", Value: int64(5)})
@@ -176,7 +177,7 @@ func TestLocks_Leader_IsShownWithItsMetadata(t *testing.T) {
 	b.cli("locks", "was").want(t, 0, "why       10.0.0.7:8080")
 }
 
-// A lease has a mark, and a different one after it ran out; a free lock has neither.
+// A lease has a mark, and another mark after its expiry. A free lock has neither mark.
 func TestMarks_Lease(t *testing.T) {
 	t.Parallel()
 	for want, i := range map[string]distlock.LockInfo{

@@ -22,10 +22,9 @@ import (
 	"mongodlm/internal/test/effort"
 )
 
-// uri names the embedded server that all tests share; each has a separate database.
+// uri names the embedded server that all tests share. Each test has a separate database.
 var uri string
 
-// suite runs the tests with a server.
 type suite struct{ *testing.M }
 
 func (s suite) Run() int {
@@ -51,33 +50,32 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == "helper" {
 		os.Exit(helper(os.Args[2], os.Args[3:]))
 	}
-	if signal.Ignored(os.Interrupt) { // as after sh -c "go test &": commands would inherit it
+	if signal.Ignored(os.Interrupt) { // commands would inherit this, as after sh -c "go test &"
 		signal.Notify(make(chan os.Signal, 1), os.Interrupt)
 	}
 	effort.AtOnce(effort.Share(20))
 	effort.Main(suite{m})
 }
 
-// self is the test program as a command of run.
+// self returns a command line that starts the test program as a helper.
 func self(t *testing.T, args ...string) []string {
 	t.Helper()
 	path := assert.Value(os.Executable())(t)
 	return append([]string{path, "helper"}, args...)
 }
 
-// screen is the output of a command. Safe for concurrent use.
+// screen is the output of a command. It is safe for concurrent use.
 type screen struct {
 	assert.Log
-	errs *assert.Log // the other stream
+	errs *assert.Log // the error output
 }
 
-// result is the result of a command.
 type result struct {
 	code        int
 	out, errOut string
 }
 
-// start runs distlock in this process. It reports no later than the test ends.
+// start runs distlock in this process. The command ends before the test does.
 func start(ctx context.Context, t *testing.T, args ...string) (*screen, <-chan result) {
 	t.Helper()
 	out := &screen{errs: &assert.Log{}}
@@ -92,7 +90,7 @@ func start(ctx context.Context, t *testing.T, args ...string) (*screen, <-chan r
 	return out, done
 }
 
-// want expects an exit code, and texts on either stream.
+// want checks the exit code, and that each text is in one of the outputs.
 func (r result) want(t *testing.T, code int, texts ...string) result {
 	t.Helper()
 	assert.Equal(t, r.code, code, "exit code is %d, want %d")
@@ -110,12 +108,12 @@ func (r result) want(t *testing.T, code int, texts ...string) result {
 // cli runs distlock to its end.
 func cli(t *testing.T, args ...string) result {
 	t.Helper()
-	var out, errOut screen // to which a command and its guardian write at a time
+	var out, errOut screen // a command and its guardian may write concurrently
 	code := run(t.Context(), args, nil, &out, &errOut)
 	return result{code, out.String(), errOut.String()}
 }
 
-// await receives the end of a command, in bounded time.
+// await waits for the end of a command, in bounded time.
 func await(t *testing.T, ended <-chan result) result {
 	t.Helper()
 	select {
@@ -140,13 +138,13 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// says waits for a text in the output.
+// says waits until the output contains a text.
 func says(t *testing.T, said func() string, text string) {
 	t.Helper()
 	eventually(t, "it says "+text, func() bool { return strings.Contains(said(), text) })
 }
 
-// timeout is the bound of everything that a test waits for.
+// timeout bounds every wait of a test.
 func timeout(t *testing.T) <-chan time.Time {
 	t.Helper()
 	timer := clock.System().NewTimer(time.Minute)
@@ -154,7 +152,7 @@ func timeout(t *testing.T) <-chan time.Time {
 	return timer.C()
 }
 
-// base is a database of the test's own.
+// base is a separate database for one test.
 type base struct {
 	t    *testing.T
 	uri  string
@@ -168,7 +166,7 @@ func newBase(t *testing.T) *base {
 	return newBaseOf(t, uri)
 }
 
-// newBaseOf makes a database on another server than that of all tests.
+// newBaseOf creates a database on the given server.
 func newBaseOf(t *testing.T, uri string) *base {
 	t.Helper()
 	client := assert.Value(mongo.Connect(options.Client().ApplyURI(uri)))(t)
@@ -179,7 +177,7 @@ func newBaseOf(t *testing.T, uri string) *base {
 	return &base{t, uri, name, client.Database(name)}
 }
 
-// flags are the arguments that name the database.
+// flags adds the arguments that name the database.
 func (b *base) flags(args ...string) []string {
 	return append(args, "--uri", b.uri, "--database", b.name)
 }
@@ -195,7 +193,6 @@ func (b *base) insert(collection string, doc any) {
 	assert.Value(b.db.Collection(collection).InsertOne(b.t.Context(), doc))(b.t)
 }
 
-// lock reads a lock document.
 func (b *base) lock(name string) catalog.Lock {
 	b.t.Helper()
 	raw, err := b.db.Collection(catalog.LocksCollection).
@@ -208,17 +205,17 @@ func (b *base) lock(name string) catalog.Lock {
 	return l
 }
 
-// stranger is a process that pings no more.
+// stranger is a process that no longer pings.
 const stranger = "host:1:1700000000:id"
 
-// hold writes a lock that is held by the stranger, and its ping.
+// hold writes a lock that stranger holds, and stranger's ping.
 func (b *base) hold(name string, fence int64) {
 	b.t.Helper()
 	b.held(name, fence)
 	b.ping(stranger, time.Second)
 }
 
-// held writes a lock that is held by the stranger.
+// held writes a lock that stranger holds.
 func (b *base) held(name string, fence int64) {
 	b.t.Helper()
 	b.heldBy(name, stranger, fence)
@@ -232,7 +229,7 @@ func (b *base) heldBy(name, process string, fence int64) {
 		"when", bson.NewDateTimeFromTime(clock.System().Now().Wall), "fence", fence))
 }
 
-// ping writes a ping document of ours that is so old.
+// ping writes a ping document of this package with the given age.
 func (b *base) ping(process string, old time.Duration, extra ...bson.E) {
 	b.t.Helper()
 	at := clock.System().Now().Wall.Add(-old)
@@ -240,12 +237,12 @@ func (b *base) ping(process string, old time.Duration, extra ...bson.E) {
 		append(bsontest.D("_id", process, "ping", bson.NewDateTimeFromTime(at)), extra...))
 }
 
-// A full is an output that accepts no data, as a file on a full disk.
+// full is an output that accepts no data, like a file on a full disk.
 type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 
-// It tries to break: a failed write of the output is not a success.
+// A failed write of the output is an error.
 func TestRun_OutputThatCannotBeWritten_IsAnError(t *testing.T) {
 	b := newBase(t)
 	b.hold("job", 3)
@@ -263,7 +260,7 @@ func TestRun_OutputThatCannotBeWritten_IsAnError(t *testing.T) {
 	}
 }
 
-// Promise: an old name of a command gives an error with the new name, in one line.
+// An old command name gives an error of one line with the new name.
 func TestRun_OldNames_TellTheNew(t *testing.T) {
 	t.Parallel()
 	for old, now := range moved {

@@ -16,7 +16,7 @@ import (
 
 var metricsAt = regexp.MustCompile(`metrics are at (http://127\.0\.0\.1:\d+/metrics)\n`)
 
-// scraped is the reply to a scrape of a command, at the address that it printed.
+// scraped returns the metrics of a command, from the address that the command printed.
 func scraped(t *testing.T, out *screen) string {
 	t.Helper()
 	eventually(t, "the address is told",
@@ -31,7 +31,8 @@ func scraped(t *testing.T, out *screen) string {
 	return string(text)
 }
 
-// run shows its one lock by name while the command runs; serve shows its clients.
+// The metrics of run show its one lock by name while its command runs. The metrics of serve show
+// its clients.
 func TestMetrics_RunAndServe_AreScraped(t *testing.T) {
 	t.Parallel()
 	ctx, interrupt := context.WithCancel(t.Context())
@@ -59,7 +60,8 @@ func TestMetrics_RunAndServe_AreScraped(t *testing.T) {
 	await(t, stopped).want(t, 0)
 }
 
-// A port in use ends the command before there is a lock, or a server, with the remedy.
+// A port in use ends the command before it acquires a lock or starts a server. The error names the
+// remedy.
 func TestMetrics_PortInUse_EndsBeforeTheLock(t *testing.T) {
 	var config net.ListenConfig
 	other := assert.Value(config.Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
@@ -74,10 +76,10 @@ func TestMetrics_PortInUse_EndsBeforeTheLock(t *testing.T) {
 	}
 }
 
-// It tries to break: together with the page, ui serves the store's data on a holder that died.
+// ui serves the page and the metrics of the store, including a holder that died.
 func TestMetrics_UI_IsScraped(t *testing.T) {
 	b := newBase(t)
-	b.held("job", 1) // by a process without a ping
+	b.held("job", 1) // held by a process without a ping
 	ctx, interrupt := context.WithCancel(t.Context())
 	out, ended := start(ctx, t, b.flags("ui", "--listen", "127.0.0.1:0", "--metrics", "0")...)
 	eventually(t, "it shows the holder", func() bool {

@@ -107,7 +107,7 @@ func TestRun_ServerWithPassword_NeverShowsIt(t *testing.T) {
 		{"locks", "-uri=" + with("h"), "--uri", with("h")},
 		{"run", "--wait=" + secret},
 		{"run", "-" + secret},
-		{"locks", "--uri", odd}, // the driver takes a question mark in a password
+		{"locks", "--uri", odd}, // the driver accepts a question mark in a password
 		{"locks", with("h") + strings.Repeat("x", 100)},
 		{"locks", "--uri", with("h:port")},
 		{"locks", "--uri", with("h/%zz?%zz")},
@@ -165,7 +165,6 @@ func TestPatience_ValueMayBeLeftOut(t *testing.T) {
 	}
 }
 
-// parsed returns the call that a command receives.
 func parsed(t *testing.T, v command, args string) call {
 	t.Helper()
 	f := pflag.NewFlagSet("test", pflag.ContinueOnError)
@@ -174,8 +173,7 @@ func parsed(t *testing.T, v command, args string) call {
 	return callOf(f)
 }
 
-// It tries to break: arguments after -- belong to the command, even those that resemble our flags
-// or commands.
+// Arguments after -- belong to the command, even if they resemble flags or commands of distlock.
 func TestRunner_BehindTheDashes_NothingIsRead(t *testing.T) {
 	const command = "locks run -h --wait 5s --wait=x --uri mongodb://x -- --why"
 	b := newBase(t)
@@ -188,7 +186,6 @@ func TestRunner_BehindTheDashes_NothingIsRead(t *testing.T) {
 	}
 }
 
-// All lists of the commands agree.
 func TestCommands_DocHelpAndOperations_NameTheSame(t *testing.T) {
 	t.Parallel()
 	var help []string
@@ -203,7 +200,7 @@ func TestCommands_DocHelpAndOperations_NameTheSame(t *testing.T) {
 		text := assert.Value(os.ReadFile(file))(t)
 		var told []string
 		for _, found := range regexp.MustCompile(named).FindAllStringSubmatch(string(text), -1) {
-			if found[1] != "guardian" { // which only run calls
+			if found[1] != "guardian" { // called only by run
 				told = append(told, found[1])
 			}
 		}
@@ -226,7 +223,8 @@ func TestConnection_URIFile_IsReadAndWarnedOf(t *testing.T) {
 	cli(t, args...).want(t, exitFailed, "can be read by every user", "chmod 600")
 }
 
-// An operator at night saw "no locks", because they were in another database.
+// All commands share one default database. The error for missing locks names the database, because
+// the locks may be in another database.
 func TestConnection_Database_IsOneDefaultAndNamed(t *testing.T) {
 	t.Setenv(envURI, uri)
 	t.Setenv(envDatabase, "")
@@ -241,7 +239,6 @@ func TestConnection_Database_IsOneDefaultAndNamed(t *testing.T) {
 	}
 }
 
-// The defaults of the command are those of package distlock.
 func TestDefaults_AreThoseOfDistlock(t *testing.T) {
 	t.Parallel()
 	m, err := distlock.New(t.Context(), distlock.Config{Catalog: memcatalog.New(memcatalog.Options{})})
@@ -253,7 +250,7 @@ func TestDefaults_AreThoseOfDistlock(t *testing.T) {
 	}
 }
 
-// It tries to break: a time that was meant for --wait is not taken for the name of a lock.
+// A misplaced time for --wait is a usage error, not the name of a lock.
 func TestRun_WaitWithAWrongTime_IsNoName(t *testing.T) {
 	t.Parallel()
 	for _, time := range []string{"5min", "1d", "30sec", "2hours"} {

@@ -20,7 +20,6 @@ import (
 	"mongodlm/internal/test/bsontest"
 )
 
-// gathered returns the metrics of an overseer.
 func gathered(t *testing.T, o *overseer) map[string]float64 {
 	t.Helper()
 	r := prom.NewPedanticRegistry()
@@ -40,8 +39,8 @@ func gathered(t *testing.T, o *overseer) map[string]float64 {
 	return all
 }
 
-// It tries to break: the locks of a dead process, and a break or a dropped guard, are shown though
-// no process is left to scrape; a server that does not answer is not shown as one without locks.
+// An overseer shows the locks of a dead process, a break and a dropped guard, although no process
+// is left to scrape. A server that does not answer is not shown as a server without locks.
 func TestOverseer_ShowsWhatTheDeadHold(t *testing.T) {
 	b := newBase(t)
 	ours := func(extra ...bson.E) []bson.E {

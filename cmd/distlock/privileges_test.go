@@ -31,7 +31,7 @@ import (
 	"mongodlm/singleton"
 )
 
-// privileged are the actions that the commands of a client need, by collection.
+// privileged records the actions that a client's commands need, by collection.
 type privileged struct {
 	mu   sync.Mutex // guards used
 	used map[string]bool
@@ -48,7 +48,7 @@ func (p *privileged) monitor() *event.CommandMonitor {
 	}}
 }
 
-// actionsOf returns the actions that a server checks before it carries out a command.
+// actionsOf returns the actions that a server checks before it runs a command.
 func actionsOf(name string, command bson.Raw) []string {
 	upserts := func(doc bson.Raw) []string {
 		if is, _ := doc.Lookup("upsert").BooleanOK(); is {
@@ -80,14 +80,14 @@ func actionsOf(name string, command bson.Raw) []string {
 	case "hello", "isMaster", "buildInfo", "ping", "endSessions", "getMore", "killCursors",
 		"commitTransaction",
 		"abortTransaction":
-		return nil // every user may
+		return nil // every user may send these
 	case "listCollections":
-		return nil // a user with the privilege learns more from an empty listing, see void
+		return nil // without the privilege the listing is empty; see void
 	}
 	return []string{"the unknown action of " + name}
 }
 
-// spied is a client of the base whose commands are recorded.
+// spied returns a client of the base and records its commands.
 func (b *base) spied() (*mongo.Client, *privileged) {
 	b.t.Helper()
 	p := &privileged{used: map[string]bool{}}
@@ -97,22 +97,22 @@ func (b *base) spied() (*mongo.Client, *privileged) {
 	return client, p
 }
 
-// A feature sends only commands that its role allows, and needs every action of the role: a new
-// command of the store outside the role fails here, as does a superfluous privilege.
+// Each feature needs exactly the actions of its role. The test fails for a new command outside of
+// the role, and for a superfluous privilege.
 func TestRole_IsTheLeast(t *testing.T) {
 	t.Parallel()
 	for feature, c := range map[role.Feature]struct {
 		use func(*testing.T, *base, *mongo.Client)
-		// with are the features that it requires.
+		// with lists the features that this feature requires.
 		with []role.Feature
-		// elsewhere are actions that only other servers check; integration tries them.
+		// elsewhere lists actions that only other servers check. The integration tests try them.
 		elsewhere string
 	}{
 		role.Locks:    {useLocks, nil, ""},
 		role.Lines:    {useLines, []role.Feature{role.Locks}, "locks changeStream"},
 		role.History:  {useHistory, nil, ""},
 		role.Listings: {useListings, nil, ""},
-		// it records the break
+		// A break is recorded in the history.
 		role.Breaking: {useBreaking, []role.Feature{role.History}, ""},
 		role.Pruning:  {usePruning, nil, ""},
 		role.Loops:    {useLoops, []role.Feature{role.Locks}, ""},
@@ -157,7 +157,7 @@ func managerOn(t *testing.T, b *base, client *mongo.Client) *distlock.Manager {
 	return m
 }
 
-// storeOn is the store of a command that uses client.
+// storeOn returns the store of a command that uses client.
 func storeOn(t *testing.T, b *base, client *mongo.Client) *store {
 	t.Helper()
 	st := &store{client: client, database: b.name,
@@ -166,21 +166,21 @@ func storeOn(t *testing.T, b *base, client *mongo.Client) *store {
 	return st
 }
 
-// useLocks is the life of a process: a free lock, a held one, one to renew, indexes, pruning and
-// the end.
+// useLocks runs through the life of a process: a free lock, a held lock, a renewal, indexes,
+// pruning and Close.
 func useLocks(t *testing.T, b *base, client *mongo.Client) {
 	m := managerOn(t, b, client)
 	for _, opt := range []distlock.Option{distlock.Why("x"), distlock.Shared(), distlock.Permits(2),
 		distlock.Lease(time.Hour)} {
 		name := "job " + bson.NewObjectID().Hex()
 		guard := assert.Value(m.Lock(name).TryLock(t.Context(), opt))(t)
-		_, _ = m.Lock(name).TryLock(t.Context()) // held
+		_, _ = m.Lock(name).TryLock(t.Context()) // refused, because the lock is held
 		assert.NoErr(t, guard.Verify(t.Context()))
 		assert.NoErr(t, guard.Release())
 	}
 	assert.NoErr(t, m.Close(t.Context()))
 	store := assert.Value(mongocatalog.New(client, mongocatalog.Options{Database: b.name}))(t)
-	if _, err := store.Prepare(t.Context()); err != nil { // which the Manager does in the background
+	if _, err := store.Prepare(t.Context()); err != nil { // the Manager does this in the background
 		t.Error(err)
 	}
 	b.ping(stranger, 100*time.Hour, bson.E{Key: "seq", Value: int64(1)})
@@ -293,7 +293,7 @@ func useClaims(t *testing.T, b *base, client *mongo.Client) {
 	assert.NoErr(t, m.Close(t.Context()))
 }
 
-// The names in the role are the names of the collections that are really used.
+// The role names the collections that the packages use.
 func TestRole_Collections_AreThoseOfThePackages(t *testing.T) {
 	t.Parallel()
 	known := []string{catalog.LocksCollection, catalog.PingsCollection, history.Collection,
@@ -305,8 +305,8 @@ func TestRole_Collections_AreThoseOfThePackages(t *testing.T) {
 	}
 }
 
-// The role is printed without a server, as a command that can be pasted, and as the document of
-// that command.
+// doctor --role needs no server. It prints a command that can be pasted, or the document of that
+// command.
 func TestDoctorRole_IsADocument(t *testing.T) {
 	t.Parallel()
 	out := cli(t, "doctor", "--role", "--database", "own", "--features", "listings,breaking",
@@ -334,8 +334,8 @@ func TestDoctorRole_IsADocument(t *testing.T) {
 	cli(t, "doctor", "--role", "--features", "all").want(t, exitUsage, "there is no feature")
 }
 
-// In all its checks doctor changes no document and makes no collection; integration tests the same
-// with users.
+// The checks of doctor change no document and create no collection. The integration tests check the
+// same with users.
 func TestDoctor_LeavesNoTrace(t *testing.T) {
 	b := newBase(t)
 	features := strings.ReplaceAll(role.Names(), " ", "")
@@ -367,7 +367,7 @@ func TestDoctor_LeavesNoTrace(t *testing.T) {
 	}
 }
 
-// all is every document of the database.
+// all returns every document of the database.
 func (b *base) all() string {
 	b.t.Helper()
 	names := assert.Value(b.db.ListCollectionNames(b.t.Context(), bson.D{}))(b.t)
@@ -384,8 +384,8 @@ func (b *base) all() string {
 	return text.String()
 }
 
-// Members whose clocks differ, an arbiter without which no write is acknowledged, one that does not
-// answer: each is reported.
+// The report warns of members with different clocks, of an arbiter that prevents acknowledged
+// writes, and of a member that does not answer.
 func TestReport_JudgeMembers(t *testing.T) {
 	t.Parallel()
 	ok := func(host string, ahead int64) member {
@@ -394,7 +394,7 @@ func TestReport_JudgeMembers(t *testing.T) {
 	arbiter := member{Host: "d", State: "arbiter", AheadMS: new(int64(1 << 40))}
 	for name, c := range map[string]struct {
 		members []member
-		says    string // empty: no warning
+		says    string // empty if no warning is expected
 	}{
 		"all agree": {[]member{ok("a", 0), ok("b", 29_000), ok("c", -100)}, ""},
 		"clocks differ": {[]member{ok("a", -20_000), ok("b", 20_000), ok("c", 0)},

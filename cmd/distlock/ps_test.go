@@ -16,8 +16,8 @@ import (
 	"mongodlm/internal/test/bsontest"
 )
 
-// Every process is listed once, with all its locks and queue entries, including one without any and
-// one without a ping.
+// Every process is listed once, with all its locks and queue entries. The list includes processes
+// without locks and processes without a ping.
 func TestPs_EveryProcess_IsListedOnce(t *testing.T) {
 	b := newBase(t)
 	b.cli("ps").want(t, exitFailed, "nothing was ever locked there")
@@ -56,7 +56,7 @@ func TestPs_EveryProcess_IsListedOnce(t *testing.T) {
 	}
 }
 
-// A process with many locks, and names that could steer a terminal, fit into 40 columns.
+// A process with many locks fits into 40 columns. Its names cannot control the terminal.
 func TestPs_NarrowTerminal_FitsItsWidth(t *testing.T) {
 	b := newBase(t)
 	fill(b)
@@ -83,7 +83,7 @@ func TestPs_NarrowTerminal_FitsItsWidth(t *testing.T) {
 	}
 }
 
-// narrow expects a text that fits a terminal and that no terminal obeys.
+// narrow checks that a text fits a terminal and contains no control characters.
 func narrow(t *testing.T, text string, width int) {
 	t.Helper()
 	for line := range strings.Lines(text) {

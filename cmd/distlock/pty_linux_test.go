@@ -14,14 +14,15 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// terminalOf makes a pseudo-terminal of 80 columns: the side of the person, and that of programs.
+// terminalOf opens a pseudo-terminal of 80 columns. It returns the person's side and the programs'
+// side.
 func terminalOf(t *testing.T) (person, programs *os.File) {
 	t.Helper()
 	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
 	if err != nil {
 		t.Skipf("this machine gives no pseudo-terminal: %v", err)
 	}
-	control, err := person.SyscallConn() // Fd would make reading block for good
+	control, err := person.SyscallConn() // Fd would make reads block forever
 	assert.Must(t, err)
 	var number int
 	var failed error
@@ -38,7 +39,8 @@ func terminalOf(t *testing.T) (person, programs *os.File) {
 	return person, programs
 }
 
-// session runs a shell script in a new terminal; "$@" are the words of distlock.
+// session runs a shell script in a new terminal. In the script "$@" stands for the command line of
+// distlock.
 func session(t *testing.T, script string, args ...string) (p *program, person *os.File) {
 	t.Helper()
 	person, programs := terminalOf(t)
@@ -51,7 +53,7 @@ func session(t *testing.T, script string, args ...string) (p *program, person *o
 	shown := make(chan struct{})
 	go func() { // ends when no program has the terminal, or with the cleanup
 		defer close(shown)
-		_, _ = io.Copy(&p.out, person) // EIO is its end
+		_, _ = io.Copy(&p.out, person) // EIO is the end of the output
 	}()
 	go func() { // ends with the process; the cleanup waits for it
 		defer close(p.ended)
@@ -66,13 +68,13 @@ func session(t *testing.T, script string, args ...string) (p *program, person *o
 	return p, person
 }
 
-// types writes the input of a person.
+// types writes a person's input.
 func types(t *testing.T, person io.Writer, text string) {
 	t.Helper()
 	assert.Value(io.WriteString(person, text))(t)
 }
 
-// A command that read from the terminal was stopped, and held its lock for ever.
+// A command may read from the terminal, and the shell gets the terminal back afterwards.
 func TestRun_Terminal_IsTheCommandsAndGivenBack(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, script string }{
@@ -107,7 +109,7 @@ func TestRun_ControlC_ReachesTheCommandOnce(t *testing.T) {
 	}
 }
 
-// Neither the command nor run is stopped: its lock would stay held, or be lost.
+// Ctrl-Z stops neither the command nor run, because the lock would stay held or be lost.
 func TestRun_ControlZ_StopsNothing(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, script, says string }{
@@ -128,8 +130,8 @@ func TestRun_ControlZ_StopsNothing(t *testing.T) {
 	}
 }
 
-// In the background the terminal is not available, and to wait for it would be to wait with the
-// lock.
+// In the background, a command that reads from the terminal is ended. Otherwise it would hold its
+// lock while it waits for the terminal.
 func TestRun_Background_CommandThatReadsIsEnded(t *testing.T) {
 	b := newBase(t)
 	p, _ := session(t, `set -m; "$@" & wait $!; echo "code $?"`,

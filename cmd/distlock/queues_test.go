@@ -8,12 +8,12 @@ import (
 	"mongodlm/internal/test/bsontest"
 )
 
-// It tries to break: without a name all queues are listed, with their rows, and without queues the
-// text names the missing argument.
+// Without a name all queues are listed, with the counts of their rows. Without queues the text
+// names the missing argument.
 func TestClaims_NoCollection_ListsTheQueues(t *testing.T) {
 	b := newBase(t)
 	b.cli("claims").want(t, exitFailed, "nothing was ever locked there")
-	defer func() { // a name is accepted as it is printed, for reading and for changes
+	defer func() { // a printed name is accepted, for reading and for changes
 		b.cli("claims", b.name+".mail").want(t, 0, "1 ready, 0 claimed", "2 dead", b.name+".mail")
 		b.cli("claims", b.name+".mail", "--dead", "--json").want(t, 0, `"collection": "mail"`)
 		b.cli("claims", b.name+".mail", "--retry", "all").want(t, 0, "2 dead rows")

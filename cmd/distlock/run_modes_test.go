@@ -17,7 +17,7 @@ func TestRun_Modes_ShareAndStandInLine(t *testing.T) {
 	ready(t, out)
 	b.run("--permits 2", "env", "0").want(t, 0, "DISTLOCK_NAME=job")
 	for _, other := range []string{"--permits 3", "--shared", ""} {
-		for _, wait := range []string{" --wait 1m"} { // one answer for one question
+		for _, wait := range []string{" --wait 1m"} {
 			b.run(other+wait, "env", "0").
 				want(t, exitLimit, "in use as a semaphore of 2 permits", "must ask for the same")
 		}
@@ -28,7 +28,7 @@ func TestRun_Modes_ShareAndStandInLine(t *testing.T) {
 		want(t, exitHeld, `2 of 2 permits of lock "job" are taken, one by `, b.lock("job").Process)
 	waited := b.refused(100*time.Millisecond, "--permits 2").
 		want(t, exitHeld, `2 of 2 permits of lock "job" are taken, one by `)
-	if strings.Contains(waited.errOut, "in the queue") { // it was the only one
+	if strings.Contains(waited.errOut, "in the queue") { // it was the only waiter
 		t.Errorf("it counts itself:\n%s", waited.errOut)
 	}
 	if n := strings.Count(third.errOut, b.lock("job").Process); n != 1 {
@@ -49,15 +49,14 @@ func TestRun_Modes_ShareAndStandInLine(t *testing.T) {
 	await(t, waiter).want(t, 5)
 }
 
-// signalled ends a polite helper and waits for it.
+// signalled ends a polite helper and waits for its exit.
 func (b *base) signalled(out *screen, ended <-chan result) {
 	b.t.Helper()
 	terminate(b.t, pidAfter(out.String(), "ready"))
 	await(b.t, ended).want(b.t, 7, "got terminated")
 }
 
-// It tries to break: if the time was too short to read the holder, the error reports that the
-// holder is unknown, and not that there is none.
+// If the time was too short to read the holder, the error reports that the holder is unknown.
 func TestRunner_Refused_HolderUnknown_IsSaid(t *testing.T) {
 	t.Parallel()
 	err := (&runner{}).refused(t.Context(),
@@ -68,7 +67,7 @@ func TestRunner_Refused_HolderUnknown_IsSaid(t *testing.T) {
 	}
 }
 
-// A wait prints its reason, if it is not visible otherwise.
+// A wait prints its reason and the place in the queue.
 func TestRun_Waiting_SaysForWhomAndInWhichPlace(t *testing.T) {
 	b := newBase(t)
 	b.hold("job", 3)

@@ -16,7 +16,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// under makes the arguments of run with a helper as the command.
+// under returns the arguments of run with a helper as the command.
 func (b *base) under(flags string, helper ...string) []string {
 	args := b.flags(append([]string{"run", "job"}, strings.Fields(flags)...)...)
 	return append(append(args, "--"), self(b.t, helper...)...)
@@ -38,7 +38,7 @@ func ready(t *testing.T, out *screen) (pid int) {
 	return pid
 }
 
-// terminate asks a process to end.
+// terminate sends SIGTERM to a process.
 func terminate(t *testing.T, pid int) {
 	t.Helper()
 	assert.Must(t, syscall.Kill(pid, syscall.SIGTERM))
@@ -47,10 +47,10 @@ func terminate(t *testing.T, pid int) {
 // dead reports whether a process has exited and was waited for.
 func dead(pid int) bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
 
-// pidAfter returns the number after a word, 0 without one.
+// pidAfter returns the number after a word, or 0 if there is none.
 func pidAfter(text, word string) (pid int) {
 	if _, rest, found := strings.Cut(text, word+" "); found && strings.Contains(rest, "\n") {
-		_, _ = fmt.Sscan(rest, &pid) // 0 when it is no number
+		_, _ = fmt.Sscan(rest, &pid) // remains 0 if this is no number
 	}
 	return pid
 }
@@ -74,8 +74,8 @@ func TestRun_Command_GetsEnvironmentAndItsCodePassesThrough(t *testing.T) {
 	}
 }
 
-// refused returns the result of a run that could not acquire the lock. A busy server may need
-// longer than a short wait to return the holder: then it is repeated, with twice the wait.
+// refused returns the result of a run that could not acquire the lock. A busy server may take
+// longer than a short wait to return the holder. Then refused repeats the run with twice the wait.
 func (b *base) refused(wait time.Duration, flags string) (r result) {
 	b.t.Helper()
 	eventually(b.t, "it is told who holds the lock", func() bool {
@@ -92,7 +92,7 @@ func TestRun_LockHeld_Exits75AndNamesTheHolder(t *testing.T) {
 	out, ended := start(ctx, t, b.under("--why nightly", "polite")...)
 	ready(t, out)
 	b.refused(100*time.Millisecond, "").want(t, exitHeld, b.lock("job").Process, "nightly")
-	interrupt() // not by a signal: the command gets SIGTERM
+	interrupt() // without a signal to run: the command gets SIGTERM
 	await(t, ended).want(t, 7, "got terminated")
 	if b.lock("job").Held {
 		t.Error("the lock is still held")
@@ -118,7 +118,7 @@ func TestRun_LockBroken_CommandIsTerminatedThenKilled(t *testing.T) {
 func TestRun_ServerGone_CommandEndsBeforeATakeover(t *testing.T) {
 	t.Parallel()
 	server := assert.Value(configserver.Start(t.Context(), configserver.Config{}))(t)
-	shut := func() { _ = server.Close(context.Background()) } // closing again is harmless
+	shut := func() { _ = server.Close(context.Background()) } // a second close is harmless
 	t.Cleanup(shut)
 	args := append([]string{"run", "job", "--uri", server.URI(), "--ping", "300ms",
 		"--takeover", "20s", "--grace", "0s", "--"}, self(t, "stubborn")...)
@@ -146,8 +146,8 @@ func TestRun_CommandLeavesAProcess_ItIsEndedBeforeTheLockIsFree(t *testing.T) {
 	await(t, ended).want(t, 0, "left running")
 }
 
-// run waits no longer than an obedient process takes to exit, even where orphans are not waited
-// for, as in a container without an init.
+// run waits no longer than an obedient process takes to exit, even if nothing waits for orphans, as
+// in a container without an init.
 func TestRun_CommandLeavesAProcessThatObeys_NothingIsKilled(t *testing.T) {
 	b := newBase(t)
 	r := b.run("--grace 20s --takeover 5m", "parent", "polite").want(t, 0)
@@ -212,7 +212,7 @@ func TestRunner_Fit_KillsBeforeATakeover(t *testing.T) {
 	}
 }
 
-// It tries to break: a name or a path that looks like a secret is removed from the output.
+// A name or a path that looks like a secret is shown in the output.
 func TestRun_NamesLikeSecrets_AreShown(t *testing.T) {
 	b := newBase(t)
 	cli(t, append(b.flags("run", "pwd:sync"), "--", "/etc/passwd")...).want(t, exitNotRunnable,

@@ -13,7 +13,7 @@ import (
 	"mongodlm/cmd/internal/words"
 )
 
-// names returns the names of the locks of a listing, each once, in its order.
+// names returns the names of the locks in a listing, each once, in the order of the listing.
 func (l listing) names() (all []string) {
 	for _, r := range l.Locks {
 		all = append(all, r.Name)
@@ -21,8 +21,8 @@ func (l listing) names() (all []string) {
 	return slices.Compact(all)
 }
 
-// It tries to break: trouble comes first, then the requested order; filters remove all other locks,
-// with their queues.
+// Locks are sorted by trouble and then by the requested order. Filters remove all other locks with
+// their queues.
 func TestSieve_OrdersAndFilters(t *testing.T) {
 	t.Parallel()
 	ms := func(n int64) *int64 { return &n }
@@ -78,8 +78,8 @@ func TestSieve_OrdersAndFilters(t *testing.T) {
 	}
 }
 
-// It tries to break: `locks` sorts by trouble as text and by name as JSON, and the error for an
-// unknown order lists the valid ones.
+// `locks` sorts by trouble as text and by name as JSON. The error for an unknown order lists the
+// valid orders.
 func TestLocks_Order_TroubleForPeopleNamesForPrograms(t *testing.T) {
 	b := newBase(t)
 	fill(b)
@@ -101,8 +101,8 @@ func TestLocks_Order_TroubleForPeopleNamesForPrograms(t *testing.T) {
 	b.cli("locks", "--waited").want(t, 0, "none of 8 locks matches")
 }
 
-// It tries to break: on a terminal a lock in trouble is the last one before the summary, where it
-// stays on the screen, and the waiters are printed even if no row of a lock is.
+// On a terminal a lock in trouble is printed last before the summary, where it stays on the screen.
+// The waiters are printed even if no lock is.
 func TestLocks_OnATerminal_TroubleIsLast(t *testing.T) {
 	t.Parallel()
 	whole := newListing("db")

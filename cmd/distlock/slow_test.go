@@ -11,12 +11,11 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// It tries to break: after the death of the server run reports the reason of its wait, at its end
-// as well, and is not silent until the timeout.
+// run reports the reason of its wait soon after the server died, and again at its end.
 func TestRun_ServerDied_SaysWhatItWaitsFor(t *testing.T) {
 	t.Parallel()
 	server := assert.Value(configserver.Start(t.Context(), configserver.Config{}))(t)
-	shut := func() { _ = server.Close(context.Background()) } // closing again is harmless
+	shut := func() { _ = server.Close(context.Background()) } // a second close is harmless
 	t.Cleanup(shut)
 	begin := func(uri string, flags ...string) *program {
 		t.Helper()

@@ -10,8 +10,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// A table on a terminal has no line that is wider than the terminal, and shows the data that a
-// break needs.
+// No line of a table is wider than its terminal. The table shows the data that a break needs.
 func TestTable_Terminal_FitsItsWidth(t *testing.T) {
 	b := newBase(t)
 	fillLines(b)
@@ -68,8 +67,8 @@ func TestTable_IdleColumns_GoFirst(t *testing.T) {
 	}
 }
 
-// It tries to break: names that differ at their ends, in their middle or by their length look alike
-// in a narrow terminal.
+// Names that differ at their start, at their end or in their middle stay different in a narrow
+// terminal.
 func TestTable_NarrowTerminal_NoTwoRowsAreAlike(t *testing.T) {
 	t.Parallel()
 	for name, format := range map[string]string{

@@ -30,7 +30,7 @@ import (
 	"mongodlm/internal/test/mongodtest"
 )
 
-// An authority makes certificates for one test.
+// authority makes certificates for one test.
 type authority struct {
 	t    *testing.T
 	dir  string
@@ -49,13 +49,13 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-// make signs a certificate, with its own key when there is no authority yet.
+// make signs a certificate. The first certificate is signed with its own key.
 func (a *authority) make(name string, ca bool) ([]byte, *ecdsa.PrivateKey) {
 	a.t.Helper()
 	key := assert.Value(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(a.t)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{
-			// a mongod takes a client of its own organization for a cluster member
+			// A mongod treats a client of its own organization as a cluster member.
 			CommonName: name, Organization: []string{"house of " + name},
 		},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
@@ -83,7 +83,7 @@ func (a *authority) write(name string, text []byte) string {
 	return path
 }
 
-// pair writes a certificate and its key into one file, as drivers read it.
+// pair writes a certificate and its key into one file, as drivers require.
 func (a *authority) pair(name string) (path string) {
 	a.t.Helper()
 	der, key := a.make(name, false)
@@ -91,8 +91,8 @@ func (a *authority) pair(name string) (path string) {
 	return a.write(name+".pem", append(pemOf("CERTIFICATE", der), pemOf("PRIVATE KEY", private)...))
 }
 
-// A secured is the embedded server behind TLS. It asks every client for a certificate, and accepts
-// the X.509 login of a client that has shown it, as a mongod does.
+// secured is the embedded server behind TLS. It requires a certificate from every client and
+// accepts the client's X.509 login, like a mongod.
 type secured struct {
 	addr   string
 	logins atomic.Int32
@@ -129,7 +129,7 @@ func secure(t *testing.T, a *authority) *secured {
 	return s
 }
 
-// serve hands messages on until either side ends.
+// serve forwards messages until either side ends.
 func (s *secured) serve(ctx context.Context, client net.Conn) {
 	hosts := (&connection{uri: uri}).hosts()
 	server, err := net.Dial("tcp", hosts)
@@ -160,8 +160,8 @@ func (s *secured) serve(ctx context.Context, client net.Conn) {
 	}
 }
 
-// The parts of the protocol for a login: a header of 16 bytes, the flags, and a section of one
-// document.
+// These constants describe the protocol for a login: a header of 16 bytes, the flags, and a section
+// of one document.
 const (
 	headerBytes = 16
 	opMsg       = 2013
@@ -178,7 +178,7 @@ func readMessage(r io.Reader) ([]byte, error) {
 	return message, err
 }
 
-// login answers the command authenticate; nil for any other.
+// login answers the command authenticate. It returns nil for other commands.
 func login(message []byte) []byte {
 	const document = headerBytes + 4 + 1
 	if len(message) < document || binary.LittleEndian.Uint32(message[12:]) != opMsg {
@@ -193,19 +193,19 @@ func login(message []byte) []byte {
 		return nil
 	}
 	reply := make([]byte, document, document+len(body))
-	copy(reply[8:], message[4:8]) // the reply to that request
+	copy(reply[8:], message[4:8]) // the id of the request
 	binary.LittleEndian.PutUint32(reply[12:], opMsg)
 	reply = append(reply, body...)
 	binary.LittleEndian.PutUint32(reply, uint32(len(reply)))
 	return reply
 }
 
-// keyFile is the option that names a certificate and its key.
+// keyFile returns the option that names a certificate and its key.
 func keyFile(path string) string { return "tlsCertificateKeyFile=" + url.QueryEscape(path) }
 
-// TLS and X.509 are configured by the connection string: commands that hold a lock, list and
-// examine reach a server that requires a certificate, and without the right one the error reports
-// it and shows no secret.
+// The connection string configures TLS and X.509. With it, commands that hold, list and examine
+// locks reach a server that requires a certificate. The error for a wrong certificate gives the
+// reason and shows no secret.
 func TestTLS_ThroughTheConnectionString(t *testing.T) {
 	b := newBase(t)
 	a := newAuthority(t)
@@ -247,7 +247,8 @@ func TestTLS_ThroughTheConnectionString(t *testing.T) {
 	}
 }
 
-// The same on a real server, whose user is the subject of a certificate and has no password.
+// X.509 works on a real server, with a user that is the subject of a certificate and has no
+// password.
 func TestX509_RealServer_UserIsTheSubject(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short leaves out what starts a mongod")

@@ -19,7 +19,7 @@ import (
 
 var ticketIn = regexp.MustCompile(`name="ticket" value="([^"]+)"`)
 
-// opened is a page, and how to ask it.
+// opened starts a page and returns a function that sends requests to the page.
 func (b *base) opened(
 	args ...string) (ask func(method, path string, form url.Values, site string) (int, string)) {
 	t := b.t
@@ -49,7 +49,7 @@ func (b *base) opened(
 	}
 }
 
-// dead adds rows of a queue that are.
+// dead adds dead rows with the given ids to a queue.
 func (b *base) dead(ids ...any) (queue string) {
 	queue = b.name + ".jobs"
 	b.insert("locks", bsontest.D("_id", "claim:"+queue+":queue:1", "state", int32(0)))
@@ -61,8 +61,8 @@ func (b *base) dead(ids ...any) (queue string) {
 	return queue
 }
 
-// Selected dead rows, or all of them, are retried or removed after a confirmation that has their
-// number. It tries to break: something changes before the confirmation, or other rows change.
+// Selected dead rows, or all dead rows, are retried or removed after a confirmation with their
+// number. Only the confirmed rows change. A confirmation works once.
 func TestUI_DeadRows_ShownRetriedDiscarded(t *testing.T) {
 	b := newBase(t)
 	at := "/dead?queue=" + url.QueryEscape(b.dead(`a"b`, 7, 8, bson.NewObjectID(), "last", "z"))
@@ -110,8 +110,7 @@ func TestUI_DeadRows_ShownRetriedDiscarded(t *testing.T) {
 	b.cli("claims", "jobs").want(t, 0, "5 ready", "0 dead")
 }
 
-// It tries to break: of more dead rows than one page shows, some are on no page, or the page does
-// not have their number.
+// Every dead row is on exactly one page, and each page shows the number of dead rows.
 func TestUI_DeadRows_MoreThanAPage_AreTurned(t *testing.T) {
 	b := newBase(t)
 	ids := make([]any, 120)
@@ -138,8 +137,7 @@ func TestUI_DeadRows_MoreThanAPage_AreTurned(t *testing.T) {
 	}
 }
 
-// It tries to break: every change has the requirements of a break, and only the collection of a
-// queue is shown.
+// Every change has the requirements of a break. Only the collection of a queue is shown.
 func TestUI_DeadRows_WithoutWhatItNeeds_Refused(t *testing.T) {
 	b := newBase(t)
 	at := "/dead?queue=" + url.QueryEscape(b.dead(1, 2))

@@ -14,8 +14,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// It tries to break: the command serves the page at the address that it prints, shows no password
-// there, and ends on an interrupt.
+// The command serves the page at the address that it prints. It prints no password, and ends on an
+// interrupt.
 func TestUI_ShowsThePage_NoPassword(t *testing.T) {
 	b := newBase(t)
 	b.hold("balancer", 41)
@@ -30,7 +30,7 @@ func TestUI_ShowsThePage_NoPassword(t *testing.T) {
 	}
 }
 
-// It tries to break: the page of a misspelt database has the text of the command line.
+// The page for a misspelt database has the same text as the command line.
 func TestUI_WrongDatabase_SaysThatNothingWasEverLocked(t *testing.T) {
 	_, page := newBase(t).opened()("GET", "/", nil, "none")
 	if !strings.Contains(page, "nothing was ever locked there") {
@@ -38,7 +38,7 @@ func TestUI_WrongDatabase_SaysThatNothingWasEverLocked(t *testing.T) {
 	}
 }
 
-// It tries to break: flags that would show the locks to others are a usage error, with the remedy.
+// Flags that would show the locks to other machines are a usage error that names the remedy.
 func TestUI_WrongCall_SaysTheRemedy(t *testing.T) {
 	t.Parallel()
 	for text, args := range map[string][]string{
@@ -52,8 +52,8 @@ func TestUI_WrongCall_SaysTheRemedy(t *testing.T) {
 	}
 }
 
-// It tries to break: the history names the owner of the token by which the page broke a lock, and
-// not the user that started the page.
+// If the page breaks a lock by a token, the history names the token's owner and not the user that
+// started the page.
 func TestUI_BreakByAToken_HistoryTellsWhose(t *testing.T) {
 	b := newBase(t)
 	b.hold("job", 41)

@@ -14,7 +14,7 @@ import (
 	"mongodlm/internal/test/bsontest"
 )
 
-// It tries to break: a file, a pipe and --wide cut no name, however long it may be.
+// No name is cut in a file, in a pipe or with --wide, however long it is.
 func TestListings_LongestNames_AreWholeInAPipe(t *testing.T) {
 	b := newBase(t)
 	long := strings.Repeat("nightly-report-of-", 56) + "mail" // 1,012 bytes
@@ -34,15 +34,14 @@ func TestListings_LongestNames_AreWholeInAPipe(t *testing.T) {
 			t.Errorf("%.60q cuts the name:\n%s", args, out)
 		}
 	}
-	for command, times := range map[string]int{"locks": 3, "history": 2} { // the reason, and the cause
+	for command, times := range map[string]int{"locks": 3, "history": 2} { // reason and cause
 		if out := b.cli(command).out; strings.Count(out, long) != times {
 			t.Errorf("%s cuts a text:\n%s", command, out)
 		}
 	}
 }
 
-// It tries to break: at 80 columns "history" and "locks NAME" show whole reasons, of holders, of
-// waiters and of events.
+// At 80 columns "history" and "locks NAME" show whole reasons of holders, waiters and events.
 func TestListings_Terminal_ReasonsAreWhole(t *testing.T) {
 	why := strings.TrimSpace(strings.Repeat("because the nightly report of all mail was late again ",
 		10))

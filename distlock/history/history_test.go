@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { effort.Main(m) }
 
 var errAway = errors.New("the server is away")
 
-// A bench is a Log whose server is a slice.
+// bench is a Log that inserts into a slice.
 type bench struct {
 	*Log
 	t    *testing.T
@@ -49,7 +49,7 @@ func inBubble(t *testing.T, test func(t *testing.T, b *bench)) {
 	})
 }
 
-// set lets inserts end with an error of refuse; nil lets them succeed.
+// set makes inserts end with the error of refuse. With nil, inserts succeed.
 func (b *bench) set(refuse func(context.Context) error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -79,7 +79,7 @@ func hang(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// happen observes n events, whose fences are 1 to n. It takes no time.
+// happen observes n events, with the fences 1 to n, in no time.
 func (b *bench) happen(n int) {
 	b.t.Helper()
 	begun := time.Now()
@@ -91,7 +91,7 @@ func (b *bench) happen(n int) {
 	}
 }
 
-// want checks that the entries with fences 1 to n are inserted, each once and in their order.
+// want checks that the entries with the fences 1 to n were inserted once each, in order.
 func (b *bench) want(n int) {
 	b.t.Helper()
 	synctest.Wait()
@@ -109,8 +109,8 @@ func (b *bench) want(n int) {
 
 func (b *bench) warnings() int { return strings.Count(b.text.String(), `"level":"warn"`) }
 
-// It tries to break: the events of a second are one insert, and a Log without events has neither a
-// goroutine nor commands.
+// The events of a second cost one insert. A Log without events has no goroutine and sends no
+// command.
 func TestLog_EventsOfASecond_OneInsert(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		time.Sleep(time.Hour)
@@ -131,8 +131,8 @@ func TestLog_EventsOfASecond_OneInsert(t *testing.T) {
 	})
 }
 
-// It tries to break: a server that fails, or does not reply, blocks no caller of Observe. The Log
-// keeps 2,000 entries, counts the others, and inserts what it kept when the server is back.
+// A server that fails or hangs does not block Observe. The Log keeps 2,000 entries, counts the
+// others, and inserts the kept entries when the server is back.
 func TestLog_ServerAway_BoundedCountedAndWrittenLater(t *testing.T) {
 	for name, refuse := range map[string]func(context.Context) error{
 		"fails": away,
@@ -160,14 +160,13 @@ func TestLog_ServerAway_BoundedCountedAndWrittenLater(t *testing.T) {
 				b.happen(1)
 				time.Sleep(time.Minute)
 				assert.Equal(t, b.warnings(), 2, "%d warnings of two episodes, want %d")
-				_ = b.Close(t.Context()) // it fails
+				_ = b.Close(t.Context()) // fails
 			})
 		})
 	}
 }
 
-// It tries to break: Close inserts the entries that wait, without the pause before an insert or
-// after a failure, and drops later events.
+// Close inserts the waiting entries without a pause, and drops later events.
 func TestLog_Close_InsertsTheRest(t *testing.T) {
 	for name, before := range map[string]func(context.Context) error{
 		"at work": nil, "after a failure": away, "while an insert hangs": hang,
@@ -194,7 +193,8 @@ func TestLog_Close_InsertsTheRest(t *testing.T) {
 	}
 }
 
-// It tries to break: Close ends with its context, and after the first failure, with an error.
+// Close of a Log without a server returns an error after the first failure, or at the end of its
+// context.
 func TestLog_Close_ServerAway_EndsWithAnError(t *testing.T) {
 	for name, refuse := range map[string]func(context.Context) error{"fails": away, "hangs": hang} {
 		t.Run(name, func(t *testing.T) {
@@ -214,8 +214,8 @@ func TestLog_Close_ServerAway_EndsWithAnError(t *testing.T) {
 	}
 }
 
-// It tries to break: an entry has what its event has; a release has no wait; a text of an error is
-// bounded and no character is cut.
+// An entry has the data of its event. A release has no wait. A long error is cut between
+// characters.
 func TestLog_Observe_EntryOfAnEvent(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		lost := &distlock.LostError{Cause: errors.New("x" + strings.Repeat("é", 5000))}
@@ -254,15 +254,15 @@ func TestLog_Observe_EntryOfAnEvent(t *testing.T) {
 	})
 }
 
-// It tries to break: a Manager passes its events to a Log, by the server's clock, and a Log that
-// cannot write delays none of its calls.
+// A Log records a Manager's events by the server's clock. A Log that cannot write delays no call of
+// the Manager.
 func TestLog_OfAManager_RecordsAndDelaysNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.set(away)
 		ahead := memcatalog.Options{Now: func() time.Time { return time.Now().Add(time.Hour) }}
 		m := assert.Value(distlock.New(t.Context(), distlock.Config{
 			Catalog: memcatalog.New(ahead), Observer: b.Log}))(t)
-		time.Sleep(2 * time.Minute) // some pings
+		time.Sleep(2 * time.Minute) // until some pings were sent
 		begun := time.Now()
 		g := assert.Value(m.Lock("a").TryLock(t.Context(), distlock.Why("nightly")))(t)
 		time.Sleep(time.Minute)
@@ -284,7 +284,7 @@ func TestLog_OfAManager_RecordsAndDelaysNothing(t *testing.T) {
 	})
 }
 
-// It tries to break: New refuses what it cannot use, and names it.
+// New refuses invalid options and names them.
 func TestNew_BadOptions_AreRefused(t *testing.T) {
 	t.Parallel()
 	client := new(mongo.Client)
@@ -311,7 +311,7 @@ func TestNew_BadOptions_AreRefused(t *testing.T) {
 	}
 }
 
-// It tries to break: an Observer gets the events of several goroutines.
+// A Log records the events of several goroutines once each.
 func TestLog_ManyGoroutines_EveryEventOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		var all sync.WaitGroup

@@ -11,7 +11,7 @@ import (
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// The forecast for a dead holder is the decision of the takeover rules: each row is a case.
+// The forecast for a dead holder agrees with the takeover rules. Each row is a case.
 func TestForesee_Rules(t *testing.T) {
 	t.Parallel()
 	const none = -1
@@ -67,8 +67,8 @@ func TestForesee_Rules(t *testing.T) {
 	}
 }
 
-// It tries to break: with a queue, the forecast counts the time that its live waiters have watched,
-// and names the first of them that would survive; its times are those of package takeover.
+// The forecast counts the time that live waiters have watched, and names the first waiter that
+// would survive. Its times agree with package takeover.
 func TestForesee_Line_LeavesItsDeadOut(t *testing.T) {
 	t.Parallel()
 	at := func(process string, waited, ping time.Duration,
@@ -122,8 +122,8 @@ func TestForesee_Line_LeavesItsDeadOut(t *testing.T) {
 	}
 }
 
-// It tries to break: the sentence contains the time of the takeover, the takeover time and the next
-// holder, and promises no takeover that cannot happen.
+// The sentence contains the time of the takeover, the takeover time and the next holder. It
+// promises no takeover that cannot happen.
 func TestSentence_SaysWhenAndWho(t *testing.T) {
 	t.Parallel()
 	ping := func(age time.Duration, more ...func(*distlock.LockInfo)) distlock.LockInfo {

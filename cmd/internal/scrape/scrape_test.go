@@ -27,7 +27,7 @@ func get(t *testing.T, url string) (int, string) {
 	return reply.StatusCode, string(text)
 }
 
-// The page has the given metrics and those of the program, and no other page is served.
+// The page has the given metrics and the metrics of the program. No other page is served.
 func TestStart_ServesMetricsAndNothingElse(t *testing.T) {
 	t.Parallel()
 	counter := prom.NewCounter(prom.CounterOpts{Name: "mine_total", Help: "Mine."})
@@ -73,8 +73,8 @@ type counted struct{}
 
 func (counted) Stats() configserver.Stats { return configserver.Stats{Clients: 3, Writes: 2} }
 
-// The error for a port in use names the option and the remedy, and a second server leaves the first
-// one working.
+// The error for a port in use names the option and the remedy. A failed second server does not
+// affect the first.
 func TestStart_PortInUse_NamesTheOption(t *testing.T) {
 	t.Parallel()
 	var config net.ListenConfig
@@ -93,8 +93,8 @@ func TestStart_PortInUse_NamesTheOption(t *testing.T) {
 	}
 }
 
-// Without a host only this machine can read the metrics; an invalid address is refused before
-// anything else happens.
+// Without a host only this machine can read the metrics. An invalid address is refused before any
+// other step.
 func TestAccept_LoopbackUnlessAHostIsNamed(t *testing.T) {
 	t.Parallel()
 	for given, want := range map[string]string{

@@ -23,7 +23,7 @@ import (
 
 type recorder = httptest.ResponseRecorder
 
-// form makes of a request one that sends a form.
+// form returns a function that makes a request send a form.
 func form(values url.Values) func(*http.Request) {
 	return func(r *http.Request) {
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
@@ -34,7 +34,7 @@ func form(values url.Values) func(*http.Request) {
 
 func breaks(c *ui.Config) { c.AllowBreak = true }
 
-// held is where a holder is broken.
+// held returns the address at which a holder is broken.
 func held(g *distlock.TryGuard, name string) string {
 	return fmt.Sprintf("/break?name=%s&fence=%d&session=%s", url.QueryEscape(name), g.Fence(),
 		g.Session().Hex())
@@ -45,7 +45,7 @@ var (
 	actionOf = regexp.MustCompile(`action="(/break[^"]+)"`)
 )
 
-// ask is the first step: it returns the form's address and ticket.
+// ask makes the first step of a break and returns the form's address and ticket.
 func (w *world) ask(target string) (action, ticket string) {
 	w.t.Helper()
 	page := w.get(target)
@@ -56,7 +56,7 @@ func (w *world) ask(target string) (action, ticket string) {
 	return html.UnescapeString(a[1]), html.UnescapeString(k[1])
 }
 
-// It tries to break: the next waiter of a break is shown with its problem.
+// The page before a break shows that the next waiter is dead.
 func TestBreak_NextIsDead_IsSaid(t *testing.T) {
 	inBubble(t, breaks, func(t *testing.T, w *world) {
 		session := bson.NewObjectID()
@@ -80,8 +80,7 @@ func TestBreak_NextIsDead_IsSaid(t *testing.T) {
 	})
 }
 
-// It tries to break: reading breaks no lock, and a break in two steps frees the lock, with any
-// name.
+// Reading breaks no lock. A break in two steps frees the lock, for any name.
 func TestBreak_TwoSteps_Frees(t *testing.T) {
 	inBubble(t, breaks, func(t *testing.T, w *world) {
 		m := w.process()
@@ -104,8 +103,8 @@ func TestBreak_TwoSteps_Frees(t *testing.T) {
 	})
 }
 
-// It tries to break: of two pages that break at the same time one wins, and the other one reports
-// that the lock is unchanged; the holder that came in between keeps the lock.
+// If two pages break a lock at the same time, one succeeds. The other reports that nothing was
+// changed, and the next holder keeps the lock.
 func TestBreak_TwoPagesAtOnce_OneWins(t *testing.T) {
 	inBubble(t, breaks, func(t *testing.T, w *world) {
 		g := w.hold(w.process(), "job")
@@ -115,15 +114,15 @@ func TestBreak_TwoPagesAtOnce_OneWins(t *testing.T) {
 		second, other := w.ask(held(g, "job"))
 		rec := w.request("POST", first, form(url.Values{"ticket": {ticket}, "why": {"one"}}))
 		want(t, rec.Body.String(), "granted to the next waiter")
-		// The next holder waits for the heartbeat only; no other holder may be removed.
+		// The second request must not remove the next holder, which waits only for its heartbeat.
 		rec = w.request("POST", second, form(url.Values{"ticket": {other}, "why": {"two"}}))
 		assert.Equal(t, rec.Code, http.StatusConflict, "the second: %d, want %d")
 		want(t, rec.Body.String(), "Nothing was changed")
 	})
 }
 
-// It tries to break: a foreign holder raises no fence, so only the one that was seen is broken, by
-// its session.
+// MongoDB's lock manager raises no fence. So a break needs the session of the holder that was
+// shown.
 func TestBreak_ForeignHolder_OnlyTheOneThatWasSeen(t *testing.T) {
 	inBubble(t, breaks, func(t *testing.T, w *world) {
 		foreign := func() string {
@@ -147,7 +146,7 @@ func TestBreak_ForeignHolder_OnlyTheOneThatWasSeen(t *testing.T) {
 	})
 }
 
-// It tries to break: a request that does not come from a page of this program breaks no lock.
+// A request that does not come from a page of this program breaks no lock.
 func TestBreak_WithoutWhatItNeeds_Refused(t *testing.T) {
 	inBubble(t, breaks, func(t *testing.T, w *world) {
 		m := w.process()
@@ -188,7 +187,7 @@ func TestBreak_WithoutWhatItNeeds_Refused(t *testing.T) {
 	})
 }
 
-// It tries to break: a read-only page breaks no lock and offers no break.
+// A read-only page breaks no lock and offers no break.
 func TestBreak_NotAllowed_Refused(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		g := w.hold(w.process(), "job")

@@ -28,22 +28,21 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// browserLimit bounds everything that a browser is waited for; a busy machine needs seconds to
-// start one.
+// browserLimit bounds every wait for a browser. A busy machine needs seconds to start one.
 const browserLimit = 5 * time.Minute
 
-// A tab is a page in a real browser.
+// tab is a page in a real browser.
 type tab struct {
 	t   *testing.T
 	ctx context.Context
 	url string
 
 	mu sync.Mutex // guards complaints
-	// the browser's complaints about the page: errors, refusals by the policy, dialogs
+	// complaints are the browser's messages about the page: errors, refusals by the policy and
+	// dialogs.
 	complaints []string
 }
 
-// browserPath finds a browser.
 func browserPath() string {
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
 		if path, err := exec.LookPath(name); err == nil {
@@ -53,7 +52,8 @@ func browserPath() string {
 	return ""
 }
 
-// theBrowser is started for the first test that needs it, and ends after the last one.
+// theBrowser starts a browser for the first test that needs it. The browser ends after the last
+// test.
 var theBrowser = sync.OnceValues(func() (context.Context, error) {
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(browserPath()),
 		chromedp.NoSandbox, chromedp.DisableGPU, chromedp.Flag("disable-quic", true),
@@ -69,7 +69,7 @@ var theBrowser = sync.OnceValues(func() (context.Context, error) {
 
 var endBrowser = func() error { return nil }
 
-// inBrowser shows a world in a separate window of the browser.
+// inBrowser shows a world in a separate browser window.
 func inBrowser(t *testing.T, w *world) *tab {
 	t.Helper()
 	server := httptest.NewServer(w.page)
@@ -87,7 +87,6 @@ func inBrowser(t *testing.T, w *world) *tab {
 	return b
 }
 
-// open makes a tab.
 func (b *tab) open(ctx context.Context, options ...chromedp.ContextOption) {
 	b.t.Helper()
 	b.ctx, _ = chromedp.NewContext(ctx, options...) // ends with the browser
@@ -114,7 +113,7 @@ func (b *tab) open(ctx context.Context, options ...chromedp.ContextOption) {
 	b.do(chromedp.EmulateViewport(1280, 800))
 }
 
-// another is a second tab of the same browser.
+// another opens a second tab in the same browser.
 func (b *tab) another() *tab {
 	b.t.Helper()
 	other := &tab{t: b.t, url: b.url}
@@ -134,13 +133,13 @@ func (b *tab) visit(path string) {
 	b.live()
 }
 
-// live waits until the page's script is at work.
+// live waits until the page's script runs.
 func (b *tab) live() {
 	b.t.Helper()
 	b.until("the page is live", `document.getElementById("live").dataset.state === "on"`)
 }
 
-// until waits for a condition of the page, on any page by then.
+// until waits until a condition holds, also if the tab has moved to another page.
 func (b *tab) until(what, condition string) {
 	b.t.Helper()
 	text := ""
@@ -155,16 +154,15 @@ func (b *tab) until(what, condition string) {
 		if now, err := chromedp.Run(b.ctx, chromedp.Evaluate[string](readable)); err == nil {
 			text = now
 		}
-		// an error is that the page has just changed
+		// An error only means that the page has just changed.
 		clock.Sleep(clock.System(), 20*time.Millisecond, b.ctx.Done())
 	}
 }
 
-// readable is the visible text of a page.
+// readable evaluates to the visible text of a page.
 const readable = `[location.href, document.title, document.body.innerText,
 	...[...document.querySelectorAll("rect.bar title")].map((t) => t.textContent)].join("\n")`
 
-// value evaluates an expression.
 func value[T any](b *tab, expression string) T {
 	b.t.Helper()
 	v, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](expression))
@@ -174,7 +172,7 @@ func value[T any](b *tab, expression string) T {
 	return v
 }
 
-// quiet expects no complaint of the browser about the page without one of these words.
+// quiet checks the browser's complaints about the page. Each must contain one of the given words.
 func (b *tab) quiet(but ...string) {
 	b.t.Helper()
 	b.mu.Lock()
@@ -186,14 +184,14 @@ func (b *tab) quiet(but ...string) {
 	}
 }
 
-// browserWorld is a world in real time, of which a browser may show pages.
+// browserWorld returns a world in real time, for pages in a browser.
 func browserWorld(t *testing.T) *world {
 	t.Helper()
 	needsBrowser(t)
 	return newWorld(t, func(c *ui.Config) { c.AllowBreak, c.Interval = true, 100*time.Millisecond })
 }
 
-// needsBrowser skips the test where there is no browser, and in the short run.
+// needsBrowser skips the test in a short run, or if there is no browser.
 func needsBrowser(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -205,9 +203,12 @@ func needsBrowser(t *testing.T) {
 	t.Parallel()
 }
 
-// It tries to break: in a real browser the page follows changes, by keyboard too, executes no part
-// of a name, keeps typed text, reports that the server is away, and recovers by itself; of two tabs
-// that break a lock one wins.
+// In a real browser the page works as follows:
+//   - It follows changes and obeys keys.
+//   - It executes no part of a name.
+//   - It keeps typed text.
+//   - It reports that the server is away, and recovers by itself.
+//   - If two tabs break a lock, one succeeds.
 func TestBrowser_Live(t *testing.T) {
 	w := browserWorld(t)
 	m := w.process()
@@ -220,7 +221,7 @@ func TestBrowser_Live(t *testing.T) {
 	assert.Equal(t, value[string](b, `document.querySelector("a.row").innerText`), odd,
 		"the odd lock shows as %q, want %q")
 
-	// A key that is pressed by way of the protocol is typed all the same where the page prevents that.
+	// A key press through the protocol would be typed even if the page prevents that.
 	value[bool](b,
 		`document.body.dispatchEvent(new KeyboardEvent("keydown", {key: "/", bubbles: true}))`)
 	b.until("a key leads to the search", `document.activeElement.id === "q"`)
@@ -234,7 +235,7 @@ func TestBrowser_Live(t *testing.T) {
 	b.do(chromedp.KeyEvent(kb.Escape), chromedp.KeyEvent("jj"), chromedp.KeyEvent(kb.Enter))
 	b.until("a row is opened by key",
 		`document.querySelector("h1 bdi")?.innerText === '"nightly report"'`)
-	b.live() // and hears keys
+	b.live() // now the page accepts keys
 	b.do(chromedp.KeyEvent("2"))
 	b.until("a page is opened by key",
 		`document.title.startsWith("Timeline") && document.querySelectorAll("rect.bar").length === 3`)
@@ -265,11 +266,11 @@ func TestBrowser_Live(t *testing.T) {
 		t.Errorf("%+v, %v", lock, err)
 	}
 	b.quiet()
-	other.quiet("409") // the answer
+	other.quiet("409") // the status of the reply
 }
 
-// It tries to break: at 1,000 locks the live page does not jump, does not exceed a narrow screen,
-// and its light and dark modes follow the system and the switch.
+// With 1,000 locks the live page does not jump and does not exceed a narrow screen. Its light and
+// dark modes follow the system and the switch.
 func TestBrowser_Layout(t *testing.T) {
 	w := browserWorld(t)
 	for i := range 1_000 {

@@ -19,14 +19,14 @@ import (
 	"mongodlm/singleton"
 )
 
-// ping is that of a process which was heard of so long ago.
+// ping returns the ping document of a process with the given age.
 func ping(id string, ago time.Duration) bson.D {
 	return bsontest.D("_id", id, "ping", bson.NewDateTimeFromTime(time.Now().Add(-ago)),
 		"seq", int64(1), "takeoverMS", takeoverTime.Milliseconds(), "pingMS", pingTime.Milliseconds())
 }
 
-// It tries to break: dead processes without locks are counted by the server's clock, even if no
-// lock has it; without their pings, or with more than are read, there is no figure and no "none".
+// Dead processes without locks are counted by the server's clock. If their pings cannot be read, or
+// are too many, the page shows no figure and no "none".
 func TestPage_Processes_CountsOnlyWhatIsKnown(t *testing.T) {
 	t.Parallel()
 	client := served(t)
@@ -63,8 +63,8 @@ func TestPage_Processes_CountsOnlyWhatIsKnown(t *testing.T) {
 	}
 }
 
-// It tries to break: loops and queues beyond the bound are counted, the failing one comes first,
-// and a lock that only resembles one of a queue has no figures.
+// Loops and queues beyond the bound are counted, and failing loops come first. A lock with a name
+// like a queue's lock has no figures.
 func TestPage_MoreLoopsAndQueuesThanAreShown_AllAreCounted(t *testing.T) {
 	t.Parallel()
 	client := served(t)
@@ -100,8 +100,8 @@ func (deaf) DialContext(ctx context.Context, _, _ string) (net.Conn, error) {
 	return nil, ctx.Err()
 }
 
-// It tries to break: a server that does not count the dead rows delays the page of locks by one
-// second at most. The loops have ten.
+// A server that hangs delays the page of locks by at most one second for the dead rows and ten
+// seconds for the loops.
 func TestPage_DeadRowsThatCannotBeCounted_DelayLittle(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -24,15 +24,15 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// It tries to break: other machines never reach the page unless the operator configured their
-// authentication; the error names the remedy.
+// Other machines cannot reach the page unless the operator configured authentication for them. The
+// error names the remedy.
 func TestAccess_Check(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
 		access ui.Access
 		breaks bool
-		text   string // of the error; empty: no error
+		text   string // of the error; empty if there is none
 	}{
 		{"default", ui.Access{Addr: ui.DefaultAddr}, true, ""},
 		{"by name", ui.Access{Addr: "localhost:0"}, true, ""},
@@ -61,7 +61,7 @@ func TestAccess_Check(t *testing.T) {
 	}
 }
 
-// run shows a page until the test ends.
+// run serves a page until the test ends.
 func run(t *testing.T, access ui.Access) (url string, err error) {
 	t.Helper()
 	access.AddrFlag = "--listen"
@@ -86,7 +86,7 @@ func run(t *testing.T, access ui.Access) (url string, err error) {
 	}
 }
 
-// file writes one for a flag to name.
+// file writes a file and returns its path.
 func file(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
@@ -94,8 +94,8 @@ func file(t *testing.T, name, text string) string {
 	return path
 }
 
-// It tries to break: an impossible configuration is refused before the page is served, and the
-// error names the flag and the remedy.
+// An impossible configuration is refused before the page is served. The error names the flag and
+// the remedy.
 func TestRun_CannotBe_SaysWhy(t *testing.T) {
 	t.Parallel()
 	used := assert.Value(net.Listen("tcp", "127.0.0.1:0"))(t)
@@ -129,8 +129,8 @@ func TestRun_CannotBe_SaysWhy(t *testing.T) {
 	}
 }
 
-// It tries to break: with TLS and a token the page is served by TLS, and to holders of the token
-// only; a live page does not keep it from ending.
+// With TLS and a token the page is served by TLS, and only to holders of the token. A live page
+// does not prevent the end of the server.
 func TestRun_TLSAndToken(t *testing.T) {
 	t.Parallel()
 	const token = "a token of some length"
@@ -160,7 +160,7 @@ func TestRun_TLSAndToken(t *testing.T) {
 	}
 }
 
-// certificate makes one for this machine's loopback.
+// certificate makes a certificate for the loopback address of this machine.
 func certificate(t *testing.T) (certFile, keyFile string, pool *x509.CertPool) {
 	t.Helper()
 	key := assert.Value(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)

@@ -22,11 +22,11 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// paths are all pages, the lock's one for a lock named job.
+// paths lists all pages. The page of a lock shows the lock job.
 var paths = []string{"/", "/?show=all", "/timeline", "/processes", "/elections", "/loops",
 	"/queues", "/server", "/lock", "/lock?name=job"}
 
-// It tries to break: every foreign text is shown as text, on every page and in every stream.
+// Every foreign string is shown as text, on every page and in every stream.
 func TestPage_ForeignTexts_Escaped(t *testing.T) {
 	names := []string{
 		"<script>alert(1)</script>", `"><img src=x onerror=alert(1)>`, "two\nlines", "a\rreturn",
@@ -69,8 +69,8 @@ func TestPage_ForeignTexts_Escaped(t *testing.T) {
 	})
 }
 
-// It tries to break: foreign texts in fields that we usually fill, the process and the kind of an
-// event, and the values of an address, end no event of a stream and are shown as text.
+// Foreign strings in fields that this package usually writes are shown as text and end no event of
+// a stream. They include the process and kind of an event and the values of an address.
 func TestStream_ForeignTextsInOurFields_EndNoEvent(t *testing.T) {
 	const odd = "odd\r\rdata: <b>\u202e\x1b"
 	inBubble(t, nil, func(t *testing.T, w *world) {
@@ -98,7 +98,7 @@ func TestStream_ForeignTextsInOurFields_EndNoEvent(t *testing.T) {
 	})
 }
 
-// It tries to break: no page contains script or style, may run any, may be framed, or is cached.
+// No page contains inline scripts or styles. Its headers forbid inline code, frames and caching.
 func TestPage_PolicyAndHeaders_NothingInline(t *testing.T) {
 	inline := regexp.MustCompile(
 		`(?i)<script(>|[^>]*>[^<])|<style|\s(style|on[a-z]+)=|(src|href)="(https?:)?//`)
@@ -121,8 +121,8 @@ func TestPage_PolicyAndHeaders_NothingInline(t *testing.T) {
 	})
 }
 
-// It tries to break: a request by another host name, or from another site, gets no data (DNS
-// rebinding, cross-site requests).
+// A request with another host name or from another site gets no data (DNS rebinding, cross-site
+// requests).
 func TestGuard_OtherHostOrSite_Refused(t *testing.T) {
 	inBubble(t, func(c *ui.Config) { c.AllowBreak = true }, func(t *testing.T, w *world) {
 		w.hold(w.process(), "job")
@@ -172,8 +172,7 @@ func TestGuard_OtherHostOrSite_Refused(t *testing.T) {
 	})
 }
 
-// It tries to break: with tokens a browser without one gets no data; a cookie of another start is
-// invalid.
+// With tokens a browser without a token gets no data. A cookie from an earlier start is invalid.
 func TestGuard_Token_AskedOfEveryBrowser(t *testing.T) {
 	const token = "0123456789abcdef"
 	inBubble(t,
@@ -191,7 +190,7 @@ func TestGuard_Token_AskedOfEveryBrowser(t *testing.T) {
 			} {
 				for _, path := range append(paths, "/break?name=job", "/nothing") {
 					rec := w.request("GET", path, change)
-					// the form of the login carries the address
+					// The login form contains the requested address.
 					body := strings.Replace(rec.Body.String(), template.HTMLEscapeString(path), "", 1)
 					if rec.Code != http.StatusUnauthorized || strings.Contains(body, "job") ||
 						strings.Contains(body, token) {
@@ -226,8 +225,8 @@ func TestGuard_Token_AskedOfEveryBrowser(t *testing.T) {
 		})
 }
 
-// It tries to break: 10,000 locks and more are read and shown in bounded pieces, any one is found
-// by its name, and the page reports omitted ones.
+// The page reads and shows 10,000 locks in bounded parts and reports omitted locks. Each lock can
+// be found by its name.
 func TestPage_TenThousandLocks_Bounded(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		for i := range 10_100 {
@@ -249,8 +248,8 @@ func TestPage_TenThousandLocks_Bounded(t *testing.T) {
 	})
 }
 
-// It tries to break: the page has the data that an operator needs: the holder, its reason and
-// start, the waiters, the silent processes, the leader.
+// The page shows the data that an operator needs: the holder, its reason and start, the waiters,
+// the silent processes and the leader.
 func TestPage_TellsWhoHoldsAndWaits(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		a, b := w.process(), w.process()
@@ -271,8 +270,8 @@ func TestPage_TellsWhoHoldsAndWaits(t *testing.T) {
 	})
 }
 
-// It tries to break: a dead holder shows as silent, and the takeover of its lock is marked on the
-// timeline, from the stored history, or from the observed changes without one.
+// A dead holder is shown as silent. The timeline marks the takeover of its lock, from the stored
+// history or, without a history, from the observed changes.
 func TestPage_Takeover_Shown(t *testing.T) {
 	for name, written := range map[string]bool{"written": true, "seen": false} {
 		t.Run(name, func(t *testing.T) { takeover(t, written) })
@@ -307,9 +306,8 @@ func takeover(t *testing.T, written bool) {
 	})
 }
 
-// It tries to break: events without a viewer are on the page, from the stored history, and an
-// observed change is not there twice; when the history cannot be read, the page reports that, and
-// shows the observed changes.
+// The page shows stored events that no viewer observed, and no observed change twice. If the
+// history cannot be read, the page reports that and shows the observed changes.
 func TestPage_History_JoinsWhatWasWrittenAndSeen(t *testing.T) {
 	inBubble(t, breaks, func(t *testing.T, w *world) {
 		m := w.process()
@@ -337,8 +335,8 @@ func TestPage_History_JoinsWhatWasWrittenAndSeen(t *testing.T) {
 	})
 }
 
-// It tries to break: a holder that was seen before its first fence was raised to the clock is one
-// holding and one acquisition, with the fence that it was given, whether that is written or not.
+// A holder may be observed before its first fence is raised to the clock. The page shows one
+// holding and one acquisition with the final fence, with or without a stored history.
 func TestPage_SeenBeforeItsFenceWasRaised_OneHolding(t *testing.T) {
 	for _, unwritten := range []bool{false, true} {
 		t.Run(fmt.Sprintf("unwritten %v", unwritten), func(t *testing.T) {
@@ -378,13 +376,13 @@ func seenBeforeItsFenceWasRaised(t *testing.T, unwritten bool) {
 	})
 }
 
-// It tries to break: a holder that was seen only before its first fence was raised, and is over at
-// the next round, is the one that is written.
+// A holder may be observed only before its first fence is raised. The page shows one holding, from
+// the stored history.
 func TestPage_SeenOnlyBeforeItsFenceWasRaised_OneHolding(t *testing.T) {
 	inBubble(t, func(c *ui.Config) { c.Interval = 4 * time.Second }, func(t *testing.T, w *world) {
 		w.own.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 			if call.Op == fault.SeedFence {
-				time.Sleep(2 * time.Second) // a round is in it
+				time.Sleep(2 * time.Second) // a round happens meanwhile
 			}
 			return apply()
 		})
@@ -404,8 +402,7 @@ func TestPage_SeenOnlyBeforeItsFenceWasRaised_OneHolding(t *testing.T) {
 	})
 }
 
-// It tries to break: the holding of a foreign holder, which has no fence, has its end on the
-// timeline.
+// The timeline shows the end of a holding by MongoDB's lock manager, which has no fence.
 func TestPage_ForeignHolderGaveBack_HasItsEnd(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		session := bson.NewObjectID()
@@ -422,8 +419,7 @@ func TestPage_ForeignHolderGaveBack_HasItsEnd(t *testing.T) {
 	})
 }
 
-// It tries to break: a lock that was released without a viewer is not shown as held until the next
-// viewer.
+// A lock that was released without a viewer is not shown as held until the next viewer.
 func TestPage_NobodyLooked_TheEndIsNotMadeUp(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		w.unwritten = true
@@ -437,7 +433,7 @@ func TestPage_NobodyLooked_TheEndIsNotMadeUp(t *testing.T) {
 	})
 }
 
-// login sends the form of the token.
+// login submits the token form.
 func (w *world) login(token string) *recorder {
 	w.t.Helper()
 	return w.request(http.MethodPost, "/login", form(url.Values{"token": {token}}))

@@ -20,14 +20,14 @@ var (
 	dotOf = regexp.MustCompile(`class="dot p(\d+)`)
 )
 
-// It tries to break: with any number of processes, two that had a lock one after the other have
-// different colors on the timeline, and each bar has its name.
+// Consecutive holders of a lock have different colors on the timeline, for any number of processes.
+// Each bar shows its name.
 func TestTimeline_NeighboursDifferInColor_NamesStandInTheBars(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		const turns, long = 40, 8 * time.Second
 		begun := time.Now().Add(-turns * long).UTC()
 		for i := range turns {
-			holder := fmt.Sprintf("host:%d:1:x", i*7%37) // some come again, next to different ones
+			holder := fmt.Sprintf("host:%d:1:x", i*7%37) // some return, next to different holders
 			e := history.Entry{Process: holder, Fence: int64(i + 1), Name: "job",
 				Session: bson.NewObjectID()}
 			for kind, at := range map[string]time.Duration{"acquired": 0, "released": long} {
@@ -35,7 +35,7 @@ func TestTimeline_NeighboursDifferInColor_NamesStandInTheBars(t *testing.T) {
 				w.past.put(e)
 			}
 		}
-		for range 2 { // it stays so
+		for range 2 { // the colors do not change
 			page := w.get("/timeline?span=5m")
 			bars := barOf.FindAllStringSubmatch(page, -1)
 			if len(bars) < 30 {
@@ -52,7 +52,6 @@ func TestTimeline_NeighboursDifferInColor_NamesStandInTheBars(t *testing.T) {
 	})
 }
 
-// It tries to break: a holder and the waiters of its lock have different colors.
 func TestLockPage_HolderAndWaitersDifferInColor(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		for n := range 40 {

@@ -14,8 +14,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// It tries to break: for any number of viewers, the server is queried once per interval; and never
-// without one.
+// The server is queried once an interval for any number of viewers, and never without a viewer.
 func TestPoll_HundredBrowsers_AskedOnceAnInterval_NothingWhenNobodyLooks(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		time.Sleep(time.Hour)
@@ -27,8 +26,8 @@ func TestPoll_HundredBrowsers_AskedOnceAnInterval_NothingWhenNobodyLooks(t *test
 		const rounds = 30
 		time.Sleep(rounds * time.Second)
 		synctest.Wait()
-		// A round is two commands: the holders, and the waiters. The histories of all locks and of
-		// one are read every three seconds.
+		// A round sends two commands, one for the holders and one for the waiters. Two histories,
+		// of all locks and of one lock, are read every three seconds.
 		past := w.past.count()
 		if n := w.store.Total(); n < 2*(rounds-1) || n > 2*(rounds+2) {
 			t.Errorf("%d commands in %d intervals, want two an interval", n, rounds)
@@ -51,8 +50,7 @@ func TestPoll_HundredBrowsers_AskedOnceAnInterval_NothingWhenNobodyLooks(t *test
 	})
 }
 
-// It tries to break: pages that are requested simultaneously, with a script or without one, cost
-// one round together.
+// Simultaneous requests for pages cost one round together, with or without a script.
 func TestPage_AskedForOftenInAnInterval_OneRound(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		for range 20 {
@@ -67,8 +65,8 @@ func TestPage_AskedForOftenInAnInterval_OneRound(t *testing.T) {
 	})
 }
 
-// It tries to break: a browser that does not read delays no other, and no data is kept for it: when
-// it reads again it gets the present, not the past.
+// A browser that does not read delays no other browser. No data is stored for it, and it gets the
+// present data when it reads again.
 func TestStream_SlowBrowser_OthersGoOn_ItGetsTheLatest(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		m := w.process()
@@ -90,7 +88,7 @@ func TestStream_SlowBrowser_OthersGoOn_ItGetsTheLatest(t *testing.T) {
 	})
 }
 
-// It tries to break: a page too many is refused, and does not slow the rest.
+// A page beyond the limit is refused and does not slow the other pages.
 func TestStream_TooMany_Refused(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		for range 200 {
@@ -103,8 +101,8 @@ func TestStream_TooMany_Refused(t *testing.T) {
 	})
 }
 
-// It tries to break: when the server goes away the page reports it, shows no secret, keeps its
-// data, and recovers by itself.
+// If the server goes away the page reports that, shows no secret, keeps its data, and recovers by
+// itself.
 func TestPoll_ServerGoesAway_SaysSo_ComesBack(t *testing.T) {
 	const secret = "hunter2"
 	redact := func(c *ui.Config) {
@@ -132,7 +130,7 @@ func TestPoll_ServerGoesAway_SaysSo_ComesBack(t *testing.T) {
 	})
 }
 
-// It tries to break: a page that was never read from the server is a page all the same.
+// A page is served even if nothing was ever read from the server.
 func TestPage_ServerNeverAnswered_SaysSo(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		w.store.Set(
@@ -143,8 +141,7 @@ func TestPage_ServerNeverAnswered_SaysSo(t *testing.T) {
 	})
 }
 
-// It tries to break: a slow server is not kept busy: after a round of a second there is a pause of
-// nine.
+// A slow server is not kept busy: a round of one second is followed by a pause of nine seconds.
 func TestPoll_SlowServer_AtMostATenthOfItsTime(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		w.store.Set(func(_ context.Context, _ fault.Call, apply func() error) error {
@@ -154,14 +151,14 @@ func TestPoll_SlowServer_AtMostATenthOfItsTime(t *testing.T) {
 		b := w.open("/", nil)
 		time.Sleep(100 * time.Second)
 		b.leave()
-		time.Sleep(time.Minute) // the last round ends
+		time.Sleep(time.Minute) // until the last round is over
 		if n := w.store.Count(fault.List); n > 22 {
 			t.Errorf("%d commands of half a second in 100 seconds", n)
 		}
 	})
 }
 
-// It tries to break: neither is one that is asked for pages without the script, however often.
+// Frequent requests for pages without the script do not keep a slow server busy either.
 func TestPage_SlowServerAskedOften_AtMostATenthOfItsTime(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		w.store.Set(func(_ context.Context, _ fault.Call, apply func() error) error {

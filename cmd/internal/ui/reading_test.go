@@ -19,17 +19,17 @@ import (
 	"mongodlm/internal/test/mongodtest"
 )
 
-// away lets no command of the page's through.
+// away makes the server refuse all commands of the page.
 func (w *world) away() {
 	w.store.Set(
 		func(_ context.Context, call fault.Call, _ func() error) error { return fault.Refused(call.Op) })
 }
 
-// told are words and figures that report an empty result.
+// told matches words and figures that report an empty result.
 var told = regexp.MustCompile(`>0<|\b(No|Nobody|Nothing|nobody|There is no)\b.*`)
 
-// It tries to break: no page, and no stream, shows a figure or "none" for data that was never read;
-// and it shows the reason.
+// No page and no stream shows a figure or "none" for data that was never read. Each shows the
+// reason.
 func TestPage_NothingReadSoFar_SaysNoFigureAndNoNone(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		w.hold(w.process(), "job")
@@ -52,8 +52,8 @@ func TestPage_NothingReadSoFar_SaysNoFigureAndNoNone(t *testing.T) {
 	})
 }
 
-// It tries to break: data from before the server went away is shown with its time, on every page,
-// and as present data once it is back.
+// Data from before an outage of the server is shown with its time on every page. It is shown as
+// present data once the server is back.
 func TestPage_ServerAway_OldFiguresAreShownAsOld(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		w.hold(w.process(), "job")
@@ -76,7 +76,7 @@ func TestPage_ServerAway_OldFiguresAreShownAsOld(t *testing.T) {
 	})
 }
 
-// It tries to break: an unreadable history is not shown as an empty one.
+// An unreadable history is not shown as an empty history.
 func TestPage_HistoryCannotBeRead_DoesNotSayThatNothingHappened(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		want(t, w.get("/lock?name=job"), "Nothing happened yet")
@@ -88,8 +88,7 @@ func TestPage_HistoryCannotBeRead_DoesNotSayThatNothingHappened(t *testing.T) {
 	})
 }
 
-// It tries to break: every page reports a database without locks as such, as the command line does,
-// and queries it seldom.
+// Every page reports a database without locks like the command line, and queries it seldom.
 func TestPage_EmptyDatabase_SaysThatNothingWasEverLocked(t *testing.T) {
 	asked := 0
 	void := func(c *ui.Config) {
@@ -117,15 +116,15 @@ func TestPage_EmptyDatabase_SaysThatNothingWasEverLocked(t *testing.T) {
 	})
 }
 
-// It tries to break: queues are found by the locks of their workers, so that the page shows no
-// queues when the locks could not be read again.
+// The page finds queues by the locks of their workers. So it shows no queues if the locks could not
+// be read again.
 func TestPage_LocksNotReadAgain_TellsNoQueues(t *testing.T) {
 	t.Parallel()
 	client := served(t)
 	w := newWorld(t, func(c *ui.Config) { c.Client, c.Interval = client, 100*time.Millisecond })
 	lack(t, w.get("/"), "could not be read since")
 	w.away()
-	// a round was made less than an interval ago
+	// The last round was less than an interval ago.
 	for !strings.Contains(w.get("/"), "could not be read since") {
 		runtime.Gosched()
 	}
@@ -133,8 +132,7 @@ func TestPage_LocksNotReadAgain_TellsNoQueues(t *testing.T) {
 	want(t, w.get("/queues"), "Not known: the locks of the workers could not be read")
 }
 
-// It tries to break: the clock of a server before 4.4.2, which has no command hello, is shown as
-// well.
+// The page shows the clock of a server before 4.4.2, which has no command hello.
 func TestPage_RealServer_TellsItsClock(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short leaves out what starts a mongod")

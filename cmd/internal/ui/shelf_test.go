@@ -11,13 +11,13 @@ import (
 	"mongodlm/distlock/history"
 )
 
-// A shelf is a history in memory: an Observer, and its reader. It records the same as a
+// shelf is a history in memory, with an Observer and a reader. It records the same data as a
 // history.Log.
 type shelf struct {
 	mu      sync.Mutex // guards the fields below
 	entries []history.Entry
 	reads   int
-	err     error // the result of read
+	err     error // read returns this error
 }
 
 func (s *shelf) Observe(e distlock.Event) {

@@ -15,7 +15,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// pipes is a listener whose connections are in memory, so that their deadlines are in virtual time.
+// pipes is a listener with connections in memory, so that their deadlines are in virtual time.
 type pipes struct {
 	accepted chan net.Conn
 	done     chan struct{}
@@ -33,8 +33,7 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error   { close(p.done); return nil }
 func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
-// It tries to break: a client that sends half of a body blocks nothing for long, on any path; and a
-// live page stays live.
+// A client that sends half of a body blocks nothing for long, on any path. A live page stays live.
 func TestPage_HalfABody_IsNotWaitedFor(t *testing.T) {
 	const token = "0123456789abcdef"
 	inBubble(t, func(c *ui.Config) { c.Tokens = ui.Tokens{token: ""} }, func(t *testing.T, w *world) {
@@ -78,7 +77,7 @@ func TestPage_HalfABody_IsNotWaitedFor(t *testing.T) {
 	})
 }
 
-// It tries to break: the server never lists the files of the page.
+// The server never lists the files of the page.
 func TestStatic_Folder_IsNotListed(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		for path, code := range map[string]int{"/static/": 404, "/static/app.js": 200,
@@ -91,7 +90,7 @@ func TestStatic_Folder_IsNotListed(t *testing.T) {
 	})
 }
 
-// It tries to break: exactly the risks of the configuration are reported.
+// Cautions reports exactly the risks of the configuration.
 func TestAccess_Cautions(t *testing.T) {
 	t.Parallel()
 	open, closed := filepath.Join(t.TempDir(), "open"), filepath.Join(t.TempDir(), "closed")

@@ -17,14 +17,14 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// It tries to break: a file has one token, or one for each user; any other file is refused with the
-// line and the remedy, and no token is printed.
+// A file contains one token, or one token for each user. The error for another file names the line
+// and the remedy. No token is printed.
 func TestTokens_File(t *testing.T) {
 	t.Parallel()
 	const a, b = "0123456789abcdef", "fedcba9876543210"
 	for text, wanted := range map[string]string{
 		a + "\n": "", "alice: " + a: "", "alice: " + a + "\r\n\n bob-2@ops:\t" + b + "  \n": "",
-		"a:0123456789abcdefg":                          "", // a token, with a colon in it
+		"a:0123456789abcdefg":                          "", // a token that contains a colon
 		"alice: 123":                                   "line 1, holds 3 characters",
 		"operators-of-the-night: ":                     "line 1, holds 0 characters", // empty variable
 		"alice: " + a + "\n" + b:                       "line 2: it must be a name",
@@ -58,8 +58,8 @@ func TestTokens_File(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-// It tries to break: the author of a break is the owner of the token, by a cookie as well, and the
-// program for a token without owner.
+// The author of a break is the owner of the token, also with a cookie. The author is the program if
+// the token has no owner.
 func TestBreak_InTheNameOfTheToken(t *testing.T) {
 	const alices, bobs, nobodys = "0123456789abcdef", "fedcba9876543210", "0011223344556677"
 	var asked []string
@@ -97,8 +97,7 @@ func TestBreak_InTheNameOfTheToken(t *testing.T) {
 	})
 }
 
-// It tries to break: login leads to another page than the one that was asked for, or to another
-// site; wrong tokens are tried fast, or leave no trace in the log.
+// Login leads to the requested page, and never to another site. Wrong tokens are slow and logged.
 func TestLogin_WrongTokensAndTheAskedPage(t *testing.T) {
 	const token = "0123456789abcdef"
 	var log bytes.Buffer

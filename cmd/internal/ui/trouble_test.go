@@ -14,7 +14,7 @@ import (
 	"mongodlm/internal/test/bsontest"
 )
 
-// troubled is a world with a lock whose holder is dead, one with a long queue, and some in order.
+// troubled creates a lock with a dead holder, a lock with a long queue, and locks without trouble.
 func (w *world) troubled() {
 	w.t.Helper()
 	at := bson.NewDateTimeFromTime(time.Now())
@@ -46,8 +46,8 @@ func (w *world) troubled() {
 	lock("z-dead", "host:2:1:dead", waiters(1))
 }
 
-// It tries to break: locks in trouble come first and are counted in cards that link to them, and
-// the page of such a lock describes the time of the takeover, and the next holder.
+// Locks in trouble come first and are counted in cards that link to them. The page of such a lock
+// shows the time of its takeover and the next holder.
 func TestPage_Trouble_ComesFirstAndIsCounted(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		w.troubled()
@@ -90,8 +90,8 @@ func TestPage_Trouble_ComesFirstAndIsCounted(t *testing.T) {
 	})
 }
 
-// It tries to break: a malformed lock is not shown as missing, one whose holder has no ping or a
-// bad one is in trouble, with the remedy, and every waiter is in the figures.
+// A malformed lock is not shown as missing. A lock whose holder has no ping or a malformed ping is
+// in trouble, with the remedy. Every waiter is counted.
 func TestPage_NoPingOrMalformed_IsTrouble(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		put := func(collection, id string, more ...bson.E) {

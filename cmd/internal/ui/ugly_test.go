@@ -25,7 +25,7 @@ import (
 	"mongodlm/singleton"
 )
 
-// Texts as one finds them at three in the morning.
+// These strings are as long as those of real deployments.
 var (
 	longName  = "tenants/" + strings.Repeat("0123456789-", 90) + "/end"
 	longError = strings.Repeat("connection(10.42.17.203:27017[-181]) socket was unexpectedly "+
@@ -33,18 +33,18 @@ var (
 	oneWord = strings.Repeat("x", 1_000)
 )
 
-// pod is the id of a process in a pod.
+// pod returns the id of a process in a pod.
 func pod(n int) string {
 	host := fmt.Sprintf("payments-reconciliation-worker-deployment-7d9f8c6b5d-x%04d.prod", n)
 	return fmt.Sprintf("%s:%d:1700000000:%032x", host, n+1, n)
 }
 
-// An uglyBase is a database of a thousand locks, of which twenty are in trouble.
+// uglyBase is a database of a thousand locks, with twenty in trouble.
 type uglyBase struct {
-	rows   map[string][]any // of a collection
+	rows   map[string][]any // documents by collection
 	events []history.Entry
 	now    time.Time
-	late   map[int]time.Duration // how old the ping of a process is
+	late   map[int]time.Duration // ages of pings by process
 }
 
 func (u *uglyBase) put(collection string, doc bson.D) {
@@ -70,7 +70,7 @@ func (u *uglyBase) lock(name string, n int, why string, waiters ...any) {
 	u.put(catalog.LocksCollection, doc)
 }
 
-// uglyData makes all of it.
+// uglyData returns the whole database.
 func uglyData(now time.Time) *uglyBase {
 	u := &uglyBase{rows: map[string][]any{}, now: now,
 		late: map[int]time.Duration{20: 20 * time.Minute, 21: 50 * time.Hour, 22: time.Hour}}
@@ -172,7 +172,7 @@ func (u *uglyBase) past() {
 	}
 }
 
-// served is a client of a server.
+// served returns a client of an embedded server.
 func served(t *testing.T) *mongo.Client {
 	t.Helper()
 	server := assert.Value(configserver.Start(t.Context(), configserver.Config{}))(t)
@@ -182,7 +182,7 @@ func served(t *testing.T) *mongo.Client {
 	return client
 }
 
-// ugly is the page of such a database. The data besides locks is on a server.
+// ugly returns the page of such a database. A server contains the data besides locks.
 func ugly(t *testing.T) *world {
 	t.Helper()
 	client := served(t)
@@ -212,8 +212,11 @@ func ugly(t *testing.T) *world {
 	return w
 }
 
-// misfits lists the unreadable parts of a page: it is wider than the screen, an element lies
-// outside of its card, a mark or a figure is cut, or a text is cut and no title has it whole.
+// misfits lists unreadable parts of a page:
+//   - The page is wider than the screen.
+//   - An element is outside of its card.
+//   - A mark or a figure is cut.
+//   - A text is cut, and no title contains it completely.
 const misfits = `(() => {
 	const wrong = [], say = (what, e) => wrong.push(what + ": " + e.tagName + "." +
 		(e.getAttribute("class") || "") + " " + e.textContent.trim().slice(0, 60));
@@ -248,7 +251,8 @@ const misfits = `(() => {
 	return wrong.slice(0, 12).join("\n");
 })()`
 
-// troubleFirst holds on a page with trouble first, and with dead processes without locks last.
+// troubleFirst maps pages to conditions: trouble comes first, and dead processes without locks come
+// last.
 var troubleFirst = map[string]string{
 	"locks": `document.querySelector("tbody tr .tag.bad") && document.querySelector(
 		'.figures a[href="/loops?show=failed"].bad strong').innerText === "3" && document.querySelector(
@@ -261,13 +265,13 @@ var troubleFirst = map[string]string{
 		document.querySelector("tbody tr:last-child td:nth-child(3)").innerText === "0"`,
 }
 
-// It tries to break: with real, ugly data every page is readable, at every width: no element lies
-// outside of its card, no page scrolls sideways, no mark and no figure is cut.
+// Every page with real, ugly data is readable at every width: no element is outside of its card, no
+// page scrolls sideways, and no mark or figure is cut.
 func TestBrowser_UglyData_EveryPageFits(t *testing.T) {
 	needsBrowser(t)
 	w := ugly(t)
 	b := inBrowser(t, w)
-	// the folder for screenshots of the pages
+	// The variable names the folder for screenshots.
 	folder := os.Getenv("MONGODLM_SCREENSHOTS")
 	b.do(chromedp.Navigate(b.url + "/lock?name=hot"))
 	b.until("it is read", `document.querySelector("a.danger")`)
@@ -314,10 +318,9 @@ func TestBrowser_UglyData_EveryPageFits(t *testing.T) {
 	if wrong := value[string](b, misfits); wrong != "" {
 		t.Errorf("an error of one long word:\n%s", wrong)
 	}
-	b.quiet("502") // the answer
+	b.quiet("502") // the status of the reply
 }
 
-// picture takes a screenshot.
 func (b *tab) picture(path, scheme string) {
 	b.t.Helper()
 	if _, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{

@@ -25,7 +25,6 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// suite runs the tests with a browser.
 type suite struct{ *testing.M }
 
 func (s suite) Run() int {
@@ -42,18 +41,18 @@ func TestMain(m *testing.M) {
 	effort.Main(suite{m})
 }
 
-// Timing of the processes in the tests.
+// These constants set the timing of the processes in the tests.
 const (
 	pingTime     = time.Second
 	takeoverTime = 20 * time.Second
 )
 
-// world is a store, a page of it and the processes that lock on it.
+// world is a store, a page of that store, and processes that lock in it.
 type world struct {
 	t     *testing.T
 	mem   *memcatalog.Catalog
-	store *fault.Catalog // the page's way to the store
-	own   *fault.Catalog // the processes'
+	store *fault.Catalog // for the page
+	own   *fault.Catalog // for the processes
 	page  *ui.Server
 	kept  []*distlock.TryGuard
 
@@ -61,7 +60,7 @@ type world struct {
 	unwritten bool // processes write no history
 }
 
-// inBubble runs a test in virtual time, with a page as change wants it.
+// inBubble runs a test in virtual time. The function change adapts the page's configuration.
 func inBubble(t *testing.T, change func(*ui.Config), test func(t *testing.T, w *world)) {
 	t.Helper()
 	t.Parallel()
@@ -90,7 +89,7 @@ func newWorld(t *testing.T, change func(*ui.Config)) *world {
 	return w
 }
 
-// process starts a process, which ends with the test.
+// process starts a process that ends with the test.
 func (w *world) process() *distlock.Manager {
 	w.t.Helper()
 	cfg := distlock.Config{Catalog: w.own, Host: "host", Database: "test", Ping: pingTime,
@@ -103,7 +102,6 @@ func (w *world) process() *distlock.Manager {
 	return m
 }
 
-// hold acquires a lock.
 func (w *world) hold(m *distlock.Manager, name string, opts ...distlock.Option) *distlock.TryGuard {
 	w.t.Helper()
 	g := assert.Value(m.Lock(name).TryLock(w.t.Context(), opts...))(w.t)
@@ -111,7 +109,7 @@ func (w *world) hold(m *distlock.Manager, name string, opts ...distlock.Option) 
 	return g
 }
 
-// foreign writes a lock of a process that knows no fences, held or given back.
+// foreign writes a lock of MongoDB's lock manager, held or free.
 func (w *world) foreign(name string, session bson.ObjectID, held bool) {
 	w.t.Helper()
 	state := map[bool]int32{false: 0, true: 2}[held]
@@ -120,7 +118,7 @@ func (w *world) foreign(name string, session bson.ObjectID, held bool) {
 		"when", bson.NewDateTimeFromTime(time.Now()), "why", "split")))
 }
 
-// wait makes a caller queue, and hold the lock once granted, until the test ends.
+// wait makes a caller queue until the test ends. Once granted, the caller holds the lock.
 func (w *world) wait(ctx context.Context, m *distlock.Manager, name string,
 	opts ...distlock.Option) {
 	w.t.Helper()
@@ -138,7 +136,6 @@ func (w *world) wait(ctx context.Context, m *distlock.Manager, name string,
 	})
 }
 
-// request asks the page for something.
 func (w *world) request(method, target string,
 	change func(*http.Request)) *httptest.ResponseRecorder {
 	w.t.Helper()
@@ -152,7 +149,7 @@ func (w *world) request(method, target string,
 	return rec
 }
 
-// get asks for a page that must be there.
+// get returns a page and requires the status 200.
 func (w *world) get(target string) string {
 	w.t.Helper()
 	rec := w.request(http.MethodGet, target, nil)
@@ -162,7 +159,7 @@ func (w *world) get(target string) string {
 	return rec.Body.String()
 }
 
-// want expects texts in a page.
+// want checks that a page contains texts.
 func want(t *testing.T, page string, texts ...string) {
 	t.Helper()
 	for _, text := range texts {
@@ -172,7 +169,7 @@ func want(t *testing.T, page string, texts ...string) {
 	}
 }
 
-// main is a page without its frame.
+// main returns a page without its frame.
 func main(page string) string {
 	if _, inner, ok := strings.Cut(page, "<main>"); ok {
 		return inner
@@ -180,7 +177,7 @@ func main(page string) string {
 	return page
 }
 
-// lack expects that texts are not in a page.
+// lack checks that a page does not contain texts.
 func lack(t *testing.T, page string, texts ...string) {
 	t.Helper()
 	for _, text := range texts {
@@ -190,12 +187,12 @@ func lack(t *testing.T, page string, texts ...string) {
 	}
 }
 
-// A browser is one that is sent a stream. It reads when it is let.
+// browser receives a stream. It reads when its function let returns.
 type browser struct {
 	mu     sync.Mutex // guards events and text
 	events int
 	text   string
-	let    func() // blocks while it does not read
+	let    func() // blocks while the browser does not read
 	header http.Header
 	leave  context.CancelFunc
 	left   chan struct{}
@@ -216,14 +213,14 @@ func (b *browser) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// seen returns how many events came, and the last one.
+// seen returns the number of events, and the last event.
 func (b *browser) seen() (int, string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.events, b.text
 }
 
-// open lets a browser view a page until leave is called.
+// open makes a browser view a page until its function leave is called.
 func (w *world) open(target string, let func()) *browser {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(w.t.Context())

@@ -12,8 +12,8 @@ import (
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// It tries to break: a headline names the subject of the event and the process that caused it, in
-// this order of the sentence, and the reason, in figures.
+// A headline names the subject of an event, the process that caused it and the reason with figures,
+// in the order of a sentence.
 func TestHappening_Sentence_SaysWhoWhomAndWhy(t *testing.T) {
 	t.Parallel()
 	const dead, living = "vm:13404:1700000000:a", "vm:21909:1700000001:b"
@@ -52,7 +52,7 @@ func TestHappening_Sentence_SaysWhoWhomAndWhy(t *testing.T) {
 	}
 }
 
-// It tries to break: the marks that a narrow table cuts off, at the end, are no trouble.
+// Marks of trouble come first, because a narrow table cuts off the last marks.
 func TestMarks_TroubleFirst(t *testing.T) {
 	t.Parallel()
 	marks := words.Marks(distlock.LockInfo{Held: true, Process: "p:1:1:a", Who: "p:1:1:a:election:ab",
@@ -62,8 +62,7 @@ func TestMarks_TroubleFirst(t *testing.T) {
 	assert.Slices(t, marks, want, "got %q, want %q")
 }
 
-// It tries to break: the text before a break names the next holder, not only the waiter that is
-// gone.
+// The text before a break names the next live waiter, not only the dead waiter.
 func TestNextIsGone_NamesWhoIsLeft(t *testing.T) {
 	t.Parallel()
 	dead := distlock.LockInfo{Process: "d:1:1:a", Condemned: true}

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// open is a client of an embedded server.
+// open connects to an embedded server.
 func open(t *testing.T) *mongo.Client {
 	t.Helper()
 	server := assert.Value(configserver.Start(t.Context(), configserver.Config{}))(t)
@@ -32,8 +32,8 @@ func open(t *testing.T) *mongo.Client {
 	return client
 }
 
-// It tries to break: a holder that lost its lock cannot undo its successor's move of a chunk, and
-// the judge reads only the records of the balancers.
+// A holder that lost its lock cannot undo its successor's move of a chunk. The judge reads only the
+// records of the balancers.
 func TestStore_StaleMove_MatchesNothing(t *testing.T) {
 	t.Parallel()
 	client := open(t)

@@ -33,7 +33,7 @@ func TestLoad_GoodChunk_ReadsEveryField(t *testing.T) {
 	}
 }
 
-// A document that cannot be understood is named: its collection, its _id and the field.
+// The error for an invalid document names its collection, its _id and the field.
 func TestLoad_BadFields_NameCollectionIDAndField(t *testing.T) {
 	t.Parallel()
 	chunk := func(old, replacement string) string {
@@ -127,7 +127,7 @@ func TestAssemble_WholeIsWrong_NamesTheDocument(t *testing.T) {
 	}
 }
 
-// Stored documents, with bounds and keys as texts, read back the same, in any order of the server.
+// Stored documents with bounds and keys as strings are read back unchanged, in any order.
 func TestAssemble_EveryDocumentOfTheSample_ReadsBackTheSame(t *testing.T) {
 	t.Parallel()
 	want, err := cluster.Sample()
@@ -149,7 +149,7 @@ func TestAssemble_EveryDocumentOfTheSample_ReadsBackTheSame(t *testing.T) {
 	assert.Equal(t, n.Key, `{"a.b": 1}`, "a key with a dot: %q, want %q")
 }
 
-// stored writes documents and reads them back, the last one first.
+// stored writes documents and reads them back, starting with the last.
 func stored[T any](t *testing.T, documents []T) []T {
 	t.Helper()
 	var back []T

@@ -11,13 +11,12 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// marshal is a document as bytes.
 func marshal(t *testing.T, doc any) bson.Raw {
 	t.Helper()
 	return assert.Value(bson.Marshal(doc))(t)
 }
 
-// wantError checks that err is not nil and contains all of the parts.
+// wantError checks that err is not nil and contains all parts.
 func wantError(t *testing.T, err error, parts ...string) {
 	t.Helper()
 	if err == nil {
@@ -30,10 +29,10 @@ func wantError(t *testing.T, err error, parts ...string) {
 	}
 }
 
-// A layout is the chunks of one collection: how many lie on each shard, in the order of keys.
+// layout describes the chunks of one collection, in the order of keys.
 type layout struct {
 	ns     string
-	fields string // more fields of the collection's document
+	fields string // additional fields of the collection's document
 	on     []onShard
 }
 
@@ -43,8 +42,8 @@ type onShard struct {
 	jumbo  bool
 }
 
-// metadata makes a valid cluster of shards a, b, c ... Shards holds more fields of their documents
-// by id.
+// metadata builds a valid cluster with the shards a, b, c and so on. Parameter shards adds fields
+// to the shards' documents, by id.
 func metadata(t *testing.T, shards map[string]string, layouts ...layout) cluster.Cluster {
 	t.Helper()
 	var text strings.Builder

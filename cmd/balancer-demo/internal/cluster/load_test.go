@@ -92,8 +92,7 @@ func TestLoad_MalformedDocument_CanBeTold(t *testing.T) {
 	assert.Is(t, assert.Err(load(`{"_id":"b","host":5}`)), catalog.ErrMalformed)
 }
 
-// For any text Load returns without a panic, and a cluster that it accepts is valid and can be
-// balanced.
+// Load never panics, and accepts only valid clusters that can be balanced.
 func FuzzLoad(f *testing.F) {
 	f.Add(shardLine + "\n" + collectionLine + "\n" + chunkLine)
 	f.Add("[" + shardLine + "," + collectionLine + "]")

@@ -71,7 +71,7 @@ func TestMigration_Changed_HasTheShapeOfMongos(t *testing.T) {
 	}
 }
 
-// The judge relies on the record of a round: an impossible record is refused.
+// The judge relies on the record of a round, so Validate refuses an impossible record.
 func TestRound_Validate_NamesTheField(t *testing.T) {
 	t.Parallel()
 	good := cluster.NewRound("p", 42, bson.Timestamp{T: 5, I: 1})

@@ -28,7 +28,7 @@ func TestCandidates_OneCollection(t *testing.T) {
 		shards map[string]string
 		on     []onShard
 		fields string
-		want   string // "<chunk> <from>><to>", empty for no move
+		want   string // "<chunk> <from>><to>"; empty if no move is expected
 	}{
 		"a difference of two below 20":             {live, on(4, 3, 2), "", "db.x-0 a>c"},
 		"a difference of one below 20":             {live, on(4, 4, 3), "", ""},
@@ -71,7 +71,8 @@ func TestCandidates_OneCollection(t *testing.T) {
 	}
 }
 
-// One migration of each collection, in the order of names, for any order of documents.
+// Candidates returns one migration for each collection, in the order of names, for any order of the
+// documents.
 func TestCandidates_ManyCollections_OneEach(t *testing.T) {
 	t.Parallel()
 	skewed := []onShard{{"a", 9, false}, {"b", 1, false}}

@@ -7,7 +7,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// The sample reaches balance in a bounded number of rounds, and no chunk is lost on the way.
+// The sample is balanced after a bounded number of rounds, and no chunk is lost.
 func TestSample_PolicyUntilBalanced_EndsBelowTheThresholds(t *testing.T) {
 	t.Parallel()
 	before := assert.Value(cluster.Sample())(t)
@@ -28,7 +28,7 @@ func TestSample_PolicyUntilBalanced_EndsBelowTheThresholds(t *testing.T) {
 	checkBalanced(t, after)
 }
 
-// balance runs the policy until it finds no move.
+// balance applies the policy until it finds no move.
 func balance(t *testing.T, c cluster.Cluster, limit int) (cluster.Cluster, int, int) {
 	t.Helper()
 	moves := 0
@@ -58,7 +58,7 @@ func balance(t *testing.T, c cluster.Cluster, limit int) (cluster.Cluster, int, 
 	return c, 0, 0
 }
 
-// checkBalanced checks the counts, without the policy.
+// checkBalanced checks the counts independently of the policy.
 func checkBalanced(t *testing.T, c cluster.Cluster) {
 	t.Helper()
 	counts := map[string]int{} // by shard and collection

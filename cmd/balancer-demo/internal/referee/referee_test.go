@@ -15,7 +15,6 @@ import (
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// stamp is the n-th instant of the server.
 func stamp(n int) bson.Timestamp { return bson.Timestamp{T: 100, I: uint32(n)} }
 
 func round(process string, fence int64, entered, left int) cluster.Round {
@@ -23,7 +22,7 @@ func round(process string, fence int64, entered, left int) cluster.Round {
 		Left: stamp(left), Outcome: cluster.Done}
 }
 
-// died is an unfinished round of a process that died.
+// died returns an unfinished round of a process that died.
 func died(process string, fence int64, entered int) cluster.Round {
 	return cluster.Round{Process: process, Fence: fence, Entered: stamp(entered)}
 }
@@ -33,15 +32,15 @@ func moved(process string, fence int64, at int, chunk, from, to string) cluster.
 		Chunk: chunk, From: from, To: to}}
 }
 
-// chunk is the n-th chunk, on shard a and never moved.
+// chunk returns the n-th chunk, on shard a and never moved.
 func chunk(n int) cluster.Chunk {
-	kind, id, _ := bson.MarshalValue(fmt.Sprintf("db.x-%d", n)) // a string can always be written
+	kind, id, _ := bson.MarshalValue(fmt.Sprintf("db.x-%d", n)) // a string can always be marshaled
 	return cluster.Chunk{ID: bson.RawValue{Type: kind, Value: id}, NS: "db.x", Shard: "a",
 		Min: cluster.Text(fmt.Sprint(n)), Max: cluster.Text(fmt.Sprint(n + 1)), Lastmod: stamp(n)}
 }
 
-// clean is a history in which everything may happen that is allowed: rounds of several processes,
-// a death in a round with a move that was not logged any more, a paused holder that found out.
+// clean returns a history with every allowed event: rounds of several processes, a process that
+// died before it logged its move, and a paused holder that noticed its loss.
 func clean() referee.History {
 	var before []cluster.Chunk
 	for n := range 6 {
@@ -52,7 +51,7 @@ func clean() referee.History {
 	set := func(i int, shard string, fence int64) { after[i].Shard, after[i].Fence = shard, fence }
 	set(0, "c", 4)
 	set(1, "b", 2)
-	set(2, "c", 3) // by the process that died, without a log entry
+	set(2, "c", 3) // moved by the process that died, without a log entry
 	set(3, "b", 5)
 	lost := cluster.Round{Process: "p1", Fence: 4, Entered: stamp(30), Outcome: cluster.Lost}
 	return referee.History{
@@ -76,7 +75,7 @@ func TestJudge_CleanHistory_FindsNothing(t *testing.T) {
 	}
 }
 
-// A breach is one thing that must be found, and how a clean history comes to have it.
+// breach is a violation to be found, and the change that adds it to a clean history.
 type breach struct {
 	spoil   func(*referee.History)
 	kind    referee.Breach
@@ -91,7 +90,7 @@ func addMove(c cluster.Change) func(*referee.History) {
 	return func(h *referee.History) { h.Changes = append(h.Changes, c) }
 }
 
-// roundBreaches are visible in the rounds alone.
+// roundBreaches returns breaches that are visible in the rounds alone.
 func roundBreaches() map[string]breach {
 	return map[string]breach{
 		"a round within a round":     {addRound(round("p9", 6, 42, 44)), referee.Overlap, "p9"},
@@ -110,7 +109,7 @@ func roundBreaches() map[string]breach {
 	}
 }
 
-// moveBreaches are breaches of a move that should not have matched.
+// moveBreaches returns breaches by moves that should not have matched.
 func moveBreaches() map[string]breach {
 	return map[string]breach{
 		"a stale write on one chunk": {addMove(moved("p1", 4, 46, "db.x-3", "b", "a")),
@@ -132,7 +131,7 @@ func moveBreaches() map[string]breach {
 	}
 }
 
-// chunkBreaches are visible in the chunks.
+// chunkBreaches returns breaches that are visible in the chunks.
 func chunkBreaches() map[string]breach {
 	return map[string]breach{
 		"a chunk gone": {func(h *referee.History) { h.After = h.After[:5] },
@@ -193,7 +192,8 @@ func TestJudge_Evidence_NamesBothSides(t *testing.T) {
 	}
 }
 
-// The judge's order is the server's: that of the slices does not matter, and stays as it is.
+// The verdict depends on the server's order of the records, not on the order of the slices. Judge
+// does not modify the slices.
 func TestJudge_AnyOrderOfRecords_SameVerdict(t *testing.T) {
 	t.Parallel()
 	h := clean()
