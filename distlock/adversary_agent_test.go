@@ -120,12 +120,9 @@ func TestAdversary_OneLockFails_OthersAreNotDelayed(t *testing.T) {
 			_, _ = p.Lock("bad").Lock(ctx)
 		}()
 		time.Sleep(time.Minute)
-		var worst time.Duration
 		failed := 0
 		for range 20 {
-			began := time.Now()
 			g, err := p.Lock("good").Lock(t.Context(), distlock.WaitAtMost(100*time.Millisecond))
-			worst = max(worst, time.Since(began))
 			if err != nil {
 				failed++
 				t.Log(err)
@@ -139,8 +136,6 @@ func TestAdversary_OneLockFails_OthersAreNotDelayed(t *testing.T) {
 		if failed > 0 {
 			t.Errorf("%d of 20 calls for a free lock beside a bad one failed", failed)
 		}
-		began := time.Now()
-		_ = began
 	})
 }
 
