@@ -25,7 +25,7 @@ var every = flag.Int("mutant.every", 18/effort.Share(3),
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// It tries to break: the text of each mistake occurs exactly once in its file, and its test exists.
+// The text of each mistake occurs exactly once in its file, and its test exists.
 // With -v it lists the mistakes with their numbers.
 func TestMistakes_CanBeMade(t *testing.T) {
 	t.Parallel()
@@ -55,7 +55,7 @@ func testExists(t *testing.T, m mutant.Mistake) {
 	t.Errorf("%q: no test %s in %s", m.Name, m.Test, m.Package)
 }
 
-// It tries to break: each mistake, made alone, makes its test fail. The tests of the packages check
+// Each mistake, made alone, makes its test fail. The tests of the packages check
 // that they pass without it.
 func TestMistakes_AreNoticed(t *testing.T) {
 	t.Parallel()

@@ -10,7 +10,7 @@ import (
 	"mongodlm/catalog"
 )
 
-// Tries to break: a takeover that no rule allows is reported with the figures of the latest
+// A takeover that no rule allows is reported with the figures of the latest
 // snapshot, which had watched for longest, and with the requirements of each rule.
 func TestReference_Refusal_SaysWhatEachRuleWanted(t *testing.T) {
 	t.Parallel()

@@ -47,7 +47,7 @@ func ask(t *testing.T, turned bool) (happened []string) {
 	return happened
 }
 
-// It tries to break: the order of events is independent of the order of goroutines.
+// The order of events is independent of the order of goroutines.
 func TestWorld_Goroutines_TurnedAround_SameOrder(t *testing.T) {
 	t.Parallel()
 	one, other := ask(t, false), ask(t, true)
@@ -56,7 +56,7 @@ func TestWorld_Goroutines_TurnedAround_SameOrder(t *testing.T) {
 	}
 }
 
-// It tries to break: a stopped process receives no event before it runs again, a suspended one
+// A stopped process receives no event before it runs again, a suspended one
 // measures no time meanwhile, and a dead one receives none until it is buried.
 func TestProcess_StoppedSuspendedDead_NoticesLater(t *testing.T) {
 	t.Parallel()
