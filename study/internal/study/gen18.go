@@ -55,7 +55,7 @@ func (g *gen18) ping() error {
 		return err
 	}
 	var all []document
-	if g.release.since(1, 7, 3) { // held or not; older releases pruned silent holders, too, r1.6.5:66
+	if g.release.since(1, 7, 3) { // held or not; older releases prune all silent processes, r1.6.5:66
 		if all, err = g.at(94, 0).find(Clean, locks, nil); err != nil {
 			return err
 		}
@@ -156,7 +156,7 @@ func (h *held18) release() error {
 		if err == nil {
 			_, err = h.g.at(320, 221).reread(h.name) // for the log; but a failure counts (H4)
 		}
-		if err == nil || !h.g.release.since(1, 6, 1) { // r1.6.0:217: once, and the exception escapes
+		if err == nil || !h.g.release.since(1, 6, 1) { // r1.6.0:217: once; the exception escapes
 			return err
 		}
 		h.g.p.sleep(pause) // :331: after the last failure, too

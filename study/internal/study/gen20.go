@@ -63,7 +63,7 @@ func (g *gen20) at(r209, r2612 int) line {
 
 // start starts the pings, like the first lock_try (:470-473).
 func (g *gen20) start() bool {
-	g.p.Go(func() { _ = g.begin() }) // like the lock_try of another lock; the next one shows the result
+	g.p.Go(func() { _ = g.begin() }) // like another lock's lock_try; the next one shows the result
 	return true
 }
 

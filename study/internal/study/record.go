@@ -176,7 +176,7 @@ func (r *record) exchange(c *command, err error) {
 	if c.kind.writes() && c.kind != Ping {
 		m.sent = c.text
 	}
-	if now := r.w.Now(); now-c.sent > s { // the answer gets a separate mark: other events may be between
+	if now := r.w.Now(); now-c.sent > s { // a slow answer gets its own mark
 		m.Answer, m.Changed = "sent"+struck, false
 		r.again(fmt.Sprint(now, c.p.name), m)
 		m.At, m.Answer, m.Changed = now, "answered: "+answer, c.changed
