@@ -52,7 +52,6 @@ func packages(t *testing.T) map[string]listing {
 	return assert.Value(listed())(t)
 }
 
-// importsOf returns the imports of a package of this module.
 func importsOf(t *testing.T, pkg string) []string {
 	t.Helper()
 	l, ok := packages(t)[ours+pkg]
@@ -62,7 +61,7 @@ func importsOf(t *testing.T, pkg string) []string {
 	return l.imports
 }
 
-// needs returns packages of this module and all their dependencies.
+// needs returns the given packages of this module and all their dependencies.
 func needs(t *testing.T, pkgs ...string) map[string]bool {
 	t.Helper()
 	of, all := packages(t), map[string]bool{}
@@ -83,7 +82,7 @@ func needs(t *testing.T, pkgs ...string) map[string]bool {
 
 const ours = "mongodlm/"
 
-// Each package imports only those packages of this module that the table allows.
+// Each package imports only packages that the table allows, and packages of other modules.
 func TestImports_PointOneWay(t *testing.T) {
 	t.Parallel()
 	const demo = "cmd/balancer-demo/internal/"

@@ -16,7 +16,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// free returns the smallest document of a free lock. held returns that of a held lock.
+// free returns the smallest document of a free lock. held returns the smallest document of a held
+// lock.
 func free(name string) bson.D {
 	return bson.D{field("_id", name), field("state", int32(0))}
 }

@@ -64,14 +64,14 @@ func (m *machine) otherSteps() map[string]func(*rapid.T) {
 	}
 }
 
-// A machine is one run over both stores. The names of its locks and processes are its own.
+// A machine is one run over both stores. No other run uses the names of its locks and processes.
 type machine struct {
 	t      *rapid.T
 	ctx    context.Context
 	stores [2]Store
 	prefix string
 	grants []catalog.Request
-	known  map[bson.ObjectID]int // the sessions of this run, numbered
+	known  map[bson.ObjectID]int // numbers of this run's sessions
 	ids    uint32
 }
 

@@ -14,7 +14,8 @@ import (
 	"mongodlm/catalog"
 )
 
-// queueSteps returns the steps of a queue. Only foreign releases and takeovers disturb it.
+// queueSteps returns the steps for queues: operations of the store, foreign releases and takeovers,
+// and planted queues.
 func (m *machine) queueSteps() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
 		"":                m.compareDocuments,
@@ -114,7 +115,6 @@ func (m *machine) foreignOvertake(t *rapid.T) {
 		field("when", bson.DateTime(7)))
 }
 
-// kind draws the mode of a request.
 func (m *machine) kind(t *rapid.T, r catalog.Request) catalog.Request {
 	modes := []catalog.Mode{
 		catalog.Exclusive, catalog.Exclusive, catalog.Shared, catalog.Shared, catalog.Permit,

@@ -88,7 +88,7 @@ func foreignHeld(b *bench, g historical) { // F19
 	if look.Ping == nil || look.Ping.HasSeq || look.Ping.At.UnixMilli() != 1_296_157_002_000 {
 		b.Fatalf("ping: %+v, %v", look.Ping, look.PingErr)
 	}
-	// A foreign process ignores the mark, so Condemn refuses it.
+	// A foreign process ignores a condemnation, so Condemn refuses it.
 	b.wantUntouched("lockpings", look.Ping.Process, func() {
 		how := catalog.Condemnation{By: alice}
 		b.wantErr(On(b.Catalog).Condemn(b.ctx, look.Ping.Process, look.Ping, how), catalog.ErrNoMatch)

@@ -45,8 +45,8 @@ var oddCases = []testCase{
 // An oddity is a set of fields of a lock document with unusual values.
 type oddity struct {
 	fields []bson.E
-	// free names the malformed field while the lock is free, held while it is held. They are empty
-	// for a valid document.
+	// free names the malformed field of a free document. held names that of a held document. Both
+	// are empty for a valid document.
 	free, held string
 	// sets is true if the fields include the state. Then only one document is checked.
 	sets bool

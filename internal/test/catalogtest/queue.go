@@ -214,7 +214,7 @@ var enterCases = []testCase{
 			if l := b.enter(h); !l.Held || l.TS != historicalTS {
 				b.Errorf("%s: %+v", old.name, l)
 			}
-			rev, _ := old.held[len(old.held)-2].Value.(int64) // 0 without our fields
+			rev, _ := old.held[len(old.held)-2].Value.(int64) // 0 for a document without a rev
 			b.wantDocument(b.document("locks", old.name),
 				with(doc, field("rev", rev+1), waiters(h)))
 		}

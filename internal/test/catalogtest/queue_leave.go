@@ -138,7 +138,6 @@ var leaveCases = []testCase{
 	}},
 }
 
-// revOf returns the rev of a lock document.
 func (b *bench) revOf(name string) int64 {
 	b.Helper()
 	rev, _ := b.document("locks", name).Lookup("rev").AsInt64OK()

@@ -224,7 +224,8 @@ func (b *bench) wantMalformed(err error, collection, id, field string) {
 	assert.Slices(b, []string{collection, id, field}, got, "malformed document\nwant %q\ngot  %q")
 }
 
-// wantTwin checks that a ping was refused because the document has the number found (0: no number).
+// wantTwin checks that a ping was refused because the document has another number. The parameter
+// found is that number, or 0 if there is none.
 func (b *bench) wantTwin(err error, sent catalog.Heartbeat, found int64) {
 	b.Helper()
 	b.wantErr(err, catalog.ErrTwin)
@@ -254,8 +255,8 @@ func sentinels(err error) []string {
 // serverDate in a wanted document stands for the present Date of the server's clock.
 type serverDate struct{}
 
-// wantDocument compares a document with want, including types. The order of fields is irrelevant at
-// every depth at which want has a bson.D or a bson.A.
+// wantDocument compares a document with want, including types. The order of fields is irrelevant in
+// every bson.D and bson.A of want.
 func (b *bench) wantDocument(raw bson.Raw, want bson.D) {
 	b.Helper()
 	if raw == nil {

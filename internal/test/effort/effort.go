@@ -1,6 +1,6 @@
 // Package effort sets the number of attempts of random tests, and runs the tests. With the race
-// detector a step takes five to ten times as long and the detector finds other mistakes, so the
-// tests make a sixth of the attempts.
+// detector the tests make a sixth of the attempts: a step takes five to ten times as long, and the
+// detector finds other mistakes.
 package effort
 
 import (

@@ -109,8 +109,8 @@ func (c *Catalog) Running() int {
 	return c.running
 }
 
-// do passes a call through the hook. It passes only the first row of a listing. A hook may run the
-// call late in another goroutine, even after the end of the caller's context, because a server
+// do passes a call through the hook. The later rows of a listing bypass the hook. A hook may run
+// the call late in another goroutine, even after the end of the caller's context, because a server
 // carries out every command that was sent.
 func (c *Catalog) do(ctx context.Context, call catalog.Call,
 	run func(context.Context) error) error {

@@ -102,7 +102,7 @@ func (d *Deployment) args(addr, folder string, opts Options) []string {
 	if opts.ConfigServer {
 		args = append(args, "--configsvr")
 	}
-	if opts.ShardServer { // a chunk may move away and return soon
+	if opts.ShardServer { // lets a chunk return soon after it moved away
 		args = append(args, "--shardsvr", "--setParameter", "orphanCleanupDelaySecs=1")
 	}
 	if opts.Auth {

@@ -31,7 +31,6 @@ var bySimulation = []struct{ test, name, rule string }{
 	{singles, "Close gives nothing back when its context has ended", "I8:"},
 }
 
-// ofSimulation returns the mistakes of bySimulation.
 func ofSimulation() []Mistake {
 	var found []Mistake
 	for _, by := range bySimulation {

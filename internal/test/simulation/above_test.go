@@ -47,7 +47,7 @@ type guild struct {
 	sum   map[string]int
 }
 
-// kinds are the packages and modes built on the lock.
+// kinds has the packages and modes built on the lock.
 var kinds = map[string]func(*guild, *simulation.User){
 	"election": (*guild).stand, "loop": (*guild).loop, "slots": slotted(false),
 	"reruns": slotted(true),
@@ -69,7 +69,7 @@ func (g *guild) look() {
 	}
 }
 
-// begin notes the start of a work. Every other running work has lost its lock.
+// begin notes the start of a work.
 func (g *guild) begin(u *simulation.User, fence int64, err func() error) *work {
 	g.out.Say("%s begins under fence %d", u, fence)
 	w := &work{u: u, err: err, fence: fence}
@@ -189,7 +189,7 @@ func slotted(rerun bool) func(*guild, *simulation.User) {
 	}
 }
 
-// early is the error of a clock that runs fast by a tenth, after half a minute.
+// early is the lead of a clock that ran a tenth too fast for half a minute.
 const early = 3 * time.Second
 
 // mark checks that no slot starts twice or before its time, and that slots start in order.

@@ -99,7 +99,7 @@ func (c *call) submit(ctx context.Context) error {
 }
 
 // unsent returns the error of a command whose context was done before the command was sent, or in
-// the same instant. In the same instant the Go scheduler would decide between the two.
+// the same instant. In the same instant Go's scheduler would otherwise choose the error.
 func unsent(cause error) error { return fmt.Errorf("not sent: %w", cause) }
 
 // timeout returns the error of a command that has timed out.

@@ -136,8 +136,8 @@ func (o *oracle) evicted(c *call, held catalog.Participant, holds bool) {
 	}
 }
 
-// leastRate is a fraction of the foreign takeover time. After that true time, the contender with
-// the fastest clock may take over.
+// leastRate is a fraction of the foreign takeover time. A contender may take over after this
+// fraction in true time, because the fastest clock then shows the whole time.
 const leastRate = 0.8
 
 // foreignLives notes a sign of life of a foreign process: a ping or an acquisition.

@@ -188,7 +188,6 @@ func (l *lease) lasts(p *process) bool {
 	return !l.over
 }
 
-// acknowledged notes an acknowledged ping.
 func (o *oracle) acknowledged(c *call) {
 	of := tenant{c.p, c.subject}
 	l := o.leases[of]

@@ -12,7 +12,7 @@ import (
 // A Foreign is MongoDB's own lock manager of a config server of 3.2 to 6.0. It uses the same
 // collections as the processes.
 //   - Its id never changes, and its pings have no seq.
-//   - It takes free locks and keeps our fields and our queue in them.
+//   - It takes free locks and keeps the other fields and the queue in their documents.
 //   - It frees locks by the state alone.
 //   - It condemns no process. It takes a lock over if the holder's ping was unchanged for
 //     ForeignTakeover by the server's clock.

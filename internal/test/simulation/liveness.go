@@ -36,7 +36,6 @@ func (o *oracle) trouble(p *process) {
 	}
 }
 
-// elected notes an election.
 func (o *oracle) elected() { o.trouble(nil) }
 
 // slack allows for a few commands and for the interval of the checks.
@@ -192,8 +191,8 @@ func (o *oracle) jobsAlone(l catalog.Lock) bool {
 		})
 }
 
-// inTheWay reports whether a dead holder blocks a contender. It does if it is the only holder, or
-// if a contender is queued for a permit or in another mode.
+// inTheWay reports whether a dead holder blocks a contender: the holder is the only one, or a
+// contender is queued for a permit or in another mode.
 func (o *oracle) inTheWay(l catalog.Lock, dead catalog.Participant, contenders []*process) bool {
 	if len(l.Holders()) == 1 {
 		return true

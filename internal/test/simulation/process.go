@@ -101,7 +101,7 @@ func (p *process) config() distlock.Config {
 	}
 }
 
-// live runs a process: it starts the Manager, lets the users work until the run ends, and closes.
+// live runs a process: it starts the Manager, runs the users until the run ends, and closes.
 func (p *process) live() {
 	var m *distlock.Manager
 	for {
@@ -217,7 +217,6 @@ func (p *process) pause(d time.Duration, suspended bool) {
 	p.Pause(d, suspended, func() { p.w.log.add("%s runs again", p) })
 }
 
-// heal ends the faults of the process.
 func (p *process) heal() {
 	p.cut, p.deaf, p.hang, p.old = 0, 0, 0, 0
 	if !p.Dead {

@@ -10,7 +10,7 @@ import (
 	"mongodlm/catalog"
 )
 
-// The report of a takeover that no rule allows has the figures of the latest snapshot, which has
+// If no rule allows a takeover, the report has the figures of the latest snapshot, which has
 // watched for longest, and the requirements of each rule.
 func TestReference_Refusal_SaysWhatEachRuleWanted(t *testing.T) {
 	t.Parallel()

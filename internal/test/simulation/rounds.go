@@ -9,8 +9,8 @@ import (
 
 // This file checks that no process waits outside of a full queue forever.
 
-// outsideTurns is the largest number of grants to other processes while a process waits for a lock
-// outside of its queue: two rounds of the queue.
+// outsideTurns is the allowed number of grants to other processes while a process waits outside of
+// the queue: two rounds of the queue.
 const outsideTurns = 2 * catalog.MaxWaiters
 
 // An outsider is a process that waits for a lock.

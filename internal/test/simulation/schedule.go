@@ -34,10 +34,10 @@ const (
 	Restart                      // a new process starts in the place of a dead one
 	Pause                        // the process stops for For; its clocks continue
 	Suspend                      // like Pause, but its monotonic clock stops, too
-	Cut                          // all its commands are refused for For
-	Deaf                         // for For, all its commands are applied and their replies are lost
-	Hang                         // all its commands of the time For reach the store at its end
-	OldPrimary                   // for For, its reads return the state of this moment
+	Cut                          // all its commands during For are refused
+	Deaf                         // its commands during For are applied, their replies are lost
+	Hang                         // its commands during For reach the store when For is over
+	OldPrimary                   // its reads during For return the state of this moment
 	StepWall                     // its wall clock steps by For
 	StepServer                   // the server's clock steps by For
 	Elect                        // another primary, whose clock differs from the last one's by For
@@ -136,7 +136,7 @@ func Mongos() Timing {
 
 // A Process is one process of a schedule.
 type Process struct {
-	// Rate is the rate of its clocks; 0 is 1.
+	// Rate is the rate of its clocks. 0 means 1.
 	Rate float64
 	// Offset is the lead of the wall clock over true time.
 	Offset time.Duration

@@ -189,7 +189,6 @@ func (w *world) alive() int {
 	return n
 }
 
-// heal ends every fault.
 func (w *world) heal() {
 	w.log.add("everything heals")
 	w.healed = true

@@ -191,7 +191,8 @@ func (s *store) attend(names []string, old *picture) (map[string]catalog.Snapsho
 	return looks, nil
 }
 
-// heldOrFree returns the named locks that are free, have a grant of the process, or are in lines.
+// heldOrFree returns the named locks that are free, have a grant of the process, or are listed in
+// lines.
 func (s *store) heldOrFree(process string, names, lines []string,
 	old *picture) (locks []catalog.Lock) {
 	for _, name := range names {

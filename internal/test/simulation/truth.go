@@ -114,7 +114,7 @@ func (o *oracle) noGhosts() {
 }
 
 // heldThroughout checks a Release that returned nil. The session held the lock from the grant to
-// the release, and the release ended that.
+// the release, and the release ended the tenure.
 func (o *oracle) heldThroughout(h *Held, called time.Duration) {
 	switch left, gone := o.left[h.session()]; {
 	case !gone:

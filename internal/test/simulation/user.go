@@ -33,7 +33,7 @@ type attempt struct {
 	since    time.Duration
 	sessions []bson.ObjectID
 	holds    []bson.ObjectID // sessions that the caller holds, from its context
-	struck   int             // number of faults at the start that had struck the process
+	struck   int             // number of earlier faults of the process
 
 	limit  time.Duration // deadline by the process's clock; 0 without WaitAtMost
 	ended  time.Duration // time at which its context was done; 0 before

@@ -120,8 +120,8 @@ func (u *User) how(name string) How {
 	return how
 }
 
-// shares chooses whether a lock is shared. One of four is. With a foreign manager no lock is
-// shared, because the manager knows only the first sharer.
+// shares chooses whether a lock is shared. It shares one lock in four. With a foreign manager it
+// shares none, because the manager knows only the first sharer.
 func (u *User) shares(name string) bool {
 	return name != permitted && len(u.p.w.s.Foreign) == 0 && u.Chance.IntN(4) == 0
 }
@@ -154,8 +154,8 @@ func (u *User) some(d time.Duration) time.Duration {
 //   - The server's clock steps, or the clocks of processes are wrong, but not both, because the
 //     shorter takeover rule tolerates only a SINGLE wrong clock. Both may happen if only the watch
 //     rule decides.
-//   - A free document is not deleted if the server's clock goes back, because a new fence starts
-//     from that clock.
+//   - A free lock document is not deleted if the server's clock goes back, because a new fence
+//     starts from that clock.
 func Walk(seed uint64) Schedule {
 	r := rand.New(rand.NewPCG(seed, 1))
 	s := Schedule{Seed: seed, Timing: Small(), Length: time.Duration(8+r.IntN(16)) * time.Minute}

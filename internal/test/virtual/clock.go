@@ -99,8 +99,8 @@ func (c *Clock) NewTimer(d time.Duration) clock.Timer {
 	return t
 }
 
-// site returns the names of the waiting functions. The names order two timers of one instant, in
-// every build alike.
+// site returns the names of the waiting functions. The names order two timers of one instant
+// independently of the build.
 func site() string {
 	var pcs [6]uintptr
 	n := runtime.Callers(3, pcs[:])

@@ -18,7 +18,7 @@ var caseTexts string
 type Case struct {
 	Name     string // as on the command line
 	Title    string
-	Hole     string // the holes of docs/semantics.md in the case
+	Hole     string // holes of docs/semantics.md that the case shows
 	Story    string
 	Length   time.Duration
 	Verdicts map[string]Verdict // expected outcomes, by the column of a generation

@@ -1,7 +1,7 @@
 // Package study plays the lock of each generation of mongos, and the lock of this module, in the
 // same cases: a wrong clock, a frozen process, a lost reply.
 //
-// The old generations are gen18.go, gen20.go and gen32.go. They are new code over documents in a
+// The old generations are gen18.go, gen20.go and gen32.go. They are new implementations that use a
 // store in memory. Each step names the line of the server's source that it follows, by release (a
 // tag of its repository), file and line. The last generation is package distlock itself.
 //

@@ -101,7 +101,7 @@ func (g *gen20) begin() error {
 }
 
 // checkSkew compares the clocks of the config servers in three rounds, :382-451, even with a single
-// server. The step at is the step that differing clocks stop.
+// server. It notes a difference at the given step.
 func (g *gen20) checkSkew(at line) error {
 	skews := make([]time.Duration, 1+len(g.p.w.mirrors))
 	for range 3 {
@@ -149,7 +149,7 @@ func (g *gen20) ping() error {
 	return nil
 }
 
-// later is addUnlockOID, :250. It belongs to the given step.
+// later is addUnlockOID, :250. The parameter at is its step.
 func (g *gen20) later(at line, ts bson.ObjectID) {
 	defer g.alone()() // :252
 	g.queue = append(g.queue, ts)

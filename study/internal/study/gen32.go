@@ -100,7 +100,7 @@ func (g *gen32) task() {
 	}
 }
 
-// later is queueUnlock, :439. It belongs to the given step.
+// later is queueUnlock, :439. The parameter at is its step.
 func (g *gen32) later(at line, ts bson.ObjectID) {
 	g.queue = append(g.queue, ts)
 	at.note("queues the release for after its next ping")

@@ -255,7 +255,7 @@ func (l Loss) String() string {
 // A Loss is the loss of a lock by the action of another process or client.
 type Loss struct {
 	Process string
-	At      time.Duration // when the document ceased to name the holder; 0 if it learnt earlier
+	At      time.Duration // end of its name in the document; 0 if the holder learnt earlier
 	Stopped time.Duration // when its guard ended, by its clock or by a release
 	Learnt  time.Duration // when it learnt that it must not trust its lock; 0 for never
 	Next    time.Duration // when the next holder got its reply; 0 for no next holder

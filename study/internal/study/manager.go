@@ -145,7 +145,6 @@ type job struct {
 	lease time.Duration // life of the lock, in a generation with leases
 }
 
-// run runs the job.
 func (j *job) run(p *process) {
 	p.sleep(j.at - p.w.Now())
 	for range max(j.times, 1) {

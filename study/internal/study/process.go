@@ -56,7 +56,6 @@ const configServer, shard = "config-server", "shard"
 // now returns the wall clock of the process.
 func (p *process) now() time.Time { return p.Clock.Now().Wall }
 
-// begin starts the process.
 func (p *process) begin() {
 	p.w.record.mark(p, "start", "starts")
 	p.Go(func() {

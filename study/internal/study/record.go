@@ -75,7 +75,7 @@ type record struct {
 	w        *world
 	versions map[string]map[string]bson.Raw // last documents, by collection and _id
 	words    map[string]string              // replacements of ObjectIDs
-	unseen   bool                           // collects nothing but what the outcome needs
+	unseen   bool                           // records only the events that the outcome needs
 
 	mu   sync.Mutex // guards the rest
 	out  Record
