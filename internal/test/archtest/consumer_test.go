@@ -65,7 +65,7 @@ func consumer(t *testing.T, module string) string {
 	return dir
 }
 
-// goIn runs a go command in a folder outside of the workspace.
+// goIn runs a go command in a folder.
 func goIn(t *testing.T, dir string, args ...string) (string, error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", args...)
@@ -80,8 +80,8 @@ func goIn(t *testing.T, dir string, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// A program that embeds the lock builds outside of the workspace. It links few modules, and none of
-// the embedded server.
+// A program that embeds the lock builds outside of the workspace, with few modules and without
+// those of the embedded server.
 func TestConsumer_OutsideOfTheWorkspace_HasASmallGraph(t *testing.T) {
 	t.Parallel()
 	dir := consumer(t, strings.TrimSuffix(ours, "/"))

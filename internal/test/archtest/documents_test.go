@@ -355,7 +355,6 @@ func TestDocuments_NameWhatExists(t *testing.T) {
 	}
 }
 
-// tryOut checks missing with existing and invented names.
 func (h *house) tryOut(t *testing.T) {
 	t.Helper()
 	for there, gone := range map[string]string{

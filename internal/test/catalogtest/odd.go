@@ -15,7 +15,7 @@ import (
 
 // oddCases test unusual lock documents, which all operations must parse alike. On a malformed
 // document they fail without a change, except the release by its holder. The errors name the field,
-// except those of Acquire and Leave. In a valid document each session that enters can leave.
+// but Acquire and Leave do not. In a valid document each session that enters can leave.
 var oddCases = []testCase{
 	{"State", func(b *bench) { b.odd(oddStates) }},
 	{"FenceAndRev", func(b *bench) { b.odd(append(oddCounters("fence"), oddCounters("rev")...)) }},

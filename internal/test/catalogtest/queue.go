@@ -12,7 +12,6 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// queueCases test the queue in the lock document.
 var queueCases = slices.Concat(
 	enterCases, lineCases, leaveCases, sharedCases, buryCases, queueReadCases, queueRaceCases,
 )
@@ -134,7 +133,7 @@ func (b *bench) refused(r catalog.Request, how catalog.EnterMode, want error) {
 	})
 }
 
-// wantLimit enters and checks the error: the lock is in use with the recorded limit.
+// wantLimit enters and checks that the lock is in use with the recorded limit.
 func (b *bench) wantLimit(r catalog.Request, recorded int32) {
 	b.Helper()
 	for _, how := range []catalog.EnterMode{catalog.Queue, catalog.Try} {

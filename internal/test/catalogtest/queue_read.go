@@ -15,8 +15,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// wantPulses checks that a read returned the pings of the processes in pinging, and none of those
-// in silent.
+// wantPulses checks that a read returned pings of all processes in pinging and of no process in
+// silent.
 func (b *bench) wantPulses(
 	what string, got map[string]catalog.PingState, pinging, silent []string,
 ) {
@@ -69,7 +69,7 @@ func waits(r catalog.Request) catalog.HeldSession {
 	return catalog.HeldSession{Session: r.Session, Waits: true}
 }
 
-// rows returns the valid rows of a listing, and the names of the malformed documents.
+// rows returns a listing's valid rows, and the names of the malformed documents.
 func (b *bench) rows() (rows []catalog.Snapshot, malformed []string) {
 	b.Helper()
 	for row, err := range b.Catalog.List(b.ctx, true) {

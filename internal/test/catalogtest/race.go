@@ -29,7 +29,7 @@ func together(n int, f func(i int) error) []error {
 	return errs
 }
 
-// wantOneWinner checks that exactly one error is nil, and that all others match losers.
+// wantOneWinner checks that one error is nil and that every other error matches losers.
 func (b *bench) wantOneWinner(errs []error, losers error) {
 	b.Helper()
 	winners := 0

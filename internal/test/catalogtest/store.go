@@ -224,8 +224,8 @@ func (b *bench) wantMalformed(err error, collection, id, field string) {
 	assert.Slices(b, []string{collection, id, field}, got, "malformed document\nwant %q\ngot  %q")
 }
 
-// wantTwin checks that a ping was refused because the document has another number. The parameter
-// found is that number, or 0 if there is none.
+// wantTwin checks that a ping was refused because the document has the number found, 0 for no
+// number.
 func (b *bench) wantTwin(err error, sent catalog.Heartbeat, found int64) {
 	b.Helper()
 	b.wantErr(err, catalog.ErrTwin)
@@ -252,7 +252,7 @@ func sentinels(err error) []string {
 	return kinds
 }
 
-// serverDate in a wanted document stands for the present Date of the server's clock.
+// serverDate in a wanted document represents the present Date of the server's clock.
 type serverDate struct{}
 
 // wantDocument compares a document with want, including types. The order of fields is irrelevant in

@@ -1,6 +1,6 @@
-// Package fault calls a hook before every operation of a store. A test or a scheduler uses the hook
-// to count the operation, delay it, refuse it, apply it and lose the reply, or apply it late.
-// Without a hook the store is unchanged.
+// Package fault calls a hook before every operation of a store. The hook can count the operation,
+// delay it, refuse it, apply it and lose the reply, or apply it late. Without a hook the store is
+// unchanged.
 package fault
 
 import (
@@ -167,7 +167,7 @@ func Refusing(ops ...Op) Hook {
 	}
 }
 
-// Lost returns the error of a command whose reply was lost. The command may have been applied.
+// Lost returns the error of a command with a lost reply. The command may have been applied.
 func Lost(op Op) error {
 	return fmt.Errorf("%s: reply lost on purpose: %w", op, catalog.ErrUnknownOutcome)
 }

@@ -1,5 +1,5 @@
-// Package locktest provides one server in memory and processes that use its locks, in virtual time.
-// It is for the tests of package distlock and of the packages built on it.
+// Package locktest provides a server in memory and processes that lock on it, in virtual time. It
+// serves the tests of package distlock and of packages built on it.
 package locktest
 
 import (
@@ -81,7 +81,7 @@ func (w *World) StartBy(c clock.Clock, change func(*distlock.Config)) *Proc {
 	w.T.Cleanup(func() {
 		p.Heal()
 		_ = p.Close(context.Background()) // it may be closed, or have lost its locks
-		// A hook may sleep longer than its command lasts. The bubble must not end before the hook.
+		// A hook may sleep longer than its command. The bubble must not end before the hook.
 		for n := 0; p.Store.Running() > 0 && n < 600; n++ {
 			clock.Sleep(clock.System(), 100*time.Millisecond, nil)
 		}
@@ -136,8 +136,8 @@ func (w *World) Lock(name string) catalog.Lock {
 	return l
 }
 
-// WrongClock returns a clock whose wall clock is wrong by the argument. Its monotonic clock is
-// right.
+// WrongClock returns a clock with a wrong wall clock and a right monotonic clock. The argument is
+// the error.
 func WrongClock(by time.Duration) clock.Clock { return wrong{clock.System(), by} }
 
 type wrong struct {
@@ -151,7 +151,7 @@ func (c wrong) Now() clock.Reading {
 	return r
 }
 
-// WantHeld returns the *distlock.HeldError in err, and fails the test if there is none.
+// WantHeld returns the *distlock.HeldError in err. It fails the test without one.
 func WantHeld(t testing.TB, err error) *distlock.HeldError {
 	t.Helper()
 	var h *distlock.HeldError

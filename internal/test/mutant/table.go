@@ -393,7 +393,7 @@ var all = []Mistake{
 	{Name: "a ping matches whatever has a smaller number",
 		File: "pinger/ping.go", Old: "Mine: slices.Clone(p.beat.mine),", New: "", Package: "pinger",
 		Test: "TestLockPinger_Twin_WhoeverPingsSecondGivesTheIDUp", Rule: "want ErrTwin"},
-	// Commands whose callers return earlier.
+	// Commands that outlive their calls.
 	{Name: "a connection that broke was never made", File: "catalog/mongocatalog/errors.go",
 		Old: `return connecting && strings.HasPrefix(connect.Error(), handshake)`,
 		New: `return connecting`, Package: "catalog/mongocatalog", Test: "TestOutcome_OfEveryError",

@@ -12,10 +12,10 @@ import (
 // This file serves packages built on the lock. Their users bring a store and rules of their own.
 // The commands to that store meet the faults of a schedule like the commands of the lock.
 
-// Manager returns the Manager of the user's process.
+// Manager returns the process's Manager.
 func (u *User) Manager() *distlock.Manager { return u.m }
 
-// Clock returns the clock of the user's process.
+// Clock returns the process's clock.
 func (u *User) Clock() clock.Clock { return u.p.Clock }
 
 // Context returns a context that ends with the run and carries the clock of the process.
@@ -53,7 +53,7 @@ func (u *User) Die(back time.Duration) {
 	<-p.ctx.Done()
 }
 
-// revive starts a new process in a place if the last process there is over.
+// revive starts a new process in a place if the last one is over.
 func (w *world) revive(i int) {
 	if p := w.slots[i]; p != nil && p.over() {
 		w.launch(i)
@@ -80,7 +80,7 @@ func (o *Outside) Now() time.Duration { return o.w.Now() }
 // ServerNow returns the time of the server's clock.
 func (o *Outside) ServerNow() time.Time { return o.w.ServerNow() }
 
-// Revive starts a new process in every place whose last process is over.
+// Revive starts a new process in every place without a running process.
 func (o *Outside) Revive() {
 	for i := range o.w.slots {
 		o.w.revive(i)

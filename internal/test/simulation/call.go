@@ -34,7 +34,7 @@ type call struct {
 	renewal  catalog.Renewal
 
 	n       int // number of the command in its process
-	opN     int // number of the command among those of its kind
+	opN     int // number of the command in its process and kind
 	sent    time.Duration
 	mono    time.Duration               // process's clock when a read was sent
 	reading clock.Reading               // process's clock when a ping or a renewal was sent
@@ -98,11 +98,10 @@ func (c *call) submit(ctx context.Context) error {
 	return c.timeout(ctx.Err())
 }
 
-// unsent returns the error of a command whose context was done before the command was sent, or in
-// the same instant. In the same instant Go's scheduler would otherwise choose the error.
+// unsent returns the error of a command if its context was done before it was sent, or in the same
+// instant. In that case Go's scheduler would otherwise choose the error.
 func unsent(cause error) error { return fmt.Errorf("not sent: %w", cause) }
 
-// timeout returns the error of a command that has timed out.
 func (c *call) timeout(cause error) error {
 	if c.writes {
 		return fmt.Errorf("%s: %w: %w", c.op, catalog.ErrUnknownOutcome, cause)
@@ -134,7 +133,7 @@ func (c *call) finish(err error) {
 	close(c.done)
 }
 
-// reply answers a command once its process runs.
+// reply answers a command when its process runs.
 func (c *call) reply(err error) {
 	c.p.WhenRunning(func() {
 		if c.answered || c.expired.Load() {

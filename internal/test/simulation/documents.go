@@ -66,6 +66,9 @@ func (o *oracle) applied(c *call, before state, err error) {
 
 // pingChanged checks a change of a ping document:
 //   - a condemned document does not change
+//   - only the watched state is condemned, and no foreign process
+//   - numbers rise
+//   - a condemned document does not change
 //   - only the watched state is condemned
 //   - no foreign process is condemned
 //   - numbers rise
@@ -96,8 +99,8 @@ func (o *oracle) pingChanged(c *call, raw, after bson.Raw) {
 	}
 }
 
-// renamed checks that a process has a reason to change its process id: a contender has condemned
-// the id, its ping was removed, or the process has a twin.
+// renamed checks that a process had a reason to change its process id: the id was condemned, its
+// ping was removed, or the process has a twin.
 func (o *oracle) renamed(p *process, old string) {
 	twins := slices.ContainsFunc(o.w.s.Processes, func(p Process) bool { return p.Twin })
 	raw := o.w.Server.Document(catalog.PingsCollection, old)
@@ -107,8 +110,7 @@ func (o *oracle) renamed(p *process, old string) {
 	}
 }
 
-// evicted checks I4: the loser of a takeover has stopped trusting its lock, or its place in the
-// queue, before the takeover.
+// evicted checks I4: the loser of a takeover has stopped trusting its lock or its place before.
 func (o *oracle) evicted(c *call, held catalog.Participant, holds bool) {
 	if c.from.Waits { // a waiter that is passed over holds no lock, and enters again if it lives
 		if holds {
@@ -169,8 +171,7 @@ func (o *oracle) changed(before, after []bson.ObjectID) {
 	}
 }
 
-// closed checks I8: after an orderly close no lock names the process, and the ping of the process
-// is removed.
+// closed checks I8: after an orderly close no lock names the process, and its ping is removed.
 func (o *oracle) closed() {
 	for _, raw := range o.w.Server.Documents(catalog.LocksCollection) {
 		l, bad := catalog.ParseLock(raw)

@@ -111,8 +111,8 @@ func (o *oracle) moved(t turn, in, out bson.ObjectID) {
 	}
 }
 
-// inOrder checks that no waiter is overtaken. The granted waiters followed by the remaining waiters
-// must be the former queue in its order, with the newcomer at the end.
+// inOrder checks that no waiter is overtaken: the granted and then the remaining waiters are the
+// former queue in its order, with the newcomer at the end.
 func (o *oracle) inOrder(t turn, granted []catalog.Participant, in, out bson.ObjectID) {
 	line := exceptFor(t.was.Waiters, out)
 	newcomer, came := find(partiesOf(t.now), in)

@@ -11,7 +11,7 @@ import (
 
 // This file implements the users' calls for locks with a lease, and the checks of leases.
 
-// Renew renews the lease of a lock.
+// Renew renews a lock's lease.
 func (u *User) Renew(h *Held) error { return h.guard.Renew(u.p.ctx) }
 
 // renewFor works under a lock for d. It renews the lease in the interval every.
@@ -28,13 +28,13 @@ func (u *User) renewFor(h *Held, every, d time.Duration) {
 // process.
 type tenure struct {
 	life time.Duration
-	// sure is the send time of the last renewal whose answer certainly counted. late is the send
-	// time of the last renewal whose answer may have counted: the answer arrived in the instant in
-	// which its caller stopped waiting.
+	// sure is the send time of the last renewal with an answer that counted. late is the send time
+	// of the last renewal with an answer that may have counted. Its caller stopped waiting in the
+	// same instant.
 	sure, late clock.Reading
 }
 
-// renewed notes a renewal whose answer, or whose transaction's commit, has arrived.
+// renewed notes an answered renewal. Its answer may be that of its transaction's commit.
 func (o *oracle) renewed(c, answered *call) {
 	t := o.tenures[c.ts]
 	if t == nil || o.guardOf(c.ts) == nil { // no guard trusts it yet
@@ -86,8 +86,8 @@ func (o *oracle) takenByLease(c *call, was catalog.Lock) {
 	}
 }
 
-// hung returns the time limit for the takeover of a lock whose lease has expired and whose holder
-// lives.
+// hung returns the time limit for the takeover of a lock after its lease has expired, from a live
+// holder.
 func (o *oracle) hung(ts bson.ObjectID) time.Duration {
 	t := o.w.s.Timing
 	return scaled(o.tenures[ts].life + t.MaxGap + 3*t.PollMax + 2*t.Ping + 2*t.Limit + o.slack())

@@ -65,7 +65,7 @@ type oracle struct {
 	accepted map[string]int64   // largest fence at the resource, by name
 	looks    map[*process][]seen
 	foreign  map[string]time.Duration // last sign of life of a foreign process
-	strays   map[string]bool          // process ids whose ping document a late ping has created
+	strays   map[string]bool          // process ids with a ping document from a late ping
 	troubles time.Duration            // time of the last fault
 	troubled map[*process]time.Duration
 	leases   map[tenant]*lease
@@ -77,9 +77,9 @@ type oracle struct {
 	left     map[bson.ObjectID]time.Duration // time at which a session stopped holding its lock
 	forgiven map[bson.ObjectID]bool          // sessions that an unaware twin has released
 
-	// posthumous has sessions whose command was applied late: after their process had died, closed
-	// or taken another id, or was closing while a transaction blocked the command. The process may
-	// have searched for the sessions earlier.
+	// posthumous has the sessions of late commands: their process had died, closed or taken another
+	// id, or was closing while a transaction blocked the command. The process may have searched for
+	// the sessions earlier.
 	posthumous map[bson.ObjectID]bool
 
 	mu       sync.Mutex // guards the rest
@@ -335,7 +335,6 @@ func (o *oracle) lossIsOneWay(open []*Held) {
 	}
 }
 
-// lose records the loss of a guard.
 func (o *oracle) lose(h *Held, err error) {
 	if !h.lost && errors.Is(err, distlock.ErrLockLost) && !h.p.Dead {
 		o.lostForNothing(h, err)

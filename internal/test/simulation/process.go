@@ -88,7 +88,6 @@ func (p *process) String() string {
 	return letter(p.Index) + strings.Repeat("'", p.life-1)
 }
 
-// config returns the configuration of the process.
 func (p *process) config() distlock.Config {
 	t := p.w.s.Timing
 	return distlock.Config{
@@ -152,8 +151,8 @@ func (p *process) id() string {
 	return p.ids[len(p.ids)-1]
 }
 
-// before returns the process id that the process used before id. It returns "" if there is none. It
-// also returns "" during the start, which tries again with another id after a failure.
+// before returns the process id that the process used before id, or "" for the first id. It also
+// returns "" during the start, which tries again with another id after a failure.
 func (p *process) before(id string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

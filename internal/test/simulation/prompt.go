@@ -14,7 +14,6 @@ import (
 // promptly is the largest allowed delay of a return. In virtual time only waits take time.
 const promptly = 20 * time.Millisecond
 
-// contextEnded notes the end of a call's context.
 func (o *oracle) contextEnded(a *attempt) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -21,7 +21,7 @@ type seen struct {
 	wall           time.Time     // contender's wall clock at the reply
 }
 
-// replied notes every command whose process got the answer.
+// replied notes an answer that has reached its process.
 func (o *oracle) replied(c *call) {
 	switch c.op {
 	case fault.Ping:

@@ -40,7 +40,7 @@ const (
 	OldPrimary                   // its reads during For return the state of this moment
 	StepWall                     // its wall clock steps by For
 	StepServer                   // the server's clock steps by For
-	Elect                        // another primary, whose clock differs from the last one's by For
+	Elect                        // another primary; its clock differs from the last one's by For
 	RemoveFree                   // free lock documents are deleted
 	Sever                        // its streams of notices break, For later
 	EndContexts                  // the contexts of all calls of its users end
@@ -69,7 +69,7 @@ func (k Kind) ofProcess() bool {
 
 // A Fault is one fault, which strikes once. It strikes one of these commands of the process:
 //   - the command with the number Call
-//   - the command with the number Nth among those of kind Op
+//   - the command with the number Nth of kind Op
 //   - without Nth, the first command of kind Op at or after At
 //
 // A kind of fault that needs no command strikes at At.

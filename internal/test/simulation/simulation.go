@@ -48,8 +48,7 @@ type Result struct {
 // Failed reports whether an oracle reported a violation.
 func (r Result) Failed() bool { return len(r.Violations) > 0 }
 
-// Run plays a schedule. It must not be called inside a testing/synctest bubble, because it makes
-// one.
+// Run plays a schedule in a new testing/synctest bubble. Do not call it inside of a bubble.
 func Run(t *testing.T, s Schedule) Result {
 	t.Helper()
 	var result Result

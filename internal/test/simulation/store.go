@@ -28,8 +28,8 @@ type version struct {
 	holders []bson.ObjectID // the lock's holders
 }
 
-// A picture is an old state that an old primary or a lagging member returns: the instant, and the
-// primary's name if the server believes that it is the primary.
+// A picture is an old state, returned by an old primary or a lagging member. It has the instant,
+// and the primary's name if the server believes that it is the primary.
 type picture struct {
 	at      time.Duration
 	primary string
@@ -77,8 +77,8 @@ func (s *store) asOf(collection, id string, at time.Duration) bson.Raw {
 	return raw
 }
 
-// look reads a lock and the pings of its parties, in the present or an old state. Its server time
-// is by the clock of the server that answers.
+// look reads a lock and its parties' pings, in the present or an old state. The server time is the
+// clock of the server that answers.
 func (s *store) look(name string, old *picture) (catalog.Snapshot, error) {
 	look, err := catalog.LookAt(background, s.Catalog, name)
 	if err != nil {
@@ -176,7 +176,6 @@ func (p parsed) holders() []catalog.Participant {
 	return p.lock.Holders()
 }
 
-// attend reads snapshots of several locks.
 func (s *store) attend(names []string, old *picture) (map[string]catalog.Snapshot, error) {
 	looks := map[string]catalog.Snapshot{}
 	for _, name := range names {
@@ -209,7 +208,7 @@ func partiesOf(l catalog.Lock) []catalog.Participant {
 	return slices.Concat(l.Holders(), l.Waiters)
 }
 
-// placeOf returns the index of a session in the queue, or -1 if the session is not queued.
+// placeOf returns a session's index in the queue, or -1.
 func placeOf(l catalog.Lock, ts bson.ObjectID) int {
 	return slices.IndexFunc(l.Waiters, func(p catalog.Participant) bool { return p.TS == ts })
 }

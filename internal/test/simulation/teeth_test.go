@@ -20,8 +20,9 @@ func scene(t *testing.T, name string) simulation.Schedule {
 	return simulation.Schedule{}
 }
 
-// A8: a holder whose clock runs at three quarters, exactly at the bound, loses its guard before a
-// takeover. A clock that runs 40 % slow is beyond the bound, and the oracle reports the overlap.
+// A8: a holder with a clock at three quarters of the true rate, exactly the bound, loses its guard
+// before a takeover. A clock that is 40 % slow is beyond the bound, and the oracle reports the
+// overlap.
 func TestRates_WithinAndBeyondTheBound(t *testing.T) {
 	for rate, want := range map[float64]bool{0.75: false, 0.6: true} {
 		s := scene(t, "cut")
@@ -36,7 +37,7 @@ func TestRates_WithinAndBeyondTheBound(t *testing.T) {
 	}
 }
 
-// A9: a contender whose clock runs 1.3 times too fast does not take over too early.
+// A9: a contender with a clock that is 1.3 times too fast does not take over too early.
 func TestRates_FastContender(t *testing.T) {
 	s := scene(t, "cut")
 	s.Processes[1].Rate = 1.3

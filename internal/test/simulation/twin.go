@@ -10,8 +10,8 @@ import (
 )
 
 // This file implements the restore of a machine's snapshot. The restored process continues under
-// the id of another process, with the other's numbers and locks. Its Manager is new, so the process
-// id and the sessions of its guards are replaced in the commands to the store.
+// another process's id, with its numbers and locks. The restored process has a new Manager, so its
+// commands get the process id and the sessions of the snapshot on their way to the store.
 
 // A snapshot is the state of a process at the instant of the snapshot.
 type snapshot struct {
@@ -82,7 +82,7 @@ func (s *snapshot) own(name string, ts bson.ObjectID) (own bson.ObjectID, ok boo
 	return own, ok
 }
 
-// held converts sessions in the store to those of the process.
+// held converts sessions in the store to sessions of the process.
 func (s *snapshot) held(sessions []catalog.HeldSession) []catalog.HeldSession {
 	var known []catalog.HeldSession
 	for _, h := range sessions {
@@ -113,7 +113,6 @@ func (p *process) local(id string) string {
 	return id
 }
 
-// metTwin notes that a process has learned of its twin.
 func (p *process) metTwin() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -103,13 +103,12 @@ func (h How) mode() catalog.Mode {
 // Try acquires a lock if it is free or may be taken over. It returns nil on failure.
 func (u *User) Try(name string) *Held { return u.Acquire(name, How{}) }
 
-// Lock acquires a lock and is queued for at most the duration wait. It returns nil on failure.
+// Lock acquires a lock, with a wait of at most wait in the queue. It returns nil on failure.
 func (u *User) Lock(name string, wait time.Duration) *Held {
 	return u.Acquire(name, How{Wait: wait})
 }
 
-// Poll tries to acquire a lock repeatedly, for at most the duration wait. It returns nil on
-// failure.
+// Poll tries repeatedly to acquire a lock, for at most wait. It returns nil on failure.
 func (u *User) Poll(name string, wait time.Duration) *Held { return u.Ask(name, How{}, wait) }
 
 // Ask acquires a lock by repeated calls with growing pauses. It returns nil on failure.
@@ -129,7 +128,6 @@ func (u *User) Ask(name string, how How, wait time.Duration) *Held {
 	}
 }
 
-// options returns the options of an acquisition.
 func (u *User) options(how How) []distlock.Option {
 	opts := []distlock.Option{distlock.Label(u.label)}
 	if how.Shared {
@@ -189,8 +187,8 @@ func (u *User) Acquire(name string, how How) *Held {
 	return u.end(a, how, g, err)
 }
 
-// ended calls the function end, which cancels an acquisition's context, after the end of the
-// acquisition's guard.
+// ended calls the function end at the end of a guard. It cancels the context of the guard's
+// acquisition.
 func (p *process) ended(ctx context.Context, end func()) { context.AfterFunc(ctx, end) }
 
 func (u *User) attempt(name string, how How) *attempt {
@@ -205,7 +203,6 @@ func (u *User) attempt(name string, how How) *attempt {
 	return a
 }
 
-// end reports the end of an attempt to the oracle.
 func (u *User) end(a *attempt, how How, g *distlock.TryGuard, err error) *Held {
 	w := u.p.w
 	var h *Held
@@ -250,9 +247,9 @@ func (u *User) ReleaseAll(held []*Held) {
 	}
 }
 
-// Do acquires a lock, works under it for d and releases it, all in one call of the Manager. Its
-// function returns at the end of the context, because Close waits for the function. Work under a
-// plain guard ignores the context.
+// Do acquires a lock, works under it for d and releases it, in one call of the Manager. The work
+// returns at the end of the context, because Close waits for it. Work under a plain guard ignores
+// the context.
 func (u *User) Do(name string, how How, d time.Duration) {
 	a := u.attempt(name, how)
 	ctx, end := u.context(how, a)
@@ -306,8 +303,8 @@ func (u *User) Work(h *Held, d time.Duration) bool {
 	return h.guard.Err() == nil
 }
 
-// Write writes to the protected resource in one command, once with the fence and once without. The
-// resource refuses a fence smaller than an earlier fence.
+// Write writes to the protected resource in one command, with the fence and without. The resource
+// refuses a fence smaller than an earlier one.
 func (u *User) Write(h *Held) {
 	w := u.p.w
 	c := &call{p: u.p, op: opWrite, subject: h.name, writes: true, ts: h.guard.Session()}

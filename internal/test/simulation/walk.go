@@ -120,8 +120,8 @@ func (u *User) how(name string) How {
 	return how
 }
 
-// shares chooses whether a lock is shared. It shares one lock in four. With a foreign manager it
-// shares none, because the manager knows only the first sharer.
+// shares chooses whether a lock is shared. It shares one lock in four, but no lock beside a foreign
+// manager, which knows only the first sharer.
 func (u *User) shares(name string) bool {
 	return name != permitted && len(u.p.w.s.Foreign) == 0 && u.Chance.IntN(4) == 0
 }

@@ -23,7 +23,7 @@ type Process struct {
 	buried, frozen atomic.Bool
 }
 
-// NewProcess returns a process whose clocks run at a rate.
+// NewProcess returns a process with clocks of the given rate.
 func (w *World) NewProcess(index int, rate float64) *Process {
 	p := &Process{Index: index, w: w}
 	p.Clock = &Clock{p: p, rate: rate}
@@ -50,9 +50,9 @@ func (p *Process) Buried() bool { return p.buried.Load() }
 // a context. Safe for concurrent use.
 func (p *Process) Frozen() bool { return p.frozen.Load() }
 
-// WhenRunning calls a function that delivers an event to the process. It calls the function
-// immediately, or when the process runs again. For a dead process it calls the function at the
-// burial, so that the goroutines of the process can end.
+// WhenRunning calls a function that delivers an event to the process: immediately, or when the
+// process runs again. For a dead process it calls the function at the burial, so that the
+// goroutines of the process can end.
 func (p *Process) WhenRunning(do func()) {
 	if p.Frozen() {
 		p.waiting = append(p.waiting, do)

@@ -85,7 +85,6 @@ func (p *process) send(source string, kind Kind, op string, text func() string, 
 	return c.err
 }
 
-// submit hands a command to the world.
 func (c *command) submit() {
 	c.done = make(chan struct{})
 	p := c.p

@@ -112,7 +112,6 @@ type line struct {
 	source string
 }
 
-// find returns the matching documents.
 func (p line) find(kind Kind, collection string, match bson.D) (found []document, err error) {
 	err = p.send(p.source, kind, "find "+collection, none, func() error {
 		found = p.w.read(collection, match)
@@ -159,7 +158,7 @@ func (w *world) change(collection string, match, set bson.D, upsert bool) (chang
 	return changed
 }
 
-// insert adds a document. It returns errDuplicate if a document with the _id exists.
+// insert adds a document. It returns errDuplicate if the _id exists.
 func (p line) insert(kind Kind, collection string, d document) error {
 	return p.send(p.source, kind, "insert "+collection, func() string { return value(bson.D(d)) },
 		func() error {
@@ -171,9 +170,9 @@ func (p line) insert(kind Kind, collection string, d document) error {
 		}, nil)
 }
 
-// findAndModify changes the first document that matches one of the queries, and returns the changed
-// document. It returns nil if no document matches. With upsert it then inserts a document with the
-// _id of the first query, or returns errDuplicate if a document with the _id exists.
+// findAndModify changes the first document that matches a query, and returns the changed document,
+// or nil without a match. With upsert it then inserts a document with the _id of the first query,
+// or returns errDuplicate if that _id exists.
 func (p line) findAndModify(kind Kind, collection string, queries []bson.D, set bson.D,
 	upsert bool) (d document, err error) {
 	text := func() string {

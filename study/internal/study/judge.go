@@ -91,7 +91,6 @@ func (j *judge) hangs(t *tenureRecord) {
 	j.w.record.mark(t.p, "stop", "the thread that holds the lock hangs")
 }
 
-// died ends the tenures of a process.
 func (j *judge) died(p *process) {
 	for _, t := range j.tenures {
 		if t.p == p {
@@ -128,8 +127,8 @@ func (j *judge) wrote(t *tenureRecord) {
 	}
 }
 
-// look runs before every event. It finds the holders whose guards have expired by their clocks, and
-// the holders that the document no longer names.
+// look runs before every event. It finds the holders with guards that have expired by their clocks,
+// and the holders that the document no longer names.
 func (j *judge) look() {
 	for _, t := range j.tenures {
 		if !t.open && !t.lapsed {
@@ -210,9 +209,9 @@ func (o Outcome) Parts() []string {
 func (o Outcome) String() string { return strings.Join(o.Parts(), ", ") }
 
 // Shape returns the kind of failure of a generation: two holders, stuck, a stale write, starved, or
-// late, which means longer than a takeover. It returns "-" without a failure, and "no" for a case
-// that cannot be played. A process that wakes and asks before it writes is a holder for the time of
-// a request. That is harmless.
+// late (longer than a takeover). It returns "-" without a failure, and "no" for a case that cannot
+// be played. It tolerates a process that wakes and asks before it writes, which is a holder for the
+// time of a request.
 func (o Outcome) Shape() string {
 	const question, takeover, often = time.Second, 17 * time.Minute, 5
 	shape := "-"
@@ -261,7 +260,6 @@ type Loss struct {
 	Next    time.Duration // when the next holder got its reply; 0 for no next holder
 }
 
-// outcome computes the outcome at the end of the play.
 func (j *judge) outcome() Outcome {
 	o := j.out
 	o.None = len(j.tenures) == 0

@@ -155,7 +155,6 @@ func (l dial) read(text string) (t turn, err error) {
 	return t, nil
 }
 
-// knobs returns the knobs of the case.
 func (c Case) knobs() (knobs []turn) {
 	add := func(who string, dials ...dial) {
 		for _, l := range dials {
@@ -195,7 +194,6 @@ func (c Case) With(settings ...string) (Case, error) {
 	return c, nil
 }
 
-// knob returns the knob with the given name.
 func (c Case) knob(name string) (turn, error) {
 	var short []turn
 	var all []string

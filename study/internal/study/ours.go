@@ -107,7 +107,6 @@ func (o *ours) lock(name string, patience time.Duration) (tenure, error) {
 	}
 }
 
-// heldOurs is a lock of package distlock.
 type heldOurs struct {
 	o      *ours
 	g      *distlock.TryGuard

@@ -26,7 +26,6 @@ func (p *pool) of(text string) int64 {
 	return n
 }
 
-// pageCase is a case in the data of the page.
 type pageCase struct {
 	Name, Title, Hole, Story string
 	Length                   int64

@@ -33,7 +33,7 @@ type process struct {
 	jobs   []*job
 	limit  time.Duration // longest wait for an answer; 0 for no limit, as before 3.2
 	beat   time.Duration // longest wait for the answer to a ping, if it differs
-	pace   time.Duration // pause between tries, if the lock has none; 0 for the balancer's pause
+	pace   time.Duration // pause between tries if the lock has no pause; 0 for the balancer's pause
 	locks  manager
 
 	stands bool // its wall clock is frozen

@@ -129,7 +129,7 @@ func (r *record) write(t *tenureRecord, verdict string) {
 }
 
 // note notes the figures of a contender's decision in an old generation, as mongos logged them. A
-// repeated decision is only counted, like a poll. The first word of format is the kind of the note.
+// repetition is only counted. The first word of format is the kind of the note.
 func (p line) note(format string, args ...any) {
 	r := p.w.record
 	if r.unseen {
@@ -155,7 +155,7 @@ func (p line) decides(now, was time.Time, limit time.Duration, force bool) {
 	p.note(format, value(date(now)), value(date(was)), Span(max(0, now.Sub(was))), Span(limit))
 }
 
-// exchange notes a command and its answer. A repeated command with the same answer is only counted,
+// exchange notes a command and its answer. A repetition with the same answer is only counted,
 // because there are thousands of polls. The count ends with the next mark or change of a lock
 // document.
 func (r *record) exchange(c *command, err error) {
@@ -204,7 +204,7 @@ func (r *record) again(key string, m Mark) {
 }
 
 // changes notes the documents that a process, or an operator (nil), has changed. It reports whether
-// there were any.
+// it found a change.
 func (r *record) changes(by *process) bool {
 	before := len(r.out.Versions)
 	for _, collection := range []string{locks, pings} {
@@ -311,8 +311,8 @@ var (
 	ourLabel   = regexp.MustCompile(`:[0-9a-f]{8}\b`)
 )
 
-// plain replaces random values. It replaces ObjectIDs by ts-1, ts-2 and so on, in the order of
-// their appearance, and the random part of this module's process ids.
+// plain replaces the random part of this module's process ids, and ObjectIDs by ts-1, ts-2 and so
+// on in the order of their appearance.
 func (r *record) plain(s string) string {
 	s = ourProcess.ReplaceAllString(s, "$1:pid:$2:uuid")
 	s = objectIDs.ReplaceAllStringFunc(s, func(id string) string {
@@ -348,7 +348,6 @@ func (r *record) result() Record {
 	return r.out
 }
 
-// wrongClock describes the error of the clock of a process.
 func (p *process) wrongClock() string {
 	switch ahead := p.now().Sub(p.w.True()); {
 	case p.stands:

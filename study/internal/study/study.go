@@ -9,9 +9,8 @@ import (
 	"sync"
 )
 
-// Run plays the cases by the generations. It returns the plays of the first case in all
-// generations, then those of the second case, and so on. When ctx ends, it waits for the running
-// plays and returns the cause.
+// Run plays the cases by the generations. It returns all plays of the first case, then of the
+// second case, and so on. When ctx ends, it waits for the running plays and returns the cause.
 func Run(ctx context.Context, cases []Case, generations []Generation) ([]Play, error) {
 	plays := make([]Play, len(cases)*len(generations))
 	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
@@ -27,8 +26,8 @@ func Run(ctx context.Context, cases []Case, generations []Generation) ([]Play, e
 	return plays, context.Cause(ctx)
 }
 
-// FindCases returns the case with a name, or the cases with a hole, or the cases whose names
-// contain the string. If no name matches exactly, it also returns all names.
+// FindCases returns the case with a name, or the cases with a hole, or the cases with a part of
+// their name. Without an exact match it also returns all names.
 func FindCases(name string) (found []Case, names []string) {
 	var parts []Case
 	for _, c := range written() {

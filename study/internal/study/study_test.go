@@ -85,9 +85,9 @@ func TestCases_EveryAccidentHappens(t *testing.T) {
 	})
 }
 
-// Each generation plays as in cases.txt, whose verdicts were written from the sources. Each verdict
-// has a reason, and a source line that a step of the play follows. For this module it has an
-// existing function.
+// Each generation plays like its verdicts in cases.txt, which follow the sources. Each verdict has
+// a reason, and a source line that a step of the play follows, or for this module an existing
+// function.
 func TestGenerations_FailAsTheirSourcesRead(t *testing.T) {
 	t.Parallel()
 	line := map[string]string{"1.8": `r1\.8\.5`, "2.0": `r2\.0\.9`, "2.6": `r2\.6\.12`,

@@ -18,7 +18,7 @@ type Sweep struct {
 	Most        time.Duration
 	breaks      func(Outcome) bool
 	Breaks      string // name of the failure
-	// Edges has the value from which each generation breaks, by the constants of its source. The
+	// Edges has the values from which generations break, by the constants of their sources. The
 	// other generations never break.
 	Edges map[string]Edge
 }
@@ -68,7 +68,7 @@ func Sweeps() []Sweep {
 	}
 }
 
-// FindSweep returns the sweep with a name. If there is none, it returns all names.
+// FindSweep returns the sweep with a name. For an unknown name it returns all names.
 func FindSweep(name string) (sweep Sweep, names []string, ok bool) {
 	for _, one := range Sweeps() {
 		if one.Name == name {
@@ -79,7 +79,7 @@ func FindSweep(name string) (sweep Sweep, names []string, ok bool) {
 	return Sweep{}, names, false
 }
 
-// Settings returns the settings of the sweep, with its knob at the value far.
+// Settings returns the sweep's settings with its knob at far.
 func (sw Sweep) Settings(far string) []string {
 	return append(slices.Clone(sw.Set), sw.Knob+"="+fmt.Sprintf(sw.form, far))
 }
@@ -87,7 +87,7 @@ func (sw Sweep) Settings(far string) []string {
 // A Swept is the result of a sweep for one generation.
 type Swept struct {
 	Generation string
-	Not        string        // reason why the sweep cannot be played
+	Not        string        // reason why the generation cannot play the case
 	Broken     bool          // the generation breaks at some value
 	From       time.Duration // first value that breaks, to the second
 }
@@ -108,8 +108,8 @@ func (found Swept) Describe(sw Sweep) string {
 		why, sw.Case, found.Generation, strings.Join(sw.Settings(far), " --set "))
 }
 
-// At plays the case with the knob at the value far. It reports whether the generation breaks, or
-// returns the reason why the case cannot be played.
+// At plays the case with the knob at far. It reports whether the generation breaks, or returns the
+// reason why it cannot play the case.
 func (sw Sweep) At(g Generation, far time.Duration) (broken bool, not string) {
 	found, _ := FindCases(sw.Case)
 	c, err := found[0].With(sw.Settings(Span(far))...)
@@ -121,8 +121,8 @@ func (sw Sweep) At(g Generation, far time.Duration) (broken bool, not string) {
 	return sw.breaks(o), o.Not
 }
 
-// Run finds the first value that breaks a generation. It turns the knob in eight steps, and then
-// halves the first step that broke.
+// Run finds the first value that breaks a generation. It turns the knob in eight steps, then halves
+// the first step that broke.
 func (sw Sweep) Run(ctx context.Context, g Generation) (found Swept, err error) {
 	found.Generation = g.Name
 	at := func(far time.Duration) (broken bool) {

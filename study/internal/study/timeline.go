@@ -68,9 +68,9 @@ func (p Play) Rows(v Verdict) []Row {
 	return rows
 }
 
-// deciding returns the index of the mark that decides the play, or -1 if there is none. In this
-// module the candidates are acquisitions, takeovers and losses, in the other generations the marks
-// that the verdict names. The last candidate of the first non-empty group decides:
+// deciding returns the index of the mark that decides the play, or -1. In this module the
+// candidates are acquisitions, takeovers and losses, in the other generations the marks that the
+// verdict names. The last candidate of the first non-empty group decides:
 //   - marks before two processes hold the lock
 //   - marks that an accident struck
 //   - marks that changed a document
