@@ -94,7 +94,7 @@ func TestImports_PointOneWay(t *testing.T) {
 		"catalog/mongocatalog": {"catalog", "catalog/transition", "internal/clock"},
 		"catalog/memcatalog":   {"catalog", "catalog/transition", "internal/clock"},
 		"pinger":               {"catalog", "catalog/transition", "internal/clock"},
-		// no queue, no guards
+		// neither the queue nor guards
 		"internal/watch": {"catalog", "catalog/transition", "pinger", "takeover", "internal/clock"},
 		"internal/queue": {"catalog", "catalog/transition", "pinger", "internal/clock",
 			"internal/watch"}, // no managers

@@ -14,8 +14,9 @@ import (
 )
 
 // oddCases test unusual lock documents, which all operations must parse alike. On a malformed
-// document they fail without a change, except the release by its holder. The errors name the field,
-// but Acquire and Leave do not. In a valid document each session that enters can leave.
+// document they fail without a change, except the release by its holder. The errors of all
+// operations except Acquire and Leave name the field. In a valid document each session that enters
+// can leave.
 var oddCases = []testCase{
 	{"State", func(b *bench) { b.odd(oddStates) }},
 	{"FenceAndRev", func(b *bench) { b.odd(append(oddCounters("fence"), oddCounters("rev")...)) }},

@@ -68,10 +68,6 @@ func (o *oracle) applied(c *call, before state, err error) {
 //   - a condemned document does not change
 //   - only the watched state is condemned, and no foreign process
 //   - numbers rise
-//   - a condemned document does not change
-//   - only the watched state is condemned
-//   - no foreign process is condemned
-//   - numbers rise
 func (o *oracle) pingChanged(c *call, raw, after bson.Raw) {
 	if _, foreign := o.foreign[c.subject]; foreign &&
 		(c.op == fault.Condemn || c.op == fault.Witness) {

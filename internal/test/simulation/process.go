@@ -51,7 +51,7 @@ type process struct {
 	closed  chan struct{} // closed when the fault's Close has returned
 	manager *distlock.Manager
 	ids     []string // process ids that it has used
-	twin    string   // process id in the store for its first process id
+	twin    string   // id of its twin, by which the store knows the process
 	met     bool     // it knows of its twin
 	open    []*call  // unanswered commands
 }

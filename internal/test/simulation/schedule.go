@@ -12,7 +12,7 @@ import (
 // A Kind is a kind of fault.
 type Kind uint8
 
-// Faults of one command.
+// Faults of one command. For is a field of Fault.
 const (
 	DelayRequest Kind = iota + 1 // the request arrives For later
 	DelayReply                   // applied without delay; the reply arrives For later

@@ -84,7 +84,7 @@ func (s *store) look(name string, old *picture) (catalog.Snapshot, error) {
 	if err != nil {
 		return look, err
 	}
-	if look.ServerTime.IsZero() { // there is no document
+	if look.ServerTime.IsZero() { // the document does not exist
 		server, err := s.Hello(background)
 		if err != nil {
 			return look, err
