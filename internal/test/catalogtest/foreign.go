@@ -179,8 +179,8 @@ var damagedCases = []testCase{
 			}
 			b.rewrite(name, field("rev", rev))
 			b.leave(g[1].Session)
-			// A float becomes a larger integer, so no late write matches the old number. Other
-			// damaged values are kept.
+			// A float rev becomes a larger integer, so no late write matches the old number. Other
+			// damaged revs are kept.
 			got := b.document("locks", name).Lookup("rev")
 			want, ok := rev.(float64)
 			switch n, isInt := got.AsInt64OK(); {

@@ -133,7 +133,7 @@ var noticesCases = []testCase{
 			if !ok {
 				return
 			}
-			b.leave(g[0].Session, grant(g[1], planted+2)) // an unescaped pattern would match it
+			b.leave(g[0].Session, grant(g[1], planted+2)) // an unescaped pattern would match abc
 			b.leave(g[1].Session, grant(g[2], planted+3))
 			b.wantNotices(n, id, grant(g[2], planted+3))
 			n.Close(b.ctx)

@@ -50,7 +50,7 @@ type call struct {
 	done     chan struct{}
 	answered bool        // the reply has arrived
 	overdue  atomic.Bool // the context is done
-	expired  atomic.Bool // the process has noticed that
+	expired  atomic.Bool // the process has noticed the end of the context
 	note     string      // the fault that struck the command
 	unaware  bool        // for a release, see oracle.mayRelease
 }

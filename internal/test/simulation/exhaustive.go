@@ -83,8 +83,9 @@ func others(base Schedule, r Result) iter.Seq[Schedule] {
 	}
 }
 
-// Orders plays every order of the events of equal instants that differs from the first in at most
-// deviations choices. The function run plays a schedule and reports whether to continue.
+// Orders plays the orders of the events of equal instants. The parameter deviations limits the
+// choices that differ from the first order. The function run plays a schedule and reports whether
+// to continue.
 func Orders(base Schedule, deviations int, run func(Schedule) (Result, bool)) bool {
 	r, on := run(base)
 	if !on {
