@@ -1,21 +1,22 @@
-// Command study plays the failures of each generation of mongos' lock, and the lock of this module
-// in the same cases. It needs no server: the store is in memory, and time is virtual.
+// Command study plays the failures of the lock of mongos, generation by generation, and the lock of
+// this module in the same cases. It needs no server: the store is in memory, and time is virtual.
 //
 //	go run ./study [CASE] [flags]
 //	go run ./study sources [CASE] [flags]
 //	go run ./study sweep [SWEEP] [flags]
 //
-// Without a CASE it plays all cases and prints a table of the outcomes. With one it prints the
-// verdict for each generation, the line of the server's source that decides it, and the reason;
-// --timeline adds the course of events. A part of a name, or the number of a hole, finds the cases
-// that have it. "sources" prints the table from each outcome to its line. "sweep" turns one knob
-// until a generation breaks. docs/study.md is a course, docs/semantics.md explains the holes.
+// Without a CASE the command plays all cases and prints a table of the outcomes. With a CASE it
+// prints the verdict for each generation, the deciding line of the server's source, and the reason.
+// --timeline adds the events. A CASE may also be a part of names, or the number of a hole.
+// "sources" prints the deciding line of each outcome. "sweep" turns one knob until a generation
+// breaks. docs/study.md is a course. docs/semantics.md explains the holes.
 //
-// "TWO for 10m" is the time in which two running processes took themselves for the holder, "idle
-// for 15m" the longest time in which the lock was wanted and no holder worked; "stale written"
-// counts the writes of a holder that the resource accepted after one of a newer holder.
+// "TWO for 10m" is the time during which two running processes believed that they were the holder.
+// "idle for 15m" is the longest time during which the lock was wanted and no holder worked. "stale
+// written" counts the writes of a holder that the resource accepted after a write of a newer
+// holder.
 //
-// The exit code is 0 after success, 1 after a failure, 2 after a usage error.
+// The exit code is 0 after success, 1 after a failure, and 2 after a usage error.
 package main
 
 import (
@@ -42,17 +43,17 @@ func main() {
 // A call is a command line.
 type call struct {
 	cases       []study.Case
-	one         bool // a case was named
+	one         bool // the command line names a case
 	generations []study.Generation
-	html        string // the file of the page
+	html        string // file of the page
 	verb        string // sweep or sources
 	sweeps      []study.Sweep
 	settings    []string // knobs
 	timeline    bool
-	all         bool // the timeline has pings and polls
+	all         bool // the timeline includes pings and polls
 }
 
-// run is the whole program but for the signals. It returns the exit code.
+// run is the whole program except for the signals. It returns the exit code.
 func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	c, err := parse(args, errOut)
 	if errors.Is(err, flag.ErrHelp) {
@@ -104,7 +105,7 @@ func parse(args []string, errOut io.Writer) (*call, error) {
 	}
 }
 
-// fits refuses flags that the rest of the call cannot use, and sets the knobs.
+// fits refuses flags that do not fit the rest of the call, and sets the knobs.
 func (c *call) fits(f *flag.FlagSet) (err error) {
 	more := false
 	f.Visit(func(set *flag.Flag) { more = more || set.Name != "generation" })
@@ -123,7 +124,7 @@ func (c *call) fits(f *flag.FlagSet) (err error) {
 	return nil
 }
 
-// word reads an argument that is no flag.
+// word parses an argument that is not a flag.
 func (c *call) word(name string) error {
 	switch {
 	case c.verb == "sweep" && len(c.sweeps) > 1:
@@ -181,7 +182,7 @@ func (c *call) play(ctx context.Context, out io.Writer) error {
 	return err
 }
 
-// sweepAll sweeps a knob through all generations and prints where they break. It begins with the
+// sweepAll runs the sweeps through all generations and prints where they break. It first prints the
 // settings that differ from the case.
 func (c *call) sweepAll(ctx context.Context, out io.Writer) error {
 	for _, sw := range c.sweeps {

@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// called runs the program and compares the exit code; its output must contain all of texts.
+// called runs the program and checks the exit code. The output must contain all texts.
 func called(t *testing.T, code int, args []string, texts ...string) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -29,8 +29,8 @@ func called(t *testing.T, code int, args []string, texts ...string) string {
 	return out.String()
 }
 
-// It tries to break a wrong call: it is refused with the list of what there is, and no text of the
-// call reaches a terminal as it is.
+// A wrong call is refused with a list of the valid names. The program prints no control characters
+// of the call.
 func TestRun_WrongCalls_AreRefused(t *testing.T) {
 	t.Parallel()
 	called(t, 2, []string{"clock-ahaed"}, "there are dead-holder, clock-ahead")
@@ -52,8 +52,8 @@ func TestRun_WrongCalls_AreRefused(t *testing.T) {
 	}
 }
 
-// It tries to break the order: a case begins with its verdicts, reasons and sources; the timeline is
-// printed on request only, and polls in it with --all only.
+// The output of a case begins with its verdicts, reasons and sources. The timeline is printed only
+// on request, and its polls only with --all.
 func TestRun_VerdictsFirst_TimelineOnRequest(t *testing.T) {
 	t.Parallel()
 	args := []string{"two-force", "--generation", "2.6"}
@@ -71,8 +71,8 @@ func TestRun_VerdictsFirst_TimelineOnRequest(t *testing.T) {
 		"dist_lock_catalog_impl.cpp:244")
 }
 
-// It tries to break the search for a case: a hole and a part of a name find their cases, several in
-// a table; the table names the release that is played in place of a generation.
+// A hole and a part of a name find their cases. Several cases are printed as a table, which names
+// the release that is played in place of a generation.
 func TestRun_FindsCases(t *testing.T) {
 	t.Parallel()
 	called(t, 0, []string{"clock", "--generation", "1.6"}, "clock-ahead", "config-clocks-apart")
@@ -83,8 +83,7 @@ func TestRun_FindsCases(t *testing.T) {
 	called(t, 0, []string{"sh", "--generation", "3.2"}, "5.0: TWO", "4.0.18: TWO")
 }
 
-// It tries to break --set: knobs precede and follow the case, and accidents that cannot happen are
-// reported.
+// Knobs may precede and follow the case. Accidents that cannot happen are reported.
 func TestRun_SetsKnobs(t *testing.T) {
 	t.Parallel()
 	called(t, 0, []string{"--set", "pause=14m", "pause", "--generation", "1.8"},
@@ -93,8 +92,8 @@ func TestRun_SetsKnobs(t *testing.T) {
 		"election=5m"}, "did not happen: finalize slow of A", "did not happen: election")
 }
 
-// It tries to break the sweep: it names its settings, prints the boundary with its constants, and
-// the command that plays it.
+// A sweep prints its settings, the boundary with its constants, and the command that plays the
+// boundary.
 func TestRun_Sweeps(t *testing.T) {
 	t.Parallel()
 	called(t, 0, []string{"sweep", "skew", "--generation", "2.0"}, "with mirror.clock=LENGTH",
@@ -104,8 +103,7 @@ func TestRun_Sweeps(t *testing.T) {
 		"B.tries=1s, B.clock=-LENGTH", "never")
 }
 
-// It tries to break the course: each of its commands works, and prints the lines that follow it
-// there.
+// Each command of the course works, and prints the lines that follow it in the course.
 func TestRun_TheCommandsOfTheCourse(t *testing.T) {
 	t.Parallel()
 	if effort.Race {
@@ -136,7 +134,7 @@ func TestRun_TheCommandsOfTheCourse(t *testing.T) {
 	}
 }
 
-// It tries to break Ctrl-C: it ends the plays, which take long, and writes no page.
+// Ctrl-C ends the plays, which take long, and no page is written.
 func TestRun_Interrupted_Ends(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -9,7 +9,7 @@ import (
 	"mongodlm/study/internal/study"
 )
 
-// table prints the cases by generations, in few words each.
+// table prints the cases by generation, in few words each.
 func (c *call) table(w io.Writer, plays []study.Play) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprint(t, "CASE\tHOLES")
@@ -23,7 +23,7 @@ func (c *call) table(w io.Writer, plays []study.Play) {
 		}
 	}
 	fmt.Fprintln(t)
-	_ = t.Flush() // into memory
+	_ = t.Flush() // writes to memory
 }
 
 // of returns the plays of the i-th case.
@@ -31,9 +31,9 @@ func (c *call) of(plays []study.Play, i int) []study.Play {
 	return plays[i*len(c.generations) : (i+1)*len(c.generations)]
 }
 
-// verdicts prints the result of each case, generation by generation: the outcome, when a holder
-// learnt of its loss, the reason, and the line of the source that decides. A release has the reason
-// of its generation, for comparison.
+// verdicts prints the result of each case for each generation: the outcome, when a holder learnt of
+// its loss, the reason, and the deciding source line. A release is printed with the reason of its
+// generation, for comparison.
 func (c *call) verdicts(w io.Writer, plays []study.Play) {
 	for i, one := range c.cases {
 		if i > 0 {
@@ -77,7 +77,8 @@ func (c *call) verdicts(w io.Writer, plays []study.Play) {
 	}
 }
 
-// events prints the course of events of a play, in true time; the clock of a process may be wrong.
+// events prints the events of a play in true time. The clock of a process may differ from true
+// time.
 func (c *call) events(w io.Writer, p study.Play, v study.Verdict) {
 	for _, q := range p.Processes {
 		if q.Clock != "" {

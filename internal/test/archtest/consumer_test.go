@@ -13,8 +13,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// Limits of the modules that a program linking the lock links, and of its module graph. Both count
-// the program and this module; the graph includes dependencies of tests.
+// mostLinked limits the modules that a program with the lock links. mostModules limits its module
+// graph, which includes the dependencies of tests. Both count the program and this module.
 const mostLinked, mostModules = 15, 30
 
 // heavy matches modules of the embedded server, of the integration tests and of the tools.
@@ -65,7 +65,7 @@ func consumer(t *testing.T, module string) string {
 	return dir
 }
 
-// goIn runs a go command in a folder outside of the workspace.
+// goIn runs a go command in a folder.
 func goIn(t *testing.T, dir string, args ...string) (string, error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", args...)
@@ -80,8 +80,8 @@ func goIn(t *testing.T, dir string, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// It tries to break: a program that embeds the lock builds outside of the workspace, with few
-// modules, and without those of the embedded server.
+// A program that embeds the lock builds outside of the workspace, with few modules and without
+// those of the embedded server.
 func TestConsumer_OutsideOfTheWorkspace_HasASmallGraph(t *testing.T) {
 	t.Parallel()
 	dir := consumer(t, strings.TrimSuffix(ours, "/"))
@@ -93,13 +93,13 @@ func TestConsumer_OutsideOfTheWorkspace_HasASmallGraph(t *testing.T) {
 	assert.Must(t, err)
 	few(t, "links", linked, mostLinked)
 	graph, err := goIn(t, dir, "list", "-m", "all")
-	if err != nil { // the graph needs the go.mod files of modules that are not linked
+	if err != nil { // the graph needs go.mod files of modules that are not linked
 		t.Skipf("the graph is not to be read without a network: %v", err)
 	}
 	few(t, "has in its graph", graph, mostModules)
 }
 
-// few checks the number and the names of modules, one a line.
+// few checks the number and the names of modules. The list has one module per line.
 func few(t *testing.T, does, list string, most int) {
 	t.Helper()
 	modules := strings.Split(list, "\n")

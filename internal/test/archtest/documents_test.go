@@ -16,8 +16,10 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// foreignNames matches names in backticks that this module does not declare: those of mongos and of
-// MongoDB, of other programs, of the documents in the database, and patterns.
+// foreignNames matches names in backticks that this module does not declare:
+//   - names of mongos, of MongoDB and of other programs
+//   - names in the documents in the database
+//   - patterns
 var foreignNames = regexp.MustCompile(`^(` + strings.Join([]string{
 	`_distLockPingThread|checkSkew|dist_lock_try|grabLock|isLockExpired|lock_try|reenter|stopPing|unlock`,
 	`ConfigServer|config\.(locks|lockpings)|(sharers|waiters)\.process|_id|ping_|(state|process|waited|seq): \w+|state, ts`,
@@ -25,16 +27,16 @@ var foreignNames = regexp.MustCompile(`^(` + strings.Join([]string{
 	`[A-Z_]+(=\d+)?( [A-Z_]+(=\d+)?)*`, // environment, definitions of the model
 	`errors\.Is|excl|setsid|featureFlagSBE|go (get|work sync)|docker compose .*|spin .*`,
 	`\.lockpings\.find\(\)|db\.getSiblingDB.*`,
-	// Alerts and attributes of spans, which tests of metrics/prometheus and metrics/otel compare.
+	// Alerts and attributes of spans. Tests of metrics/prometheus and metrics/otel check them.
 	`Distlock[A-Z]\w+|distlock\.[a-z]\w+(\.\w+)?`,
 	`(catalogtest )?Group/Case|package\.Test/subtest|ts fence process`, // the notation of names
 }, "|") + `)$`)
 
-// house contains the existing names: the files, and the declarations and strings of the Go files.
+// house contains the existing names: files, declarations, and words in strings of Go files.
 type house struct {
 	files    map[string]bool            // files and folders, relative to the root
-	bases    map[string][]string        // the files with that base name
-	declared map[string]map[string]bool // by package, "" for all: f, T, T.m, m
+	bases    map[string][]string        // files by base name
+	declared map[string]map[string]bool // by package ("" for all): f, T, T.m or m
 	tests    []string
 	words    map[string]bool // words of strings
 	text     string          // all Go files except this one
@@ -72,8 +74,8 @@ func newHouse(t *testing.T) *house {
 	return h
 }
 
-// declare records the top-level declarations of a file, the members of its types, and the words of
-// its strings.
+// declare records a file's top-level declarations, the members of its types, and the words of its
+// strings.
 func (h *house) declare(pkg string, file *ast.File) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		if s, ok := n.(*ast.BasicLit); ok && s.Kind == token.STRING {
@@ -177,7 +179,8 @@ var (
 	phrase = regexp.MustCompile(`^[a-z]+[:;,]?( [a-z]+[:;,]?)+$`)
 )
 
-// missing returns the problem of a name in backticks that does not exist, else "".
+// missing returns the problem of a name in backticks that does not exist. It returns "" for a name
+// that exists.
 func (h *house) missing(name string) string {
 	is := func(ok bool, what string) string {
 		if ok {
@@ -212,7 +215,7 @@ func (h *house) missing(name string) string {
 	return h.missingSymbol(name)
 }
 
-// missingSymbol is missing for names other than those of tests and files.
+// missingSymbol is like missing, for names that are neither tests nor files.
 func (h *house) missingSymbol(name string) string {
 	unless := func(ok bool, what string) string {
 		if ok {
@@ -264,7 +267,7 @@ func (h *house) missingSymbol(name string) string {
 	return ""
 }
 
-// variable reports whether a name is that of a variable of the examples with such a method.
+// variable reports whether a name is a variable of the examples and its type has the method.
 func variable(declared map[string]bool, name, method string) bool {
 	of := map[string]string{"guard": "TryGuard", "manager": "Manager", "lock": "DistributedLock"}
 	return declared[of[name]+"."+method]
@@ -288,8 +291,8 @@ func (h *house) missingTest(pkg, test string, begins bool, sub string) string {
 	return ""
 }
 
-// documents returns the documents that describe the present code, and CHANGELOG.md, of which only
-// names of tests must exist.
+// documents returns the documents that describe the present code, and CHANGELOG.md. In CHANGELOG.md
+// only the names of tests must exist.
 func documents(t *testing.T) (names []string) {
 	t.Helper()
 	err := filepath.WalkDir(filepath.Join(root, "docs"),
@@ -306,9 +309,8 @@ func documents(t *testing.T) (names []string) {
 		filepath.Join(root, "CHANGELOG.md"))
 }
 
-// It tries to break: all names in the documents exist: tests, files, folders, packages, functions,
-// types, their members, flags, and log messages. It first checks missing with existing and invented
-// names.
+// All names in the documents exist: tests, files, folders, packages, functions, types, their
+// members, flags, and log messages. The test first checks missing with existing and invented names.
 func TestDocuments_NameWhatExists(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
@@ -353,7 +355,6 @@ func TestDocuments_NameWhatExists(t *testing.T) {
 	}
 }
 
-// tryOut checks missing with existing and invented names.
 func (h *house) tryOut(t *testing.T) {
 	t.Helper()
 	for there, gone := range map[string]string{
@@ -386,10 +387,10 @@ func (h *house) tryOut(t *testing.T) {
 	}
 }
 
-// docLink matches a doc link in a comment of Go: a name, with its type and its package.
+// docLink matches a doc link in a Go comment: a name, optionally with its type and package.
 var docLink = regexp.MustCompile(`\[\*?([A-Za-z]\w*(?:\.[A-Za-z]\w*){0,2})\]`)
 
-// It tries to break: each doc link to a package of this module names an existing symbol.
+// Each doc link to a package of this module names an existing symbol.
 func TestComments_LinkWhatExists(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
@@ -406,7 +407,7 @@ func TestComments_LinkWhatExists(t *testing.T) {
 					pkg, symbol, _ = strings.Cut(symbol, ".")
 				}
 				if h.declared[pkg] == nil || symbol == "" || symbol == strings.ToUpper(symbol) {
-					continue // in another module, or an argument in a usage
+					continue // a link to another module, or an argument in a usage text
 				}
 				links++
 				if !h.declared[pkg][symbol] {

@@ -22,8 +22,8 @@ import (
 
 const root = "../../.."
 
-// listed returns the packages of the workspace and their dependencies, by path: whether each is
-// documented, and its imports. It calls go list once, which takes half a second.
+// listed returns the packages of the workspace and their dependencies, by path. Each has its
+// imports and whether it has a package comment. It calls go list once, which takes half a second.
 var listed = sync.OnceValues(func() (map[string]listing, error) {
 	cmd := exec.Command("go", "list", "-deps", "-f",
 		`{{.ImportPath}} {{ne .Doc ""}} {{join .Imports " "}}`, "work")
@@ -52,7 +52,6 @@ func packages(t *testing.T) map[string]listing {
 	return assert.Value(listed())(t)
 }
 
-// importsOf returns the imports of a package of this module.
 func importsOf(t *testing.T, pkg string) []string {
 	t.Helper()
 	l, ok := packages(t)[ours+pkg]
@@ -62,7 +61,7 @@ func importsOf(t *testing.T, pkg string) []string {
 	return l.imports
 }
 
-// needs returns packages of this module and all their dependencies.
+// needs returns the given packages of this module and all their dependencies.
 func needs(t *testing.T, pkgs ...string) map[string]bool {
 	t.Helper()
 	of, all := packages(t), map[string]bool{}
@@ -83,7 +82,7 @@ func needs(t *testing.T, pkgs ...string) map[string]bool {
 
 const ours = "mongodlm/"
 
-// It tries to break: each package imports only the packages of this module that it may.
+// Each package imports only packages that the table allows, and packages of other modules.
 func TestImports_PointOneWay(t *testing.T) {
 	t.Parallel()
 	const demo = "cmd/balancer-demo/internal/"
@@ -95,7 +94,7 @@ func TestImports_PointOneWay(t *testing.T) {
 		"catalog/mongocatalog": {"catalog", "catalog/transition", "internal/clock"},
 		"catalog/memcatalog":   {"catalog", "catalog/transition", "internal/clock"},
 		"pinger":               {"catalog", "catalog/transition", "internal/clock"},
-		// no queue, no guards
+		// neither the queue nor guards
 		"internal/watch": {"catalog", "catalog/transition", "pinger", "takeover", "internal/clock"},
 		"internal/queue": {"catalog", "catalog/transition", "pinger", "internal/clock",
 			"internal/watch"}, // no managers
@@ -132,7 +131,7 @@ func TestImports_PointOneWay(t *testing.T) {
 	}
 }
 
-// It tries to break: no shipped package imports package testing, a test package, the study or the
+// No shipped package imports package testing, a test package, the study or the
 // integration tests.
 func TestShipped_ImportsNothingOfTheTests(t *testing.T) {
 	t.Parallel()
@@ -151,9 +150,10 @@ func TestShipped_ImportsNothingOfTheTests(t *testing.T) {
 	}
 }
 
-// It tries to break: a file of package distlock does not use certain types of other files. Events
-// use no lock and no call, the owned sessions, the guards and the release use no call, and a call
-// uses no holding.
+// Files of package distlock do not use certain types of other files:
+//   - events use no lock and no call
+//   - the owned sessions, the guards and the release use no call
+//   - a call uses no holding
 func TestDistlock_RoomsAreApart(t *testing.T) {
 	t.Parallel()
 	for file, unknown := range map[string][]string{
@@ -176,7 +176,7 @@ func TestDistlock_RoomsAreApart(t *testing.T) {
 	}
 }
 
-// It tries to break: the core depends directly on three modules only: the driver, zerolog and uuid.
+// The core depends directly on three modules only: the driver, zerolog and uuid.
 func TestCore_ThreeDirectDependencies(t *testing.T) {
 	t.Parallel()
 	ok := regexp.MustCompile(`^(go\.mongodb\.org/mongo-driver/v2|` +
@@ -195,8 +195,7 @@ func TestCore_ThreeDirectDependencies(t *testing.T) {
 	}
 }
 
-// It tries to break: the spans need only the API of OpenTelemetry, so that the program chooses the
-// SDK.
+// The spans need only the API of OpenTelemetry. The program chooses the SDK.
 func TestSpans_NeedTheAPIOnly(t *testing.T) {
 	t.Parallel()
 	for pkg := range needs(t, "adapters/otel") {
@@ -230,7 +229,7 @@ func sources(t *testing.T, visit func(path string, text []byte)) {
 	assert.Must(t, err)
 }
 
-// It tries to break: only package internal/clock and tests read the time of day or sleep.
+// Only package internal/clock and tests read the time of day or sleep.
 func TestClock_ReadInOnePlace(t *testing.T) {
 	t.Parallel()
 	now := regexp.MustCompile(`\btime\.(Now|Since|Until)\(`)
@@ -247,8 +246,7 @@ func TestClock_ReadInOnePlace(t *testing.T) {
 	})
 }
 
-// It tries to break: packages take random numbers from the clock, so that a walk can be replayed
-// from its seed.
+// Packages take random numbers from the clock, so a seed replays a random walk.
 func TestClock_BringsTheChance(t *testing.T) {
 	t.Parallel()
 	for _, pkg := range []string{"pinger", "internal/watch", "internal/queue", "internal/rows",
@@ -261,7 +259,7 @@ func TestClock_BringsTheChance(t *testing.T) {
 	}
 }
 
-// It tries to break: each package has a package comment, and no file is too long.
+// Each package has a package comment, and no file is too long.
 func TestPackages_AreDocumented_FilesFit(t *testing.T) {
 	t.Parallel()
 	for pkg, l := range packages(t) {
@@ -280,8 +278,7 @@ func TestPackages_AreDocumented_FilesFit(t *testing.T) {
 	})
 }
 
-// It tries to break: each package with tests, except this one, checks for goroutines that they
-// leave.
+// Each package with tests, except this one, checks that its tests leave no goroutines.
 func TestPackages_LookForLeaks(t *testing.T) {
 	t.Parallel()
 	dirs, checked := map[string]bool{}, map[string]bool{}
@@ -301,8 +298,8 @@ func TestPackages_LookForLeaks(t *testing.T) {
 	}
 }
 
-// It tries to break: each Go block of the README is in an Example of configserver, word for word.
-// The README shows code early and has a limited length.
+// Each Go block of the README is in an Example of configserver, word for word. The README is short
+// and shows code early.
 func TestReadme_ExampleIsTheTest(t *testing.T) {
 	t.Parallel()
 	const longest, firstCode = 250, 30

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// NoErr fails the test if there is an error. The texts precede the error in the message.
+// NoErr fails the test if there is an error. The message begins with the strings of what.
 func NoErr(tb testing.TB, err error, what ...string) {
 	tb.Helper()
 	if err != nil {
@@ -24,8 +24,8 @@ func Must(tb testing.TB, err error, what ...string) {
 	}
 }
 
-// Value returns the value of a call that has no error, as in assert.Value(f())(t). It is [Must] of
-// the error.
+// Value returns the value of a call that must not fail: assert.Value(f())(t). It treats the error
+// like [Must].
 func Value[T any](v T, err error) func(testing.TB) T {
 	return func(tb testing.TB) T {
 		tb.Helper()
@@ -42,7 +42,7 @@ func told(err error, what []string) []any {
 	return append(all, err)
 }
 
-// Is fails the test unless the error matches another, by [errors.Is].
+// Is fails the test unless [errors.Is] reports that the error matches target.
 func Is(tb testing.TB, err, target error) {
 	tb.Helper()
 	if !errors.Is(err, target) {
@@ -61,7 +61,7 @@ func MustBe(tb testing.TB, err, target error) {
 // Err returns the error of a call that also returns a value.
 func Err[T any](_ T, err error) error { return err }
 
-// Equal fails the test unless both are equal. The format takes got, then want.
+// Equal fails the test unless got equals want. The format takes got, then want.
 func Equal[T comparable](tb testing.TB, got, want T, format string) {
 	tb.Helper()
 	if got != want {

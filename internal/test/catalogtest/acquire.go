@@ -16,7 +16,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// free returns the minimal free lock document, held the minimal held one.
+// free returns the smallest document of a free lock. held returns the smallest document of a held
+// lock.
 func free(name string) bson.D {
 	return bson.D{field("_id", name), field("state", int32(0))}
 }
@@ -201,19 +202,18 @@ var acquireCases = []testCase{
 // Operations maps the name of an operation of a store to a call with plain arguments.
 type Operations map[string]func(context.Context) error
 
-// of binds an operation to its argument and drops its result.
+// of binds the operation do to the argument a and drops its result.
 func of[A, T any](do func(context.Context, A) (T, error), a A) func(context.Context) error {
 	return func(ctx context.Context) error { return assert.Err(do(ctx, a)) }
 }
 
-// ofTwo is of for two arguments.
+// ofTwo is like the function of, for two arguments.
 func ofTwo[A, B, T any](
 	do func(context.Context, A, B) (T, error), a A, b B,
 ) func(context.Context) error {
 	return func(ctx context.Context) error { return assert.Err(do(ctx, a, b)) }
 }
 
-// everyOperation returns all operations.
 func everyOperation(c catalog.Catalog, r catalog.Request) Operations {
 	all := Writes(c, r)
 	maps.Copy(all, Reads(c, r))

@@ -23,7 +23,7 @@ func HolderOf(l catalog.Lock) catalog.Holder {
 	return catalog.Holder{Session: l.Session(), Process: l.Process}
 }
 
-// Calls are the transitions and the changes of pings as methods.
+// Calls offers the transitions and the changes of pings as methods.
 type Calls struct{ Changes }
 
 // On returns the Calls of a store.
@@ -48,7 +48,7 @@ func (c Calls) Enter(ctx context.Context, r catalog.Request, how catalog.EnterMo
 	return c.lock(ctx, transition.Enter{Request: r, How: how})
 }
 
-// Acquire enters with [catalog.TryPlain].
+// Acquire enters the lock with [catalog.TryPlain].
 func (c Calls) Acquire(ctx context.Context, r catalog.Request) (Lock, error) {
 	return c.Enter(ctx, r, catalog.TryPlain)
 }

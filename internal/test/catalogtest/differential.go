@@ -17,10 +17,10 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// RunDifferential applies the same random operations to two stores, initially empty, and compares
-// all results and documents, except dates of the server and the sessions that Break creates. It
-// enlarges a small fence before a grant, since a grant would raise it to the clock. It prints the
-// command that repeats a failed run.
+// RunDifferential applies the same random operations to two empty stores and compares all results
+// and documents. It ignores dates of the server and sessions that Break creates. It enlarges a
+// small fence before a grant, because the grant would raise the fence to the server's clock. It
+// prints the command that repeats a failed run.
 func RunDifferential(t *testing.T, a, b Store) {
 	t.Helper()
 	run := 0
@@ -44,7 +44,7 @@ func RunDifferential(t *testing.T, a, b Store) {
 	check("Queue", (*machine).queueSteps)
 }
 
-// otherSteps are the steps without queues.
+// otherSteps returns the steps that do not involve queues.
 func (m *machine) otherSteps() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
 		"acquire":    m.acquire,
@@ -64,14 +64,14 @@ func (m *machine) otherSteps() map[string]func(*rapid.T) {
 	}
 }
 
-// A machine is one run over both stores. Each run has its own names.
+// A machine is one run over both stores. No other run uses the names of its locks and processes.
 type machine struct {
 	t      *rapid.T
 	ctx    context.Context
 	stores [2]Store
 	prefix string
 	grants []catalog.Request
-	known  map[bson.ObjectID]int // the sessions of this run, numbered
+	known  map[bson.ObjectID]int // numbers of this run's sessions
 	ids    uint32
 }
 
@@ -83,7 +83,7 @@ func (m *machine) process(t *rapid.T) string {
 	return m.prefix + rapid.SampledFrom([]string{"p", "q"}).Draw(t, "process")
 }
 
-// session returns a new session. A repeated run gets the same ones.
+// session returns a new session. A repeated run gets the same sessions.
 func (m *machine) session() bson.ObjectID {
 	m.ids++
 	ts := bson.ObjectID{0x40, 1, 2, 3, 4, 5, 6, 7, 8, byte(m.ids >> 16), byte(m.ids >> 8), byte(m.ids)}
@@ -98,7 +98,7 @@ func (m *machine) newGrant(t *rapid.T) catalog.Request {
 	return r
 }
 
-// oldRequest draws one of the earlier attempts, later ones more often.
+// oldRequest draws an earlier attempt. Recent attempts are drawn more often.
 func (m *machine) oldRequest(t *rapid.T) catalog.Request {
 	if len(m.grants) == 0 {
 		return m.newGrant(t)
@@ -132,7 +132,7 @@ func (m *machine) lock(l catalog.Lock, err error) string {
 	return fmt.Sprintf("%+v session %s", l, m.masked(ts))
 }
 
-// masked returns the name of a session of the run; "new" for one that a store created.
+// masked returns the name of a session of this run, or "new" for a session that a store created.
 func (m *machine) masked(ts bson.ObjectID) string {
 	if n, ok := m.known[ts]; ok {
 		return fmt.Sprint(n)
@@ -143,7 +143,7 @@ func (m *machine) masked(ts bson.ObjectID) string {
 	return "new"
 }
 
-// verdict returns the kind of an error, as callers distinguish it.
+// verdict returns the kind of an error that callers distinguish.
 func verdict(err error) string {
 	if err == nil {
 		return "done"
@@ -293,7 +293,7 @@ func pingText(p *catalog.Ping) string {
 		p.Condemned != nil)
 }
 
-// plantLock replaces a lock document by one with odd fields.
+// plantLock replaces a lock document with one that has odd fields.
 func (m *machine) plantLock(t *rapid.T) {
 	doc := bson.D{field("_id", m.name(t))}
 	add := func(key string, values ...any) {
@@ -347,7 +347,7 @@ var missing = missingField{}
 
 func left(v any) bool { _, ok := v.(missingField); return ok }
 
-// A server's filter matches elements of arrays, so these match as their elements do.
+// Arrays. A server's filter matches an array if it matches one of its elements.
 var (
 	arrayOfZero = bson.A{int32(0)}
 	arrayOfOne  = bson.A{int32(1)}
@@ -367,7 +367,7 @@ func (m *machine) delete(t *rapid.T) {
 	})
 }
 
-// compareDocuments is the check after each step.
+// compareDocuments compares all documents after each step.
 func (m *machine) compareDocuments(t *rapid.T) {
 	for _, d := range []struct{ collection, id string }{
 		{catalog.LocksCollection, "x"}, {catalog.LocksCollection, "$y.z"},
@@ -383,7 +383,8 @@ func (m *machine) compareDocuments(t *rapid.T) {
 	}
 }
 
-// masks formats a document with one field a line, sorted, without the values that a store chooses.
+// masks formats a document as sorted lines, one per field. It omits the values that a store
+// chooses.
 func (m *machine) masks(prefix string, raw bson.Raw) []string {
 	if raw == nil {
 		return []string{"none"}

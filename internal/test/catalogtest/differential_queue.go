@@ -14,12 +14,13 @@ import (
 	"mongodlm/catalog"
 )
 
-// queueSteps are the steps of a queue that only foreign releases and takeovers disturb.
+// queueSteps returns the steps for queues: operations of the store, foreign releases and takeovers,
+// and planted queues.
 func (m *machine) queueSteps() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
 		"":                m.compareDocuments,
 		"enter":           m.enter,
-		"crowd":           m.enter, // twice, so that more sessions enter than leave
+		"crowd":           m.enter, // enter again, so that more sessions enter than leave
 		"leave":           m.leave,
 		"evict":           m.evict,
 		"grant next":      m.grantNext,
@@ -43,8 +44,8 @@ func undated(parties []catalog.Participant) []catalog.Participant {
 	return parties
 }
 
-// lift enlarges a small fence of a lock document in both stores, so that a grant increments it and
-// does not use the clock of the store.
+// lift enlarges a small fence of a lock document in both stores. A grant then increments the fence
+// and does not use the store's clock.
 func (m *machine) lift(t *rapid.T, name string) {
 	m.both(t, "lift the fence", func(s Store) string {
 		raw, err := s.Document(m.ctx, catalog.LocksCollection, name)
@@ -69,7 +70,7 @@ func (m *machine) lift(t *rapid.T, name string) {
 	})
 }
 
-// rewrite changes fields of a lock document in both stores, as an operator would.
+// rewrite changes fields of a lock document in both stores, like an operator.
 func (m *machine) rewrite(t *rapid.T, name string, fields ...bson.E) {
 	m.both(t, fmt.Sprint("rewrite ", fields), func(s Store) string {
 		raw, err := s.Document(m.ctx, catalog.LocksCollection, name)
@@ -87,7 +88,8 @@ func (m *machine) rewrite(t *rapid.T, name string, fields ...bson.E) {
 
 func (m *machine) foreignRelease(t *rapid.T) { m.rewrite(t, m.name(t), field("state", int32(0))) }
 
-// plantLine inserts a queue that is full or nearly full, of one or two processes, in one mode.
+// plantLine inserts a full or nearly full queue of one or two processes. All its entries have one
+// mode.
 func (m *machine) plantLine(t *rapid.T) {
 	if rapid.IntRange(0, 3).Draw(t, "rarely") > 0 { // a long queue makes every step slow
 		t.Skip("not now")
@@ -113,7 +115,6 @@ func (m *machine) foreignOvertake(t *rapid.T) {
 		field("when", bson.DateTime(7)))
 }
 
-// kind draws the mode of a request.
 func (m *machine) kind(t *rapid.T, r catalog.Request) catalog.Request {
 	modes := []catalog.Mode{
 		catalog.Exclusive, catalog.Exclusive, catalog.Shared, catalog.Shared, catalog.Permit,
@@ -124,8 +125,8 @@ func (m *machine) kind(t *rapid.T, r catalog.Request) catalog.Request {
 	return r
 }
 
-// waiter returns the entry of a new attempt as an operator would write it, and sharer that of a
-// holder.
+// waiter returns the queue entry of a new attempt, as an operator would write it. sharer returns
+// the entry of a holder.
 func (m *machine) waiter(t *rapid.T, name string) bson.D {
 	g := m.kind(t, m.newGrant(t))
 	g.Name = name
@@ -263,7 +264,8 @@ func (m *machine) waiting(t *rapid.T) {
 	})
 }
 
-// pulsesText omits processes without a ping document: a store may return them or not.
+// pulsesText formats pings. It omits processes without a ping document, because a store may or may
+// not return them.
 func pulsesText(pulses map[string]catalog.PingState) string {
 	var text []string
 	for _, process := range slices.Sorted(maps.Keys(pulses)) {

@@ -7,7 +7,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// evictCases are evictions of a dead holder without waiters, and the acquisitions after them.
+// evictCases test evictions of a dead holder without waiters, and the next acquisitions.
 var evictCases = []testCase{
 	{"AsWatched_TheNextAcquisitionWritesTheWholeDocument", func(b *bench) {
 		watched := b.acquire(request("balancer", alice))

@@ -10,8 +10,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// The documents of this file have the form in which the generations of mongos and MongoDB's own
-// lock manager wrote them.
+// This file has lock and ping documents in the form of each generation of mongos and of MongoDB's
+// own lock manager.
 
 var historicalTS = must(bson.ObjectIDFromHex("4d41c0b2cc1d2ad1a7dd6a5c"))
 
@@ -24,8 +24,8 @@ func must(id bson.ObjectID, err error) bson.ObjectID {
 
 type historical struct {
 	name string
-	held bson.D // while the lock is held
-	ping bson.D // of its holder
+	held bson.D // lock document while the lock is held
+	ping bson.D // ping document of the holder
 }
 
 func generations() []historical {
@@ -59,7 +59,7 @@ func generations() []historical {
 	}
 }
 
-// foreignCases acquire, release and evict on each historical document.
+// foreignCases acquire, release and evict with each historical document.
 var foreignCases = func() []testCase {
 	var cases []testCase
 	for _, g := range generations() {
@@ -88,7 +88,7 @@ func foreignHeld(b *bench, g historical) { // F19
 	if look.Ping == nil || look.Ping.HasSeq || look.Ping.At.UnixMilli() != 1_296_157_002_000 {
 		b.Fatalf("ping: %+v, %v", look.Ping, look.PingErr)
 	}
-	// A foreign process ignores the mark, so it cannot be condemned.
+	// A foreign process ignores a condemnation, so Condemn refuses it.
 	b.wantUntouched("lockpings", look.Ping.Process, func() {
 		how := catalog.Condemnation{By: alice}
 		b.wantErr(On(b.Catalog).Condemn(b.ctx, look.Ping.Process, look.Ping, how), catalog.ErrNoMatch)
@@ -104,7 +104,7 @@ func foreignTakenOver(b *bench, g historical) {
 	if err != nil || l.Fence != from.Fence+1 {
 		b.Fatalf("take over: %+v, %v", l, err)
 	}
-	// The foreign holder's release names its own ts, or at least its own process.
+	// A foreign holder's release names its own ts, or at least its own process.
 	s := from.Session()
 	b.wantUntouched("locks", "balancer", func() {
 		b.wantErr(b.release(s), catalog.ErrNoMatch)
@@ -137,8 +137,8 @@ func foreign2011(b *bench) { // F19
 	}
 }
 
-// damagedCases try to break: a session in a document that an operator or a newer version has
-// damaged can leave it, and frees the lock only if no other session is in it.
+// damagedCases test documents that an operator or a newer version has damaged. A session in such a
+// document can leave it. It frees the lock only if no other session is in the document.
 var damagedCases = []testCase{
 	{"WhileShared_ReleaseFreesWhatNobodyElseHolds", func(b *bench) {
 		for i, damage := range [][]bson.E{
@@ -179,8 +179,8 @@ var damagedCases = []testCase{
 			}
 			b.rewrite(name, field("rev", rev))
 			b.leave(g[1].Session)
-			// A rev that cannot be incremented is kept, so that no late write matches its own
-			// number.
+			// A float rev becomes a larger integer, so no late write matches the old number. Other
+			// damaged revs are kept.
 			got := b.document("locks", name).Lookup("rev")
 			want, ok := rev.(float64)
 			switch n, isInt := got.AsInt64OK(); {
@@ -204,8 +204,8 @@ var damagedCases = []testCase{
 	}},
 }
 
-// damagedWhileShared checks the document that three sharers of a lock leave, if it is damaged
-// before they release it one after the other.
+// damagedWhileShared damages the document of a lock with three sharers, releases them one by one,
+// and checks the remaining document.
 func (b *bench) damagedWhileShared(name string, order []int, damage []bson.E) {
 	b.Helper()
 	g := b.party(name, 3)

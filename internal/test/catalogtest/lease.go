@@ -9,7 +9,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// renewal returns renewal n of the lease of a grant.
+// renewal returns the n-th renewal of a grant's lease.
 func renewal(r catalog.Request, n int64) catalog.Renewal {
 	return catalog.Renewal{
 		Session: r.Session, Number: n, Life: 40 * time.Second,
@@ -17,13 +17,13 @@ func renewal(r catalog.Request, n int64) catalog.Renewal {
 	}
 }
 
-// renew renews and requires an acknowledgment.
+// renew sends a renewal, which must succeed.
 func (b *bench) renew(r catalog.Renewal) {
 	b.Helper()
 	assert.Must(b, On(b.Catalog).Renew(b.ctx, r))
 }
 
-// wantLease requires the lease of a holder in the form that the renewal wrote.
+// wantLease requires that the lock document has the lease that r wrote.
 func (b *bench) wantLease(r catalog.Renewal) {
 	b.Helper()
 	lease, ok := b.look(r.Name).Lock.LeaseOf(r.TS)
@@ -53,7 +53,7 @@ var leaseCases = []testCase{
 		b.renew(renewal(g, 1))
 		b.wantLease(renewal(g, 1))
 	}},
-	{"Renew_OlderOrATwins_MatchesNothing", func(b *bench) { // a delayed copy
+	{"Renew_OlderOrATwins_MatchesNothing", func(b *bench) { // a delayed copy of a renewal
 		g := request("balancer", alice)
 		b.acquire(g)
 		b.renew(renewal(g, 2))

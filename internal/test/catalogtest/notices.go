@@ -14,7 +14,8 @@ import (
 // noticesWithin bounds the wait for one notice. A server needs far less.
 const noticesWithin = 20 * time.Second
 
-// notices opens a stream; ok is false if the store has no streams and returned ErrNoGrantStream.
+// notices opens a stream of grants. ok is false if the store returned ErrNoGrantStream because it
+// has no streams.
 func (b *bench) notices(process string) (n catalog.GrantStream, ok bool) {
 	b.Helper()
 	s, err := b.Catalog.Hello(b.ctx)
@@ -29,7 +30,8 @@ func (b *bench) notices(process string) (n catalog.GrantStream, ok bool) {
 	return n, true
 }
 
-// wantNotices reads until all wanted notices have arrived. All notices must be for that process.
+// wantNotices reads until all wanted notices have arrived. All notices must be for the given
+// process.
 func (b *bench) wantNotices(n catalog.GrantStream, process string, want ...catalog.Grant) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, noticesWithin)
@@ -131,7 +133,7 @@ var noticesCases = []testCase{
 			if !ok {
 				return
 			}
-			b.leave(g[0].Session, grant(g[1], planted+2)) // an unescaped pattern would match it
+			b.leave(g[0].Session, grant(g[1], planted+2)) // an unescaped pattern would match abc
 			b.leave(g[1].Session, grant(g[2], planted+3))
 			b.wantNotices(n, id, grant(g[2], planted+3))
 			n.Close(b.ctx)
@@ -201,7 +203,7 @@ var noticesCases = []testCase{
 		ctx, cancel := context.WithTimeout(b.ctx, noticesWithin)
 		defer cancel()
 		errs := together(n+1, func(i int) error {
-			if i == n { // the sessions leave one after the other
+			if i == n { // last goroutine: the sessions leave one by one
 				for _, one := range g[:n] {
 					if _, err := On(b.Catalog).Leave(ctx, one.Session); err != nil {
 						return err

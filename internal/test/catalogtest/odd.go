@@ -13,9 +13,10 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// oddCases try to break: all operations parse a lock document alike. On a malformed document they
-// fail without a change, except the release by its holder; they name the field, except Acquire and
-// Leave. In a valid document each session that enters can leave.
+// oddCases test unusual lock documents, which all operations must parse alike. On a malformed
+// document they fail without a change, except the release by its holder. The errors of all
+// operations except Acquire and Leave name the field. In a valid document each session that enters
+// can leave.
 var oddCases = []testCase{
 	{"State", func(b *bench) { b.odd(oddStates) }},
 	{"FenceAndRev", func(b *bench) { b.odd(append(oddCounters("fence"), oddCounters("rev")...)) }},
@@ -45,10 +46,10 @@ var oddCases = []testCase{
 // An oddity is a set of fields of a lock document with unusual values.
 type oddity struct {
 	fields []bson.E
-	// free and held name the field that is malformed in a free document and in a held one; empty if
-	// the document is valid.
+	// free names the malformed field of a free document. held names that of a held document. Both
+	// are empty for a valid document.
 	free, held string
-	// sets is true if the state is one of the fields, so that there is only one document to check.
+	// sets is true if the fields include the state. Then only one document is checked.
 	sets bool
 }
 
@@ -147,7 +148,7 @@ func oddWaiters() []oddity {
 	return list
 }
 
-// oddHolderTS is the session of the holder in the documents of odd.
+// oddHolderTS is the holder's session in the documents.
 var oddHolderTS = bson.ObjectID{0: 0x4e, 11: 0x01}
 
 func oddSharers() []oddity {
@@ -193,7 +194,7 @@ func oddSharers() []oddity {
 	return list
 }
 
-// odd tries all ways on documents with each of the oddities, free and held.
+// odd checks the documents with each oddity, free and held.
 func (b *bench) odd(list []oddity) {
 	b.Helper()
 	for i, o := range list {
@@ -214,7 +215,8 @@ func (b *bench) odd(list []oddity) {
 	}
 }
 
-// oddDocument tries all ways on one document. bad is the malformed field.
+// oddDocument tries every way to acquire a lock on one document. bad is the malformed field, empty
+// for a valid document.
 func (b *bench) oddDocument(name string, doc bson.D, bad string) {
 	b.Helper()
 	doc = append(bson.D{field("_id", name)}, doc...)
@@ -244,8 +246,8 @@ func (b *bench) oddDocument(name string, doc bson.D, bad string) {
 	assert.Must(b, b.Delete(b.ctx, "locks", name))
 }
 
-// storesNo reports whether a store cannot keep a document: FerretDB v1 has no Decimal128, no NaN
-// and no array in an array, and closes the connection when it receives one.
+// storesNo reports whether a store cannot keep a document. FerretDB v1 has no Decimal128, no NaN
+// and no array in an array, and closes the connection when it receives one of them.
 func (b *bench) storesNo(doc bson.D) bool {
 	b.Helper()
 	return slices.ContainsFunc(doc, func(e bson.E) bool { return unusual(e.Value, false) }) &&
@@ -266,8 +268,9 @@ func unusual(v any, inArray bool) bool {
 	return false
 }
 
-// refusedByAll checks that the operations refuse a malformed document, name its field and do not
-// change it. Acquire returns ErrNotFree, and the release by a session that is not in it ErrNoMatch.
+// refusedByAll checks that all operations refuse a malformed document, name its field and do not
+// change it. But Acquire returns ErrNotFree, and a release by a session outside of the document
+// returns ErrNoMatch.
 func (b *bench) refusedByAll(name, bad string) {
 	b.Helper()
 	s := catalog.Session{Name: name, TS: oddHolderTS}
@@ -308,7 +311,7 @@ func (b *bench) refusedByAll(name, bad string) {
 			}
 		}
 		_, err := On(b.Catalog).Acquire(b.ctx, other)
-		b.wantErr(err, catalog.ErrNotFree) // one command, without the reason
+		b.wantErr(err, catalog.ErrNotFree) // Acquire sends one command and gets no reason
 		b.wantErr(b.release(other.Session), catalog.ErrNoMatch)
 		grants, free := b.heldOrFree(alice, name)
 		if len(grants)+len(free) > 0 {
@@ -334,7 +337,7 @@ func (b *bench) unseen(name string) {
 	}
 }
 
-// asError keeps a nil *MalformedError from being an error.
+// asError converts bad to an error. A nil bad becomes a nil error.
 func asError(bad *catalog.MalformedError) error {
 	if bad == nil {
 		return nil
@@ -342,7 +345,7 @@ func asError(bad *catalog.MalformedError) error {
 	return bad
 }
 
-// listed returns the error of the listing for a document.
+// listed returns the listing's error for a document.
 func (b *bench) listed(name string) error {
 	for _, err := range b.Catalog.List(b.ctx, false) {
 		var bad *catalog.MalformedError
@@ -356,8 +359,8 @@ func (b *bench) listed(name string) error {
 	return nil
 }
 
-// freedByItsHolder checks that the holder in a damaged document can release the lock, and removes
-// the document.
+// freedByItsHolder checks that the holder of a lock with a damaged document can release the lock.
+// It removes the document.
 func (b *bench) freedByItsHolder(name string, raw bson.Raw) {
 	b.Helper()
 	state, isNumber := raw.Lookup("state").AsInt64OK()
@@ -389,7 +392,7 @@ func (b *bench) freedByItsHolder(name string, raw bson.Raw) {
 	assert.Must(b, b.Delete(b.ctx, "locks", name))
 }
 
-// leftToAHand checks that no release frees a lock with unknown holders, and removes the document.
+// leftToAHand checks that no release frees a lock with unknown holders. It removes the document.
 func (b *bench) leftToAHand(name string, ts bson.ObjectID) {
 	b.Helper()
 	b.wantUntouched("locks", name, func() {
@@ -404,7 +407,7 @@ type way struct {
 	take func(g catalog.Request) error
 }
 
-// ways are the ways in which a lock with a valid document can be acquired.
+// ways returns the ways to acquire a lock with a valid document.
 func (b *bench) ways(l catalog.Lock) []way {
 	enter := func(how catalog.EnterMode) func(g catalog.Request) error {
 		return func(r catalog.Request) error {
@@ -431,8 +434,8 @@ func (b *bench) ways(l catalog.Lock) []way {
 	return ways
 }
 
-// oddLife tries to acquire a lock in one way. After a success the session must hold the lock or
-// wait for it, and then it must be able to leave.
+// oddLife tries one way to acquire a lock. On success the session holds the lock or is queued, and
+// must be able to leave.
 func (b *bench) oddLife(name string, doc bson.D, w way) {
 	b.Helper()
 	r := request(name+" "+w.name, bob)
@@ -444,7 +447,7 @@ func (b *bench) oddLife(name string, doc bson.D, w way) {
 		b.Errorf("%s: %s: %v", name, w.name, err)
 	}
 	l := b.look(r.Name)
-	if l.Lock == nil { // a fence or a rev reached its maximum when the lock became free
+	if l.Lock == nil { // the release raised a fence or a rev to its maximum
 		bad := l.LockErr
 		if w.name != "Evict" || bad == nil || bad.Field != "fence" && bad.Field != "rev" {
 			b.Errorf("%s: after %s: %v", name, w.name, bad)

@@ -12,7 +12,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// pinged returns the document after a ping.
+// pinged returns the document that a ping stores.
 func pinged(b catalog.Heartbeat) bson.D {
 	return bson.D{
 		field("_id", b.Process),
@@ -133,7 +133,7 @@ var pingCases = []testCase{
 				b.Errorf("over the %d. of mine: %+v, %v", place, p, err)
 			}
 		}
-		one := beat("removed", 2) // there is no document: it is inserted, with its own time
+		one := beat("removed", 2) // without a document the ping is inserted, with its own time
 		one.Mine = []time.Time{one.Local.Add(-time.Second)}
 		if p, err := b.Catalog.Ping(b.ctx, one); err != nil || !p.Inserted {
 			b.Errorf("over none: %+v, %v", p, err)
@@ -354,7 +354,7 @@ var choreCases = []testCase{
 		}
 		assert.Must(b, b.Delete(b.ctx, "lockpings", "gone"))
 		assert.Must(b, b.Delete(b.ctx, "lockpings", alice))
-		plant(alice, at.Add(time.Millisecond)) // still old, but alive
+		plant(alice, at.Add(time.Millisecond)) // also old, but newer than the one read
 		if n, err := b.Catalog.Prune(b.ctx, old); err != nil || n != 1 {
 			b.Errorf("want 1, got %d, %v", n, err)
 		}

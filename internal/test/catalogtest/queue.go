@@ -12,15 +12,14 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// queueCases test the queue in the lock document.
 var queueCases = slices.Concat(
 	enterCases, lineCases, leaveCases, sharedCases, buryCases, queueReadCases, queueRaceCases,
 )
 
-// planted is a fence that no grant raises to the server's clock, so that the next fence is known.
+// planted is a large fence. No grant raises it to the server's clock, so the next fence is known.
 const planted = int64(1) << 40
 
-// party plants a free lock with the fence planted, and returns attempts of n processes on it.
+// party inserts a free lock with the fence planted, and returns attempts of n processes.
 func (b *bench) party(name string, n int) []catalog.Request {
 	b.Helper()
 	b.insert("locks", append(free(name), field("fence", planted)))
@@ -39,8 +38,8 @@ func (b *bench) enter(r catalog.Request) catalog.Lock {
 	return l
 }
 
-// entered returns n attempts that entered the queue of "balancer" one after the other, some of them
-// as readers.
+// entered returns n attempts that entered the queue of "balancer" in order. The attempts with an
+// index in readers are shared.
 func (b *bench) entered(n int, readers ...int) []catalog.Request {
 	b.Helper()
 	g := b.party("balancer", n)
@@ -53,7 +52,7 @@ func (b *bench) entered(n int, readers ...int) []catalog.Request {
 	return g
 }
 
-// leave removes s and checks the sessions that were granted the lock.
+// leave removes s from the lock and checks the new grants.
 func (b *bench) leave(s catalog.Session, want ...catalog.Grant) {
 	b.Helper()
 	grants, err := On(b.Catalog).Leave(b.ctx, s)
@@ -67,7 +66,7 @@ func (b *bench) wantGrants(got []catalog.Grant, err error, want ...catalog.Grant
 	}
 }
 
-// grant returns the grant of r with that fence.
+// grant returns the grant of r with the given fence.
 func grant(r catalog.Request, fence int64) catalog.Grant {
 	return catalog.Grant{Session: r.Session, Process: r.Process, Fence: fence}
 }
@@ -76,12 +75,12 @@ func line(r catalog.Request, fence int64) string {
 	return catalog.GrantLine(r.TS, fence, r.Process)
 }
 
-// holding returns the document of a lock that r holds alone, with that fence.
+// holding returns the document of a lock that r alone holds, with the given fence and rev.
 func holding(r catalog.Request, fence, rev int64) bson.D {
 	return with(acquired(r, fence, rev), field("grants", line(r, fence)))
 }
 
-// waiting returns the entry of a waiter, and sharing that of one of several holders.
+// waiting returns the queue entry of r. sharing returns the entry of r as one of several holders.
 func waiting(r catalog.Request) bson.D {
 	d := bson.D{
 		field("ts", r.TS), field("process", r.Process), field("who", r.Who), field("why", r.Why),
@@ -102,12 +101,12 @@ func sharing(r catalog.Request, fence int64) bson.D {
 	}
 }
 
-// plantedWaiter returns the entry of a waiter as an operator can write it.
+// plantedWaiter returns a queue entry as an operator would write it.
 func plantedWaiter(r catalog.Request) bson.D {
 	return with(waiting(r), field("since", bson.DateTime(5)))
 }
 
-// waiters returns the queue of a wanted document.
+// waiters returns the field with the queue of a wanted document.
 func waiters(grants ...catalog.Request) bson.E {
 	list := bson.A{}
 	for _, g := range grants {
@@ -116,7 +115,7 @@ func waiters(grants ...catalog.Request) bson.E {
 	return field("waiters", list)
 }
 
-// rewrite changes fields of a lock document as an operator would.
+// rewrite changes fields of a lock document, like an operator.
 func (b *bench) rewrite(name string, fields ...bson.E) {
 	b.Helper()
 	var doc bson.D
@@ -125,7 +124,7 @@ func (b *bench) rewrite(name string, fields ...bson.E) {
 	b.insert("locks", with(doc, fields...))
 }
 
-// refused enters in that mode and checks that the document is unchanged.
+// refused enters in the given mode. It checks the error, and that the document is unchanged.
 func (b *bench) refused(r catalog.Request, how catalog.EnterMode, want error) {
 	b.Helper()
 	b.wantUntouched("locks", r.Name, func() {
@@ -134,7 +133,7 @@ func (b *bench) refused(r catalog.Request, how catalog.EnterMode, want error) {
 	})
 }
 
-// wantLimit enters and checks that the lock is in use with another limit.
+// wantLimit enters and checks that the lock is in use with the recorded limit.
 func (b *bench) wantLimit(r catalog.Request, recorded int32) {
 	b.Helper()
 	for _, how := range []catalog.EnterMode{catalog.Queue, catalog.Try} {
@@ -214,7 +213,7 @@ var enterCases = []testCase{
 			if l := b.enter(h); !l.Held || l.TS != historicalTS {
 				b.Errorf("%s: %+v", old.name, l)
 			}
-			rev, _ := old.held[len(old.held)-2].Value.(int64) // 0 without our fields
+			rev, _ := old.held[len(old.held)-2].Value.(int64) // 0 for a document without a rev
 			b.wantDocument(b.document("locks", old.name),
 				with(doc, field("rev", rev+1), waiters(h)))
 		}
@@ -373,7 +372,7 @@ var enterCases = []testCase{
 	}},
 }
 
-// wantClockFence checks that a fence was raised to the server's clock in milliseconds.
+// wantClockFence checks that the fence was raised to the server's clock in milliseconds.
 func (b *bench) wantClockFence(fence int64) {
 	b.Helper()
 	if !b.nearMillis(fence) {

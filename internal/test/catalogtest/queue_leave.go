@@ -10,7 +10,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// inLine makes n processes enter one after the other; the first of them holds the lock.
+// inLine makes n processes enter the lock in order. The first process holds the lock.
 func (b *bench) inLine(name string, n int) []catalog.Request {
 	b.Helper()
 	g := b.party(name, n)
@@ -118,7 +118,7 @@ var leaveCases = []testCase{
 		b.insert("locks", with(held("balancer", alice), field("ts", holder.TS),
 			field("fence", int64(1)<<62+1), field("waiters", bson.A{plantedWaiter(next)})))
 		b.leave(holder.Session)
-		_, err := b.Catalog.Read(b.ctx, "balancer") // free, and its fence cannot be raised
+		_, err := b.Catalog.Read(b.ctx, "balancer") // free; its fence cannot be raised
 		b.wantMalformed(err, "locks", "balancer", "fence")
 		if n, _ := b.document("locks", "balancer").Lookup("state").AsInt64OK(); n != 0 {
 			b.Errorf("state: want 0, got %d", n)
@@ -138,7 +138,6 @@ var leaveCases = []testCase{
 	}},
 }
 
-// revOf returns the rev of a lock document.
 func (b *bench) revOf(name string) int64 {
 	b.Helper()
 	rev, _ := b.document("locks", name).Lookup("rev").AsInt64OK()
@@ -342,7 +341,8 @@ var buryCases = []testCase{
 	}},
 }
 
-// readers makes n processes share a lock, and permits makes n enter a lock of that many permits.
+// readers makes n processes share a lock. permits makes n processes enter a lock with that many
+// permits.
 func (b *bench) readers(name string, n int) []catalog.Request {
 	return b.sharing(name, n, catalog.Shared, 0)
 }
@@ -361,7 +361,7 @@ func (b *bench) sharing(name string, n int, mode catalog.Mode, limit int32) []ca
 	return g
 }
 
-// wantLine requires these waiters in this order.
+// wantLine requires that the queue is want, in this order.
 func (b *bench) wantLine(l catalog.Lock, want ...catalog.Request) {
 	b.Helper()
 	assert.MustEqual(b, len(l.Waiters), len(want), "%d wait, want %d")
@@ -452,7 +452,7 @@ var passoverCases = []testCase{
 	{"Enter_WhoStoodBefore_NotBeforeThoseWhoCameEarlier", func(b *bench) {
 		g := b.inLine("balancer", 3)
 		late := request("balancer", "late")
-		late.Since = time.UnixMilli(4_000_000_000_000).UTC() // a clock went back
+		late.Since = time.UnixMilli(4_000_000_000_000).UTC() // as after a clock that went back
 		b.wantLine(b.enter(late), g[1], g[2], late)
 	}},
 	{"Enter_WhoStoodBefore_FreeLock_HasIt", func(b *bench) {

@@ -19,7 +19,7 @@ func (b *bench) nearMillis(n int64) bool {
 	return b.near(time.UnixMilli(n)) && n > planted
 }
 
-// try enters in that mode and requires that it holds the lock.
+// try enters in the given mode, and requires that r holds the lock.
 func (b *bench) try(r catalog.Request, how catalog.EnterMode) catalog.Lock {
 	b.Helper()
 	l, err := On(b.Catalog).Enter(b.ctx, r, how)
@@ -29,9 +29,9 @@ func (b *bench) try(r catalog.Request, how catalog.EnterMode) catalog.Lock {
 	return l
 }
 
-// lineCases test the modes of entry, and foreign documents.
+// lineCases test the modes of entry, also with foreign documents.
 var lineCases = []testCase{
-	// An exclusive request that does not queue takes a free lock by the plain acquisition.
+	// An exclusive request without queueing takes a free lock by the plain acquisition.
 	{"Try_Free_Holds", func(b *bench) {
 		name := "x"
 		g := b.party(name, 1)[0]
@@ -163,7 +163,7 @@ var lineCases = []testCase{
 }
 
 // malformedQueue checks the errors of Enter, Evict, GrantNext, Leave and a read for a document with
-// that field, held and free, and that its holder can release it.
+// the given field, held and free. It also checks that the holder can release the lock.
 func (b *bench) malformedQueue(name, key string, value any, where string) {
 	b.Helper()
 	holder := catalog.Holder{
@@ -196,7 +196,7 @@ func (b *bench) malformedQueue(name, key string, value any, where string) {
 		field(key, value), field("state", int32(0)), field("rev", int64(1))))
 }
 
-// anyText enters, leaves and evicts with texts that are expressions of the server's language.
+// anyText enters, leaves and evicts with strings that are expressions of the server's language.
 func (b *bench) anyText(name string, mode catalog.Mode) {
 	b.Helper()
 	g := b.party(name, 3)
@@ -207,7 +207,7 @@ func (b *bench) anyText(name string, mode catalog.Mode) {
 		}
 	}
 	if mode == catalog.Shared {
-		g[1].Mode = catalog.Exclusive // so that it waits, and g[2] behind it
+		g[1].Mode = catalog.Exclusive // so that g[1] waits, and g[2] behind it
 	}
 	for _, one := range g {
 		b.enter(one)

@@ -13,7 +13,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// rounds is the number of rounds, smaller for a server.
+// rounds returns the number of rounds: memory or server, by the kind of the store.
 func (b *bench) rounds(memory, server int) int {
 	b.Helper()
 	if s, err := b.Catalog.Hello(b.ctx); err == nil && s.Kind == catalog.Memory {
@@ -39,7 +39,7 @@ type relay struct {
 
 	mu     sync.Mutex // guards told, knows, fences
 	told   map[bson.ObjectID]chan int64
-	knows  map[bson.ObjectID]int64 // the fence of each notified session
+	knows  map[bson.ObjectID]int64 // fences by notified session
 	fences map[int64]bool
 }
 
@@ -51,7 +51,8 @@ func (r *relay) expect(ts bson.ObjectID) chan int64 {
 	return told
 }
 
-// tell passes grants on. A session is granted the lock once; its grant may be reported repeatedly.
+// tell passes grants to the goroutines. A session is granted the lock once, but its grant may be
+// reported repeatedly.
 func (r *relay) tell(grants []catalog.Grant) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -68,7 +69,7 @@ func (r *relay) tell(grants []catalog.Grant) {
 	}
 }
 
-// turn enters, waits for the lock, and leaves.
+// turn enters the lock, waits for the grant, and leaves.
 func (r *relay) turn(ctx context.Context, g catalog.Request) error {
 	told := r.expect(g.TS)
 	l, err := On(r.b.Catalog).Enter(ctx, g, catalog.Queue)
@@ -104,7 +105,7 @@ func (r *relay) turn(ctx context.Context, g catalog.Request) error {
 	return err
 }
 
-// relayRace makes 8 goroutines enter and leave one lock in a loop.
+// relayRace runs 8 goroutines that enter and leave one lock in a loop.
 func (b *bench) relayRace(mode catalog.Mode, limit int32) {
 	b.Helper()
 	rounds := b.rounds(50, 5)

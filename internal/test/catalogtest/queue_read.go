@@ -15,7 +15,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// wantPulses checks that a read returned the pings of pinging, and no pings of silent.
+// wantPulses checks that a read returned pings of all processes in pinging and of no process in
+// silent.
 func (b *bench) wantPulses(
 	what string, got map[string]catalog.PingState, pinging, silent []string,
 ) {
@@ -36,7 +37,7 @@ func (b *bench) wantPulses(
 	}
 }
 
-// attend reads several locks at once.
+// attend reads snapshots of several locks in one call.
 func (b *bench) attend(names ...string) map[string]catalog.Snapshot {
 	b.Helper()
 	looks, err := b.Catalog.Snapshots(b.ctx, names)
@@ -63,12 +64,12 @@ func (b *bench) heldOrFree(process string, names ...string) ([]catalog.Grant, []
 	return grants, free
 }
 
-// waits returns the result of Held for r while it waits.
+// waits returns the entry of r in the result of Held while r is queued.
 func waits(r catalog.Request) catalog.HeldSession {
 	return catalog.HeldSession{Session: r.Session, Waits: true}
 }
 
-// rows collects a listing and the names of its malformed documents.
+// rows returns a listing's valid rows, and the names of the malformed documents.
 func (b *bench) rows() (rows []catalog.Snapshot, malformed []string) {
 	b.Helper()
 	for row, err := range b.Catalog.List(b.ctx, true) {

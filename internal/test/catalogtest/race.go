@@ -13,7 +13,7 @@ import (
 
 const contenders = 16
 
-// together runs n concurrent calls of f and returns their errors.
+// together calls f n times concurrently and returns the errors.
 func together(n int, f func(i int) error) []error {
 	errs := make([]error, n)
 	start := make(chan struct{})
@@ -29,7 +29,7 @@ func together(n int, f func(i int) error) []error {
 	return errs
 }
 
-// wantOneWinner checks that exactly one result is nil, and each other one is the error losers.
+// wantOneWinner checks that one error is nil and that every other error matches losers.
 func (b *bench) wantOneWinner(errs []error, losers error) {
 	b.Helper()
 	winners := 0
@@ -80,7 +80,7 @@ var raceCases = []testCase{
 			assert.Must(b, b.release(winner))
 		}
 	}},
-	{"Takeovers_OneWins", func(b *bench) { // of a dead holder
+	{"Takeovers_OneWins", func(b *bench) { // takeovers from a dead holder
 		from := b.acquire(request("balancer", alice))
 		for range 10 {
 			holders := make([]catalog.Lock, 4)

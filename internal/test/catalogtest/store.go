@@ -23,13 +23,13 @@ type Store struct {
 	Catalog catalog.Catalog
 	// Insert inserts a document. It fails if the _id exists.
 	Insert func(ctx context.Context, collection string, doc bson.D) error
-	// Delete removes a document; a missing one is no error.
+	// Delete removes a document. A missing document is not an error.
 	Delete func(ctx context.Context, collection, id string) error
 	// Document returns a document, or nil.
 	Document func(ctx context.Context, collection, id string) (bson.Raw, error)
 }
 
-// OnServer returns a store in a database of a server.
+// OnServer returns a store in a server's database.
 func OnServer(c catalog.Catalog, db *mongo.Database) Store {
 	byID := func(id string) bson.D { return bson.D{field("_id", id)} }
 	return Store{
@@ -121,7 +121,7 @@ type bench struct {
 	*testing.T
 	Store
 	ctx   context.Context
-	beats map[string]int64 // numbers of the last pings, by process
+	beats map[string]int64 // number of the last ping, by process
 }
 
 // The processes of the suite.
@@ -202,7 +202,7 @@ func (b *bench) look(name string) catalog.Snapshot {
 	return look
 }
 
-// wantErr checks that err is of one kind, and of no other kind that callers distinguish.
+// wantErr checks that err is of the kind want, and of no other kind that callers distinguish.
 func (b *bench) wantErr(err, want error) {
 	b.Helper()
 	if !errors.Is(err, want) {
@@ -224,8 +224,8 @@ func (b *bench) wantMalformed(err error, collection, id, field string) {
 	assert.Slices(b, []string{collection, id, field}, got, "malformed document\nwant %q\ngot  %q")
 }
 
-// wantTwin checks that a ping was refused because the document has another number: found, 0 if it
-// has no number.
+// wantTwin checks that a ping was refused because the document has the number found, 0 for no
+// number.
 func (b *bench) wantTwin(err error, sent catalog.Heartbeat, found int64) {
 	b.Helper()
 	b.wantErr(err, catalog.ErrTwin)
@@ -236,7 +236,7 @@ func (b *bench) wantTwin(err error, sent catalog.Heartbeat, found int64) {
 	}
 }
 
-// sentinels returns the names of the kinds of err that callers distinguish.
+// sentinels returns the kinds of err that callers distinguish, by name.
 func sentinels(err error) []string {
 	var kinds []string
 	for _, k := range []error{
@@ -252,11 +252,11 @@ func sentinels(err error) []string {
 	return kinds
 }
 
-// serverDate represents, in a wanted document, the present Date of the server's clock.
+// serverDate in a wanted document represents the present Date of the server's clock.
 type serverDate struct{}
 
-// wantDocument compares a document with the wanted one, including types, in any order of fields, at
-// every depth where want is a bson.D or a bson.A.
+// wantDocument compares a document with want, including types. The order of fields is irrelevant in
+// every bson.D and bson.A of want.
 func (b *bench) wantDocument(raw bson.Raw, want bson.D) {
 	b.Helper()
 	if raw == nil {
@@ -313,8 +313,8 @@ func numbered(list bson.A) bson.D {
 	return doc
 }
 
-// lines formats a document with one field a line, sorted. A present Date is replaced by a name if
-// want has a serverDate there.
+// lines formats a document as sorted lines, one per field. It replaces a present Date by a name if
+// want has a serverDate in its place.
 func (b *bench) lines(prefix string, raw bson.Raw, want bson.D) []string {
 	b.Helper()
 	elements, err := raw.Elements()
@@ -359,7 +359,7 @@ func (b *bench) isNow(v bson.RawValue) bool {
 	return b.near(time.UnixMilli(ms))
 }
 
-// near reports whether at is within a minute of the server's clock, if that is known.
+// near reports whether an instant is within a minute of the server's clock, if the clock is known.
 func (b *bench) near(at time.Time) bool {
 	b.Helper()
 	s, err := b.Catalog.Hello(b.ctx)
@@ -367,7 +367,7 @@ func (b *bench) near(at time.Time) bool {
 	return s.Time.IsZero() || s.Time.Sub(at).Abs() < time.Minute
 }
 
-// wantUntouched runs op and checks that it has not changed the document by a byte.
+// wantUntouched runs op and checks that no byte of the document has changed.
 func (b *bench) wantUntouched(collection, id string, op func()) {
 	b.Helper()
 	before := b.document(collection, id)
@@ -393,7 +393,7 @@ func acquired(r catalog.Request, fence, rev int64) bson.D {
 	}
 }
 
-// with returns doc with the fields set, in place or appended.
+// with returns a copy of doc with the fields set, in place or appended.
 func with(doc bson.D, fields ...bson.E) bson.D {
 	doc = slices.Clone(doc)
 	for _, f := range fields {
@@ -407,7 +407,7 @@ func with(doc bson.D, fields ...bson.E) bson.D {
 	return doc
 }
 
-// without returns doc without the fields.
+// without returns a copy of doc without the fields.
 func without(doc bson.D, fields ...string) bson.D {
 	return slices.DeleteFunc(slices.Clone(doc), func(e bson.E) bool {
 		return slices.Contains(fields, e.Key)

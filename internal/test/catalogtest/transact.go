@@ -12,8 +12,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// transactCases try to break: a server without transactions returns an error before the function
-// runs; one with them commits exactly while the session holds the lock.
+// transactCases test transactions. A server without transactions returns an error before the
+// function runs. A server with transactions commits exactly while the session holds the lock.
 var transactCases = []testCase{
 	{"HeldToTheEnd_Commits_AndRaisesRev", func(b *bench) {
 		g := request("balancer", alice)
@@ -102,7 +102,7 @@ var transactCases = []testCase{
 		err := b.Catalog.Transact(b.ctx, g.Session, func(ctx context.Context) error {
 			if runs++; runs == 1 {
 				// A transaction reads the snapshot of its first command. Without a command here the
-				// snapshot would include the write below, and there would be no conflict.
+				// snapshot would include the write below, without a conflict.
 				if _, err := b.Document(ctx, catalog.LocksCollection, "balancer"); err != nil {
 					return err
 				}
@@ -171,8 +171,8 @@ var transactCases = []testCase{
 	}},
 }
 
-// noTransactions reports whether the store has no transactions, and fails if it ran the function
-// anyway.
+// noTransactions reports whether the store has no transactions. It fails if such a store ran the
+// function.
 func (b *bench) noTransactions(err error, runs int) bool {
 	b.Helper()
 	if !errors.Is(err, catalog.ErrNoTransactions) {

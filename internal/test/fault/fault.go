@@ -1,6 +1,6 @@
-// Package fault calls a hook before every operation of a store, so that a test or a scheduler can
-// count it, delay it, refuse it, apply it and lose the reply, or apply it late. Without a hook the
-// store is unchanged.
+// Package fault calls a hook before every operation of a store. The hook can count the operation,
+// delay it, refuse it, apply it and lose the reply, or apply it late. Without a hook the store is
+// unchanged.
 package fault
 
 import (
@@ -16,7 +16,7 @@ import (
 // An Op names an operation of a catalog.
 type Op = catalog.Op
 
-// The operations, by shorter names.
+// The operations, under shorter names.
 const (
 	Acquire          = catalog.OpAcquire
 	Enter            = catalog.OpEnter
@@ -50,15 +50,14 @@ const (
 	EnterTransaction = catalog.OpEnterTransaction
 )
 
-// A Call is one operation before it is carried out.
+// A Call is one operation that has not been carried out yet.
 type Call struct {
 	Op      Op
 	Subject string // lock name or process id; empty if the operation has neither
 }
 
-// A Hook decides the outcome of a call. It may call apply, which carries out the operation and
-// returns its error, at most once. The caller gets the error of the hook, and no result with an
-// error.
+// A Hook decides the outcome of a call. It may call apply at most once, which carries out the
+// operation and returns its error. The caller gets the hook's error, and no result with an error.
 type Hook func(ctx context.Context, call Call, apply func() error) error
 
 // Catalog passes every operation through a hook and counts it. Safe for concurrent use.
@@ -68,7 +67,7 @@ type Catalog struct {
 	mu      sync.Mutex // guards the rest
 	hook    Hook
 	counts  map[Op]int
-	running int // hooks
+	running int // hooks that have not returned
 }
 
 // Wrap returns a store that behaves as inner until a hook is set.
@@ -110,9 +109,9 @@ func (c *Catalog) Running() int {
 	return c.running
 }
 
-// do passes a call through the hook; of a listing, its first row. A hook may run it late in another
-// goroutine: a server carries out a command that was sent, even after the end of the caller's
-// context.
+// do passes a call through the hook. The later rows of a listing bypass the hook. A hook may run
+// the call late in another goroutine, even after the end of the caller's context, because a server
+// carries out every command that was sent.
 func (c *Catalog) do(ctx context.Context, call catalog.Call,
 	run func(context.Context) error) error {
 	if call.Row > 0 {
@@ -147,7 +146,8 @@ func (c *Catalog) add(n int) {
 	c.running += n
 }
 
-// On returns a hook for one operation: do decides its outcome. Other operations are carried out.
+// On returns a hook that calls do for one operation. The function do decides the outcome. Other
+// operations are carried out.
 func On(op Op, do func(apply func() error) error) Hook {
 	return func(_ context.Context, call Call, apply func() error) error {
 		if call.Op == op {
@@ -157,7 +157,7 @@ func On(op Op, do func(apply func() error) error) Hook {
 	}
 }
 
-// Refusing returns a hook that refuses some operations.
+// Refusing returns a hook that refuses the given operations.
 func Refusing(ops ...Op) Hook {
 	return func(_ context.Context, call Call, apply func() error) error {
 		if slices.Contains(ops, call.Op) {
@@ -167,12 +167,12 @@ func Refusing(ops ...Op) Hook {
 	}
 }
 
-// Lost returns the error of a command that may have been applied, and whose reply was lost.
+// Lost returns the error of a command with a lost reply. The command may have been applied.
 func Lost(op Op) error {
 	return fmt.Errorf("%s: reply lost on purpose: %w", op, catalog.ErrUnknownOutcome)
 }
 
-// Refused returns the error of a server that was not reached: the command was not applied.
+// Refused returns the error of a command that did not reach the server. It was not applied.
 func Refused(op Op) error {
 	return fmt.Errorf("%s: refused on purpose: %w", op, catalog.ErrUnavailable)
 }

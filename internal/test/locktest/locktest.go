@@ -1,5 +1,5 @@
-// Package locktest provides one server in memory and processes that lock on it, in virtual time,
-// for the tests of package distlock and of the packages built on it.
+// Package locktest provides a server in memory and processes that lock on it, in virtual time. It
+// serves the tests of package distlock and of packages built on it.
 package locktest
 
 import (
@@ -20,7 +20,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// The default timing of a process: that of mongos.
+// The default timing of a process, which is the timing of mongos.
 const (
 	TakeoverTime   = 15 * time.Minute
 	Margin         = TakeoverTime / 4
@@ -29,7 +29,7 @@ const (
 	CommandTimeout = 5 * time.Second
 )
 
-// A World is one server, in the virtual time of a test.
+// A World is one server in the virtual time of a test.
 type World struct {
 	T   *testing.T
 	Mem *memcatalog.Catalog
@@ -42,8 +42,8 @@ func InBubble(t *testing.T, test func(t *testing.T, w *World)) {
 	InBubbleAlone(t, test)
 }
 
-// InBubbleAlone is InBubble without parallel tests, for a test that counts resources of the
-// program.
+// InBubbleAlone is like InBubble, but not in parallel with other tests. It is for a test that
+// counts resources of the program.
 func InBubbleAlone(t *testing.T, test func(t *testing.T, w *World)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) { test(t, New(t)) })
@@ -52,11 +52,12 @@ func InBubbleAlone(t *testing.T, test func(t *testing.T, w *World)) {
 // New returns an empty server for a test that is already in a bubble.
 func New(t *testing.T) *World { return &World{t, memcatalog.New(memcatalog.Options{})} }
 
-// A Proc is a process: its Manager, and its connection to the server, on which tests inject faults.
+// A Proc is a process: its Manager, and its connection to the server. Tests inject faults into the
+// connection.
 type Proc struct {
 	*distlock.Manager
 	Store *fault.Catalog
-	Kept  []*distlock.TryGuard // the collector would release a dropped guard
+	Kept  []*distlock.TryGuard // the garbage collector would release a dropped guard
 
 	w *World
 }
@@ -79,8 +80,8 @@ func (w *World) StartBy(c clock.Clock, change func(*distlock.Config)) *Proc {
 	p.Manager = m
 	w.T.Cleanup(func() {
 		p.Heal()
-		_ = p.Close(context.Background()) // it may be closed already, or have lost its locks
-		// A hook may sleep longer than its command lasts, and the end of a bubble would stop it.
+		_ = p.Close(context.Background()) // it may be closed, or have lost its locks
+		// A hook may sleep longer than its command. The bubble must not end before the hook.
 		for n := 0; p.Store.Running() > 0 && n < 600; n++ {
 			clock.Sleep(clock.System(), 100*time.Millisecond, nil)
 		}
@@ -90,8 +91,8 @@ func (w *World) StartBy(c clock.Clock, change func(*distlock.Config)) *Proc {
 	return p
 }
 
-// Kill disconnects a process from the server permanently. Other processes cannot distinguish that
-// from SIGKILL.
+// Kill disconnects a process from the server permanently. To other processes this is the same as
+// SIGKILL.
 func (p *Proc) Kill() {
 	p.Store.Set(func(_ context.Context, call fault.Call, _ func() error) error {
 		return fault.Refused(call.Op)
@@ -101,7 +102,7 @@ func (p *Proc) Kill() {
 // Heal removes the faults.
 func (p *Proc) Heal() { p.Store.Set(nil) }
 
-// Try is TryLock; the guard is kept until the end of the test.
+// Try calls TryLock and keeps the guard until the end of the test.
 func (p *Proc) Try(name string, opts ...distlock.Option) (*distlock.TryGuard, error) {
 	g, err := p.Lock(name).TryLock(context.Background(), opts...)
 	if g != nil {
@@ -110,7 +111,7 @@ func (p *Proc) Try(name string, opts ...distlock.Option) (*distlock.TryGuard, er
 	return g, err
 }
 
-// MustTry is Try of a free lock.
+// MustTry is like Try, for a free lock. It fails the test on an error.
 func (p *Proc) MustTry(name string, opts ...distlock.Option) *distlock.TryGuard {
 	p.w.T.Helper()
 	g, err := p.Try(name, opts...)
@@ -135,8 +136,8 @@ func (w *World) Lock(name string) catalog.Lock {
 	return l
 }
 
-// WrongClock returns a clock whose wall clock differs by the argument; its monotonic clock is
-// right.
+// WrongClock returns a clock with a wrong wall clock and a right monotonic clock. The argument is
+// the error.
 func WrongClock(by time.Duration) clock.Clock { return wrong{clock.System(), by} }
 
 type wrong struct {
@@ -150,7 +151,7 @@ func (c wrong) Now() clock.Reading {
 	return r
 }
 
-// WantHeld returns the *distlock.HeldError of an error, and fails the test without one.
+// WantHeld returns the *distlock.HeldError in err. It fails the test without one.
 func WantHeld(t testing.TB, err error) *distlock.HeldError {
 	t.Helper()
 	var h *distlock.HeldError

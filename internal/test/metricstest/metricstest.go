@@ -11,8 +11,8 @@ import (
 	"mongodlm/internal/metrics"
 )
 
-// Kept keeps sums of counters, the last value of gauges, and sums of histograms, by the name of the
-// metric and the values of its labels, separated by blanks. The zero value is ready.
+// Kept keeps sums of counters, the last value of gauges, and sums of histograms. The key is the
+// name of the metric and the values of its labels, separated by blanks. The zero value is ready.
 type Kept struct {
 	mu    sync.Mutex // guards the rest
 	all   map[string]float64
@@ -78,7 +78,7 @@ func (k *Kept) Ask(ctx context.Context) (n int) {
 	return n
 }
 
-// Of returns a value, and whether it exists.
+// Of returns the value of a metric with these labels, and whether it exists.
 func (k *Kept) Of(m *metrics.Metric, labels ...string) (float64, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

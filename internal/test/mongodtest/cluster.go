@@ -12,18 +12,18 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// A Cluster is a sharded cluster: shards and a config server, each a replica set of one member, and
-// a mongos. Its balancer is off, so a chunk moves only when a test moves it. Its methods must not
-// be called concurrently, except URI.
+// A Cluster is a sharded cluster: shards, a config server and a mongos. Each shard and the config
+// server is a replica set with one member. The balancer is off, so only a test moves a chunk. Only
+// URI may be called concurrently.
 type Cluster struct {
-	// Shards are named as their replica sets.
+	// Shards have the names of their replica sets.
 	Shards []*Deployment
 	config *Deployment
 	router *Deployment
 }
 
 // StartCluster starts a sharded cluster with a program that [FindCluster] found, and waits until it
-// accepts writes. Close it.
+// accepts writes. The caller must close it.
 func StartCluster(ctx context.Context, p Program, shards int) (_ *Cluster, err error) {
 	c := &Cluster{Shards: make([]*Deployment, shards)}
 	defer func() {
@@ -56,7 +56,7 @@ func StartCluster(ctx context.Context, p Program, shards int) (_ *Cluster, err e
 	return c, c.Run(ctx, bson.D{{Key: "balancerStop", Value: 1}})
 }
 
-// startRouter starts a mongos that uses the config servers of this name.
+// startRouter starts a mongos that uses the given config servers.
 func startRouter(ctx context.Context, p Program, config string) (*Deployment, error) {
 	dir, err := os.MkdirTemp("", "mongodtest")
 	if err != nil {
@@ -67,7 +67,7 @@ func startRouter(ctx context.Context, p Program, config string) (*Deployment, er
 	if err != nil {
 		return d, err
 	}
-	_, port, _ := net.SplitHostPort(addrs[0]) // freeAddrs made it
+	_, port, _ := net.SplitHostPort(addrs[0]) // freeAddrs made the address
 	folder := filepath.Join(dir, "0")
 	d.nodes = []*node{{addr: addrs[0], dir: folder, path: p.Mongos, args: []string{
 		"--port", port, "--bind_ip", "127.0.0.1", "--nounixsocket", "--configdb", config,
@@ -80,7 +80,7 @@ func startRouter(ctx context.Context, p Program, config string) (*Deployment, er
 // URI returns the connection string of the mongos.
 func (c *Cluster) URI() string { return "mongodb://" + c.router.nodes[0].addr + "/" }
 
-// Run sends a command to database admin of the mongos.
+// Run sends a command to the database admin of the mongos.
 func (c *Cluster) Run(ctx context.Context, command bson.D) error {
 	if err := c.router.nodes[0].run(ctx, command).Err(); err != nil {
 		return fmt.Errorf("mongodtest: %s: %w", command[0].Key, err)
@@ -88,7 +88,7 @@ func (c *Cluster) Run(ctx context.Context, command bson.D) error {
 	return nil
 }
 
-// Shard shards a collection of a database by a hash of _id, in two chunks for each shard.
+// Shard shards a collection by a hash of _id, with two chunks for each shard.
 func (c *Cluster) Shard(ctx context.Context, database, collection string) error {
 	return errors.Join(
 		c.Run(ctx, bson.D{{Key: "enableSharding", Value: database}}),

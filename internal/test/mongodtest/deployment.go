@@ -27,9 +27,9 @@ type Options struct {
 	ConfigServer bool
 	// ShardServer starts the members with --shardsvr.
 	ShardServer bool
-	// Auth starts the program with --auth, the members of a replica set with a new key file.
+	// Auth starts the program with --auth. The members of a replica set get a new key file.
 	Auth bool
-	// TLS are the files of the authority, and of the server with its key. The members accept
+	// TLS names the PEM files of the authority, and of the server with its key. The members accept
 	// connections with and without TLS.
 	TLS *TLS
 }
@@ -37,17 +37,16 @@ type Options struct {
 // TLS names two PEM files.
 type TLS struct{ Authority, Server string }
 
-// A Deployment is one or several running mongod. Its methods must not be called concurrently,
-// except URI.
+// A Deployment is one or several running mongod. Only URI may be called concurrently.
 type Deployment struct {
 	name  string // of the replica set, empty for a standalone
 	dir   string
 	nodes []*node
 	guard *exec.Cmd
-	alive io.Closer // the guard waits until it is closed
+	alive io.Closer // pipe to the guard, which kills the members when the pipe is closed
 }
 
-// Start starts a deployment and waits until it accepts writes. Close it.
+// Start starts a deployment and waits until it accepts writes. The caller must close it.
 func Start(ctx context.Context, p Program, opts Options) (_ *Deployment, err error) {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
@@ -89,7 +88,7 @@ func Start(ctx context.Context, p Program, opts Options) (_ *Deployment, err err
 }
 
 func (d *Deployment) args(addr, folder string, opts Options) []string {
-	_, port, _ := net.SplitHostPort(addr) // freeAddrs made it
+	_, port, _ := net.SplitHostPort(addr) // freeAddrs made the address
 	args := []string{
 		"--port", port, "--bind_ip", "127.0.0.1", "--nounixsocket",
 		"--dbpath", filepath.Join(folder, "data"), "--logpath", filepath.Join(folder, "log"),
@@ -103,7 +102,7 @@ func (d *Deployment) args(addr, folder string, opts Options) []string {
 	if opts.ConfigServer {
 		args = append(args, "--configsvr")
 	}
-	if opts.ShardServer { // a chunk that moved away may return soon
+	if opts.ShardServer { // lets a chunk return soon after it moved away
 		args = append(args, "--shardsvr", "--setParameter", "orphanCleanupDelaySecs=1")
 	}
 	if opts.Auth {
@@ -132,8 +131,8 @@ func (d *Deployment) startNodes(ctx context.Context) error {
 	return errors.Join(errors.Join(errs...), d.watch())
 }
 
-// watch starts the helper that kills the members when this program dies. Each restart of a member
-// replaces it.
+// watch starts the guard, a helper that kills the members when this program dies. Each restart of a
+// member replaces the guard.
 func (d *Deployment) watch() error {
 	d.unwatch()
 	var script strings.Builder
@@ -156,13 +155,13 @@ func (d *Deployment) unwatch() {
 	if d.guard == nil || d.guard.Process == nil {
 		return
 	}
-	_ = d.guard.Process.Kill() // before the pipe is closed, so that it kills no member
+	_ = d.guard.Process.Kill() // before the pipe is closed, so the guard kills no member
 	_ = d.guard.Wait()         // its state is irrelevant
 	_ = d.alive.Close()        // Wait has closed it already
 	d.guard = nil
 }
 
-// initiate makes a replica set of the members and waits until all of them have joined.
+// initiate makes a replica set of the members and waits until all members have joined.
 func (d *Deployment) initiate(ctx context.Context, opts Options) error {
 	members := bson.A{}
 	for i, n := range d.nodes {
@@ -230,7 +229,7 @@ func (d *Deployment) seeds() string { return d.name + "/" + strings.Join(d.addrs
 // Addr returns host and port of a member.
 func (d *Deployment) Addr(node int) string { return d.nodes[node].addr }
 
-// Primary waits for a primary and returns its number; 0 for a standalone.
+// Primary waits for a primary and returns its number. It returns 0 for a standalone.
 func (d *Deployment) Primary(ctx context.Context) (int, error) {
 	found := 0
 	err := until(ctx, func(ctx context.Context) (err error) {
@@ -244,7 +243,7 @@ func (d *Deployment) primary(ctx context.Context) (int, error) {
 	for i, n := range d.nodes {
 		reply, err := n.run(ctx, bson.D{{Key: "isMaster", Value: 1}}).Raw()
 		if err != nil {
-			continue // a member that is down is no primary
+			continue // a member that is down is not the primary
 		}
 		if writable, _ := reply.Lookup("ismaster").BooleanOK(); writable {
 			return i, nil
@@ -253,11 +252,11 @@ func (d *Deployment) primary(ctx context.Context) (int, error) {
 	return 0, errors.New("no member is primary")
 }
 
-// restTime is the time for which the only member of a replica set stays down.
+// restTime is the step-down time of the only member of a replica set.
 const restTime = 2 * time.Second
 
-// StepDown makes the primary step down for at least a minute; another member is elected. The only
-// member of a replica set is elected again after two seconds.
+// StepDown makes the primary step down for at least a minute, so that another member is elected.
+// The only member of a replica set is elected again after two seconds.
 func (d *Deployment) StepDown(ctx context.Context) error {
 	at, err := d.Primary(ctx)
 	if err != nil {
@@ -274,7 +273,7 @@ func (d *Deployment) StepDown(ctx context.Context) error {
 	}).Err()
 }
 
-// Kill ends a member immediately, as a crash would, and waits for its exit.
+// Kill ends a member immediately, like a crash, and waits for its exit.
 func (d *Deployment) Kill(node int) { d.nodes[node].kill() }
 
 // Restart starts a killed member again.
@@ -304,7 +303,7 @@ func freeAddrs(count int) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		defer func() { _ = l.Close() }() // all stay open until each address is chosen
+		defer func() { _ = l.Close() }() // all listeners stay open until every address is chosen
 		addrs = append(addrs, l.Addr().String())
 	}
 	return addrs, nil

@@ -19,7 +19,7 @@ type Program struct {
 	Mongos  string // the path of a mongos of the same version, if FindCluster found the program
 }
 
-// The oldest version that is accepted.
+// The oldest accepted version.
 const (
 	leastMajor = 4
 	leastMinor = 4
@@ -27,12 +27,12 @@ const (
 
 var versionLine = regexp.MustCompile(`(?:db|mongos) version v((\d+)\.(\d+)\S*)`)
 
-// Find returns the mongod that the environment variable MONGOD names, else the one on PATH. The
-// error is a reason to skip a test.
+// Find returns the mongod that the environment variable MONGOD names, or else the mongod on PATH.
+// Its error is a reason to skip a test.
 func Find(ctx context.Context) (Program, error) { return find(ctx, "mongod", "MONGOD") }
 
-// FindCluster returns a mongod as Find does, and a mongos of the same version: the one that MONGOS
-// names, else the one on PATH.
+// FindCluster is like Find, and also returns a mongos of the same version. The environment variable
+// MONGOS names the mongos, or else it is the mongos on PATH.
 func FindCluster(ctx context.Context) (Program, error) {
 	p, err := Find(ctx)
 	if err != nil {
@@ -46,7 +46,7 @@ func FindCluster(ctx context.Context) (Program, error) {
 	return p, err
 }
 
-// find returns the program that an environment variable names, else the one on PATH.
+// find returns the program that an environment variable names, or else the program on PATH.
 func find(ctx context.Context, name, variable string) (Program, error) {
 	path := os.Getenv(variable)
 	if path == "" {
@@ -66,7 +66,7 @@ func find(ctx context.Context, name, variable string) (Program, error) {
 	if match == nil {
 		return Program{}, fmt.Errorf("no %s: %s --version does not name its version", name, path)
 	}
-	major, _ := strconv.Atoi(string(match[2])) // digits, by the expression
+	major, _ := strconv.Atoi(string(match[2])) // the expression matches digits only
 	minor, _ := strconv.Atoi(string(match[3]))
 	if major < leastMajor || major == leastMajor && minor < leastMinor {
 		return Program{}, fmt.Errorf("%s %s is too old: %d.%d is needed", name, match[1],

@@ -65,7 +65,7 @@ func (n *node) run(ctx context.Context, command bson.D) *mongo.SingleResult {
 	return n.client.Database("admin").RunCommand(ctx, command)
 }
 
-// lastWords returns the end of the node's log.
+// lastWords returns the last part of the node's log.
 func (n *node) lastWords() string {
 	text, err := os.ReadFile(filepath.Join(n.dir, "log"))
 	if err != nil {
@@ -81,17 +81,17 @@ func (n *node) signal(s os.Signal) error {
 	return n.command.Process.Signal(s)
 }
 
-// kill ends the process immediately and waits for its exit. A stopped process dies as well.
+// kill ends the process immediately and waits for its exit. It also kills a stopped process.
 func (n *node) kill() {
 	if n.signal(syscall.SIGKILL) == nil {
 		<-n.exited
 	}
 }
 
-// fatal is an error that a retry cannot clear.
+// fatal is an error that retries cannot clear.
 type fatal struct{ error }
 
-// until calls try until it succeeds, returns a fatal error, or ctx ends.
+// until calls try repeatedly. It ends when try succeeds or returns a fatal error, or when ctx ends.
 func until(ctx context.Context, try func(context.Context) error) error {
 	for {
 		err := try(ctx)

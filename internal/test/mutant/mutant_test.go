@@ -25,8 +25,8 @@ var every = flag.Int("mutant.every", 18/effort.Share(3),
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// It tries to break: the text of each mistake occurs exactly once in its file, and its test exists.
-// With -v it lists the mistakes with their numbers.
+// The replaced string of each mistake occurs exactly once in its file, and the test of each mistake
+// exists. With -v the test lists the mistakes with their numbers.
 func TestMistakes_CanBeMade(t *testing.T) {
 	t.Parallel()
 	names := map[string]bool{}
@@ -55,8 +55,8 @@ func testExists(t *testing.T, m mutant.Mistake) {
 	t.Errorf("%q: no test %s in %s", m.Name, m.Test, m.Package)
 }
 
-// It tries to break: each mistake, made alone, makes its test fail. The tests of the packages check
-// that they pass without it.
+// Each mistake, made alone, makes its test fail. The tests of the packages check that they pass
+// without a mistake.
 func TestMistakes_AreNoticed(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -71,7 +71,7 @@ func TestMistakes_AreNoticed(t *testing.T) {
 		}
 		of := m.Package
 		if !switchable(t, m) {
-			of = m.Name // in a separate program
+			of = m.Name // its own program
 		}
 		programs[of] = append(programs[of], m)
 		made++
@@ -88,7 +88,7 @@ func TestMistakes_AreNoticed(t *testing.T) {
 	t.Logf("%d of %d in %d programs, all with -mutant.every=1", made, len(all), len(programs))
 }
 
-// builtWith compiles the tests of the package that the mistakes name, with the mistakes in it.
+// builtWith compiles the tests of the mistakes' package with the mistakes in it.
 func builtWith(t *testing.T, mistakes []mutant.Mistake) (binary string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -113,7 +113,7 @@ func builtWith(t *testing.T, mistakes []mutant.Mistake) (binary string) {
 // line matches a line of a test's output.
 var line = regexp.MustCompile(`(?m)^\s+\w+\.go:\d+: .*$`)
 
-// fails makes one of the mistakes that a program contains. The test of the mistake must fail and
+// fails runs a program with one of its mistakes selected. The test of the mistake must fail and
 // print its rule.
 func fails(t *testing.T, m mutant.Mistake, binary string) {
 	t.Helper()
@@ -122,7 +122,7 @@ func fails(t *testing.T, m mutant.Mistake, binary string) {
 		more = "-simulation.walks=50"
 	}
 	cmd := exec.CommandContext(t.Context(), binary, "-test.run=^"+m.Test+"$", more, "-test.timeout=2m")
-	cmd.Dir = t.TempDir() // for files that a test writes on failure
+	cmd.Dir = t.TempDir() // a failing test may write files
 	cmd.Env = append(os.Environ(), mistakeEnv+"="+m.Name)
 	out, err := cmd.CombinedOutput()
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
@@ -136,7 +136,7 @@ func fails(t *testing.T, m mutant.Mistake, binary string) {
 	t.Logf("noticed %s: %s", m.Test, strings.TrimSpace(lines[with]))
 }
 
-// changed returns the text of a file with a mistake in it.
+// changed returns the content of a file with a mistake in it.
 func changed(t *testing.T, m mutant.Mistake) string {
 	t.Helper()
 	text := source(t, m.File)
@@ -146,7 +146,7 @@ func changed(t *testing.T, m mutant.Mistake) string {
 	return strings.Replace(text, m.Old, m.New, 1)
 }
 
-// source returns the text of a file of the module.
+// source returns the content of a file of the module.
 func source(t *testing.T, file string) string {
 	t.Helper()
 	text := assert.Value(os.ReadFile(filepath.Join(root, filepath.FromSlash(file))))(t)

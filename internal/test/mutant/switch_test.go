@@ -12,23 +12,23 @@ import (
 	"mongodlm/internal/test/mutant"
 )
 
-// mistakeEnv is the environment variable that selects one of the mistakes in a program.
+// mistakeEnv is the environment variable that selects a mistake in a program.
 const mistakeEnv = "MONGODLM_MISTAKE"
 
-// A place is the position of a mistake: a file and the body of a function.
+// A place is a mistake's position in a file.
 type place struct {
 	text       string
 	file       *ast.File
-	body       *ast.BlockStmt // nil if the mistake is outside of functions
-	from, to   int            // the body between its braces
-	at         int            // the text that is changed
+	body       *ast.BlockStmt // function with the mistake; nil if it is outside of functions
+	from, to   int            // offsets of the body, without its braces
+	at         int            // offset of the replaced string
 	hasResults bool
 }
 
-// placeOf finds a mistake.
+// placeOf returns the place of a mistake.
 func placeOf(t *testing.T, m mutant.Mistake) (p place) {
 	t.Helper()
-	changed(t, m) // the text occurs once
+	changed(t, m) // checks that the string occurs once
 	p.text = source(t, m.File)
 	p.at = strings.Index(p.text, m.Old)
 	files := token.NewFileSet()
@@ -50,8 +50,8 @@ func placeOf(t *testing.T, m mutant.Mistake) (p place) {
 	return p
 }
 
-// switchable reports whether a running program can select a mistake: it changes the body of one
-// function, which has no label that would occur twice.
+// switchable reports whether a running program can select a mistake. The mistake must change the
+// body of one function without labels, since a copy of a label would be a duplicate.
 func switchable(t *testing.T, m mutant.Mistake) bool {
 	t.Helper()
 	p := placeOf(t, m)
@@ -68,8 +68,8 @@ func switchable(t *testing.T, m mutant.Mistake) bool {
 }
 
 // switched returns the files with mistakes, by path. A function with a mistake first checks whether
-// the mistake is selected; if so, its changed body runs instead. A mistake that is not switchable
-// is the only one of its program, and is always made.
+// its mistake is selected. If so, its changed body runs instead. A mistake that is not switchable
+// is alone in its program, and is always made.
 func switched(t *testing.T, mistakes []mutant.Mistake) map[string]string {
 	t.Helper()
 	if len(mistakes) == 1 && !switchable(t, mistakes[0]) {

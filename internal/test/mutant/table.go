@@ -1,6 +1,6 @@
 package mutant
 
-// all are the mistakes of the lock, of its stores, and of elections, loops and schedules.
+// all has the mistakes of the lock, its stores, elections, loops and schedules.
 var all = []Mistake{
 	{Name: "eviction by _id alone", File: "catalog/transition/enter_leave.go",
 		Old:     "	p, waits := l.WaitedBy(t.TS)\n",
@@ -32,7 +32,7 @@ var all = []Mistake{
 		New:     "	t := p.Takeover\n	if false {",
 		Package: "distlock", Test: "TestTryLock_HolderHasLongerTakeover_ContenderWaits",
 		Rule: "the holder's takeover time is"},
-	// The rule of mongos 1.8, at the first read.
+	// The rule of mongos 1.8: it decides at the first read.
 	{Name: "age of the ping by the contender's clock", File: "takeover/decide.go",
 		Old:     "if j.watched >= j.takeover {",
 		New:     "if j.now.Wall.Sub(j.now.Ping) >= j.takeover {",
@@ -259,7 +259,7 @@ var all = []Mistake{
 		File: "claim/session.go", Old: "		err = s.err()\n	}\n	if err != nil {\n		row = nil",
 		New: "	}\n	if err != nil {\n		row = nil", Package: "claim",
 		Test: "TestRun_SlotLostBeforeTheReply_NoHandlerBegins", Rule: "rescue_test.go"},
-	// The lock: two processes with one id.
+	// Two processes with one id.
 	{Name: "what a twin holds is released by its session", File: "pinger/term.go",
 		Old:     "return errors.Is(context.Cause(id.used), catalog.ErrTwin)",
 		New:     "return false && errors.Is(context.Cause(id.used), catalog.ErrTwin)",
@@ -389,11 +389,11 @@ var all = []Mistake{
 	{Name: "the list drops a session that the store has", File: "pinger/release_queue.go",
 		Old: "!r.trying && r.maybe && !stored[s]", New: "!r.trying",
 		Package: "pinger", Test: "TestReleaseLater_RepeatsUntilAnswered", Rule: "late_test.go"},
-	// Two processes with one id, of which one has tried to ping more often.
+	// Two processes with one id. One of them has tried to ping more often.
 	{Name: "a ping matches whatever has a smaller number",
 		File: "pinger/ping.go", Old: "Mine: slices.Clone(p.beat.mine),", New: "", Package: "pinger",
 		Test: "TestLockPinger_Twin_WhoeverPingsSecondGivesTheIDUp", Rule: "want ErrTwin"},
-	// Commands whose callers return earlier.
+	// Commands that outlive their calls.
 	{Name: "a connection that broke was never made", File: "catalog/mongocatalog/errors.go",
 		Old: `return connecting && strings.HasPrefix(connect.Error(), handshake)`,
 		New: `return connecting`, Package: "catalog/mongocatalog", Test: "TestOutcome_OfEveryError",

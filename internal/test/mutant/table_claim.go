@@ -1,6 +1,6 @@
 package mutant
 
-// ofClaim are mistakes of package claim, each with a test that notices it.
+// ofClaim has the mistakes of package claim.
 var ofClaim = []Mistake{
 	{Name: "a slot of another name is left alone", File: "claim/rescue.go",
 		Old: "!strings.HasPrefix(slot.Name, prefix)", New: "!strings.HasPrefix(slot.Name, " +

@@ -7,8 +7,8 @@ const (
 	singles = "TestSingles_EveryCommand_FindsNothing"
 )
 
-// bySimulation names the mistakes that the random walks or the single faults of the simulation must
-// notice too, each with the oracle that reports it.
+// bySimulation names the mistakes that the simulation must notice too, by random walks or by single
+// faults. Each has the oracle that reports it.
 var bySimulation = []struct{ test, name, rule string }{
 	{Walks, "release by _id alone", "I3:"},
 	{Walks, "trusted for takeover + ping", "I4:"},
@@ -31,7 +31,6 @@ var bySimulation = []struct{ test, name, rule string }{
 	{singles, "Close gives nothing back when its context has ended", "I8:"},
 }
 
-// ofSimulation returns the mistakes of bySimulation.
 func ofSimulation() []Mistake {
 	var found []Mistake
 	for _, by := range bySimulation {

@@ -9,19 +9,20 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// This file serves packages built on the lock. Their users bring their own store, with commands
-// that meet the faults of a schedule like those of the lock, and their own rules.
+// This file serves packages built on the lock. Their users bring a store and rules of their own.
+// The commands to that store meet the faults of a schedule like the commands of the lock.
 
-// Manager returns the Manager of the user's process.
+// Manager returns the process's Manager.
 func (u *User) Manager() *distlock.Manager { return u.m }
 
-// Clock returns the clock of the user's process.
+// Clock returns the process's clock.
 func (u *User) Clock() clock.Clock { return u.p.Clock }
 
 // Context returns a context that ends with the run and carries the clock of the process.
 func (u *User) Context() context.Context { return clock.With(u.p.ctx, u.p.Clock) }
 
-// Shut reports whether the user must stop: a fault has closed the process, or the run is over.
+// Shut reports whether the user must stop, because a fault has closed the process or the run is
+// over.
 func (u *User) Shut() bool { return u.shut() || u.p.ctx.Err() != nil }
 
 // Dead reports whether the process has died. Only the loop of the world may call it.
@@ -29,20 +30,20 @@ func (u *User) Dead() bool { return u.p.Dead }
 
 func (u *User) String() string { return u.p.String() }
 
-// Command submits a command to a store other than that of the locks: an event that meets faults.
-// The loop of the world calls do, perhaps late and perhaps twice.
+// Command submits a command to a store other than the store of the locks. The command is an event
+// that meets faults. The loop of the world calls do, perhaps late or twice.
 func (u *User) Command(ctx context.Context, op fault.Op, writes bool, do func() error) error {
 	return (&call{p: u.p, op: op, writes: writes, do: do}).submit(ctx)
 }
 
-// Notice runs do as an event, when the process runs.
+// Notice runs do as an event while the process runs.
 func (u *User) Notice(do func()) {
 	w := u.p.w
 	w.Post(u.p.Index, "notice", func() { u.p.WhenRunning(do) })
 }
 
-// Die kills the process, and starts another one in its place after back. It returns when the run is
-// over.
+// Die kills the process and starts another process in its place after the duration back. It returns
+// when the run is over.
 func (u *User) Die(back time.Duration) {
 	p := u.p
 	p.w.Post(p.Index, "die", func() {
@@ -52,7 +53,7 @@ func (u *User) Die(back time.Duration) {
 	<-p.ctx.Done()
 }
 
-// revive starts a process in a place with a process that is over.
+// revive starts a new process in a place if the last one is over.
 func (w *world) revive(i int) {
 	if p := w.slots[i]; p != nil && p.over() {
 		w.launch(i)
@@ -62,7 +63,7 @@ func (w *world) revive(i int) {
 // Always adds a check that runs after every event.
 func (o *Outside) Always(look func()) { o.w.always = append(o.w.always, look) }
 
-// Violated records a violation of a rule of a package built on the lock.
+// Violated records a violation of a rule of a package above the lock.
 func (o *Outside) Violated(rule, format string, args ...any) {
 	o.w.judge.violated(rule, format, args...)
 }
@@ -79,7 +80,7 @@ func (o *Outside) Now() time.Duration { return o.w.Now() }
 // ServerNow returns the time of the server's clock.
 func (o *Outside) ServerNow() time.Time { return o.w.ServerNow() }
 
-// Revive starts a process in every place with a process that is over.
+// Revive starts a new process in every place without a running process.
 func (o *Outside) Revive() {
 	for i := range o.w.slots {
 		o.w.revive(i)

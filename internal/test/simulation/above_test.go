@@ -21,13 +21,13 @@ import (
 	"mongodlm/singleton"
 )
 
-// A work is one run of a function under a lock of an election, a loop or a schedule. err reports
-// whether it may still trust its lock.
+// A work is one run of a function under the lock of an election, a loop or a schedule. err returns
+// nil while the function may trust its lock.
 type work struct {
 	u     *simulation.User
 	err   func() error
 	fence int64
-	ended bool // its function has returned
+	ended bool // the function has returned
 }
 
 // A guild is the state that all processes of one run share.
@@ -40,20 +40,20 @@ type guild struct {
 
 	mu    sync.Mutex // guards the rest
 	works []*work
-	last  time.Duration // when the last one started
-	fence int64         // the largest
+	last  time.Duration // start of the last work
+	fence int64         // largest fence
 	slots map[string]bool
-	slot  time.Time // the latest that was started
+	slot  time.Time // latest started slot
 	sum   map[string]int
 }
 
-// kinds are the packages and modes built on the lock.
+// kinds has the packages and modes built on the lock.
 var kinds = map[string]func(*guild, *simulation.User){
 	"election": (*guild).stand, "loop": (*guild).loop, "slots": slotted(false),
 	"reruns": slotted(true),
 }
 
-// look checks after every event that at most one running work trusts its lock.
+// look runs after every event. It checks that at most one running work trusts its lock.
 func (g *guild) look() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -69,7 +69,7 @@ func (g *guild) look() {
 	}
 }
 
-// begin notes the start of a work. Any other running work has lost the lock, and knows it.
+// begin notes the start of a work.
 func (g *guild) begin(u *simulation.User, fence int64, err func() error) *work {
 	g.out.Say("%s begins under fence %d", u, fence)
 	w := &work{u: u, err: err, fence: fence}
@@ -88,8 +88,8 @@ func (g *guild) end(w *work) {
 	w.ended = true
 }
 
-// work behaves like functions of users: it takes time, obeys its context or ignores it, fails,
-// panics, or kills its process.
+// work behaves like a user's function. It takes time, obeys or ignores its context, fails, panics,
+// or kills its process.
 func (g *guild) work(ctx context.Context, u *simulation.User, r *rand.Rand, renew func()) error {
 	deaf := r.IntN(3) == 0
 	for range 1 + r.IntN(6) {
@@ -117,14 +117,14 @@ func (g *guild) work(ctx context.Context, u *simulation.User, r *rand.Rand, rene
 	return nil
 }
 
-// chance returns the source of chance of one piece of work.
+// chance returns the random numbers of one work.
 func (g *guild) chance(fence int64) *rand.Rand {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return rand.New(rand.NewPCG(g.seed, uint64(fence)<<16|uint64(g.sum["begun"])))
 }
 
-// again runs a function repeatedly, and ends its context now and then.
+// again runs a function repeatedly. It sometimes ends the function's context early.
 func (g *guild) again(u *simulation.User, run func(ctx context.Context)) {
 	for !u.Shut() {
 		ctx, cancel := context.WithCancel(u.Context())
@@ -189,7 +189,7 @@ func slotted(rerun bool) func(*guild, *simulation.User) {
 	}
 }
 
-// early is the error that a clock that is too fast by a tenth makes in half a minute.
+// early is the lead of a clock that ran a tenth too fast for half a minute.
 const early = 3 * time.Second
 
 // mark checks that no slot starts twice or before its time, and that slots start in order.
@@ -208,7 +208,7 @@ func (g *guild) mark(s singleton.Slot, rerun bool) {
 	g.slots[key], g.slot = true, s.Time
 }
 
-// records is the way of one process to the records: every command is an event.
+// records is the store of the records, for one process. Every command is an event.
 type records struct {
 	singleton.Store
 	u *simulation.User
@@ -237,8 +237,8 @@ func sent[T any](ctx context.Context, u *simulation.User, op fault.Op, writes bo
 	return got, nil
 }
 
-// walkAbove makes the schedule of a random walk of one kind, with the faults of the lock's own
-// walk.
+// walkAbove returns the schedule of a random walk of one kind. It has the faults of the lock's
+// random walk.
 func walkAbove(kind string, seed uint64) (simulation.Schedule, *guild) {
 	s := simulation.Walk(seed)
 	r := rand.New(rand.NewPCG(seed, 22))
@@ -269,7 +269,7 @@ func walkAbove(kind string, seed uint64) (simulation.Schedule, *guild) {
 		o.At(s.Length+s.Quiet-time.Millisecond, func() {
 			g.mu.Lock()
 			defer g.mu.Unlock()
-			// A function takes a minute at most, and a pause less.
+			// A function takes a minute at most, and a pause takes less.
 			if idle := o.Now() - g.last; idle > 3*time.Minute && !(g.clock && strings.Contains(kind, "s")) {
 				o.Violated("goes on", "nothing has begun for %v", idle)
 			}
@@ -278,7 +278,7 @@ func walkAbove(kind string, seed uint64) (simulation.Schedule, *guild) {
 	return s, g
 }
 
-// Under all faults no two terms, rounds or slots trust their lock, no slot starts twice, and work
+// Under all faults at most one term, round or slot trusts its lock, each slot starts once, and work
 // continues.
 func TestWalk_OfWhatIsBuiltOnTheLock_FindsNothing(t *testing.T) {
 	t.Parallel()

@@ -19,40 +19,40 @@ import (
 // opWrite is a write of a user to the protected resource.
 const opWrite fault.Op = "write"
 
-// A call is one command of a process, from its start on.
+// A call is one command of a process, from the time it is made.
 type call struct {
 	p       *process
 	op      fault.Op
-	subject string // lock name or process id as the store sees it
+	subject string // lock name or process id that the store knows
 	writes  bool
-	// mayBeOld allows an old server to answer it.
+	// mayBeOld allows an old state as the answer.
 	mayBeOld bool
-	ts       bson.ObjectID // session that it names, if any
+	ts       bson.ObjectID // session in the command, if any
 	request  catalog.Request
 	from     catalog.Holder
 	watched  *catalog.Ping
 	renewal  catalog.Renewal
 
-	n       int // it is the n-th command of its process
-	opN     int // and the n-th of its kind
+	n       int // number of the command in its process
+	opN     int // number of the command in its process and kind
 	sent    time.Duration
-	mono    time.Duration               // of its process's clock when a read was sent
-	reading clock.Reading               // of its clock when a ping or a renewal was sent
-	do      func() error                // carries it out on the store
-	looks   map[string]catalog.Snapshot // snapshots of its answer, by lock
-	picture *picture                    // state that an old server shows it; nil for the present one
-	show    func() string               // its answer, for the timeline
+	mono    time.Duration               // process's clock when a read was sent
+	reading clock.Reading               // process's clock when a ping or a renewal was sent
+	do      func() error                // carries the command out on the store
+	looks   map[string]catalog.Snapshot // snapshots in the answer, by lock
+	picture *picture                    // old state for the answer; nil for the present state
+	show    func() string               // formats the answer for the timeline
 
-	inside   *inside // the transaction of which it is a part
-	blocked  bool    // it has waited for a transaction
-	admitted bool    // it was sent; guarded by the process's mu
-	err      error   // of do; set before done is closed
+	inside   *inside // the command's transaction, or nil
+	blocked  bool    // it waited for a transaction
+	admitted bool    // the command was sent; guarded by the process's mu
+	err      error   // error of do; set before done is closed
 	done     chan struct{}
-	answered bool        // the reply is there
-	overdue  atomic.Bool // its context is done
-	expired  atomic.Bool // and the process has noticed
-	note     string      // the fault that struck it
-	unaware  bool        // of a release: see oracle.mayRelease
+	answered bool        // the reply has arrived
+	overdue  atomic.Bool // the context is done
+	expired  atomic.Bool // the process has noticed the end of the context
+	note     string      // the fault that struck the command
+	unaware  bool        // for a release, see oracle.mayRelease
 }
 
 // key orders the commands that a process sends at one instant, independently of the Go scheduler.
@@ -60,7 +60,7 @@ func (c *call) key() string {
 	return string(rune(c.p.life)) + string(c.op) + "\x00" + c.subject + "\x00" + string(c.ts[:])
 }
 
-// submit sends a command and waits for its answer, like a process: until its context is done.
+// submit sends a command and waits for its answer until its context is done, like a real process.
 func (c *call) submit(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return unsent(err)
@@ -91,18 +91,17 @@ func (c *call) submit(ctx context.Context) error {
 	if !frozen && !admitted {
 		return unsent(ctx.Err())
 	}
-	if frozen { // it will notice when it runs again; a reply that is there by then counts
+	if frozen { // noticed only when the process runs again; an earlier reply counts
 		<-c.done
 		return c.err
 	}
 	return c.timeout(ctx.Err())
 }
 
-// unsent is the error of a command with a context that was done before it was to be sent, or in
-// that instant: the Go scheduler would decide between the two.
+// unsent returns the error of a command if its context was done before it was sent, or in the same
+// instant. In that case Go's scheduler would otherwise choose the error.
 func unsent(cause error) error { return fmt.Errorf("not sent: %w", cause) }
 
-// timeout is the error of a command that has timed out.
 func (c *call) timeout(cause error) error {
 	if c.writes {
 		return fmt.Errorf("%s: %w: %w", c.op, catalog.ErrUnknownOutcome, cause)
@@ -110,7 +109,7 @@ func (c *call) timeout(cause error) error {
 	return fmt.Errorf("%s: %w: %w", c.op, catalog.ErrUnavailable, cause)
 }
 
-// lost is the error of a command that broke in transit.
+// lost returns the error of a command that broke in transit.
 func (c *call) lost() error {
 	if c.writes {
 		return fault.Lost(c.op)
@@ -118,7 +117,7 @@ func (c *call) lost() error {
 	return fault.Refused(c.op)
 }
 
-// finish gives the process the answer. It belongs to the loop of the world.
+// finish gives the answer to the process. Only the loop of the world calls it.
 func (c *call) finish(err error) {
 	if c.answered {
 		return
@@ -173,12 +172,12 @@ func (c *call) carry() error {
 	return err
 }
 
-// who returns the name of the command for the timeline.
+// who returns the command's name in the timeline.
 func (c *call) who() string {
 	return fmt.Sprintf("%s %s", c.p, c.op)
 }
 
-// answer returns the answer to a command for the timeline.
+// answer returns the command's answer in the timeline.
 func (c *call) answer(err error) string {
 	switch {
 	case err == nil && c.show != nil:

@@ -8,9 +8,8 @@ import (
 	"mongodlm/internal/test/virtual"
 )
 
-// choose selects the next of the events of one instant: by the choices of the schedule, then by its
-// seed, then in the order of processes. Events of one process keep their order, unless there is a
-// seed.
+// choose selects the next event of one instant. The choices of the schedule decide first, then the
+// seed, then the order of processes. Without a seed the events of one process keep their order.
 func (w *world) choose(due []*virtual.Event) int {
 	heads := make([]int, 0, len(due))
 	for i, e := range due {
@@ -43,8 +42,8 @@ func (w *world) choose(due []*virtual.Event) int {
 	return own[w.chance("own order", due[0].At, uint64(due[head].Owner+1))%uint64(len(own))]
 }
 
-// chance returns a number that depends on the seed and the arguments alone, so that the removal of
-// one fault changes as few other events as possible.
+// chance returns a number that depends only on the seed and the arguments. So the removal of one
+// fault changes as few other events as possible.
 func (w *world) chance(what string, at time.Duration, n uint64) uint64 {
 	h := w.s.Seed*0x9e3779b97f4a7c15 + uint64(at)*0xbf58476d1ce4e5b9 + n*0x94d049bb133111eb
 	for _, c := range []byte(what) {

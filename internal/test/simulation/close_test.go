@@ -9,7 +9,8 @@ import (
 	"mongodlm/internal/test/simulation"
 )
 
-// closing returns a world of one process that tries one lock at 1 s and closes at the given time.
+// closing returns the schedule of one process that tries one lock at 1 s and closes at the given
+// time.
 func closing(at time.Duration, faults ...simulation.Fault) simulation.Schedule {
 	return simulation.Schedule{
 		Timing: simulation.Small(), Length: at - 100*time.Millisecond, Quiet: 100 * time.Millisecond,
@@ -32,8 +33,7 @@ func TestClose_GhostSinceTheLastTick_IsReleased(t *testing.T) {
 	}
 }
 
-// I8: a ping is in transit when the process closes. It must not create the ping document again
-// after its removal.
+// I8: a ping is in transit when the process closes. Its ping document stays removed.
 func TestClose_PingUnderWay_LeavesNoPing(t *testing.T) {
 	t.Parallel()
 	slow := simulation.Fault{Kind: simulation.DelayRequest, Op: fault.Ping, Nth: 2, For: time.Second}
@@ -43,8 +43,8 @@ func TestClose_PingUnderWay_LeavesNoPing(t *testing.T) {
 	}
 }
 
-// I8: entering the queue has an unknown outcome, the caller gives up, and the command is applied
-// later. Close removes the session from the queue.
+// I8: a command that enters the queue has an unknown outcome, its caller gives up, and the command
+// is applied later. Close removes the session from the queue.
 func TestClose_EnteredLate_LeavesTheLine(t *testing.T) {
 	t.Parallel()
 	s := simulation.Schedule{
@@ -68,8 +68,9 @@ func TestClose_EnteredLate_LeavesTheLine(t *testing.T) {
 	}
 }
 
-// I8: entering has an unknown outcome, is sent again and succeeds; the lock is acquired and
-// released, and only then the first copy is applied. Close must not leave the session in the queue.
+// I8: a command that enters the queue has an unknown outcome, is sent again and succeeds. The first
+// copy is applied only after the lock was acquired and released. Close removes the session from the
+// queue.
 func TestClose_EnteredTwice_LeavesTheLine(t *testing.T) {
 	t.Parallel()
 	s := simulation.Schedule{
@@ -82,7 +83,7 @@ func TestClose_EnteredTwice_LeavesTheLine(t *testing.T) {
 					u.Sleep(7 * time.Second)
 					u.Release(h)
 				},
-				func(u *simulation.User) { // holds it when the first copy comes, until it dies
+				func(u *simulation.User) { // holds the lock when the first copy arrives
 					u.Sleep(9 * time.Second)
 					u.Try("a")
 					u.Sleep(time.Hour)

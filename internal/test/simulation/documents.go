@@ -12,15 +12,15 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// This file checks every write by the document before and after it.
+// This file checks every write. It compares the documents before and after the write.
 
-// A state is the document of a command at an instant.
+// A state is the document that a command writes, at one instant.
 type state struct {
 	collection string
 	raw        bson.Raw
 }
 
-// before returns the document of a write before the write.
+// before returns the document that a command is about to write.
 func (o *oracle) before(c *call) state {
 	s := state{collection: catalog.LocksCollection}
 	switch c.op {
@@ -64,8 +64,10 @@ func (o *oracle) applied(c *call, before state, err error) {
 	o.turned(turn{c, was.lock, now.lock})
 }
 
-// pingChanged checks a change of a ping document: a condemned one does not change, only the watched
-// state is condemned, no foreign process is, and numbers rise.
+// pingChanged checks a change of a ping document:
+//   - a condemned document does not change
+//   - only the watched state is condemned, and no foreign process
+//   - numbers rise
 func (o *oracle) pingChanged(c *call, raw, after bson.Raw) {
 	if _, foreign := o.foreign[c.subject]; foreign &&
 		(c.op == fault.Condemn || c.op == fault.Witness) {
@@ -73,12 +75,12 @@ func (o *oracle) pingChanged(c *call, raw, after bson.Raw) {
 			c.subject)
 	}
 	if raw == nil {
-		// A late one may come after Close has removed the document.
+		// A late ping may arrive after Close has removed the document.
 		o.strays[c.subject] = c.op == fault.Ping && c.answered
 		return
 	}
 	was, bad := catalog.ParsePing(raw)
-	now, _ := catalog.ParsePing(after) // zero when the document was removed
+	now, _ := catalog.ParsePing(after) // zero if the document was removed
 	switch {
 	case bad != nil:
 		o.violated("I3", "%s changed a ping document that nobody can read", c.who())
@@ -93,8 +95,8 @@ func (o *oracle) pingChanged(c *call, raw, after bson.Raw) {
 	}
 }
 
-// renamed checks that a process has a reason to change its process id: a contender has condemned
-// it, its ping was removed, or it has a twin.
+// renamed checks that a process had a reason to change its process id: the id was condemned, its
+// ping was removed, or the process has a twin.
 func (o *oracle) renamed(p *process, old string) {
 	twins := slices.ContainsFunc(o.w.s.Processes, func(p Process) bool { return p.Twin })
 	raw := o.w.Server.Document(catalog.PingsCollection, old)
@@ -104,10 +106,9 @@ func (o *oracle) renamed(p *process, old string) {
 	}
 }
 
-// evicted checks I4: the loser of a lock, or of a place in its queue, in a takeover has stopped
-// trusting it before.
+// evicted checks I4: the loser of a takeover has stopped trusting its lock or its place before.
 func (o *oracle) evicted(c *call, held catalog.Participant, holds bool) {
-	if c.from.Waits { // passed over: it holds no lock, and enters again if it lives
+	if c.from.Waits { // a waiter that is passed over holds no lock, and enters again if it lives
 		if holds {
 			o.violated("I4", "%s passed a holder of %q over", c.who(), c.subject)
 		}
@@ -133,14 +134,14 @@ func (o *oracle) evicted(c *call, held catalog.Participant, holds bool) {
 	}
 }
 
-// leastRate is the fraction of the foreign takeover time, in true time, after which the contender
-// with the fastest clock may take over.
+// leastRate is a fraction of the foreign takeover time. A contender may take over after this
+// fraction in true time, because the fastest clock then shows the whole time.
 const leastRate = 0.8
 
 // foreignLives notes a sign of life of a foreign process: a ping or an acquisition.
 func (o *oracle) foreignLives(process string) { o.foreign[process] = o.w.Now() }
 
-// foreignTook checks that no process trusts a lock that a foreign process takes (I1).
+// foreignTook checks that no process trusts a lock when a foreign process takes the lock (I1).
 func (o *oracle) foreignTook(process, name string) {
 	o.mu.Lock()
 	open := slices.Clone(o.open)
@@ -153,7 +154,8 @@ func (o *oracle) foreignTook(process, name string) {
 	}
 }
 
-// changed notes the sessions that have stopped holding a lock, and those that hold it again.
+// changed notes which sessions have stopped holding a lock. It forgets those that hold the lock
+// again.
 func (o *oracle) changed(before, after []bson.ObjectID) {
 	for _, ts := range before {
 		if !slices.Contains(after, ts) {
@@ -190,7 +192,7 @@ func (o *oracle) closed() {
 	for _, p := range o.w.lives {
 		raw := o.w.Server.Document(catalog.PingsCollection, p.id())
 		if p.Dead || p.closing != nil || raw == nil || o.strays[p.id()] {
-			continue // pruning removes a ping that comes after Close
+			continue // pruning removes a ping that arrives after Close
 		}
 		if ping, bad := catalog.ParsePing(raw); bad == nil && ping.Condemned == nil {
 			o.violated("I8", "%s has closed and its ping is still there", p)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// variants returns the faults that strike every command, one at a time. The lengths are: within the
-// limit of a command, beyond it, beyond the deadline of a holder, beyond the takeover time.
+// variants returns the faults that strike every command, one at a time. Their lengths are within a
+// command's limit, beyond the limit, beyond a holder's deadline, and beyond the takeover time.
 func variants() []Fault {
 	var all []Fault
 	add := func(k Kind, lengths ...time.Duration) {
@@ -45,8 +45,8 @@ func variants() []Fault {
 	return all
 }
 
-// Singles returns the schedules in which one fault of every kind strikes one command, for each
-// command of each process. calls is the number of commands of each process without that fault.
+// Singles returns one schedule for each kind of fault and each command of each process. The fault
+// strikes that command. calls has the number of commands of each process without the fault.
 func Singles(base Schedule, calls []int) iter.Seq[Schedule] {
 	return func(yield func(Schedule) bool) {
 		for _, f := range variants() {
@@ -65,8 +65,8 @@ func Singles(base Schedule, calls []int) iter.Seq[Schedule] {
 	}
 }
 
-// others returns the orders of the events of equal instants that differ from base in one more
-// choice, after the choices of base. r is the run of base.
+// others returns schedules with other orders of the events of equal instants. Each has one more
+// choice than base, after the choices of base. r is the run of base.
 func others(base Schedule, r Result) iter.Seq[Schedule] {
 	return func(yield func(Schedule) bool) {
 		for n := len(base.Choices); n < len(r.Options); n++ {
@@ -83,8 +83,9 @@ func others(base Schedule, r Result) iter.Seq[Schedule] {
 	}
 }
 
-// Orders plays every order of the events of equal instants that differs from the first one in at
-// most deviations choices. run plays a schedule and reports whether to continue.
+// Orders plays the orders of the events of equal instants. The parameter deviations limits the
+// choices that differ from the first order. The function run plays a schedule and reports whether
+// to continue.
 func Orders(base Schedule, deviations int, run func(Schedule) (Result, bool)) bool {
 	r, on := run(base)
 	if !on {

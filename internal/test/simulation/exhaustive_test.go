@@ -17,7 +17,7 @@ var (
 		"number of choices in which an order of events may differ")
 )
 
-// base runs a schedule with its own faults only, which must pass. Its result has the number of
+// base runs a schedule with only its own faults. The run must pass. The result has the number of
 // commands of each process.
 func base(t *testing.T, s simulation.Schedule) simulation.Result {
 	t.Helper()
@@ -29,8 +29,9 @@ func base(t *testing.T, s simulation.Schedule) simulation.Result {
 	return r
 }
 
-// share returns n: every n-th schedule is played. n is larger with -short, and with the race
-// detector, which makes each run ten times as long and has seen all the code after a few.
+// share returns n: the test plays every n-th schedule. With -short n is larger. With the race
+// detector it is also larger, because each run takes ten times as long and a few runs cover all the
+// code.
 func share() int {
 	n := *every
 	if effort.Race && n > 1 {

@@ -10,8 +10,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// This file checks every change of the holders and waiters of a lock, by the document before and
-// after. It repeats the rules of the queue without using package queue.
+// This file checks every change of a lock's holders and waiters. It compares the documents before
+// and after the change. It repeats the rules of the queue without package queue.
 
 // A turn is one change of a lock document.
 type turn struct {
@@ -19,7 +19,7 @@ type turn struct {
 	was, now catalog.Lock
 }
 
-// mover returns the session that the command may let in, and the one that it may take out.
+// mover returns the session that a command may let in and the session that it may remove.
 func (t turn) mover() (in, out bson.ObjectID) {
 	switch t.c.op {
 	case fault.Acquire, fault.Enter:
@@ -41,8 +41,11 @@ func has(list []catalog.Participant, ts bson.ObjectID) bool {
 	return slices.ContainsFunc(list, func(p catalog.Participant) bool { return p.TS == ts })
 }
 
-// turned checks a change: a command moves only the sessions that it names (I3), the lock goes to
-// the first waiters, its fence rises with every grant (I2), and the holders are compatible.
+// turned checks a change of a lock document:
+//   - the command moves only the sessions that it names (I3)
+//   - the first waiters get the lock
+//   - the fence rises with every grant (I2)
+//   - the holders are compatible
 func (o *oracle) turned(t turn) {
 	c := t.c
 	if c.op == fault.Break {
@@ -60,7 +63,7 @@ func (o *oracle) turned(t turn) {
 		}
 	}
 	if len(granted) > 0 {
-		o.due = 0 // time limits start now
+		o.due = 0 // the time limits start now
 	}
 	o.inOrder(t, granted, in, out)
 	o.hadTurns(t, len(granted))
@@ -81,7 +84,7 @@ func (o *oracle) turned(t turn) {
 	}
 }
 
-// moved checks I3.
+// moved checks that a command moves only the sessions that it names (I3).
 func (o *oracle) moved(t turn, in, out bson.ObjectID) {
 	c, was, now := t.c, partiesOf(t.was), partiesOf(t.now)
 	for _, p := range was {
@@ -108,16 +111,16 @@ func (o *oracle) moved(t turn, in, out bson.ObjectID) {
 	}
 }
 
-// inOrder checks that no waiter is overtaken: the granted waiters followed by the remaining ones
-// are the former queue in its order, with the newcomer at its end.
+// inOrder checks that no waiter is overtaken: the granted and then the remaining waiters are the
+// former queue in its order, with the newcomer at the end.
 func (o *oracle) inOrder(t turn, granted []catalog.Participant, in, out bson.ObjectID) {
 	line := exceptFor(t.was.Waiters, out)
 	newcomer, came := find(partiesOf(t.now), in)
 	switch {
 	case !came || has(partiesOf(t.was), in):
 	case !t.c.request.Since.IsZero() && t.c.request.Since.Before(o.w.ServerNow()):
-		// The newcomer was queued before and was passed over: it goes before the later arrivals. If
-		// the server's clock has stepped back behind Since, it goes to the end.
+		// The newcomer was queued before and was passed over. It enters before the later arrivals.
+		// If the server's clock has stepped back before Since, it enters at the end.
 		place := slices.IndexFunc(line,
 			func(p catalog.Participant) bool { return p.Since.After(t.c.request.Since) })
 		if place < 0 {
@@ -134,7 +137,7 @@ func (o *oracle) inOrder(t turn, granted []catalog.Participant, in, out bson.Obj
 	}
 }
 
-// together checks that the holders may hold the lock at the same time.
+// together checks that the holders of a lock are compatible.
 func (o *oracle) together(c *call, holders []catalog.Participant) {
 	if len(holders) < 2 {
 		return
@@ -153,7 +156,7 @@ func (o *oracle) together(c *call, holders []catalog.Participant) {
 	}
 }
 
-// done checks that the session of a successful release or eviction is in the lock no more.
+// done checks that a successful release or eviction has removed the session from the lock.
 func (o *oracle) done(c *call, after bson.Raw) {
 	if after == nil || c.op != fault.Release && c.op != fault.Evict {
 		return
@@ -170,22 +173,21 @@ type tenant struct {
 	id string
 }
 
-// A lease is the term of a process id by its acknowledged pings. It is computed here again, since a
-// question to the process makes the process notice the end.
+// A lease is the term of a process id by its acknowledged pings. The oracle computes the term
+// itself, since a question to the process would make the process notice the end.
 type lease struct {
-	sent clock.Reading // of the last acknowledged ping
+	sent clock.Reading // send time of the last acknowledged ping
 	over bool
 }
 
-// lasts reports whether a process may trust its process id now, by its own clock (R4: once it may
-// not it never may again).
+// lasts reports whether a process may trust its process id now, by its own clock. After an expiry
+// it never may again (R4).
 func (l *lease) lasts(p *process) bool {
 	c := p.config()
 	l.over = l.over || clock.HolderElapsed(l.sent, p.Clock.Now()) >= c.Takeover-c.Margin
 	return !l.over
 }
 
-// acknowledged notes an acknowledged ping.
 func (o *oracle) acknowledged(c *call) {
 	of := tenant{c.p, c.subject}
 	l := o.leases[of]
@@ -201,7 +203,7 @@ func (o *oracle) acknowledged(c *call) {
 	}
 }
 
-// living returns the process that trusts that process id by its own clock, or nil.
+// living returns the process that trusts its process id by its own clock, or nil.
 func (o *oracle) living(id string) *process {
 	for _, p := range o.w.slots {
 		if p == nil || p.Dead || p.twin != "" {

@@ -9,45 +9,48 @@ import (
 	"mongodlm/catalog"
 )
 
-// A Foreign is MongoDB's own lock manager as a config server of 3.2 to 6.0 runs it in the very same
-// collections. Its id never changes; it pings without a seq; it takes free locks and leaves our
-// fields and our queue in them; it frees them by the state alone; it condemns no process, and takes
-// a lock over when its holder's ping was unchanged for ForeignTakeover by the server's clock.
+// A Foreign is MongoDB's own lock manager of a config server of 3.2 to 6.0. It uses the same
+// collections as the processes.
+//   - Its id never changes, and its pings have no seq.
+//   - It takes free locks and keeps the other fields and the queue in their documents.
+//   - It frees locks by the state alone.
+//   - It condemns no process. It takes a lock over if the holder's ping was unchanged for
+//     ForeignTakeover by the server's clock.
 type Foreign struct {
 	Process string
-	// Spells are the times in which it runs, in their order. In between it does not act, and its
+	// Spells are the periods in which it runs, in order. Between them it does not act, and its
 	// locks stay held.
 	Spells []Spell
 	// Tasks are its uses of locks.
 	Tasks []Task
 }
 
-// A Spell is a stretch of time in which a foreign manager runs.
+// A Spell is a period in which a foreign manager runs.
 type Spell struct {
 	From, To time.Duration
-	// Orderly lets it delete its ping at the end. It keeps its locks.
+	// If Orderly is set, the manager deletes its ping at the end. It keeps its locks.
 	Orderly bool
 }
 
-// A Task of a foreign manager polls a lock from an instant on until it has it, works for a while,
-// and frees it.
+// A Task of a foreign manager polls a lock from an instant on, works for a while with the lock, and
+// frees it.
 type Task struct {
 	At   time.Duration
 	Name string
 	For  time.Duration
 }
 
-// foreign is a running Foreign. All of it belongs to the loop of the world.
+// foreign is a running Foreign. Only the loop of the world uses it.
 type foreign struct {
 	Foreign
 	w     *world
 	up    bool
 	seen  map[string]strangerPing  // pings of holders, by lock name
 	holds map[string]bson.ObjectID // by lock name
-	queue []func()                 // actions that wait until it runs again
+	queue []func()                 // actions for the time when it runs again
 }
 
-// strangerPing is the ping of a holder as a foreign manager has seen it.
+// strangerPing is a holder's ping that a foreign manager has read.
 type strangerPing struct {
 	ts    bson.ObjectID
 	ping  bson.DateTime
@@ -58,7 +61,7 @@ func without(doc bson.D, name string) bson.D {
 	return slices.DeleteFunc(slices.Clone(doc), func(e bson.E) bool { return e.Key == name })
 }
 
-// foreignPoll is the number of tries of a foreign manager in one pause (Poll) of ours.
+// foreignPoll is a foreign manager's number of attempts per Poll.
 const foreignPoll = 4
 
 func (w *world) startForeign(of Foreign) {
@@ -103,7 +106,7 @@ func (f *foreign) whenUp(do func()) {
 	do()
 }
 
-// ping writes the date alone and keeps all other fields.
+// ping writes only the date and keeps all other fields.
 func (f *foreign) ping() {
 	if !f.up {
 		return
@@ -115,7 +118,7 @@ func (f *foreign) ping() {
 	f.w.After(f.w.s.Timing.Ping, f.ping)
 }
 
-// attempt tries to get a lock once, and again after a pause.
+// attempt tries once to get a lock, and again after a pause.
 func (f *foreign) attempt(t Task) {
 	if f.take(t.Name) {
 		f.w.After(t.For, func() { f.whenUp(func() { f.free(t.Name) }) })
@@ -124,10 +127,10 @@ func (f *foreign) attempt(t Task) {
 	f.w.After(f.w.s.Timing.Poll/foreignPoll, func() { f.whenUp(func() { f.attempt(t) }) })
 }
 
-// take acquires a lock that is free, or that may be taken over from its holder.
+// take acquires a lock that is free, or takes it over if the rule allows that.
 func (f *foreign) take(name string) bool {
 	if _, holds := f.holds[name]; holds || f.w.Server.Busy(name) {
-		return false // for another task; or it waits for a transaction
+		return false // another task holds the lock, or a transaction blocks the write
 	}
 	doc := f.w.store.document(catalog.LocksCollection, name)
 	raw := f.w.Server.Document(catalog.LocksCollection, name)
@@ -151,8 +154,8 @@ func (f *foreign) take(name string) bool {
 	return true
 }
 
-// mayOvertake is its takeover rule: the holder's ping was unchanged for the whole time by the clock
-// of the server, which is its own clock.
+// mayOvertake is the foreign takeover rule: the holder's ping was unchanged for the whole takeover
+// time by the server's clock, which is also the manager's clock.
 func (f *foreign) mayOvertake(name string, lock bson.Raw) bool {
 	holder, _ := lock.Lookup("process").StringValueOK()
 	ts, _ := lock.Lookup("ts").ObjectIDOK()
@@ -183,7 +186,7 @@ func (f *foreign) free(name string) {
 	f.write(catalog.LocksCollection, name, doc)
 }
 
-// write replaces a document except for its _id.
+// write replaces a document. It keeps the _id.
 func (f *foreign) write(collection, id string, rest bson.D) {
 	doc := append(bson.D{{Key: "_id", Value: id}}, rest...)
 	if err := f.w.store.put(collection, id, doc); err != nil {

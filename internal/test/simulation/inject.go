@@ -7,13 +7,13 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// An armed fault strikes once.
+// An armed fault strikes only once.
 type armed struct {
 	Fault
 	used bool
 }
 
-// arm enters the faults that need no command into the agenda and keeps the others.
+// arm adds the faults that need no command to the agenda and keeps the other faults.
 func (w *world) arm(faults []Fault) {
 	for _, f := range faults {
 		if !f.Kind.onCall() && f.Call == 0 && f.Op == "" {
@@ -28,7 +28,7 @@ func (w *world) arm(faults []Fault) {
 	}
 }
 
-// strikes returns the faults that strike a command, each once.
+// strikes returns the faults that strike a command, and marks them as used.
 func (w *world) strikes(c *call) []Fault {
 	var found []Fault
 	for _, f := range w.faults {
@@ -52,19 +52,19 @@ func (w *world) strikes(c *call) []Fault {
 
 // A course is the fate of one command.
 type course struct {
-	request, reply time.Duration // time in transit of each
+	request, reply time.Duration // times in transit
 	refuse         bool
 	drop           bool
 	lose           bool
 	late           bool
-	again          time.Duration // when a copy is applied; 0: never
+	again          time.Duration // delay of a second copy; 0 for no copy
 	crashBefore    bool
 	crashAfter     bool
 	pauseBefore    time.Duration
 	pauseAfter     time.Duration
 }
 
-// admit decides the fate of a command that was sent.
+// admit chooses the course of a command that was sent.
 func (w *world) admit(c *call) {
 	p := c.p
 	p.mu.Lock()
@@ -120,7 +120,7 @@ func (w *world) course(c *call) course {
 	return k
 }
 
-// bend changes the course of a command by a fault.
+// bend applies a fault to the course of a command.
 func (w *world) bend(c *call, f Fault, k *course) {
 	switch f.Kind {
 	case DelayRequest:
@@ -157,8 +157,8 @@ func (w *world) bend(c *call, f Fault, k *course) {
 	}
 }
 
-// carryOut lets a command run its course. The process waits at most for the limit of a command; the
-// store applies a slower one later.
+// carryOut runs a command on its course. The process waits at most for a command's limit. The store
+// applies a slower command later.
 func (w *world) carryOut(c *call, k course) {
 	p, limit := c.p, w.s.Timing.Limit
 	if c.op != opWrite && k.request+k.reply > limit {
@@ -185,7 +185,7 @@ func (w *world) carryOut(c *call, k course) {
 	w.At(w.Now()+k.request, p.Index, func() { w.arrive(c, k, inTime) })
 }
 
-// arrive executes a command at the store, and answers it.
+// arrive executes a command on the store, and answers it.
 func (w *world) arrive(c *call, k course, inTime bool) {
 	p := c.p
 	if w.blocked(c) {
@@ -196,7 +196,7 @@ func (w *world) arrive(c *call, k course, inTime bool) {
 		w.underWay--
 	}
 	if c.blocked && w.Now() > c.sent+k.request+w.s.Timing.Limit {
-		return // the server has given it up
+		return // the server has given the command up
 	}
 	err := c.carry()
 	if w.s.Trace && (k.late || k.request+k.reply > 0 && c.note != "") {
@@ -218,8 +218,8 @@ func (w *world) arrive(c *call, k course, inTime bool) {
 	c.reply(err)
 }
 
-// blocked reports whether a write has to wait for a transaction. Its sender waits at most for the
-// limit of a command.
+// blocked reports whether a write must wait for a transaction. The sender of the write waits at
+// most for a command's limit.
 func (w *world) blocked(c *call) bool {
 	if !c.writes || c.inside != nil || c.op == opWrite || !w.Server.Busy(c.subject) {
 		return false
@@ -237,7 +237,7 @@ func (w *world) blocked(c *call) bool {
 	return true
 }
 
-// applyAgain applies a copy of a command. Its reply is dropped.
+// applyAgain applies a copy of a command and drops its reply.
 func (w *world) applyAgain(c *call) {
 	if w.blocked(c) {
 		w.At(w.Now()+inDoubt, c.p.Index, func() { w.applyAgain(c) })
@@ -257,7 +257,7 @@ func (w *world) strike(f Fault) {
 	p := w.slots[f.Process]
 	now := w.Now()
 	if p == nil || f.Kind.ofProcess() && p.over() != (f.Kind == Restart) {
-		return // there is no process for it
+		return // the fault has no process to strike
 	}
 	w.done.Faults[f.Kind]++
 	w.log.add("fault: %s", f)

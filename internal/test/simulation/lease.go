@@ -9,12 +9,12 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// This file implements locks with a lease: the users' calls, and the checks.
+// This file implements the users' calls for locks with a lease, and the checks of leases.
 
-// Renew renews the lease of a lock.
+// Renew renews a lock's lease.
 func (u *User) Renew(h *Held) error { return h.guard.Renew(u.p.ctx) }
 
-// renewFor works under a lock for d and renews its lease every so often.
+// renewFor works under a lock for d. It renews the lease in the interval every.
 func (u *User) renewFor(h *Held, every, d time.Duration) {
 	for end := u.p.w.Now() + d; u.p.w.Now() < end; {
 		if !u.Work(h, min(every, end-u.p.w.Now())) {
@@ -24,20 +24,20 @@ func (u *User) renewFor(h *Held, every, d time.Duration) {
 	}
 }
 
-// A tenure is the lease of a guard, computed again from the renewals that were answered to its
+// A tenure is a guard's lease. The oracle computes it from the renewals that were answered to the
 // process.
 type tenure struct {
 	life time.Duration
-	// sure is the send time of the last renewal with an answer that counted, and late that of the
-	// last with an answer that may have: it came in the instant in which its caller stopped
-	// waiting.
+	// sure is the send time of the last renewal with an answer that counted. late is the send time
+	// of the last renewal with an answer that may have counted. Its caller stopped waiting in the
+	// same instant.
 	sure, late clock.Reading
 }
 
-// renewed notes a renewal that was answered, by itself or by its commit.
+// renewed notes an answered renewal. Its answer may be that of its transaction's commit.
 func (o *oracle) renewed(c, answered *call) {
 	t := o.tenures[c.ts]
-	if t == nil || o.guardOf(c.ts) == nil { // not yet trusted
+	if t == nil || o.guardOf(c.ts) == nil { // no guard trusts it yet
 		t = &tenure{life: c.renewal.Life, sure: c.reading, late: c.reading}
 		o.tenures[c.ts] = t
 	}
@@ -50,20 +50,20 @@ func (o *oracle) renewed(c, answered *call) {
 	}
 }
 
-// over reports whether a lease that was sent at an instant has expired for its holder.
+// over reports whether a lease with the given send time has expired for its holder.
 func (t *tenure) over(p *process, sent, now clock.Reading) bool {
 	c := p.config()
 	hold := t.life - time.Duration(float64(t.life)*float64(c.Margin)/float64(c.Takeover))
 	return clock.HolderElapsed(sent, now) >= hold
 }
 
-// ranOut reports whether the lease of a session has certainly expired for its holder.
+// ranOut reports whether a session's lease has certainly expired for its holder.
 func (o *oracle) ranOut(p *process, ts bson.ObjectID) bool {
 	t := o.tenures[ts]
 	return t != nil && t.over(p, t.sure, p.Clock.Now())
 }
 
-// runOut checks that an expired lease is lost: its guard is no longer trusted.
+// runOut checks that no guard is trusted after its lease has expired.
 func (o *oracle) runOut(open []*Held) {
 	for _, h := range open {
 		t := o.tenures[h.session()]
@@ -77,7 +77,7 @@ func (o *oracle) runOut(open []*Held) {
 	}
 }
 
-// takenByLease checks that a takeover that names a renewal names the last one.
+// takenByLease checks a takeover by lease: the renewal that it names is the last renewal.
 func (o *oracle) takenByLease(c *call, was catalog.Lock) {
 	lease, ok := was.LeaseOf(c.from.TS)
 	if c.from.Renewal != 0 && (!ok || lease.Number != c.from.Renewal) {
@@ -86,14 +86,15 @@ func (o *oracle) takenByLease(c *call, was catalog.Lock) {
 	}
 }
 
-// hung returns the time within which a lock with an expired lease is taken from its live holder.
+// hung returns the time limit for the takeover of a lock after its lease has expired, from a live
+// holder.
 func (o *oracle) hung(ts bson.ObjectID) time.Duration {
 	t := o.w.s.Timing
 	return scaled(o.tenures[ts].life + t.MaxGap + 3*t.PollMax + 2*t.Ping + 2*t.Limit + o.slack())
 }
 
-// byLease returns the snapshots of a lock with the renewals of one holder in place of its pings,
-// and the last life of its lease.
+// byLease returns a lock's snapshots with the renewals of one holder in place of its pings. It also
+// returns the last life of the lease.
 func byLease(looks []seen, from catalog.Holder, ping time.Duration) (shown []seen,
 	life time.Duration) {
 	for _, l := range looks {

@@ -12,23 +12,23 @@ import (
 	"mongodlm/takeover"
 )
 
-// This file checks the promises of time that hold in the absence of further faults (I6, I7).
+// This file checks the time limits that hold without further faults (I6, I7).
 
-// A slowThing is a state that should end: a ghost, a dead holder, a free lock that is waited for.
+// A slowThing is a state that should end: a ghost, a dead holder, or a free lock with contenders.
 type slowThing struct {
 	name string
 	what string
 	ts   bson.ObjectID
 }
 
-// waitingFor is the start of a slowThing, and the time since which each process has contended.
+// waitingFor has the start of a slowThing, and the time at which each process began to contend.
 type waitingFor struct {
 	since time.Duration
 	by    map[*process]time.Duration
 	limit time.Duration
 }
 
-// trouble notes a fault of a process, or of the world if p is nil. Time limits start again.
+// trouble notes a fault of a process, or of the world if p is nil. All time limits start again.
 func (o *oracle) trouble(p *process) {
 	o.troubles = o.w.Now()
 	if p != nil {
@@ -36,10 +36,9 @@ func (o *oracle) trouble(p *process) {
 	}
 }
 
-// elected notes an election.
 func (o *oracle) elected() { o.trouble(nil) }
 
-// slack is the allowance for a few commands and for the granularity of the oracle.
+// slack allows for a few commands and for the interval of the checks.
 func (o *oracle) slack() time.Duration { return o.w.s.Timing.Ping/2 + time.Second }
 
 // slowThings checks every lock document and its holder.
@@ -77,7 +76,7 @@ func (o *oracle) slowThings(open []*Held) {
 	}
 }
 
-// contended updates the contenders. A process that stops contending starts again at zero.
+// contended updates the contenders. If a process stops contending, its time starts again at zero.
 func (w *waitingFor) contended(contenders []*process, now time.Duration) {
 	for p := range w.by {
 		if !slices.Contains(contenders, p) {
@@ -91,7 +90,7 @@ func (w *waitingFor) contended(contenders []*process, now time.Duration) {
 	}
 }
 
-// longest returns the time since which the first of the contenders has contended.
+// longest returns the time at which the first contender began to contend.
 func (w *waitingFor) longest(now time.Duration) time.Duration {
 	for _, since := range w.by {
 		now = min(now, since)
@@ -128,12 +127,12 @@ func compareSlow(a, b slowThing) int {
 		slices.Compare(a.ts[:], b.ts[:]))
 }
 
-// expect returns the states of a lock that should end, and the time within which each should.
+// expect returns the states of a lock that should end, each with its time limit.
 func (o *oracle) expect(name string, open []*Held,
 	contenders []*process) map[slowThing]time.Duration {
 	t := o.w.s.Timing
 	found := map[slowThing]time.Duration{}
-	if o.w.Server.Busy(name) { // a dead process blocks it for the life of a transaction at most
+	if o.w.Server.Busy(name) { // a dead process's transaction blocks the lock for a limited time
 		return found
 	}
 	tick := scaled(t.Ping*11/10 + 2*t.Limit + o.slack())
@@ -170,8 +169,8 @@ func (o *oracle) expect(name string, open []*Held,
 	return found
 }
 
-// tried returns the time within which a job that tries for a lock has run twice, or 0 if there is
-// no such job or it can decide only by its own watch.
+// tried returns the time within which a job for the lock has run twice. It returns 0 if there is no
+// such job, or if the job can decide only by its own watch.
 func (o *oracle) tried(name string) time.Duration {
 	for _, p := range o.w.s.Processes {
 		if p.Job == name && o.w.s.Timing.Mode == takeover.Witnesses && p.Offset == 0 && p.Rate == 0 {
@@ -181,8 +180,8 @@ func (o *oracle) tried(name string) time.Duration {
 	return 0
 }
 
-// jobsAlone reports whether a lock has one holder, and all its waiters belong to jobs that are
-// started again and again.
+// jobsAlone reports whether a lock has one holder and all its waiters belong to jobs that start
+// repeatedly.
 func (o *oracle) jobsAlone(l catalog.Lock) bool {
 	return o.tried(l.Name) > 0 && len(l.Holders()) == 1 &&
 		!slices.ContainsFunc(l.Waiters, func(p catalog.Participant) bool {
@@ -192,8 +191,8 @@ func (o *oracle) jobsAlone(l catalog.Lock) bool {
 		})
 }
 
-// inTheWay reports whether a dead holder blocks a contender: it is the only holder, or a contender
-// is queued for a permit or for a mode other than the holder's.
+// inTheWay reports whether a dead holder blocks a contender: the holder is the only one, or a
+// contender is queued for a permit or in another mode.
 func (o *oracle) inTheWay(l catalog.Lock, dead catalog.Participant, contenders []*process) bool {
 	if len(l.Holders()) == 1 {
 		return true
@@ -204,7 +203,7 @@ func (o *oracle) inTheWay(l catalog.Lock, dead catalog.Participant, contenders [
 	})
 }
 
-// expectInLine adds the states of the waiters of a lock that should end.
+// expectInLine adds the states of a lock's waiters that should end.
 func (o *oracle) expectInLine(l catalog.Lock, found map[slowThing]time.Duration,
 	tick time.Duration) {
 	alive := -1 // index of the last live waiter
@@ -226,8 +225,8 @@ func (o *oracle) expectInLine(l catalog.Lock, found map[slowThing]time.Duration,
 			found[slowThing{l.Name, ghostWaits, p.TS}] = tick
 		case owner < 0 && i < alive:
 			if limit := o.eviction(p); limit > 0 {
-				// A release passes over a waiter that has missed two pings, which is before its
-				// eviction is due. So it stays queued until the next release.
+				// A release passes over a waiter that has missed two pings. The waiter's eviction
+				// is due later. So the waiter stays queued until the next release.
 				t := o.w.s.Timing
 				held := max(0, o.w.ServerNow().Sub(l.When))
 				found[slowThing{l.Name, deadWaits, p.TS}] = min(limit,
@@ -239,13 +238,13 @@ func (o *oracle) expectInLine(l catalog.Lock, found map[slowThing]time.Duration,
 
 func (o *oracle) shutting(p *process) bool { return p.closing != nil }
 
-// eviction returns the time within which a dead party is taken out of a lock. It returns 0 for a
-// foreign manager that runs, for which there is no promise.
+// eviction returns the time limit for the eviction of a dead party. It returns 0 for a running
+// foreign manager, which has no time limit.
 func (o *oracle) eviction(p catalog.Participant) time.Duration {
 	t := o.w.s.Timing
 	need := max(t.Takeover, p.Takeover)
 	if sign, foreign := o.foreign[p.Process]; foreign {
-		// Its last sign of life may be younger than the start of the wait.
+		// The last sign of life may be later than the start of the wait.
 		for _, f := range o.w.foreigners {
 			if f.up && f.Process == p.Process {
 				return 0
@@ -256,8 +255,11 @@ func (o *oracle) eviction(p catalog.Participant) time.Duration {
 	return scaled(need + t.MaxGap + 3*t.PollMax + 2*t.Ping + 2*t.Limit + o.slack())
 }
 
-// knows returns the problem of a holder: its lease has expired, its process does not know of it,
-// its waiter has not learned of the grant, or it is dead. It returns "" if there is no problem.
+// knows returns the problem of a holder, or "" if there is no problem:
+//   - its lease has expired
+//   - its process does not know of the lock
+//   - its waiter has not learned of the grant
+//   - it is dead
 func (o *oracle) knows(holder catalog.Participant, open []*Held) string {
 	for _, h := range open {
 		switch {
@@ -285,15 +287,15 @@ func (o *oracle) knows(holder catalog.Participant, open []*Held) string {
 	return deadHeld
 }
 
-// telling returns the time within which a waiter learns of its grant: the pause between two polls.
-// With a stream the pause is a quarter of the wait, unless a read comes earlier.
+// telling returns the time limit for a waiter to learn of its grant, which is the pause between two
+// polls. With a stream the pause is a quarter of the wait, at most a ping interval.
 func (o *oracle) telling() time.Duration {
 	t := o.w.s.Timing
 	pause := max(t.PollMax, min(t.Ping, o.w.Now()/4)) * 12 / 10
 	return scaled(pause + 2*t.Limit + time.Second)
 }
 
-// scaled allows for the slowest clock.
+// scaled lengthens a duration for the slowest clock.
 func scaled(d time.Duration) time.Duration { return d * 12 / 10 }
 
 // contenders returns the live processes that wait for a lock or poll it.
@@ -316,7 +318,7 @@ func (o *oracle) contenders(name string) []*process {
 	return found
 }
 
-// underWay returns the unfinished attempt of a live process that names a session, or nil.
+// underWay returns the unfinished attempt of a live process that uses a session, or nil.
 func (o *oracle) underWay(ts bson.ObjectID) *attempt {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -335,7 +337,7 @@ func (o *oracle) underWay(ts bson.ObjectID) *attempt {
 
 // goesOn reports whether the caller that owned a place waits for the same lock again, in a call
 // that has not sent a command yet. Such a call continues with the place that its timed-out
-// predecessor left. Another caller of the process does not.
+// predecessor left. Another caller's call does not.
 func (o *oracle) goesOn(p *process, name string, place catalog.Participant) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

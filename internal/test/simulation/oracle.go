@@ -31,8 +31,8 @@ func (v Violation) String() string {
 type Stats struct {
 	Events, Calls        int
 	Guards, Takeovers    int
-	Granted, Evicted     int // guards granted to queued waiters; dead waiters evicted
-	Refused, StaleWrites int // fenced writes that were refused; unfenced ones that were not
+	Granted, Evicted     int // guards granted to queued waiters; evicted dead waiters
+	Refused, StaleWrites int // refused fenced writes; accepted stale writes without a fence
 	Simulated            time.Duration
 	Faults               map[Kind]int
 }
@@ -59,31 +59,31 @@ func (s *Stats) Add(o Stats) {
 // An oracle watches a run and records the violations.
 type oracle struct {
 	w     *world
-	names []string // of the locks that were asked for
+	names []string // names of the locks that users asked for
 
-	handed   map[string][]int64 // fences of the guards, by name: the largest, the largest exclusive
-	accepted map[string]int64   // largest fence that the resource has seen, by name
+	handed   map[string][]int64 // largest fences by name: of all guards, of exclusive guards
+	accepted map[string]int64   // largest fence at the resource, by name
 	looks    map[*process][]seen
 	foreign  map[string]time.Duration // last sign of life of a foreign process
-	strays   map[string]bool          // ping documents that a late ping has created, by process id
-	troubles time.Duration            // when the last fault struck
+	strays   map[string]bool          // process ids with a ping document from a late ping
+	troubles time.Duration            // time of the last fault
 	troubled map[*process]time.Duration
 	leases   map[tenant]*lease
-	tenures  map[bson.ObjectID]*tenure // of the sessions with a lease
-	due      time.Duration             // of the next check of slow things
-	soonest  time.Duration             // no open call is late before it; guarded by mu
+	tenures  map[bson.ObjectID]*tenure // leases by session
+	due      time.Duration             // time of the next check of slow things
+	soonest  time.Duration             // no open call is late before this time; guarded by mu
 	slow     map[slowThing]*waitingFor
 	outside  map[outsider]*outside
-	left     map[bson.ObjectID]time.Duration // when a session stopped holding its lock
-	forgiven map[bson.ObjectID]bool          // released by a twin that could not know
+	left     map[bson.ObjectID]time.Duration // time at which a session stopped holding its lock
+	forgiven map[bson.ObjectID]bool          // sessions that an unaware twin has released
 
-	// posthumous are the sessions of commands that were applied after their process had died,
-	// closed or taken another id, or that were blocked by a transaction until their process was
-	// closing. The process may have searched for them earlier.
+	// posthumous has the sessions of late commands: their process had died, closed or taken another
+	// id, or was closing while a transaction blocked the command. The process may have searched for
+	// the sessions earlier.
 	posthumous map[bson.ObjectID]bool
 
 	mu       sync.Mutex // guards the rest
-	open     []*Held    // handed out, Release has not returned
+	open     []*Held    // held by users; Release has not returned
 	attempts map[*process]map[string]*attempt
 	asking   []*asking // callers that poll a lock
 	news     []news
@@ -129,7 +129,7 @@ func (o *oracle) violated(rule, format string, args ...any) {
 	o.w.log.add("VIOLATION %s: %s", v.Rule, v.What)
 }
 
-// begin notes the start of an attempt, and end its end. Users call them.
+// begin notes the start of an attempt, end its end. Users call both.
 func (o *oracle) begin(p *process, label string, a *attempt) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -141,21 +141,21 @@ func (o *oracle) begin(p *process, label string, a *attempt) {
 	o.add(a.name)
 }
 
-// register notes the name of a lock that is asked for.
+// register notes the name of a lock that a user asks for.
 func (o *oracle) register(name string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.add(name)
 }
 
-// add is register with mu held by the caller.
+// add is like register. The caller holds mu.
 func (o *oracle) add(name string) {
 	if !slices.Contains(o.names, name) {
 		o.names = append(o.names, name)
 	}
 }
 
-// asked returns the names so far. Commands posted earlier may add names concurrently.
+// asked returns the noted names. Commands posted earlier may add names concurrently.
 func (o *oracle) asked() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -188,7 +188,7 @@ func (o *oracle) released(h *Held, err error, called time.Duration) {
 	o.say(news{p: h.p, released: h, err: err, called: called})
 }
 
-// say adds news.
+// say adds news for the next checks.
 func (o *oracle) say(n news) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -226,7 +226,7 @@ func (o *oracle) look() {
 	}
 }
 
-// learn checks the end of an attempt: fences rise (I2), and the error of a failed attempt is true
+// learn checks the end of an attempt. Fences rise (I2), and the error of a failed attempt is true
 // (I6).
 func (o *oracle) learn(n news) {
 	switch {
@@ -252,12 +252,12 @@ func (o *oracle) learn(n news) {
 		return
 	}
 	o.toldTruth(n)
-	if n.p.struck-n.a.struck != 1 || n.p.closing != nil { // Close ends commands, too
+	if n.p.struck-n.a.struck != 1 || n.p.closing != nil { // Close also ends commands
 		return
 	}
-	// Only one fault has struck, so the check of the store was answered. The store must not hold
-	// the lock for a failed attempt, unless its release is on the way or waits for the next ping,
-	// because the term has expired and a twin may have the lock.
+	// Only one fault has struck, so the store answered the check. After a failed attempt the store
+	// must not hold the lock for it, with two exceptions. Its release is in transit, or its release
+	// waits for the next ping, because the term has expired and a twin may have the lock.
 	l, bad := catalog.ParseLock(o.w.Server.Document(catalog.LocksCollection, n.a.name))
 	if !errors.Is(n.err, distlock.ErrOutcomeUnknown) || bad != nil {
 		return
@@ -270,8 +270,8 @@ func (o *oracle) learn(n news) {
 	}
 }
 
-// fenceOf checks I2: the fence of an exclusive guard is larger than that of every guard before it.
-// Sharers may report their guards in another order than that of the grants.
+// fenceOf checks I2: the fence of an exclusive guard is larger than the fences of all earlier
+// guards. Sharers may report their guards in another order than they got them.
 func (o *oracle) fenceOf(n news) {
 	fence, handed := n.got.guard.Fence(), o.handed[n.got.name]
 	if handed == nil {
@@ -289,7 +289,7 @@ func (o *oracle) fenceOf(n news) {
 	handed[0] = max(handed[0], fence)
 }
 
-// trusted asks a guard whether it may be trusted, by the clock of its process. It records a loss.
+// trusted reports whether a guard may be trusted by the clock of its process. It records a loss.
 func (o *oracle) trusted(h *Held) bool {
 	if err := h.guard.Err(); err != nil {
 		o.lose(h, err)
@@ -298,8 +298,8 @@ func (o *oracle) trusted(h *Held) bool {
 	return true
 }
 
-// oneTrusted checks I1. It asks guards only where a lock has several, since a user's question makes
-// the guard notice its loss.
+// oneTrusted checks I1. It asks guards only if a lock has several, because a question makes a guard
+// notice its loss.
 func (o *oracle) oneTrusted(open []*Held) {
 	for i, h := range open {
 		permits := 1
@@ -321,7 +321,7 @@ func (o *oracle) oneTrusted(open []*Held) {
 	}
 }
 
-// lossIsOneWay checks the rest of I4: a lost guard stays lost.
+// lossIsOneWay checks that a lost guard stays lost.
 func (o *oracle) lossIsOneWay(open []*Held) {
 	for _, h := range open {
 		ctx := h.guard.Context()
@@ -335,7 +335,6 @@ func (o *oracle) lossIsOneWay(open []*Held) {
 	}
 }
 
-// lose records the loss of a guard.
 func (o *oracle) lose(h *Held, err error) {
 	if !h.lost && errors.Is(err, distlock.ErrLockLost) && !h.p.Dead {
 		o.lostForNothing(h, err)
@@ -355,7 +354,7 @@ func (o *oracle) guardOf(ts bson.ObjectID) *Held {
 	return nil
 }
 
-// wrote checks a write of a user and reports whether the fenced one is accepted (I5).
+// wrote checks a user's write, and reports whether the fenced write is accepted (I5).
 func (o *oracle) wrote(h *Held) bool {
 	last, fence := o.accepted[h.name], h.guard.Fence()
 	if fence < last {
@@ -367,7 +366,7 @@ func (o *oracle) wrote(h *Held) bool {
 	return true
 }
 
-// sent notes every command when it is sent.
+// sent notes a command when it is sent.
 func (o *oracle) sent(c *call) {
 	if c.op == fault.Acquire || c.op == fault.Enter {
 		o.mu.Lock()

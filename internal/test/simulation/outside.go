@@ -4,7 +4,7 @@ import (
 	"time"
 )
 
-// Outside schedules events of the world outside of the processes.
+// Outside schedules events of the world that belong to no process.
 type Outside struct{ w *world }
 
 // At runs do at an instant.

@@ -14,10 +14,10 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// A port is the way of one process to the store, under the process id and with the sessions that
-// the store knows. Every command through it is an event, except for commands missing in asEvents.
+// A port connects one process to the store. It uses the process id and the sessions that the store
+// knows. Only the commands in asEvents are events.
 type port struct {
-	catalog.Catalog // the process's view of the store, behind send
+	catalog.Catalog // the process's view of the store; calls pass through send
 	p               *process
 }
 
@@ -29,7 +29,7 @@ func newPort(p *process) *port {
 
 func (o *port) store() *store { return o.p.w.store }
 
-// asEvents are the commands that are events.
+// asEvents has the commands that are events.
 var asEvents = []catalog.Op{
 	fault.Acquire, fault.Enter, fault.Release, fault.Evict, fault.GrantNext, fault.Confirm,
 	fault.SeedFence, fault.Renew, fault.Break,
@@ -38,10 +38,11 @@ var asEvents = []catalog.Op{
 	fault.GrantStream,
 }
 
-// callKey is the key of the call that a context of the store belongs to.
+// callKey is the context key of a store operation's call.
 type callKey struct{}
 
-// send makes an event of a command. A listing is one command, sent when its rows are asked for.
+// send makes an event of a command. A listing is one command. It is sent when the first row is
+// requested.
 func (o *port) send(ctx context.Context, of catalog.Call, do func(context.Context) error) error {
 	op := of.Op
 	if !slices.Contains(asEvents, op) || of.Row > 0 {

@@ -20,40 +20,40 @@ import (
 	"mongodlm/internal/test/virtual"
 )
 
-// A process is one start of one of the processes of a schedule. Its fields belong to the loop of
-// the world unless noted otherwise.
+// A process is one life of a schedule's process. Only the loop of the world uses its fields, except
+// as noted.
 type process struct {
 	*virtual.Process
 	w    *world
-	life int // 1 for the first in its place
+	life int // 1 for the first process in its place
 	spec Process
 	port *port
 
-	snapshot *snapshot // from which it was restored, or nil
+	snapshot *snapshot // source of its restored state, or nil
 
-	ctx  context.Context // of its users
+	ctx  context.Context // context of its users
 	stop context.CancelFunc
 
-	closing  *closing      // since Close was called by a fault
-	misled   time.Duration // when it was last shown an old state
+	closing  *closing      // the Close that a fault called, or nil
+	misled   time.Duration // time of its last old state
 	calls    int
 	opCalls  map[fault.Op]int
-	struck   int // faults that struck its commands
+	struck   int // number of faults that struck its commands
 	cut      time.Duration
 	deaf     time.Duration
 	hang     time.Duration
-	old      time.Duration // until when its reads are old
+	old      time.Duration // its reads are old until this time
 	oldSince time.Duration
 	oldName  string
 
 	mu      sync.Mutex    // guards the rest
-	shut    bool          // Close was called by a fault: its users stop
-	closed  chan struct{} // closed when that Close has returned
+	shut    bool          // a fault called Close; the users stop
+	closed  chan struct{} // closed when the fault's Close has returned
 	manager *distlock.Manager
-	ids     []string // process ids it has used
-	twin    string   // process id by which the store knows its first one
-	met     bool     // it has learned of its twin
-	open    []*call  // commands without an answer
+	ids     []string // process ids that it has used
+	twin    string   // id of its twin, by which the store knows the process
+	met     bool     // it knows of its twin
+	open    []*call  // unanswered commands
 }
 
 func newProcess(w *world, i int) *process {
@@ -78,7 +78,7 @@ func newProcess(w *world, i int) *process {
 	return p
 }
 
-// jitter is the source of chance of the pinger and of all waits.
+// jitter returns the random number for the pinger and for all waits.
 func (p *process) jitter() float64 {
 	const bits = 1 << 53
 	return float64(p.w.chance("jitter", p.w.Now(), uint64(p.Index))%bits) / bits
@@ -88,7 +88,6 @@ func (p *process) String() string {
 	return letter(p.Index) + strings.Repeat("'", p.life-1)
 }
 
-// config returns the configuration of the process.
 func (p *process) config() distlock.Config {
 	t := p.w.s.Timing
 	return distlock.Config{
@@ -101,8 +100,7 @@ func (p *process) config() distlock.Config {
 	}
 }
 
-// live is the whole life of a process: it starts its Manager, lets its users work until the run
-// ends, and closes.
+// live runs a process: it starts the Manager, runs the users until the run ends, and closes.
 func (p *process) live() {
 	var m *distlock.Manager
 	for {
@@ -134,7 +132,7 @@ func (p *process) live() {
 	p.mu.Lock()
 	first := p.closed
 	p.mu.Unlock()
-	if first != nil { // a fault has closed it
+	if first != nil { // a fault has called Close
 		<-first
 	}
 	p.w.log.told("%s closes", p)
@@ -153,8 +151,8 @@ func (p *process) id() string {
 	return p.ids[len(p.ids)-1]
 }
 
-// before returns the process id that the process used before id. It returns "" if there is none,
-// and during the start, which tries again with another id after a failure.
+// before returns the process id that the process used before id, or "" for the first id. It also
+// returns "" during the start, which tries again with another id after a failure.
 func (p *process) before(id string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -164,14 +162,14 @@ func (p *process) before(id string) string {
 	return ""
 }
 
-// named reports whether the process has used that process id.
+// named reports whether the process has used a process id.
 func (p *process) named(id string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Contains(p.ids, id)
 }
 
-// leaves reports whether a release of a session is on its way.
+// leaves reports whether a release of a session is in transit.
 func (p *process) leaves(ts bson.ObjectID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -180,8 +178,7 @@ func (p *process) leaves(ts bson.ObjectID) bool {
 	})
 }
 
-// alias notes the process id under which the process sends a command, and returns the one that the
-// store sees.
+// alias notes the process id in a command, and returns the process id that the store knows.
 func (p *process) alias(id string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -197,7 +194,7 @@ func (p *process) alias(id string) string {
 	return id
 }
 
-// crash kills the process for the rest of the world. Its goroutines end with the run.
+// crash kills the process, as seen by the rest of the world. Its goroutines end with the run.
 func (p *process) crash() {
 	if p.Dead {
 		return
@@ -206,7 +203,7 @@ func (p *process) crash() {
 	p.Die()
 }
 
-// pause stops the process for d; if suspended, with its monotonic clock.
+// pause stops the process for d. If suspended is set, it also stops the monotonic clock.
 func (p *process) pause(d time.Duration, suspended bool) {
 	if p.Dead {
 		return
@@ -219,7 +216,6 @@ func (p *process) pause(d time.Duration, suspended bool) {
 	p.Pause(d, suspended, func() { p.w.log.add("%s runs again", p) })
 }
 
-// heal ends the faults of the process.
 func (p *process) heal() {
 	p.cut, p.deaf, p.hang, p.old = 0, 0, 0, 0
 	if !p.Dead {
@@ -227,16 +223,16 @@ func (p *process) heal() {
 	}
 }
 
-// A closing is a call of Close that a fault made.
+// A closing is a call of Close by a fault.
 type closing struct {
 	since time.Duration
-	mono  time.Duration // the same by the clock of the process
-	limit time.Duration // of its context; 0: already done
+	mono  time.Duration // start by the clock of the process
+	limit time.Duration // time limit of its context; 0 if the context is already done
 
-	done bool // guarded by the process's mu, like err
+	done bool // done and err are guarded by the process's mu
 	err  error
-	at   time.Duration // when it returned
-	seen bool          // by the oracle
+	at   time.Duration // time of the return
+	seen bool          // the oracle has checked it
 }
 
 // close closes the process in order, while its users continue.
@@ -276,7 +272,7 @@ func (p *process) over() bool {
 	return p.closing.done
 }
 
-// bury lets the goroutines of a process end: from now on every command fails without delay.
+// bury ends the goroutines of a process. From now on every command fails without delay.
 func (p *process) bury() {
 	p.Bury(func() {
 		p.mu.Lock()

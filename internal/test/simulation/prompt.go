@@ -9,12 +9,11 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// This file checks that every call returns when its context is done or its time is up.
+// This file checks that every call returns when its context is done or its time limit is reached.
 
-// promptly is the largest delay of a return. Here only waits take time.
+// promptly is the largest allowed delay of a return. In virtual time only waits take time.
 const promptly = 20 * time.Millisecond
 
-// contextEnded notes that the context of a call is done.
 func (o *oracle) contextEnded(a *attempt) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -38,13 +37,13 @@ func (o *oracle) endContexts(p *process) {
 	}
 }
 
-// A lateCall is a call that has not returned in time, with its delay.
+// A lateCall is a call that has not returned in time, and its delay.
 type lateCall struct {
 	a  *attempt
 	by time.Duration
 }
 
-// returnInTime checks every open call, and every Close by a fault.
+// returnInTime checks every open call, and every Close that a fault called.
 func (o *oracle) returnInTime() {
 	if o.w.done.Failed() {
 		return
@@ -64,8 +63,8 @@ func (o *oracle) returnInTime() {
 	}
 }
 
-// lateCalls returns the open calls that should have returned. It checks them only where the time of
-// one may be up: no clock of a process runs twice as fast as true time.
+// lateCalls returns the open calls that should have returned. It skips instants at which no call
+// can be late. For that it assumes that no process's clock runs twice as fast as true time.
 func (o *oracle) lateCalls(now time.Duration) (late []lateCall) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -97,11 +96,11 @@ func (o *oracle) lateCalls(now time.Duration) (late []lateCall) {
 	return late
 }
 
-// closesInTime checks a Close that a fault made: it returns within its context, or after one try if
-// that was already done; and no lock names the process then, unless a fault has struck.
+// closesInTime checks a Close that a fault called. It returns within its context, or after one try
+// if the context was already done. Unless a fault has struck, no lock names the process afterwards.
 func (o *oracle) closesInTime(p *process, c *closing) {
 	late := o.w.Now() - c.since - c.limit
-	if c.limit == 0 { // it limits itself, by its own clock
+	if c.limit == 0 { // Close limits itself by its own clock
 		late = p.Clock.Now().Mono - c.mono - o.w.s.Timing.Limit
 	}
 	done := p.over()
@@ -112,7 +111,7 @@ func (o *oracle) closesInTime(p *process, c *closing) {
 	if !done {
 		return
 	}
-	// After its context is done Close tries the rest once more.
+	// After the end of its context Close tries the rest once more.
 	tries := c.since + o.w.s.Timing.Limit + time.Second
 	if c.err != nil && (o.w.Now() < tries && !o.w.healed) {
 		return
@@ -137,7 +136,7 @@ type asking struct {
 	name string
 }
 
-// asks notes such a caller. The returned function removes it.
+// asks notes a caller that polls a lock. The returned function removes the note.
 func (o *oracle) asks(p *process, name string) func() {
 	a := &asking{p, name}
 	o.mu.Lock()
@@ -150,7 +149,7 @@ func (o *oracle) asks(p *process, name string) func() {
 	}
 }
 
-// objectID makes a session of a foreign manager.
+// objectID returns a new session for a foreign manager.
 func (w *world) objectID() bson.ObjectID {
 	w.ids++
 	id := bson.ObjectID{0: 0xf0}
@@ -160,7 +159,7 @@ func (w *world) objectID() bson.ObjectID {
 	return id
 }
 
-// twinned reports whether another process pings under the id of p.
+// twinned reports whether another process pings under an id of p.
 func (w *world) twinned(p *process) bool {
 	return slices.ContainsFunc(w.lives, func(other *process) bool {
 		return other.twin != "" && p.named(other.twin)

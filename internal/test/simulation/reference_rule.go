@@ -11,21 +11,21 @@ import (
 	"mongodlm/takeover"
 )
 
-// seen is a snapshot that a contender has received. The field about is one of its parties, if it
-// has any.
+// seen is a snapshot that a contender has received. The field about is one party of the lock, if it
+// has parties.
 type seen struct {
 	catalog.Snapshot
 	about          catalog.Participant
 	name           string
-	sent, received time.Duration // monotonic clock of the contender
-	wall           time.Time     // its wall clock at the reply
+	sent, received time.Duration // by the contender's monotonic clock
+	wall           time.Time     // contender's wall clock at the reply
 }
 
-// replied notes every command that was answered to its process.
+// replied notes an answer that has reached its process.
 func (o *oracle) replied(c *call) {
 	switch c.op {
 	case fault.Ping:
-		if !c.overdue.Load() { // a late reply need not be believed
+		if !c.overdue.Load() { // a late reply may be ignored
 			o.acknowledged(c)
 		}
 	case fault.Enter:
@@ -51,7 +51,7 @@ func (o *oracle) replied(c *call) {
 	}
 }
 
-// stands notes that an attempt was queued.
+// stands notes that an attempt is queued.
 func (o *oracle) stands(c *call) {
 	l, _ := o.w.store.lockAsOf(c.subject, nil)
 	o.mu.Lock()
@@ -61,8 +61,8 @@ func (o *oracle) stands(c *call) {
 	}
 }
 
-// about returns the snapshots that show a process. Their field about is the given party, or else
-// another session of the process.
+// about returns the snapshots that include the holder's process. Their field about is the holder,
+// or else another session of its process.
 func about(looks []seen, from catalog.Holder) []seen {
 	var shown []seen
 	for _, l := range looks {
@@ -82,7 +82,7 @@ func about(looks []seen, from catalog.Holder) []seen {
 	return shown
 }
 
-// byTheRule checks an eviction by the snapshots of its contender.
+// byTheRule checks an eviction with its contender's snapshots.
 func (o *oracle) byTheRule(c *call) {
 	if c.from.Waits { // a waiter that is passed over enters again if it lives
 		return
@@ -92,16 +92,16 @@ func (o *oracle) byTheRule(c *call) {
 	}
 }
 
-// reference repeats the takeover rule from its written form, without package takeover. It returns
-// why snapshots do not allow an eviction, or "" if they do. It is no stricter than the rule: it
-// compares neighbours only, and any recent snapshot may be the deciding one, since several users of
-// a process read concurrently.
+// reference repeats the written takeover rule without package takeover. It returns the reason why
+// the snapshots do not allow an eviction, or "" if they allow it. It is no stricter than the rule:
+// it compares only neighbours, and every recent snapshot may be the deciding one, because several
+// users of a process read concurrently.
 func reference(looks []seen, from catalog.Holder, own time.Duration, t Timing) string {
 	const unseen = "nobody has looked at that session lately"
 	why := unseen
 	if from.Renewal == 0 {
 		looks = about(looks, from)
-	} else { // by the lease, whether or not its process pings
+	} else { // by the lease; the process may be pinging
 		looks, t.Takeover = byLease(looks, from, t.Ping)
 		own = t.Takeover
 	}
@@ -118,13 +118,13 @@ func reference(looks []seen, from catalog.Holder, own time.Duration, t Timing) s
 			return ""
 		}
 		if why == unseen {
-			why = refusal // of the latest snapshot, which is the strongest
+			why = refusal // from the latest snapshot, which has watched for longest
 		}
 	}
 	return why
 }
 
-// allows checks a takeover after the last of the snapshots. It returns why it is not allowed, or
+// allows checks a takeover after the last snapshot. It returns the reason against the takeover, or
 // "".
 func allows(looks []seen, own time.Duration, t Timing) string {
 	now := looks[len(looks)-1]
@@ -133,7 +133,7 @@ func allows(looks []seen, own time.Duration, t Timing) string {
 	}
 	first := now
 	for i := len(looks) - 2; i >= 0; i-- {
-		crossed := looks[i].received > first.sent // the replies did, or the snapshots are of two users
+		crossed := looks[i].received > first.sent // crossing replies, or snapshots of two users
 		if !sameSubject(looks[i], now) || crossed && disturbed(looks[i], first) {
 			continue
 		}
@@ -178,7 +178,7 @@ func sameSubject(a, b seen) bool {
 	return sequenced(a) == sequenced(b) && (sequenced(a) || a.name == b.name)
 }
 
-// disturbed reports whether a difference between two snapshots restarts a watch.
+// disturbed reports whether the difference of two snapshots restarts a watch.
 func disturbed(a, b seen) bool {
 	switch {
 	case (a.Ping == nil) != (b.Ping == nil), a.Primary != b.Primary,
@@ -191,8 +191,8 @@ func disturbed(a, b seen) bool {
 	return a.Ping.Seq != b.Ping.Seq || !a.Ping.At.Equal(b.Ping.At) || !a.Ping.Local.Equal(b.Ping.Local)
 }
 
-// witnessed is the shorter rule: it returns why a snapshot does not allow a takeover, or "" if it
-// does.
+// witnessed checks the shorter rule. It returns the reason why a snapshot does not allow a
+// takeover, or "" if it allows it.
 func witnessed(l seen, need, watched time.Duration, t Timing) string {
 	switch {
 	case t.Mode == takeover.WatchOnly:
@@ -215,9 +215,8 @@ func witnessed(l seen, need, watched time.Duration, t Timing) string {
 	return ""
 }
 
-// sighted reports whether another contender has left its observation, by two clocks that agreed,
-// and since then both the server's clock and those of the two contenders have counted two
-// intervals.
+// sighted reports whether another contender has left its observation, with two clocks that agreed.
+// Since then the server's clock and the clocks of both contenders must have counted two intervals.
 func sighted(l seen, trip time.Duration, t Timing) bool {
 	s := l.Ping.Sight
 	if s.By == "" || s.Seq != l.Ping.Seq || s.At.Sub(s.Local).Abs() > t.Takeover/30+trip/2 {

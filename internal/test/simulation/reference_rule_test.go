@@ -10,8 +10,8 @@ import (
 	"mongodlm/catalog"
 )
 
-// Tries to break: a takeover that no rule allows is reported with the figures of the latest
-// snapshot, which had watched for longest, and with the requirements of each rule.
+// If no rule allows a takeover, the report has the figures of the latest snapshot, which has
+// watched for longest, and the requirements of each rule.
 func TestReference_Refusal_SaysWhatEachRuleWanted(t *testing.T) {
 	t.Parallel()
 	timing := Timing{Ping: 10 * time.Second, Takeover: time.Minute, MaxGap: 30 * time.Second}

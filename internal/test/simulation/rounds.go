@@ -7,10 +7,10 @@ import (
 	"mongodlm/catalog"
 )
 
-// This file checks that no process waits outside of a full queue for ever.
+// This file checks that no process waits outside of a full queue forever.
 
-// outsideTurns is the largest number of grants to other processes while a process waits for a lock
-// outside of its queue: two rounds of the queue.
+// outsideTurns is the allowed number of grants to other processes while a process waits outside of
+// the queue: two rounds of the queue.
 const outsideTurns = 2 * catalog.MaxWaiters
 
 // An outsider is a process that waits for a lock.
@@ -19,13 +19,14 @@ type outsider struct {
 	name string
 }
 
-// outside is the start of a wait without a place in the queue, and the number of grants since then.
+// outside has the start of a wait without a place in the queue, and the number of grants since
+// then.
 type outside struct {
 	since time.Duration
 	turns int
 }
 
-// hadTurns checks a change with the given number of grants.
+// hadTurns checks a change of a lock document with the given number of grants.
 func (o *oracle) hadTurns(t turn, granted int) {
 	if granted == 0 {
 		return

@@ -7,9 +7,9 @@ const (
 	minute = time.Minute
 )
 
-// Scenes are the small schedules that are explored exhaustively: two contenders that poll, three
-// that are queued, or a process, its twin and a contender. Their clocks tick together, so that many
-// events fall on the same instants. The times are coarse, so that a takeover takes few commands.
+// Scenes returns the small schedules that are explored exhaustively: two contenders that poll,
+// three queued contenders, or a process with its twin and a contender. The clocks tick together, so
+// many events happen in the same instants. The times are coarse, so a takeover takes few commands.
 func Scenes() []Schedule {
 	handover := scene(holdFor("a", 20*sec), from(5*sec, holdFor("a", 20*sec)))
 	handover.Name, handover.Length = "handover", 60*sec
@@ -56,7 +56,7 @@ func Coarse() Timing {
 	return t
 }
 
-// scene returns a schedule of a few minutes without chance.
+// scene returns a schedule of a few minutes without random events.
 func scene(users ...func(*User)) Schedule {
 	s := Schedule{Timing: Small(), Length: 3 * time.Minute, Quiet: time.Minute}
 	for _, u := range users {
@@ -65,7 +65,7 @@ func scene(users ...func(*User)) Schedule {
 	return s
 }
 
-// holdFor acquires a lock, by tries without a place in the queue, and works under it for d.
+// holdFor polls a lock without a place in the queue, and works under it for d.
 func holdFor(name string, d time.Duration) func(*User) {
 	return func(u *User) {
 		if h := u.Poll(name, time.Hour); h != nil {
@@ -75,7 +75,7 @@ func holdFor(name string, d time.Duration) func(*User) {
 	}
 }
 
-// holdLost acquires a lock, holds it until it is lost and releases it.
+// holdLost acquires a lock, holds it until the lock is lost, and releases it.
 func holdLost(name string) func(*User) {
 	return func(u *User) {
 		h := u.Try(name)
@@ -85,12 +85,12 @@ func holdLost(name string) func(*User) {
 	}
 }
 
-// waitFor waits in the queue for a lock and works under it for d.
+// waitFor queues for a lock and works under it for d.
 func waitFor(name string, d time.Duration) func(*User) {
 	return lockFor(name, time.Hour, d)
 }
 
-// lockFor waits in the queue for a lock, wait at most, and works under it for d.
+// lockFor queues for a lock, for at most the duration wait, and works under the lock for d.
 func lockFor(name string, wait, d time.Duration) func(*User) {
 	return func(u *User) {
 		if h := u.Lock(name, wait); h != nil {
@@ -100,7 +100,7 @@ func lockFor(name string, wait, d time.Duration) func(*User) {
 	}
 }
 
-// from lets a user start at an instant.
+// from starts a user at an instant.
 func from(at time.Duration, then func(*User)) func(*User) {
 	return func(u *User) {
 		if u.Until(at) {

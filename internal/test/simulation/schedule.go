@@ -12,20 +12,20 @@ import (
 // A Kind is a kind of fault.
 type Kind uint8
 
-// Faults of one command.
+// Faults of one command. For is a field of Fault.
 const (
-	DelayRequest Kind = iota + 1 // it reaches the store For later
-	DelayReply                   // it is applied without delay, the reply comes For later
+	DelayRequest Kind = iota + 1 // the request arrives For later
+	DelayReply                   // applied without delay; the reply arrives For later
 	Refuse                       // no server is reached: certainly not applied
 	Drop                         // not applied, with an unknown outcome
 	LoseReply                    // applied, with an unknown outcome
-	ApplyLate                    // the caller gives up immediately; it is applied For later
-	Duplicate                    // it runs as usual, and a copy of it is applied For later
-	StaleRead                    // a read shows the state of For ago
-	CrashBefore                  // the process dies before it is sent
-	CrashAfter                   // the process dies when it is applied
-	PauseBefore                  // the process stops for For before it is sent
-	PauseAfter                   // the process stops for For when it is applied
+	ApplyLate                    // the caller gives up immediately; applied For later
+	Duplicate                    // the command runs as usual, and a copy is applied For later
+	StaleRead                    // a read returns the state of the time For ago
+	CrashBefore                  // the process dies before the command is sent
+	CrashAfter                   // the process dies when the command is applied
+	PauseBefore                  // the process stops for For before the command is sent
+	PauseAfter                   // the process stops for For when the command is applied
 )
 
 // Faults that happen at a time, or when a command is sent.
@@ -33,18 +33,18 @@ const (
 	Crash       Kind = iota + 32 // the process dies
 	Restart                      // a new process starts in the place of a dead one
 	Pause                        // the process stops for For; its clocks continue
-	Suspend                      // the same, and its monotonic clock stops, too
-	Cut                          // all its commands are refused for For
-	Deaf                         // all its commands are applied and their replies lost for For
-	Hang                         // all its commands reach the store when it is over
-	OldPrimary                   // its reads show the state of this moment for For
+	Suspend                      // like Pause, but its monotonic clock stops, too
+	Cut                          // all its commands during For are refused
+	Deaf                         // its commands during For are applied, their replies are lost
+	Hang                         // its commands during For reach the store when For is over
+	OldPrimary                   // its reads during For return the state of this moment
 	StepWall                     // its wall clock steps by For
 	StepServer                   // the server's clock steps by For
 	Elect                        // another primary; its clock differs from the last one's by For
 	RemoveFree                   // free lock documents are deleted
 	Sever                        // its streams of notices break, For later
 	EndContexts                  // the contexts of all calls of its users end
-	Close                        // it closes, with a context that ends For later; 0: is done
+	Close                        // the process closes; its context ends For later (0: is done)
 )
 
 var kindNames = map[Kind]string{
@@ -62,14 +62,17 @@ func (k Kind) String() string { return kindNames[k] }
 
 func (k Kind) onCall() bool { return k <= PauseAfter }
 
-// ofProcess reports whether it happens to one process and not to the whole world.
+// ofProcess reports whether the fault strikes one process and not the whole world.
 func (k Kind) ofProcess() bool {
 	return k != StepServer && k != Elect && k != RemoveFree
 }
 
-// A Fault is one fault, which strikes once: at the Call-th command of the process; or, with Op, at
-// the Nth command of that kind, or without Nth at the first one at or after At; or, for a kind that
-// needs no command, at At.
+// A Fault is one fault, which strikes once. It strikes one of these commands of the process:
+//   - the command with the number Call
+//   - the command with the number Nth of kind Op
+//   - without Nth, the first command of kind Op at or after At
+//
+// A kind of fault that needs no command strikes at At.
 type Fault struct {
 	Kind    Kind
 	Process int // index in Schedule.Processes
@@ -100,20 +103,20 @@ func (f Fault) String() string {
 	return b.String()
 }
 
-// letter names the process of an index.
+// letter returns the name of a process by its index.
 func letter(i int) string { return string(rune('A' + i)) }
 
 // Timing is the configuration of the Managers of a schedule.
 type Timing struct {
 	Ping, Takeover, Margin time.Duration
 	Poll, PollMax          time.Duration
-	Limit                  time.Duration // for one command
+	Limit                  time.Duration // limit of one command
 	MaxGap                 time.Duration
 	Foreign                time.Duration
 	Mode                   takeover.Rule
 }
 
-// Small is a timing of seconds, with which a takeover takes few events.
+// Small is a timing of seconds. A takeover takes few events.
 func Small() Timing {
 	return Timing{
 		Ping: 5 * time.Second, Takeover: time.Minute, Margin: 15 * time.Second,
@@ -133,47 +136,47 @@ func Mongos() Timing {
 
 // A Process is one process of a schedule.
 type Process struct {
-	// Rate is the rate of its clocks; 0 is 1.
+	// Rate is the rate of its clocks. 0 means 1.
 	Rate float64
-	// Offset is the lead of its wall clock over true time.
+	// Offset is the lead of the wall clock over true time.
 	Offset time.Duration
-	// Start is the time of its start.
+	// Start is the time at which the process starts.
 	Start time.Duration
-	// Twin makes it ping under the process id of the process before it, as after the restore of a
-	// snapshot.
+	// Twin makes the process ping under the process id of the previous process in the schedule, as
+	// after the restore of a snapshot.
 	Twin bool
-	// Snapshot also gives it the numbers and the locks that the process before it has at its start:
-	// a call for such a lock returns without delay, with the very session.
+	// Snapshot also gives the process the numbers and the locks of the previous process. A call for
+	// such a lock returns without delay, with the same session.
 	Snapshot bool
-	// Every makes it a job: a new process that starts every so often, unless the last one still
-	// runs, and closes when its users have returned. It tries for the lock Job.
+	// Every makes the process a job. A new process starts in this interval unless the last process
+	// still runs. It closes when its users have returned. It tries to acquire the lock Job.
 	Every time.Duration
 	Job   string
-	// Users are the functions of its users, each of which runs in a goroutine.
+	// Users are the functions of its users. Each runs in a goroutine.
 	Users []func(*User)
 }
 
 // A Schedule describes one run completely.
 type Schedule struct {
 	Name string
-	// Seed orders the events of one instant and feeds jitter, latency and the users' chance. With 0
-	// there is no chance: no jitter, no latency, A before B.
+	// Seed orders the events of one instant and feeds jitter, latency and the users' random
+	// numbers. With 0 nothing is random: no jitter, no latency, A before B.
 	Seed      uint64
 	Timing    Timing
 	Processes []Process
 	Faults    []Fault
-	// Length is the time in which faults may strike. Then everything heals.
+	// Length is the time during which faults may strike. Afterwards all faults end.
 	Length time.Duration
-	// Quiet is the undisturbed time before all processes close.
+	// Quiet is the time without faults before all processes close.
 	Quiet time.Duration
-	// Streams turns streams of notices on; without them waiters poll.
+	// Streams turns on streams of notices. Without streams waiters poll.
 	Streams bool
 	// Foreign are MongoDB's own lock managers that run with the processes.
 	Foreign []Foreign
-	// World schedules events outside of all processes, such as a foreign holder.
+	// World schedules events that belong to no process, such as a foreign holder.
 	World func(*Outside)
-	// Choices[i] selects the process that is first at the i-th instant at which several have an
-	// event; 0 is the first by index. Seed makes the later choices.
+	// Choices[i] selects the first process of the i-th instant at which several processes have an
+	// event. 0 selects the first process by index. Seed makes the later choices.
 	Choices []int
 	// Trace keeps the timeline.
 	Trace bool

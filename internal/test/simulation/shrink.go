@@ -2,8 +2,9 @@ package simulation
 
 import "slices"
 
-// Shrink returns the schedule with as few faults as still fail. It removes halves, quarters and
-// single faults of the list. fails plays a schedule. The result has no Trace.
+// Shrink returns a schedule with as few faults as possible that still fails. It removes halves,
+// quarters and single faults of the list. The function fails plays a schedule and reports whether
+// it fails. The result has no Trace.
 func Shrink(s Schedule, fails func(Schedule) bool) Schedule {
 	s.Trace = false
 	for parts := 2; len(s.Faults) > 0; {

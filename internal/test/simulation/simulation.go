@@ -21,17 +21,17 @@ type world struct {
 
 	faults     []*armed
 	foreigners []*foreign
-	ids        uint64 // object ids that the world made
+	ids        uint64 // number of object ids that the world made
 	healed     bool
 	over       bool // the quiet time has passed
-	ended      bool // no process starts any more
+	ended      bool // no process starts from now on
 	// underWay counts the requests in transit that arrive within their limit.
 	underWay int
-	options  []int    // number of choices at every instant with several processes
-	always   []func() // rules of packages built on the lock
+	options  []int    // number of choices at every instant with events of several processes
+	always   []func() // checks of packages built on the lock
 }
 
-// epoch is true time at the start of a run.
+// epoch is the true time at the start of a run.
 var epoch = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 // A Result is the outcome of a run.
@@ -39,16 +39,16 @@ type Result struct {
 	Violations []Violation
 	Timeline   []string
 	Stats
-	// CallsOf is the number of commands of the first process in each place.
+	// CallsOf has the number of commands of the first process in each place.
 	CallsOf []int
-	// Options is the number of choices at every instant at which several processes had an event.
+	// Options has the number of choices at every instant at which several processes had an event.
 	Options []int
 }
 
-// Failed reports whether an oracle fired.
+// Failed reports whether an oracle reported a violation.
 func (r Result) Failed() bool { return len(r.Violations) > 0 }
 
-// Run plays a schedule. It must not be called inside a testing/synctest bubble: it makes one.
+// Run plays a schedule in a new testing/synctest bubble. Do not call it inside of a bubble.
 func Run(t *testing.T, s Schedule) Result {
 	t.Helper()
 	var result Result
@@ -90,10 +90,10 @@ func play(in *virtual.World, s Schedule) Result {
 	return w.done
 }
 
-// closeLimit is the time in which the processes of a healthy world must close.
+// closeLimit is the time within which all processes must close when no fault is left.
 const closeLimit = 5 * time.Minute
 
-// finish closes all processes in order and checks that they leave no locks, then ends the
+// finish closes all processes in order and checks that they leave no locks. Then it ends the
 // goroutines of dead processes.
 func (w *world) finish() {
 	if !w.healed {
@@ -130,14 +130,14 @@ func (w *world) finish() {
 	w.Drain(w.step)
 }
 
-// loop runs events until done returns true or an oracle fires.
+// loop runs events until the function done returns true or an oracle reports a violation.
 func (w *world) loop(done func() bool) {
 	for !done() && !w.done.Failed() {
 		w.step(w.Now() + time.Hour)
 	}
 }
 
-// step runs the oracles and then the next event, if one is due before limit.
+// step runs the oracles and then the next event, if the event is due before limit.
 func (w *world) step(limit time.Duration) {
 	look := func() {
 		w.judge.look()
@@ -162,7 +162,7 @@ func (w *world) launch(i int) {
 	p.Go(p.live)
 }
 
-// repeat starts a job again and again.
+// repeat starts a job again after each interval.
 func (w *world) repeat(i int) {
 	p := w.s.Processes[i]
 	if p.Every == 0 {
@@ -188,7 +188,6 @@ func (w *world) alive() int {
 	return n
 }
 
-// heal ends every fault.
 func (w *world) heal() {
 	w.log.add("everything heals")
 	w.healed = true

@@ -24,8 +24,8 @@ func TestMain(m *testing.M) {
 	effort.Main(m)
 }
 
-// report fails the test with the shortest schedule that fails, its timeline and the command that
-// replays it. With -short it does not search for the shortest one.
+// report fails the test with the shortest failing schedule, its timeline, and the command that
+// replays it. With -short it does not search for the shortest schedule.
 func report(t *testing.T, s simulation.Schedule, r simulation.Result) {
 	t.Helper()
 	if testing.Short() {
@@ -50,8 +50,8 @@ func report(t *testing.T, s simulation.Schedule, r simulation.Result) {
 
 func tail(lines []string, n int) []string { return lines[max(0, len(lines)-n):] }
 
-// A seed can be replayed. Where two goroutines of one process are ready in the same instant, Go's
-// scheduler chooses, so a seed may have a few timelines, but not a new one every time.
+// A seed can be replayed. If two goroutines of one process are ready in the same instant, Go's
+// scheduler chooses. So a seed may have a few timelines, but not a new timeline in every run.
 func TestRun_SameSeed_SameTimeline(t *testing.T) {
 	t.Parallel()
 	const plays = 12
@@ -74,7 +74,7 @@ func TestRun_SameSeed_SameTimeline(t *testing.T) {
 	}
 }
 
-// walked is the number of random walks; with -short or the race detector fewer.
+// walked returns the number of random walks. It is smaller with -short or the race detector.
 func walked() int {
 	if (testing.Short() || effort.Race) && *timeFlag == 0 {
 		return min(*walks, 6)
@@ -82,7 +82,7 @@ func walked() int {
 	return *walks
 }
 
-// Random walks find no violation, and every kind of fault has happened in them.
+// Random walks find no violation, and every kind of fault happens in them.
 func TestWalk_FindsNothing(t *testing.T) {
 	t.Parallel()
 	if *seedFlag != 0 {

@@ -11,25 +11,25 @@ import (
 	"mongodlm/catalog/memcatalog"
 )
 
-// A store is the one store of a world: the store in memory, and the past of its documents.
+// A store is the only store of a world: the store in memory, and the past states of its documents.
 type store struct {
 	*memcatalog.Catalog
 	w      *world
-	parsed map[string]parsed    // locks by name, as they were read last
-	past   map[string][]version // of every document that was written, by collection and _id
+	parsed map[string]parsed    // last parsed lock, by name
+	past   map[string][]version // past states of every written document, by collection and _id
 
-	streams []*stream // open streams, in the order of their opening
+	streams []*stream // open streams, the oldest first
 }
 
-// A version is a document from an instant on; nil when it was deleted.
+// A version is a document's state from an instant on. Its raw is nil if the document was deleted.
 type version struct {
 	at      time.Duration
 	raw     bson.Raw
-	holders []bson.ObjectID // of a lock
+	holders []bson.ObjectID // the lock's holders
 }
 
-// A picture is the state that an old primary or a lagging member shows: the instant, and the name
-// of the primary if the server takes itself for one.
+// A picture is an old state, returned by an old primary or a lagging member. It has the instant,
+// and the primary's name if the server believes that it is the primary.
 type picture struct {
 	at      time.Duration
 	primary string
@@ -55,7 +55,8 @@ func (s *store) note(collection, id string, raw bson.Raw) {
 	s.past[k] = append(s.past[k], now)
 }
 
-// document returns a copy of a document, which may be changed. It is empty if there is none.
+// document returns a copy of a document, which the caller may change. It is empty if the document
+// does not exist.
 func (s *store) document(collection, id string) bson.D {
 	var doc bson.D
 	if raw := s.Document(collection, id); raw != nil {
@@ -64,7 +65,7 @@ func (s *store) document(collection, id string) bson.D {
 	return doc
 }
 
-// asOf returns a document at an earlier instant.
+// asOf returns the state of a document at an earlier instant.
 func (s *store) asOf(collection, id string, at time.Duration) bson.Raw {
 	var raw bson.Raw
 	for _, v := range s.past[key(collection, id)] {
@@ -76,14 +77,14 @@ func (s *store) asOf(collection, id string, at time.Duration) bson.Raw {
 	return raw
 }
 
-// look reads a lock and the pings of its parties, as they are or in an old state. The clock is that
-// of the server that answers.
+// look reads a lock and its parties' pings, in the present or an old state. The server time is the
+// clock of the server that answers.
 func (s *store) look(name string, old *picture) (catalog.Snapshot, error) {
 	look, err := catalog.LookAt(background, s.Catalog, name)
 	if err != nil {
 		return look, err
 	}
-	if look.ServerTime.IsZero() { // there is no document
+	if look.ServerTime.IsZero() { // the document does not exist
 		server, err := s.Hello(background)
 		if err != nil {
 			return look, err
@@ -111,7 +112,7 @@ func (s *store) look(name string, old *picture) (catalog.Snapshot, error) {
 	return look, nil
 }
 
-// held lists the sessions of a process, as they are or in an old state.
+// held lists the sessions of a process, in the present or an old state.
 func (s *store) held(process string, old *picture) ([]catalog.HeldSession, error) {
 	if old == nil {
 		return s.Catalog.Held(background, process)
@@ -134,8 +135,8 @@ func (s *store) pingAsOf(process string, at time.Duration) *catalog.Ping {
 	return nil
 }
 
-// lockAsOf returns a lock as it is or in an old state. ok is false if there is no readable
-// document.
+// lockAsOf returns a lock in the present or an old state. ok is false if no readable document
+// exists.
 func (s *store) lockAsOf(name string, old *picture) (l catalog.Lock, ok bool) {
 	raw := s.Document(catalog.LocksCollection, name)
 	if old != nil {
@@ -148,7 +149,7 @@ func (s *store) lockAsOf(name string, old *picture) (l catalog.Lock, ok bool) {
 	return read.lock, read.ok
 }
 
-// read parses a lock document. The result must not be changed.
+// read parses a lock document. The caller must not change the result.
 func (s *store) read(name string, raw bson.Raw) parsed {
 	last := s.parsed[name]
 	if raw == nil || !bytes.Equal(last.raw, raw) {
@@ -159,7 +160,8 @@ func (s *store) read(name string, raw bson.Raw) parsed {
 	return last
 }
 
-// A parsed is a lock document and its content. Most are read again before they change.
+// A parsed is a lock document and its content. Most documents are read repeatedly before they
+// change.
 type parsed struct {
 	raw  bson.Raw
 	lock catalog.Lock
@@ -174,7 +176,6 @@ func (p parsed) holders() []catalog.Participant {
 	return p.lock.Holders()
 }
 
-// attend reads several locks.
 func (s *store) attend(names []string, old *picture) (map[string]catalog.Snapshot, error) {
 	looks := map[string]catalog.Snapshot{}
 	for _, name := range names {
@@ -189,7 +190,8 @@ func (s *store) attend(names []string, old *picture) (map[string]catalog.Snapsho
 	return looks, nil
 }
 
-// heldOrFree returns the named locks that are free, have a grant of the process, or are in lines.
+// heldOrFree returns the named locks that are free, have a grant of the process, or are listed in
+// lines.
 func (s *store) heldOrFree(process string, names, lines []string,
 	old *picture) (locks []catalog.Lock) {
 	for _, name := range names {
@@ -201,12 +203,12 @@ func (s *store) heldOrFree(process string, names, lines []string,
 	return locks
 }
 
-// partiesOf returns the holders of a lock, then its waiters.
+// partiesOf returns a lock's holders, then its waiters.
 func partiesOf(l catalog.Lock) []catalog.Participant {
 	return slices.Concat(l.Holders(), l.Waiters)
 }
 
-// placeOf returns the index of a session in the queue, or -1 if it does not wait.
+// placeOf returns a session's index in the queue, or -1.
 func placeOf(l catalog.Lock, ts bson.ObjectID) int {
 	return slices.IndexFunc(l.Waiters, func(p catalog.Participant) bool { return p.TS == ts })
 }

@@ -14,16 +14,16 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// A stream sends a process its grants. Each notice is a separate event: it may be late, together
-// with the later ones, and the stream may break with notices in transit.
+// A stream sends grants to a process. Each notice is a separate event. It may be late, and then
+// delays the later notices. The stream may break with notices in transit.
 type stream struct {
 	p       *process
-	process string // id of the grants
+	process string // process id in the grants
 
 	// The loop of the world owns these fields.
 	transit []notice
-	latest  time.Duration // when the last of them arrives
-	broken  bool          // no more sends
+	latest  time.Duration // arrival time of the last notice in transit
+	broken  bool          // the stream sends nothing more
 
 	mu     sync.Mutex // guards the rest
 	there  [][]catalog.Grant
@@ -32,7 +32,8 @@ type stream struct {
 	wake   chan struct{}
 }
 
-// A notice is the grants of one change of a lock; without grants: the stream broke.
+// A notice has the grants of one change of a lock. A notice without grants reports that the stream
+// broke.
 type notice struct{ grants []catalog.Grant }
 
 var _ catalog.GrantStream = (*stream)(nil)
@@ -79,7 +80,7 @@ func (s *stream) isClosed() bool {
 	return s.closed
 }
 
-// open adds a stream, which gets all later changes.
+// open adds a stream, which receives all later changes.
 func (s *store) open(st *stream) { s.streams = append(s.streams, st) }
 
 // tell sends the new grants of a lock document to the streams of their processes.
@@ -104,8 +105,8 @@ func (s *store) tell(name string, was, is bson.Raw) {
 	}
 }
 
-// send puts a notice in transit. The faults of a command strike it; where a command would be lost
-// the stream breaks, and the notice is lost.
+// send puts a notice in transit. The faults of a command strike the notice. A fault that would lose
+// a command breaks the stream and loses the notice.
 func (w *world) send(st *stream, name string, grants []catalog.Grant) {
 	p := st.p
 	c := &call{p: p, op: fault.Notice, subject: name, sent: w.Now()}
@@ -130,7 +131,7 @@ func (w *world) send(st *stream, name string, grants []catalog.Grant) {
 	}
 }
 
-// push lets a notice arrive after d, behind the earlier ones.
+// push makes a notice arrive after d, and not before earlier notices.
 func (s *stream) push(n notice, d time.Duration) {
 	w := s.p.w
 	s.latest = max(s.latest, w.Now()+d)
@@ -141,7 +142,7 @@ func (s *stream) push(n notice, d time.Duration) {
 // arrive delivers the first notice in transit to the process.
 func (s *stream) arrive() {
 	if len(s.transit) == 0 {
-		return // it was lost
+		return // the notice was lost
 	}
 	n := s.transit[0]
 	s.transit = s.transit[1:]
@@ -155,7 +156,7 @@ func (s *stream) arrive() {
 	s.mu.Unlock()
 	select {
 	case s.wake <- struct{}{}:
-	default: // it is awake
+	default: // the receiver is already awake
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"mongodlm/takeover"
 )
 
-// scene returns the small schedule of that name.
+// scene returns the small schedule with the given name.
 func scene(t *testing.T, name string) simulation.Schedule {
 	t.Helper()
 	for _, s := range simulation.Scenes() {
@@ -20,8 +20,9 @@ func scene(t *testing.T, name string) simulation.Schedule {
 	return simulation.Schedule{}
 }
 
-// A8: a holder whose clock runs at three quarters, exactly at the bound, loses its guard before a
-// takeover; one that runs 40 % slow is beyond the bound, and the overlap must be found.
+// A8: a holder with a clock at three quarters of the true rate, exactly the bound, loses its guard
+// before a takeover. A clock that is 40 % slow is beyond the bound, and the oracle reports the
+// overlap.
 func TestRates_WithinAndBeyondTheBound(t *testing.T) {
 	for rate, want := range map[float64]bool{0.75: false, 0.6: true} {
 		s := scene(t, "cut")
@@ -36,7 +37,7 @@ func TestRates_WithinAndBeyondTheBound(t *testing.T) {
 	}
 }
 
-// A9: a contender whose clock runs 1.3 times too fast takes over no earlier than it may.
+// A9: a contender with a clock that is 1.3 times too fast does not take over too early.
 func TestRates_FastContender(t *testing.T) {
 	s := scene(t, "cut")
 	s.Processes[1].Rate = 1.3
@@ -45,7 +46,7 @@ func TestRates_FastContender(t *testing.T) {
 	}
 }
 
-// Shrinking keeps only the fault that matters.
+// Shrink keeps only the fault that causes the violation.
 func TestShrink_LeavesTheFaultThatMatters(t *testing.T) {
 	s := scene(t, "cut")
 	s.Processes[0].Rate = 0.6
@@ -61,7 +62,7 @@ func TestShrink_LeavesTheFaultThatMatters(t *testing.T) {
 	}
 }
 
-// A run that has found a violation ends, although jobs start right after it.
+// A run ends at a violation, although jobs start right afterwards.
 func TestRun_EndsAtAViolation_WithJobs(t *testing.T) {
 	s := scene(t, "cut")
 	s.Processes[0].Rate = 0.6
@@ -74,8 +75,8 @@ func TestRun_EndsAtAViolation_WithJobs(t *testing.T) {
 	}
 }
 
-// I7: with a ping interval as long as the gap that breaks a watch, the reads of a waiter, one each
-// ping interval and a little late, still lead to a takeover from a dead process.
+// I7: the ping interval is as long as the gap that breaks a watch, and a waiter reads once per
+// interval, a little late. The waiter still takes over from a dead process.
 func TestQueue_PingAsLongAsTheGap_DeadAreTakenOver(t *testing.T) {
 	t.Parallel()
 	for n := 1; n <= 2; n++ {

@@ -11,14 +11,14 @@ import (
 	"mongodlm/catalog"
 )
 
-// A timeline is the list of events, one line each, without details that differ between two runs of
+// A timeline is the list of events, one line each. It omits details that differ between two runs of
 // one schedule.
 type timeline struct {
 	w *world
 
 	mu    sync.Mutex // guards the rest
 	lines []string
-	news  []string // of users since the last event
+	news  []string // lines of users since the last event
 	ended bool     // later lines are dropped
 }
 
@@ -29,7 +29,7 @@ func (l *timeline) end() {
 	l.ended = true
 }
 
-// add adds a line of the loop of the world.
+// add appends a line of the world's loop.
 func (l *timeline) add(format string, args ...any) {
 	if !l.w.s.Trace {
 		return
@@ -43,8 +43,8 @@ func (l *timeline) add(format string, args ...any) {
 	}
 }
 
-// told adds a line of a user. One event may wake several users: their lines are sorted before the
-// next line of the loop.
+// told adds a line of a user. One event may wake several users, so their lines are sorted before
+// the next line of the loop.
 func (l *timeline) told(format string, args ...any) {
 	if !l.w.s.Trace {
 		return

@@ -15,16 +15,16 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// This file implements the transactions of a process: each of their writes is a command, and so is
-// their commit.
+// This file implements the transactions of a process. Each write in a transaction is a command, and
+// the commit is a command.
 
 const (
-	opTouch  fault.Op = "touch" // the write to the lock document of a transaction under a guard
+	opTouch  fault.Op = "touch" // a guard's transaction writes to the lock document
 	opCommit fault.Op = "commit"
 )
 
-// inDoubt is the pause before a write that waits for a transaction is tried again, and before a
-// transaction that met a conflict runs again.
+// inDoubt is the pause before two kinds of repetition: a write that waits for a transaction is
+// tried again, and a transaction after a conflict runs again.
 const inDoubt = 10 * time.Millisecond
 
 // errTransient is the error of a transaction that was undone and may run again.
@@ -41,10 +41,10 @@ func transient(err error) bool {
 // inside is an open transaction of a process.
 type inside struct {
 	*memcatalog.Transaction
-	locks  []string                // written by it
-	passes map[string]catalog.Lock // held by it through EnterTransaction
-	held   *Held                   // the lock under which it runs, or nil
-	renews *call                   // the last renewal of its lease
+	locks  []string                // lock documents that it has written
+	passes map[string]catalog.Lock // locks that it holds through EnterTransaction
+	held   *Held                   // lock of the guard under which it runs, or nil
+	renews *call                   // last renewal of that lock's lease
 }
 
 type insideKey struct{}
@@ -54,8 +54,8 @@ func insideOf(ctx context.Context) *inside {
 	return in
 }
 
-// Transact implements [catalog.Transactions]. Like a real store it writes the lock document after
-// the work in the first run, and before the work in each further run.
+// Transact implements [catalog.Transactions]. Like a real store, it writes the lock document after
+// the work in the first run, and before the work in each later run.
 func (o *port) Transact(ctx context.Context, s catalog.Session,
 	run func(context.Context) error) error {
 	ran := false
@@ -79,7 +79,8 @@ func (o *port) Transact(ctx context.Context, s catalog.Session,
 	})
 }
 
-// submitIn submits a command of a transaction, which is undone if the outcome is unknown.
+// submitIn submits a command of a transaction. If the outcome is unknown, the transaction is
+// undone.
 func (c *call) submitIn(ctx context.Context, in *inside, do func() error) error {
 	c.inside, c.do = in, do
 	err := c.submit(ctx)
@@ -90,8 +91,8 @@ func (c *call) submitIn(ctx context.Context, in *inside, do func() error) error 
 	return err
 }
 
-// transaction runs work in a transaction and commits it, and repeats that after a conflict until
-// ctx is done.
+// transaction runs work in a transaction and commits it. After a conflict it repeats both until ctx
+// is done.
 func (o *port) transaction(ctx context.Context, work func(ctx context.Context) error) error {
 	for {
 		err := o.transactOnce(ctx, work)
@@ -156,9 +157,10 @@ func (o *port) EnterTransaction(ctx context.Context, r catalog.Request) (catalog
 	return l, nil
 }
 
-// commits checks a commit at its instant: the lock under which it runs is held and its fence is not
-// too small (I5), no guard of a lock that it has entered is trusted (I1), and the fence of such a
-// lock is larger than all before (I2).
+// commits checks a commit at its instant:
+//   - the lock under which the transaction runs is held, and its fence is not too small (I5)
+//   - no guard of a lock that the transaction has entered is trusted (I1)
+//   - the fence of such a lock is larger than all earlier fences (I2)
 func (o *oracle) commits(c *call) {
 	in := c.inside
 	if in.Over() {
@@ -188,7 +190,7 @@ func (o *oracle) commits(c *call) {
 	}
 }
 
-// passed checks I2 for a lock of a transaction.
+// passed checks I2 for a lock that a transaction has entered.
 func (o *oracle) passed(p *process, name string, fence int64) {
 	handed := o.handed[name]
 	if handed == nil {
@@ -203,8 +205,8 @@ func (o *oracle) passed(p *process, name string, fence int64) {
 	o.accepted[name] = max(o.accepted[name], fence)
 }
 
-// InTransaction works for d in a transaction under a guard, for at most limit. It renews a lease
-// there. Without a fault the work runs twice at most.
+// InTransaction works for d in a transaction under a guard, for at most limit. It renews the lease
+// in the transaction. Without a fault the work runs at most twice.
 func (u *User) InTransaction(h *Held, d, limit time.Duration, nested bool) {
 	ctx, end := u.bounded(h.name, limit)
 	defer end()
@@ -254,7 +256,7 @@ func (u *User) LockInTransaction(name string, d, limit time.Duration) {
 	}
 }
 
-// bounded makes the context of a call that must return when the context ends, and notes the call
+// bounded returns the context of a call that must return when the context ends. It notes the call
 // for the oracle.
 func (u *User) bounded(name string, limit time.Duration) (ctx context.Context, end func()) {
 	how := How{Wait: limit, Context: true}

@@ -12,14 +12,14 @@ import (
 	"mongodlm/distlock"
 )
 
-// This file checks that the errors and results of calls are true.
+// This file checks that the errors and the results of calls are true.
 
-// toldTruth checks the error of an attempt: it names a holder, a limit or a deadlock that existed
-// at some instant of the call, and without a fault it reports no fault.
+// toldTruth checks the error of an attempt. The holder, the limit or the deadlock in the error
+// existed at some instant of the call. Without a fault the error reports no fault.
 func (o *oracle) toldTruth(n news) {
 	a := n.a
 	if n.p.Dead || n.p.misled >= a.since && n.p.misled > 0 {
-		return // it was shown an old state
+		return // the process has read an old state
 	}
 	var held *distlock.HeldError
 	var limit *distlock.PermitMismatchError
@@ -53,7 +53,7 @@ func (o *oracle) holdsItself(a *attempt, name string) bool {
 	return slices.ContainsFunc(a.holds, func(ts bson.ObjectID) bool { return has(l.Holders(), ts) })
 }
 
-// named returns a test whether the party that an error names holds a lock or waits for it.
+// named returns a function that reports whether the party in the error holds a lock or is queued.
 func named(e *distlock.HeldError) func(catalog.Lock) bool {
 	return func(l catalog.Lock) bool {
 		return slices.ContainsFunc(partiesOf(l), func(p catalog.Participant) bool {
@@ -63,7 +63,7 @@ func named(e *distlock.HeldError) func(catalog.Lock) bool {
 }
 
 // wasSometime reports whether a lock was in a state at some instant of a call, or up to two ping
-// intervals before: an entry of the process may have read it then.
+// intervals before the call. The process may have read the lock then.
 func (o *oracle) wasSometime(a *attempt, name string, is func(catalog.Lock) bool) bool {
 	past := o.w.store.past[key(catalog.LocksCollection, name)]
 	for _, v := range slices.Backward(past) {
@@ -71,14 +71,14 @@ func (o *oracle) wasSometime(a *attempt, name string, is func(catalog.Lock) bool
 			return true
 		}
 		if v.at < a.since-scaled(2*o.w.s.Timing.Ping) {
-			return false // this version was in force at that time
+			return false // this version was the state at that time
 		}
 	}
 	return false
 }
 
-// nothingWrong checks that in a run without faults no call reports one, except a command that was
-// blocked by a transaction until its time was up.
+// nothingWrong checks that no call reports a fault in a run without faults. A command that a
+// transaction blocked until its time limit is exempt.
 func (o *oracle) nothingWrong(n news) {
 	if len(o.w.done.Faults) > 0 || o.w.healed || len(o.w.foreigners) > 0 || o.w.s.World != nil ||
 		o.troubled[n.p] > 0 {
@@ -95,7 +95,7 @@ func (o *oracle) nothingWrong(n news) {
 	o.violated("truth", "nothing has gone wrong, and %s is told of %q: %v", n.p, n.a.name, n.err)
 }
 
-// noGhosts checks that in a run without faults no process finds a ghost.
+// noGhosts checks that no process finds a ghost in a run without faults.
 func (o *oracle) noGhosts() {
 	if len(o.w.done.Faults) > 0 || len(o.w.foreigners) > 0 || o.w.s.World != nil {
 		return
@@ -113,8 +113,8 @@ func (o *oracle) noGhosts() {
 	}
 }
 
-// heldThroughout checks a Release that returned nil: the session held the lock from the grant until
-// the release, and the release ended it.
+// heldThroughout checks a Release that returned nil. The session held the lock from the grant to
+// the release, and the release ended the tenure.
 func (o *oracle) heldThroughout(h *Held, called time.Duration) {
 	switch left, gone := o.left[h.session()]; {
 	case !gone:
@@ -125,8 +125,8 @@ func (o *oracle) heldThroughout(h *Held, called time.Duration) {
 	}
 }
 
-// lostForNothing checks the first loss of a guard: its term has expired, its process is condemned,
-// or the store shows that it has lost the lock.
+// lostForNothing checks the first loss of a guard. The term has expired, the process is condemned,
+// or the store shows that the guard has lost the lock.
 func (o *oracle) lostForNothing(h *Held, why error) {
 	id := h.guard.Process()
 	l := o.leases[tenant{h.p, id}]

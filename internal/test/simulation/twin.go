@@ -9,20 +9,20 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// This file implements the restore of a machine's snapshot: a process that continues under the id
-// of another, with its numbers and its locks. Its Manager is a new one, so the process id and the
-// sessions of its guards are replaced on the way to the store.
+// This file implements the restore of a machine's snapshot. The restored process continues under
+// another process's id, with its numbers and locks. The restored process has a new Manager, so its
+// commands get the process id and the sessions of the snapshot on their way to the store.
 
 // A snapshot is the state of a process at the instant of the snapshot.
 type snapshot struct {
-	seq   int64                   // of its last ping
-	locks map[string]catalog.Lock // held exclusively; fixed
+	seq   int64                   // seq of its last ping
+	locks map[string]catalog.Lock // exclusively held locks; never changes
 
 	mu   sync.Mutex // guards mine
 	mine map[string]bson.ObjectID
 }
 
-// snapshotOf takes a snapshot of the process that pings under an id.
+// snapshotOf takes a snapshot of the process that pings under id.
 func (w *world) snapshotOf(id string) *snapshot {
 	s := &snapshot{locks: map[string]catalog.Lock{}, mine: map[string]bson.ObjectID{}}
 	if p, bad := catalog.ParsePing(w.Server.Document(catalog.PingsCollection, id)); bad == nil {
@@ -37,8 +37,8 @@ func (w *world) snapshotOf(id string) *snapshot {
 	return s
 }
 
-// wake gives an attempt the guard that it has from the snapshot: once for each lock, under the id
-// of the snapshot.
+// wake gives an attempt the guard that the process has from the snapshot. It does so once for each
+// lock, and only under the id of the snapshot.
 func (o *port) wake(r catalog.Request) (catalog.Lock, bool) {
 	s := o.p.snapshot
 	if s == nil || o.p.local(o.p.twin) != r.Process {
@@ -55,7 +55,7 @@ func (o *port) wake(r catalog.Request) (catalog.Lock, bool) {
 	return l, true
 }
 
-// stored returns the session that the store knows.
+// stored returns the session in the store for a session of the process.
 func (s *snapshot) stored(ts bson.ObjectID) bson.ObjectID {
 	if s == nil {
 		return ts
@@ -70,7 +70,8 @@ func (s *snapshot) stored(ts bson.ObjectID) bson.ObjectID {
 	return ts
 }
 
-// own returns the session that the process knows; ok is false if it has yet to wake.
+// own returns the session of the process for a session in the store. ok is false if the process has
+// not woken the lock yet.
 func (s *snapshot) own(name string, ts bson.ObjectID) (own bson.ObjectID, ok bool) {
 	if s == nil || s.locks[name].TS != ts {
 		return ts, true
@@ -81,7 +82,7 @@ func (s *snapshot) own(name string, ts bson.ObjectID) (own bson.ObjectID, ok boo
 	return own, ok
 }
 
-// held returns the sessions as the process knows them.
+// held converts sessions in the store to sessions of the process.
 func (s *snapshot) held(sessions []catalog.HeldSession) []catalog.HeldSession {
 	var known []catalog.HeldSession
 	for _, h := range sessions {
@@ -93,7 +94,7 @@ func (s *snapshot) held(sessions []catalog.HeldSession) []catalog.HeldSession {
 	return known
 }
 
-// number returns the lead of the seq in the store over that of the process, under the id of the
+// number returns the lead of the stored seq over the seq of the process, under the id of the
 // snapshot.
 func (o *port) number(b catalog.Heartbeat) int64 {
 	if s := o.p.snapshot; s != nil && b.Process == o.p.twin {
@@ -102,7 +103,7 @@ func (o *port) number(b catalog.Heartbeat) int64 {
 	return 0
 }
 
-// local returns the process id as the process knows it.
+// local returns the process's own id for a process id in the store.
 func (p *process) local(id string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -112,15 +113,15 @@ func (p *process) local(id string) string {
 	return id
 }
 
-// metTwin notes that a process has learned of its twin.
 func (p *process) metTwin() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.met = true
 }
 
-// mayRelease reports whether a process that sends a release may still take the sessions under its
-// id for its own: it has not learned of a twin, and the term of its last acknowledged ping lasts.
+// mayRelease reports whether a process that sends a release may still believe that it owns the
+// sessions under its id. It may if it has not learned of a twin, and the term of its last
+// acknowledged ping lasts.
 func (o *oracle) mayRelease(p *process) bool {
 	p.mu.Lock()
 	met := p.met
@@ -133,8 +134,8 @@ func (o *oracle) mayRelease(p *process) bool {
 	return !met && l != nil && l.lasts(p)
 }
 
-// releasedTwins checks a release of a lock that a twin trusts. It is allowed to a process that has
-// yet to learn of the twin; not afterwards, and not after its own guards were lost by the clock.
+// releasedTwins checks a release of a lock that a twin trusts. Such a release is allowed only
+// before the process learns of the twin, and before its own guards expire.
 func (o *oracle) releasedTwins(c *call) {
 	h := o.guardBeside(c)
 	switch {
@@ -146,7 +147,7 @@ func (o *oracle) releasedTwins(c *call) {
 	}
 }
 
-// guardBeside returns the guard that another process has by the session of a command.
+// guardBeside returns another process's guard with the session of a command, or nil.
 func (o *oracle) guardBeside(c *call) *Held {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -14,30 +14,30 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// A User is one goroutine of a process that uses locks. Its methods return early when the run ends.
+// A User is one goroutine of a process that uses locks. Its methods return early if the run ends.
 type User struct {
 	Chance *rand.Rand
 	p      *process
 	m      *distlock.Manager
 	label  string
-	nested int // open transactions
+	nested int // number of open transactions
 }
 
-// An attempt is one open call of Lock or TryLock. Its fields belong to world.mu.
+// An attempt is one open call of Lock or TryLock. The oracle's mu guards its fields.
 type attempt struct {
-	name     string // for LockAll, of the lock being acquired
+	name     string // for LockAll, the name of the lock being acquired
 	p        *process
 	waits    bool
-	several  bool // of LockAll
-	stood    bool // it has been queued
+	several  bool // it is a call of LockAll
+	stood    bool // it was queued
 	since    time.Duration
 	sessions []bson.ObjectID
-	holds    []bson.ObjectID // sessions held by the caller, from its context
-	struck   int             // faults that had struck the process at the start
+	holds    []bson.ObjectID // sessions that the caller holds, from its context
+	struck   int             // number of earlier faults of the process
 
 	limit  time.Duration // deadline by the process's clock; 0 without WaitAtMost
-	ended  time.Duration // when its context was done; 0 before
-	cancel func()        // ends its context
+	ended  time.Duration // time at which its context was done; 0 before
+	cancel func()        // ends the context
 }
 
 // Held is a lock that a user holds or has held.
@@ -50,10 +50,10 @@ type Held struct {
 
 	// The loop of the world owns the rest.
 	over bool // Release has returned
-	lost bool // its loss was seen
+	lost bool // the oracle has seen its loss
 }
 
-// session returns the lock session of a guard by which the store knows it.
+// session returns the guard's lock session that the store knows.
 func (h *Held) session() bson.ObjectID { return h.p.snapshot.stored(h.guard.Session()) }
 
 // Sleep waits by the clock of the process and reports whether the run continues.
@@ -68,25 +68,25 @@ func (u *User) shut() bool {
 	return u.p.shut
 }
 
-// Until waits for the time from now to at, by the clock of the process, and reports whether the run
-// continues.
+// Until waits for the time from now to the instant, by the clock of the process. It reports whether
+// the run continues.
 func (u *User) Until(at time.Duration) bool { return u.Sleep(at - u.p.w.Now()) }
 
 // How is the way in which a user acquires a lock.
 type How struct {
-	// Wait is the longest wait in the queue; 0 is one try.
+	// Wait is the longest wait in the queue. With 0 the user tries once.
 	Wait time.Duration
-	// Context ends the wait by its context and not by WaitAtMost.
+	// Context ends the wait by the context and not by WaitAtMost.
 	Context bool
 	// Shared acquires for reading.
 	Shared bool
-	// Lease is the lease of the lock; 0 is none.
+	// Lease is the lease of the lock. With 0 there is no lease.
 	Lease time.Duration
-	// Permits is the limit of the permits, one of which is acquired.
+	// Permits is the limit of a semaphore. The user acquires one permit.
 	Permits int
-	// Under is a lock that the caller holds meanwhile, in its context.
+	// Under is a lock that the caller holds during the call and passes on in the context.
 	Under *Held
-	// Silent lets the caller pass no context on.
+	// If Silent is set, the caller does not pass on the context of Under.
 	Silent bool
 }
 
@@ -100,15 +100,15 @@ func (h How) mode() catalog.Mode {
 	return catalog.Exclusive
 }
 
-// Try acquires a lock if it is free or may be taken over. It returns nil if not.
+// Try acquires a lock if it is free or may be taken over. It returns nil on failure.
 func (u *User) Try(name string) *Held { return u.Acquire(name, How{}) }
 
-// Lock acquires a lock, queued for at most wait. It returns nil on failure.
+// Lock acquires a lock, with a wait of at most wait in the queue. It returns nil on failure.
 func (u *User) Lock(name string, wait time.Duration) *Held {
 	return u.Acquire(name, How{Wait: wait})
 }
 
-// Poll tries to acquire a lock repeatedly, for at most wait. It returns nil on failure.
+// Poll tries repeatedly to acquire a lock, for at most wait. It returns nil on failure.
 func (u *User) Poll(name string, wait time.Duration) *Held { return u.Ask(name, How{}, wait) }
 
 // Ask acquires a lock by repeated calls with growing pauses. It returns nil on failure.
@@ -128,7 +128,6 @@ func (u *User) Ask(name string, how How, wait time.Duration) *Held {
 	}
 }
 
-// options returns the options of an acquisition.
 func (u *User) options(how How) []distlock.Option {
 	opts := []distlock.Option{distlock.Label(u.label)}
 	if how.Shared {
@@ -146,8 +145,8 @@ func (u *User) options(how How) []distlock.Option {
 	return opts
 }
 
-// context returns the context of one call. It ends with the run, with the guard under which the
-// call is made, at the deadline, and by a fault.
+// context returns the context of one call. It ends with the run, with the guard of Under, at the
+// deadline, or by a fault.
 func (u *User) context(how How, a *attempt) (context.Context, func()) {
 	above := u.p.ctx
 	if how.Under != nil && !how.Silent {
@@ -188,7 +187,8 @@ func (u *User) Acquire(name string, how How) *Held {
 	return u.end(a, how, g, err)
 }
 
-// ended runs end, which cancels the context of an acquisition, after the end of its guard.
+// ended calls the function end at the end of a guard. It cancels the context of the guard's
+// acquisition.
 func (p *process) ended(ctx context.Context, end func()) { context.AfterFunc(ctx, end) }
 
 func (u *User) attempt(name string, how How) *attempt {
@@ -203,7 +203,6 @@ func (u *User) attempt(name string, how How) *attempt {
 	return a
 }
 
-// end reports the end of an attempt to the oracle.
 func (u *User) end(a *attempt, how How, g *distlock.TryGuard, err error) *Held {
 	w := u.p.w
 	var h *Held
@@ -217,7 +216,7 @@ func (u *User) end(a *attempt, how How, g *distlock.TryGuard, err error) *Held {
 	return h
 }
 
-// LockAll acquires several locks. It returns nil if it did not get all of them.
+// LockAll acquires several locks. It returns nil if it did not get all locks.
 func (u *User) LockAll(names []string, wait time.Duration) []*Held {
 	how := How{Wait: wait}
 	a := u.attempt(slices.Min(names), how)
@@ -241,15 +240,16 @@ func (u *User) LockAll(names []string, wait time.Duration) []*Held {
 	return held
 }
 
-// ReleaseAll frees several locks, the last first.
+// ReleaseAll frees several locks in reverse order.
 func (u *User) ReleaseAll(held []*Held) {
 	for _, h := range slices.Backward(held) {
 		u.Release(h)
 	}
 }
 
-// Do acquires a lock, works under it for d and releases it, all in one call. Its function ends with
-// its context, since Close waits for it; the work of a plain guard ignores the context.
+// Do acquires a lock, works under it for d and releases it, in one call of the Manager. The work
+// returns at the end of the context, because Close waits for it. Work under a plain guard ignores
+// the context.
 func (u *User) Do(name string, how How, d time.Duration) {
 	a := u.attempt(name, how)
 	ctx, end := u.context(how, a)
@@ -275,11 +275,11 @@ func (u *User) Do(name string, how How, d time.Duration) {
 	u.p.w.judge.released(h, err, called)
 }
 
-// Twice acquires a held lock once more and releases that second guard. The lock stays held.
+// Twice acquires a held lock again and releases the second guard. The lock stays held.
 func (u *User) Twice(h *Held) {
 	again, err := h.guard.Reenter()
 	if err != nil {
-		return // it is over
+		return // the guard is over
 	}
 	u.Sleep(time.Second)
 	_ = again.Release() // the first guard has the result
@@ -288,7 +288,7 @@ func (u *User) Twice(h *Held) {
 	}
 }
 
-// writes is the number of writes of one piece of work to the protected resource.
+// writes is the number of writes of one Work to the protected resource.
 const writes = 4
 
 // Work holds a lock for d and writes to the protected resource several times while the guard is
@@ -303,8 +303,8 @@ func (u *User) Work(h *Held, d time.Duration) bool {
 	return h.guard.Err() == nil
 }
 
-// Write writes to the protected resource: once with the fence, once without, both in one command.
-// The resource refuses a fence smaller than one it has seen.
+// Write writes to the protected resource in one command, with the fence and without. The resource
+// refuses a fence smaller than an earlier one.
 func (u *User) Write(h *Held) {
 	w := u.p.w
 	c := &call{p: u.p, op: opWrite, subject: h.name, writes: true, ts: h.guard.Session()}

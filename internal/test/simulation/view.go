@@ -10,14 +10,14 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// A view is the store as it answers one process: with old states where a fault requires them, and
-// with the sessions that the process knows. It records its answers for the timeline.
+// A view is the store that one process sees. It returns old states if a fault requires them, and
+// sessions in the form that the process knows. It records its answers for the timeline.
 type view struct {
 	*store
 	p *process
 }
 
-// callOf returns the call that a context of the store belongs to, or nil for one that is no event.
+// callOf returns the call of a store operation's context, or nil if the operation is not an event.
 func callOf(ctx context.Context) *call {
 	c, _ := ctx.Value(callKey{}).(*call)
 	return c
@@ -30,7 +30,7 @@ func pictureOf(ctx context.Context) *picture {
 	return nil
 }
 
-// shown records the answer to a call, and returns it.
+// shown records a call's answer and returns the answer.
 func shown[T any](ctx context.Context, answer T, err error, show func(T) string) (T, error) {
 	if c := callOf(ctx); c != nil && err == nil {
 		c.show = func() string { return show(answer) }
@@ -72,7 +72,7 @@ func showGrants(grants []catalog.Grant) string {
 	return strings.Join(told, ", ")
 }
 
-// Read implements [catalog.Locks]. It is linearizable, so it is never old.
+// Read implements [catalog.Locks]. It is linearizable, so it never returns an old state.
 func (v view) Read(ctx context.Context, name string) (catalog.Lock, error) {
 	l, err := v.store.Read(ctx, name)
 	l.TS, _ = v.p.snapshot.own(name, l.TS)

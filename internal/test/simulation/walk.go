@@ -10,8 +10,8 @@ import (
 	"mongodlm/takeover"
 )
 
-// Wander returns a user that acquires locks of a few names, holds them for a while, checks the
-// guard, writes under it and releases it, again and again.
+// Wander returns a user that repeatedly acquires a lock of a few names, holds it for a while,
+// checks the guard, writes, and releases the lock.
 func Wander(names ...string) func(*User) {
 	return func(u *User) {
 		t := u.p.w.s.Timing
@@ -42,16 +42,16 @@ func Wander(names ...string) func(*User) {
 				_ = u.Check(h) // the guard has the result
 			}
 			if h.guard.Err() != nil && u.Chance.IntN(2) == 0 {
-				u.Sleep(u.some(t.Takeover)) // winding down takes its time
+				u.Sleep(u.some(t.Takeover)) // shutting the work down takes time
 			}
-			u.Write(h) // perhaps too late: only the fence can show it
+			u.Write(h) // perhaps too late, which only the fence detects
 			u.Release(h)
 		}
 	}
 }
 
-// unusual does one of the rarer things: several locks, one lock under another, a second guard of
-// the same lock, Do, or a transaction.
+// unusual makes one of the rarer calls: several locks, one lock under another lock, a second guard
+// of the same lock, Do, or a transaction.
 func (u *User) unusual(name string, names []string, how How) {
 	t := u.p.w.s.Timing
 	switch u.Chance.IntN(6) {
@@ -94,15 +94,15 @@ func (u *User) unusual(name string, names []string, how How) {
 	}
 }
 
-// plain returns the names without the one of permits.
+// plain returns the names except permitted.
 func plain(names []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == permitted })
 }
 
-// permitted is a name that is locked by permits.
+// permitted is the name of a semaphore.
 const permitted = "permits"
 
-// how chooses the way to acquire a lock: two thirds of the calls are queued.
+// how chooses the way to acquire a lock. Two thirds of the calls are queued.
 func (u *User) how(name string) How {
 	var how How
 	switch u.Chance.IntN(6) {
@@ -120,14 +120,14 @@ func (u *User) how(name string) How {
 	return how
 }
 
-// shares chooses whether a lock is shared: one in four is. With a foreign manager no lock is, since
-// that knows only the first of the sharers.
+// shares chooses whether a lock is shared. It shares one lock in four, but no lock beside a foreign
+// manager, which knows only the first sharer.
 func (u *User) shares(name string) bool {
 	return name != permitted && len(u.p.w.s.Foreign) == 0 && u.Chance.IntN(4) == 0
 }
 
-// limitOf returns the number of permits that a user asks for: mostly the same, sometimes another
-// one, or 0, which takes the semaphore for a lock.
+// limitOf returns the limit of permits for a call. It is mostly the same, sometimes another limit,
+// or 0 for a plain lock of the same name.
 func limitOf(u *User, name string) int {
 	if name != permitted {
 		return 0
@@ -146,13 +146,16 @@ func (u *User) some(d time.Duration) time.Duration {
 	return time.Duration(u.Chance.Int64N(int64(d))) + time.Millisecond
 }
 
-// Walk makes the schedule of a random walk. The same seed makes the same schedule.
+// Walk returns the schedule of a random walk. The same seed gives the same schedule.
 //
-// It keeps the assumptions of the guarantee: rates of clocks differ by less than 1.2; a suspended
-// process has a wall clock that continues; and, since the shorter takeover rule tolerates any
-// SINGLE wrong clock, either the server's clock steps or the clocks of processes are wrong, not
-// both, unless only the watch rule may decide. A free document is not deleted where the server's
-// clock goes back, since its fence starts from that clock.
+// The walk keeps the assumptions of the guarantee:
+//   - Rates of clocks differ by less than 1.2.
+//   - The wall clock of a suspended process continues.
+//   - The server's clock steps, or the clocks of processes are wrong, but not both, because the
+//     shorter takeover rule tolerates only a SINGLE wrong clock. Both may happen if only the watch
+//     rule decides.
+//   - A free lock document is not deleted if the server's clock goes back, because a new fence
+//     starts from that clock.
 func Walk(seed uint64) Schedule {
 	r := rand.New(rand.NewPCG(seed, 1))
 	s := Schedule{Seed: seed, Timing: Small(), Length: time.Duration(8+r.IntN(16)) * time.Minute}
@@ -195,15 +198,15 @@ func Walk(seed uint64) Schedule {
 	return s
 }
 
-// kinds are the possible faults of one walk.
+// kinds has the possible faults of one walk.
 type kinds struct {
 	kinds         []Kind
-	serverClock   bool // it may step
-	processClocks bool // they may be wrong
+	serverClock   bool // the server's clock may step
+	processClocks bool // the clocks of processes may be wrong
 	foreign       bool // a foreign manager takes part
 }
 
-// always are the kinds of every walk. A kind that is listed twice is twice as likely.
+// always has the faults of every walk. A kind that is listed twice is twice as likely.
 var always = []Kind{
 	DelayRequest, DelayRequest, DelayReply, DelayReply, Refuse, Drop, LoseReply, LoseReply,
 	ApplyLate, ApplyLate, ApplyLate, Duplicate, Duplicate, StaleRead, CrashBefore, CrashAfter,
@@ -240,12 +243,13 @@ func kindsOf(r *rand.Rand, s *Schedule) kinds {
 	} else {
 		k.kinds = append(k.kinds, Suspend)
 	}
-	// One wrong clock is enough to deceive MongoDB's own manager: it decides by the server's alone.
+	// One wrong clock deceives MongoDB's own manager, because it decides only by the server's
+	// clock.
 	k.foreign = !k.serverClock && r.IntN(2) == 0
 	return k
 }
 
-// wandering returns a foreign manager that starts and stops, and takes locks now and then.
+// wandering returns a foreign manager that starts and stops, and sometimes takes locks.
 func wandering(r *rand.Rand, s Schedule, names []string) Foreign {
 	f := Foreign{Process: "ConfigServer"}
 	some := func(d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
@@ -262,7 +266,7 @@ func wandering(r *rand.Rand, s Schedule, names []string) Foreign {
 	return f
 }
 
-// ops are the commands at which a fault is of most interest.
+// ops has the commands for which faults matter most.
 var ops = []fault.Op{
 	fault.Acquire, fault.Look, fault.Condemn, fault.Witness, fault.Evict, fault.Release, fault.Ping,
 	fault.Held,
@@ -272,7 +276,7 @@ var ops = []fault.Op{
 	opTouch, opCommit,
 }
 
-// fault makes one fault, with a restart for one that kills.
+// fault returns one fault. A fault that kills is followed by a restart.
 func (k kinds) fault(r *rand.Rand, s Schedule, at time.Duration) []Fault {
 	f := Fault{Kind: k.kinds[r.IntN(len(k.kinds))], Process: r.IntN(len(s.Processes)), At: at}
 	t := s.Timing.Takeover
@@ -296,13 +300,13 @@ func (k kinds) fault(r *rand.Rand, s Schedule, at time.Duration) []Fault {
 	case f.Kind == Close && r.IntN(2) == 0:
 		f.For = 0
 	case (f.Kind == ApplyLate || f.Kind == Duplicate) && r.IntN(3) == 0:
-		f.For = time.Duration(r.Int64N(int64(s.Length))) // long after its callers are gone
+		f.For = time.Duration(r.Int64N(int64(s.Length))) // long after its callers have returned
 	}
 	faults := []Fault{f}
 	switch f.Kind {
 	case CrashBefore, CrashAfter, Crash, Close:
-		// If the command comes after the restart, the restart finds a live process and the place
-		// stays empty from then on.
+		// If the command is sent after the restart, the restart finds a live process. The place
+		// then stays empty.
 		back := at + time.Duration(r.Int64N(int64(2*t)))
 		faults = append(faults, Fault{Kind: Restart, Process: f.Process, At: back})
 	}

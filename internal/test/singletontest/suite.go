@@ -1,4 +1,4 @@
-// Package singletontest is the conformance suite of [singleton.Store]: a store that passes it can
+// Package singletontest is the conformance suite of [singleton.Store]. A store that passes it can
 // keep the settings and the records of loops and schedules.
 package singletontest
 
@@ -45,7 +45,7 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 }
 
 // ask checks that Ask counts a request in the record with the given revision and keeps the
-// revision, and that a holder's change keeps the count.
+// revision. It also checks that a holder's change keeps the count.
 func ask(t *testing.T, s Store) {
 	assert.Is(t, s.Ask(t.Context(), "a", 1), singleton.ErrChanged)
 	change(t, s, singleton.Change{Name: "a", Fence: 1})
@@ -117,7 +117,7 @@ func changeStale(t *testing.T, s Store) {
 
 func changeRevision(t *testing.T, s Store) {
 	_, err := s.Change(t.Context(), singleton.Change{Name: "a", Fence: 7, Rev: 1})
-	assert.Is(t, err, singleton.ErrChanged) // there is no record
+	assert.Is(t, err, singleton.ErrChanged) // no record exists yet
 	change(t, s, singleton.Change{Name: "a", Fence: 7})
 	raw := change(t, s, singleton.Change{Name: "a", Fence: 8, Rev: 1})
 	wantNumber(t, raw, "rev", 2)
@@ -140,8 +140,8 @@ func changeMalformed(t *testing.T, s Store) {
 	}
 }
 
-// changeRace checks that one of several concurrent changes with a revision succeeds, and all
-// without one.
+// changeRace runs several concurrent changes. With a revision exactly one succeeds. Without one all
+// succeed.
 func changeRace(t *testing.T, s Store) {
 	const n = 8
 	count := func(rev int64) (done int) {

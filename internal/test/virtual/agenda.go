@@ -8,17 +8,17 @@ import (
 // An Event is a function that runs at one instant.
 type Event struct {
 	At    time.Duration
-	Owner int // index of the process, -1 for the world
+	Owner int // index of a process; -1 for the world
 	seq   int
 	run   func()
-	timer *timer // nil if it belongs to no timer
+	timer *timer // nil for an event without a timer
 	round int
 }
 
 // void reports whether the event belongs to a timer that was stopped or reset.
 func (e *Event) void() bool { return e.timer != nil && e.timer.void(e.round) }
 
-// An agenda contains the pending events, the earliest first. The caller guards it.
+// An agenda contains the pending events, the earliest first. World.mu guards it.
 type agenda struct {
 	events eventHeap
 	seq    int
@@ -46,7 +46,7 @@ func (a *agenda) add(e *Event) {
 	heap.Push(&a.events, e)
 }
 
-// next returns when the earliest event is due.
+// next returns the time of the earliest event. It returns false if there is no event.
 func (a *agenda) next() (time.Duration, bool) {
 	for len(a.events) > 0 && a.events[0].void() {
 		heap.Pop(&a.events)
@@ -57,8 +57,8 @@ func (a *agenda) next() (time.Duration, bool) {
 	return a.events[0].At, true
 }
 
-// take removes the event that choose selects among the events of the earliest instant. The agenda
-// must not be empty.
+// take removes one of the events of the earliest instant. The function choose selects it. The
+// agenda must not be empty.
 func (a *agenda) take(choose func([]*Event) int) *Event {
 	first := heap.Pop(&a.events).(*Event)
 	if choose == nil || len(a.events) == 0 || a.events[0].At != first.At {

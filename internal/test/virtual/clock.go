@@ -11,11 +11,11 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// A Clock is the clock of one process: it runs at a rate of true time, its wall clock can step or
-// stop, and its monotonic clock stops while the process is suspended. Its timers are events of the
+// A Clock is the clock of one process. It runs at a rate of true time. Its wall clock can step or
+// stop. Its monotonic clock stops while the process is suspended. Its timers are events of the
 // agenda.
 type Clock struct {
-	// Chance returns the number between 0 and 1 by which pauses are spread; nil: always 0.5.
+	// Chance returns a number between 0 and 1 that spreads pauses. Nil means always 0.5.
 	Chance func() float64
 
 	p    *Process
@@ -23,7 +23,7 @@ type Clock struct {
 
 	mu        sync.Mutex // guards the fields below
 	wall      time.Duration
-	stands    *time.Time    // the reading of a stopped wall clock, nil while it runs
+	stands    *time.Time    // reading of a stopped wall clock; nil while it runs
 	lost      time.Duration // monotonic time lost in earlier suspensions
 	suspended bool
 	since     time.Duration // start of the present suspension
@@ -77,7 +77,7 @@ func (c *Clock) Stand() {
 	c.stands = &at
 }
 
-// suspend stops the monotonic clock, or restarts it.
+// suspend stops or restarts the monotonic clock.
 func (c *Clock) suspend(on bool) {
 	now := c.p.w.Now()
 	c.mu.Lock()
@@ -91,15 +91,15 @@ func (c *Clock) suspend(on bool) {
 	}
 }
 
-// NewTimer returns a timer that fires by the monotonic clock of the process, while the process
-// runs.
+// NewTimer returns a timer that measures the monotonic clock of the process. It fires only while
+// the process runs.
 func (c *Clock) NewTimer(d time.Duration) clock.Timer {
 	t := &timer{c: c, ch: make(chan time.Time, 1), site: site()}
 	t.Reset(d)
 	return t
 }
 
-// site returns the names of the waiting functions. They order two timers of the same instant
+// site returns the names of the waiting functions. The names order two timers of one instant
 // independently of the build.
 func site() string {
 	var pcs [6]uintptr
@@ -121,15 +121,15 @@ func site() string {
 // sites caches the names by program counter.
 var sites sync.Map
 
-// A timer of a process. It fires only while the process runs.
+// A timer fires only while its process runs.
 type timer struct {
 	c    *Clock
 	ch   chan time.Time
-	site string // the functions that made it
+	site string // functions that made the timer
 
 	mu    sync.Mutex // guards the fields below
 	due   time.Duration
-	round int // the number of calls of Reset and Stop; an older round does not fire
+	round int // number of calls of Reset and Stop; the timer does not fire for an older round
 }
 
 func (t *timer) C() <-chan time.Time { return t.ch }
@@ -153,7 +153,7 @@ func (t *timer) Stop() {
 	}
 }
 
-// set enters the timer into the agenda; left is measured by the clock of the process.
+// set adds the timer to the agenda. The duration left is measured by the clock of the process.
 func (t *timer) set(left time.Duration, round int) {
 	p, w := t.c.p, t.c.p.w
 	if t.c.rate != 1 {

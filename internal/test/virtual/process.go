@@ -5,25 +5,25 @@ import (
 	"time"
 )
 
-// A Process is one process of a play. Death and pauses are simulated: the goroutines of the process
-// receive no event until it runs again. Only the loop of the world accesses its fields.
+// A Process is one process of a play. Its death and pauses are simulated: its goroutines receive no
+// event until it runs again. Only the loop of the world accesses its fields.
 type Process struct {
 	Index int
 	Clock *Clock
-	// Dead is true after its death. Paused is the number of active pauses, Resumed the end of the
-	// last one.
+	// Dead is true after the death of the process. Paused is the number of active pauses. Resumed
+	// is the end of the last pause.
 	Dead    bool
 	Paused  int
 	Resumed time.Duration
 
 	w       *World
-	waiting []func() // events to deliver when it runs again
+	waiting []func() // events to deliver when the process runs again
 
-	running        atomic.Int32 // its goroutines
+	running        atomic.Int32 // number of its goroutines
 	buried, frozen atomic.Bool
 }
 
-// NewProcess returns a process whose clocks run at a rate.
+// NewProcess returns a process with clocks of the given rate.
 func (w *World) NewProcess(index int, rate float64) *Process {
 	p := &Process{Index: index, w: w}
 	p.Clock = &Clock{p: p, rate: rate}
@@ -46,12 +46,13 @@ func (p *Process) Running() int { return int(p.running.Load()) }
 // Buried reports whether the play is over for the process. Safe for concurrent use.
 func (p *Process) Buried() bool { return p.buried.Load() }
 
-// Frozen reports whether the process is dead or paused, so that it cannot react to the end of a
-// context. Safe for concurrent use.
+// Frozen reports whether the process is dead or paused. A frozen process cannot react to the end of
+// a context. Safe for concurrent use.
 func (p *Process) Frozen() bool { return p.frozen.Load() }
 
 // WhenRunning calls a function that delivers an event to the process: immediately, or when the
-// process runs again; for a dead process when it is buried, so that its goroutines can end.
+// process runs again. For a dead process it calls the function at the burial, so that the
+// goroutines of the process can end.
 func (p *Process) WhenRunning(do func()) {
 	if p.Frozen() {
 		p.waiting = append(p.waiting, do)
@@ -66,8 +67,8 @@ func (p *Process) Die() {
 	p.frozen.Store(true)
 }
 
-// Pause stops the process for d, and its monotonic clock if suspended is set. It calls over
-// afterwards, unless the process has died.
+// Pause stops the process for d. If suspended is set, it also stops the monotonic clock. Afterwards
+// it calls the function over, unless the process has died.
 func (p *Process) Pause(d time.Duration, suspended bool, over func()) {
 	p.Paused++
 	p.frozen.Store(true)
@@ -94,7 +95,7 @@ func (p *Process) Wake() {
 	}
 }
 
-// resume ends one pause, if there is one.
+// resume ends one pause of the process, if any.
 func (p *Process) resume() {
 	if p.Paused--; p.Paused != 0 {
 		p.Paused = max(p.Paused, 0)
@@ -109,7 +110,7 @@ func (p *Process) resume() {
 	}
 }
 
-// Bury ends the play for the process, so that its goroutines end: it calls fail, which fails the
+// Bury ends the play for the process, so that its goroutines end. It calls fail, which fails the
 // pending commands of the process, and delivers all delayed events.
 func (p *Process) Bury(fail func()) {
 	p.buried.Store(true)

@@ -1,10 +1,10 @@
-// Package virtual runs the processes of the simulation and of the study: over one store in memory,
-// in virtual time, with clocks that may be wrong.
+// Package virtual runs the processes of the simulation and of the study. They use one store in
+// memory, in virtual time, with clocks that may be wrong.
 //
 // A process acts only when one of its timers fires or one of its commands is answered. Both are
 // events of one agenda. Events happen one at a time, each after all goroutines are blocked again.
-// Requests of goroutines in between are sorted before they enter the agenda, so a play is
-// independent of Go's scheduler.
+// Requests that goroutines make between two events are sorted before they enter the agenda, so a
+// play is independent of Go's scheduler.
 package virtual
 
 import (
@@ -24,8 +24,8 @@ import (
 type World struct {
 	// Server keeps the documents.
 	Server *memcatalog.Catalog
-	// Choose selects the first of several events of one instant, which are in the order of their
-	// requests; nil: the first of them.
+	// Choose selects the next of several events of one instant. The events are in the order of
+	// their requests. If Choose is nil, the first event is next.
 	Choose func(due []*Event) int
 	// Primary is the number of elections.
 	Primary int
@@ -34,14 +34,14 @@ type World struct {
 	start     time.Duration
 	epoch     time.Time
 	processes []*Process
-	wake      chan struct{} // there is a new request
-	pause     clock.Timer   // until the next event; nil before the first
+	wake      chan struct{} // signals a new request
+	pause     clock.Timer   // timer of the next event; nil before the first event
 
 	mu     sync.Mutex // guards the fields below
 	agenda agenda
-	timers []*Event      // set since the last event, not in the agenda yet
-	posts  []post        // sent since the last event
-	ahead  time.Duration // of the server's clock
+	timers []*Event      // timers set since the last event, not in the agenda yet
+	posts  []post        // requests since the last event
+	ahead  time.Duration // lead of the server's clock over true time
 }
 
 // A post is the request of a goroutine. The key orders the requests of one process.
@@ -51,8 +51,8 @@ type post struct {
 	run   func()
 }
 
-// Play runs a play that begins at epoch, in a new bubble. Outside of a test pass the zero value of
-// testing.T.
+// Play runs a play in a new bubble. The play begins at epoch. Outside of a test, pass the zero
+// value of testing.T.
 func Play(t *testing.T, epoch time.Time, play func(*World)) {
 	synctest.Test(t, func(*testing.T) {
 		w := &World{base: clock.System(), epoch: epoch, wake: make(chan struct{}, 1)}
@@ -82,8 +82,8 @@ func (w *World) StepServer(d time.Duration) {
 	w.ahead += d
 }
 
-// Elect makes another server primary, with a clock that differs by the argument from that of the
-// previous primary.
+// Elect makes another server primary. The new primary's clock differs from the previous primary's
+// by the argument.
 func (w *World) Elect(by time.Duration) {
 	w.Primary++
 	w.Server.SetPrimary(w.PrimaryName())
@@ -121,9 +121,9 @@ func (w *World) Poke() {
 	}
 }
 
-// Step waits until all goroutines are blocked, runs the posted functions, calls its argument, and
-// runs the next event if it is due. Otherwise it waits for the event, for limit or for a request.
-// It reports whether it has run an event.
+// Step waits until all goroutines are blocked, runs the posted functions, calls look, and runs the
+// next event if it is due. Otherwise it waits for the event, for limit or for a request. It reports
+// whether it has run an event.
 func (w *World) Step(limit time.Duration, look func()) bool {
 	synctest.Wait()
 	select {
@@ -168,8 +168,8 @@ func (w *World) Step(limit time.Duration, look func()) bool {
 	return false
 }
 
-// enterTimers enters the timers that were set since the last event into the agenda, in an order
-// that is independent of the scheduler. The caller holds mu.
+// enterTimers adds the timers that were set since the last event to the agenda, in an order that is
+// independent of the scheduler. The caller holds mu.
 func (w *World) enterTimers() {
 	slices.SortStableFunc(w.timers, func(a, b *Event) int {
 		return cmp.Or(a.Owner-b.Owner, cmp.Compare(a.timer.site, b.timer.site), cmp.Compare(a.At, b.At))
@@ -180,8 +180,8 @@ func (w *World) enterTimers() {
 	w.timers = w.timers[:0]
 }
 
-// Drain calls step until all goroutines of the processes have returned. The processes must have
-// been buried.
+// Drain calls step until all goroutines of the processes have returned. All processes must be
+// buried.
 func (w *World) Drain(step func(limit time.Duration)) {
 	for limit := w.Now() + 1000*time.Hour; w.running() > 0; step(w.Now() + time.Hour) {
 		if w.Now() > limit {

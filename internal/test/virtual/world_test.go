@@ -13,8 +13,9 @@ func TestMain(m *testing.M) { effort.Main(m) }
 
 var epoch = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 
-// ask starts two goroutines in each of two processes, in one or the reverse order of the processes.
-// Each posts, and waits for the same instant. It returns the events.
+// ask starts two goroutines in each of two processes and returns the events. If turned is set, the
+// goroutines of the second process start first. Each goroutine posts, and waits for the same
+// instant.
 func ask(t *testing.T, turned bool) (happened []string) {
 	virtual.Play(t, epoch, func(w *virtual.World) {
 		processes := []*virtual.Process{w.NewProcess(0, 1), w.NewProcess(1, 1)}
@@ -47,7 +48,7 @@ func ask(t *testing.T, turned bool) (happened []string) {
 	return happened
 }
 
-// It tries to break: the order of events is independent of the order of goroutines.
+// The order of events is independent of the order of goroutines.
 func TestWorld_Goroutines_TurnedAround_SameOrder(t *testing.T) {
 	t.Parallel()
 	one, other := ask(t, false), ask(t, true)
@@ -56,8 +57,8 @@ func TestWorld_Goroutines_TurnedAround_SameOrder(t *testing.T) {
 	}
 }
 
-// It tries to break: a stopped process receives no event before it runs again, a suspended one
-// measures no time meanwhile, and a dead one receives none until it is buried.
+// A stopped process receives no event before it runs again. A suspended process measures no time
+// meanwhile. A dead process receives no event until it is buried.
 func TestProcess_StoppedSuspendedDead_NoticesLater(t *testing.T) {
 	t.Parallel()
 	type outcome struct{ paused, suspended, dead time.Duration }

@@ -13,8 +13,9 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// hand acts as a reader: it opens every case in every generation, plays to the step that waits for
-// a guess, guesses, and follows the link to the step that decides. It notes the failures.
+// hand is a script that acts like a reader. It opens every case in every generation, plays to the
+// step that asks for a guess, guesses, and follows the link to the deciding step. It notes the
+// failures.
 const hand = `<script>
 {
   const bad = [], $ = (id) => document.getElementById(id);
@@ -49,9 +50,9 @@ const hand = `<script>
 }
 </script>`
 
-// It tries to break the page in a real browser, at the width of a telephone and of a desk: every
-// case plays, hides its verdict until the reader guesses, and shows the line that decides at its
-// step; a link opens a step, and an odd link opens the page.
+// In a real browser, at the width of a telephone and of a desktop, every case plays. It hides its
+// verdict until the reader guesses, and marks the deciding line at its step. A link opens a step,
+// and an odd link opens the page.
 func TestPage_InABrowser_Plays(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left out by -short: starts a browser")

@@ -14,34 +14,34 @@ import (
 //go:embed cases.txt
 var caseTexts string
 
-// A Case is one way in which a lock may go wrong: its processes, their clocks, and the accidents.
+// A Case is one way in which a lock may fail. It has processes, their clocks, and accidents.
 type Case struct {
 	Name     string // as on the command line
 	Title    string
-	Hole     string // the holes of docs/semantics.md that it shows
+	Hole     string // holes of docs/semantics.md that the case shows
 	Story    string
 	Length   time.Duration
-	Verdicts map[string]Verdict // the expected ones, by the columns of the generations
-	Set      []string           // the knobs that were set differently, as NAME=VALUE: see With
+	Verdicts map[string]Verdict // expected outcomes, by the column of a generation
+	Set      []string           // knobs that With has set, as NAME=VALUE
 
-	lock   string     // its name, if it is not "balancer"
-	own    []turn     // its knobs and accidents
-	of     release    // played in the column 3.2; zero: any release
-	within [2]release // and only those from the first to before the second can play it
+	lock   string     // name of the lock, if not "balancer"
+	own    []turn     // knobs and accidents of the case
+	of     release    // release in the column 3.2; zero for any release
+	within [2]release // releases that can play the case: from the first to before the second
 	turns  []turn
-	unseen bool // only the outcome is wanted, and no record
-	limit  bool // where a reply races its time limit the limit is first
+	unseen bool // computes only the outcome, without a record
+	limit  bool // if a reply races its time limit, the limit wins
 }
 
 // A Verdict is the expected outcome of a case in one generation.
 type Verdict struct {
-	Shape  string // as Outcome.Shape; "no" if the case cannot be played; two/- for both of a race
-	Source string // the line that decides: release, file and line; of ours file and function
-	Who    string // the process that makes the deciding step; empty: any
-	Why    string // in one sentence
+	Shape  string // as in Outcome.Shape; "no" if not playable; two/- for both results of a race
+	Source string // deciding line: release, file and line; for this module file and function
+	Who    string // process that makes the deciding step; empty for any process
+	Why    string // reason in one sentence
 }
 
-// fileOf is the file of the server's source in which most of a generation is, by its column.
+// fileOf has the source file with most of a generation's code, by column.
 var fileOf = map[string]string{
 	"1.8": "r1.8.5 client/distlock.cpp",
 	"2.0": "r2.0.9 client/distlock.cpp",
@@ -58,7 +58,7 @@ const (
 	h  = time.Hour
 )
 
-// written are the cases of cases.txt; the last one has no accident.
+// written returns the cases of cases.txt. The last case has no accident.
 var written = sync.OnceValue(func() (all []Case) {
 	text := strings.ReplaceAll(strings.TrimSpace(caseTexts), "\n  ", " ")
 	for _, text := range strings.Split(text, "\n\n")[1:] {
@@ -77,7 +77,7 @@ var written = sync.OnceValue(func() (all []Case) {
 	return all
 })
 
-// reads takes over one line of the text of a case.
+// reads parses one line of a case in cases.txt.
 func (c *Case) reads(key, value string) {
 	if _, old := fileOf[key]; old || key == Ours {
 		parts := strings.Split(value, " | ")
@@ -111,13 +111,14 @@ func (c *Case) reads(key, value string) {
 // Cases returns all cases with an accident, in the order of the course.
 func Cases() []Case { return slices.Clone(written()[:len(written())-1]) }
 
-// Verdict returns the expected outcome in a generation; ok is false for another release or knobs.
+// Verdict returns the expected outcome in a generation. ok is false for another release, or if
+// knobs are set.
 func (c Case) Verdict(g Generation) (v Verdict, ok bool) {
 	v, ok = c.Verdicts[g.column]
 	return v, ok && g.Name == g.column && len(c.Set) == 0
 }
 
-// as returns the generation that plays the case: in the column 3.2 the case may name a release.
+// as returns the generation that plays the case. For the column 3.2 the case may name a release.
 func (c Case) as(g Generation) Generation {
 	if c.of != (release{}) && g.Name == "3.2" {
 		g.release, g.Title = c.of, "release "+c.of.String()
@@ -125,7 +126,7 @@ func (c Case) as(g Generation) Generation {
 	return g
 }
 
-// not reports why a generation cannot play the case; empty: it can.
+// not returns the reason why a generation cannot play the case, or "" if it can.
 func (c Case) not(g Generation) string {
 	v, from, to := c.Verdicts[g.column], c.within[0], c.within[1]
 	if v.Shape == "no" {
@@ -140,7 +141,7 @@ func (c Case) not(g Generation) string {
 	return fmt.Sprintf("It needs a release from %s to before %s (%s)", from, to, v.Source)
 }
 
-// names are the letters of the processes.
+// names returns the letters of the processes.
 func (c Case) names() (all []string) {
 	for _, t := range c.own {
 		if t.who != "" {
@@ -151,7 +152,7 @@ func (c Case) names() (all []string) {
 	return slices.Compact(all)
 }
 
-// sets are the values that the case has of each knob: the one that it sets first.
+// sets returns the first value that the case sets for each knob, by name.
 func (c Case) sets() map[string]turn {
 	first := map[string]turn{}
 	for _, t := range slices.Backward(c.own) {
@@ -160,7 +161,7 @@ func (c Case) sets() map[string]turn {
 	return first
 }
 
-// stage adds the processes and all that was set, in the case and by the reader.
+// stage adds the processes, and all settings of the case and of the reader.
 func (w *world) stage(c Case) {
 	of := map[string]*process{}
 	for _, name := range c.names() {
@@ -189,7 +190,7 @@ func (w *world) stage(c Case) {
 		}
 		t.dial.do(w, of[t.who], t)
 	}
-	for _, p := range w.processes { // its id depends on where it runs, and on its clock
+	for _, p := range w.processes { // the id depends on the host and the clock
 		p.locks = w.generation.make(p, w.generation.release)
 	}
 }

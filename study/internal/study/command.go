@@ -8,48 +8,48 @@ import (
 	"time"
 )
 
-// A Kind is the purpose of a command, the same for all generations.
+// A Kind is the purpose of a command. All generations use the same kinds.
 type Kind string
 
 // The kinds of commands.
 const (
 	Ping     Kind = "ping"
 	Read     Kind = "read"
-	Insert   Kind = "insert" // of a lock that is new
+	Insert   Kind = "insert" // of a new lock
 	Grab     Kind = "grab"
 	Finalize Kind = "finalize"
-	Sight    Kind = "sight"     // a note for contenders that come later
-	Take     Kind = "take over" // the command that ends another's lock
+	Sight    Kind = "sight"     // a note for later contenders
+	Take     Kind = "take over" // ends the lock of another process
 	Release  Kind = "release"
-	Reread   Kind = "read again" // after a write
+	Reread   Kind = "read again" // read after a write
 	Clean    Kind = "clean"
 	Clock    Kind = "clock"
 	Write    Kind = "write" // to the protected resource
-	Ask      Kind = "ask"   // in line
+	Ask      Kind = "ask"   // of a queued waiter
 )
 
 // writes reports whether commands of the kind change documents of the config server.
 func (k Kind) writes() bool { return !slices.Contains([]Kind{Read, Reread, Clock, Write, Ask}, k) }
 
-// A command is one of a process, from the moment it is sent.
+// A command is one command of a process, from the time it is sent.
 type command struct {
 	p       *process
 	kind    Kind
-	op      string        // the command, in a word
-	text    func() string // and all of it
-	apply   func() error  // carries it out
-	answer  func() string // the reply, if it is more than success
-	limit   time.Duration // how long the process waits for the answer; 0: for ever
+	op      string        // name of the command
+	text    func() string // full command
+	apply   func() error  // carries the command out
+	answer  func() string // formats the reply; nil if the reply is only success
+	limit   time.Duration // longest wait for the answer; 0 for no limit
 	sent    time.Duration
 	err     error // set before done is closed
 	done    chan struct{}
 	replied bool
-	struck  turn   // the fault that hit it
-	changed bool   // it has changed a document
-	source  string // the line of the source that sends it; empty in ours
+	struck  turn   // accident of the command
+	changed bool   // the command has changed a document
+	source  string // source line of the command; empty for this module
 }
 
-// A stop is something that happens to one command: the nth of its kind that a process sends.
+// A stop is an accident of one command: the nth of its kind that a process sends.
 type stop struct {
 	p *process
 	turn
@@ -61,14 +61,14 @@ type accident string
 
 const (
 	refused    accident = "refused"          // no server can be reached
-	replyLost  accident = "reply lost"       // it is carried out, the reply never comes
-	late       accident = "carried out late" // the caller gets no reply, and it is carried out d later
-	delayed    accident = "slow"             // it takes d to arrive
-	pauseAfter accident = "then it freezes"  // for d, after it was carried out
+	replyLost  accident = "reply lost"       // carried out, but the reply never arrives
+	late       accident = "carried out late" // no reply, and the command is carried out d later
+	delayed    accident = "slow"             // arrives d later
+	pauseAfter accident = "then it freezes"  // the process freezes for d after the command
 )
 
-// send sends a command and waits for its answer. The goroutine of a process that dies meanwhile
-// ends here.
+// send sends a command and waits for its answer. If the process dies meanwhile, its goroutine ends
+// here.
 func (p *process) send(source string, kind Kind, op string, text func() string, apply func() error,
 	answer func() string) error {
 	c := &command{p: p, source: source, kind: kind, op: op, text: text, apply: apply,
@@ -85,7 +85,6 @@ func (p *process) send(source string, kind Kind, op string, text func() string, 
 	return c.err
 }
 
-// submit hands a command to the world.
 func (c *command) submit() {
 	c.done = make(chan struct{})
 	p := c.p
@@ -95,7 +94,7 @@ func (c *command) submit() {
 	p.w.Post(p.Index, string(c.kind)+c.op, func() { p.WhenRunning(c.leave) })
 }
 
-// finish lets the process have the answer.
+// finish gives the answer to the process.
 func (c *command) finish(err error) {
 	if c.replied {
 		return
@@ -107,12 +106,12 @@ func (c *command) finish(err error) {
 	close(c.done)
 }
 
-// reply answers a command when its process runs.
+// reply answers a command once its process runs.
 func (c *command) reply(err error) {
 	frozen := c.p.Frozen()
 	c.p.WhenRunning(func() {
 		if frozen && !c.p.Buried() && c.limit > 0 && c.p.w.Now()-c.sent >= c.limit && !c.replied {
-			if c.p.w.raced = true; c.p.w.limit { // the timer fired, and the answer is dropped
+			if c.p.w.raced = true; c.p.w.limit { // the timer fired first, and the answer is dropped
 				err = errLimit
 			}
 		}
@@ -123,7 +122,7 @@ func (c *command) reply(err error) {
 	})
 }
 
-// leave applies the accidents of a command that is sent.
+// leave sends a command and applies its accidents.
 func (c *command) leave() {
 	p, w := c.p, c.p.w
 	c.sent = w.Now()
@@ -154,9 +153,9 @@ func (c *command) leave() {
 	w.After(request, c.arrive)
 }
 
-// refuses reports whether an outage reaches commands of a kind: of mirrored config servers one is
-// enough to read from (r2.0.9 client/syncclusterconnection.cpp:230, 294), a replica set is read
-// from its primary only (r3.2.22 s/catalog/replset/dist_lock_catalog_impl.cpp:64).
+// refuses reports whether an outage affects commands of a kind. One mirrored config server is
+// enough to read (r2.0.9 client/syncclusterconnection.cpp:230, 294). A replica set is read only
+// from its primary (r3.2.22 s/catalog/replset/dist_lock_catalog_impl.cpp:64).
 func (w *world) refuses(k Kind) bool {
 	return k != Write && (w.generation.replicaSet || k.writes())
 }
@@ -186,8 +185,8 @@ func (c *command) arrive() {
 	w.After(w.way, func() { c.reply(err) })
 }
 
-// wait waits for the reply to a command of package distlock. It returns when ctx ends, if the
-// process runs and can notice that.
+// wait waits for the reply to a command of package distlock. It returns at the end of ctx, but only
+// while the process runs.
 func (c *command) wait(ctx context.Context) error {
 	select {
 	case <-c.done:
@@ -195,7 +194,7 @@ func (c *command) wait(ctx context.Context) error {
 		if !c.p.Frozen() {
 			return errNoReply
 		}
-		<-c.done // it notices when it runs again; a reply that is there by then counts
+		<-c.done // a frozen process notices the end later; a reply that arrives by then counts
 	}
 	return c.err
 }

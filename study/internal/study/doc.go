@@ -1,31 +1,33 @@
-// Package study plays the lock of mongos, generation by generation, and the lock of this module in
-// the same cases: a wrong clock, a frozen process, a lost reply.
+// Package study plays the lock of each generation of mongos, and the lock of this module, in the
+// same cases: a wrong clock, a frozen process, a lost reply.
 //
-// The old generations are gen18.go, gen20.go and gen32.go, written anew over the documents of a
+// The old generations are gen18.go, gen20.go and gen32.go. They are new implementations that use a
 // store in memory. Each step names the line of the server's source that it follows, by release (a
-// tag of its repository), file and line. The last generation is the package distlock itself.
+// tag of its repository), file and line. The last generation is package distlock itself.
 //
 // # Time
 //
-// A play lives in virtual time. One event at a time happens, and the next one when every goroutine
-// is blocked again, so the figures are the same every time. A command takes 2 ms to the server, and
-// its answer 2 ms back; clocks run at the same rate.
+// A play uses virtual time. Events happen one at a time, each when every goroutine is blocked
+// again, so the figures are the same in every run. A command takes 2 ms to the server, and its
+// answer takes 2 ms back. All clocks run at the same rate.
 //
 // # The judge
 //
-// The outcome is computed. A process holds the lock from the answer of its acquisition until it
-// releases it, dies, or learns that it must not trust it. "TWO" is the time in which two running
-// processes were holders; a frozen process does not count there, but the tests count it for ours.
-// "Idle" is the longest time in which a living process wanted the lock and no holder worked. A
-// write is stale if the resource accepts it after one of a newer holder.
+// The judge computes the outcome. A process holds the lock from the answer of its acquisition until
+// it releases the lock, dies, or learns that it must not trust the lock. "TWO" is the time during
+// which two running processes were holders. A frozen process does not count as a holder there, but
+// the tests count it for this module. "Idle" is the longest time during which a living process
+// wanted the lock and no holder worked. A write is stale if the resource accepts it after a write
+// of a newer holder.
 //
 // # Cases
 //
-// cases.txt has the cases with their verdicts; a test compares them with the plays. A reader may
-// set knobs of a case differently (knobs.go), and a sweep turns one until a generation breaks.
+// cases.txt has the cases with their verdicts. A test compares the verdicts with the plays. A
+// reader may set knobs of a case differently (knobs.go). A sweep turns one knob until a generation
+// breaks.
 //
 // # Limits
 //
-// A lost reply is reported immediately, as by a broken connection, and not after a time limit.
-// Where a reply races a limit, because its process was frozen, both outcomes are played.
+// A lost reply is reported immediately, like a broken connection, and not after a time limit. If a
+// reply races a limit because its process was frozen, both outcomes are played.
 package study

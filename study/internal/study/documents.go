@@ -12,9 +12,10 @@ import (
 	"mongodlm/catalog"
 )
 
-// This file has the commands of the old generations, by plain matches in the store of ours.
+// This file has the commands of the old generations. They match documents in the store of this
+// module.
 
-// A document is one of config.locks or config.lockpings; nil if it does not exist.
+// A document is a document of config.locks or config.lockpings. It is nil if it does not exist.
 type document bson.D
 
 func (d document) value(field string) any {
@@ -33,18 +34,18 @@ func (d document) id(field string) bson.ObjectID {
 	return id
 }
 
-// state is 0 for a lock without one.
+// state returns the state of a lock, or 0 without a state.
 func (d document) state() int32 { n, _ := d.value("state").(int32); return n }
 
-// ping is the date of the ping as milliseconds; 0 for a document that is not there.
+// ping returns the date of a ping in milliseconds, or 0 for a missing document.
 func (d document) ping() bson.DateTime { t, _ := d.value("ping").(bson.DateTime); return t }
 
-// matches reports whether the document has these values.
+// matches reports whether the document has the given values.
 func (d document) matches(want bson.D) bool {
 	return !slices.ContainsFunc(want, func(e bson.E) bool { return d.value(e.Key) != e.Value })
 }
 
-// with returns the document with other values of some fields.
+// with returns a copy of the document with the fields of set.
 func (d document) with(set bson.D) document {
 	next := slices.Clone(d)
 	for _, e := range set {
@@ -59,7 +60,7 @@ func (d document) with(set bson.D) document {
 
 func date(t time.Time) bson.DateTime { return bson.NewDateTimeFromTime(t) }
 
-// objectID makes an ObjectID: seconds of the clock of a process, then a number.
+// objectID returns a new ObjectID from the seconds of a process's clock and a number.
 func (w *world) objectID(p *process) bson.ObjectID {
 	var id bson.ObjectID
 	w.ids++
@@ -68,7 +69,7 @@ func (w *world) objectID(p *process) bson.ObjectID {
 	return id
 }
 
-// read returns the documents of a collection that match.
+// read returns the matching documents of a collection.
 func (w *world) read(collection string, match bson.D) (found []document) {
 	for _, raw := range w.Server.Documents(collection) {
 		if d := w.parse(raw); d.matches(match) {
@@ -78,7 +79,8 @@ func (w *world) read(collection string, match bson.D) (found []document) {
 	return found
 }
 
-// parse reads a document. Most are read again and again, so the last ones are kept.
+// parse parses a document. It caches the last results, because most documents are parsed
+// repeatedly.
 func (w *world) parse(raw bson.Raw) document {
 	if d, known := w.parsed[string(raw)]; known {
 		return d
@@ -103,14 +105,13 @@ func byID(id string) bson.D { return bson.D{{Key: "_id", Value: id}} }
 // free is the change that frees a lock.
 var free = bson.D{{Key: "state", Value: int32(0)}}
 
-// A line is a step of an old generation: the process that makes it, and the line of the server's
-// source that it follows.
+// A line is a step of an old generation: the process, and the line of the server's source that the
+// step follows.
 type line struct {
 	*process
 	source string
 }
 
-// find returns the documents that match.
 func (p line) find(kind Kind, collection string, match bson.D) (found []document, err error) {
 	err = p.send(p.source, kind, "find "+collection, none, func() error {
 		found = p.w.read(collection, match)
@@ -119,13 +120,13 @@ func (p line) find(kind Kind, collection string, match bson.D) (found []document
 	return found, err
 }
 
-// findOne returns the document of an _id, nil if it does not exist.
+// findOne returns the document with an _id, or nil if it does not exist.
 func (p line) findOne(collection, id string) (document, error) {
 	found, err := p.find(Read, collection, byID(id))
 	return append(found, nil)[0], err
 }
 
-// reread is findOne of a lock that the process has just written.
+// reread is like findOne, for a lock that the process has just written.
 func (p line) reread(name string) (document, error) {
 	found, err := p.find(Reread, locks, byID(name))
 	return append(found, nil)[0], err
@@ -143,7 +144,7 @@ func (p line) update(kind Kind, collection string, match, set bson.D, upsert boo
 	return n, err
 }
 
-// change is update, where it is carried out.
+// change carries out an update on the store and returns the changed documents.
 func (w *world) change(collection string, match, set bson.D, upsert bool) (changed []document) {
 	for _, d := range w.read(collection, match) {
 		changed = append(changed, d.with(set))
@@ -157,7 +158,7 @@ func (w *world) change(collection string, match, set bson.D, upsert bool) (chang
 	return changed
 }
 
-// insert adds a document; it fails when there is one of that _id.
+// insert adds a document. It returns errDuplicate if the _id exists.
 func (p line) insert(kind Kind, collection string, d document) error {
 	return p.send(p.source, kind, "insert "+collection, func() string { return value(bson.D(d)) },
 		func() error {
@@ -169,9 +170,9 @@ func (p line) insert(kind Kind, collection string, d document) error {
 		}, nil)
 }
 
-// findAndModify changes the first document that matches one of the queries, and returns the changed
-// document; nil if no document matches. With upsert the first query makes the document;
-// errDuplicate when there is one that does not match.
+// findAndModify changes the first document that matches a query, and returns the changed document,
+// or nil without a match. With upsert it then inserts a document with the _id of the first query,
+// or returns errDuplicate if that _id exists.
 func (p line) findAndModify(kind Kind, collection string, queries []bson.D, set bson.D,
 	upsert bool) (d document, err error) {
 	text := func() string {
@@ -209,8 +210,8 @@ func (p line) ping(id string) error {
 	return err
 }
 
-// prune deletes pings that are four days old by the process's clock, unless one of these locks
-// names their process.
+// prune deletes pings that are four days old by the process's clock. It keeps the pings of
+// processes that the given locks name.
 func (p line) prune(locks []document) error {
 	n, before := 0, p.now().Add(-4*24*time.Hour)
 	text := func() string { return "{_id: in no lock, ping: before " + value(date(before)) + "}" }
@@ -227,7 +228,7 @@ func (p line) prune(locks []document) error {
 	}, func() string { return fmt.Sprintf("%d removed", n) })
 }
 
-// serverStatus asks for the clock of the first server or of a mirror, and for the server's term.
+// serverStatus returns the clock of the first server or of a mirror, and the server's term.
 func (p line) serverStatus(mirror int) (at time.Time, election int, err error) {
 	err = p.send(p.source, Clock, "serverStatus", none, func() error {
 		if at, election = p.w.ServerNow(), p.w.Primary; mirror > 0 {

@@ -12,22 +12,22 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// gen20 is the lock of mongos 1.9 to 3.0 (2011-2015), one per process, with the state that all
-// locks of the process share since 2.0.1. Lines such as :607 refer to r2.0.9 client/distlock.cpp;
-// other releases are named: r2.4.14 src/mongo/client/distlock.cpp, r2.6.12
-// src/mongo/s/distlock.cpp. Not played: re-entry, which had no user.
+// gen20 is the lock of mongos 1.9 to 3.0 (2011-2015), one per process. It has the state that all
+// locks of a process share since 2.0.1. Line numbers such as :607 refer to r2.0.9
+// client/distlock.cpp. Other releases are named: r2.4.14 src/mongo/client/distlock.cpp, r2.6.12
+// src/mongo/s/distlock.cpp. gen20 omits re-entry, which had no user.
 type gen20 struct {
 	p       *process
 	release release
-	id      string // with the port; rand() is never seeded in mongos, so the last part is a constant
-	pings   bool   // the thread runs
-	// of the pinger, :67: it guards pings and queue, also while servers are asked (G2-7)
+	id      string // with the port; the last part is a constant, since mongos never seeds rand()
+	pings   bool   // the ping thread runs
+	// mutex of the pinger, :67. It guards pings and queue, also during requests to servers (G2-7).
 	mutex chan struct{}
 	queue []bson.ObjectID
-	seen  map[string]seen20 // LastPings, :315: by lock name
+	seen  map[string]seen20 // LastPings, :315, by lock name
 }
 
-// seen20 is the memory of a contender of a held lock.
+// seen20 is a contender's memory of a held lock.
 type seen20 struct {
 	process string
 	ping    bson.DateTime
@@ -47,11 +47,13 @@ func newGen20(p *process, r release) manager {
 		id: fmt.Sprintf("%s:%d:%d:1804289383", p.host, p.port, p.now().Add(-p.w.Now()).Unix())}
 }
 
-// timeout is the takeover time, an argument of the constructor; skew is its part (:302-304).
+// timeout returns the takeover time, an argument of the constructor. skew returns the allowed
+// difference of clocks, a part of the timeout (:302-304).
 func (g *gen20) timeout() time.Duration { return cmp.Or(g.p.w.takeover, timeout20) }
 func (g *gen20) skew() time.Duration    { return g.timeout() / 30 }
 
-// at is a step, by its line in r2.0.9, if it has one (not 0), and in r2.6.12.
+// at returns a step with its line in r2.0.9, or in r2.6.12 if r209 is 0 or the release is 2.5 or
+// later.
 func (g *gen20) at(r209, r2612 int) line {
 	if r209 == 0 || g.release.since(2, 5, 0) {
 		return line{g.p, fileOf["2.6"] + ":" + strconv.Itoa(r2612)}
@@ -59,14 +61,14 @@ func (g *gen20) at(r209, r2612 int) line {
 	return line{g.p, fileOf["2.0"] + ":" + strconv.Itoa(r209)}
 }
 
-// start begins the pings, as the first lock_try does (:470-473).
+// start starts the pings, like the first lock_try (:470-473).
 func (g *gen20) start() bool {
-	g.p.Go(func() { _ = g.begin() }) // the lock_try of another lock; the next one shows the result
+	g.p.Go(func() { _ = g.begin() }) // like another lock's lock_try; the next one shows the result
 	return true
 }
 
-// alone waits for the mutex of the pinger (:149, :224, :252), and returns the function that gives
-// it back.
+// alone waits for the mutex of the pinger (:149, :224, :252). The returned function releases the
+// mutex.
 func (g *gen20) alone() (done func()) {
 	select {
 	case g.mutex <- struct{}{}:
@@ -76,10 +78,10 @@ func (g *gen20) alone() (done func()) {
 	return func() { <-g.mutex }
 }
 
-// begin is got, :221-248: no pings, and so no lock, while the servers' clocks differ.
+// begin is got, :221-248. While the servers' clocks differ it starts no pings, so there is no lock.
 func (g *gen20) begin() error {
 	if g.pings && g.p.pace == 0 {
-		return nil // :470: the lock object knows its ping thread; a command makes a new object
+		return nil // :470: the lock object has its ping thread; a command makes a new object
 	}
 	defer g.alone()() // :224
 	if g.pings {
@@ -98,8 +100,8 @@ func (g *gen20) begin() error {
 	return nil
 }
 
-// checkSkew compares the clocks of the config servers, in three rounds, :382-451, also where there
-// is one. At is the step that they stop.
+// checkSkew compares the clocks of the config servers in three rounds, :382-451, even with a single
+// server. It notes a difference at the given step.
 func (g *gen20) checkSkew(at line) error {
 	skews := make([]time.Duration, 1+len(g.p.w.mirrors))
 	for range 3 {
@@ -118,12 +120,12 @@ func (g *gen20) checkSkew(at line) error {
 	return nil
 }
 
-// ping is a round of it.
+// ping is one round of the ping thread.
 func (g *gen20) ping() error {
 	if g.release.since(2, 0, 1) {
-		g.p.beat = 30 * time.Second // of the thread's connection: SERVER-3784
+		g.p.beat = 30 * time.Second // limit of the thread's connection: SERVER-3784
 	}
-	if err := g.at(93, 125).ping(g.id); err != nil { // its own clock, but the value only has to change
+	if err := g.at(93, 125).ping(g.id); err != nil { // by its own clock; only changes matter
 		return err
 	}
 	all, err := g.at(113, 149).find(Clean, locks, nil)
@@ -147,15 +149,15 @@ func (g *gen20) ping() error {
 	return nil
 }
 
-// later is addUnlockOID, :250, at a step.
+// later is addUnlockOID, :250. The parameter at is its step.
 func (g *gen20) later(at line, ts bson.ObjectID) {
 	defer g.alone()() // :252
 	g.queue = append(g.queue, ts)
 	at.note("queues the release for after its next ping")
 }
 
-// lock calls lock_try as the balancer does (r2.0.9 s/balance.cpp:302), from 2.4 on as acquire of
-// ScopedDistributedLock (r2.4.14:1102, 1161), until patience is over.
+// lock calls lock_try until patience ends. It does so like the balancer (r2.0.9 s/balance.cpp:302),
+// and from 2.4 on like acquire of ScopedDistributedLock (r2.4.14:1102, 1161).
 func (g *gen20) lock(name string, patience time.Duration) (tenure, error) {
 	poll := cmp.Or(g.p.pace, 30*time.Second)
 	if g.release.since(2, 4, 0) {
@@ -163,14 +165,14 @@ func (g *gen20) lock(name string, patience time.Duration) (tenure, error) {
 	}
 	seen, object := g.seen, !g.release.since(2, 0, 1)
 	return again(g.p, patience, poll, func() (tenure, error) {
-		if object { // r2.0.0:531: the observations are in the lock object, and each command makes one
+		if object { // r2.0.0:531: each command makes a lock object, which has the observations
 			seen, object = map[string]seen20{}, g.p.pace > 0
 		}
 		return g.tryLock(name, seen)
 	})
 }
 
-// tryLock is lock_try, :466-881, with the earlier observations.
+// tryLock is lock_try, :466-881. seen has the earlier observations.
 func (g *gen20) tryLock(name string, seen map[string]seen20) (tenure, error) {
 	if err := g.begin(); err != nil {
 		return nil, err
@@ -226,7 +228,7 @@ func (g *gen20) tryLock(name string, seen map[string]seen20) (tenure, error) {
 	return &held20{bare{g.id, ts}, g, name, d}, nil
 }
 
-// force is the examination of a lock that is held, :509-692. Without an error the lock is free now.
+// force examines a held lock, :509-692. It returns nil if it freed the lock.
 func (g *gen20) force(d document, seen map[string]seen20) error {
 	name := d.text("_id")
 	ping, err := g.at(528, 666).findOne(pings, d.text("process")) // a missing ping counts as 0
@@ -242,7 +244,7 @@ func (g *gen20) force(d document, seen map[string]seen20) error {
 		return errHeld
 	}
 	now, was := seen20{d.text("process"), ping.ping(), remote, d.id("ts")}, seen[name]
-	// :548: of a lock that is being prepared the ping does not count (G2-9).
+	// :548: while a lock is being prepared, its holder's ping does not count (G2-9).
 	changed := was.ts != now.ts || d.state() == held &&
 		(was.process != now.process || was.ping != now.ping)
 	if changed || was.remote.IsZero() {
@@ -251,7 +253,7 @@ func (g *gen20) force(d document, seen map[string]seen20) error {
 			value(date(now.remote)))
 		return errHeld
 	}
-	elapsed := max(0, remote.Sub(was.remote)) // :560: a clock that went back counts 0
+	elapsed := max(0, remote.Sub(was.remote)) // :560: a step back counts as 0
 	g.at(575, 718).decides(remote, was.remote, g.timeout(), elapsed > g.timeout())
 	if elapsed <= g.timeout() {
 		return errHeld
@@ -271,8 +273,8 @@ func (g *gen20) force(d document, seen map[string]seen20) error {
 	return nil
 }
 
-// remoteTime is the clock of a config server, less half the time of the request by the own clock,
-// :345-380. A reply that took too long is an error.
+// remoteTime returns the clock of a config server, less half the request's duration by the
+// process's clock, :345-380. A reply that took too long is an error.
 func (g *gen20) remoteTime(server int, skew time.Duration) (time.Time, error) {
 	then := g.p.now()
 	at, _, err := g.at(355, 409).serverStatus(server)
@@ -284,16 +286,16 @@ func (g *gen20) remoteTime(server int, skew time.Duration) (time.Time, error) {
 	return at.Add(-delay / 2), err
 }
 
-// held20 is a lock that was got.
+// held20 is an acquired lock.
 type held20 struct {
 	bare
 	g    *gen20
 	name string
-	got  document // :869: as it was read after the second step; unlock goes by it
+	got  document // :869: the document after the second step, which unlock uses
 }
 
-// check is isLockHeld, r2.4.14:509-552: state and process, and not ts. Before 2.4.2 it does
-// nothing.
+// check is isLockHeld, r2.4.14:509-552. It compares the state and the process, but not the ts.
+// Before 2.4.2 it does nothing.
 func (h *held20) check() error {
 	if !h.g.release.since(2, 4, 2) {
 		return nil
@@ -313,10 +315,10 @@ func (h *held20) check() error {
 	return nil
 }
 
-// release is unlock with the document that lock_try returned, :886-963.
+// release is unlock, :886-963, with the document that lock_try returned.
 func (h *held20) release() error {
 	if h.got.state() != held {
-		return errLost // :907: invalid, and no release is queued
+		return errLost // :907: invalid, so no release is queued
 	}
 	var n int
 	var err error
@@ -329,9 +331,8 @@ func (h *held20) release() error {
 		if try > 0 && errors.Is(err, errUnreachable) && !h.g.release.since(2, 6, 0) &&
 			len(h.g.p.w.mirrors) == 0 {
 			// :900 and r2.4.14:1031: with one config server the new connection is made outside of
-			// the try, and its exception leaves unlock; r2.6.12:1072 makes it inside. The
-			// connection to three servers throws no exception (r2.0.9
-			// client/syncclusterconnection.cpp:55).
+			// the try, so its exception leaves unlock. r2.6.12:1072 makes it inside. The connection
+			// to three servers throws no exception (r2.0.9 client/syncclusterconnection.cpp:55).
 			return err
 		}
 		if err == nil {

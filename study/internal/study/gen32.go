@@ -11,11 +11,11 @@ import (
 )
 
 // gen32 is the lock of 3.2 to 6.0 on config servers that are a replica set (2015-2022), one per
-// process. Lines such as :230 refer to r3.2.22
-// src/mongo/s/catalog/replset/replset_dist_lock_manager.cpp, lines with "catalog" to
-// dist_lock_catalog_impl.cpp in the same folder. The releases differ where the code checks the
-// release: r3.4.18 src/mongo/s/catalog/replset_dist_lock_manager.cpp has a session per call, which
-// overtakes itself (:377), and releases by name too (:338); 5.0 is file50.
+// process. Line numbers such as :230 refer to r3.2.22
+// src/mongo/s/catalog/replset/replset_dist_lock_manager.cpp. Those with "catalog" refer to
+// dist_lock_catalog_impl.cpp in the same folder. The code checks the release if releases differ.
+// r3.4.18 src/mongo/s/catalog/replset_dist_lock_manager.cpp has a session per call, which can
+// overtake itself (:377), and also releases by name (:338). 5.0 is file50.
 type gen32 struct {
 	p       *process
 	release release
@@ -24,7 +24,7 @@ type gen32 struct {
 	seen    map[string]seen32
 }
 
-// seen32 is the memory of a contender of a held lock, :213-219.
+// seen32 is a contender's memory of a held lock, :213-219.
 type seen32 struct {
 	ping     bson.DateTime
 	at       time.Time
@@ -37,13 +37,13 @@ const (
 	expiration32 = 15 * time.Minute       // :68
 	retries32    = 2                      // :63
 	tries32      = 3                      // src/mongo/s/client/shard_registry.cpp:83
-	limit32      = 30 * time.Second       // of a command, :82 and :803 there
+	limit32      = 30 * time.Second       // limit of a command, :82 and :803 there
 	poll32       = 500 * time.Millisecond // src/mongo/s/catalog/dist_lock_manager.cpp:41
 	round32      = 10 * time.Second       // after an error, src/mongo/s/balance.cpp:124
 )
 
-// newGen32 makes its process id as r3.2.22 src/mongo/s/catalog/forwarding_catalog_manager.cpp:72;
-// config servers have one in common since r3.4.18 src/mongo/s/sharding_initialization.cpp:148.
+// newGen32 makes a process id like r3.2.22 src/mongo/s/catalog/forwarding_catalog_manager.cpp:72.
+// All config servers share one id since r3.4.18 src/mongo/s/sharding_initialization.cpp:148.
 func newGen32(p *process, r release) manager {
 	p.limit = limit32
 	g := &gen32{p: p, release: r, seen: map[string]seen32{}, id: fmt.Sprintf("%s:%d:%d:-%d", p.host,
@@ -59,12 +59,13 @@ func newGen32(p *process, r release) manager {
 	return g
 }
 
-// at is a step, by its line; in "catalog" of dist_lock_catalog_impl.cpp.
+// at returns a step by its line. catalog returns a step by its line in dist_lock_catalog_impl.cpp.
 func (g *gen32) at(n int) line      { return line{g.p, fileOf["3.2"] + ":" + strconv.Itoa(n)} }
 func (g *gen32) catalog(n int) line { return line{g.p, catalog32 + strconv.Itoa(n)} }
 
 // start is startUp, :83. A config server of 3.4 to 4.4 that becomes primary frees all locks of
-// config servers (G3-7), a shard of 5.0 all of its shard (G3-9), by unlockAll, catalog:309.
+// config servers (G3-7). A primary shard of 5.0 frees all locks of its shard (G3-9). Both use
+// unlockAll, catalog:309.
 func (g *gen32) start() bool {
 	at := line{process: g.p}
 	switch {
@@ -76,14 +77,14 @@ func (g *gen32) start() bool {
 	for at.source != "" && g.tries(func() error {
 		_, err := at.update(Release, locks, bson.D{{Key: "process", Value: g.id}}, free, false)
 		return err
-	}) != nil && g.p.role == shard { // which waits for that; a config server logs it
+	}) != nil && g.p.role == shard { // a shard waits for success; a config server logs the error
 		g.p.sleep(ping32)
 	}
 	g.p.Go(g.task)
 	return true
 }
 
-// task is doTask, :120-170: a ping by its own clock, then the queue of unlocks.
+// task is doTask, :120-170. It pings by its own clock, then sends the queued unlocks.
 func (g *gen32) task() {
 	for {
 		_, _ = g.at(130).findAndModify(Ping, pings, []bson.D{byID(g.id)},
@@ -99,13 +100,13 @@ func (g *gen32) task() {
 	}
 }
 
-// later is queueUnlock, :439, at a step.
+// later is queueUnlock, :439. The parameter at is its step.
 func (g *gen32) later(at line, ts bson.ObjectID) {
 	g.queue = append(g.queue, ts)
 	at.note("queues the release for after its next ping")
 }
 
-// unlock is the command of catalog:281-307, at a step. A command without a match is a success, too.
+// unlock is the command of catalog:281-307. A command without a match also succeeds.
 func (g *gen32) unlock(at line, ts bson.ObjectID) error {
 	return g.tries(func() error {
 		match := bson.D{{Key: "ts", Value: ts}}
@@ -117,8 +118,8 @@ func (g *gen32) unlock(at line, ts bson.ObjectID) error {
 	})
 }
 
-// tries sends a command that may be repeated: releases and reads, shard_registry.cpp:632, 760,
-// unless the time limit was over, :153.
+// tries sends a release or a read repeatedly, shard_registry.cpp:632, 760, until it succeeds or
+// exceeds the time limit, :153.
 func (g *gen32) tries(send func() error) (err error) {
 	for range tries32 {
 		if err = send(); err == nil || errors.Is(err, errLimit) {
@@ -128,7 +129,7 @@ func (g *gen32) tries(send func() error) (err error) {
 	return err
 }
 
-// findOne is findOne with its tries, catalog:135.
+// findOne is line.findOne with repetitions, catalog:135.
 func (g *gen32) findOne(at line, collection, id string) (d document, err error) {
 	err = g.tries(func() error {
 		d, err = at.findOne(collection, id)
@@ -137,7 +138,7 @@ func (g *gen32) findOne(at line, collection, id string) (d document, err error) 
 	return d, err
 }
 
-// lock calls lock of :265, again after an error, until patience is over.
+// lock calls the lock function of :265, again after an error, until patience ends.
 func (g *gen32) lock(name string, patience time.Duration) (tenure, error) {
 	end := g.p.w.Now() + patience
 	for {
@@ -154,7 +155,7 @@ func (g *gen32) lockOnce(name string, wait time.Duration) (tenure, error) {
 	end, retries, ts := g.p.w.Now()+wait, 0, g.session()
 	for {
 		if !g.release.since(3, 4, 0) {
-			ts = g.session() // :284: per attempt
+			ts = g.session() // :284: a session per attempt
 		}
 		err := g.grab(name, ts)
 		if err == nil { // :304
@@ -205,7 +206,8 @@ func (g *gen32) lockOnce(name string, wait time.Duration) (tenure, error) {
 // file50 is a commit of mongodb/mongo before 5.0.
 const file50 = "14e04b0a src/mongo/db/s/dist_lock_manager_replset.cpp:"
 
-// session is new for each attempt (:284) or call; in 5.0 each role has one (G3-11), file50:98.
+// session returns a new session for each attempt (:284) or call. In 5.0 each role has one session
+// (G3-11), file50:98.
 func (g *gen32) session() bson.ObjectID {
 	switch {
 	case !g.release.since(5, 0, 0):
@@ -232,7 +234,8 @@ func (g *gen32) grab(name string, ts bson.ObjectID) error {
 	return err
 }
 
-// overtake is overtakeLock, catalog:233-279: it names the session, and asks no ping again (G3-4).
+// overtake is overtakeLock, catalog:233-279. It names the session, and does not read the ping again
+// (G3-4).
 func (g *gen32) overtake(name string, ts, current bson.ObjectID) (document, error) {
 	return g.catalog(244).findAndModify(Take, locks, []bson.D{
 		append(byID(name), free...),
@@ -240,13 +243,13 @@ func (g *gen32) overtake(name string, ts, current bson.ObjectID) (document, erro
 	}, g.fields(ts), false)
 }
 
-// expired is canOvertakeLock, :172-263; isLockExpired from 3.4 on.
+// expired is canOvertakeLock, :172-263. From 3.4 on that is isLockExpired.
 func (g *gen32) expired(d document) (bool, error) {
 	ping, err := g.findOne(g.at(176), pings, d.text("process")) // a missing ping counts as 0
 	if err != nil {
 		return false, err
 	}
-	before := g.p.w.Now() // :193: by a timer
+	before := g.p.w.Now() // :193: measured by a timer
 	var server time.Time
 	var election int
 	if err := g.tries(func() (err error) {
@@ -282,16 +285,16 @@ func (g *gen32) expired(d document) (bool, error) {
 	return elapsed >= limit, nil
 }
 
-// held32 is a lock that was got.
+// held32 is an acquired lock.
 type held32 struct {
 	bare
 	g *gen32
 }
 
-// check is checkStatus, :434: whether a document with its ts is there, held or not (G3-3).
+// check is checkStatus, :434. It only requires a document with the ts, held or not (G3-3).
 func (h *held32) check() error {
 	if h.g.release.since(5, 0, 0) {
-		return nil // it was removed
+		return nil // 5.0 removed it
 	}
 	found, err := h.g.at(436).find(Read, locks, bson.D{{Key: "ts", Value: h.ts}})
 	if err != nil {
@@ -304,7 +307,7 @@ func (h *held32) check() error {
 	return nil
 }
 
-// release is unlock, :416: a failure goes into the queue.
+// release is unlock, :416. A failed release is queued.
 func (h *held32) release() error {
 	err := h.g.unlock(h.g.at(417), h.ts)
 	if err != nil {

@@ -12,18 +12,18 @@ import (
 )
 
 // A judge follows the events of a play and computes its outcome. It is the same for every
-// generation: it does not know how a lock works, only the replies to processes and the times of
-// their writes.
+// generation. It does not know how a lock works. It knows only the replies to processes and the
+// times of their writes.
 type judge struct {
 	w       *world
 	tenures []*tenureRecord
 	wanting []*want
-	written *tenureRecord // of the last write that the resource accepted
-	largest int64         // fence that the resource has seen
+	written *tenureRecord // holder of the last accepted write that was not stale
+	largest int64         // largest fence at the resource
 	out     Outcome
 
-	holder string         // that the lock document names
-	named  map[string]int // the place of each holder in the order in which the document named them
+	holder string         // holder in the lock document
+	named  map[string]int // rank of each holder, by the time at which the document named it
 	order  int
 }
 
@@ -31,25 +31,26 @@ type judge struct {
 type tenureRecord struct {
 	p *process
 	h tenure
-	n int // its place in the order in which the document named the holders: the larger, the newer
-	// Until is the end of the guard, by the clock of its holder or by its release, else of the play.
-	// A frozen holder learns of the end when it runs again; until then lapsed is true.
+	n int // rank of the holder; a larger rank is a newer holder
+	// Until is the end of the guard, by the holder's clock or by a release, or else the end of the
+	// play. A frozen holder learns of the end when it runs again. Until then lapsed is true.
 	From, Until time.Duration
 	lapsed      bool
-	Works       time.Duration // until when it worked: it may hang before Until
-	Gone        time.Duration // the document ceased to name it before Until; 0: it did not
-	Learnt      time.Duration // it learnt that it cannot trust its lock; 0: never
+	Works       time.Duration // end of the work, before Until if the holder hangs
+	Gone        time.Duration // when the document ceased to name it before Until; 0 if it did not
+	Learnt      time.Duration // when the holder learnt that it cannot trust its lock; 0 for never
 	Fence       int64
 	open        bool
 }
 
-// A want is a contender that waits; until is 0 while it does.
+// A want is a waiting contender. until is 0 while it waits.
 type want struct {
 	p           *process
 	from, until time.Duration
 }
 
-// wants notes that a process wants the lock, until the caller calls the result.
+// wants notes that a process wants the lock. The wait ends when the caller calls the returned
+// function.
 func (j *judge) wants(p *process) func() {
 	w := &want{p: p, from: j.w.Now()}
 	j.wanting = append(j.wanting, w)
@@ -68,7 +69,7 @@ func (j *judge) granted(p *process, h tenure) *tenureRecord {
 	return t
 }
 
-// fails notes that a holder must not trust its lock, or cannot make sure of it. The work ends.
+// fails ends the work of a holder that must not trust its lock, or cannot check it.
 func (j *judge) fails(t *tenureRecord, err error) {
 	if !errors.Is(err, errLost) && !errors.Is(err, distlock.ErrLockLost) {
 		j.w.record.mark(t.p, "trouble", "cannot ask whether it has the lock: "+brief(err))
@@ -90,7 +91,6 @@ func (j *judge) hangs(t *tenureRecord) {
 	j.w.record.mark(t.p, "stop", "the thread that holds the lock hangs")
 }
 
-// died ends the tenures of a process.
 func (j *judge) died(p *process) {
 	for _, t := range j.tenures {
 		if t.p == p {
@@ -104,8 +104,8 @@ func (j *judge) died(p *process) {
 	}
 }
 
-// wrote judges a write at the resource: it is refused if it carries a smaller fence than one
-// before. Without fences every write is accepted.
+// wrote judges a write at the resource. The resource refuses a write with a smaller fence than an
+// earlier write. Without fences it accepts every write.
 func (j *judge) wrote(t *tenureRecord) {
 	stale := j.written != nil && j.written.n > t.n
 	in := t.Fence == 0 || t.Fence >= j.largest
@@ -127,8 +127,8 @@ func (j *judge) wrote(t *tenureRecord) {
 	}
 }
 
-// look runs before every event: it finds the holders whose own clocks have ended their guards, and
-// the holders that the document no longer names.
+// look runs before every event. It finds the holders with guards that have expired by their clocks,
+// and the holders that the document no longer names.
 func (j *judge) look() {
 	for _, t := range j.tenures {
 		if !t.open && !t.lapsed {
@@ -146,7 +146,7 @@ func (j *judge) look() {
 	}
 }
 
-// reads notes the holder by the lock document.
+// reads notes the holder in the lock document.
 func (j *judge) reads(d document) {
 	holder := ""
 	if d.state() > 0 {
@@ -161,20 +161,20 @@ func (j *judge) reads(d document) {
 
 // An Outcome is the result of a play, computed from the replies to processes and their times.
 type Outcome struct {
-	Not   string   // why a generation cannot play the case; all other fields are zero then
-	Other *Outcome // where the time limit of a command is before the reply that it races
+	Not   string   // reason why a generation cannot play the case; the other fields are zero then
+	Other *Outcome // outcome if a command's time limit is before the reply that races it
 	None  bool     // no process ever acquired the lock
-	// Two is for how long two running processes took themselves for the holder, first at TwoFrom. In
-	// TwoTrusted frozen processes count, too.
+	// Two is the time during which two running processes believed that they were the holder.
+	// TwoFrom is its start. TwoTrusted also counts frozen processes.
 	Two, TwoTrusted, TwoFrom time.Duration
-	// Idle is the longest time in which a living process wanted the lock and no process worked under
-	// it; GaveUp is true if the waiters did not get it in that time.
+	// Idle is the longest time during which a living process wanted the lock and no process worked
+	// under it. GaveUp is true if the waiters did not get the lock in that time.
 	Idle      time.Duration
 	GaveUp    bool
-	Stale     int    // writes of an older holder that were accepted after one of a newer holder
-	Fenced    int    // writes that the fence refused
-	Overtaken int    // how often, at most, the lock went to a later process than a waiter
-	Losses    []Loss // the holders that lost the lock, and when they learnt of it
+	Stale     int    // accepted writes of an older holder after a write of a newer holder
+	Fenced    int    // number of writes that the fence refused
+	Overtaken int    // largest number of later processes that got the lock before a waiter
+	Losses    []Loss // holders that lost the lock, and when they learnt of it
 }
 
 // Parts describes the outcome of a play in short phrases.
@@ -195,7 +195,7 @@ func (o Outcome) Parts() []string {
 		}
 	}
 	add(o.GaveUp, "stuck for "+Span(o.Idle)+", given up")
-	add(!o.GaveUp && o.Idle >= m, "idle for "+Span(o.Idle)) // a takeover or a poll takes a while
+	add(!o.GaveUp && o.Idle >= m, "idle for "+Span(o.Idle)) // a takeover or a poll takes some time
 	add(o.Stale > 0, fmt.Sprintf("%d stale written", o.Stale))
 	add(o.Fenced > 0, fmt.Sprintf("%d stale refused", o.Fenced))
 	add(o.Overtaken > 1, fmt.Sprintf("overtaken %d times", o.Overtaken))
@@ -205,13 +205,13 @@ func (o Outcome) Parts() []string {
 	return parts
 }
 
-// String is Parts in one line.
+// String returns Parts as one line.
 func (o Outcome) String() string { return strings.Join(o.Parts(), ", ") }
 
 // Shape returns the kind of failure of a generation: two holders, stuck, a stale write, starved, or
-// late, which is longer than a takeover; "-" without a failure, and "no" for a case that cannot be
-// played. A process that wakes, and asks before it writes, is a holder for the time of a request,
-// which is harmless.
+// late (longer than a takeover). It returns "-" without a failure, and "no" for a case that cannot
+// be played. It tolerates a process that wakes and asks before it writes, which is a holder for the
+// time of a request.
 func (o Outcome) Shape() string {
 	const question, takeover, often = time.Second, 17 * time.Minute, 5
 	shape := "-"
@@ -254,13 +254,12 @@ func (l Loss) String() string {
 // A Loss is the loss of a lock by the action of another process or client.
 type Loss struct {
 	Process string
-	At      time.Duration // the document ceased to name it; 0: it still did when the holder learnt
-	Stopped time.Duration // its guard ended, by its own clock or release
-	Learnt  time.Duration // it knew that it must not trust its lock; 0: never
-	Next    time.Duration // the next holder got its reply; 0: there was none
+	At      time.Duration // end of its name in the document; 0 if the holder learnt earlier
+	Stopped time.Duration // when its guard ended, by its clock or by a release
+	Learnt  time.Duration // when it learnt that it must not trust its lock; 0 for never
+	Next    time.Duration // when the next holder got its reply; 0 for no next holder
 }
 
-// outcome computes it at the end of the play.
 func (j *judge) outcome() Outcome {
 	o := j.out
 	o.None = len(j.tenures) == 0
@@ -324,8 +323,8 @@ func (j *judge) outcome() Outcome {
 	return o
 }
 
-// holders counts the processes that trust their lock at an instant. It returns the running ones of
-// them, and counts those that work.
+// holders counts the processes that trust their lock at an instant. It returns the running
+// processes among them, and the number that work.
 func (j *judge) holders(at time.Duration) (trusted int, running []*tenureRecord, working int) {
 	for _, t := range j.tenures {
 		if t.From > at || t.Until <= at {
@@ -345,7 +344,7 @@ func (j *judge) holders(at time.Duration) (trusted int, running []*tenureRecord,
 	return trusted, running, working
 }
 
-// overtaken finds the waiter that the most later processes have overtaken.
+// overtaken returns the largest number of later processes that have overtaken one waiter.
 func (j *judge) overtaken() (most int) {
 	for _, w := range j.wanting {
 		n := 0

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A dial is a knob of any process. A dial that is the same for all processes gets a nil process.
+// A dial is a kind of knob. The process is nil for a dial that all processes share.
 type dial struct {
 	name, form  string
 	least, most time.Duration
@@ -26,11 +26,11 @@ const (
 )
 
 const (
-	longest = 2 * h        // of a duration
-	widest  = 366 * 24 * h // of the error of a clock
+	longest = 2 * h        // longest duration
+	widest  = 366 * 24 * h // largest error of a clock
 )
 
-// dialsOf are the knobs of each process, dialsAll the common ones.
+// dialsOf has the knobs of each process. dialsAll has the common knobs.
 var (
 	dialsOf = []dial{
 		{"clock", lengthForm, -widest, widest,
@@ -54,25 +54,25 @@ var (
 		{"election", stretchForm, -widest, widest, (*world).elects},
 	}
 	dialMirror = dial{"mirror.clock", lengthForm, -widest, widest,
-		func(w *world, _ *process, t turn) { w.mirrors = []time.Duration{0, t.d} }} // of two mirrors
+		func(w *world, _ *process, t turn) { w.mirrors = []time.Duration{0, t.d} }} // two mirrors
 )
 
-// A turn is the setting of a knob, by the user or by the case.
+// A turn is a setting of a knob, by the user or by the case.
 type turn struct {
 	who, knob string // the process, and the name of the dial
 	dial      dial
-	d, at     time.Duration // at -1: when the case has it
-	decides   bool          // d is until a contender has decided
+	d, at     time.Duration // at is -1 for the time in the case
+	decides   bool          // d ends when a contender has decided
 	kind      Kind
 	nth       int
 	what      accident
 	word      string
 }
 
-// when is the default instant of an event that the case does not have.
+// when is the default time of an event that is not in the case.
 const when = 2*m + 10*s
 
-// ownTurn reads a setting of cases.txt, of a process or of all.
+// ownTurn parses a setting of cases.txt, for a process or for all processes.
 func ownTurn(who, text string) (t turn, err error) {
 	name, value, _ := strings.Cut(text, "=")
 	dials := slices.Concat(dialsOf, dialsAll, acts, []dial{dialMirror})
@@ -89,7 +89,7 @@ func ownTurn(who, text string) (t turn, err error) {
 	return t, err
 }
 
-// name is that of the knob.
+// name returns the name of the knob.
 func (t turn) name() string {
 	if t.who == "" {
 		return t.knob
@@ -97,11 +97,11 @@ func (t turn) name() string {
 	return t.who + "." + t.knob
 }
 
-// allKinds are the commands that may be named.
+// allKinds has the commands that a setting may name.
 const allKinds = "ping, read, insert, grab, finalize, sight, take-over, release, read-again, " +
 	"clean, clock, write, ask"
 
-// read reads a value.
+// read parses a value.
 func (l dial) read(text string) (t turn, err error) {
 	t = turn{knob: l.name, dial: l, at: -1, what: accidentsOf[l.name]}
 	bad := func(why string) (turn, error) {
@@ -155,7 +155,6 @@ func (l dial) read(text string) (t turn, err error) {
 	return t, nil
 }
 
-// knobs returns the knobs that can be set in the case.
 func (c Case) knobs() (knobs []turn) {
 	add := func(who string, dials ...dial) {
 		for _, l := range dials {
@@ -173,8 +172,8 @@ func (c Case) knobs() (knobs []turn) {
 }
 
 // With returns the case with some of its knobs set, each as NAME=VALUE. The process may be omitted
-// if the case sets the knob for one process only. A repeated setting happens twice, and a setting
-// replaces that of the case.
+// if the case sets the knob for only one process. Repeated settings of a knob all apply. A setting
+// replaces the case's own setting of the knob.
 func (c Case) With(settings ...string) (Case, error) {
 	c.Set, c.turns = nil, nil
 	for _, text := range settings {
@@ -195,7 +194,6 @@ func (c Case) With(settings ...string) (Case, error) {
 	return c, nil
 }
 
-// knob returns the knob of a name.
 func (c Case) knob(name string) (turn, error) {
 	var short []turn
 	var all []string

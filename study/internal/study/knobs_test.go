@@ -10,7 +10,7 @@ import (
 	"mongodlm/study/internal/study"
 )
 
-// set plays a case with some knobs set, by one generation.
+// set plays a case by one generation with the given settings of knobs.
 func set(t *testing.T, name, generation string, settings ...string) study.Play {
 	t.Helper()
 	found, _ := study.FindCases(name)
@@ -23,8 +23,7 @@ func set(t *testing.T, name, generation string, settings ...string) study.Play {
 	return plays[0]
 }
 
-// It tries to break each knob: the set event happens, and that of the case does not. The outcome is
-// the opposite of the outcome without it.
+// A set knob replaces the event of the case, and the outcome is then the opposite.
 func TestKnobs_TurnOutcomes(t *testing.T) {
 	t.Parallel()
 	for _, one := range []struct{ play, settings, want string }{
@@ -45,7 +44,7 @@ func TestKnobs_TurnOutcomes(t *testing.T) {
 		{"server-clock-steps 3.2", "server.clock=1m@10m10s election=19m@10m10s", "-"},
 		{"outage 1.8", "outage=5m", "-"},
 		{"outage 2.6", "outage=14m55.7s@3m5s", "two"}, // G2-2
-		// one config server is asked, too: r2.0.9:390-406
+		// a single config server is asked, too: r2.0.9:390-406
 		{"dead-holder 2.0", "B.late=clock:20m", "late"},
 	} {
 		name, generation, _ := strings.Cut(one.play, " ")
@@ -70,7 +69,7 @@ func TestKnobs_TurnOutcomes(t *testing.T) {
 	}
 }
 
-// It tries to break a wrong setting: the error names the problem and the valid settings.
+// The error of a wrong setting names the problem and the valid settings.
 func TestWith_WrongSettings_SayWhatThereIs(t *testing.T) {
 	t.Parallel()
 	found, _ := study.FindCases("two-force")

@@ -24,40 +24,40 @@ var (
 	errDuplicate = errors.New("duplicate key")
 )
 
-// A release is one of mongos or of the server: 2.4.14.
+// A release is a release of mongos or of the server, such as 2.4.14.
 type release [3]int
 
-// since reports whether it is that release or a later one.
+// since reports whether the release is the given release or a later release.
 func (r release) since(major, minor, patch int) bool {
 	return slices.Compare(r[:], []int{major, minor, patch}) >= 0
 }
 
 // A Generation is one lock manager.
 type Generation struct {
-	Name   string // as on the command line and in tables
+	Name   string // name on the command line and in tables
 	Title  string // the releases of this generation
-	column string // its name in tables; differs from Name where a release was asked for
+	column string // name of its column in tables; differs from Name for a requested release
 
-	replicaSet bool // its config servers are a replica set, not mirrored
+	replicaSet bool // config servers are a replica set, not mirrored
 	release    release
 	make       func(*process, release) manager
 }
 
-// number reads a release such as 2.4.14; its third number may be missing.
+// number parses a release such as 2.4.14. The third number may be missing.
 func number(text string) (r release) {
 	_, _ = fmt.Sscanf(text+".0", "%d.%d.%d", &r[0], &r[1], &r[2])
 	return r
 }
 
-// String writes a release without a third number that is 0.
+// String formats a release. It omits a third number that is 0.
 func (r release) String() string {
 	return strings.TrimSuffix(fmt.Sprintf("%d.%d.%d", r[0], r[1], r[2]), ".0")
 }
 
-// Ours is the name of the generation that is package distlock.
+// Ours is the name of the generation of package distlock.
 const Ours = "ours"
 
-// Generations returns the lock managers in the order of their years; the last one is this module's.
+// Generations returns the lock managers by year. The last lock manager is this module's.
 func Generations() []Generation {
 	all := []Generation{
 		{Name: "1.8", Title: "mongos 1.7.6 to 1.8", release: release{1, 8, 5}, make: newGen18},
@@ -73,8 +73,8 @@ func Generations() []Generation {
 	return all
 }
 
-// decides returns the time from the stop of the holder, ten seconds after a ping, to the takeover
-// decision of a contender, polls included, plus two seconds.
+// decides returns the time from the holder's stop, ten seconds after a ping, to a contender's
+// takeover decision, including polls. It adds two seconds.
 func (g Generation) decides() time.Duration {
 	switch {
 	case g.Name == Ours:
@@ -91,22 +91,24 @@ func (g Generation) decides() time.Duration {
 
 // A manager is the lock manager of one process.
 type manager interface {
-	start() bool // begins to ping, and reports whether it could
-	// lock acquires a lock, as its users do that have so much patience; 0 is one try.
+	start() bool // starts the pings, and reports whether that succeeded
+	// lock acquires a lock like the users of the generation, for at most the duration patience.
+	// With 0 it tries once.
 	lock(name string, patience time.Duration) (tenure, error)
 }
 
 // A tenure is a lock that a manager has acquired.
 type tenure interface {
-	session() string // process and ts, as in the lock document
-	fence() int64    // its fencing token; 0 in a generation without fences
-	trusted() error  // why the holder knows, without a command, that the lock is lost
-	proceed() error  // trusted, and renews a lease
+	session() string // process and ts in the lock document
+	fence() int64    // fencing token; 0 in a generation without fences
+	trusted() error  // error if the holder knows, without a command, that the lock is lost
+	proceed() error  // like trusted, but renews a lease
 	check() error    // asks the server whether the lock is held, if the generation can
 	release() error
 }
 
-// bare is the common part of the old generations: no fence (G2-11), no signal of a loss (H8).
+// bare is the common part of the old generations. It has no fence (G2-11) and no signal of a loss
+// (H8).
 type bare struct {
 	id string
 	ts bson.ObjectID
@@ -118,7 +120,7 @@ func (b bare) trusted() error  { return nil }
 func (b bare) proceed() error  { return nil }
 func (b bare) check() error    { return nil }
 
-// again calls try until patience is over (r2.4.14 src/mongo/client/distlock.cpp:1139).
+// again calls try until patience ends (r2.4.14 src/mongo/client/distlock.cpp:1139).
 func again(p *process, patience, pause time.Duration, try func() (tenure, error)) (h tenure,
 	err error) {
 	for end := p.w.Now() + patience; ; {
@@ -133,23 +135,22 @@ func again(p *process, patience, pause time.Duration, try func() (tenure, error)
 	}
 }
 
-// A job is something for which a process wants the lock.
+// A job is a use of the lock by a process.
 type job struct {
 	at, patience, work time.Duration
 
-	times int           // how often it does all this
-	hangs time.Duration // after so much work it hangs for ever
-	asks  bool          // it asks the server before each write, and not only before the last one
-	lease time.Duration // life of the lock, where a generation has such a thing
+	times int           // number of repetitions
+	hangs time.Duration // the job hangs forever after this work; 0 for never
+	asks  bool          // asks the server before each write, not only before the last write
+	lease time.Duration // life of the lock, in a generation with leases
 }
 
-// run does the job.
 func (j *job) run(p *process) {
 	p.sleep(j.at - p.w.Now())
 	for range max(j.times, 1) {
 		done := p.w.judge.wants(p)
 		h, err := p.locks.lock(p.w.lock, j.patience)
-		if p.Frozen() { // it notices nothing until it runs again
+		if p.Frozen() { // a frozen process notices nothing until it runs again
 			awake := make(chan struct{})
 			p.w.Post(p.Index, "awake", func() { p.WhenRunning(func() { close(awake) }) })
 			select {
@@ -166,8 +167,8 @@ func (j *job) run(p *process) {
 	}
 }
 
-// hold works under the lock: a write at the start, one a minute, and at the end one after asking
-// the server. It ends when the holder learns that the lock is lost.
+// hold works under the lock. It writes at the start, once a minute, and once at the end after
+// asking the server. It ends early if the holder learns that the lock is lost.
 func (j *job) hold(p *process, h tenure) {
 	w := p.w
 	t := w.judge.granted(p, h)
@@ -181,7 +182,7 @@ func (j *job) hold(p *process, h tenure) {
 			w.judge.fails(t, err)
 			break
 		}
-		_ = p.send("", Write, "write", none, func() error { // another machine, which knows fences
+		_ = p.send("", Write, "write", none, func() error { // the resource, which checks fences
 			w.judge.wrote(t)
 			return nil
 		}, nil)
@@ -204,7 +205,7 @@ func (j *job) hold(p *process, h tenure) {
 	w.record.mark(p, kind, text)
 }
 
-// brief returns the name of an error.
+// brief returns a short name of an error.
 func brief(err error) string {
 	if err == nil {
 		return "done"

@@ -14,7 +14,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// ours is package distlock itself, with the constants of mongos, which are its defaults.
+// ours is package distlock itself with its default timing, which is the timing of mongos.
 type ours struct {
 	p *process
 	m *distlock.Manager
@@ -22,7 +22,7 @@ type ours struct {
 
 func newOurs(p *process, _ release) manager { return &ours{p: p} }
 
-// kinds are the purposes of the operations of ours.
+// kinds has the purpose of each operation of package distlock.
 var kinds = map[fault.Op]Kind{
 	fault.Acquire: Grab, fault.Enter: Grab, fault.Confirm: Grab, fault.SeedFence: Grab,
 	fault.Renew: Ping, fault.Ping: Ping, fault.RemovePing: Clean, fault.Prune: Clean,
@@ -33,7 +33,7 @@ var kinds = map[fault.Op]Kind{
 	fault.Release: Release, fault.GrantNext: Grab, fault.Break: Release,
 }
 
-// through lets every operation of the package travel as a command of the process.
+// through sends every operation of the package as a command of the process.
 func (o *ours) through(ctx context.Context, call fault.Call, apply func() error) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("not sent: %w", err)
@@ -59,7 +59,7 @@ func (o *ours) through(ctx context.Context, call fault.Call, apply func() error)
 	}
 }
 
-// start makes the Manager, and tries again after a failure. It returns after the first ping.
+// start makes the Manager and repeats that after a failure. It returns after the first ping.
 func (o *ours) start() bool {
 	store := fault.Wrap(o.p.w.Server)
 	store.Set(o.through)
@@ -69,7 +69,7 @@ func (o *ours) start() bool {
 		m, err := distlock.New(clock.With(o.p.ctx, o.p.Clock), cfg)
 		if err == nil {
 			o.m = m
-			o.p.Go(func() { // closes it when the process is buried, so that its goroutines end
+			o.p.Go(func() { // closes the Manager at the burial, so that its goroutines end
 				<-o.p.ctx.Done()
 				_ = m.Close(context.Background())
 			})
@@ -107,7 +107,6 @@ func (o *ours) lock(name string, patience time.Duration) (tenure, error) {
 	}
 }
 
-// heldOurs is a guard.
 type heldOurs struct {
 	o      *ours
 	g      *distlock.TryGuard

@@ -10,7 +10,7 @@ import (
 //go:embed page.html
 var pageTemplate string
 
-// A pool gives each text a number, since most texts occur many times.
+// A pool gives each string a number, since most strings occur many times.
 type pool struct {
 	texts  []string
 	number map[string]int64
@@ -26,14 +26,13 @@ func (p *pool) of(text string) int64 {
 	return n
 }
 
-// pageCase is a case in the data of the page.
 type pageCase struct {
 	Name, Title, Hole, Story string
 	Length                   int64
 	Plays                    []pagePlay
 }
 
-// pagePlay is a play in the data of the page. Numbers of texts are indexes of the pool; times are
+// pagePlay is a play in the data of the page. Strings are indexes of the pool. Times are in
 // milliseconds.
 type pagePlay struct {
 	Generation string     `json:"g"`
@@ -46,14 +45,14 @@ type pagePlay struct {
 	Processes  []string   `json:"p,omitempty"`
 	Clocks     []string   `json:"k,omitempty"`
 	Bars       [][4]int64 `json:"b,omitempty"` // process, kind, from, until
-	Pings      [][]int64  `json:"i,omitempty"` // of each process: from, every, count, from, ...
-	// Steps are time, process, text, source, command, kind, and 1 for the one that decides.
+	Pings      [][]int64  `json:"i,omitempty"` // for each process: from, every, count, from, ...
+	// Each step has the time, process, text, source, command and kind, and 1 if it decides.
 	Steps [][7]int64 `json:"r,omitempty"`
-	// Lock are the versions of the lock document: the time, then the numbers of its fields.
+	// Lock has the versions of the lock document: the time, then the numbers of the fields.
 	Lock [][]int64 `json:"d,omitempty"`
 }
 
-// Page writes all plays as one HTML page, which plays them in the browser.
+// Page returns an HTML page with all plays. The page plays them in the browser.
 func Page(cases []Case, generations []Generation, plays []Play) string {
 	texts := &pool{number: map[string]int64{}}
 	var all []pageCase
@@ -72,7 +71,7 @@ func Page(cases []Case, generations []Generation, plays []Play) string {
 	return strings.Replace(pageTemplate, "DATA", string(data), 1) // Marshal escapes <, > and &
 }
 
-// barKinds are the kinds of bars in the order in which they are drawn.
+// barKinds has the kinds of bars in drawing order.
 var barKinds = []string{"waits", "holds", "hangs", "paused", "cut", "two"}
 
 func (p Play) page(c Case, g Generation, texts *pool) pagePlay {
@@ -116,8 +115,8 @@ func (p Play) page(c Case, g Generation, texts *pool) pagePlay {
 	return one
 }
 
-// pingRuns are the times of the acknowledged pings of each process; pings at even distances are one
-// run.
+// pingRuns returns the times of the acknowledged pings of each process. Pings at equal intervals
+// form one run.
 func (p Play) pingRuns() [][]int64 {
 	runs, last := make([][]int64, len(p.Processes)), make([]int64, len(p.Processes))
 	for _, v := range p.Versions {

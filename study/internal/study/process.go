@@ -12,7 +12,8 @@ import (
 	"mongodlm/internal/test/virtual"
 )
 
-// A command that failed with errUnreachable was not carried out; with the others it is not known.
+// A command that failed with errUnreachable was not carried out. After the other errors this is
+// unknown.
 var (
 	errUnreachable = errors.New("no server can be reached")
 	errNoReply     = errors.New("the reply never came")
@@ -20,7 +21,7 @@ var (
 )
 
 // A process is a participant: a clock, a connection to the server, and a lock manager of the played
-// generation. Its fields belong to the loop of the world, unless noted otherwise.
+// generation. Only the loop of the world uses its fields, except as noted.
 type process struct {
 	*virtual.Process
 	w      *world
@@ -30,32 +31,31 @@ type process struct {
 	host   string
 	port   int
 	jobs   []*job
-	limit  time.Duration // for which it waits for an answer; 0: for ever, as before 3.2
-	beat   time.Duration // and for the answer to a ping, where that differs
-	pace   time.Duration // of its tries, if the lock itself has no pace; 0: as the balancer
+	limit  time.Duration // longest wait for an answer; 0 for no limit, as before 3.2
+	beat   time.Duration // longest wait for the answer to a ping, if it differs
+	pace   time.Duration // pause between tries if the lock has no pause; 0 for the balancer's pause
 	locks  manager
 
 	stands bool // its wall clock is frozen
-	cut    int  // the number of present stretches in which it is cut off
+	cut    int  // number of present cuts from the server
 	counts map[Kind]int
-	writes int // versions of lock documents that its releases have made
+	writes int // number of lock document versions that its releases made
 
-	ctx  context.Context // ends when it is buried
+	ctx  context.Context // ends at its burial
 	end  context.CancelFunc
-	over chan struct{} // closed when it dies, or is buried
+	over chan struct{} // closed at its death or burial
 
 	mu   sync.Mutex // guards the rest
 	open []*command
 }
 
-// The additional roles of a process: a member of the config servers of 3.4 and later, a shard's
+// The additional roles of a process: a member of the config servers of 3.4 and later, and a shard's
 // primary of 5.0 and later.
 const configServer, shard = "config-server", "shard"
 
-// now is the wall clock of the process.
+// now returns the wall clock of the process.
 func (p *process) now() time.Time { return p.Clock.Now().Wall }
 
-// begin starts the process.
 func (p *process) begin() {
 	p.w.record.mark(p, "start", "starts")
 	p.Go(func() {
@@ -68,14 +68,14 @@ func (p *process) begin() {
 	})
 }
 
-// sleep waits. The goroutine of a process that dies meanwhile ends here.
+// sleep waits for d. If the process dies meanwhile, its goroutine ends here.
 func (p *process) sleep(d time.Duration) {
 	if !clock.Sleep(p.Clock, d, p.over) {
 		runtime.Goexit()
 	}
 }
 
-// die ends the process, as all other processes see it.
+// die ends the process, as seen by all other processes.
 func (p *process) die() {
 	if p.Dead {
 		return
@@ -86,7 +86,7 @@ func (p *process) die() {
 	close(p.over)
 }
 
-// pause stops the process for d; its clocks continue.
+// pause stops the process for d. Its clocks continue.
 func (p *process) pause(d time.Duration) {
 	if p.Dead {
 		return
@@ -100,7 +100,7 @@ func (p *process) pause(d time.Duration) {
 	})
 }
 
-// bury lets the goroutines of a process end: from now on every command fails immediately.
+// bury ends the goroutines of a process. From now on every command fails immediately.
 func (p *process) bury() {
 	if !p.Dead {
 		close(p.over)

@@ -13,13 +13,13 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// A Play is one case, played by one generation.
+// A Play is one case played by one generation.
 type Play struct {
 	Case       string
 	Generation string
-	Title      string // of the generation, or of the release that is played in its place
+	Title      string // title of the generation, or of the release played in its place
 	Outcome    Outcome
-	Missed     []string // the accidents of the case that did not happen
+	Missed     []string // accidents of the case that did not happen
 	Record
 }
 
@@ -31,55 +31,55 @@ type Record struct {
 	Versions  []Version
 }
 
-// A Process took part. Clock is the error of its clock, if it has one.
+// A Process is a participant of a play. Clock is the error of its clock, if any.
 type Process struct{ Name, Clock string }
 
-// A Bar is a stretch of time of a process.
+// A Bar is a period of a process.
 type Bar struct {
 	Process     int
-	Kind        string // of barKinds; two: it ran and had the lock, as another did
+	Kind        string // one of barKinds; "two" if another process held the lock, too
 	From, Until time.Duration
 }
 
-// A Mark is something that happened.
+// A Mark is an event of a play.
 type Mark struct {
 	At      time.Duration
-	Process int // -1: the server, or an operator
+	Process int // -1 for the server or an operator
 	Kind    string
-	Text    string // of a command its name
-	Sent    string // of a command that writes documents: its match and its change
+	Text    string // for a command, its name
+	Sent    string // for a command that writes documents, its match and its change
 	Answer  string
-	Changed bool   // it has changed a document
-	Struck  bool   // an accident of the case has struck it
-	Source  string // the line of the server's source that it follows; empty in ours
+	Changed bool   // the command has changed a document
+	Struck  bool   // an accident of the case has struck the command
+	Source  string // line of the server's source; empty for this module
 	sent    func() string
-	// Count is how often the same happened, and Until when it did last: polls and pings.
+	// Count is the number of such events, for polls and pings. Until is the time of the last one.
 	Count int
 	Until time.Duration
 }
 
-// A Version is a document from an instant on; without fields it was deleted.
+// A Version is a document's state from an instant on. Without fields the document was deleted.
 type Version struct {
 	At         time.Duration
 	Collection string
 	ID         string
-	By         int // the process that changed it; -1: the operator
+	By         int // process that changed it; -1 for the operator
 	Fields     []Field
 }
 
-// A Field is one of a document, as a person reads it.
+// A Field is a field of a document in readable form.
 type Field struct{ Name, Value string }
 
-// record writes down a play. It belongs to the loop of the world.
+// record collects the events of a play. Only the loop of the world uses it, except as noted.
 type record struct {
 	w        *world
-	versions map[string]map[string]bson.Raw // the last documents, by collection and _id
-	words    map[string]string              // the replacement of an ObjectID
-	unseen   bool                           // only the outcome is wanted
+	versions map[string]map[string]bson.Raw // last documents, by collection and _id
+	words    map[string]string              // replacements of ObjectIDs
+	unseen   bool                           // records only the events that the outcome needs
 
 	mu   sync.Mutex // guards the rest
 	out  Record
-	same map[string]int // the mark for commands of the same kind and answer
+	same map[string]int // index of the mark for commands of one kind and answer
 }
 
 func (r *record) index(p *process) int {
@@ -89,7 +89,7 @@ func (r *record) index(p *process) int {
 	return p.Index
 }
 
-// mark notes something. It may be called by the one goroutine that an event has woken.
+// mark adds a mark. The loop of the world and the goroutine that an event has woken may call it.
 func (r *record) mark(p *process, kind, text string) {
 	if r.unseen {
 		return
@@ -105,7 +105,8 @@ func (r *record) span(p *process, kind string, from, until time.Duration) {
 	r.out.Bars = append(r.out.Bars, Bar{Process: r.index(p), Kind: kind, From: from, Until: until})
 }
 
-// two notes that a process held the lock while another did; it extends an adjacent stretch.
+// two notes a period during which a process and another process both held the lock. It extends an
+// adjacent period.
 func (r *record) two(p *process, from, until time.Duration) {
 	for i, b := range r.out.Bars {
 		if b.Process == p.Index && b.Kind == "two" && b.Until == from {
@@ -116,8 +117,8 @@ func (r *record) two(p *process, from, until time.Duration) {
 	r.span(p, "two", from, until)
 }
 
-// write notes a write to the protected resource: written; stale, which is after one of a newer
-// holder; or fenced, which is refused.
+// write notes a write to the protected resource. The verdict is "written", "stale" (after a write
+// of a newer holder) or "fenced" (refused).
 func (r *record) write(t *tenureRecord, verdict string) {
 	text := map[string]string{"written": "writes", "stale": "STALE WRITE: a newer holder has written",
 		"fenced": "its stale write is refused by the fence"}[verdict]
@@ -127,8 +128,8 @@ func (r *record) write(t *tenureRecord, verdict string) {
 		Text: text, Count: 1})
 }
 
-// note notes the figures on which a contender of an old generation decides, as mongos logged them.
-// The same decision is counted, as polls are. The first word is the kind of the note.
+// note notes the figures of a contender's decision in an old generation, as mongos logged them. A
+// repetition is only counted. The first word of format is the kind of the note.
 func (p line) note(format string, args ...any) {
 	r := p.w.record
 	if r.unseen {
@@ -144,7 +145,8 @@ func (p line) note(format string, args ...any) {
 	r.again(p.name+p.source+format, m)
 }
 
-// decides notes a decision by one clock: its present time, and its time when the watch began.
+// decides notes a decision by one clock, with its present time and its time at the start of the
+// watch.
 func (p line) decides(now, was time.Time, limit time.Duration, force bool) {
 	format := "%s - %s = %s unchanged, within %s"
 	if force {
@@ -153,8 +155,9 @@ func (p line) decides(now, was time.Time, limit time.Duration, force bool) {
 	p.note(format, value(date(now)), value(date(was)), Span(max(0, now.Sub(was))), Span(limit))
 }
 
-// exchange notes a command and its answer. The same command with the same answer is counted, until
-// anything else happens: there are thousands of polls.
+// exchange notes a command and its answer. A repetition with the same answer is only counted,
+// because there are thousands of polls. The count ends with the next mark or change of a lock
+// document.
 func (r *record) exchange(c *command, err error) {
 	if r.unseen || c.kind == Write {
 		return
@@ -173,7 +176,7 @@ func (r *record) exchange(c *command, err error) {
 	if c.kind.writes() && c.kind != Ping {
 		m.sent = c.text
 	}
-	if now := r.w.Now(); now-c.sent > s { // its answer is noted apart: others may come in between
+	if now := r.w.Now(); now-c.sent > s { // a slow answer gets its own mark
 		m.Answer, m.Changed = "sent"+struck, false
 		r.again(fmt.Sprint(now, c.p.name), m)
 		m.At, m.Answer, m.Changed = now, "answered: "+answer, c.changed
@@ -182,7 +185,7 @@ func (r *record) exchange(c *command, err error) {
 	r.again(c.p.name+string(c.kind)+digits.ReplaceAllString(c.op+m.Answer, ""), m)
 }
 
-// again counts a mark, or makes it. The caller holds mu of the world.
+// again adds a mark, or counts it if the key has one. The caller holds mu.
 func (r *record) again(key string, m Mark) {
 	if i, known := r.same[key]; known {
 		r.out.Marks[i].Count++
@@ -200,8 +203,8 @@ func (r *record) again(key string, m Mark) {
 	r.out.Marks = append(r.out.Marks, m)
 }
 
-// changes notes which documents a process has changed, or nil, an operator, and reports whether
-// there were any.
+// changes notes the documents that a process, or an operator (nil), has changed. It reports whether
+// it found a change.
 func (r *record) changes(by *process) bool {
 	before := len(r.out.Versions)
 	for _, collection := range []string{locks, pings} {
@@ -246,7 +249,7 @@ func (r *record) version(by *process, collection, id string, raw bson.Raw) {
 	r.out.Versions = append(r.out.Versions, v)
 }
 
-// value writes a value as a person reads it.
+// value formats a value for a reader.
 func value(v any) string {
 	switch v := v.(type) {
 	case bson.DateTime:
@@ -271,7 +274,7 @@ func value(v any) string {
 	return fmt.Sprint(v)
 }
 
-// brief is a document in one line.
+// brief returns a document as one line.
 func (r *record) brief(d document) string {
 	switch {
 	case d == nil:
@@ -284,7 +287,7 @@ func (r *record) brief(d document) string {
 	return fmt.Sprintf("state %d, %s", d.state(), owner(d.text("process")))
 }
 
-// owner is the letter of a process in its id.
+// owner returns the letter of the process with an id.
 func owner(id string) string {
 	host, _, more := strings.Cut(strings.TrimPrefix(id, "shard-"), ":")
 	if more || len(host) == 1 {
@@ -293,7 +296,7 @@ func owner(id string) string {
 	return host
 }
 
-// state formats the lock document, for a reply of ours.
+// state formats the lock document for a reply to package distlock.
 func (r *record) state(kind Kind) string {
 	if kind == Ping || kind == Clean || kind == Clock {
 		return "done"
@@ -308,8 +311,8 @@ var (
 	ourLabel   = regexp.MustCompile(`:[0-9a-f]{8}\b`)
 )
 
-// plain replaces random values: ObjectIDs by ts-1, ts-2 in the order in which they were
-// seen, and the random part of our process ids.
+// plain replaces the random part of this module's process ids, and ObjectIDs by ts-1, ts-2 and so
+// on in the order of their appearance.
 func (r *record) plain(s string) string {
 	s = ourProcess.ReplaceAllString(s, "$1:pid:$2:uuid")
 	s = objectIDs.ReplaceAllStringFunc(s, func(id string) string {
@@ -324,7 +327,7 @@ func (r *record) plain(s string) string {
 	return ourLabel.ReplaceAllString(s, ":random")
 }
 
-// result returns all events, in the order of time.
+// result returns all events by time.
 func (r *record) result() Record {
 	for _, p := range r.w.processes {
 		r.out.Processes = append(r.out.Processes, Process{p.name, p.wrongClock()})
@@ -345,7 +348,6 @@ func (r *record) result() Record {
 	return r.out
 }
 
-// wrongClock describes the error of the clock of a process.
 func (p *process) wrongClock() string {
 	switch ahead := p.now().Sub(p.w.True()); {
 	case p.stands:
@@ -358,7 +360,7 @@ func (p *process) wrongClock() string {
 	return ""
 }
 
-// Span writes a duration in as many figures as a person reads.
+// Span formats a duration with as many figures as a reader needs.
 func Span(d time.Duration) string {
 	unit := ms
 	switch {

@@ -6,9 +6,10 @@ import (
 	"time"
 )
 
-// acts are the settings of a case besides the knobs, in true time since the start of the play.
+// acts has the settings of a case that are not knobs. Times are true time since the start of the
+// play.
 var acts = []dial{
-	{"wants", stretchForm, 0, longest, // from an instant on it tries once, and works for so long
+	{"wants", stretchForm, 0, longest, // the process tries once at that time, and works for LENGTH
 		func(_ *world, p *process, t turn) { p.jobs = append(p.jobs, &job{at: t.at, work: t.d}) }},
 	{"waits", lengthForm, 0, longest, ofJob(func(j *job, t turn) { j.patience = t.d })},
 	{"times", wordForm, 0, 0, ofJob(func(j *job, t turn) { j.times, _ = strconv.Atoi(t.word) })},
@@ -27,12 +28,12 @@ var acts = []dial{
 	{"drops", instantForm, 0, longest, (*world).drops},
 }
 
-// ofJob sets something of the last job.
+// ofJob returns a setting of a process's last job.
 func ofJob(set func(*job, turn)) func(*world, *process, turn) {
 	return func(_ *world, p *process, t turn) { set(p.jobs[len(p.jobs)-1], t) }
 }
 
-// happens lets something happen at the instant of a setting, and notes it.
+// happens calls do at the time of a setting, and notes the event.
 func (w *world) happens(p *process, t turn, kind, text string, do func()) {
 	w.At(t.at, -1, func() {
 		do()
@@ -40,13 +41,13 @@ func (w *world) happens(p *process, t turn, kind, text string, do func()) {
 	})
 }
 
-// clockStands stops the wall clock of a process for ever.
+// clockStands stops the wall clock of a process forever.
 func (w *world) clockStands(p *process, t turn) {
 	p.stands = true
 	w.happens(p, t, "clock step", "its clock is frozen", p.Clock.Stand)
 }
 
-// clockSteps steps the wall clock of a process, serverSteps that of the server.
+// clockSteps steps the wall clock of a process. serverSteps steps the server's clock.
 func (w *world) clockSteps(p *process, t turn) {
 	text := "its clock steps by " + signed(t.d)
 	w.happens(p, t, "clock step", text, func() { p.Clock.Step(t.d) })
@@ -57,7 +58,7 @@ func (w *world) serverSteps(_ *process, t turn) {
 	w.happens(nil, t, "clock step", text, func() { w.StepServer(t.d) })
 }
 
-// pauses stops a process for a while, as SIGSTOP does, a VM that is moved, or swapping.
+// pauses stops a process for a while, like SIGSTOP, the move of a VM, or swapping.
 func (w *world) pauses(p *process, t turn) {
 	if t.d > 0 {
 		w.At(t.at, -1, func() { p.pause(t.d) })
@@ -80,7 +81,7 @@ func (w *world) cutOff(p *process, t turn) {
 	})
 }
 
-// outages stops enough config servers for a while that no write is possible. Mirrored ones can
+// outages stops so many config servers for a while that no write is possible. Mirrored servers can
 // still be read. A replica set has no primary meanwhile, and elects one at the end.
 func (w *world) outages(_ *process, t turn) {
 	if t.d == 0 {
@@ -101,7 +102,7 @@ func (w *world) outages(_ *process, t turn) {
 	}
 }
 
-// elects makes another server primary, whose clock differs by the setting.
+// elects makes another server primary. The setting is the difference of its clock.
 func (w *world) elects(_ *process, t turn) {
 	if !w.generation.replicaSet {
 		w.missed = append(w.missed, "election, since its config servers elect nobody")
@@ -114,7 +115,7 @@ func (w *world) elects(_ *process, t turn) {
 	w.happens(nil, t, "election", text, func() { w.Elect(t.d) })
 }
 
-// drops removes both collections, as setFeatureCompatibilityVersion of 7.0.
+// drops removes both collections, like setFeatureCompatibilityVersion of 7.0.
 func (w *world) drops(_ *process, t turn) {
 	w.happens(nil, t, "operator", "the upgrade drops both collections", func() {
 		for _, collection := range []string{locks, pings} {
@@ -126,7 +127,7 @@ func (w *world) drops(_ *process, t turn) {
 	})
 }
 
-// frees lets an operator free the lock by hand.
+// frees frees the lock like an operator.
 func (w *world) frees(_ *process, t turn) {
 	w.happens(nil, t, "operator", "an operator sets "+value(free), func() {
 		w.change(locks, byID(w.lock), free, true)
@@ -134,11 +135,11 @@ func (w *world) frees(_ *process, t turn) {
 	})
 }
 
-// accidentsOf are the accidents of a command, by the dials.
+// accidentsOf has the accidents of a command, by dial.
 var accidentsOf = map[string]accident{"late": delayed, "lost": replyLost, "refused": refused,
 	"stills": pauseAfter, "forsaken": late}
 
-// strikes lets an accident happen to the nth command of a kind.
+// strikes arranges an accident of the nth command of a kind.
 func (w *world) strikes(p *process, t turn) {
 	if t.kind != "" {
 		w.stops = append(w.stops, &stop{p: p, turn: t})

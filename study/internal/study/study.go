@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// Run plays cases by generations and returns the plays in that order: all generations of the first
-// case, then all of the second. When ctx ends it returns its cause, after the running plays.
+// Run plays the cases by the generations. It returns all plays of the first case, then of the
+// second case, and so on. When ctx ends, it waits for the running plays and returns the cause.
 func Run(ctx context.Context, cases []Case, generations []Generation) ([]Play, error) {
 	plays := make([]Play, len(cases)*len(generations))
 	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
@@ -26,8 +26,8 @@ func Run(ctx context.Context, cases []Case, generations []Generation) ([]Play, e
 	return plays, context.Cause(ctx)
 }
 
-// FindCases returns the case of a name, the cases of a hole, or the cases with a part of their
-// name; and the names of all.
+// FindCases returns the case with a name, or the cases with a hole, or the cases with a part of
+// their name. Without an exact match it also returns all names.
 func FindCases(name string) (found []Case, names []string) {
 	var parts []Case
 	for _, c := range written() {
@@ -47,7 +47,7 @@ func FindCases(name string) (found []Case, names []string) {
 	return found, names
 }
 
-// series are the releases that existed: the first and the last third number, and the column.
+// series has the releases that existed: the first and the last third number, and the column.
 var series = []struct {
 	name        string
 	first, last int
@@ -61,8 +61,8 @@ var series = []struct {
 	{"6.0", 0, 29, "3.2"},
 }
 
-// FindGeneration returns the generation of a column, or of a release such as 2.4 or r2.4.14; for
-// any other name it returns the list of valid names.
+// FindGeneration returns the generation of a column, or of a release such as 2.4 or r2.4.14. For
+// every other name it returns the list of valid names.
 func FindGeneration(name string) (g Generation, list string, ok bool) {
 	columns := map[string]Generation{}
 	var names []string

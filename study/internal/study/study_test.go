@@ -21,14 +21,14 @@ const root = "../../.."
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// played are the plays of some cases, all of them unless the race detector is at work.
+// played returns cases and their plays. With the race detector it plays only some cases.
 var played = sync.OnceValues(func() ([]study.Case, []study.Play) {
 	cases := some(1)
 	plays, _ := study.Run(context.Background(), cases, study.Generations())
 	return cases, plays
 })
 
-// some returns every n-th case, fewer with the race detector.
+// some returns every n-th case, and fewer cases with the race detector.
 func some(n int) (cases []study.Case) {
 	if effort.Race {
 		n *= 6
@@ -50,10 +50,10 @@ func outcomes(visit func(c study.Case, g study.Generation, p study.Play)) {
 	}
 }
 
-// It tries to break the promise of this module: in no case two processes take themselves for the
-// holder at a time, not even when one of them is frozen, and no write of an older holder is accepted
-// after one of a newer. And the lock is never lost for ever. An upgrade that drops the documents is
-// outside of the promise: then two hold the lock until the next ping, and the fence still rises.
+// In every case of this module at most one process believes that it is the holder, even if a holder
+// is frozen. No write of an older holder is accepted after a write of a newer holder, and the lock
+// does not stay lost. The exception is an upgrade that drops the documents: two processes hold the
+// lock until the next ping, but the fence still rises.
 func TestOurs_OneHolder_NoStaleWrite(t *testing.T) {
 	t.Parallel()
 	outcomes(func(c study.Case, _ study.Generation, p study.Play) {
@@ -75,7 +75,7 @@ func TestOurs_OneHolder_NoStaleWrite(t *testing.T) {
 	})
 }
 
-// It tries to break a case whose accident never happens: its verdict would have no subject.
+// Every accident of a case happens.
 func TestCases_EveryAccidentHappens(t *testing.T) {
 	t.Parallel()
 	outcomes(func(_ study.Case, _ study.Generation, p study.Play) {
@@ -85,9 +85,9 @@ func TestCases_EveryAccidentHappens(t *testing.T) {
 	})
 }
 
-// It tries to break the verdicts of cases.txt, which were written from the sources: if a step of an
-// old generation is missing or corrected, or if the judge is blind, holes close. Each verdict has a
-// reason, and a line of the source that a step of the play follows; of ours a function that exists.
+// Each generation plays like its verdicts in cases.txt, which follow the sources. Each verdict has
+// a reason, and a source line that a step of the play follows, or for this module an existing
+// function.
 func TestGenerations_FailAsTheirSourcesRead(t *testing.T) {
 	t.Parallel()
 	line := map[string]string{"1.8": `r1\.8\.5`, "2.0": `r2\.0\.9`, "2.6": `r2\.6\.12`,
@@ -115,9 +115,9 @@ func TestGenerations_FailAsTheirSourcesRead(t *testing.T) {
 	})
 }
 
-// It tries to break the judge: the newer holder is the one that the document named later, whenever
-// its process learns it. In finalize-late A reads an old answer, so A's writes are stale; only in
-// 2.0 and 2.6 A's second step follows B's, and B's writes are stale.
+// The newer holder is the holder that the document named later, whenever its process learns of
+// that. In finalize-late A reads an old answer, so A's writes are stale. Only in 2.0 and 2.6 does
+// A's second step follow B's, so B's writes are stale.
 func TestJudge_NewerIsNamedLater(t *testing.T) {
 	t.Parallel()
 	found, _ := study.FindCases("finalize-late")
@@ -146,9 +146,9 @@ func TestJudge_NewerIsNamedLater(t *testing.T) {
 	}
 }
 
-// It tries to break two figures of the notes: 1.8 truncates minutes, so that its 15 are 16; and a
-// holder of ours that is cut off stops 3 min 45 s before the next one begins. A frozen holder does
-// not learn of its loss.
+// Two figures of the notes are right. 1.8 truncates minutes, so its 15 minutes are 16. A holder of
+// this module that is cut off stops 3 min 45 s before the next holder begins. In 1.8, 2.0 and 2.4.1
+// a frozen holder does not learn of its loss.
 func TestFigures_OfTheNotes(t *testing.T) {
 	t.Parallel()
 	if l := set(t, "cut-off", "1.8").Outcome.Losses[0]; l.At < 18*time.Minute || l.At > 19*time.Minute {
@@ -163,15 +163,15 @@ func TestFigures_OfTheNotes(t *testing.T) {
 	if l.Learnt < wakes || l.Learnt > wakes+time.Second || l.Stopped > l.Next {
 		t.Errorf("the frozen holder of ours: %+v", l)
 	}
-	for _, generation := range []string{"1.8", "2.0", "2.4.1"} { // the check came in 2.4.2
+	for _, generation := range []string{"1.8", "2.0", "2.4.1"} { // 2.4.2 added the check
 		if l := set(t, "pause", generation).Outcome.Losses[0]; l.Learnt != 0 {
 			t.Errorf("%s: %+v", generation, l)
 		}
 	}
 }
 
-// It tries to break that a play is the same every time, for every scheduler: every figure, event and
-// document. Every fourth case is played again; the page in docs compares all.
+// A play has the same figures, events and documents in every run. The test plays every fourth case
+// again. The page in docs compares all cases.
 func TestRun_Again_IsTheSame(t *testing.T) {
 	t.Parallel()
 	again, _ := study.Run(t.Context(), some(4), study.Generations())
@@ -191,8 +191,8 @@ func TestRun_Again_IsTheSame(t *testing.T) {
 	})
 }
 
-// It tries to break the table of holes in docs/semantics.md: each hole is played by a case that its
-// row names, or is listed as not played; and each hole of a case has a row.
+// Each hole in the table of docs/semantics.md has a case in its row, or is listed as not played.
+// Each hole of a case has a row.
 func TestHoles_PlayedOrNamed(t *testing.T) {
 	t.Parallel()
 	semantics := assert.Value(os.ReadFile(filepath.Join(root, "docs", "semantics.md")))(t)
@@ -221,8 +221,7 @@ func TestHoles_PlayedOrNamed(t *testing.T) {
 	}
 }
 
-// It tries to break a step without a source: every function of an old generation names the lines of
-// the source that it follows.
+// Every function of an old generation names the source lines that it follows.
 func TestGenerations_NameTheirSources(t *testing.T) {
 	t.Parallel()
 	function := regexp.MustCompile(`(?ms)((?:^//[^\n]*\n)*)^func [^\n]*\{\n(.*?)^\}`)
@@ -243,7 +242,7 @@ func TestGenerations_NameTheirSources(t *testing.T) {
 	}
 }
 
-// It tries to break the page in docs: it is the page of these plays, small, and loads no other file.
+// The page in docs has these plays, is small, and loads no other file.
 func TestPage_InDocs_IsOfThesePlays(t *testing.T) {
 	t.Parallel()
 	if effort.Race {
@@ -266,7 +265,7 @@ func TestPage_InDocs_IsOfThesePlays(t *testing.T) {
 	}
 }
 
-// It tries to break the search for a case: by name, by a part of it, by a hole; a wrong name gets
+// FindCases finds a case by its name, a part of its name, or a hole. For a wrong name it returns
 // all names.
 func TestFindCases(t *testing.T) {
 	t.Parallel()
@@ -282,8 +281,7 @@ func TestFindCases(t *testing.T) {
 	}
 }
 
-// It tries to break the play of a release: a release is played as it behaved, and a release that
-// never existed is refused.
+// A release is played with its own behaviour. A release that never existed is refused.
 func TestFindGeneration_OfARelease(t *testing.T) {
 	t.Parallel()
 	for _, wrong := range []string{"1.4", "6.1", "7.0", "mongos", "", "3.9.9", "2.3.9", "1.6.99",

@@ -8,25 +8,25 @@ import (
 	"time"
 )
 
-// A Sweep turns one knob of a case further and further, and finds from where on a generation
-// breaks.
+// A Sweep turns one knob of a case step by step and finds the value from which a generation breaks.
 type Sweep struct {
 	Name, Title string
 	Case        string
-	Set         []string // knobs that it sets differently from the case
+	Set         []string // knobs that the sweep sets differently from the case
 	Knob        string
-	form        string // of its value, with the length as %s
+	form        string // format of the knob's value; %s is the length
 	Most        time.Duration
 	breaks      func(Outcome) bool
-	Breaks      string // in a word
-	// Edges are where generations break by the constants of their sources; the rest never does.
+	Breaks      string // name of the failure
+	// Edges has the values from which generations break, by the constants of their sources. The
+	// other generations never break.
 	Edges map[string]Edge
 }
 
-// An Edge is from where on a generation breaks.
+// An Edge is the value from which a generation breaks.
 type Edge struct {
 	From time.Duration
-	Why  string // the constants
+	Why  string // the constants in the source
 }
 
 // Sweeps returns all sweeps.
@@ -40,7 +40,7 @@ func Sweeps() []Sweep {
 		skew      = "LOCK_TIMEOUT / LOCK_SKEW_FACTOR = 30 seconds (r2.0.9 client/distlock.cpp:304, 444)"
 		breaks    = "two hold the lock"
 	)
-	twoHold := func(o Outcome) bool { return o.Two > time.Second } // longer than a question takes
+	twoHold := func(o Outcome) bool { return o.Two > time.Second } // longer than a request
 	none := func(o Outcome) bool { return o.None }
 	old := map[string]Edge{"1.6": {10*m + 30*s, minutes10 + ping},
 		"1.8": {15*m + 30*s, minutes15 + ping}}
@@ -68,7 +68,7 @@ func Sweeps() []Sweep {
 	}
 }
 
-// FindSweep returns the sweep of a name; all names are near.
+// FindSweep returns the sweep with a name. For an unknown name it returns all names.
 func FindSweep(name string) (sweep Sweep, names []string, ok bool) {
 	for _, one := range Sweeps() {
 		if one.Name == name {
@@ -79,7 +79,7 @@ func FindSweep(name string) (sweep Sweep, names []string, ok bool) {
 	return Sweep{}, names, false
 }
 
-// Settings are the knobs of the sweep, with its own turned so far.
+// Settings returns the sweep's settings with its knob at far.
 func (sw Sweep) Settings(far string) []string {
 	return append(slices.Clone(sw.Set), sw.Knob+"="+fmt.Sprintf(sw.form, far))
 }
@@ -87,12 +87,12 @@ func (sw Sweep) Settings(far string) []string {
 // A Swept is the result of a sweep for one generation.
 type Swept struct {
 	Generation string
-	Not        string        // why it cannot be played
-	Broken     bool          // it breaks somewhere
-	From       time.Duration // the first that breaks, to the second
+	Not        string        // reason why the generation cannot play the case
+	Broken     bool          // the generation breaks at some value
+	From       time.Duration // first value that breaks, to the second
 }
 
-// Describe is the finding in words, with the command that plays it.
+// Describe returns the result in words, with the command that plays it.
 func (found Swept) Describe(sw Sweep) string {
 	switch {
 	case found.Not != "":
@@ -108,8 +108,8 @@ func (found Swept) Describe(sw Sweep) string {
 		why, sw.Case, found.Generation, strings.Join(sw.Settings(far), " --set "))
 }
 
-// At plays the case of the sweep with its knob turned so far, and reports whether the generation
-// breaks.
+// At plays the case with the knob at far. It reports whether the generation breaks, or returns the
+// reason why it cannot play the case.
 func (sw Sweep) At(g Generation, far time.Duration) (broken bool, not string) {
 	found, _ := FindCases(sw.Case)
 	c, err := found[0].With(sw.Settings(Span(far))...)
@@ -121,8 +121,8 @@ func (sw Sweep) At(g Generation, far time.Duration) (broken bool, not string) {
 	return sw.breaks(o), o.Not
 }
 
-// Run finds where a generation breaks: it turns the knob in eight steps, and then halves the step
-// in which it broke first.
+// Run finds the first value that breaks a generation. It turns the knob in eight steps, then halves
+// the first step that broke.
 func (sw Sweep) Run(ctx context.Context, g Generation) (found Swept, err error) {
 	found.Generation = g.Name
 	at := func(far time.Duration) (broken bool) {

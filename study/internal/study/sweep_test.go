@@ -9,10 +9,9 @@ import (
 	"mongodlm/study/internal/study"
 )
 
-// It tries to break that the boundaries agree with the constants of the sources: two seconds below
-// a boundary the generation holds, two seconds above it breaks; the reads, one a second, and the
-// commands before a decision limit the precision. A generation without a boundary holds at the end
-// of the sweep.
+// The boundaries agree with the constants of the sources. Two seconds below a boundary a generation
+// holds, two seconds above it breaks. The reads, one per second, and the commands before a decision
+// limit the precision. A generation without a boundary holds at the end of the sweep.
 func TestSweeps_BreakAtTheConstantsOfTheSources(t *testing.T) {
 	t.Parallel()
 	const slack = 2 * time.Second
@@ -40,8 +39,7 @@ func TestSweeps_BreakAtTheConstantsOfTheSources(t *testing.T) {
 	}
 }
 
-// It tries to break a sweep: it finds the boundary to the second, and draws it with a link to the
-// play at it.
+// A sweep finds the boundary to the second, and describes it with the command that plays it.
 func TestSweep_FindsTheBoundary(t *testing.T) {
 	t.Parallel()
 	sw, _, _ := study.FindSweep("skew")

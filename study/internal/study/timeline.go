@@ -10,23 +10,23 @@ import (
 	"mongodlm/catalog"
 )
 
-// A Row is one line of a timeline.
+// A Row is one row of a timeline.
 type Row struct {
 	At           time.Duration
-	Process      int // -1: the server, an operator, or a document
+	Process      int // -1 for the server, an operator, or a document
 	Text         string
-	Quiet        bool   // pings and polls that succeeded: they do not matter for the outcome
-	Source, Sent string // the line of the server's source that it follows; the command of a write
-	Kind         string // of the mark; empty for a document
-	Decides      bool   // the one step that the verdict names
+	Quiet        bool   // a successful ping or poll, which does not matter for the outcome
+	Source, Sent string // line of the server's source; full command of a write
+	Kind         string // kind of the mark; empty for a document
+	Decides      bool   // the step that the verdict names
 }
 
-// Time writes an instant of a play as true time of day.
+// Time formats an instant of a play as true time of day.
 func Time(at time.Duration) string { return noon.Add(at).Format("15:04:05.0") }
 
-// Rows returns the events in the order of time: the commands of the processes with their answers,
-// and the versions of the lock document. Pings and polls of one kind are one row. The verdict names
-// the step that decides; it may be empty.
+// Rows returns the events by time: the commands of the processes with their answers, and the
+// versions of the lock document. Pings and polls of one kind are one row. The verdict names the
+// deciding step. It may be empty.
 func (p Play) Rows(v Verdict) []Row {
 	var rows []Row
 	decides := p.deciding(v)
@@ -35,7 +35,7 @@ func (p Play) Rows(v Verdict) []Row {
 			continue
 		}
 		text := m.Text
-		if strings.Contains(text, " lock") && m.Count > 0 { // of a command: a collection
+		if strings.Contains(text, " lock") && m.Count > 0 { // a command on a collection
 			text = m.Kind + " (" + text + ")"
 		}
 		if m.Answer != "" {
@@ -68,10 +68,13 @@ func (p Play) Rows(v Verdict) []Row {
 	return rows
 }
 
-// deciding returns the index of the mark that decides the play, -1 without one. Of the marks that
-// the verdict names it is the last one before two hold the lock, else the last one that an accident
-// struck, else the last one that changed a document, else the last one; in ours the marks are
-// acquisitions, takeovers and losses.
+// deciding returns the index of the mark that decides the play, or -1. In this module the
+// candidates are acquisitions, takeovers and losses, in the other generations the marks that the
+// verdict names. The last candidate of the first non-empty group decides:
+//   - marks before two processes hold the lock
+//   - marks that an accident struck
+//   - marks that changed a document
+//   - all candidates
 func (p Play) deciding(v Verdict) int {
 	found, most := -1, -1
 	who := slices.IndexFunc(p.Processes, func(q Process) bool { return q.Name == v.Who })
@@ -98,7 +101,7 @@ func (p Play) deciding(v Verdict) int {
 	return found
 }
 
-// housekeeping reports whether a successful command is irrelevant: an additional command of each
+// housekeeping reports whether a mark is an irrelevant successful command, which accompanies each
 // ping.
 func (m Mark) housekeeping() bool {
 	quiet := m.Answer == "0 removed" || m.Answer == "none" || m.Answer == "done" ||
@@ -116,7 +119,8 @@ func (m Mark) quiet() bool {
 		string(Ask), string(Sight), "remembers", "asks:"}, m.Kind)
 }
 
-// changes lists the fields of a document that differ from before, except the descriptive ones.
+// changes lists the fields that differ between two versions of a document, except the descriptive
+// fields.
 func changes(before, now []Field) string {
 	if len(now) == 0 {
 		return "document is removed"
@@ -142,7 +146,8 @@ func changes(before, now []Field) string {
 	return strings.Join(parts, ", ")
 }
 
-// Cell is the outcome in few words, with the release if one is played in place of the column.
+// Cell returns the outcome in few words. It adds the release if a release is played in place of the
+// column.
 func (p Play) Cell() string {
 	words := map[string]string{"-": "one holder", "no": "not possible", "two": p.Outcome.Parts()[0],
 		"stale": "a stale write", "stuck": "stuck", "starved": "a waiter starves", "late": "late"}

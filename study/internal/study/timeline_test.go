@@ -7,7 +7,7 @@ import (
 	"mongodlm/study/internal/study"
 )
 
-// rows plays a case by one generation and returns its rows as lines "A text".
+// rows plays a case by one generation and returns its rows as strings such as "A text".
 func rows(t *testing.T, name, generation string) (lines []string) {
 	t.Helper()
 	p := set(t, name, generation)
@@ -21,7 +21,7 @@ func rows(t *testing.T, name, generation string) (lines []string) {
 	return lines
 }
 
-// inOrder finds the first line behind the one before that contains each text.
+// inOrder requires that lines contain the texts in this order.
 func inOrder(t *testing.T, lines []string, texts ...string) {
 	t.Helper()
 	at := 0
@@ -36,8 +36,8 @@ func inOrder(t *testing.T, lines []string, texts ...string) {
 	}
 }
 
-// It tries to break the order of cause and effect: a slow command has one row when it is sent and
-// one when it is answered, and its effect is before the answer.
+// A slow command has one row for its sending and one row for its answer. Its effect is before the
+// answer.
 func TestRows_SlowCommand_EffectBeforeAnswer(t *testing.T) {
 	t.Parallel()
 	inOrder(t, rows(t, "two-force", "1.8"), "C take over (update locks): sent [slow]",
@@ -49,8 +49,8 @@ func TestRows_SlowCommand_EffectBeforeAnswer(t *testing.T) {
 		"B has the lock", "A grab (findAndModify locks): answered")
 }
 
-// It tries to break the row of a release: that a lock is free although no document matched, that a
-// failed one is queued, that an insert is a read which leaves no document.
+// The rows of a release report a lock that is free although no document matched, a failed release
+// that is queued, and a release that inserts no document.
 func TestRows_OfRelease_SayWhatItDid(t *testing.T) {
 	t.Parallel()
 	for name, texts := range map[string][]string{
@@ -69,8 +69,8 @@ func TestRows_OfRelease_SayWhatItDid(t *testing.T) {
 	}
 }
 
-// It tries to break the moment of resumes-in-time: the holder's ping is between the decision and
-// the command, in every generation. The old ones take the lock all the same.
+// In resumes-in-time the holder pings between the decision and the command, in every generation.
+// The old generations take the lock nevertheless.
 func TestRows_ResumesInTime_PingsBetween(t *testing.T) {
 	t.Parallel()
 	for _, g := range study.Generations() {
@@ -86,7 +86,7 @@ func TestRows_ResumesInTime_PingsBetween(t *testing.T) {
 	}
 }
 
-// It tries to break a freeze: a frozen process does nothing and notices nothing until it runs again.
+// A frozen process does nothing and notices nothing until it runs again.
 func TestMarks_OfAFrozenProcess_None(t *testing.T) {
 	t.Parallel()
 	frozen := 0

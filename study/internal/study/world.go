@@ -12,31 +12,31 @@ import (
 	"mongodlm/internal/test/virtual"
 )
 
-// noon is true time at the start of every play: a wrong clock differs visibly.
+// noon is the true time at the start of every play. It makes a wrong clock visible.
 var noon = time.Date(2026, time.January, 1, 12, 0, 0, 0, time.UTC)
 
 // A world is one play of one case by one generation.
 type world struct {
 	*virtual.World
 	generation Generation
-	mirrors    []time.Duration // how far the clocks of the other config servers are ahead
-	lock       string          // its name
-	outage     int             // how many outages there are now: too few config servers are up
-	way        time.Duration   // of a command to the server, and of its answer back
-	limit      bool            // the time limit of a command is before its reply, where they race
+	mirrors    []time.Duration // lead of the other config servers' clocks
+	lock       string          // name of the lock
+	outage     int             // number of present outages, with too few config servers up
+	way        time.Duration   // time of a command to the server, and of its answer back
+	limit      bool            // a command's time limit wins a race with its reply
 	raced      bool            // a reply has raced its time limit
-	takeover   time.Duration   // of all generations; 0: as each has it
-	missed     []string        // knobs that were set, and cannot happen
+	takeover   time.Duration   // takeover time of all generations; 0 for their own
+	missed     []string        // set knobs that cannot happen
 	processes  []*process
 	stops      []*stop
 	parsed     map[string]document
-	ids        uint64 // object ids that the play made
+	ids        uint64 // number of object ids that the play made
 	record     *record
 	judge      *judge
 }
 
-// play plays a case and returns its outcome. The package testing is where Go has virtual
-// time; the zero value of its T serves outside of a test as well.
+// play plays a case and returns its outcome. Only package testing has virtual time. The zero value
+// of testing.T also works outside of a test.
 func play(c Case, g Generation) (p Play) {
 	g = c.as(g)
 	p = Play{Case: c.Name, Generation: g.Name, Title: g.Title}
