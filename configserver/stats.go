@@ -2,7 +2,7 @@ package configserver
 
 import "sync/atomic"
 
-// Stats has the counts of a server since its start.
+// Stats are the counts of a server since its start.
 type Stats struct {
 	Clients       int   // connected now
 	Refused       int64 // clients refused because of too many connections
