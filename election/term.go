@@ -59,7 +59,7 @@ type term struct {
 	guard  *distlock.TryGuard // the outer guard; the function has an inner guard
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	cause  error // the reason for an end by another call; set before done is closed, read afterwards
+	cause  error // the reason for an end by another call; set before done is closed
 
 	runs     atomic.Bool   // the function runs
 	returned chan struct{} // closed when the function has returned

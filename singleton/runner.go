@@ -114,7 +114,7 @@ func (r *runner) run(ctx context.Context) error {
 			err = nil
 		}
 		cancel(nil)
-		if err != nil && !errors.Is(err, distlock.ErrLockLost) { // ErrLockLost: lost while it was acquired
+		if err != nil && !errors.Is(err, distlock.ErrLockLost) { // lost during acquisition
 			return fmt.Errorf("singleton: %s %q: %w", r.kind, catalog.Printable(r.name, 200), err)
 		}
 	}

@@ -11,7 +11,8 @@
 //   - "distlock release": all tries. Its parent is the span in the context of the acquisition.
 //   - "distlock lost" and "distlock dropped": an instant, with the same parent.
 //   - "distlock evicted", "distlock condemned", "distlock broken", "distlock released late" and
-//     "distlock process over": an instant without a parent. A break has its caller's span as parent.
+//     "distlock process over": an instant without a parent. Only a break has one, its caller's
+//     span.
 //
 // Their attributes are:
 //

@@ -23,7 +23,7 @@ type rowsOf struct {
 	lister
 	collection, field string // collection is empty for all queues
 	home              string // the database of the rows; empty means the database of the locks
-	due               string // the field with a row's due time; empty means the field that the queue records
+	due               string // the field with a row's due time; empty: as the queue records
 }
 
 func (v *rowsOf) flags(f *pflag.FlagSet) {
@@ -67,7 +67,7 @@ type backlog struct {
 	Done       int64  `json:"done"`
 	Due        string `json:"due,omitempty"` // the field with the due time of a row
 	Paused     bool   `json:"paused,omitempty"`
-	OddRows    int64  `json:"oddRows,omitempty"` // rows that can never be claimed; no other number has them
+	OddRows    int64  `json:"oddRows,omitempty"` // never claimable; in no other number
 	// Odd are the reasons for at most twenty odd rows.
 	Odd []string `json:"odd,omitempty"`
 	// NoField is the name of the field if no row has that field: no row was ever claimed, or the

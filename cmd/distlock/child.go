@@ -95,7 +95,7 @@ func (r *runner) under(ctx context.Context, guard *distlock.TryGuard, path strin
 			}
 		case <-renewal.C():
 			g.guardian.trust(guard.Deadline())
-			if s.in == os.Stdin { // no test: this process has no other children
+			if s.in == os.Stdin { // no test: run has no other children
 				bury(g.pgid, g.guardian.cmd.Process.Pid)
 			}
 			renewal.Reset(r.renewal())
@@ -155,7 +155,7 @@ func (r *runner) start(guard *distlock.TryGuard, path string, s stdio) (*group, 
 	go g.wait() // ends with the command; start and under wait for it before they return
 	g.guardian, err = r.guard(g.pgid, guard.Deadline(), s)
 	if err == nil {
-		signal.Ignore(syscall.SIGTTOU) // a message of run must not stop it; run starts no process after this
+		signal.Ignore(syscall.SIGTTOU) // a message must not stop run, which starts no process now
 		if s.interactive() {
 			g.tty.give(g.pgid)
 		}
@@ -274,7 +274,7 @@ func (g *group) end(lost context.Context, grace time.Duration, guard *distlock.T
 			break
 		}
 		clock.Sleep(g.clock, min(left, groupPoll), nil)
-		g.signal(syscall.SIGCONT) // a process that needs the terminal may stop again before it reacts
+		g.signal(syscall.SIGCONT) // without the terminal a process may stop again
 	}
 	<-g.ended // SIGKILL cannot be caught, and WaitDelay bounds the copying of output
 	// A killed process ends late if it waits for a disk that does not answer.

@@ -108,7 +108,7 @@ type morgue struct {
 	Database   string    `json:"database"`
 	Collection string    `json:"collection"`
 	Dead       []deadRow `json:"dead"`
-	More       bool      `json:"more"`              // the collection has more dead rows than --limit
+	More       bool      `json:"more"`              // more dead rows than --limit
 	NoField    string    `json:"noField,omitempty"` // as in backlog
 }
 

@@ -133,7 +133,7 @@ var flagNames = strings.NewReplacer("Database", "--database", "Ping", "--ping", 
 // hosts returns the servers of the connection string without the user.
 func (c *connection) hosts() string {
 	_, hosts, _ := strings.Cut(c.uri, "://")
-	hosts = hosts[strings.LastIndex(hosts, "@")+1:] // before the cut at ?, because a password may contain one
+	hosts = hosts[strings.LastIndex(hosts, "@")+1:] // first: a password may have a ?
 	hosts, _, _ = strings.Cut(hosts, "?")
 	hosts, _, _ = strings.Cut(hosts, "/")
 	return catalog.Printable(hosts, 200)

@@ -18,7 +18,7 @@ import (
 // dies. It locks the goroutine to its thread, because the setting belongs to the thread.
 func dieWith(parent int) {
 	runtime.LockOSThread()
-	_ = unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(syscall.SIGKILL), 0, 0, 0) // on failure only the guardian ends the command
+	_ = unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(syscall.SIGKILL), 0, 0, 0) // on failure the guardian ends the command
 	if os.Getppid() != parent {
 		os.Exit(exitFailed) // the parent has died already
 	}
@@ -47,8 +47,8 @@ func bury(others ...int) {
 func working(pgid int) bool {
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	return slices.ContainsFunc(stats, func(path string) bool {
-		text, _ := os.ReadFile(path)                                          // the process may be gone
-		of := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])) // fields of proc_pid_stat(5) from 3
+		text, _ := os.ReadFile(path)                                          // it may be gone
+		of := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])) // proc_pid_stat(5) from 3
 		return len(of) > 17 && of[2] == strconv.Itoa(pgid) &&
 			(of[0] != "Z" || of[17] != "1") // the first thread may end before the others
 	})

@@ -77,7 +77,7 @@ type lack struct {
 func (d *doctor) privileges(ctx context.Context, st *store, _ *mongocatalog.Catalog,
 	r *report) error {
 	if r.Kind == string(catalog.FerretDB) {
-		return nil // the embedded server has no users, and would create a collection for each command
+		return nil // it has no users, and would create a collection for each command
 	}
 	db := st.primary(d.database)
 	scratch := "distlock_check_" + bson.NewObjectID().Hex()

@@ -23,7 +23,7 @@ type report struct {
 	ChangeStreams   bool     `json:"changeStreams"`
 	PipelineUpdates bool     `json:"pipelineUpdates"`
 	Clock           *clocks  `json:"clock,omitempty"`
-	Race            *race    `json:"race,omitempty"` // absent when the server was refused before the race
+	Race            *race    `json:"race,omitempty"` // absent without a race
 	Weaker          []string `json:"weaker"`
 	Warnings        []string `json:"warnings"`
 	// MissingIndexes are the commands that create the missing indexes. Each has a warning, too.
@@ -32,7 +32,7 @@ type report struct {
 	CreatedIndexes    []string `json:"createdIndexes"`
 	MissingPrivileges []lack   `json:"missingPrivileges"`
 	Members           []member `json:"members"`      // for a replica set only
-	WriteConcern      string   `json:"writeConcern"` // for a replica set: the acknowledgment that a write waits for
+	WriteConcern      string   `json:"writeConcern"` // acknowledgment in a replica set
 	Refused           []string `json:"refused"`
 }
 

@@ -237,7 +237,7 @@ func (r *runner) outcome(ctx context.Context, m *distlock.Manager, guard *distlo
 // mayBeHeld returns the error for a failed release.
 func (r *runner) mayBeHeld(err error) error {
 	var failed *distlock.ReleaseError
-	if errors.As(err, &failed) { // the text announces more attempts in the background, but this process ends
+	if errors.As(err, &failed) { // the text announces more attempts, but this process ends
 		err = failed.Err
 	}
 	return fmt.Errorf("the command has ended, but lock %q may be held until the takeover time (%v) "+

@@ -24,7 +24,7 @@ var orders = []struct {
 	name string
 	of   func(row) int64
 }{
-	{"trouble", func(row) int64 { return 0 }}, // the function troubles computes these weights from the whole lock
+	{"trouble", func(row) int64 { return 0 }}, // the function troubles computes these weights
 	{"name", func(row) int64 { return 0 }},
 	{"held", func(r row) int64 { return milli(r.HeldForMS) }},
 	{"ping", func(r row) int64 { return milli(r.PingAgeMS) }},

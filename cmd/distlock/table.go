@@ -23,8 +23,8 @@ type layout struct {
 	whole bool // process ids are not shortened
 }
 
-// layoutOf returns the layout for an output. It bounds the width for a terminal, or if COLUMNS is
-// set. A file, a pipe and --wide get the whole listing.
+// layoutOf returns the layout for an output. The width is bounded on a terminal and with COLUMNS.
+// Other files and pipes get the whole listing, and --wide too.
 func layoutOf(out io.Writer, wide bool) layout {
 	columns, _ := strconv.Atoi(os.Getenv("COLUMNS")) // 0 if it is not a number
 	f, ok := out.(*os.File)
