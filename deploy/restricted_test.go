@@ -125,7 +125,7 @@ func TestKubernetes_VersionThatIsNeeded_IsSaid(t *testing.T) {
 	}
 }
 
-// The image contains the folders of all modules in go.work, and none that it does not need.
+// The builder of the image gets the folders of all modules in go.work, but not .git.
 func TestDockerignore_LeavesOutWhatIsNotBuilt(t *testing.T) {
 	text, err := os.ReadFile("../.dockerignore")
 	if err != nil {

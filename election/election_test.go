@@ -159,7 +159,7 @@ func TestRun_PausedPastTheDeadline_LostBeforeAnotherLeads(t *testing.T) {
 		a.wantNone() // while its function runs it is not even a candidate
 		assert.Equal(t, len(w.lock().Waiters), 0,
 			"%d wait while the function of a lost term runs, want %d")
-		wantErr(t, a.e.Resign(ended()), context.Canceled) // the term is lost, but can still be ended
+		wantErr(t, a.e.Resign(ended()), context.Canceled) // a lost term can still be ended
 		old.finish <- errors.New("late")
 		time.Sleep(time.Minute)
 		if len(w.lock().Waiters) != 1 || next.leader.Err() != nil {
@@ -172,7 +172,7 @@ func TestRun_PausedPastTheDeadline_LostBeforeAnotherLeads(t *testing.T) {
 	})
 }
 
-// ended returns a context that ends after its first check, so that a call begins with it.
+// ended returns a context that ends after a second, so that a call with it begins.
 func ended() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	time.AfterFunc(time.Second, cancel)
@@ -191,7 +191,7 @@ func TestRun_LostBeforeItBegan_FunctionIsNotCalled(t *testing.T) {
 			}
 			return apply()
 		})
-		time.Sleep(takeoverTime - margin + time.Second) // b no longer has a term, but receives grants
+		time.Sleep(takeoverTime - margin + time.Second) // b has no term, but receives grants
 		l.finish <- nil
 		b.wantNone()
 		time.Sleep(time.Minute)

@@ -19,7 +19,7 @@ import (
 const (
 	randomTakeover = time.Minute
 	randomPing     = 5 * time.Second
-	windDown       = 20 * time.Second // a function runs at most this long after its context has ended
+	windDown       = 20 * time.Second // the longest run of a function after its context
 	backoff        = 10 * time.Second
 )
 
@@ -267,7 +267,7 @@ func (s *scene) step() {
 			return
 		}
 	case 7:
-		synctest.Wait() // otherwise a term that ends in this instant makes the request reach the next term
+		synctest.Wait() // a term may end in this instant, and the next would get the request
 		if s.w.mem.Document("locks", name) == nil || !s.w.lock().Held || c.cut {
 			break
 		}

@@ -210,7 +210,7 @@ func TestRun_HolderCutOff_RoundEndsFirst(t *testing.T) {
 			}
 			return nil
 		}))
-		a.cut(func() time.Duration { return 20 * time.Minute }) // by then the next process holds the lock
+		a.cut(func() time.Duration { return 20 * time.Minute }) // then the next process holds
 		time.Sleep(2 * takeoverTime)
 		a.heal()
 		time.Sleep(time.Minute)

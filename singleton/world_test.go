@@ -93,7 +93,7 @@ type process struct {
 	ctx   context.Context
 }
 
-// steps makes the server's clock of the store wrong by the returned nanoseconds.
+// steps makes the store's server clock wrong. It returns the difference in nanoseconds.
 func (w *world) steps() *atomic.Int64 {
 	var by atomic.Int64
 	w.store = singleton.NewMemoryStore(func() time.Time {
@@ -122,9 +122,9 @@ func (w *world) startWith(skew time.Duration, change func(*distlock.Config)) *pr
 	return p
 }
 
-// cut delays every command of the process until its caller has given up. The server may then apply
-// the command: after the pause that late returns, or never if the pause is negative. heal ends the
-// cut.
+// cut keeps every command of the process from the server until the command's timeout. The server
+// may apply the command later: after the pause that late returns, or never if the pause is negative.
+// heal ends the cut.
 func (p *process) cut(late func() time.Duration) {
 	timeUp := func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, p.Config().CommandTimeout)

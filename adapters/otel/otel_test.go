@@ -169,7 +169,7 @@ func TestDocument_ListsSpansAndAttributes(t *testing.T) {
 			tracer.Observe(distlock.Event{Kind: kind, At: time.Now(), Waited: 1, Held: 1, Name: "a",
 				Why: "b", Mode: "shared", Session: bson.NewObjectID(), Fence: 1, Previous: "c",
 				Rule: "watch", Evidence: "d"})
-			if strings.HasPrefix(kind.String(), "EventKind") { // no kind has a value between those of locks and of processes
+			if strings.HasPrefix(kind.String(), "EventKind") { // an unused value
 				w.recorder.Reset()
 			}
 			for _, s := range w.recorder.Ended() {

@@ -20,7 +20,7 @@ const (
 type faults struct {
 	d          *demo
 	kill, stop fault
-	resumeAt   time.Duration // since the start; 0 until a process has taken the stopped process's lock
+	resumeAt   time.Duration // since the start; 0 before the takeover from the stopped process
 	resumed    bool
 }
 

@@ -31,7 +31,7 @@ func main() {
 		syscall.SIGQUIT)
 	go func() { // ends with the process
 		cancel(interrupted{<-signals})
-		signal.Reset(os.Interrupt, syscall.SIGTERM, syscall.SIGQUIT) // a second signal ends the process immediately
+		signal.Reset(os.Interrupt, syscall.SIGTERM, syscall.SIGQUIT) // a second signal ends it
 	}()
 	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }

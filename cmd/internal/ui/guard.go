@@ -33,7 +33,7 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 		s.refuse(w, http.StatusForbidden, "The request came from another site. Nothing was done.")
 	}))
 	inner := same.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.ContentLength != 0 { // a stream has no body, and its request is read for its whole duration
+		if r.ContentLength != 0 { // a stream has no body, and is read to its end
 			// The writers of tests do not support this.
 			_ = http.NewResponseController(w).SetReadDeadline(s.clock.Now().Wall.Add(bodyTimeout))
 		}

@@ -34,7 +34,7 @@ func (l loopRow) Newest() []singleton.PastRun {
 
 // A loopBook has the number of a database's loops and schedules, and the first of them.
 type loopBook struct {
-	rows                               []loopRow // malformed rows first, then failing, then stopped rows
+	rows                               []loopRow // malformed first, then failing, then stopped
 	total, failing, stopped, malformed int
 }
 

@@ -59,7 +59,7 @@ func (s *Server) readPast(ctx context.Context, name string) (past, error) {
 	if name != "" {
 		q.Limit = maxPastOne
 	}
-	entries, malformed, err := s.cfg.Past(ctx, q) // malformed: from an operator or from a later version
+	entries, malformed, err := s.cfg.Past(ctx, q) // malformed: by an operator or a later version
 	found := past{cut: len(entries)+len(malformed) >= q.Limit}
 	for _, e := range slices.Backward(entries) {
 		found.events = append(found.events,

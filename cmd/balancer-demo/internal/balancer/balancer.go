@@ -58,7 +58,7 @@ type Event struct {
 	Fence   int64         `json:"fence,omitempty"`
 	Chunk   string        `json:"chunk,omitempty"` // the chunk of Breach and Refused
 	Text    string        `json:"text,omitempty"`
-	Waited  time.Duration `json:"waitedNanos,omitempty"` // the wait for the lock; in Entered and TookOver
+	Waited  time.Duration `json:"waitedNanos,omitempty"` // for the lock; in Entered and TookOver
 }
 
 // Pauses of a balancer, shortened for the demo.

@@ -145,7 +145,7 @@ func (s *Store) History(ctx context.Context) ([]cluster.Round, []cluster.Change,
 	err := errors.Join(
 		s.all(ctx, cluster.RoundsCollection, bson.M{"_id": bson.M{"$ne": cluster.TickID}}, &rounds),
 		s.all(ctx, cluster.ChangelogCollection, bson.M{"what": cluster.Moved,
-			"details.fence": bson.M{"$exists": true}}, &changes)) // other entries are not from the demo
+			"details.fence": bson.M{"$exists": true}}, &changes)) // only entries of the demo
 	for _, r := range rounds {
 		err = errors.Join(err, r.Validate())
 	}

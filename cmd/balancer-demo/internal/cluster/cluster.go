@@ -53,7 +53,7 @@ type Chunk struct {
 	// Lastmod is the chunk's version: T counts migrations, I counts splits.
 	Lastmod bson.Timestamp `bson:"lastmod"`
 	Jumbo   bool           `bson:"jumbo,omitempty"`
-	Fence   int64          `bson:"fence,omitempty"` // the fence of the last move; 0 if the demo did not move the chunk
+	Fence   int64          `bson:"fence,omitempty"` // of the last move by the demo, or 0
 }
 
 // A Text is a document as canonical extended JSON. It is stored as JSON, because the embedded

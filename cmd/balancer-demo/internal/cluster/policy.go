@@ -45,7 +45,7 @@ func Candidates(c Cluster) []Migration {
 // candidate applies the policy to the chunks of one collection. The first of several equal shards
 // is used.
 func candidate(shards []Shard, chunks []Chunk) (Migration, bool) {
-	count, movable := map[string]int{}, map[string]Chunk{} // movable has the lowest chunk that is not jumbo
+	count, movable := map[string]int{}, map[string]Chunk{} // movable: the lowest not jumbo
 	for _, chunk := range chunks {
 		count[chunk.Shard]++
 		if _, lower := movable[chunk.Shard]; !lower && !chunk.Jumbo {

@@ -22,11 +22,11 @@ const (
 	Overlap         Breach = "overlap"          // a round started before another round ended
 	FenceNotRisen   Breach = "fence-not-risen"  // a fence is not above all earlier fences
 	StaleWrite      Breach = "stale-write"      // a move after a higher fence had moved the chunk, or started a round
-	OutsideRound    Breach = "outside-round"    // a move without a round, before its round or after its round
+	OutsideRound    Breach = "outside-round"    // a move without a round, before it or after it
 	ChunkLost       Breach = "chunk-lost"       // a chunk is missing
 	ChunkDuplicated Breach = "chunk-duplicated" // a chunk exists twice, or did not exist before
 	ChunkChanged    Breach = "chunk-changed"    // a chunk has another namespace or other bounds
-	ChunkMisplaced  Breach = "chunk-misplaced"  // a chunk is not on the changelog's shard, and no death explains that
+	ChunkMisplaced  Breach = "chunk-misplaced"  // a chunk is on an unexplained shard
 )
 
 // A Violation is a breach with its evidence.
