@@ -70,7 +70,6 @@ func startBackend(
 
 func (b *backend) socket() string { return filepath.Join(b.private, "ferretdb.sock") }
 
-// dial connects to FerretDB.
 func (b *backend) dial(ctx context.Context) (net.Conn, error) {
 	var d net.Dialer
 	return d.DialContext(ctx, "unix", b.socket())

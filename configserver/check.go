@@ -56,7 +56,7 @@ type Report struct {
 	// Acquire is the race of findAndModify, which acquires a lock. Half of the rounds use a missing
 	// document, and half use a free lock.
 	Acquire Tally
-	// CompareAndSet is the race of updates whose filter has the expected value.
+	// CompareAndSet is the race of updates with the expected value in the filter.
 	CompareAndSet Tally
 	// Atomic is set when every round of both races had exactly one winner. If it is false, the
 	// server is unfit. If it is true, the confidence depends on the number of rounds.

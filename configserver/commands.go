@@ -21,9 +21,9 @@ type request struct {
 
 // parseRequest parses a client's message. After an error the connection must be closed.
 //
-// It clears the flags for the backend. So the backend also replies to an unacknowledged write, and
-// the reply shows the front when that write is complete. The front drops this reply. The front does
-// not use exhaust replies and checksums, because they are optional in the protocol.
+// It clears the flags for the backend. So the backend also replies to an unacknowledged write. The
+// reply shows the front that the write is complete, and the front drops it. The front does not use
+// exhaust replies and checksums, which are optional in the protocol.
 func parseRequest(f frame) (request, error) {
 	switch f.opCode() {
 	case opMsg:

@@ -28,7 +28,6 @@ const (
 // closed.
 var errFrontClosed = errors.New("the front is closed")
 
-// A dialer connects to the backend.
 type dialer func(ctx context.Context) (net.Conn, error)
 
 // A front serves clients over one backend connection each, and passes one write at a time to each
@@ -211,7 +210,7 @@ func (f *front) exchange(conn net.Conn, from io.Reader, r request) (frame, error
 }
 
 // close stops accepting, waits for the replies of running commands, and ends all sessions. When ctx
-// ends first, close closes their connections. It returns when every goroutine has ended.
+// ends first, close closes their connections. It waits for all goroutines.
 func (f *front) close(ctx context.Context) {
 	f.mu.Lock()
 	if !f.closing {

@@ -119,9 +119,9 @@ func (s *Server) Addr() string { return s.front.listener.Addr().String() }
 // Dir returns the folder of the documents, even if it is temporary.
 func (s *Server) Dir() string { return s.folder.path }
 
-// Close stops the server and waits until all its goroutines have ended. Running commands have 10 s
-// to complete; then their connections are closed. Close removes a temporary folder. A further Close
-// waits for the first and returns its result.
+// Close stops the server and waits for all its goroutines. Running commands have 10 s to complete;
+// then their connections are closed. Close removes a temporary folder. A further Close waits for
+// the first and returns its result.
 //
 // When ctx ends first, running commands are cut off immediately. Close returns the cause while the
 // shutdown continues in the background.

@@ -9,7 +9,6 @@ type Stats struct {
 	Reads, Writes int64 // commands received; the writes of a database are serialized
 }
 
-// counts are the counters of the front.
 type counts struct{ refused, reads, writes atomic.Int64 }
 
 func (c *counts) add(r request) {

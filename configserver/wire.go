@@ -233,7 +233,6 @@ func parseQuery(f frame) (bson.Raw, error) {
 	return bson.Raw(rest[:size]), nil
 }
 
-// newMsg makes an opMsg of one document.
 func newMsg(requestID int32, document bson.Raw) frame {
 	f := make(frame, headerSize+4+1, headerSize+4+1+len(document))
 	f = append(f, document...)

@@ -1,7 +1,7 @@
 // Package election elects a leader among processes. It runs a function in the process that holds a
-// lock of package distlock. After that process the next one in the queue runs its function. An
-// [Election] is the lock's name, a candidate is a process that waits for the lock, and a term is
-// one holding of the lock.
+// lock of package distlock. When that process gives the lock up, the next in the queue runs its
+// function. An [Election] is the lock's name, a candidate is a process that waits for the lock, and
+// a term is one holding of the lock.
 //
 // # Limits
 //
@@ -18,12 +18,12 @@
 //
 // The lock is not released before the function has returned. This holds for [Election.Resign],
 // [Election.Handover], the end of Run's context and Close of the Manager. Close waits for the
-// function until its own context ends.
+// function until the context of Close ends.
 //
 // The command that ends a term by resignation also begins the next candidate's term. A candidate
-// that has missed two pings is passed over. A candidate that died later is replaced after the
-// takeover time, and a leader that dies too. An observer is at most one reading late, see
-// [Election.Observe] and [OnNewLeader]. [Election.IsLeader] is exact for this process.
+// that has missed two pings is passed over. A candidate that died later, or a leader that dies, is
+// replaced after the takeover time. An observer is at most one reading late, see [Election.Observe]
+// and [OnNewLeader]. [Election.IsLeader] is exact for this process.
 //
 // # A leader that hangs
 //

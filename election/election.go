@@ -19,8 +19,8 @@ const label = "election"
 
 // A Func is the work of a leader. Its context ends with the leadership or with the context of Run.
 // [context.Cause] then matches [distlock.ErrLockLost], [ErrResigned], [ErrHandedOver] or
-// [distlock.ErrClosed], or is the cause of Run's context. The function should return soon after the
-// end of its context. Its return ends the term.
+// [distlock.ErrClosed], or is the cause of Run's context. It should return soon after that. Its
+// return ends the term.
 type Func func(ctx context.Context, leader *Leadership) error
 
 // An Election is a name for which candidates run. Make it with [New]. It holds no lock before Run.
@@ -151,7 +151,6 @@ func (e *Election) usable(ctx context.Context) error {
 	return nil
 }
 
-// observer returns the receiver of the metrics.
 func (e *Election) observer() metrics.Observer { return metrics.Of(e.manager.Config().Observer) }
 
 // IsLeader reports whether this Election leads at this instant: its function runs, its term was not
@@ -186,11 +185,11 @@ func (e *Election) Resign(ctx context.Context) error {
 	return t.wait(ctx)
 }
 
-// Handover ends the term of this Election as Resign does, in favor of one candidate. That is the
-// first candidate in the queue whose process id or metadata equals to. Handover moves it to the
-// front of the queue, and then ends the context of the function. The command that ends this term
-// also begins the next, so the lock document always names one leader. Handover returns nil if a
-// reading afterwards shows that the candidate led.
+// Handover ends the term of this Election as Resign does, in favor of the first queued candidate
+// whose process id or metadata equals the argument to. Handover moves that candidate to the front
+// of the queue, and then ends the context of the function. The command that ends this term also
+// begins the next, so the lock document always names one leader. Handover returns nil if a reading
+// afterwards shows that the candidate led.
 //
 // Handover refuses a candidate that is not queued, or has not pinged for two ping intervals, with
 // [ErrNoCandidate]. The function continues then. A candidate that died a moment ago counts as
@@ -236,7 +235,7 @@ func (e *Election) Handover(ctx context.Context, to string) error {
 	return err
 }
 
-// find returns the first living candidate whose process id or metadata equals to.
+// find returns the first living candidate with the given process id or metadata.
 func find(queue []distlock.LockInfo, to string) (Candidate, error) {
 	found := 0
 	for _, one := range queue {
@@ -263,11 +262,10 @@ func silent(one distlock.LockInfo) bool {
 
 // RequestYield asks the leader to resign. Its [Leadership.YieldRequested] closes within a reading,
 // and the leader decides. The request is for the current term and never reaches the next leader.
-// The reason why is at most 1 KiB. RequestYield costs a read and a compare-and-set.
+// The reason is at most 1 KiB. RequestYield costs a read and a compare-and-set.
 //
-// Errors: [ErrNobody]; [distlock.ErrBadOption] for the reason; [distlock.ErrOutcomeUnknown], after
-// which the caller may ask again; [distlock.ErrUnavailable]; [distlock.ErrClosed]; a
-// *distlock.MalformedError.
+// Errors: [ErrNobody]; [distlock.ErrBadOption] for the reason; [distlock.ErrOutcomeUnknown]: ask
+// again; [distlock.ErrUnavailable]; [distlock.ErrClosed]; a *distlock.MalformedError.
 func (e *Election) RequestYield(ctx context.Context, why string) error {
 	if err := e.usable(ctx); err != nil {
 		return err

@@ -172,7 +172,7 @@ func TestRun_PausedPastTheDeadline_LostBeforeAnotherLeads(t *testing.T) {
 	})
 }
 
-// ended returns a context that ends after a second, so that a call with it begins.
+// ended returns a context that ends a second later, when the call with it has begun.
 func ended() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	time.AfterFunc(time.Second, cancel)
@@ -308,8 +308,8 @@ func (f calling) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// A panic is an error of the term, and leads to a pause that grows. A function that ends its
-// goroutine gives up leadership, too.
+// A panic is an error of the term, and leads to a pause that grows. A function that calls
+// runtime.Goexit gives up leadership, too.
 func TestRun_FunctionPanics_TermFails_BacksOff(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start()

@@ -14,7 +14,7 @@ import (
 
 // A Manager that is closed during the leader's function releases the lock only after the function
 // has returned. If the function outlasts the context of Close, the lock stays held until the
-// takeover, and Close names it.
+// takeover, and the error of Close names it.
 func TestClose_LeaderRuns_LeadsOn(t *testing.T) {
 	const after = takeoverTime
 	for how, c := range map[string]struct{ within, work, least, most time.Duration }{
@@ -54,7 +54,7 @@ func TestClose_LeaderRuns_LeadsOn(t *testing.T) {
 	}
 }
 
-// A leader's function can close the Manager with its context without a wait for itself.
+// Close returns immediately if the leader's function calls it with the function's context.
 func TestClose_ByTheLeader_ReturnsAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start()

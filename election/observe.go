@@ -177,7 +177,7 @@ func CandidateOf(info distlock.LockInfo) (c Candidate, elected bool) {
 }
 
 func candidateOf(one distlock.LockInfo) Candidate {
-	c, _ := CandidateOf(one) // without elected: the reason of a plain lock is not metadata
+	c, _ := CandidateOf(one) // the reason of a plain lock is not metadata
 	return c
 }
 

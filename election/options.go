@@ -29,10 +29,10 @@ func (f optionFunc) apply(o *options) { f(o) }
 // valid UTF-8 without NUL. The lock document has it as the lock's why. Default empty.
 func Metadata(text string) Option { return optionFunc(func(o *options) { o.metadata = text }) }
 
-// Backoff sets the pause before this candidate queues again after a term that its function ended.
-// After a term without an error the pause is first. Consecutive failed terms double the pause, from
-// first to most. Each pause varies randomly by a fifth. Default 1 s and 1 min. After a resignation,
-// a hand-over or a loss there is no pause.
+// Backoff sets the pauses before this candidate queues again after its function ended a term. The
+// pause has the duration first. Consecutive failed terms double it up to most. Each pause varies
+// randomly by a fifth. Default 1 s and 1 min. After a resignation, a hand-over or a loss there is
+// no pause.
 func Backoff(first, most time.Duration) Option {
 	return optionFunc(func(o *options) { o.first, o.most = first, most })
 }
@@ -40,12 +40,12 @@ func Backoff(first, most time.Duration) Option {
 // Once makes Run return after the first term, with the function's error.
 func Once() Option { return optionFunc(func(o *options) { o.once = true }) }
 
-// Lease ends a term whose leader hangs. The function calls [distlock.TryGuard.Renew] where its work
-// makes progress, at least every d less the margin of [distlock.Lease], by default three quarters
-// of d. Otherwise its context ends with [distlock.ErrLeaseExpired], and its leadership is over.
-// Another candidate leads after it has watched the lease unchanged for d, even if the function
-// still runs. This candidate queues again after its function has returned. Duration d is 1 ms to 7
-// days. By default there is no lease, and the heartbeat of the process is enough.
+// Lease ends the term of a leader that hangs. The function calls [distlock.TryGuard.Renew] where
+// its work makes progress, at least every d less the margin of [distlock.Lease], by default three
+// quarters of d. Otherwise its context ends with [distlock.ErrLeaseExpired], and its leadership is
+// over. Another candidate leads after it has watched the lease unchanged for d, even if the
+// function still runs. This candidate queues again after its function has returned. Duration d is 1
+// ms to 7 days. By default there is no lease, and the heartbeat of the process is enough.
 //
 // A lease costs one more command for a term, and one for each renewal. While the server is too slow
 // for d, see [distlock.Lease], no term begins. Run logs that, and the candidate queues again after
@@ -58,8 +58,8 @@ func Lease(d time.Duration) Option {
 // runs. It calls fn once for each term, within a reading, at the cost of [Election.Observe]. fn
 // runs in another goroutine, one call at a time. Of several leaders during a call only the last is
 // reported. fn is not called when there is no leader. A panic in fn is logged. After Run has
-// returned no call begins; Run does not wait for a current call. client-go has the same option
-// under the same name.
+// returned no call begins; Run does not wait for a current call. The option is named as in
+// client-go.
 func OnNewLeader(fn func(Leader)) Option {
 	return optionFunc(func(o *options) { o.onLeader = append(o.onLeader, fn) })
 }
@@ -89,7 +89,6 @@ func newOptions(opts []Option) (options, error) {
 	return o, nil
 }
 
-// lock returns the options of the lock.
 func (o options) lock() []distlock.Option {
 	all := []distlock.Option{distlock.Why(o.metadata), distlock.Label(label)}
 	if o.leased {

@@ -85,7 +85,7 @@ type scene struct {
 	running map[int64]*election.Leadership // by fence: the terms whose function has not returned
 	began   map[int64]string               // by fence: the process that led
 	asked   map[int64]bool                 // by fence: the leader was asked to yield
-	led     time.Time                      // the last time with a leader, or of a disturbance
+	led     time.Time                      // the time of the last leader or disturbance
 }
 
 // A candidate is one process and its Run.

@@ -66,7 +66,7 @@ func (w *world) startWith(change func(*distlock.Config)) *proc {
 	return &proc{p.Manager, p.Store, w.mem}
 }
 
-// kill cuts a process off from the server. Other processes see its death or a pause.
+// kill cuts a process off from the server. To other processes it seems dead or paused.
 func (p *proc) kill() {
 	p.store.Set(func(_ context.Context, call fault.Call, _ func() error) error {
 		return fault.Refused(call.Op)
@@ -150,7 +150,6 @@ func (l *leading) obey() *leading {
 	return l
 }
 
-// wantLeader waits until r leads.
 func (r *run) wantLeader() *leading {
 	r.w.t.Helper()
 	select {
@@ -162,7 +161,6 @@ func (r *run) wantLeader() *leading {
 	}
 }
 
-// wantNone checks that r does not lead.
 func (r *run) wantNone() {
 	r.w.t.Helper()
 	synctest.Wait()

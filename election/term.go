@@ -69,7 +69,7 @@ type term struct {
 	ask    sync.Once
 	yield  chan struct{}
 	reason string         // set before yield is closed
-	work   sync.WaitGroup // counts heed
+	work   sync.WaitGroup // waits for heed
 
 	mu   sync.Mutex // guards the field over
 	over bool       // the function has returned
@@ -82,13 +82,13 @@ func newTerm(e *Election, guard *distlock.TryGuard) *term {
 	return t
 }
 
-// lead calls the function and releases the lock after the function has returned, or has ended its
-// goroutine. It ignores an error of the function that only reports the end of its context. The
+// lead calls the function and releases the lock after the function has returned or called
+// runtime.Goexit. It ignores an error of the function that only reports the end of its context. The
 // result released is the error of the release.
 func (t *term) lead(fn Func, clk clock.Clock) (failed, released error) {
 	t.e.term.Store(t)
 	defer close(t.done)
-	defer func() { // runs also when fn panics or ends its goroutine
+	defer func() { // runs also when fn panics or calls runtime.Goexit
 		t.e.term.Store(nil)
 		close(t.returned)
 		t.finish()

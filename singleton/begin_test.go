@@ -30,7 +30,7 @@ func (p *process) begin(choose func(last, now time.Time) (time.Time, error), ove
 	return slot.Time, slot.End(over)
 }
 
-// Of many callers the first begins the slot. The settings stop the slot. An hour later the next
+// Of many callers the first begins the slot. The settings can stop a slot. An hour later the next
 // slot begins.
 func TestBeginSlot_ManyAsk_OneBegins(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

@@ -66,7 +66,6 @@ func (f fields) fail(field, format string, args ...any) {
 	}
 }
 
-// err returns the first problem, or nil.
 func (f fields) err() error {
 	if *f.bad == nil {
 		return nil

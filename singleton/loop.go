@@ -10,7 +10,7 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// A Loop is a function that runs every interval, in one process of those that run a Loop of this
+// A Loop is a function that runs every interval, in one of the processes that run a Loop of this
 // name. The zero value of a field that is not required means its default.
 type Loop struct {
 	// Name is the name of the lock, of the settings and of the record. Required.
@@ -48,8 +48,8 @@ type Loop struct {
 //
 // At most one round of a name runs under a trusted guard at any instant, under the assumptions of
 // package distlock. The previous holder recorded the time of the next round, and the new holder
-// keeps it. If that holder died in a round, the next round is due Every after the beginning of that
-// round. So restarts do not make rounds more frequent.
+// keeps that time. If the previous holder died in a round, the next is due Every after its
+// beginning. So restarts do not make rounds more frequent.
 //
 // Run reads the settings before each round, see [ParseSettings]. If they stop the round or cannot
 // be parsed, Run reads them again after 10 s, or after Every if that is less. [List] returns the
@@ -152,8 +152,8 @@ func (l *Loop) end(r *runner, t *tenure) (err error) {
 	return err
 }
 
-// first returns the due time of a new holder's first round. It is the time that the last holder
-// recorded. If the end of a round is not recorded, it is Every after that round's beginning.
+// first returns the due time of a new holder's first round: the recorded time, or Every after the
+// beginning of a round without a recorded end.
 func (l *Loop) first(rec Status) time.Time {
 	due := rec.Next
 	if rec.State == Running {

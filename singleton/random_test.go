@@ -169,9 +169,8 @@ func (w *world) randomSlots(t *testing.T, f *fate, rerun bool) {
 			t.Errorf("slot %v was begun and did not end here, where nobody dies", slot)
 		}
 	}
-	// A beginning may be applied although its process was cut off and did not run the slot. It
-	// looks the same as a slot that ran. Without Rerun such a slot is lost, and recorded as
-	// interrupted.
+	// A beginning may be applied although its process was cut off and did not run the slot. Without
+	// Rerun such a slot is lost, and recorded as interrupted.
 	if rerun && lost > 0 || time.Since(s.Slot) > interval+30*time.Second || s.Missed != 0 {
 		t.Errorf("%d of %d slots were never begun; status %+v", lost, len(begun)+lost, s)
 	}

@@ -26,7 +26,7 @@ var ErrNeverRan = errors.New("singleton: no process has run it")
 // one.
 //
 // Errors: ErrBadArgument; [ErrNeverRan]; the errors of the store, after which the request may be
-// stored; [ErrChanged] if the record changed during every try. RunNow sends two commands.
+// stored; [ErrChanged] if the record changed during every try. Two commands.
 func (l Loop) RunNow(ctx context.Context) error { return runNow(ctx, l.Store, l.Name, KindLoop) }
 
 // RunNow requests a slot of the schedule with this name as soon as a slot may begin, like the
@@ -60,8 +60,7 @@ func runNow(ctx context.Context, store Store, name string, kind Kind) (err error
 // ForgetFuture repairs the record of a schedule after the server's clock was ahead. If the latest
 // slot is later than the server's clock, ForgetFuture sets it to the present time and returns true.
 // Slots that began under the wrong clock begin again at their time. Call it when the server's clock
-// is right. A running holder reads the repaired record within a minute. ForgetFuture sends three
-// commands.
+// is right. A running holder reads the repaired record within a minute. Three commands.
 //
 // Errors: ErrBadArgument; [ErrNeverRan]; the errors of the store; [ErrChanged] or [ErrStale] if the
 // holder changes the record at the same time. Call it again after these two.
@@ -122,7 +121,7 @@ type PastRun struct {
 	Error   string
 }
 
-// beginning returns the field runs after the beginning of a round.
+// beginning returns the field "runs" with a round that begins.
 func (r *runner) beginning(t *tenure, slot time.Time, attempt int) bson.E {
 	return written(append(interrupted(t.rec.Runs), PastRun{State: Running,
 		Process: t.guard.Process(), Fence: t.guard.Fence(), Slot: slot, Attempt: int64(attempt),
@@ -138,7 +137,7 @@ func interrupted(runs []PastRun) []PastRun {
 	return runs
 }
 
-// over returns the field runs after the end of the last round.
+// over returns the field "runs" with the end of the last round.
 func over(runs []PastRun, state State, text string, took time.Duration) bson.E {
 	runs = slices.Clone(runs)
 	if n := len(runs); n > 0 && runs[n-1].State == Running {
@@ -149,7 +148,7 @@ func over(runs []PastRun, state State, text string, took time.Duration) bson.E {
 	return written(runs)
 }
 
-// written returns the field runs with the latest rounds.
+// written returns the field "runs" with the latest rounds.
 func written(runs []PastRun) bson.E {
 	list := bson.A{}
 	for _, run := range runs[max(0, len(runs)-RunsKept):] {
@@ -170,7 +169,7 @@ func written(runs []PastRun) bson.E {
 	return e("runs", list)
 }
 
-// runs parses the field runs.
+// runs parses the field "runs".
 func (f fields) runs() (runs []PastRun) {
 	v := f.lookup("runs")
 	if v.Type == 0 {

@@ -9,8 +9,8 @@ import (
 	"mongodlm/catalog"
 )
 
-// Settings are the parsed document of a name in distlock_settings. Rounds may begin at any time
-// with the zero value, which a missing document has, too.
+// Settings are the parsed document of a name in distlock_settings. A missing document has the zero
+// value: rounds may begin at any time.
 type Settings struct {
 	// Stopped is the pause switch: no round begins.
 	Stopped bool
@@ -28,7 +28,7 @@ type Window struct {
 //
 //	{_id: <name>, stopped: true, activeWindow: {start: "23:00", stop: "6:00"}}
 //
-// and the field mode of MongoDB 3.4: "full", or "off", which stops rounds as stopped does.
+// and the field mode of MongoDB 3.4: "full", or "off", which stops rounds like the field stopped.
 // ParseSettings ignores other fields. Nil raw means a missing document and returns the zero
 // Settings. Error: a *MalformedError that names the field.
 func ParseSettings(raw bson.Raw) (Settings, error) {
@@ -80,8 +80,8 @@ func (f fields) timeOfDay(field string) time.Duration {
 	return time.Duration(at.Hour())*time.Hour + time.Duration(at.Minute())*time.Minute
 }
 
-// MayRun reports whether a round may begin at now, and the reason if not. The window applies in the
-// time zone of now.
+// MayRun reports whether a round may begin at time now, and the reason if not. The window applies
+// in the time zone of now.
 func (s Settings) MayRun(now time.Time) (ok bool, why string) {
 	switch {
 	case s.Stopped:

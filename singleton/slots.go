@@ -35,7 +35,7 @@ type Slot struct {
 	Guard *distlock.TryGuard
 }
 
-// Slots is a function that runs once for each slot of a schedule, in one process of those that run
+// Slots is a function that runs once for each slot of a schedule, in one of the processes that run
 // the Slots of this name. The zero value of a field that is not required means its default.
 type Slots struct {
 	// Name is the name of the lock, of the settings and of the record. Required.
@@ -149,7 +149,7 @@ func (s *Slots) pass(ctx context.Context, r *runner, t *tenure) (time.Duration, 
 		return s.unfinished(ctx, r, t)
 	}
 	t.open = false
-	if !t.planned { // the schedule may be another than the recorded one
+	if !t.planned { // the record may be from another schedule
 		t.planned = true
 		next := s.Schedule.Next(t.rec.Slot.In(r.zone))
 		if !t.rec.Next.IsZero() && !t.rec.Next.Equal(next) && !t.rec.Slot.After(t.rec.seen) {

@@ -149,7 +149,7 @@ func TestRunSlots_ProcessDies_InterruptedOrRerun(t *testing.T) {
 }
 
 // A slot runs once and is recorded as done, even if the reply to its beginning or end is lost,
-// applied or not.
+// whether or not that write was applied.
 func TestRunSlots_AnswersLost_RunsOnce(t *testing.T) {
 	for lost := range 16 {
 		inBubbleSub(t, fmt.Sprint(lost), func(t *testing.T, w *world) {
@@ -242,7 +242,6 @@ func TestRunSlots_FailsAndTakesLongAndStops(t *testing.T) {
 	})
 }
 
-// timetable is a schedule of given times.
 type timetable []time.Time
 
 func (s timetable) Next(t time.Time) time.Time {

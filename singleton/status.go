@@ -23,7 +23,7 @@ type State string
 const (
 	// Waiting means that no round has started yet.
 	Waiting State = ""
-	// Running means that the end of the round is not recorded: it runs, or its process died in it.
+	// Running means that no end is recorded: the round runs, or its process died in it.
 	Running State = "running"
 	// Done and Failed mean that the round returned, without and with an error.
 	Done   State = "done"
@@ -67,7 +67,7 @@ type Status struct {
 	seen     time.Time // the server's clock when the record was written
 	runFence int64     // the fence of the holder that began the latest round
 	asks     int64     // the number of requests by RunNow
-	answered int64     // the value of asks that the holder of the latest round knew when it began
+	answered int64     // the value of "asks" when the latest round began
 }
 
 // List returns all loops and schedules of a store, in the order of names. It sends two commands.

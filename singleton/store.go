@@ -21,13 +21,13 @@ const (
 type Store interface {
 	// Settings returns the documents of settings with these names. It leaves out missing documents.
 	Settings(ctx context.Context, names ...string) (map[string]bson.Raw, error)
-	// Change makes one change of a record and returns the document after it. It returns [ErrStale]
-	// when the record has a larger fence than c.Fence. It returns [ErrChanged] when c.Rev is set
-	// and the record has another revision or does not exist. It returns a *MalformedError if the
-	// record's fence is not a number. With these errors the record is unchanged. After any other
-	// error the record may have changed.
+	// Change makes one change of a record and returns the document after it. Errors: [ErrStale]
+	// when the record has a larger fence than c.Fence; [ErrChanged] when c.Rev is set and the
+	// record has another revision or does not exist; a *MalformedError if the record's fence is not
+	// a number. With these errors the record is unchanged. After any other error the record may
+	// have changed.
 	Change(ctx context.Context, c Change) (bson.Raw, error)
-	// Ask raises the field asks of a record by one if the record has revision rev, and keeps that
+	// Ask raises the field "asks" of a record by one if the record has revision rev, and keeps that
 	// revision. It returns [ErrChanged] when the record has another revision or does not exist;
 	// nothing was changed then. After any other error the record may have changed.
 	Ask(ctx context.Context, name string, rev int64) error
@@ -36,7 +36,7 @@ type Store interface {
 }
 
 // A Change is an update of the record of a name by its holder. It writes Fence into the field
-// fence, raises rev, and makes the server write its clock into the field seen.
+// "fence", raises "rev", and makes the server write its clock into "seen".
 type Change struct {
 	Name  string
 	Fence int64 // the holder's fence; a record with a larger fence is not changed

@@ -48,12 +48,10 @@ type work = func(context.Context, *distlock.TryGuard) error
 // nothing is a round without work.
 func nothing(context.Context, *distlock.TryGuard) error { return nil }
 
-// looping returns a loop with that interval.
 func looping(every time.Duration, do work) singleton.Loop {
 	return singleton.Loop{Name: "a", Every: every, Do: do}
 }
 
-// slotting returns a schedule with that interval.
 func slotting(every time.Duration, do func(context.Context, singleton.Slot) error) singleton.Slots {
 	return singleton.Slots{Name: "a", Schedule: singleton.Every(every), Do: do}
 }

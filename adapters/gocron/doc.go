@@ -11,9 +11,9 @@
 //
 // gocron passes a Locker the name of the job, but not the time for which the job runs. So the
 // Locker takes the latest slot by the server's clock. A process asks too early if its clock is
-// ahead by more than Config.Early. It then gets the previous slot, if no process has begun that
-// slot, or no slot. No slot runs twice. If the clocks of all processes are wrong, slots run late. A
-// slot that no process asks for does not run. singleton.RunSlots has neither limit.
+// ahead by more than Config.Early. It then gets the previous slot, or no slot if that has begun. No
+// slot runs twice. If the clocks of all processes are wrong, slots run late. A slot that no process
+// asks for does not run. singleton.RunSlots has neither limit.
 //
 // The name of a job names its lock and its record. Jobs that use the same method value or closure
 // have one name; gocron.WithName gives them different names. Of two jobs with one name only one

@@ -124,7 +124,6 @@ func TestLocker_Issue841_DurationJobOnStaggeredProcesses(t *testing.T) {
 	}
 }
 
-// skewed is a clock with a wrong time of day.
 type skewed struct {
 	clockwork.Clock
 	by time.Duration
@@ -132,8 +131,8 @@ type skewed struct {
 
 func (s skewed) Now() time.Time { return s.Clock.Now().Add(s.by) }
 
-// A slot of a cron job runs once on processes whose clocks differ, with any difference (gocron
-// issue 841).
+// A slot of a cron job runs once, however much the clocks of the processes differ (gocron issue
+// 841).
 func TestLocker_Issue841_CronJobOnSkewedClocks(t *testing.T) {
 	const hourly = "0 * * * *"
 	schedule := assert.Value(cron.ParseStandard(hourly))(t)
@@ -288,7 +287,6 @@ func TestCron_IsASchedule(t *testing.T) {
 	})
 }
 
-// panicking is a schedule that panics.
 type panicking struct{}
 
 func (panicking) Next(time.Time) time.Time { panic("boom") }

@@ -31,8 +31,8 @@ type Config struct {
 	// the minimum time between the beginnings of two runs. Nine tenths of the job's interval is a
 	// good value: with the whole interval, a timer that fires a moment too early skips a run.
 	Gap time.Duration
-	// Early is the amount by which the clock of a process may be ahead of the server's clock.
-	// Within it the process still gets its due slot. Default 1 s. It is for Schedule only.
+	// Early is the amount by which a process's clock may be ahead of the server's clock without the
+	// loss of a due slot. Default 1 s. It is for Schedule only.
 	Early time.Duration
 	// Zone is the time zone of the times that Schedule receives. Default UTC. gocron's default is
 	// time.Local, see gocron.WithLocation.
@@ -132,8 +132,8 @@ func (l *Locker) Lock(ctx context.Context, job string) (_ gocron.Lock, err error
 	return &lock{guard, slot, cancel}, nil
 }
 
-// again records the slot that a job has asked for. It reports whether a job of that name has asked
-// for the same slot before.
+// again records the slot that a job has asked for, and reports whether a job of that name asked for
+// it before.
 func (l *Locker) again(job string, slot time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -162,8 +162,8 @@ type lock struct {
 	cancel context.CancelCauseFunc
 }
 
-// Unlock implements gocron.Lock. It records the end and releases the lock, even when ctx has ended.
-// gocron drops the error.
+// Unlock implements gocron.Lock. It records the end and releases the lock, even after the end of
+// ctx. gocron drops the error.
 func (k *lock) Unlock(context.Context) error {
 	defer k.cancel(nil)
 	return errors.Join(k.slot.End(nil), k.guard.Release())

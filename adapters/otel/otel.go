@@ -15,7 +15,8 @@ import (
 // scope is the name of the instrumentation.
 const scope = "mongodlm/adapters/otel"
 
-// Attributes of the spans. The fence is an integer, times are in seconds, the others are strings.
+// Attributes of the spans. The fence is an integer, times are in seconds, all other attributes are
+// strings.
 const (
 	attrName     = attribute.Key("distlock.lock.name")
 	attrWhy      = attribute.Key("distlock.lock.why")
@@ -124,7 +125,7 @@ func byRule(e distlock.Event) (attributes []attribute.KeyValue) {
 }
 
 // failed reports whether an event is an error in a trace. A lock that another process holds is not
-// an error. The same holds for a caller whose context was canceled.
+// an error. A caller's canceled context is not an error either.
 func failed(e distlock.Event) bool {
 	switch e.Cause() {
 	case "", "held", "canceled", "closed":

@@ -39,7 +39,6 @@ func shown(t *testing.T) (types, labels map[string]string) {
 	return types, labels
 }
 
-// document returns docs/metrics.md.
 func document(t *testing.T) string {
 	t.Helper()
 	text := assert.Value(os.ReadFile("../../docs/metrics.md"))(t)

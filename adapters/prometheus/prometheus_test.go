@@ -30,7 +30,6 @@ func newCollector(t *testing.T, names ...string) *prometheus.Collector {
 	return assert.Value(prometheus.New(prometheus.Options{Names: names}))(t)
 }
 
-// start starts a process with a Collector.
 func start(t *testing.T, store catalog.Catalog, names ...string) (
 	*distlock.Manager, *prometheus.Collector) {
 	t.Helper()
@@ -110,7 +109,6 @@ distlock_releases_total{cause=""} 1
 	})
 }
 
-// page returns the reply to a scrape.
 func page(t *testing.T, c prom.Collector) string {
 	t.Helper()
 	r := prom.NewPedanticRegistry()

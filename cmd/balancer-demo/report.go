@@ -16,7 +16,7 @@ import (
 
 // A report is the result of the demo.
 type report struct {
-	interrupted   string // the signal that ended the demo before it was complete
+	interrupted   string // the signal that stopped the demo early
 	took          time.Duration
 	told          ledger
 	faults        []fault

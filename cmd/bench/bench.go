@@ -33,8 +33,8 @@ type bench struct {
 	json          bool
 }
 
-// The maximum number of rows in a measurement of claims. It is lower for an embedded server, where
-// the cost of a command grows with the collection.
+// The maximum number of claimed rows. It is lower for an embedded server, where the cost of a
+// command grows with the collection.
 const (
 	benchRows    = 1000
 	embeddedRows = 200
@@ -279,7 +279,6 @@ func (v *bench) claims(ctx context.Context, client *mongo.Client, m *distlock.Ma
 	return figureOf(f.What, int(n.Load()), total, total/time.Duration(max(1, n.Load()))), err
 }
 
-// print writes the figures for a person.
 func (f figures) print(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "%s\nWHAT\tA SECOND\tEACH\tLEAST WRITES\tCOUNT\n", f.Server)

@@ -67,7 +67,7 @@ type backlog struct {
 	Done       int64  `json:"done"`
 	Due        string `json:"due,omitempty"` // the field with the due time of a row
 	Paused     bool   `json:"paused,omitempty"`
-	OddRows    int64  `json:"oddRows,omitempty"` // never claimable; in no other number
+	OddRows    int64  `json:"oddRows,omitempty"` // never claimable; counted only here
 	// Odd are the reasons for at most twenty odd rows.
 	Odd []string `json:"odd,omitempty"`
 	// NoField is the name of the field if no row has that field: no row was ever claimed, or the

@@ -177,7 +177,6 @@ func (v *claims) list(ctx context.Context, st *store) (morgue, error) {
 	return m, nil
 }
 
-// print writes the dead rows for a person, each with its errors below.
 func (m morgue) print(w io.Writer, how layout) {
 	if len(m.Dead) == 0 {
 		fmt.Fprintf(w, "no row of %s is dead\n", named(m.Database+"."+m.Collection))

@@ -24,8 +24,8 @@ func dieWith(parent int) {
 	}
 }
 
-// adoptOrphans makes orphans of the command children of this process, which waits for them. The
-// init process of a container may not wait for them, and then they seem to run.
+// adoptOrphans makes this process the parent of the command's orphans, which then waits for them.
+// The init process of a container may not, and then they seem to run.
 func adoptOrphans() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
 // bury waits for the adopted processes that have exited. It leaves the given children to the code

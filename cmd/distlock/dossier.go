@@ -99,7 +99,6 @@ func condemnation(ctx context.Context, st *store, process string) ([]verdict, er
 	return []verdict{{process, c.By, moment(c.At), c.Evidence}}, nil
 }
 
-// print writes the details for a person.
 func (d *Dossier) print(w io.Writer, how layout, line queue) {
 	describeHolders(w, how, d.holders)
 	if len(line.Waiters) == 0 {

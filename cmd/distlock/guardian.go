@@ -25,7 +25,7 @@ const (
 	guardianWord = "guardian" // GROUP GRACE LATE UNTIL NAME: ends the command when run cannot
 )
 
-// The messages of run to its guardian, one in a line.
+// The messages of run to its guardian, one per line.
 const (
 	untilWord  = "until"  // with a wall clock in nanoseconds: the lock is trusted until that time
 	endingWord = "ending" // run has sent SIGTERM to the command
@@ -133,8 +133,8 @@ func (g *guardian) trust(until time.Time) {
 // ending tells the guardian that run has sent SIGTERM to the command.
 func (g *guardian) ending() { g.tell(endingWord) }
 
-// tell sends a line. It waits at most a second for a guardian that does not read. It ignores a
-// guardian that has exited, because the function under reports that exit.
+// tell sends a line. It waits at most a second for a guardian that does not read. The function
+// under reports a guardian that has exited.
 func (g *guardian) tell(line string) {
 	_ = g.pipe.SetWriteDeadline(g.clock.Now().Wall.Add(time.Second)) // pipes support deadlines
 	_, _ = io.WriteString(g.pipe, line+"\n")
@@ -175,7 +175,6 @@ func guardianOf(args []string) int {
 	return 0
 }
 
-// newVigil parses the arguments.
 func newVigil(args []string) (*vigil, error) {
 	if len(args) != 5 {
 		return nil, errors.New("it takes five arguments")

@@ -138,7 +138,6 @@ func pastRowOf(e history.Entry) pastRow {
 	return r
 }
 
-// print writes the listing for a person.
 func (c chronicle) print(w io.Writer, how layout) {
 	switch {
 	case c.void != "":
@@ -238,7 +237,7 @@ func operator() string {
 	return host
 }
 
-// hostname returns the name of this machine, or an empty string if it is unknown.
+// hostname returns the name of this machine, or an empty string.
 func hostname() string {
 	host, _ := os.Hostname()
 	return host

@@ -41,7 +41,6 @@ func (q *queue) add(w distlock.LockInfo) {
 	})
 }
 
-// print writes the queue for a person.
 func (q queue) print(w io.Writer, how layout) {
 	t := table{columns: []column{
 		{title: "LOCK", least: 8}, {title: "PLACE"}, {title: "WAITED"}, {title: "PING"},

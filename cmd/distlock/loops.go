@@ -150,7 +150,6 @@ func (r loopRow) trouble() int64 {
 	return r.Failures
 }
 
-// print writes the listing for a person.
 func (q rota) print(w io.Writer, how layout) {
 	if len(q.Loops) == 0 {
 		fmt.Fprintln(w, q.void)
@@ -189,7 +188,7 @@ type roundList struct {
 }
 
 // A roundRow is one round. Its strings are as stored. Its times are by the server's clock. A
-// missing time is null, and the duration of a round that has not ended.
+// missing time is null, and the duration of a round without an end.
 type roundRow struct {
 	State   string     `json:"state"`
 	Begun   *time.Time `json:"begun"`
@@ -232,7 +231,6 @@ func (v *loops) rounds(ctx context.Context, st *store) (roundList, error) {
 	return found, nil
 }
 
-// print writes the rounds for a person.
 func (d roundList) print(w io.Writer, how layout) {
 	if len(d.Runs) == 0 {
 		fmt.Fprintf(w, "no round of %s is recorded\n", named(d.Name))

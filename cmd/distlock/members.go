@@ -196,7 +196,7 @@ const staleAfter = 4 * 24 * time.Hour
 // mostNamed bounds the number of processes in a warning.
 const mostNamed = 5
 
-// parties warns of processes whose pings or locks need attention.
+// parties warns of processes with pings or locks that need attention.
 func (d *doctor) parties(ctx context.Context, st *store, _ *mongocatalog.Catalog, r *report) error {
 	all, err := (&processes{lister{connection: d.connection}}).collect(ctx, st)
 	if err != nil {

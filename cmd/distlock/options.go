@@ -17,12 +17,10 @@ import (
 
 // A command is a subcommand of distlock, with its flags.
 type command interface {
-	// flags declares the flags.
 	flags(f *pflag.FlagSet)
 	// accept receives the other arguments and validates the whole command line. Its errors are
 	// usage errors. It reads only the files that flags name.
 	accept(c call) error
-	// run runs the command.
 	run(ctx context.Context, s stdio) error
 	// secrets returns the connection string. Its user information is never printed.
 	secrets() string

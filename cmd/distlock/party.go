@@ -77,8 +77,7 @@ func stamp(t *time.Time) string {
 	return instant(*t)
 }
 
-// A problemList has the documents that cannot be parsed. It has each document once, although a ping
-// may belong to many locks.
+// A problemList has the documents that cannot be parsed. A document appears once.
 type problemList []problem
 
 func (l *problemList) add(bad *distlock.MalformedError) {

@@ -42,7 +42,6 @@ func (r *roleFlags) accept(queue string) (err error) {
 	return nil
 }
 
-// roleName is the name of the role.
 const roleName = "distlock"
 
 // printRole writes the role as a command of the shell, or only the document of that command.
@@ -86,7 +85,7 @@ func (d *doctor) privileges(ctx context.Context, st *store, _ *mongocatalog.Cata
 		var missing []string
 		for _, action := range p.Actions {
 			if action == "changeStream" && slices.Contains(missing, "find") {
-				continue // a change stream also needs find, so the attempt would show nothing more
+				continue // a change stream also needs find, so the attempt would not show more
 			}
 			denied, err := try(ctx, db, on, scratch, action)
 			if err != nil {

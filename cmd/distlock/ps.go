@@ -104,7 +104,7 @@ func (p processRow) trouble() int {
 	return min(1, len(p.Waits))
 }
 
-// parties adds the processes of a listing to the parameter into.
+// parties adds the processes of a listing to the map into.
 func parties(listed iter.Seq2[distlock.LockInfo, error], into map[string]*processRow,
 	malformed *problemList) error {
 	for one, err := range listed {
@@ -194,7 +194,6 @@ func (s *store) now(ctx context.Context) (time.Time, error) {
 	return asked.ListingTime(), err
 }
 
-// print writes the listing for a person.
 func (c census) print(w io.Writer, how layout) {
 	if len(c.Processes) == 0 {
 		fmt.Fprintln(w, c.void)

@@ -69,7 +69,6 @@ func (v *claims) queues(ctx context.Context, st *store) (queueList, error) {
 	return l, nil
 }
 
-// print writes the counts for a person.
 func (l queueList) print(w io.Writer, how layout) {
 	if l.void != "" {
 		fmt.Fprintln(w, l.void)

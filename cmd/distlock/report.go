@@ -32,7 +32,7 @@ type report struct {
 	CreatedIndexes    []string `json:"createdIndexes"`
 	MissingPrivileges []lack   `json:"missingPrivileges"`
 	Members           []member `json:"members"`      // for a replica set only
-	WriteConcern      string   `json:"writeConcern"` // acknowledgment in a replica set
+	WriteConcern      string   `json:"writeConcern"` // replica set: the acknowledgment of a write
 	Refused           []string `json:"refused"`
 }
 
@@ -56,7 +56,6 @@ type tally struct {
 	None    int `json:"noWinner"`
 }
 
-// warn adds a warning.
 func (r *report) warn(format string, args ...any) {
 	r.Warnings = append(r.Warnings, fmt.Sprintf(format, args...))
 }
@@ -74,7 +73,6 @@ func newReport(s catalog.Server, hosts, database string) report {
 	}
 }
 
-// print writes the report for a person.
 func (r report) print(w io.Writer, how layout) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	line := func(what, format string, args ...any) {

@@ -192,7 +192,7 @@ func (r *runner) run(ctx context.Context, s stdio) error {
 	return r.outcome(ctx, manager, guard, code, err, s)
 }
 
-// shut closes the Manager in bounded time, even when ctx has ended.
+// shut closes the Manager in bounded time, even after the end of ctx.
 func shut(ctx context.Context, m *distlock.Manager, limit time.Duration) error {
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
@@ -244,7 +244,6 @@ func (r *runner) mayBeHeld(err error) error {
 		"has passed: %w", shown(r.name, 200), r.takeover, err)
 }
 
-// options returns the options of the acquisition.
 func (r *runner) options() []distlock.Option {
 	opts := []distlock.Option{distlock.Why(r.why), distlock.Label("distlock run")}
 	if !r.wait.forever {

@@ -24,7 +24,7 @@ type layout struct {
 }
 
 // layoutOf returns the layout for an output. The width is bounded on a terminal and with COLUMNS.
-// Other files and pipes get the whole listing, and --wide too.
+// Files, pipes and --wide get the whole listing.
 func layoutOf(out io.Writer, wide bool) layout {
 	columns, _ := strconv.Atoi(os.Getenv("COLUMNS")) // 0 if it is not a number
 	f, ok := out.(*os.File)
@@ -57,8 +57,7 @@ func (l layout) process(id string) string {
 	return l.text(id, 200)
 }
 
-// text formats a stored string for a table. It cuts the string to limit runes if the layout is not
-// whole.
+// text formats a stored string for a table. It may cut the string to limit runes.
 func (l layout) text(s string, limit int) string {
 	if l.whole {
 		limit = longText

@@ -80,7 +80,7 @@ func (p *page) run(ctx context.Context, s stdio) error {
 			if one, err := st.inspector(ctx, log, who+"@"+hostname()); err == nil {
 				return one
 			}
-			return st.Inspector // ctx has ended
+			return st.Inspector // ctx is done
 		},
 		Members: func(ctx context.Context) ([]ui.Member, error) { return p.members(ctx, st) },
 		Void: func(ctx context.Context) (string, error) {

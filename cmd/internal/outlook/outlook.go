@@ -1,6 +1,6 @@
-// Package outlook forecasts the takeover of a held lock. The forecast has the time when its holder
-// loses the lock, the time when another process may take it, as package takeover decides, and the
-// next holder. The package also writes the forecast for the command line and the page.
+// Package outlook forecasts the takeover of a held lock. It predicts when the holder loses the
+// lock, when another process may take it, as package takeover decides, and the next holder. It
+// writes the forecast for the command line and the page.
 package outlook
 
 import (
@@ -25,8 +25,8 @@ type Outlook struct {
 	// holder with the default margin. It is null when unknown.
 	LostInMS *int64 `json:"lostInMS"`
 	// EarliestMS is the time until a contender may take the lock, if it has read the lock before.
-	// LatestMS is the time for a contender whose first read is now; it does not depend on clocks.
-	// Both are null when no contender may take the lock.
+	// LatestMS is the time for a contender that reads the lock only now; it does not depend on
+	// clocks. Both are null when no contender may take the lock.
 	EarliestMS *int64 `json:"takenInMS"`
 	LatestMS   *int64 `json:"takenAtTheLatestInMS"`
 	Others     int    `json:"others"` // the number of other holders
@@ -117,7 +117,7 @@ func (o *Outlook) soonest(e takeover.Evidence, p takeover.Policy,
 	}
 	first := look(-o.watched)
 	whenOld := max(0, whole-o.age)
-	// With the shorter watch, which needs an old ping.
+	// The rule with the shorter watch needs an old ping.
 	seen := takeover.Decide(first, look(whenOld), p).Remaining
 	for _, at := range []time.Duration{0, whenOld, whenOld + seen} {
 		if d := takeover.Decide(first, look(at), p); d.Verdict == takeover.Take {

@@ -103,8 +103,7 @@ func (s *Server) Close() {
 	<-s.served
 }
 
-// Above returns an address whose port is n above the port of addr, a result of Accept. Port 0 stays
-// 0.
+// Above adds n to the port of addr, a result of Accept. Port 0 stays 0.
 func Above(addr string, n int) (string, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {

@@ -141,7 +141,6 @@ func (s *Server) doBreak(w http.ResponseWriter, r *http.Request) {
 	s.writeBreak(w, r, http.StatusOK, done(b, now))
 }
 
-// failed returns the status and the page for a break that failed.
 func (s *Server) failed(ctx context.Context, b breaking, why string, err error) (int, breakPage) {
 	switch {
 	case errors.Is(err, distlock.ErrFenceMismatch):
@@ -160,7 +159,6 @@ func (s *Server) failed(ctx context.Context, b breaking, why string, err error) 
 	return http.StatusBadGateway, p
 }
 
-// done returns the page for a successful break.
 func done(b breaking, now []distlock.LockInfo) breakPage {
 	p := breakPage{Name: b.name}
 	switch {

@@ -32,7 +32,6 @@ const (
 	deadLimit = time.Second
 )
 
-// A deadPage lists the dead rows of a queue.
 type deadPage struct {
 	Namespace     string
 	Rows          []deadRow
@@ -90,7 +89,7 @@ func (s *Server) queueOf(r *http.Request) (namespace string, rows *mongo.Collect
 // noQueue is the message if queueOf does not find the queue.
 const noQueue = "There is no queue of that name: no worker has claimed rows there."
 
-// showDead serves the list of dead rows.
+// showDead serves the list.
 func (s *Server) showDead(w http.ResponseWriter, r *http.Request) {
 	namespace, rows := s.queueOf(r)
 	if rows == nil {
@@ -166,7 +165,6 @@ func (s *Server) changeDead(r *http.Request, rows *mongo.Collection, act string,
 	return http.StatusOK
 }
 
-// parseIDs parses the _ids of a form.
 func parseIDs(texts []string) (ids []bson.RawValue, err error) {
 	for _, text := range texts {
 		id, err := words.ParseID(text)

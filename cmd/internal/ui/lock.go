@@ -11,7 +11,6 @@ import (
 	"mongodlm/distlock"
 )
 
-// A lockPage is the page of one lock.
 type lockPage struct {
 	Name       string
 	Lock       *lock // nil if the lock does not exist
@@ -65,8 +64,8 @@ func holdersOf(k *lock) (all []holder) {
 	return all
 }
 
-// maxEvents is the maximum number of events on the page of a lock. The page has the same number of
-// further unusual events, so a takeover stays visible after a hundred acquisitions.
+// maxEvents bounds the events on the page of a lock, and also its further unusual events: a
+// takeover stays visible after a hundred acquisitions.
 const maxEvents = 100
 
 func (s *Server) showLock(r *http.Request, now *listing) any {

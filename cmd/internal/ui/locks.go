@@ -20,7 +20,6 @@ const (
 	maxQuery = 1024
 )
 
-// A lockList is the page of all locks.
 type lockList struct {
 	Query, Show, Sort string
 	Figures           []figure
@@ -32,7 +31,6 @@ type lockList struct {
 	Empty             string
 }
 
-// A lockRow is one lock of a list.
 type lockRow struct {
 	*lock
 	First   distlock.LockInfo // the holder in trouble, if the lock has one
@@ -174,8 +172,8 @@ func matches(k *lock, q string) bool {
 
 func contains(s, q string) bool { return strings.Contains(strings.ToLower(s), strings.ToLower(q)) }
 
-// sortRows sorts rows that are in the order of names. By default trouble comes first, with the
-// longer queue first.
+// sortRows sorts rows that are in the order of names. By default trouble and longer queues come
+// first.
 func sortRows(rows []lockRow, by string) {
 	order := map[string]func(a, b lockRow) int{
 		"": func(a, b lockRow) int {

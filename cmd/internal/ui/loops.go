@@ -13,7 +13,6 @@ import (
 	"mongodlm/singleton"
 )
 
-// A loopRow is one loop or schedule.
 type loopRow struct {
 	singleton.Status
 	Stopped, Malformed string
@@ -38,7 +37,6 @@ type loopBook struct {
 	total, failing, stopped, malformed int
 }
 
-// A loopList is the page of loops.
 type loopList struct {
 	Figures []figure
 	Rows    []loopRow

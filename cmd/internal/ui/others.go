@@ -156,7 +156,6 @@ func (m Member) Skew() string {
 // Trip returns the round trip for display.
 func (m Member) Trip() time.Duration { return m.RoundTrip.Round(10 * time.Microsecond) }
 
-// A serverPage is the page of the server.
 type serverPage struct {
 	Members  content
 	Took     time.Duration

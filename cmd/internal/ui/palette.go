@@ -21,7 +21,6 @@ type palette struct {
 	near map[string]map[string]bool
 }
 
-// color returns the color of a process.
 func (p *palette) color(process string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -76,7 +75,7 @@ func (p *palette) beside(one, other string) {
 	p.of[other] = next
 }
 
-// besideWaiters is the number of waiters whose colors must differ from those of the holders.
+// besideWaiters is the number of waiters with colors that must differ from the holders' colors.
 const besideWaiters = 6
 
 // ofLock gives a lock's holders and waiters distinct colors.

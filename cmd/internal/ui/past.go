@@ -16,7 +16,7 @@ const (
 	keepPast    = 3 * time.Second
 	maxPast     = 2_000 // the newest entries of all locks
 	maxPastOne  = 500   // entries of one lock
-	maxPastKept = 64    // locks whose history is kept
+	maxPastKept = 64    // histories that are kept
 )
 
 // A past is the stored history.

@@ -45,7 +45,6 @@ func (p *process) rank() int {
 	return 3
 }
 
-// A processList is the page of processes.
 type processList struct {
 	Query   string
 	Figures []figure

@@ -16,8 +16,8 @@ import (
 // maxRecord bounds the number of events in a record.
 const maxRecord = 5_000
 
-// maxGap is the longest gap between two rounds for which an end between them gets the time of the
-// second round. After a longer gap it gets the time of the first round.
+// If a holding ends between two rounds, its end gets the time of the second round. If the gap
+// between the rounds exceeds maxGap, its end gets the time of the first.
 const maxGap = 15 * time.Second
 
 // The kinds of events, as in package distlock. Rounds detect only the first four.
@@ -189,8 +189,8 @@ func gone(k *lock, was distlock.LockInfo, now time.Time) event {
 	return e
 }
 
-// silentBy reports whether a holder had not pinged for almost the takeover time then. It accepts
-// less than the whole time, because a contender and the page read at different times.
+// silentBy reports whether a holder had not pinged for almost the takeover time. The whole time is
+// not required, because a contender and the page read at different times.
 func silentBy(was distlock.LockInfo, at time.Time) bool {
 	if was.Takeover == 0 || was.PingAge < was.Takeover/2 || was.Age < 0 || at.IsZero() {
 		return false // or the holder may have pinged since the page read it

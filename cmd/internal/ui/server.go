@@ -36,8 +36,7 @@ type Config struct {
 	// Members reads the clock of each member of a replica set. If it is nil or returns no member,
 	// the page reads only the server that accepts writes.
 	Members func(context.Context) ([]Member, error)
-	// Void describes a database without locks, and whether the database ever had locks. With nil
-	// the page has no description.
+	// Void describes a database without locks, and whether it ever had locks. It may be nil.
 	Void func(context.Context) (string, error)
 	// Hosts and Database describe in the page where the locks are. They contain no password.
 	Hosts, Database string
@@ -45,8 +44,7 @@ type Config struct {
 	Interval time.Duration
 	// AllowBreak permits breaks of locks, and retries and removals of a queue's dead rows.
 	AllowBreak bool
-	// Tokens has the tokens, one of which every browser must present. If it is empty, no token is
-	// required.
+	// Tokens are the accepted tokens. If it is empty, browsers need no token.
 	Tokens Tokens
 	// InspectorOf returns the Inspector that breaks locks in the name of a token's owner. With nil
 	// the page uses Inspector.
@@ -81,7 +79,7 @@ type Server struct {
 
 	key     []byte // the key of tickets and cookies, new for every start
 	streams chan struct{}
-	wrong   chan struct{} // bounds the wrong tokens whose replies are delayed
+	wrong   chan struct{} // bounds the delayed replies to wrong tokens
 	handler http.Handler
 }
 

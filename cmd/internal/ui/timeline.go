@@ -33,7 +33,7 @@ type holding struct {
 	begun, ended       string    // the event kinds of its beginning and end; empty when unknown
 }
 
-// over reports whether the holding has ended.
+// over reports whether the holding is over.
 func (h *holding) over() bool { return !h.to.IsZero() }
 
 // unknownEnd is the displayed duration of a holding with an unknown end.

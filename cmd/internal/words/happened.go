@@ -71,8 +71,8 @@ func (h Happening) Sentence(name func(process string) string) string {
 	return who + told + after(h.Held) + because(h.Cause)
 }
 
-// Span returns a stored number of milliseconds as a duration. It limits the duration to 0 to 100
-// years, because a foreign program may have stored the number.
+// Span converts a stored number of milliseconds, possibly by a foreign program. It limits the
+// result to 0 to 100 years.
 func Span(ms int64) time.Duration {
 	const most = 100 * 365 * 24 * time.Hour
 	return time.Duration(min(max(0, ms), most.Milliseconds())) * time.Millisecond

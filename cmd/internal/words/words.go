@@ -18,10 +18,10 @@ import (
 	"mongodlm/election"
 )
 
-// DefaultTakeover is the takeover time of a holder that has recorded none.
+// DefaultTakeover is the takeover time of a holder without a recorded one.
 const DefaultTakeover = 15 * time.Minute
 
-// DefaultPing is the ping interval of a process that has recorded none.
+// DefaultPing is the ping interval of a process without a recorded one.
 const DefaultPing = 30 * time.Second
 
 // Shown makes a foreign string safe to print, and cuts it to limit runes. It returns a dash for the
@@ -149,7 +149,7 @@ func Silent(i distlock.LockInfo) bool {
 	return i.HasPing && i.PingAge > cmp.Or(i.Takeover, DefaultTakeover)
 }
 
-// NextIsGone returns a warning before a break of a lock whose next waiter is gone, or "". The
+// NextIsGone returns a warning before a break of a lock with a next waiter that is gone, or "". The
 // warning names the first waiter that is not gone.
 func NextIsGone(line []distlock.LockInfo) string {
 	at := slices.IndexFunc(line, func(i distlock.LockInfo) bool { return !i.Gone() })

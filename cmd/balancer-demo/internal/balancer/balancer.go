@@ -3,11 +3,11 @@
 // which chunks to move; this package moves them.
 //
 // A round has three steps: record the round, read the cluster, and move one chunk of each
-// collection that needs a move. singleton reads in config.settings when rounds may run. After each
-// round the lock goes to the first balancer in the queue. mongos polled until 3.2, and held the
-// lock permanently from 3.4 on. Every move has two guards. The guard is checked before the move,
-// and the filter contains the fence. So a holder with a lost lock cannot undo the moves of its
-// successor.
+// collection that needs a move. singleton reads in distlock_settings when rounds may run. After
+// each round the lock goes to the first balancer in the queue. mongos polled until 3.2, and held
+// the lock permanently from 3.4 on. Every move has two guards. The guard is checked before the
+// move, and the filter contains the fence. So a holder with a lost lock cannot undo the moves of
+// its successor.
 package balancer
 
 import (

@@ -57,7 +57,7 @@ func (r Round) Validate() error {
 // TickID is the _id of the document that Tick updates, in RoundsCollection.
 const TickID = "tick"
 
-// Tick returns the update that makes the server write a new Timestamp into the field at. It is
-// larger than all earlier ones. MongoDB raises it with every write of the whole server. The
-// embedded config server raises it unless the server restarts within one second.
+// Tick returns the update that makes the server write a new Timestamp into the field at. The
+// Timestamp is larger than all earlier ones. MongoDB raises it with every write of the whole
+// server. The embedded config server raises it unless the server restarts within one second.
 func Tick() bson.M { return bson.M{"$currentDate": stampOf("at")} }

@@ -19,14 +19,14 @@ type Breach string
 
 // The kinds of violations that Judge finds.
 const (
-	Overlap         Breach = "overlap"          // a round started before another round ended
+	Overlap         Breach = "overlap"          // a round started before the end of another
 	FenceNotRisen   Breach = "fence-not-risen"  // a fence is not above all earlier fences
-	StaleWrite      Breach = "stale-write"      // a move after a higher fence had moved the chunk, or started a round
-	OutsideRound    Breach = "outside-round"    // a move without a round, before it or after it
+	StaleWrite      Breach = "stale-write"      // a move after a move or round with a higher fence
+	OutsideRound    Breach = "outside-round"    // a move before, after or without its round
 	ChunkLost       Breach = "chunk-lost"       // a chunk is missing
 	ChunkDuplicated Breach = "chunk-duplicated" // a chunk exists twice, or did not exist before
 	ChunkChanged    Breach = "chunk-changed"    // a chunk has another namespace or other bounds
-	ChunkMisplaced  Breach = "chunk-misplaced"  // a chunk is on an unexplained shard
+	ChunkMisplaced  Breach = "chunk-misplaced"  // a chunk is not on the shard in the changelog
 )
 
 // A Violation is a breach with its evidence.
