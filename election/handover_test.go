@@ -12,7 +12,7 @@ import (
 )
 
 // Handover makes the named candidate lead although it is not the next. The write that ends the old
-// term also begins its term.
+// term also begins the candidate's term.
 func TestHandover_NamedCandidateLeads_NoGapNoOverlap(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.stand(w.start()), w.stand(w.start())

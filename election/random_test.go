@@ -24,14 +24,14 @@ const (
 )
 
 // Candidates queue, die, are paused, resign, hand over, are asked to yield, fail and come again at
-// random. Six promises hold at every instant:
+// random. Six promises hold:
 //
 //   - At most one term is trusted.
 //   - No term begins while the function of a term that was not lost still runs.
 //   - Every term has a larger fence than the terms before it.
 //   - A hand-over goes to its candidate.
 //   - A request reaches only its term.
-//   - A candidate leads within the takeover time and an interval, if a candidate can lead.
+//   - A candidate leads within a bounded time, if a candidate can lead.
 func TestRun_AnythingHappens_Random(t *testing.T) {
 	seeds, steps := 10, 120
 	if testing.Short() {
@@ -124,7 +124,7 @@ func (s *scene) trusted() (trusted []int64) {
 	return trusted
 }
 
-// check verifies the promises once a second.
+// check verifies that a candidate leads in time and that at most one term is trusted.
 func (s *scene) check() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

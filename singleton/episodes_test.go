@@ -169,8 +169,8 @@ func TestBeginSlot_StoreHangs_ReturnsWithItsContext(t *testing.T) {
 	}
 }
 
-// A shutdown records the end of its round, even if the store does not answer twice. A slot with
-// Rerun does not run again. Every shutdown is bounded.
+// A shutdown records the end of its round, even if two commands to the store get no reply. A slot
+// with Rerun does not run again. Every shutdown is bounded.
 func TestRun_ShutdownWhileStoreFails_EndIsRecorded(t *testing.T) {
 	for name, c := range map[string]struct {
 		fails   int

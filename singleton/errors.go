@@ -14,7 +14,7 @@ var (
 	// the argument and its bounds.
 	ErrBadArgument = errors.New("singleton: bad argument")
 	// ErrNeverFires is returned by RunSlots when the schedule has no further slot: its Next returns
-	// the zero time. At the start the error is returned before any I/O.
+	// the zero time. RunSlots checks this first before any I/O.
 	ErrNeverFires = errors.New("singleton: the schedule never fires")
 	// ErrBadSchedule is returned by RunSlots when Next returns a time that is not later than its
 	// argument or is not a whole millisecond, or when more slots are due than can ever run.

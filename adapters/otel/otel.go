@@ -57,7 +57,7 @@ func New(o Options) *Tracer {
 // Observe implements [distlock.Observer]: the spans have no parents.
 func (t *Tracer) Observe(e distlock.Event) { t.ObserveContext(context.Background(), e) }
 
-// ObserveContext implements [distlock.Observer] with the context of the event.
+// ObserveContext is called instead of Observe, see [distlock.Observer].
 func (t *Tracer) ObserveContext(ctx context.Context, e distlock.Event) {
 	switch e.Kind {
 	case distlock.EventAcquired, distlock.EventGranted, distlock.EventTakenOver, distlock.EventRefused,

@@ -50,7 +50,7 @@ func (d *demo) withPage(ctx context.Context, play func() (bool, error)) (bool, e
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ready, ended := make(chan string, 1), make(chan error, 1)
-	go func() { // ends with ctx; both returns wait for it
+	go func() { // ends with ctx; all later returns wait for it
 		ended <- ui.Run(ctx, d.o.access(), ui.Config{
 			Inspector: inspector, Past: past, Client: d.meta.client, Hosts: d.server,
 			Database: d.o.database, Interval: demoPing,

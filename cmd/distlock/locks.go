@@ -100,7 +100,7 @@ type listing struct {
 
 	void         string // printed instead of an empty table
 	troubled     int    // the number of locks in trouble
-	troubleFirst bool   // locks in trouble come first, otherwise last
+	troubleFirst bool   // the rows are in the order of trouble
 }
 
 // A row is one holder of a lock, or the last holder of a free lock. Its strings are as stored.

@@ -70,7 +70,7 @@ type queueRow struct {
 	Workers          int
 	claim.Counts
 	Problem string
-	due     string // the field due of the queue's Config
+	due     string // Due of the queue's Config
 }
 
 // A queueBook has the number of a server's queues, and the rows of the first queues.

@@ -92,11 +92,11 @@ func (c Cluster) Counts() map[string]int {
 	return counts
 }
 
-// Assemble makes a cluster from documents and validates it. Every _id is unique. Every chunk is on
-// a shard and belongs to an existing collection. The chunks of each collection cover its keys from
-// MinKey to MaxKey without gap and overlap. The result has shards and collections in the order of
-// their ids, and a collection's chunks in the order of their keys. c itself is unchanged. The error
-// is a *catalog.MalformedError for the first problem.
+// Assemble makes a cluster from documents and validates it. Every document has a unique _id. Every
+// chunk is on a shard and belongs to an existing collection. The chunks of each collection cover
+// its keys from MinKey to MaxKey without gap and overlap. The result has shards and collections in
+// the order of their ids, and a collection's chunks in the order of their keys. c itself is
+// unchanged. The error is a *catalog.MalformedError for the first problem.
 func Assemble(c Cluster) (Cluster, error) {
 	c.Shards, c.Collections = slices.Clone(c.Shards), slices.Clone(c.Collections)
 	slices.SortFunc(c.Shards, func(a, b Shard) int { return strings.Compare(a.ID, b.ID) })
