@@ -121,7 +121,7 @@ func (w *world) startWith(skew time.Duration, change func(*distlock.Config)) *pr
 }
 
 // cut keeps every command of the process from the server until the command's timeout. The server
-// may apply the command later: after the pause that late returns, or never if the pause is negative.
+// may apply the command later: after the pause from late, or never if the pause is negative.
 // heal ends the cut.
 func (p *process) cut(late func() time.Duration) {
 	timeUp := func(ctx context.Context) {
