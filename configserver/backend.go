@@ -16,7 +16,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// making guards the call of ferretdb.New, which writes to global variables.
+// making serializes the calls of ferretdb.New, which writes to global variables.
 var making sync.Mutex
 
 // A backend is a FerretDB that runs in this process and listens on a Unix socket.
@@ -29,7 +29,7 @@ type backend struct {
 // startBackend runs a FerretDB over the SQLite files of dir, and waits until it replies. If
 // volatile is set, it does not sync to the disk.
 //
-// It sends no telemetry: the embedded FerretDB contains no reporter, and marks telemetry as
+// FerretDB sends no telemetry: the embedded FerretDB contains no reporter, and marks telemetry as
 // switched off. It writes no state file. Its errors are logged as warnings.
 func startBackend(
 	ctx context.Context, dir string, volatile bool, log zerolog.Logger,
@@ -70,7 +70,6 @@ func startBackend(
 
 func (b *backend) socket() string { return filepath.Join(b.private, "ferretdb.sock") }
 
-// dial connects to FerretDB.
 func (b *backend) dial(ctx context.Context) (net.Conn, error) {
 	var d net.Dialer
 	return d.DialContext(ctx, "unix", b.socket())
@@ -94,16 +93,17 @@ func (b *backend) ping(ctx context.Context) error {
 	return errors.Join(err, ctx.Err())
 }
 
-// close stops FerretDB and waits for it. FerretDB ends immediately if no connection is open, and
-// after its own timeout of three seconds otherwise.
+// close stops FerretDB and waits for it. FerretDB ends immediately if no connection is open.
+// Otherwise it ends after its timeout of three seconds.
 func (b *backend) close() error {
 	b.stop()
 	<-b.stopped
 	return os.RemoveAll(b.private)
 }
 
-// errorsOnly drops the log lines of FerretDB below the level of an error, which are one or two for
-// each command that fails. It lowers errors to warnings, since the client gets an error reply.
+// errorsOnly drops FerretDB's log lines below the level of an error. FerretDB writes one or two for
+// each command that fails. errorsOnly lowers errors to warnings, because the client gets an error
+// reply.
 type errorsOnly struct{ slog.Handler }
 
 func (h errorsOnly) Enabled(_ context.Context, level slog.Level) bool {

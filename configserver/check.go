@@ -21,20 +21,21 @@ const (
 	defaultRounds     = 50
 	maxContenders     = 256
 	maxRounds         = 10_000
-	// commandTimeout bounds each command of a contender, also after the end of the caller's context.
+	// commandTimeout bounds each command of a contender, even after the end of the caller's
+	// context.
 	commandTimeout = 10 * time.Second
 	// dropTimeout bounds the removal of the scratch collection.
 	dropTimeout = 10 * time.Second
 )
 
-// CheckOptions are the settings of [Check]. The zero value is 50 rounds of 16 contenders in
+// CheckOptions are the settings of [Check]. The zero value means 50 rounds of 16 contenders in
 // database config.
 type CheckOptions struct {
-	// Database is the database of the scratch collection; default "config". It should be the one of
-	// the locks: on a config server no other database can be created.
+	// Database is the database of the scratch collection; default "config". Use the database of the
+	// locks: on a config server no other database can be created.
 	Database string
-	// Contenders is the number of concurrent contenders; 2 to 256, default 16. The pool of the
-	// client must allow as many connections, or fewer of them race.
+	// Contenders is the number of concurrent contenders; 2 to 256, default 16. The client's pool
+	// must allow that many connections, or fewer contenders race.
 	Contenders int
 	// Rounds is the number of rounds of each of the two kinds of race; 1 to 10,000, default 50.
 	Rounds int
@@ -52,17 +53,17 @@ type Tally struct {
 // A Report is the result of a check.
 type Report struct {
 	Contenders int
-	// Acquire is the race of findAndModify in the form of an acquisition: half of the rounds on a
-	// missing document, half on a free one.
+	// Acquire is the race of findAndModify, which acquires a lock. Half of the rounds use a missing
+	// document, and half use a free lock.
 	Acquire Tally
 	// CompareAndSet is the race of updates with the expected value in the filter.
 	CompareAndSet Tally
 	// Atomic is set when every round of both races had exactly one winner. If it is false, the
-	// server is unfit; if it is true, the confidence depends on the number of rounds.
+	// server is unfit. If it is true, the confidence depends on the number of rounds.
 	Atomic bool
 }
 
-// String returns the report in one line.
+// String returns the report as one line of text.
 func (r Report) String() string {
 	verdict := "conditional updates are NOT atomic: this server must not keep locks"
 	if r.Atomic {
@@ -72,21 +73,21 @@ func (r Report) String() string {
 		verdict, r.Contenders, r.Acquire, r.CompareAndSet)
 }
 
-// String returns the figures in words.
+// String returns the counts as text.
 func (t Tally) String() string {
 	return fmt.Sprintf("%d of %d rounds with exactly one winner, %d with several, %d with none",
 		t.One, t.Rounds, t.Several, t.None)
 }
 
 // Check races contenders on scratch documents of a server and counts the winners. Keep locks only
-// on a server with an Atomic report. A bare FerretDB v1 is not atomic: measured, 97 of 100 rounds
-// of compare-and-set had several winners, and about as many acquisitions of a released lock; only
-// the first acquisition of a name, decided by its unique _id, had one.
+// on a server with an Atomic report. A bare FerretDB v1 is not atomic: 97 of 100 measured rounds of
+// compare-and-set had several winners, and about as many acquisitions of a released lock. Only the
+// first acquisition of a name had one winner, because its unique _id decides.
 //
-// Check creates a collection distlock_check_<random> and drops it afterwards, also after an error
-// or the end of ctx. On an error the check was not carried out and the report is empty, unless only
-// the drop failed: then the report is complete. When ctx ends, Check waits for the current round,
-// for 10 s at most. Each round of a race takes Contenders commands and at most four more.
+// Check creates a collection distlock_check_<random> and drops it afterwards, even after an error
+// or the end of ctx. After an error the check was not carried out and the report is empty. If only
+// the drop failed, the report is complete. When ctx ends, Check waits for the current round, for at
+// most 10 s. Each round of a race takes Contenders commands and at most four more.
 func Check(ctx context.Context, client *mongo.Client, opts CheckOptions) (Report, error) {
 	c, err := newContest(client, opts)
 	if err != nil {

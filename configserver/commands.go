@@ -9,21 +9,21 @@ import (
 // frontField is the field of buildInfo that distinguishes the front from a bare FerretDB.
 const frontField = "mongodlmFront"
 
-// A request is a client's message with the parsed fields that the front needs.
+// A request is a client's message and the parsed fields that the front needs.
 type request struct {
-	frame    frame // for the backend: no checksum, no flags
+	frame    frame // as the backend receives it: no checksum, no flags
 	command  string
-	database string // of a write, folded
+	database string // the database of a write, in lower case
 	write    bool
 	// silent is set when the client asked for no reply (moreToCome).
 	silent bool
 }
 
-// parseRequest parses a client's message. On an error the connection must be closed.
+// parseRequest parses a client's message. After an error the connection must be closed.
 //
-// It clears the flags for the backend. So the backend also replies to an unacknowledged write, and
-// the front knows when that is complete; it drops the reply. The front does not use exhaust replies
-// and checksums, which a client may only offer.
+// It clears the flags for the backend. So the backend also replies to an unacknowledged write. The
+// reply shows the front that the write is complete, and the front drops it. The front does not use
+// exhaust replies and checksums, which are optional in the protocol.
 func parseRequest(f frame) (request, error) {
 	switch f.opCode() {
 	case opMsg:
@@ -55,12 +55,12 @@ func parseRequest(f frame) (request, error) {
 		}
 		return request{frame: f, command: name, write: !isRead(name)}, nil
 	default:
-		// OP_COMPRESSED is among them: hello offers no compressor.
+		// OP_COMPRESSED is one of these opcodes, because hello offers no compressor.
 		return request{}, damaged("opcode %d is not served", f.opCode())
 	}
 }
 
-// commandName returns the name of a command: the first key of its document.
+// commandName returns the name of a command, which is the first key of its document.
 func commandName(document bson.Raw) (string, error) {
 	first, err := document.IndexErr(0)
 	if err != nil {
@@ -73,8 +73,8 @@ func commandName(document bson.Raw) (string, error) {
 	return name, nil
 }
 
-// isRead reports whether a command is known to change no document. Any other command waits for its
-// gate, so an unlisted command costs time, not atomicity.
+// isRead reports whether a command is known to change no document. Every other command waits for
+// its gate. So an unlisted command costs time, not atomicity.
 func isRead(command string) bool {
 	switch command {
 	case "hello", "isMaster", "ismaster", "ping", "buildInfo", "buildinfo", "connectionStatus",
@@ -148,7 +148,7 @@ func markFront(reply frame) (frame, error) {
 	marked = append(marked, f[:end-1]...)
 	marked = append(marked, byte(bson.TypeBoolean))
 	marked = append(marked, frontField...)
-	marked = append(marked, 0, 1) // the name's end, true
+	marked = append(marked, 0, 1) // the end of the name, and the value true
 	added := len(marked) - (end - 1)
 	marked = append(marked, f[end-1:]...)
 	binary.LittleEndian.PutUint32(marked, uint32(len(marked)))

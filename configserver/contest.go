@@ -18,14 +18,14 @@ type contest struct {
 }
 
 // An attempt is one contender's command. It reports whether the contender won according to the
-// server's reply, and returns an error if the command neither won nor lost.
+// server's reply. It returns an error if the command neither won nor lost.
 type attempt func(ctx context.Context, session bson.ObjectID) (won bool, err error)
 
-// casID is the document of the compare-and-set races.
+// casID is the _id of the document for the compare-and-set races.
 const casID = "compare-and-set"
 
-// A scratchLock is a document of both races. Only this package writes it, so it is decoded without
-// checks.
+// A scratchLock is a document of either race. It is decoded without checks, because only this
+// package writes it.
 type scratchLock struct {
 	TS    bson.ObjectID `bson:"ts"`
 	Fence int64         `bson:"fence"`
@@ -78,8 +78,8 @@ func (c *contest) race(ctx context.Context, try attempt) ([]bson.ObjectID, error
 		ended.Go(func() {
 			ready.Done()
 			<-start
-			// Not canceled by ctx: a command that is still running when the scratch collection
-			// is dropped would create it again.
+			// Without the cancellation of ctx: a command that still runs when the scratch
+			// collection is dropped would create the collection again.
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commandTimeout)
 			defer cancel()
 			won, err := try(ctx, session)
@@ -99,8 +99,8 @@ func (c *contest) race(ctx context.Context, try attempt) ([]bson.ObjectID, error
 	return winners, failed
 }
 
-// acquireRound races for a lock: in every other round for a missing one, else for a released one.
-// It deletes the document afterwards, since a FerretDB slows down with each document.
+// acquireRound races for a lock, in turn for a missing and for a released lock. It deletes the
+// document afterwards, because each document slows FerretDB down.
 func (c *contest) acquireRound(ctx context.Context, round int, t *Tally) error {
 	id := fmt.Sprintf("acquire-%d", round)
 	byID := bson.D{{Key: "_id", Value: id}}
@@ -126,7 +126,7 @@ func (c *contest) acquireRound(ctx context.Context, round int, t *Tally) error {
 	return err
 }
 
-// acquire is the command of distlock's acquisition.
+// acquire sends distlock's command for an acquisition.
 func (c *contest) acquire(ctx context.Context, id string, s bson.ObjectID) (bool, error) {
 	filter := bson.D{{Key: "_id", Value: id}, {Key: "state", Value: 0}}
 	update := bson.D{
@@ -137,12 +137,12 @@ func (c *contest) acquire(ctx context.Context, id string, s bson.ObjectID) (bool
 	var got scratchLock
 	err := c.scratch.FindOneAndUpdate(ctx, filter, update, after).Decode(&got)
 	if mongo.IsDuplicateKeyError(err) {
-		return false, nil // it exists and is held
+		return false, nil // the lock exists and is held
 	}
 	return err == nil && got.TS == s, err
 }
 
-// setRound races for a change of the fence from the value that all contenders have read.
+// setRound races for one change of the fence. All contenders expect the same value.
 func (c *contest) setRound(ctx context.Context, t *Tally) error {
 	byID := bson.D{{Key: "_id", Value: casID}}
 	var before, after scratchLock
@@ -171,7 +171,8 @@ func (c *contest) setRound(ctx context.Context, t *Tally) error {
 	return nil
 }
 
-// count adds a round. last is the document after it, fence its value after exactly one winner.
+// count adds a round. last is the document after the round, and fence is the document's fence after
+// exactly one winner.
 func (t *Tally) count(winners []bson.ObjectID, last scratchLock, fence int64) {
 	t.Rounds++
 	switch {

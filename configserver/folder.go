@@ -14,19 +14,19 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// ErrDirInUse is returned by [Start] when another server, of this process or another, uses
-// Config.Dir.
+// ErrDirInUse is returned by [Start] when another server uses Config.Dir, in this process or in
+// another.
 var ErrDirInUse = errors.New("configserver: folder is in use by another config server")
 
-// lockFile is the SQLite file with the exclusive lock of the server that uses the folder. It does
-// not end in .sqlite, so FerretDB does not take it for a database.
+// lockFile is the SQLite file with the exclusive lock of the folder's server. FerretDB does not
+// treat it as a database, because its name does not end in .sqlite.
 const lockFile = "configserver.lock"
 
 // A folder has the documents of a server.
 type folder struct {
 	path      string
 	temporary bool
-	lock      *sql.DB // nil when temporary: no other server knows it
+	lock      *sql.DB // nil for a temporary folder, which no other server knows
 }
 
 // openFolder makes and locks the folder at path, or makes a temporary folder if path is empty.
@@ -56,8 +56,8 @@ func openFolder(ctx context.Context, path string) (*folder, error) {
 	return &folder{path: absolute, lock: lock}, nil
 }
 
-// lockFolder takes the exclusive lock of a SQLite file: it works the same on every system, within a
-// process and between processes, and ends with the process, also after a crash.
+// lockFolder takes the exclusive lock of a SQLite file. The lock works on every system, within a
+// process and between processes. It ends with the process, even after a crash.
 func lockFolder(ctx context.Context, dir string) (*sql.DB, error) {
 	file := url.URL{
 		Scheme: "file", OmitHost: true, Path: filepath.ToSlash(filepath.Join(dir, lockFile)),
@@ -67,7 +67,7 @@ func lockFolder(ctx context.Context, dir string) (*sql.DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configserver: lock folder %q: %w", dir, err)
 	}
-	// One connection that stays open, since it owns the lock.
+	// One connection stays open, because it owns the lock.
 	db.SetMaxOpenConns(1)
 	db.SetMaxIdleConns(1)
 	db.SetConnMaxLifetime(0)

@@ -15,11 +15,12 @@ import (
 )
 
 const (
-	// maxClients bounds the connections of the front, which closes further ones immediately.
+	// maxClients bounds the connections of the front. The front closes further connections
+	// immediately.
 	maxClients = 2000
 	// dialTimeout bounds the connection to the backend for a new client.
 	dialTimeout = 10 * time.Second
-	// acceptPause is the pause after a failed accept, such as one without free file descriptors.
+	// acceptPause is the pause after a failed accept, for example without free file descriptors.
 	acceptPause = 50 * time.Millisecond
 )
 
@@ -27,26 +28,25 @@ const (
 // closed.
 var errFrontClosed = errors.New("the front is closed")
 
-// A dialer connects to the backend.
 type dialer func(ctx context.Context) (net.Conn, error)
 
 // A front serves clients over one backend connection each, and passes one write at a time to each
 // database.
 //
-// One goroutine serves a client from its first message to its last: it reads a message, sends it to
-// the backend, reads the reply and passes it to the client. So a client that disconnects during a
-// write does not interrupt the write: its goroutine still waits for the backend's reply, and only
-// then passes the next write.
+// One goroutine serves a client from its first message to its last. It reads a message, sends the
+// message to the backend, reads the reply and passes the reply to the client. So a client that
+// disconnects during a write does not interrupt the write: the goroutine still waits for the
+// backend's reply, and the next write passes only then.
 type front struct {
 	listener net.Listener
 	dial     dialer
 	limit    int
 	log      zerolog.Logger
 	gates    gates
-	// done is closed when the front begins to close: no further command passes.
+	// done is closed when the front begins to close. No command passes after that.
 	done   chan struct{}
 	counts counts
-	// served counts the goroutines: one that accepts and one for each client.
+	// served counts the goroutines: the one that accepts, and one for each client.
 	served sync.WaitGroup
 
 	mu      sync.Mutex // guards clients, closing, full
@@ -100,7 +100,7 @@ func (f *front) accept() {
 	}
 }
 
-// enter registers a client, unless the front is closing or full.
+// enter registers a client if the front is neither closing nor full.
 func (f *front) enter(s *session) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -165,7 +165,7 @@ func (f *front) serve(ctx context.Context, s *session) {
 	}
 }
 
-// ended logs the error that ends a session, except for a normal end.
+// ended logs the error that ends a session. It does not log a normal end.
 func (f *front) ended(s *session, err error) {
 	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, errFrontClosed) {
 		return
@@ -174,9 +174,9 @@ func (f *front) ended(s *session, err error) {
 }
 
 // exchange sends a request to the backend and returns its reply. A write waits for the gate of its
-// database, and holds it until the backend has replied or closed the connection, which FerretDB
-// does only after the command has returned. It does not use the client's connection meanwhile, so a
-// client that does not read its replies does not delay other clients.
+// database, and holds the gate until the backend has replied or closed the connection. FerretDB
+// closes the connection only after the command has returned. exchange does not use the client's
+// connection, so a client that does not read its replies does not delay other clients.
 func (f *front) exchange(conn net.Conn, from io.Reader, r request) (frame, error) {
 	f.counts.add(r)
 	if r.write {
@@ -187,7 +187,7 @@ func (f *front) exchange(conn net.Conn, from io.Reader, r request) (frame, error
 		defer leave()
 	}
 	select {
-	case <-f.done: // both were ready above
+	case <-f.done: // the select above may choose either ready case
 		return nil, errFrontClosed
 	default:
 	}
@@ -209,8 +209,8 @@ func (f *front) exchange(conn net.Conn, from io.Reader, r request) (frame, error
 	return reply, nil
 }
 
-// close stops accepting, waits for the replies of running commands, and ends all sessions; when ctx
-// ends first, it closes their connections. It returns when every goroutine has ended.
+// close stops accepting, waits for the replies of running commands, and ends all sessions. When ctx
+// ends first, close closes their connections. It waits for all goroutines.
 func (f *front) close(ctx context.Context) {
 	f.mu.Lock()
 	if !f.closing {
@@ -240,7 +240,7 @@ func (f *front) close(ctx context.Context) {
 	<-ended
 }
 
-// attach makes conn the backend connection, unless the session has been killed meanwhile.
+// attach makes conn the backend connection if the session has not been killed.
 func (s *session) attach(conn net.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -257,11 +257,11 @@ func (s *session) attach(conn net.Conn) bool {
 func (s *session) interrupt() {
 	expired := time.Unix(1, 0)
 	if err := s.client.SetReadDeadline(expired); err != nil {
-		s.client.Close() // it has no deadlines, or is closed
+		s.client.Close() // the connection has no deadlines, or is closed
 	}
 }
 
-// kill closes both connections. A read or write that is waiting fails.
+// kill closes both connections. A blocked read or write fails.
 func (s *session) kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -269,6 +269,6 @@ func (s *session) kill() {
 	s.cancel()
 	s.client.Close() // its error does not matter
 	if s.backend != nil {
-		s.backend.Close() // likewise
+		s.backend.Close() // the error does not matter
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// Gates pass one write at a time to each database. Writes in different databases have no document
-// in common, so a slow write does not delay other databases.
+// Gates pass one write at a time to each database. A slow write does not delay other databases,
+// because writes in different databases have no document in common.
 type gates struct {
 	mu   sync.Mutex // guards open
 	open map[string]*gate
@@ -49,8 +49,9 @@ func (s *gates) drop(database string, g *gate) {
 	}
 }
 
-// databaseOf returns the database in which a command may write. A renameCollection names it in its
-// own value, since it is sent to admin. Names are folded to lower case, as some file systems do.
+// databaseOf returns the database that a command may write to. The value of renameCollection names
+// it, because that command is sent to admin. Names are converted to lower case, as some file
+// systems do.
 func databaseOf(command string, document bson.Raw) string {
 	name, _ := document.Lookup("$db").StringValueOK()
 	if command == "renameCollection" {

@@ -11,25 +11,25 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// defaultAddr lets the system choose a port.
+// defaultAddr makes the system choose a port.
 const defaultAddr = "127.0.0.1:0"
 
-// closeTimeout is the time that Close leaves to running commands.
+// closeTimeout is the time for which Close waits for running commands.
 const closeTimeout = 10 * time.Second
 
 // ErrNotLoopback is returned by [Start] when Config.Addr is not a loopback address. The server has
 // no passwords, so it accepts no clients from other machines.
 var ErrNotLoopback = errors.New("configserver: address is not loopback")
 
-// Config has the folder and the address of a server. The zero value is a server in a temporary
-// folder on a port that the system chooses.
+// Config has the folder and the address of a server. The zero value means a temporary folder and a
+// port that the system chooses.
 type Config struct {
 	// Dir is the folder of the documents. If it does not exist, it is made with access only for its
 	// owner. It serves one server at a time. If Dir is empty, the server uses a temporary folder
 	// without disk syncs, which Close removes.
 	Dir string
-	// Addr is the TCP address to listen on, a loopback address or localhost with a port, 0 for one
-	// that the system chooses; default "127.0.0.1:0".
+	// Addr is the TCP address to listen on: a loopback address or localhost, with a port. The
+	// system chooses the port for port 0. Default "127.0.0.1:0".
 	Addr string
 	// Logger gets the warnings for an operator; silent by default.
 	Logger zerolog.Logger
@@ -42,15 +42,15 @@ type Server struct {
 	front   *front
 
 	closing sync.Once
-	closed  chan struct{} // closed after the shutdown; err is set before
+	closed  chan struct{} // closed after the shutdown; err is set before that
 	err     error
 }
 
 // Start runs a config server until [Server.Close]; see the package comment for its limits. When it
 // returns, the server accepts commands. ctx bounds only the start.
 //
-// Errors: [ErrNotLoopback] when Addr is not a loopback address, [ErrDirInUse] when another server
-// uses Dir, others when the folder, the port or FerretDB is not available.
+// Errors: [ErrNotLoopback] when Addr is not a loopback address; [ErrDirInUse] when another server
+// uses Dir; other errors when the folder, the port or FerretDB is not available.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
 	s, listener, err := start(ctx, cfg)
 	if err != nil {
@@ -108,23 +108,23 @@ func loopback(ctx context.Context, addr string) (string, error) {
 	return net.JoinHostPort(ip.String(), port), nil
 }
 
-// URI returns the connection string of the server, fit for any MongoDB driver.
+// URI returns the connection string of the server for any MongoDB driver.
 func (s *Server) URI() string {
 	return "mongodb://" + s.Addr() + "/?directConnection=true"
 }
 
-// Addr returns the address the server listens on, host and port.
+// Addr returns the host and port that the server listens on.
 func (s *Server) Addr() string { return s.front.listener.Addr().String() }
 
-// Dir returns the folder of the documents, also of a temporary one.
+// Dir returns the folder of the documents, even if it is temporary.
 func (s *Server) Dir() string { return s.folder.path }
 
-// Close stops the server and waits until all its goroutines have ended. Running commands have 10 s
-// to complete; then their connections are closed. Close removes a temporary folder. A further Close
-// waits for the first one and returns its result.
+// Close stops the server and waits for all its goroutines. Running commands have 10 s to complete;
+// then their connections are closed. Close removes a temporary folder. A further Close waits for
+// the first and returns its result.
 //
-// When ctx ends first, running commands are cut off immediately, and Close returns the cause while
-// the shutdown continues in the background.
+// When ctx ends first, running commands are cut off immediately. Close returns the cause while the
+// shutdown continues in the background.
 func (s *Server) Close(ctx context.Context) error {
 	s.closing.Do(func() {
 		go s.shutdown(ctx) // Close waits for it
@@ -142,7 +142,7 @@ func (s *Server) Close(ctx context.Context) error {
 	}
 }
 
-// shutdown closes the front, then FerretDB, which then has no connection, then the folder.
+// shutdown closes the front, then FerretDB, which has no connection by then, and then the folder.
 func (s *Server) shutdown(ctx context.Context) {
 	defer close(s.closed)
 	ctx, cancel := context.WithTimeout(ctx, closeTimeout)

@@ -2,14 +2,13 @@ package configserver
 
 import "sync/atomic"
 
-// Stats has the counts of a server since its start.
+// Stats are the counts of a server since its start.
 type Stats struct {
 	Clients       int   // connected now
 	Refused       int64 // clients refused because of too many connections
 	Reads, Writes int64 // commands received; the writes of a database are serialized
 }
 
-// counts are the counters of the front.
 type counts struct{ refused, reads, writes atomic.Int64 }
 
 func (c *counts) add(r request) {

@@ -11,15 +11,15 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// The part of the MongoDB wire protocol that the front needs. Every number is little endian. A
-// message is a header of four int32 (its length with the header; its id; the id of the message that
-// it replies to; its opcode) and a body.
+// Constants of the MongoDB wire protocol that the front needs. Every number is little endian. A
+// message has a header and a body. The header has four int32: the message's length with the header,
+// its id, the id of the message that it replies to, and its opcode.
 const (
 	headerSize = 16
-	// maxMessageSize is maxMessageSizeBytes of hello, for MongoDB as for FerretDB.
+	// maxMessageSize is maxMessageSizeBytes of hello, the same for MongoDB and FerretDB.
 	maxMessageSize = 48_000_000
-	// maxNesting is the depth of nested documents and arrays, as in MongoDB. A FerretDB has no
-	// bound, and takes time quadratic in the depth.
+	// maxNesting is the maximum depth of nested documents and arrays, as in MongoDB. FerretDB has
+	// no bound, and takes time quadratic in the depth.
 	maxNesting = 200
 	// minDocumentSize is the size of the empty document: a length and the closing zero.
 	minDocumentSize = 5
@@ -29,7 +29,7 @@ const (
 )
 
 // The flags of opMsg. A receiver must reject a message with an unknown flag in the lower 16 bits,
-// and may ignore the higher ones.
+// and may ignore unknown higher flags.
 const (
 	flagChecksum   = 1 << 0
 	flagMoreToCome = 1 << 1
@@ -37,7 +37,7 @@ const (
 )
 
 // errDamaged is matched by the error of a message that violates the protocol. Its connection is
-// closed, since the start of the next message is unknown.
+// closed, because the start of the next message is unknown.
 var errDamaged = errors.New("damaged wire message")
 
 func damaged(format string, args ...any) error {
@@ -84,7 +84,7 @@ type body struct {
 }
 
 // parseMsg parses an opMsg without a checksum. It requires exactly one section of kind 0, so that
-// the front classifies the same command that the backend executes.
+// the front classifies the command that the backend executes.
 func parseMsg(f frame) (body, error) {
 	var b body
 	for at := headerSize + 4; at < len(f); {
@@ -133,8 +133,8 @@ func documentSize(b []byte) (int, error) {
 	return int(size), nil
 }
 
-// checkDocument is documentSize, and also checks the lengths of the nested documents and the depth
-// of the nesting.
+// checkDocument returns the length of a document, as documentSize does. It also checks the lengths
+// and the depth of the nested documents.
 func checkDocument(b []byte) (int, error) {
 	size, err := documentSize(b)
 	if err != nil {
@@ -233,7 +233,6 @@ func parseQuery(f frame) (bson.Raw, error) {
 	return bson.Raw(rest[:size]), nil
 }
 
-// newMsg makes an opMsg of one document.
 func newMsg(requestID int32, document bson.Raw) frame {
 	f := make(frame, headerSize+4+1, headerSize+4+1+len(document))
 	f = append(f, document...)

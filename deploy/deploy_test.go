@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// objects are what the manifests describe.
+// objects has the objects in the manifests.
 type objects struct {
 	services map[string]*corev1.Service
 	configs  map[string]*corev1.ConfigMap
@@ -34,8 +34,7 @@ type objects struct {
 	seen     []string
 }
 
-// read reads all manifests; a field that Kubernetes does not know, or one that is there twice, is
-// an error.
+// read reads all manifests. An unknown or duplicate field is an error.
 func read(t *testing.T) *objects {
 	t.Helper()
 	all := &objects{map[string]*corev1.Service{},
@@ -104,8 +103,8 @@ func (all *objects) add(t *testing.T, file string, doc []byte) {
 	}
 }
 
-// What a manifest names is there: the pods of a selector, the service of a set, the configuration
-// of a container, and the hosts of the connection string.
+// The names in a manifest exist: the pods of a selector, the service of a set, the configuration of
+// a container, and the hosts of the connection string.
 func TestKubernetes_WhatIsNamedIsThere(t *testing.T) {
 	all := read(t)
 	picks := func(who string, selector map[string]string) {
@@ -158,8 +157,7 @@ func TestKubernetes_WhatIsNamedIsThere(t *testing.T) {
 	}
 }
 
-// Compose understands docker-compose.yml: every field is known, and what services depend on is
-// there.
+// Compose parses docker-compose.yml: every field is known, and the dependencies of services exist.
 func TestCompose_IsUnderstood(t *testing.T) {
 	options, err := cli.NewProjectOptions([]string{"../docker-compose.yml"},
 		cli.WithoutEnvironmentResolution)

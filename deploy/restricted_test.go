@@ -14,8 +14,8 @@ import (
 	"k8s.io/pod-security-admission/policy"
 )
 
-// Every pod is such as the Pod Security Standard "restricted" accepts, by Kubernetes' own rule, has
-// a bound of its memory, and is asked for nothing that starts a program.
+// Every pod passes the Pod Security Standard "restricted", by Kubernetes' own rule. It has a memory
+// limit, and no probe starts a program.
 func TestKubernetes_Pods_AreRestrictedAndBounded(t *testing.T) {
 	rule, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
 	if err != nil {
@@ -46,8 +46,8 @@ func TestKubernetes_Pods_AreRestrictedAndBounded(t *testing.T) {
 	}
 }
 
-// A mongod is of a version that was tried, and its cache leaves room for the rest of what it needs;
-// a balancer shows its metrics at the port that is named.
+// A mongod has a tested version, and its cache leaves enough memory for the rest. A balancer serves
+// its metrics at the named port.
 func TestDeployments_MongodIsOneThatWasTried_BalancersShowMetrics(t *testing.T) {
 	tried := triedVersions(t)
 	look := func(where, image string, command []string, memory int64, ports []string) {
@@ -90,7 +90,7 @@ func TestDeployments_MongodIsOneThatWasTried_BalancersShowMetrics(t *testing.T) 
 	}
 }
 
-// after is the argument behind a flag.
+// after returns the argument that follows a flag.
 func after(command []string, flag string) string {
 	if i := slices.Index(command, flag); i >= 0 && i+1 < len(command) {
 		return command[i+1]
@@ -98,8 +98,7 @@ func after(command []string, flag string) string {
 	return ""
 }
 
-// triedVersions are those of which docs/operations.md says that what the lock needs was run on
-// them.
+// triedVersions returns the versions that docs/operations.md lists as tested.
 func triedVersions(t *testing.T) []string {
 	t.Helper()
 	text, err := os.ReadFile("../docs/operations.md")
@@ -114,7 +113,7 @@ func triedVersions(t *testing.T) []string {
 	return strings.Split(run[1], ", ")
 }
 
-// What needs a newer Kubernetes than the oldest one that is maintained is said where it is used.
+// A feature that needs a newer Kubernetes than the oldest maintained version has a note at its use.
 func TestKubernetes_VersionThatIsNeeded_IsSaid(t *testing.T) {
 	text, err := os.ReadFile("kubernetes/balancers.yaml")
 	if err != nil {
@@ -126,8 +125,7 @@ func TestKubernetes_VersionThatIsNeeded_IsSaid(t *testing.T) {
 	}
 }
 
-// The image is built without what it does not need, and with all that it does: the folders of all
-// modules, which go.work names.
+// The builder of the image gets the folders of all modules in go.work, but not .git.
 func TestDockerignore_LeavesOutWhatIsNotBuilt(t *testing.T) {
 	text, err := os.ReadFile("../.dockerignore")
 	if err != nil {

@@ -8,10 +8,10 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// It tries to break: a living candidate leads next. The next candidate died before the leader
-// resigned, handed over, or left: after two missed pings it is passed over, no observer sees it
-// lead, and a hand-over to it is refused. One that died a moment ago counts as alive: it is
-// elected, and replaced after the takeover time.
+// A living candidate leads next, if the next candidate died before the leader resigned, handed over
+// or left. After two missed pings the dead candidate is passed over, no observer sees it lead, and
+// a hand-over to it is refused. A candidate that died a moment ago counts as alive: it is elected,
+// and replaced after the takeover time.
 func TestElection_NextInLineIsDead_IsPassedOver(t *testing.T) {
 	ways := map[string]func(t *testing.T, a, c *run) error{
 		"resign": func(t *testing.T, a, _ *run) error { return a.e.Resign(t.Context()) },
@@ -31,7 +31,7 @@ func TestElection_NextInLineIsDead_IsPassedOver(t *testing.T) {
 				stop := watch(c.e)
 				b.p.kill()
 				time.Sleep(before)
-				bound := reading // a release may stand for the waiters to be looked at
+				bound := reading // a release may wait for a read of the waiters
 				if before < 2*pingTime && how != "hand over" {
 					bound = takeoverTime + pingTime + time.Minute
 				}

@@ -1,34 +1,36 @@
-// Package election elects a leader among processes: it runs a function in the process that holds a
-// lock of package distlock, and in the next one after that. An [Election] is the lock's name, a
-// candidate is a process that waits for it, a term is one holding of it.
+// Package election elects a leader among processes. It runs a function in the process that holds a
+// lock of package distlock. When that process gives the lock up, the next in the queue runs its
+// function. An [Election] is the lock's name, a candidate is a process that waits for the lock, and
+// a term is one holding of the lock.
 //
 // # Limits
 //
-// A term cannot stop a function. One that ignores its context keeps the lock while its process
-// pings, unless it has a [Lease]. When leadership is LOST, because the process was paused or cut
-// off for too long, another candidate may lead while the function still runs: pass the fence,
+// A term cannot stop a function. A function that ignores its context keeps the lock while its
+// process pings, unless it has a [Lease]. Leadership is LOST when the process was paused or cut off
+// for too long. Another candidate may then lead while the function still runs. So pass the fence,
 // [Leadership].Fence, to the resources that the leader writes to, or write by InTransaction.
 //
 // # Promises
 //
 // At most one [Leadership] of a name is trusted at any instant, under the assumptions of package
-// distlock. The function gets a fence that is larger than that of every earlier term. Its context
-// ends with its leadership. The lock is not released before the function has returned: not by
-// [Election.Resign], not by [Election.Handover], not at the end of the context of Run, and not by
-// Close of the Manager, which waits for the function as long as the context of Close allows. No
-// function is called after a term.
+// distlock. Each term has a larger fence than every earlier term. The context of the function ends
+// with its leadership. No function is called after its term.
 //
-// After a resignation the next candidate leads by the same command that ends the term. A candidate
-// that has missed two pings is passed over. One that died later, and a leader that dies, are
-// replaced after the takeover time, as with any lock. Observers are at most one reading late, see
-// [Election.Observe] and [OnNewLeader]; [Election.IsLeader] is exact for this process.
+// The lock is not released before the function has returned. This holds for [Election.Resign],
+// [Election.Handover], the end of Run's context and Close of the Manager. Close waits for the
+// function until the context of Close ends.
+//
+// The command that ends a term by resignation also begins the next candidate's term. A candidate
+// that has missed two pings is passed over. A candidate that died later, or a leader that dies, is
+// replaced after the takeover time. An observer is at most one reading late, see [Election.Observe]
+// and [OnNewLeader]. [Election.IsLeader] is exact for this process.
 //
 // # A leader that hangs
 //
 // Under [Lease] a term also ends when its function has not called Renew in time. Then another
-// candidate leads whether the function has returned or not, as after a loss: the fence
-// distinguishes the two. Renew where the work makes progress, not by a timer. Use the same lease
-// for all candidates: each one's lease applies to its terms.
+// candidate leads, even if the function still runs, as after a loss. The fence distinguishes the
+// two. Renew where the work makes progress, not by a timer. Use the same lease for all candidates,
+// because a candidate's lease applies to its terms only.
 //
 // # Duties of the function
 //
@@ -37,14 +39,14 @@
 //
 // # Comparison
 //
-// etcd's Election has the fence (its revision) and no loop, and its Observe never reports the
-// absence of a leader. client-go's leaderelection releases while the old leader's function still
-// runs, has no fence, and calls OnStoppedLeading for candidates that never led; every follower
-// reads every two seconds, while a waiting candidate here is notified.
+// etcd's Election has the fence (its revision) and no loop. Its Observe never reports the absence
+// of a leader. client-go's leaderelection has no fence. It releases while the old leader's function
+// still runs, and it calls OnStoppedLeading for candidates that never led. Its followers read every
+// two seconds, while a waiting candidate here is notified.
 //
 // # Names
 //
-// The name is a lock's name, in the same namespace. A holder of a plain lock of that name counts as
-// a leader without metadata, and candidates wait for it. A name that is used [distlock.Shared] or
-// with [distlock.Permits] is refused with [ErrMode].
+// The name is a lock's name, in the same namespace. The holder of a plain lock with that name
+// counts as a leader without metadata, and candidates wait for it. [ErrMode] refuses a name that is
+// used with [distlock.Shared] or [distlock.Permits].
 package election

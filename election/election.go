@@ -14,16 +14,17 @@ import (
 	"mongodlm/internal/metrics"
 )
 
-// label is the label of all candidates.
+// label is the lock label of all candidates.
 const label = "election"
 
-// A Func leads. Its context ends with its leadership, or with the context of Run; [context.Cause]
-// then matches [distlock.ErrLockLost], [ErrResigned], [ErrHandedOver] or [distlock.ErrClosed], or
-// is the cause of Run's context. It should return soon then. Returning ends the term.
+// A Func is the work of a leader. Its context ends with the leadership or with the context of Run.
+// [context.Cause] then matches [distlock.ErrLockLost], [ErrResigned], [ErrHandedOver] or
+// [distlock.ErrClosed], or is the cause of Run's context. It should return soon after that. Its
+// return ends the term.
 type Func func(ctx context.Context, leader *Leadership) error
 
-// An Election is one name for which candidates run. Make it with [New]; it holds no lock before
-// Run. Safe for concurrent use; one Run at a time.
+// An Election is a name for which candidates run. Make it with [New]. It holds no lock before Run.
+// It is safe for concurrent use, with one Run at a time.
 type Election struct {
 	manager *distlock.Manager
 	name    string
@@ -32,7 +33,7 @@ type Election struct {
 	term    atomic.Pointer[term] // nil between terms
 }
 
-// New returns the election of that name. No I/O; the methods check the arguments.
+// New returns the election of that name. It does no I/O; the methods check the arguments.
 func New(manager *distlock.Manager, name string) *Election {
 	return &Election{manager: manager, name: name}
 }
@@ -43,21 +44,21 @@ func Run(ctx context.Context, manager *distlock.Manager, name string, fn Func,
 	return New(manager, name).Run(ctx, fn, opts...)
 }
 
-// Run runs a candidate: it calls fn for every term that it wins, one after the other, until ctx
-// ends. It waits in the queue of the lock, first come, first served, also while the server cannot
-// be reached. It releases the lock after fn has returned, not before; a fn that still runs half of
-// Config.Margin after the end of its context is logged once. An error of fn is logged, and the
-// candidate queues again after a pause, see [Backoff]; a panic in fn is a *[PanicError], logged
-// with its stack.
+// Run runs a candidate until ctx ends. It calls fn for every term that it wins, one after the
+// other. It waits in the queue of the lock, first come, first served, even while the server cannot
+// be reached. It releases the lock only after fn has returned. It logs once if fn still runs half
+// of Config.Margin after the end of its context. It logs an error of fn, and the candidate queues
+// again after a pause, see [Backoff]. A panic in fn is a *[PanicError], logged with its stack.
 //
-// After the end of ctx it returns nil when fn has returned, or the error of fn in the last term,
-// unless that error only reports the end of the context. With [Once] it returns the failure of the
-// term: the error of fn, a *distlock.LostError, a *distlock.ReleaseError; or the cause of ctx if
-// ctx ended before the term. Other errors end it immediately, joined with the error of fn in the
-// last term: [ErrMode], [ErrRunning], [distlock.ErrBadOption], [distlock.ErrBadName],
-// [distlock.ErrClosed], and the errors that end a wait, see [distlock.DistributedLock.Lock].
+// After the end of ctx Run returns nil when fn has returned, or the error of fn in the last term.
+// It ignores an error that only reports the end of the context. With [Once] it returns the failure
+// of the term: the error of fn, a *distlock.LostError or a *distlock.ReleaseError. If ctx ended
+// before that term it returns the cause of ctx. These errors end Run immediately, joined with the
+// error of fn in the last term: [ErrMode], [ErrRunning], [distlock.ErrBadOption],
+// [distlock.ErrBadName], [distlock.ErrClosed], and the errors that end a wait, see
+// [distlock.DistributedLock.Lock].
 //
-// Round trips: one at the beginning, then as Lock and Release.
+// Round trips: one at the beginning, then those of Lock and Release.
 func (e *Election) Run(ctx context.Context, fn Func, opts ...Option) error {
 	o, err := newOptions(opts)
 	if err != nil {
@@ -81,7 +82,7 @@ func (e *Election) Run(ctx context.Context, fn Func, opts ...Option) error {
 	}
 	defer metrics.StandsBy(e.observer(), label, e.name)()
 	clk := clock.From(ctx)
-	var last error // of fn in the last term
+	var last error // the error of fn in the last term
 	for failures := 0; ; {
 		guard, err := e.manager.Internal(leading.Key{}).Standby(e.name).Lock(ctx, o.lock()...)
 		if errors.Is(err, leading.ErrSlow) && ctx.Err() == nil {
@@ -121,8 +122,8 @@ func (e *Election) Run(ctx context.Context, fn Func, opts ...Option) error {
 	}
 }
 
-// ending returns the result of Run when err ends it: if err is the end of ctx, the error of the
-// last term, unless Once had no term.
+// ending returns the result of Run when err ends it. If err is the end of ctx, the result is the
+// error of the last term. With Once the result is always err.
 func (o options) ending(ctx context.Context, err, last error) error {
 	if ctx != nil && ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) && !o.once {
 		return last
@@ -130,8 +131,8 @@ func (o options) ending(ctx context.Context, err, last error) error {
 	return err
 }
 
-// worthStopping reports whether the first reading shows that no term can begin. Lock waits out
-// temporary errors.
+// worthStopping reports whether the first reading shows that no term can begin. It is false for a
+// temporary error, because Lock retries after one.
 func worthStopping(err error) bool {
 	hopeless := []error{ErrMode, distlock.ErrBadName, distlock.ErrClosed, distlock.ErrMalformed}
 	return slices.ContainsFunc(hopeless, func(one error) bool { return errors.Is(err, one) })
@@ -150,13 +151,12 @@ func (e *Election) usable(ctx context.Context) error {
 	return nil
 }
 
-// observer returns the receiver of the metrics.
 func (e *Election) observer() metrics.Observer { return metrics.Of(e.manager.Config().Observer) }
 
-// IsLeader reports whether this Election leads: its function runs, its term was not stopped, and
-// the guard may be trusted at this instant, by the clock. Another candidate may lead when the
-// result is used: for a step that must not be taken twice, pass the fence to the protected
-// resource. No I/O.
+// IsLeader reports whether this Election leads at this instant: its function runs, its term was not
+// stopped, and the clock allows trust in the guard. Another candidate may lead when the result is
+// used. For a step that must not be taken twice, pass the fence to the protected resource. IsLeader
+// does no I/O.
 func (e *Election) IsLeader() bool {
 	if e == nil {
 		return false
@@ -165,14 +165,15 @@ func (e *Election) IsLeader() bool {
 	return t != nil && t.runs.Load() && t.ctx.Err() == nil && t.guard.Err() == nil
 }
 
-// Resign ends the term of this Election: it ends the context of the function, waits for it, and
-// releases the lock to the next candidate; this candidate goes to the end of the queue. It returns
-// nil if leadership was held until then. If ctx ends before, Resign returns its cause, and the term
-// still ends as soon as the function returns. The function itself returns instead of calling
-// Resign; called with the function's context Resign returns [ErrResigned].
+// Resign ends the term of this Election. It ends the context of the function, waits for the
+// function, and releases the lock to the next candidate. This candidate goes to the end of the
+// queue. Resign returns nil if leadership was held until the release. If ctx ends before, Resign
+// returns its cause, and the term still ends as soon as the function returns. The function itself
+// should return instead of calling Resign. Called with the function's context, Resign returns
+// [ErrResigned].
 //
 // Errors: [ErrNotLeader], and no function is stopped; a *distlock.LostError; a
-// *distlock.ReleaseError. Round trips: as [distlock.TryGuard.Release].
+// *distlock.ReleaseError. Round trips: those of [distlock.TryGuard.Release].
 func (e *Election) Resign(ctx context.Context) error {
 	if err := e.usable(ctx); err != nil {
 		return err
@@ -184,20 +185,20 @@ func (e *Election) Resign(ctx context.Context) error {
 	return t.wait(ctx)
 }
 
-// Handover ends the term of this Election as Resign does, but for the candidate whose process id or
-// metadata is to, the first one in the queue of several. It moves the candidate to the front of the
-// queue before it ends the context of the function; then the command that ends this term begins the
-// next, so that the lock document always names one leader. It returns nil if the candidate led at a
-// reading afterwards.
+// Handover ends the term of this Election as Resign does, in favor of the first queued candidate
+// whose process id or metadata equals the argument to. Handover moves that candidate to the front
+// of the queue, and then ends the context of the function. The command that ends this term also
+// begins the next, so the lock document always names one leader. Handover returns nil if a reading
+// afterwards shows that the candidate led.
 //
-// A candidate that is not queued, or has not pinged for two ping intervals, is refused with
-// [ErrNoCandidate], and the function continues. A candidate that died a moment ago counts as alive:
-// it is elected, and replaced after the takeover time. A candidate that gives up before the
+// Handover refuses a candidate that is not queued, or has not pinged for two ping intervals, with
+// [ErrNoCandidate]. The function continues then. A candidate that died a moment ago counts as
+// alive: it is elected, and replaced after the takeover time. A candidate that gives up before the
 // function returns is passed over.
 //
-// Errors: [ErrNotLeader]; [ErrNoCandidate]; errors of the guard and of a command, after which
-// leadership is kept; as Resign. Round trips: two readings, a read and a compare-and-set, and
-// the release.
+// Errors: [ErrNotLeader]; [ErrNoCandidate]; an error of the guard or of a command, after which
+// leadership is kept; the errors of Resign. Round trips: two readings, a read, a compare-and-set,
+// and the release.
 func (e *Election) Handover(ctx context.Context, to string) error {
 	if err := e.usable(ctx); err != nil {
 		return err
@@ -234,7 +235,7 @@ func (e *Election) Handover(ctx context.Context, to string) error {
 	return err
 }
 
-// find returns the first living candidate of that process id or metadata.
+// find returns the first living candidate with the given process id or metadata.
 func find(queue []distlock.LockInfo, to string) (Candidate, error) {
 	found := 0
 	for _, one := range queue {
@@ -254,17 +255,17 @@ func find(queue []distlock.LockInfo, to string) (Candidate, error) {
 		ErrNoCandidate, quoted(to))
 }
 
-// silent reports whether a process has not pinged for two of its intervals.
+// silent reports whether a process has not pinged for two of its ping intervals.
 func silent(one distlock.LockInfo) bool {
 	return one.Condemned || one.PingAge < 0 || one.PingAge > 2*one.PingEvery
 }
 
-// RequestYield asks the leader to resign: its [Leadership.YieldRequested] closes within a reading,
+// RequestYield asks the leader to resign. Its [Leadership.YieldRequested] closes within a reading,
 // and the leader decides. The request is for the current term and never reaches the next leader.
-// why is at most 1 KiB. A read and a compare-and-set.
+// The reason is at most 1 KiB. RequestYield costs a read and a compare-and-set.
 //
-// Errors: [ErrNobody]; [distlock.ErrBadOption] for why; [distlock.ErrOutcomeUnknown]: ask again;
-// [distlock.ErrUnavailable]; [distlock.ErrClosed]; a *distlock.MalformedError.
+// Errors: [ErrNobody]; [distlock.ErrBadOption] for the reason; [distlock.ErrOutcomeUnknown]: ask
+// again; [distlock.ErrUnavailable]; [distlock.ErrClosed]; a *distlock.MalformedError.
 func (e *Election) RequestYield(ctx context.Context, why string) error {
 	if err := e.usable(ctx); err != nil {
 		return err

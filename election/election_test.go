@@ -22,8 +22,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// It tries to break: a function that returns early has resigned, and the next candidate leads
-// immediately; the same candidate queues again after the pause, behind the rest.
+// A function that returns early resigns, and the next candidate leads immediately. The same
+// candidate queues again after the pause, behind the others.
 func TestRun_FunctionReturnsEarly_NextLeads_NoSpinning(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.stand(w.start())
@@ -43,7 +43,7 @@ func TestRun_FunctionReturnsEarly_NextLeads_NoSpinning(t *testing.T) {
 		_ = b.quit()
 		a.wantLeader().finish <- nil
 		n := a.p.store.Total()
-		for range 10 { // nobody else stands: each term begins a pause later
+		for range 10 { // without other candidates each term begins a pause later
 			begun = time.Now()
 			l := a.wantLeader()
 			if pause := time.Since(begun); pause < 800*time.Millisecond || pause > 2*time.Second {
@@ -57,7 +57,7 @@ func TestRun_FunctionReturnsEarly_NextLeads_NoSpinning(t *testing.T) {
 	})
 }
 
-// terms counts the acquisitions and the other events of leaders.
+// terms counts the begun and ended terms and the other events of leaders.
 type terms struct{ begun, ended, others atomic.Int64 }
 
 func (n *terms) Observe(e distlock.Event) {
@@ -72,8 +72,7 @@ func (n *terms) Observe(e distlock.Event) {
 	}
 }
 
-// It tries to break: each change of the leader is an event that names the election, however short
-// the term is.
+// Each change of the leader is an event that names the election, however short the term is.
 func TestRun_ShortTerms_AreEvents(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var n terms
@@ -90,9 +89,9 @@ func TestRun_ShortTerms_AreEvents(t *testing.T) {
 	})
 }
 
-// It tries to break: leadership is not given up while the function runs, whoever ends it
-// (kubernetes pull requests 127675 and 139991: the lease was released while the old leader's work
-// still ran). It is logged once.
+// The leader keeps the lock while its function runs, whoever ends the term (kubernetes pull
+// requests 127675 and 139991: the lease was released while the old leader's work still ran). The
+// delay is logged once.
 func TestRun_FunctionIgnoresItsContext_KeepsLeadershipUntilItReturns(t *testing.T) {
 	for way, end := range map[string]func(r *run){
 		"resign":  func(r *run) { go r.e.Resign(context.Background()) },
@@ -125,8 +124,8 @@ func TestRun_FunctionIgnoresItsContext_KeepsLeadershipUntilItReturns(t *testing.
 	}
 }
 
-// It tries to break: who never led is not told to stop (client-go issue 1187): no call, no context,
-// a clear error.
+// Resign of a candidate that never led stops nothing: no call, no context, and a clear error
+// (client-go issue 1187).
 func TestResign_NeverLed_NothingIsStopped(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.stand(w.start()), w.stand(w.start())
@@ -134,7 +133,7 @@ func TestResign_NeverLed_NothingIsStopped(t *testing.T) {
 		wantErr(t, b.e.Resign(t.Context()), election.ErrNotLeader)
 		wantErr(t, b.e.Handover(t.Context(), a.p.Process()), election.ErrNotLeader)
 		wantErr(t, election.New(b.p.Manager, name).Resign(t.Context()), election.ErrNotLeader)
-		wantErr(t, b.quit(), nil) // its campaign ends
+		wantErr(t, b.quit(), nil) // its candidacy ends
 		b.wantNone()
 		if l.ctx.Err() != nil || l.leader.Err() != nil || len(b.led())+len(w.lock().Waiters) != 0 {
 			t.Errorf("the leader was disturbed: %v, %v", l.ctx.Err(), w.lock())
@@ -144,9 +143,9 @@ func TestResign_NeverLed_NothingIsStopped(t *testing.T) {
 	})
 }
 
-// It tries to break: a leader that is paused past its deadline knows before another leads, its
-// function is not called again for the old term, and it stands again with a larger fence only when
-// the old function has returned.
+// A leader that is paused past its deadline detects the loss before another candidate leads. Its
+// function is not called again for the old term. It queues again only when the old function has
+// returned, and then gets a larger fence.
 func TestRun_PausedPastTheDeadline_LostBeforeAnotherLeads(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.stand(w.start()), w.stand(w.start())
@@ -157,10 +156,10 @@ func TestRun_PausedPastTheDeadline_LostBeforeAnotherLeads(t *testing.T) {
 		wantErr(t, context.Cause(old.ctx), distlock.ErrLockLost)
 		a.p.heal()
 		time.Sleep(takeoverTime)
-		a.wantNone() // its function still runs: not even a candidate
+		a.wantNone() // while its function runs it is not even a candidate
 		assert.Equal(t, len(w.lock().Waiters), 0,
 			"%d wait while the function of a lost term runs, want %d")
-		wantErr(t, a.e.Resign(ended()), context.Canceled) // there is a term to end, though lost
+		wantErr(t, a.e.Resign(ended()), context.Canceled) // a lost term can still be ended
 		old.finish <- errors.New("late")
 		time.Sleep(time.Minute)
 		if len(w.lock().Waiters) != 1 || next.leader.Err() != nil {
@@ -173,15 +172,15 @@ func TestRun_PausedPastTheDeadline_LostBeforeAnotherLeads(t *testing.T) {
 	})
 }
 
-// ended is a context that has ended, but not when it is looked at first: a call begins with it.
+// ended returns a context that ends a second later, when the call with it has begun.
 func ended() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	time.AfterFunc(time.Second, cancel)
 	return ctx
 }
 
-// It tries to break: nothing is called for a term that was lost before it began. The reply that
-// brings leadership comes after the deadline.
+// No function is called for a term that was lost before it began. The reply with the grant comes
+// after the deadline.
 func TestRun_LostBeforeItBegan_FunctionIsNotCalled(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.stand(w.start()), w.stand(w.start())
@@ -192,7 +191,7 @@ func TestRun_LostBeforeItBegan_FunctionIsNotCalled(t *testing.T) {
 			}
 			return apply()
 		})
-		time.Sleep(takeoverTime - margin + time.Second) // b has no term any more, but hears of grants
+		time.Sleep(takeoverTime - margin + time.Second) // b has no term, but receives grants
 		l.finish <- nil
 		b.wantNone()
 		time.Sleep(time.Minute)
@@ -203,8 +202,7 @@ func TestRun_LostBeforeItBegan_FunctionIsNotCalled(t *testing.T) {
 	})
 }
 
-// It tries to break: a candidate that dies while it is the first in line is passed over, within the
-// takeover time.
+// A candidate that dies while it is first in the queue is passed over within the takeover time.
 func TestRun_FirstInLineDies_NextLeads(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.stand(w.start()), w.stand(w.start()), w.stand(w.start())
@@ -226,8 +224,8 @@ func TestRun_FirstInLineDies_NextLeads(t *testing.T) {
 	})
 }
 
-// It tries to break: a candidate whose context ends leaves no place in the line; a leader whose
-// context ends resigns, and both say why.
+// A candidate whose context ends leaves the queue. A leader whose context ends resigns. Both return
+// the cause.
 func TestRun_ContextEnds_DuringCampaignAndTerm(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.stand(w.start()), w.stand(w.start())
@@ -254,8 +252,8 @@ func TestRun_ContextEnds_DuringCampaignAndTerm(t *testing.T) {
 	})
 }
 
-// It tries to break: a context that ends in the very instant in which the candidate is elected: the
-// function is not called, and nobody holds the lock afterwards.
+// If the context ends in the instant of the election, the function is not called, and the lock is
+// free afterwards.
 func TestRun_ContextEndsWhenElected_FunctionIsNotCalled(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.stand(w.start())
@@ -285,7 +283,7 @@ func TestRun_ContextEndsWhenElected_FunctionIsNotCalled(t *testing.T) {
 			}()
 			synctest.Wait()
 			if op == fault.Notice {
-				l.finish <- nil // the grant is told, and the context ends with it
+				l.finish <- nil // the context ends with the report of the grant
 				a.end()
 				time.Sleep(time.Minute)
 			}
@@ -300,7 +298,7 @@ func TestRun_ContextEndsWhenElected_FunctionIsNotCalled(t *testing.T) {
 	})
 }
 
-// calling is a log that calls a function for each acquisition.
+// calling is a log writer that calls a function for each acquisition.
 type calling func()
 
 func (f calling) Write(b []byte) (int, error) {
@@ -310,8 +308,8 @@ func (f calling) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// A panic is an error of the term, one that ends its goroutine gives leadership back, too; failures
-// back off.
+// A panic is an error of the term, and leads to a pause that grows. A function that calls
+// runtime.Goexit gives up leadership, too.
 func TestRun_FunctionPanics_TermFails_BacksOff(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start()
@@ -339,7 +337,7 @@ func TestRun_FunctionPanics_TermFails_BacksOff(t *testing.T) {
 			!strings.Contains(panicked.Stack, "election_test") {
 			t.Errorf("%v", err)
 		}
-		// The text of one is a panic, and what the other one wraps.
+		// The text of one error panics, and the error that the other one wraps.
 		for _, odd := range []error{(*os.PathError)(nil), (*net.OpError)(nil)} {
 			err = p.lead(t.Context(), func() error { return odd }, election.Once())
 			wantErr(t, err, election.ErrPanic)
@@ -355,13 +353,13 @@ func TestRun_FunctionPanics_TermFails_BacksOff(t *testing.T) {
 	})
 }
 
-// Once: one term, and what came of it.
+// With Once, Run returns the result of one term.
 func TestRun_Once_ReturnsTheError(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, failure := w.start(), errors.New("failed")
 		for _, want := range []error{nil, failure} {
 			fn := func(_ context.Context, l *election.Leadership) error {
-				if err := l.Release(); err != nil { // ends nothing
+				if err := l.Release(); err != nil { // does not end the term
 					t.Error(err)
 				}
 				if !w.lock().Held {
@@ -392,7 +390,7 @@ func TestRun_Once_ReturnsTheError(t *testing.T) {
 	})
 }
 
-// Resign called inside the function, with its context, does not wait for itself.
+// Resign inside the function, with its context, does not wait for itself.
 func TestResign_InsideTheFunction_DoesNotHang(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		e := election.New(w.start().Manager, name)

@@ -15,8 +15,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// It tries to break: Run returns nil when its caller stops it, at every stage, as Run of singleton
-// and of claim, also when the function returns the end of its context.
+// Run returns nil when its caller stops it, at every stage, as Run of singleton and of claim does.
+// It also returns nil when the function returns the error of the context.
 func TestRun_StoppedCleanly_IsNoError(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start()
@@ -51,9 +51,9 @@ func TestRun_StoppedCleanly_IsNoError(t *testing.T) {
 	})
 }
 
-// It tries to break: what went wrong in the function is in the log, with the stack of a panic, and
-// in what Run returns, however the term ended: by itself, by Resign, or with the context of Run. A
-// term without an error forgets it.
+// The error of the function is in the log, with the stack of a panic, and in the result of Run,
+// however the term ended: by itself, by Resign, or with the context of Run. A term without an error
+// clears it.
 func TestRun_FunctionFails_IsLoggedAndReturned(t *testing.T) {
 	failure := errors.New("disk full")
 	for how, end := range map[string]func(r *run){
@@ -95,7 +95,7 @@ func TestRun_FunctionFails_IsLoggedAndReturned(t *testing.T) {
 					panics && !strings.Contains(text, "ending_test.go") {
 					t.Errorf("the log says %s", text)
 				}
-				if how == "resigned" { // it leads again
+				if how == "resigned" { // the candidate leads again
 					<-began
 					cancel()
 					result <- nil

@@ -8,32 +8,32 @@ import (
 )
 
 var (
-	// ErrNotLeader is returned by Resign and Handover when this Election has no term, as before the
-	// first one and between two. No function was stopped then.
+	// ErrNotLeader is returned by Resign and Handover when this Election has no term. No function
+	// was stopped then.
 	ErrNotLeader = errors.New("election: not the leader")
 	// ErrNobody is returned by RequestYield when there is no leader.
 	ErrNobody = errors.New("election: no leader")
 	// ErrNoCandidate is returned by Handover when the candidate is not queued, or was silent for
-	// more than two ping intervals: leadership is kept then. It is also returned when the candidate
-	// left before the old leader's function returned, and another one leads.
+	// more than two ping intervals. Leadership is kept then. It is also returned when the candidate
+	// left before the old leader's function returned, and another candidate leads.
 	ErrNoCandidate = errors.New("election: no such candidate")
-	// ErrMode is returned by all methods when the lock of that name is used with Shared or Permits.
+	// ErrMode is returned by all methods when the name is used for a shared lock or for permits.
 	ErrMode = errors.New("election: the name is in use for a shared lock or a semaphore")
-	// ErrRunning is returned by Run during another Run of the same Election; make another one with
-	// New.
+	// ErrRunning is returned by Run during another Run of the same Election. Make another Election
+	// with New.
 	ErrRunning = errors.New("election: already running")
 	// ErrPanic is matched by *PanicError.
 	ErrPanic = errors.New("election: the function panicked")
-	// ErrResigned is the cause with which a term's context ends after Resign.
+	// ErrResigned is the cause of a term's context after Resign.
 	ErrResigned = errors.New("election: resigned")
-	// ErrHandedOver is the cause with which a term's context ends after Handover.
+	// ErrHandedOver is the cause of a term's context after Handover.
 	ErrHandedOver = errors.New("election: handed over")
 )
 
 // A PanicError is the error of a term whose function panicked. It matches [ErrPanic].
 type PanicError struct {
 	Value string // the value of the panic, printed
-	Stack string // of the goroutine that panicked
+	Stack string // the stack of the goroutine that panicked
 }
 
 func (e *PanicError) Error() string {
@@ -43,7 +43,7 @@ func (e *PanicError) Error() string {
 // Is reports whether target is ErrPanic.
 func (e *PanicError) Is(target error) bool { return target == ErrPanic }
 
-// failed returns an error of an operation of the election.
+// failed wraps the error of an operation in the election's name.
 func (e *Election) failed(verb string, err error) error {
 	return fmt.Errorf("election: %s %s: %w", verb, quoted(e.name), err)
 }

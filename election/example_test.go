@@ -11,7 +11,8 @@ import (
 	"mongodlm/election"
 )
 
-// Two processes stand; the first one leads until it is asked to yield, then the other one does.
+// Two processes are candidates. The first leads until a process requests that it yields, and then
+// the second leads.
 func Example() {
 	ctx := context.Background()
 	store := memcatalog.New(memcatalog.Options{})
@@ -33,8 +34,8 @@ func Example() {
 	one, over1 := stand("10.0.0.1:80", func(ctx context.Context, leader *election.Leadership) error {
 		close(leads)
 		select {
-		case <-leader.YieldRequested(): // a wish
-		case <-ctx.Done(): // an order
+		case <-leader.YieldRequested(): // a request
+		case <-ctx.Done(): // a command
 		}
 		fmt.Println("the first one resigns:", leader.YieldReason())
 		return nil

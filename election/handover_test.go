@@ -11,8 +11,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// Hand-over: the named one leads although it is not the next; the lock is its own by the very write
-// that ends the old term.
+// Handover makes the named candidate lead although it is not the next. The write that ends the old
+// term also begins the candidate's term.
 func TestHandover_NamedCandidateLeads_NoGapNoOverlap(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.stand(w.start()), w.stand(w.start())
@@ -43,12 +43,12 @@ func TestHandover_NamedCandidateLeads_NoGapNoOverlap(t *testing.T) {
 		d.wantLeader().obey()
 		b.wantNone()
 		_ = d.quit()
-		b.wantLeader().obey() // nobody else lost its place
+		b.wantLeader().obey() // the others kept their places
 	})
 }
 
-// It tries to break: who is told to hand over to a candidate that is gone, silent or unknown leads
-// on, undisturbed.
+// Handover to a candidate that is gone, silent or unknown fails, and the leader continues
+// undisturbed.
 func TestHandover_CandidateGone_LeadershipKept(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.stand(w.start()), w.stand(w.start()), w.stand(w.start())
@@ -60,7 +60,7 @@ func TestHandover_CandidateGone_LeadershipKept(t *testing.T) {
 			wantErr(t, a.e.Handover(t.Context(), to), election.ErrNoCandidate)
 		}
 		a.p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Op == fault.PutFirst { // it left after the look
+			if call.Op == fault.PutFirst { // the candidate left after the read
 				return w.refused()
 			}
 			return apply()
@@ -73,8 +73,8 @@ func TestHandover_CandidateGone_LeadershipKept(t *testing.T) {
 	})
 }
 
-// It tries to break: a hand-over to a candidate that died a moment ago: it cannot be seen, so the
-// candidate is elected, never leads, and another one does after the takeover time.
+// A candidate that died a moment ago is elected by a hand-over, because its death is not visible.
+// It never leads, and another candidate leads after the takeover time.
 func TestHandover_CandidateJustDied_ReplacedAfterTakeover(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.stand(w.start()), w.stand(w.start()), w.stand(w.start())
@@ -94,8 +94,7 @@ func TestHandover_CandidateJustDied_ReplacedAfterTakeover(t *testing.T) {
 	})
 }
 
-// It tries to break: one that gives up while the old function ends is passed over, and Handover
-// says so.
+// A candidate that gives up while the old function ends is passed over, and Handover reports this.
 func TestHandover_CandidateLeavesMeanwhile_NextLeads(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.stand(w.start()), w.stand(w.start()), w.stand(w.start())
@@ -112,8 +111,8 @@ func TestHandover_CandidateLeavesMeanwhile_NextLeads(t *testing.T) {
 	})
 }
 
-// It tries to break: the leader is asked to yield within a reading, and a request for a former term
-// never reaches the next leader, not even when it lies in the document.
+// A request to yield reaches the leader within a reading. A request for a former term never reaches
+// the next leader, even if the document still has it.
 func TestRequestYield_ReachesThisLeaderOnly(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.stand(w.start()), w.stand(w.start())

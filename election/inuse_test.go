@@ -12,9 +12,9 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// It tries to break: a Manager that is closed while its leader's function still runs gives
-// leadership up when that has returned, and not before; if it does not return within the context of
-// Close, the lock stays held, Close says which, and it is the takeover's.
+// A Manager that is closed during the leader's function releases the lock only after the function
+// has returned. If the function outlasts the context of Close, the lock stays held until the
+// takeover, and the error of Close names it.
 func TestClose_LeaderRuns_LeadsOn(t *testing.T) {
 	const after = takeoverTime
 	for how, c := range map[string]struct{ within, work, least, most time.Duration }{
@@ -54,7 +54,7 @@ func TestClose_LeaderRuns_LeadsOn(t *testing.T) {
 	}
 }
 
-// It tries to break: a leader's function that closes the Manager with its context waits for itself.
+// Close returns immediately if the leader's function calls it with the function's context.
 func TestClose_ByTheLeader_ReturnsAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start()

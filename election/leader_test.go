@@ -13,9 +13,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// It tries to break: IsLeader returns false when the leader may not be trusted any more: after the
-// loss, although the function still runs; after a resignation; and before and after a term. It
-// sends no command.
+// IsLeader returns false when the leader may no longer be trusted: after the loss, even if the
+// function still runs, after a resignation, and before and after a term. It sends no command.
 func TestIsLeader_OnlyWhileItMayBeTrusted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		if election.New(nil, name).IsLeader() || (*election.Election)(nil).IsLeader() {
@@ -24,7 +23,7 @@ func TestIsLeader_OnlyWhileItMayBeTrusted(t *testing.T) {
 		a, b := w.stand(w.start()), w.stand(w.start())
 		want := func(ofA, ofB bool) {
 			t.Helper()
-			synctest.Wait() // a term that has ended is released in this instant, too
+			synctest.Wait() // a term that ends in this instant is also released
 			sent := a.p.store.Total() + b.p.store.Total()
 			if gotA, gotB := a.e.IsLeader(), b.e.IsLeader(); gotA != ofA || gotB != ofB {
 				t.Errorf("leaders %t, %t; want %t, %t", gotA, gotB, ofA, ofB)
@@ -36,7 +35,7 @@ func TestIsLeader_OnlyWhileItMayBeTrusted(t *testing.T) {
 		want(true, false)
 		go func() { _ = a.e.Resign(context.Background()) }()
 		<-old.ctx.Done()
-		want(false, false) // told to end, and still at work
+		want(false, false) // its context has ended, but the function still runs
 		old.finish <- nil
 		next := b.wantLeader()
 		want(false, true)
@@ -44,7 +43,7 @@ func TestIsLeader_OnlyWhileItMayBeTrusted(t *testing.T) {
 		time.Sleep(takeoverTime - margin - pingTime - time.Second)
 		want(false, true)
 		time.Sleep(pingTime + 2*time.Second)
-		want(false, false) // lost, and still at work
+		want(false, false) // the lock is lost, but the function still runs
 		again := a.wantLeader()
 		want(true, false)
 		again.finish <- errors.New("ended by itself")
@@ -55,7 +54,8 @@ func TestIsLeader_OnlyWhileItMayBeTrusted(t *testing.T) {
 	})
 }
 
-// It tries to break: a process that was suspended asks before any of its timers has run.
+// IsLeader returns false in a process that was suspended, even before a timer of the process has
+// run.
 func TestIsLeader_AfterASuspension_SaysNoAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := &suspended{Clock: clock.System()}
@@ -81,8 +81,8 @@ func TestIsLeader_AfterASuspension_SaysNoAtOnce(t *testing.T) {
 	})
 }
 
-// suspended is the clock of a machine that was suspended: its time of day shows it, its monotonic
-// clock does not.
+// suspended is the clock of a machine that was suspended. Its time of day includes the suspension,
+// its monotonic clock does not.
 type suspended struct {
 	clock.Clock
 	forNanos atomic.Int64

@@ -13,9 +13,9 @@ import (
 
 const lease = 2 * time.Minute
 
-// It tries to break: a leader that hangs leads for ever, since its process pings. Under a lease its
-// context ends, it is the leader no more, and another leads within the life of the lease and a
-// watch of it; it does not stand again before its function has returned.
+// Under a lease a leader that hangs loses its leadership although its process pings. Its context
+// ends, and another candidate leads within the lifetime of the lease and a watch of it. The old
+// leader queues again only after its function has returned.
 func TestLease_LeaderHangs_AnotherLeads(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.stand(w.start(), election.Lease(lease))
@@ -32,7 +32,7 @@ func TestLease_LeaderHangs_AnotherLeads(t *testing.T) {
 			t.Errorf("its context ends after %v", after)
 		}
 		wantErr(t, context.Cause(old.ctx), distlock.ErrLeaseExpired)
-		b.wantNone() // nobody leads for the margin
+		b.wantNone() // no candidate leads during the margin
 		next := b.wantLeader().obey()
 		if after := time.Since(hung); after < lease || after > 2*lease+pingTime {
 			t.Errorf("another leads %v after the last sign of life", after)
@@ -51,8 +51,7 @@ func TestLease_LeaderHangs_AnotherLeads(t *testing.T) {
 	})
 }
 
-// A leader without a lease has nothing to renew, and a lease that no lock has is refused before
-// anything is sent.
+// A leader without a lease cannot renew. A lease out of bounds is refused before any command.
 func TestLease_OutOfBounds_Refused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start()
@@ -71,8 +70,8 @@ func TestLease_OutOfBounds_Refused(t *testing.T) {
 
 func never2(context.Context, *election.Leadership) error { panic("it leads") }
 
-// It tries to break: a server that is slow for a minute, so that no lease can begin, drives all
-// candidates out of their election for good. They stand again.
+// A server that is slow for a minute, so that no lease can begin, does not drive the candidates out
+// of their election for good.
 func TestLease_ServerSlowForAWhile_CandidatesStay(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		const short = 10 * time.Second

@@ -9,8 +9,7 @@ import (
 	"mongodlm/internal/test/metricstest"
 )
 
-// It tries to break: the Observer of a Manager receives the leader, its loss immediately, and the
-// count of terms.
+// The Observer of a Manager receives the leader, its loss immediately, and the number of terms.
 func TestRun_Observer_IsToldWhoLeads(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		start := func() (*run, *metricstest.Kept) {
@@ -33,7 +32,7 @@ func TestRun_Observer_IsToldWhoLeads(t *testing.T) {
 		want(ofB, 0, 0)
 		a.p.kill()
 		time.Sleep(takeoverTime - margin + time.Second)
-		want(ofA, 0, 1) // its function goes on
+		want(ofA, 0, 1) // its function continues
 		second := b.wantLeader()
 		want(ofB, 1, 1)
 		a.p.heal()

@@ -16,9 +16,9 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// told are the leaders that one candidate was told of.
+// told records the leaders that one candidate received.
 type told struct {
-	mu  sync.Mutex // guards all
+	mu  sync.Mutex // guards the field all
 	all []election.Leader
 }
 
@@ -41,8 +41,8 @@ func (n *told) of() (by []string) {
 	return by
 }
 
-// Every candidate, the leader too, is told of each leader once and within a reading: not of nobody,
-// nor again when somebody asks for a yield or the server was away.
+// Every candidate, also the leader, receives each leader once and within a reading. It receives no
+// call without a leader, after a request to yield, or after an outage of the server.
 func TestOnNewLeader_AllAreToldOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var runs []*run
@@ -88,8 +88,8 @@ func TestOnNewLeader_AllAreToldOnce(t *testing.T) {
 	})
 }
 
-// It tries to break: a function that hangs keeps the candidate from leading or from ending, and one
-// that panics ends the program. What panicked is logged, and told of the next leader.
+// A function that hangs does not keep the candidate from leading or ending. A function that panics
+// does not end the program: the panic is logged, and the function receives the next leader.
 func TestOnNewLeader_HangsOrPanics_StopsNobody(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var log assert.Log
@@ -114,7 +114,7 @@ func TestOnNewLeader_HangsOrPanics_StopsNobody(t *testing.T) {
 	})
 }
 
-// All that hear of leaders in a process share its readings.
+// All observers of leaders in a process share its readings.
 func TestOnNewLeader_CostsAReading(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.stand(w.start()).wantLeader()

@@ -19,22 +19,22 @@ type Candidate struct {
 	Process string // the process id
 	// Metadata is the option [Metadata] of the candidate; empty for a waiter for a plain lock.
 	Metadata string
-	// Session is the lock session: one queue entry, and the term that follows from it.
+	// Session is the lock session. It has one queue entry, and the term that follows from it.
 	Session bson.ObjectID
-	Since   time.Time // it has waited, or led, since then, by the server's clock; zero when unknown
+	Since   time.Time // the beginning of its wait or term, by the server's clock; zero when unknown
 }
 
-// A Leader is the result of one reading: the leader, or the field Nobody.
+// A Leader is the result of one reading.
 type Leader struct {
 	Candidate
 	Fence  int64
 	Nobody bool // there is no leader; the other fields are empty
 }
 
-// Leader reads the current leader. The result may be out of date when it arrives. One command, or
-// three on the embedded server.
+// Leader reads the current leader. The result may be out of date when it arrives. Leader sends one
+// command, or three to the embedded server.
 //
-// Errors: [ErrMode]; as [distlock.Inspector.Holder].
+// Errors: [ErrMode]; the errors of [distlock.Inspector.Holder].
 func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	if err := e.usable(ctx); err != nil {
 		return Leader{}, err
@@ -46,10 +46,10 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	return leaderOf(holder), nil
 }
 
-// Candidates reads the queue of candidates, the next one first: at most the 100 in the lock
-// document. One command, or three on the embedded server.
+// Candidates reads the queue of candidates, the next leader first. It returns at most the 100 in
+// the lock document. It sends one command, or three to the embedded server.
 //
-// Errors: as Leader.
+// Errors: those of Leader.
 func (e *Election) Candidates(ctx context.Context) ([]Candidate, error) {
 	if err := e.usable(ctx); err != nil {
 		return nil, err
@@ -65,19 +65,18 @@ func (e *Election) Candidates(ctx context.Context) ([]Candidate, error) {
 	return candidates, nil
 }
 
-// Observe yields the leader, or that there is none, and then every change that a reading shows,
-// until ctx ends. All observers of a process share its readings, one command about every
-// Config.PollMax for any number of observers and elections: a change is yielded within that time,
-// of several changes only the last. The fence shows whether a term between two readings was missed.
-// The last error is the cause of the end; after any other error the watch continues, and the leader
-// is yielded again.
+// Observe yields the result of the first reading, and then every change that a reading shows, until
+// ctx ends. All observers of a process share its readings: one command about every Config.PollMax,
+// for any number of observers and elections. A change is yielded within that time. Of several
+// changes only the last is yielded; the fence shows whether a term was missed. The last error is
+// the cause of the end. After any other error the watch continues, and the leader is yielded again.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		if err := e.usable(ctx); err != nil {
 			yield(Leader{}, err)
 			return
 		}
-		var last Leader // equal to no result of a reading
+		var last Leader // differs from the result of every reading
 		for info, err := range e.manager.Internal(leading.Key{}).Watch(ctx, e.name) {
 			if err == nil && info != nil && !fits(*info) {
 				err = e.failed("observe", ErrMode)
@@ -86,7 +85,7 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 			if err == nil {
 				now = leaderOf(info)
 			}
-			if err == nil && now == last { // only a request to yield has changed
+			if err == nil && now == last { // only a request to yield has changed the document
 				continue
 			}
 			last = now
@@ -97,10 +96,10 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	}
 }
 
-// observeFor calls fn with every new leader, until stop.
+// observeFor calls fn with every new leader until the returned function stop is called.
 func (e *Election) observeFor(ctx context.Context, fn func(Leader)) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	var mu sync.Mutex // guards over
+	var mu sync.Mutex // guards the variable over
 	over := false
 	begin := func() bool {
 		mu.Lock()
@@ -136,7 +135,7 @@ func (e *Election) callOne(fn func(Leader), leader Leader) {
 	fn(leader)
 }
 
-// read returns the holder of the lock, nil for a free lock, and its waiters.
+// read returns the holder of the lock and its waiters. The holder of a free lock is nil.
 func (e *Election) read(ctx context.Context) (*distlock.LockInfo, []distlock.LockInfo, error) {
 	holders, queue, err := e.manager.Inspector().Holder(ctx, e.name)
 	if err != nil {
@@ -165,8 +164,8 @@ func leaderOf(holder *distlock.LockInfo) Leader {
 	return Leader{Candidate: candidateOf(*holder), Fence: holder.Fence}
 }
 
-// CandidateOf returns the candidate, or leader, for a holder or waiter of a lock. Elected is false
-// for a plain lock of that name, and for the last holder of a free lock; the candidate has no
+// CandidateOf returns the candidate or leader in info, a holder or waiter of a lock. Elected is
+// false for a plain lock of that name, and for the last holder of a free lock. The candidate has no
 // metadata then.
 func CandidateOf(info distlock.LockInfo) (c Candidate, elected bool) {
 	c = Candidate{Process: info.Process, Session: info.Session, Since: info.Since}
@@ -178,11 +177,11 @@ func CandidateOf(info distlock.LockInfo) (c Candidate, elected bool) {
 }
 
 func candidateOf(one distlock.LockInfo) Candidate {
-	c, _ := CandidateOf(one) // the reason of a plain lock is no metadata
+	c, _ := CandidateOf(one) // the reason of a plain lock is not metadata
 	return c
 }
 
-// cutLast cuts the random part off the field who.
+// cutLast splits the field who before its random part.
 func cutLast(who string) (head, random string, ok bool) {
 	at := strings.LastIndexByte(who, ':')
 	if at < 0 {

@@ -41,8 +41,8 @@ func watch(e *election.Election) func() (leaders []election.Leader, errs []error
 	}
 }
 
-// It tries to break: an observer is told every leader and that nobody leads (etcd's Observe never
-// says that), with the metadata, within a reading, and nothing twice.
+// An observer receives every leader and every absence of a leader (which etcd's Observe never
+// reports), with the metadata, within a reading, and once.
 func TestObserve_EveryChange_NobodyIncluded(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		o, p := w.start(), w.start()
@@ -56,7 +56,7 @@ func TestObserve_EveryChange_NobodyIncluded(t *testing.T) {
 		if err != nil || len(line) != 1 || line[0].Metadata != "b:1" || line[0].Process != b.p.Process() {
 			t.Errorf("candidates %+v, %v", line, err)
 		}
-		if err := b.e.RequestYield(t.Context(), "x"); err != nil { // no change of the leader
+		if err := b.e.RequestYield(t.Context(), "x"); err != nil { // does not change the leader
 			t.Error(err)
 		}
 		time.Sleep(reading)
@@ -90,8 +90,7 @@ func TestObserve_EveryChange_NobodyIncluded(t *testing.T) {
 	})
 }
 
-// It tries to break: a thousand observers of fifty elections in one process send as many commands
-// as one observer.
+// A thousand observers of fifty elections in one process send no more commands than one observer.
 func TestObserve_Thousand_CommandsOfOne(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.stand(w.start()).wantLeader().obey()
@@ -124,9 +123,8 @@ func TestObserve_Thousand_CommandsOfOne(t *testing.T) {
 	})
 }
 
-// It tries to break: an observer outlives a server that does not answer, a document that cannot be
-// understood and a name that is used in another way; each is told once, and the leader again
-// afterwards.
+// An observer survives a server that does not answer, a document that cannot be parsed, and a name
+// that is used in another way. It receives each problem once, and the leader again afterwards.
 func TestObserve_BadDays_ToldOnce_GoesOn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		o := w.start()
@@ -145,7 +143,7 @@ func TestObserve_BadDays_ToldOnce_GoesOn(t *testing.T) {
 			assert.NoErr(t, w.mem.Put(catalog.LocksCollection, doc))
 			time.Sleep(2 * reading)
 		}
-		holder.kill() // a ping that falls into this would tell it that its lock is gone
+		holder.kill() // a ping at this time would detect the loss of its lock
 		put(bson.D{{Key: "_id", Value: name}, {Key: "state", Value: "odd"}})
 		put(doc)
 		holder.heal()
@@ -170,8 +168,8 @@ func TestObserve_BadDays_ToldOnce_GoesOn(t *testing.T) {
 	})
 }
 
-// The name is a lock's name: a plain lock's holder is shown without metadata and may be asked to
-// yield; what is shared or a semaphore is refused by all.
+// The name is a lock's name. The holder of a plain lock appears without metadata and may be asked
+// to yield. All methods refuse a shared lock and a semaphore.
 func TestElection_NameInUseForALock(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, e := w.start(), election.New(w.start().Manager, name)
@@ -199,8 +197,7 @@ func TestElection_NameInUseForALock(t *testing.T) {
 	})
 }
 
-// Observers come and go while the Manager is closed under them: all end, none hangs, and there is
-// no data race.
+// Observers that come and go while the Manager is closed all end, without a data race.
 func TestObserve_ComeAndGo_ManagerClosed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start()

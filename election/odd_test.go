@@ -13,7 +13,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// It tries to break: a pause that cannot be counted is refused, and does not become none.
+// A pause that overflows is refused, and does not become zero.
 func TestRun_EndlessBackoff_IsRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
@@ -32,8 +32,8 @@ func TestRun_EndlessBackoff_IsRefused(t *testing.T) {
 	})
 }
 
-// It tries to break: code that the function has left behind calls YieldRequested after the term: no
-// data race, no goroutine is left, and no request arrives.
+// A call of YieldRequested after the term is harmless: no data race, no goroutine remains, and no
+// request arrives.
 func TestYieldRequested_AfterTheTerm_IsHarmless(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		m := w.start().Manager

@@ -25,14 +25,14 @@ type optionFunc func(*options)
 
 func (f optionFunc) apply(o *options) { f(o) }
 
-// Metadata is a public text of this candidate and leader, such as its address: at most 1 KiB of
+// Metadata sets a public text of this candidate and leader, such as its address: at most 1 KiB of
 // valid UTF-8 without NUL. The lock document has it as the lock's why. Default empty.
 func Metadata(text string) Option { return optionFunc(func(o *options) { o.metadata = text }) }
 
-// Backoff is the pause before this candidate queues again after a term that its function ended:
-// first after a term without an error, and after consecutive failed terms first, twice that, and so
-// on up to most, each plus or minus a fifth. Default 1 s and 1 min. After a resignation, a
-// hand-over or a loss there is no pause.
+// Backoff sets the pauses before this candidate queues again after its function ended a term. The
+// pause has the duration first. Consecutive failed terms double it up to most. Each pause varies
+// randomly by a fifth. Default 1 s and 1 min. After a resignation, a hand-over or a loss there is
+// no pause.
 func Backoff(first, most time.Duration) Option {
 	return optionFunc(func(o *options) { o.first, o.most = first, most })
 }
@@ -40,24 +40,26 @@ func Backoff(first, most time.Duration) Option {
 // Once makes Run return after the first term, with the function's error.
 func Once() Option { return optionFunc(func(o *options) { o.once = true }) }
 
-// Lease ends a term whose leader hangs: the function calls [distlock.TryGuard.Renew] where its work
-// makes progress, at least every d less the margin of [distlock.Lease], by default three quarters
-// of d. Otherwise its context ends with [distlock.ErrLeaseExpired], and its leadership is over;
-// another candidate leads after it has watched the lease unchanged for d, whether the function has
-// returned or not. This candidate queues again after its function has returned. d is 1 ms to 7
-// days; by default there is no lease, and the heartbeat of the process is enough.
+// Lease ends the term of a leader that hangs. The function calls [distlock.TryGuard.Renew] where
+// its work makes progress, at least every d less the margin of [distlock.Lease], by default three
+// quarters of d. Otherwise its context ends with [distlock.ErrLeaseExpired], and its leadership is
+// over. Another candidate leads after it has watched the lease unchanged for d, even if the
+// function still runs. This candidate queues again after its function has returned. Duration d is 1
+// ms to 7 days. By default there is no lease, and the heartbeat of the process is enough.
 //
-// One command more for a term, and one for each renewal. While the server is too slow for d, see
-// [distlock.Lease], no term begins; that is logged, and the candidate queues again after a pause.
+// A lease costs one more command for a term, and one for each renewal. While the server is too slow
+// for d, see [distlock.Lease], no term begins. Run logs that, and the candidate queues again after
+// a pause.
 func Lease(d time.Duration) Option {
 	return optionFunc(func(o *options) { o.lease, o.leased = d, true })
 }
 
-// OnNewLeader calls fn with every leader that a reading shows, also this process, while Run runs:
-// once for each term, within a reading, see [Election.Observe], at the same cost. fn runs in
-// another goroutine, one call at a time; of several leaders during a call only the last follows. fn
-// is not called when there is no leader. A panic of it is logged. After Run has returned no call
-// begins; Run does not wait for a current one. client-go: OnNewLeader.
+// OnNewLeader calls fn with every leader that a reading shows, this process included, while Run
+// runs. It calls fn once for each term, within a reading, at the cost of [Election.Observe]. fn
+// runs in another goroutine, one call at a time. Of several leaders during a call only the last is
+// reported. fn is not called when there is no leader. A panic in fn is logged. After Run has
+// returned no call begins; Run does not wait for a current call. The option is named as in
+// client-go.
 func OnNewLeader(fn func(Leader)) Option {
 	return optionFunc(func(o *options) { o.onLeader = append(o.onLeader, fn) })
 }
@@ -87,7 +89,6 @@ func newOptions(opts []Option) (options, error) {
 	return o, nil
 }
 
-// lock returns the options of the lock.
 func (o options) lock() []distlock.Option {
 	all := []distlock.Option{distlock.Why(o.metadata), distlock.Label(label)}
 	if o.leased {
@@ -96,7 +97,7 @@ func (o options) lock() []distlock.Option {
 	return all
 }
 
-// pause returns the pause after so many consecutive failed terms.
+// pause returns the pause after that number of consecutive failed terms.
 func (o options) pause(c clock.Clock, failures int) time.Duration {
 	pause := o.first
 	for range failures - 1 {

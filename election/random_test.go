@@ -19,22 +19,26 @@ import (
 const (
 	randomTakeover = time.Minute
 	randomPing     = 5 * time.Second
-	windDown       = 20 * time.Second // for so long a function goes on after its context has ended
+	windDown       = 20 * time.Second // the longest run of a function after its context
 	backoff        = 10 * time.Second
 )
 
-// Candidates stand, die, are paused, resign, hand over, are asked to yield, fail and come again, at
-// random. What must not happen whatever comes: two trusted terms, a term while the function of one
-// that was not lost still runs, a term with a fence that is not larger, a hand-over that went to
-// another, a request that reached another term, nobody who leads for longer than the takeover time
-// and an interval although somebody could.
+// Candidates queue, die, are paused, resign, hand over, are asked to yield, fail and come again at
+// random. Six promises hold:
+//
+//   - At most one term is trusted.
+//   - No term begins while the function of a term that was not lost still runs.
+//   - Every term has a larger fence than the terms before it.
+//   - A hand-over goes to its candidate.
+//   - A request reaches only its term.
+//   - A candidate leads within a bounded time, if a candidate can lead.
 func TestRun_AnythingHappens_Random(t *testing.T) {
 	seeds, steps := 10, 120
 	if testing.Short() {
 		seeds = 3
 	}
 	var sum tally
-	var mu sync.Mutex // guards sum
+	var mu sync.Mutex // guards the variable sum
 	t.Run("seeds", func(t *testing.T) {
 		for seed := range seeds {
 			inBubbleSub(t, fmt.Sprint(seed), func(t *testing.T, w *world) {
@@ -45,7 +49,7 @@ func TestRun_AnythingHappens_Random(t *testing.T) {
 				s.play(steps)
 				mu.Lock()
 				defer mu.Unlock()
-				s.mu.Lock() // functions and hand-overs go on until the end of the test
+				s.mu.Lock() // functions and hand-overs continue until the end of the test
 				defer s.mu.Unlock()
 				sum.add(s.tally)
 			})
@@ -58,7 +62,7 @@ func TestRun_AnythingHappens_Random(t *testing.T) {
 	}
 }
 
-// A tally counts what happened, so that a test in which nothing does is noticed.
+// A tally counts the events, so that a test without events is noticed.
 type tally struct {
 	terms, handed, refused, yielded, lost, died int
 }
@@ -68,7 +72,7 @@ func (a *tally) add(b tally) {
 	a.yielded, a.lost, a.died = a.yielded+b.yielded, a.lost+b.lost, a.died+b.died
 }
 
-// A scene is one play.
+// A scene is the state of one random test.
 type scene struct {
 	w          *world
 	r          *rand.Rand
@@ -77,11 +81,11 @@ type scene struct {
 
 	mu      sync.Mutex // guards the fields below, and the tally
 	leaders []*election.Leadership
-	fence   int64                          // the largest that began
-	running map[int64]*election.Leadership // by fence: whose function has not returned
+	fence   int64                          // the largest fence of a term that began
+	running map[int64]*election.Leadership // by fence: the terms whose function has not returned
 	began   map[int64]string               // by fence: the process that led
 	asked   map[int64]bool                 // by fence: the leader was asked to yield
-	led     time.Time                      // when somebody led last, or something got in the way
+	led     time.Time                      // the time of the last leader or disturbance
 }
 
 // A candidate is one process and its Run.
@@ -106,8 +110,8 @@ func (s *scene) play(steps int) {
 	}
 }
 
-// trusted is the oracle of every instant: the terms that are trusted, at most one. The caller holds
-// mu.
+// trusted returns the terms that are trusted at this instant. It fails the test if there are
+// several. The caller holds mu.
 func (s *scene) trusted() (trusted []int64) {
 	for _, l := range s.leaders {
 		if l.Err() == nil {
@@ -120,7 +124,7 @@ func (s *scene) trusted() (trusted []int64) {
 	return trusted
 }
 
-// check is the oracle of every second.
+// check verifies that a candidate leads in time and that at most one term is trusted.
 func (s *scene) check() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,7 +140,7 @@ func (s *scene) check() {
 	}
 }
 
-// disturbed says that something got in the way: the time without a leader counts from here.
+// disturbed records a disturbance. The time without a leader counts from here.
 func (s *scene) disturbed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,7 +171,7 @@ func (s *scene) stand() {
 	s.candidates = append(s.candidates, c)
 }
 
-// lead is a function with moods.
+// lead is a function with random behavior.
 func (s *scene) lead(ctx context.Context, l *election.Leadership, own *rand.Rand) error {
 	s.mu.Lock()
 	if l.Fence() <= s.fence {
@@ -204,7 +208,7 @@ func (s *scene) lead(ctx context.Context, l *election.Leadership, own *rand.Rand
 			s.tally.lost++
 			s.mu.Unlock()
 		}
-		time.Sleep(time.Duration(own.Int64N(int64(windDown)))) // it ignores its context for a while
+		time.Sleep(time.Duration(own.Int64N(int64(windDown)))) // ignores its context for a while
 		return ctx.Err()
 	case <-yield:
 		s.mu.Lock()
@@ -230,7 +234,7 @@ func (s *scene) step() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(s.r.IntN(40))*time.Second)
 	leading := s.leader()
 	switch s.r.IntN(9) {
-	case 0: // it dies, and another one comes
+	case 0: // the process dies, and another process starts
 		c.p.kill()
 		c.cut = true
 		s.mu.Lock()
@@ -238,7 +242,7 @@ func (s *scene) step() {
 		s.mu.Unlock()
 		c.cancel()
 		s.leaves(c)
-	case 1, 2: // it is paused, or comes back
+	case 1, 2: // the process is paused or continued
 		if s.disturbed(); c.cut {
 			c.p.heal()
 		} else {
@@ -263,17 +267,17 @@ func (s *scene) step() {
 			return
 		}
 	case 7:
-		synctest.Wait() // a term may end in this instant, and the request would reach the next one
+		synctest.Wait() // a term may end in this instant, and the next would get the request
 		if s.w.mem.Document("locks", name) == nil || !s.w.lock().Held || c.cut {
 			break
 		}
 		s.mu.Lock()
-		s.asked[s.w.lock().Fence] = true // nothing happens in between
+		s.asked[s.w.lock().Fence] = true // no virtual time passes in between
 		s.mu.Unlock()
 		if err := c.e.RequestYield(context.Background(), "x"); err != nil {
 			s.w.t.Logf("request: %v", err)
 		}
-	case 8: // it withdraws and stands again
+	case 8: // the candidate withdraws and queues again
 		s.disturbed()
 		if !c.cut {
 			c.cancel()
@@ -283,7 +287,7 @@ func (s *scene) step() {
 	cancel()
 }
 
-// leader is the candidate whose term is trusted.
+// leader returns the candidate whose term is trusted.
 func (s *scene) leader() *candidate {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -314,7 +318,7 @@ func (s *scene) handOver(ctx context.Context, from *candidate, to string) {
 	}
 }
 
-// leaves has another candidate come for one that is gone.
+// leaves replaces a candidate that is gone.
 func (s *scene) leaves(c *candidate) {
 	s.candidates = slices.DeleteFunc(s.candidates, func(one *candidate) bool { return one == c })
 	s.stand()

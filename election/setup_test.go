@@ -25,11 +25,11 @@ const (
 	takeoverTime = locktest.TakeoverTime
 	margin       = locktest.Margin
 	pingTime     = locktest.PingTime
-	reading      = 6 * time.Second // the longest time between two readings, and a little
+	reading      = 6 * time.Second // the longest time between two readings, and a margin
 	never        = 2 * time.Hour
 )
 
-// world is one server and the processes that stand on it, in virtual time.
+// A world is one server and its processes, in virtual time.
 type world struct {
 	*locktest.World
 	t   *testing.T
@@ -45,7 +45,6 @@ func inBubbleSub(t *testing.T, name string, test func(t *testing.T, w *world)) {
 	t.Run(name, func(t *testing.T) { inBubble(t, test) })
 }
 
-// proc is one process.
 type proc struct {
 	*distlock.Manager
 	store *fault.Catalog
@@ -67,36 +66,36 @@ func (w *world) startWith(change func(*distlock.Config)) *proc {
 	return &proc{p.Manager, p.Store, w.mem}
 }
 
-// kill cuts a process off from the server, as its death or a pause looks to the others.
+// kill cuts a process off from the server. To other processes it seems dead or paused.
 func (p *proc) kill() {
 	p.store.Set(func(_ context.Context, call fault.Call, _ func() error) error {
 		return fault.Refused(call.Op)
 	})
-	p.mem.BreakStreams() // the others open theirs again
+	p.mem.BreakStreams() // the other processes open their streams again
 	synctest.Wait()
 }
 
 func (p *proc) heal() { p.store.Set(nil) }
 
-// lead runs an election whose function is do.
+// lead runs an election with the function do.
 func (p *proc) lead(ctx context.Context, do func() error, opts ...election.Option) error {
 	fn := func(context.Context, *election.Leadership) error { return do() }
 	return election.Run(ctx, p.Manager, name, fn, opts...)
 }
 
-// A run is one call of Run, with a function that the test steers.
+// A run is one call of Run with a function that the test controls.
 type run struct {
 	w       *world
 	p       *proc
 	e       *election.Election
 	cancel  context.CancelFunc
 	over    chan struct{}
-	err     error // once over is closed
+	err     error // set before over is closed
 	started chan *leading
 	ended   sync.Once
-	gone    chan struct{} // closed when the function shall return
+	gone    chan struct{} // closed to make the function return
 
-	mu     sync.Mutex // guards fences
+	mu     sync.Mutex // guards the field fences
 	fences []int64
 }
 
@@ -104,11 +103,11 @@ type run struct {
 type leading struct {
 	ctx    context.Context
 	leader *election.Leadership
-	finish chan error // what the function shall return
+	finish chan error // the result for the function to return
 }
 
-// stand runs an election of p until the end of the test. Its function returns what the test says,
-// and only then, whatever becomes of its context.
+// stand runs a candidate of p until the end of the test. Its function returns only when the test
+// decides, even after the end of its context.
 func (w *world) stand(p *proc, opts ...election.Option) *run {
 	w.t.Helper()
 	r := &run{w: w, p: p, e: election.New(p.Manager, name), over: make(chan struct{}),
@@ -138,7 +137,7 @@ func (r *run) lead(ctx context.Context, leader *election.Leadership) error {
 	}
 }
 
-// led are the fences with which the function was called.
+// led returns the fences of the function's calls.
 func (r *run) led() []int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -151,7 +150,6 @@ func (l *leading) obey() *leading {
 	return l
 }
 
-// wantLeader waits until r leads.
 func (r *run) wantLeader() *leading {
 	r.w.t.Helper()
 	select {
@@ -163,7 +161,6 @@ func (r *run) wantLeader() *leading {
 	}
 }
 
-// wantNone checks that r does not lead.
 func (r *run) wantNone() {
 	r.w.t.Helper()
 	synctest.Wait()
@@ -185,7 +182,7 @@ func (r *run) quit() error {
 	r.end()
 	select {
 	case <-r.over:
-		synctest.Wait() // a candidate leaves the line in the background
+		synctest.Wait() // a candidate leaves the queue in the background
 		return r.err
 	case <-time.After(never):
 		r.w.t.Fatal("Run does not return")
@@ -207,5 +204,5 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// refused is what the store says of a change that matches nothing.
+// refused returns the store's error for a change that matches nothing.
 func (w *world) refused() error { return catalog.ErrNoMatch }

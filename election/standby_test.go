@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// It tries to break: candidates that wait for a living leader do not count in Stats.OldestWait.
+// Candidates that wait for a living leader do not count in Stats.OldestWait.
 func TestRun_CandidatesWait_NoLineStandsStill(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		leader, candidate, third := w.start(), w.start(), w.start()

@@ -18,22 +18,23 @@ import (
 
 // A Leadership is one term, as its function receives it: a guard, trusted while its Err is nil.
 // Under a [Lease] the function calls its Renew. Its Release does not end the term; return from the
-// function instead. It must not be used after the function has returned.
+// function instead. Do not use a Leadership after its function has returned.
 type Leadership struct {
 	*distlock.TryGuard
 	term *term
 }
 
 // YieldRequested returns a channel that is closed when this leader was asked to resign, see
-// [Election.RequestYield]: within a reading, never after the term, and never for a request to an
-// earlier leader. The first call starts the readings: one command an interval for all elections of
-// the process. A leader that never calls it sends no command.
+// [Election.RequestYield]. The channel closes within a reading, never after the term, and never
+// because of a request to an earlier leader. The first call starts the readings: one command an
+// interval for all elections of the process. A leader that never calls YieldRequested sends no
+// command.
 func (l *Leadership) YieldRequested() <-chan struct{} {
 	l.term.ask.Do(l.term.listen)
 	return l.term.yield
 }
 
-// listen starts heed, unless the term is over.
+// listen starts heed if the term is not over.
 func (t *term) listen() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -42,7 +43,7 @@ func (t *term) listen() {
 	}
 }
 
-// YieldReason returns the reason of the request; empty before YieldRequested is closed.
+// YieldReason returns the reason of the request. It is empty before YieldRequested is closed.
 func (l *Leadership) YieldReason() string {
 	select {
 	case <-l.term.yield:
@@ -55,22 +56,22 @@ func (l *Leadership) YieldReason() string {
 // A term is one holding of the lock.
 type term struct {
 	e      *Election
-	guard  *distlock.TryGuard // the function has one of its own
+	guard  *distlock.TryGuard // the outer guard; the function has an inner guard
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	cause  error // the reason for the end by another call; set before done is closed, read after
+	cause  error // the reason for an end by another call; set before done is closed
 
-	runs     atomic.Bool   // the function
+	runs     atomic.Bool   // the function runs
 	returned chan struct{} // closed when the function has returned
 	done     chan struct{} // closed after the release of the lock
-	outcome  error         // of the release, once done is closed
+	outcome  error         // the error of the release; set before done is closed
 
 	ask    sync.Once
 	yield  chan struct{}
-	reason string         // once yield is closed
-	work   sync.WaitGroup // of heed
+	reason string         // set before yield is closed
+	work   sync.WaitGroup // waits for heed
 
-	mu   sync.Mutex // guards over
+	mu   sync.Mutex // guards the field over
 	over bool       // the function has returned
 }
 
@@ -81,13 +82,13 @@ func newTerm(e *Election, guard *distlock.TryGuard) *term {
 	return t
 }
 
-// lead calls the function and releases the lock after the function has returned, or has ended its
-// goroutine. An error of the function that only reports the end of its context counts as no error.
-// released is the error of the release.
+// lead calls the function and releases the lock after the function has returned or called
+// runtime.Goexit. It ignores an error of the function that only reports the end of its context. The
+// result released is the error of the release.
 func (t *term) lead(fn Func, clk clock.Clock) (failed, released error) {
 	t.e.term.Store(t)
 	defer close(t.done)
-	defer func() { // also when fn panics, or ends its goroutine
+	defer func() { // runs also when fn panics or calls runtime.Goexit
 		t.e.term.Store(nil)
 		close(t.returned)
 		t.finish()
@@ -101,7 +102,7 @@ func (t *term) lead(fn Func, clk clock.Clock) (failed, released error) {
 	defer t.e.manager.Internal(leading.Key{}).Use(t.guard)()
 	inner, err := t.guard.Reenter()
 	if err != nil {
-		return nil, nil // lost before it began: Release returns that
+		return nil, nil // lost before the function began: Release returns that error
 	}
 	if t.ctx.Err() != nil {
 		_ = inner.Release() // no I/O, and the outer Release returns more
@@ -117,7 +118,6 @@ func (t *term) lead(fn Func, clk clock.Clock) (failed, released error) {
 	return failed, nil
 }
 
-// call calls the function in this goroutine.
 func (t *term) call(fn Func, l *Leadership) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -143,8 +143,8 @@ func (t *term) complain(clk clock.Clock) {
 	}
 }
 
-// stop ends the function's context for another call; false after the function has returned. The
-// first cause of several counts.
+// stop ends the function's context for another call. It returns false after the function has
+// returned. The first cause counts.
 func (t *term) stop(why error) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -158,7 +158,7 @@ func (t *term) stop(why error) bool {
 	return true
 }
 
-// finish ends the term after the function has returned.
+// finish marks the term as over and ends its context.
 func (t *term) finish() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -169,7 +169,7 @@ func (t *term) finish() {
 	t.cancel(distlock.ErrReleased)
 }
 
-// wait waits for the release of the lock.
+// wait waits for the release of the lock and returns its error.
 func (t *term) wait(ctx context.Context) error {
 	select {
 	case <-t.done:

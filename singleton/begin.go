@@ -15,11 +15,11 @@ import (
 // begun before, or the settings stop the schedule.
 var ErrNotDue = errors.New("singleton: no slot is due")
 
-// beginTries is how often BeginSlot asks a store that does not answer.
+// beginTries is the number of tries of BeginSlot when a store does not answer.
 const beginTries = 3
 
-// LatestSlot returns the latest slot that is later than last and not later than now. A zero last is
-// that of a schedule that never ran. Errors: [ErrNotDue]; [ErrBadSchedule].
+// LatestSlot returns the latest slot that is later than last and not later than now. Zero last
+// means that the schedule never ran. Errors: [ErrNotDue]; [ErrBadSchedule].
 func LatestSlot(s Schedule, last, now time.Time) (time.Time, error) {
 	if s == nil {
 		return time.Time{}, bad("the Schedule is nil")
@@ -45,24 +45,25 @@ func LatestSlot(s Schedule, last, now time.Time) (time.Time, error) {
 
 // A BegunSlot is a slot that [BeginSlot] has started. Call End once.
 type BegunSlot struct {
-	Time time.Time // of the slot, in UTC
+	Time time.Time // the time of the slot, in UTC
 
 	r    *runner
 	t    *tenure
-	over func(error) // reports its end
+	over func(error) // reports the slot's end
 }
 
 // BeginSlot begins a slot under guard, which the caller has just acquired from m. It is for
 // programs with a scheduler; other programs call [RunSlots]. The record has the name of the guard.
 // No slot begins twice.
 //
-// choose returns the slot to begin, as [LatestSlot] does. Its arguments are the time of the latest
-// slot, zero without one, and the server's clock. A slot that is not later than last
+// Function choose returns the slot to begin, as [LatestSlot] does. Its arguments are the time of
+// the latest slot, zero without a slot, and the server's clock. A slot that is not later than last
 // does not begin.
 //
 // BeginSlot returns when ctx ends. Errors: the error of choose, unchanged; [ErrNotDue]; the errors
-// of [RunSlots]. If the store does not answer three times, if ctx ends, or if the guard is lost,
-// the record may name the slot as running although no process runs it. Three commands.
+// of [RunSlots]. The record may name the slot as running although no process runs it if the store
+// does not answer three times, if ctx ends, or if the guard is lost. BeginSlot sends three
+// commands.
 func BeginSlot(ctx context.Context, m *distlock.Manager, guard *distlock.TryGuard, store Store,
 	choose func(last, now time.Time) (time.Time, error)) (*BegunSlot, error) {
 	if guard == nil || choose == nil {
@@ -85,7 +86,7 @@ func BeginSlot(ctx context.Context, m *distlock.Manager, guard *distlock.TryGuar
 			return &BegunSlot{Time: slot, r: r, t: t, over: r.beginRound()}, nil
 		}
 		if slot.IsZero() {
-			break // it was not tried
+			break // the slot was not tried
 		}
 	}
 	if ctx.Err() != nil {
@@ -94,8 +95,8 @@ func BeginSlot(ctx context.Context, m *distlock.Manager, guard *distlock.TryGuar
 	return nil, fmt.Errorf("singleton: slot of %q: %w", r.name, err)
 }
 
-// begin is one try. It returns the slot that it has tried to begin, too, which the next try must
-// know.
+// begin makes one try to begin a slot. It also returns the slot that it has tried, because the next
+// try needs it.
 func (r *runner) begin(ctx context.Context, t *tenure, tried time.Time,
 	choose func(last, now time.Time) (time.Time, error)) (time.Time, error) {
 	if err := r.enter(ctx, t); err != nil {
@@ -129,7 +130,7 @@ func (r *runner) begin(ctx context.Context, t *tenure, tried time.Time,
 		Change{Rev: rec.rev, Dates: []string{"begun"}, Set: r.begun(t, slot, 1, 0)})
 }
 
-// begun returns the fields that the beginning of a slot sets.
+// begun returns the fields that record the beginning of a slot.
 func (r *runner) begun(t *tenure, slot time.Time, attempt, missed int) bson.D {
 	return bson.D{
 		e("state", Running), e("slot", slot), e("attempt", int64(attempt)),
@@ -138,8 +139,8 @@ func (r *runner) begun(t *tenure, slot time.Time, attempt, missed int) bson.D {
 	}
 }
 
-// End records that the slot is over, with an error or without. It does not release the guard, and
-// does not change the record if another holder has started a slot since. One command.
+// End records the end of the slot, with an error or without. It does not release the guard. It does
+// not change the record if another holder has started a slot since then. It sends one command.
 func (b *BegunSlot) End(err error) error {
 	b.over(err)
 	took := b.r.clock.Now().Mono - b.t.read.Mono

@@ -15,7 +15,7 @@ func hourly(last, now time.Time) (time.Time, error) {
 	return singleton.LatestSlot(singleton.Every(time.Hour), last, now)
 }
 
-// begin acquires, begins, and gives the lock back; over is what the slot came to.
+// begin acquires the lock, begins a slot, ends the slot with the error over, and releases the lock.
 func (p *process) begin(choose func(last, now time.Time) (time.Time, error), over error) (
 	time.Time, error) {
 	p.w.t.Helper()
@@ -30,8 +30,8 @@ func (p *process) begin(choose func(last, now time.Time) (time.Time, error), ove
 	return slot.Time, slot.End(over)
 }
 
-// A slot that many ask for is begun by the first; the settings stop it; the next hour there is the
-// next.
+// Of many callers the first begins the slot. The settings can stop a slot. An hour later the next
+// slot begins.
 func TestBeginSlot_ManyAsk_OneBegins(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		ps := []*process{w.start(0), w.start(time.Hour), w.start(-time.Hour)}
@@ -68,7 +68,7 @@ func TestBeginSlot_ManyAsk_OneBegins(t *testing.T) {
 	})
 }
 
-// Whichever answer is lost, the slot is begun once, and its caller knows.
+// The slot is begun once, and its caller gets it, whichever reply is lost.
 func TestBeginSlot_AnswerLost_BegunOnce(t *testing.T) {
 	for lost := range 4 {
 		inBubbleSub(t, fmt.Sprint(lost), func(t *testing.T, w *world) {
@@ -88,8 +88,8 @@ func TestBeginSlot_AnswerLost_BegunOnce(t *testing.T) {
 	}
 }
 
-// What no slot is for is told: a schedule that never fired and one that does not rise, a choice
-// that is not later, arguments that are missing.
+// BeginSlot reports why no slot begins: a schedule that never fires or does not rise, a choice that
+// is not later, or a missing argument.
 func TestBeginSlot_NothingToBegin_SaysWhy(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(0)

@@ -6,7 +6,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// It tries to break: the switch of a loop is in config.settings, whose schema refuses it.
+// The settings of loops are not in config.settings, whose schema refuses them.
 func TestSettingsCollection_HasItsOwnName(t *testing.T) {
 	t.Parallel()
 	assert.Equal(t, SettingsCollection, "distlock_settings", "the settings are in %s, want %s")

@@ -1,27 +1,28 @@
-// Package singleton runs things on one process of many: a [Loop] every interval, and [Slots] once
-// for each time of a schedule. Any number of processes call [Run] or [RunSlots] with the same name;
-// one of them holds the lock of that name, from round to round, and the other ones queue for it.
+// Package singleton runs functions in one process of many: a [Loop] every interval, and [Slots]
+// once for each time of a schedule. Any number of processes call [Run] or [RunSlots] with the same
+// name. One of them holds the lock of that name, from round to round, and the others queue for it.
 // mongos' balancer was such a loop. [List] returns the state of all loops and schedules.
 //
 // # Limits
 //
 // The loss of the lock does not stop a round. It ends the context of the round, and the guard must
-// fence its writes, see package distlock. A process that was paused in a round continues it
-// afterwards, also while the new holder runs the next one, unless it checks its context.
+// fence the round's writes, see package distlock. A process that was paused in a round continues it
+// afterwards, even while the new holder runs the next round. To stop, the round must check its
+// context.
 //
 // Close of the Manager ends the context of a round and waits for it within the context of Close,
 // see [distlock.Manager.Close]. A round that continues keeps the lock until a takeover.
 //
-// If a process dies in a slot, the slot is not done exactly once: it has one attempt, or with
-// Slots.Rerun is done at least once.
+// If a process dies in a slot, the slot is not done exactly once. It has one attempt. With
+// Slots.Rerun attempts follow until one returns, up to MaxAttempts.
 //
 // # Why the slot and not the lock
 //
-// A scheduler that takes a lock for each run has a quick job's lock free again before the next
+// A scheduler may take a lock for each run. A quick job then releases the lock before the next
 // process's timer fires, and the job runs once for each process (gocron issue 841). Here one
-// process keeps the lock, and a document has the time of the latest slot. The holder advances it
-// before the slot runs, by a compare-and-set under the lock's fence. A slot is due by the server's
-// clock; the clocks of the processes do not matter.
+// process keeps the lock, and a document has the time of the latest slot. The holder advances that
+// time before the slot runs, by a compare-and-set under the lock's fence. A slot is due by the
+// server's clock; the clocks of the processes do not matter.
 //
 // # The documents
 //
@@ -44,7 +45,7 @@
 //
 // # Reading the source
 //
-// runner.go holds the lock and makes one pass after the other; loop.go and slots.go are one pass
-// each; schedule.go computes the due slots; mongo.go and memory.go are the stores, and package
-// singletontest is their suite.
+// runner.go holds the lock and makes one pass after the other. loop.go and slots.go have the
+// passes. schedule.go computes the due slots. mongo.go and memory.go are the stores, and package
+// singletontest has their tests.
 package singleton

@@ -19,13 +19,13 @@ import (
 	"mongodlm/singleton"
 )
 
-// rounds are the times at which rounds begin.
+// rounds records the times at which rounds begin.
 type rounds struct {
-	mu sync.Mutex // guards at
+	mu sync.Mutex // guards the field at
 	at []time.Time
 }
 
-// note is the work of a round that only notes itself.
+// note is a round that only records its time.
 func (r *rounds) note(context.Context, *distlock.TryGuard) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -39,8 +39,8 @@ func (r *rounds) all() []time.Time {
 	return slices.Clone(r.at)
 }
 
-// It tries to break: settings that cannot be understood are looked at again after 10 s at most,
-// however long they were wrong, by loops and by schedules.
+// Settings that cannot be parsed are read again after at most 10 s, by loops and by schedules, even
+// if they were wrong for long.
 func TestRun_SettingsRepaired_RoundWithinTenSeconds(t *testing.T) {
 	each(t, "", func(t *testing.T, w *world, kind singleton.Kind) {
 		w.settings("a", e("stopped", "yes"))
@@ -56,8 +56,8 @@ func TestRun_SettingsRepaired_RoundWithinTenSeconds(t *testing.T) {
 	})
 }
 
-// It tries to break: a server's clock that steps in the middle of a round, as with an election,
-// changes nothing of the interval of a loop.
+// A step of the server's clock during a round, as after an election, does not change a loop's
+// interval.
 func TestRun_ServersClockStepsInARound_IntervalStays(t *testing.T) {
 	for name, by := range map[string]time.Duration{"back": -time.Hour, "ahead": time.Hour} {
 		inBubbleSub(t, name, func(t *testing.T, w *world) {
@@ -85,8 +85,8 @@ func TestRun_ServersClockStepsInARound_IntervalStays(t *testing.T) {
 	}
 }
 
-// It tries to break: the end of a round that could not be recorded at once is recorded when the
-// store answers, not with the next round.
+// If the end of a round could not be recorded, it is recorded when the store answers, before the
+// next round.
 func TestRun_EndNotAnswered_IsRecordedSoon(t *testing.T) {
 	for name, applied := range map[string]bool{"applied": true, "not applied": false} {
 		inBubbleSub(t, name, func(t *testing.T, w *world) {
@@ -105,7 +105,7 @@ func TestRun_EndNotAnswered_IsRecordedSoon(t *testing.T) {
 	}
 }
 
-// It tries to break: a store that does not answer is logged once an episode.
+// A store that does not answer is logged once an episode.
 func TestRun_StoreSilent_LoggedOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var log assert.Log
@@ -124,8 +124,8 @@ func TestRun_StoreSilent_LoggedOnce(t *testing.T) {
 	})
 }
 
-// It tries to break: a loop with the name of a schedule changes nothing of its record, though its
-// first question is not answered.
+// A loop with the name of a schedule does not change the schedule's record, even if its first
+// command gets no reply.
 func TestRun_NameOfASchedule_RecordUntouched(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		doc := bson.D{e("_id", "a"), e("fence", int64(0)), e("kind", "slots"),
@@ -141,7 +141,7 @@ func TestRun_NameOfASchedule_RecordUntouched(t *testing.T) {
 	})
 }
 
-// It tries to break: BeginSlot returns when its context ends, whatever the store does.
+// BeginSlot returns when its context ends, even if the store hangs.
 func TestBeginSlot_StoreHangs_ReturnsWithItsContext(t *testing.T) {
 	for hangs := range 3 {
 		inBubbleSub(t, fmt.Sprint(hangs), func(t *testing.T, w *world) {
@@ -169,9 +169,8 @@ func TestBeginSlot_StoreHangs_ReturnsWithItsContext(t *testing.T) {
 	}
 }
 
-// It tries to break: a process that shuts down in good order leaves no round that looks as if it
-// had died in it, though the store does not answer twice, and a slot with Rerun is not run again.
-// Every shutdown is bounded.
+// A shutdown records the end of its round, even if two commands to the store get no reply. A slot
+// with Rerun does not run again. Every shutdown is bounded.
 func TestRun_ShutdownWhileStoreFails_EndIsRecorded(t *testing.T) {
 	for name, c := range map[string]struct {
 		fails   int
@@ -203,7 +202,7 @@ func TestRun_ShutdownWhileStoreFails_EndIsRecorded(t *testing.T) {
 	}
 }
 
-// wantShutdown waits until all that runs has ended, soon.
+// wantShutdown waits for the end of all runs, and fails if it takes long.
 func (p *process) wantShutdown(t *testing.T) {
 	t.Helper()
 	begun := time.Now()
@@ -213,7 +212,7 @@ func (p *process) wantShutdown(t *testing.T) {
 	}
 }
 
-// It tries to break: the same when the store has not answered for long before.
+// A shutdown is also bounded when the store has not answered for a long time before.
 func TestRun_ShutdownAfterLongSilence_IsBounded(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(0)
@@ -227,8 +226,7 @@ func TestRun_ShutdownAfterLongSilence_IsBounded(t *testing.T) {
 	})
 }
 
-// It tries to break: a process whose turn is over goes to the end of the line only when its last
-// round is recorded.
+// A process whose turn is over queues again only after its last round is recorded.
 func TestRun_TurnOver_EndIsRecordedFirst(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(0)
@@ -243,7 +241,7 @@ func TestRun_TurnOver_EndIsRecordedFirst(t *testing.T) {
 	})
 }
 
-// It tries to break: intervals with which the sums of times would run over are refused.
+// Intervals that overflow a sum of times are refused.
 func TestRun_EndlessIntervals_Refused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(0)

@@ -10,38 +10,37 @@ import (
 
 // Errors of running.
 var (
-	// ErrBadArgument is returned, before any I/O, by all that take arguments, when one is out of
-	// bounds. The text names the argument and its bounds.
+	// ErrBadArgument is returned, before any I/O, when an argument is out of bounds. The text names
+	// the argument and its bounds.
 	ErrBadArgument = errors.New("singleton: bad argument")
-	// ErrNeverFires is returned by RunSlots, before any I/O when it is so from the start, when the
-	// schedule has no slot to come: its Next returns the zero time.
+	// ErrNeverFires is returned by RunSlots when the schedule has no further slot: its Next returns
+	// the zero time. RunSlots checks this first before any I/O.
 	ErrNeverFires = errors.New("singleton: the schedule never fires")
-	// ErrBadSchedule is returned by RunSlots when Next returns a time that is not later than the
-	// one it was given, or is no whole millisecond, or when there are more slots than could ever be
-	// run.
+	// ErrBadSchedule is returned by RunSlots when Next returns a time that is not later than its
+	// argument or is not a whole millisecond, or when more slots are due than can ever run.
 	ErrBadSchedule = errors.New("singleton: bad schedule")
-	// ErrStale is returned by a Store when a record carries a larger fence than the change, and by Run
-	// and RunSlots when it does although this process holds the lock: the locks were set back, as by
-	// the restore of a backup, and the records were not.
+	// ErrStale is returned by a Store when a record has a larger fence than the change. Run and
+	// RunSlots return it when that happens although this process holds the lock: the locks were set
+	// back, for example by the restore of a backup, and the records were not.
 	ErrStale = errors.New("singleton: the record carries a newer fence")
 	// ErrChanged is returned by a Store if the record has another revision than the change.
 	ErrChanged = errors.New("singleton: the record is not as it was read")
 	// ErrPanic is matched by *PanicError.
 	ErrPanic = errors.New("singleton: panic")
-	// ErrShutdown is the cause of a round's context when the round was not over within Drain after the
-	// end of Run's context.
+	// ErrShutdown is the cause of a round's context when the round continued for longer than Drain
+	// after the end of Run's context.
 	ErrShutdown = errors.New("singleton: the time to drain is over")
 )
 
-// A MalformedError names a document of settings or singletons that cannot be understood, and its
+// A MalformedError names a document of settings or singletons that cannot be parsed, and the bad
 // field.
 type MalformedError = catalog.MalformedError
 
-// A PanicError is the error of a round that panicked. The record has its text, and the loop
+// A PanicError is the error of a round that panicked. The record has the error's text, and the loop
 // continues.
 type PanicError struct {
 	Value any    // the argument of panic
-	Stack string // of the goroutine
+	Stack string // the stack of the goroutine
 }
 
 func (e *PanicError) Error() string {
@@ -51,7 +50,7 @@ func (e *PanicError) Error() string {
 // Is reports whether target is ErrPanic.
 func (e *PanicError) Is(target error) bool { return target == ErrPanic }
 
-// Unwrap returns the argument of panic if it is an error.
+// Unwrap returns Value if it is an error.
 func (e *PanicError) Unwrap() error {
 	err, _ := e.Value.(error)
 	return err

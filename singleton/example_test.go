@@ -11,7 +11,7 @@ import (
 	"mongodlm/singleton"
 )
 
-// A round every interval, on one process of all that run this.
+// A function runs every interval, in one of the processes that run this code.
 func ExampleRun() {
 	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
 	defer stop()
@@ -20,14 +20,14 @@ func ExampleRun() {
 		log.Fatal(err)
 	}
 	defer manager.Close(context.Background())
-	store := singleton.NewMemoryStore(nil) // in earnest: NewStore(client.Database("distlock"))
+	store := singleton.NewMemoryStore(nil) // in production: NewStore(client.Database("distlock"))
 
 	rounds := 0
 	err = singleton.Run(ctx, manager, singleton.Loop{
 		Name: "cleanup", Store: store, Every: 10 * time.Millisecond,
 		Do: func(ctx context.Context, guard *distlock.TryGuard) error {
 			if rounds++; rounds == 3 {
-				stop() // the program is told to end: this round is waited for
+				stop() // Run waits for this round
 			}
 			return nil
 		},
@@ -45,8 +45,8 @@ func ExampleRun() {
 	// Output: cleanup loop done 3 rounds, stopped: false
 }
 
-// Each slot of a schedule once, on one process of all that run this, whatever their clocks say. A
-// schedule of github.com/robfig/cron/v3 can stand for Every.
+// Each slot of a schedule runs once, in one of the processes that run this code, whatever their
+// clocks are. A schedule of github.com/robfig/cron/v3 can replace Every.
 func ExampleRunSlots() {
 	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
 	defer stop()

@@ -10,7 +10,7 @@ import (
 
 func e(key string, value any) bson.E { return bson.E{Key: key, Value: value} }
 
-// number reads a whole number, of any type of number.
+// number reads a whole number from any numeric type.
 func number(v bson.RawValue) (n int64, ok bool) {
 	switch v.Type {
 	case bson.TypeInt32:
@@ -31,12 +31,12 @@ func kindOf(v bson.RawValue) string {
 	return v.Type.String()
 }
 
-// fields reads a document and keeps its first problem.
+// fields reads a document and keeps the first problem.
 type fields struct {
 	raw        bson.Raw
 	collection string
 	id         string
-	prefix     string // of the names, inside a document
+	prefix     string // the prefix of field names inside a nested document
 	bad        **MalformedError
 }
 
@@ -66,7 +66,6 @@ func (f fields) fail(field, format string, args ...any) {
 	}
 }
 
-// err returns the first problem, or nil.
 func (f fields) err() error {
 	if *f.bad == nil {
 		return nil

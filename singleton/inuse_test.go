@@ -21,9 +21,9 @@ import (
 
 const tenMinutes = 10 * time.Minute
 
-// It tries to break: a Manager that is closed while a round runs gives its lock away only when the
-// round is over, whether it minds its context or not, and its end is recorded. A round that goes on
-// after the context of Close keeps the lock until the takeover.
+// A Manager that is closed during a round releases its lock only after the round. The end of the
+// round is recorded, even if the round ignores its context. A round that outlasts the context of
+// Close keeps the lock until the takeover.
 func TestClose_RoundRuns_KeepsTheLock(t *testing.T) {
 	const m = time.Minute
 	for name, c := range map[string]struct{ within, work, least, most time.Duration }{
@@ -72,8 +72,8 @@ func TestClose_RoundRuns_KeepsTheLock(t *testing.T) {
 	}
 }
 
-// It tries to break: a process that is stopped between the answer that says begun and the call of
-// Do begins nothing when it goes on: another holder has gone on meanwhile.
+// A process that is stopped between the reply to the beginning and the call of Do does not call Do
+// when it continues, because another holder has continued meanwhile.
 func TestRound_StoppedBeforeItBegins_BeginsNothing(t *testing.T) {
 	for _, kind := range []singleton.Kind{singleton.KindLoop, singleton.KindSlots, "begin"} {
 		inBubbleSub(t, string(kind), func(t *testing.T, w *world) {
@@ -100,7 +100,7 @@ func TestRound_StoppedBeforeItBegins_BeginsNothing(t *testing.T) {
 			}
 			a.store.set(func(ctx context.Context, apply func() error) error {
 				err := apply()
-				if begun == 1 { // it stops here, with its heartbeat
+				if begun == 1 { // the process stops here, with its heartbeat
 					begun++
 					a.locks.Set(refused)
 					time.Sleep(40 * time.Minute)
@@ -132,7 +132,7 @@ func TestRound_StoppedBeforeItBegins_BeginsNothing(t *testing.T) {
 	}
 }
 
-// It tries to break: whoever reads the log finds where a round panicked.
+// The log has the stack of a round that panicked.
 func TestRound_Panics_TheStackIsLogged(t *testing.T) {
 	each(t, "", func(t *testing.T, w *world, kind singleton.Kind) {
 		var log assert.Log
@@ -149,8 +149,7 @@ func TestRound_Panics_TheStackIsLogged(t *testing.T) {
 	})
 }
 
-// It tries to break: an error whose text is a panic, as of a nil pointer, or what it wraps, ends
-// the process.
+// An error whose text or wrapped error panics, such as a nil pointer, does not end the process.
 func TestRound_ErrorIsANilPointer_Fails(t *testing.T) {
 	each(t, "", func(t *testing.T, w *world, kind singleton.Kind) {
 		p := w.start(0)

@@ -10,60 +10,59 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// A Loop is a function that runs every interval, on one process of all that run the Loop of this
+// A Loop is a function that runs every interval, in one of the processes that run a Loop of this
 // name. The zero value of a field that is not required means its default.
 type Loop struct {
-	// Name is that of the lock, of the settings and of the record. Required.
+	// Name is the name of the lock, of the settings and of the record. Required.
 	Name string
-	// Store keeps the settings and the record. Default: the database of the locks, by the client of
-	// the Manager. RunNow needs one.
+	// Store keeps the settings and the record. The default is the database of the locks, by the
+	// client of the Manager. RunNow needs a Store.
 	Store Store
-	// Every is the time from the beginning of a round to the beginning of the next, at least 1 ms. A
-	// round that takes longer is followed by the next one immediately. Required.
+	// Every is the time from the beginning of a round to the beginning of the next, at least 1 ms.
+	// The next round follows immediately if a round takes longer. Required.
 	Every time.Duration
-	// Jitter is the most by which a pause is longer than Every; each takes a random part of it.
-	// Default zero.
+	// Jitter is the maximum random time by which a pause is longer than Every. Default zero.
 	Jitter time.Duration
-	// Do is a round. Its context ends when the lock is lost, and Drain after the context of Run. Do
-	// must return then: Run waits for it. guard has the fence. A round fails if Do returns an error or
-	// panics; the loop continues. Required.
+	// Do runs a round. Its context ends when the lock is lost, and Drain after the end of Run's
+	// context. Do must return then, because Run waits for it. The guard has the fence. A round
+	// fails if Do returns an error or panics; the loop continues. Required.
 	Do func(ctx context.Context, guard *distlock.TryGuard) error
-	// Turn is the number of rounds after which a process releases the lock and queues again, so that
-	// all processes run rounds. Default 0: it keeps the lock.
+	// Turn is the number of rounds after which a process releases the lock and queues again, so
+	// that each process runs rounds. By default, 0, it keeps the lock.
 	Turn int
-	// Why is the reason that the lock gives. Default "runs the loop".
+	// Why is the lock's reason. Default "runs the loop".
 	Why string
-	// BackOff is the longest pause after failed rounds: Every, doubled with each failure, to BackOff.
-	// Default ten times Every.
+	// BackOff is the longest pause after failed rounds. The pause starts at Every and doubles with
+	// each failure. Default ten times Every.
 	BackOff time.Duration
 	// Drain is the time for which a round may continue after the end of Run's context. Default 30 s.
 	Drain time.Duration
-	// Zone is the time zone of the active window. Default UTC, so that all processes mean the same;
-	// mongos took that of the machine it ran on, which is time.Local.
+	// Zone is the time zone of the active window. Default UTC, so that all processes use the same
+	// zone. mongos used the time zone of its machine, which is time.Local.
 	Zone *time.Location
 }
 
 // Run runs a Loop until ctx ends. It queues for the lock, keeps it, and runs rounds while it holds
-// it, as mongos' balancer from 3.4 on. When ctx ends, Run waits for the present round, releases the
-// lock and returns nil.
+// it, as mongos' balancer did from 3.4 on. When ctx ends, Run waits for the present round, releases
+// the lock and returns nil.
 //
 // At most one round of a name runs under a trusted guard at any instant, under the assumptions of
-// package distlock. The first round of a new holder is due at the time that the previous holder has
-// recorded, or Every after the beginning of a round in which that holder died: restarts do not make
-// rounds more frequent.
+// package distlock. The previous holder recorded the time of the next round, and the new holder
+// keeps that time. If the previous holder died in a round, the next is due Every after its
+// beginning. So restarts do not make rounds more frequent.
 //
 // Run reads the settings before each round, see [ParseSettings]. If they stop the round or cannot
-// be parsed, it reads them again after 10 s, or after Every if that is less. [List] returns the
+// be parsed, Run reads them again after 10 s, or after Every if that is less. [List] returns the
 // record.
 //
-// Commands: three a round, one when the settings stop it, two more for a new holder, and one a
-// minute between rounds that are further apart, see [Loop.RunNow].
+// Commands: three a round, one when the settings stop the round, two more for a new holder, and one
+// a minute between rounds that are further apart, see [Loop.RunNow].
 //
-// Errors: [ErrBadArgument] before any I/O; the errors of Lock for which waiting is useless,
-// such as distlock.ErrClosed; [ErrStale]; a *MalformedError of the record; a missing privilege; a
-// release that failed. Run does not return a round's error, which is recorded and logged by the
-// Manager's logger. When a store does not answer, Run tries again after pauses that double from 1 s
-// to 30 s.
+// Errors: [ErrBadArgument] before any I/O; the errors of Lock after which waiting is useless, such
+// as distlock.ErrClosed; [ErrStale]; a *MalformedError of the record; a missing privilege; a
+// release that failed. Run does not return a round's error. It records the error and logs it with
+// the Manager's logger. When a store does not answer, Run tries again after pauses that double from
+// 1 s to 30 s.
 func Run(ctx context.Context, m *distlock.Manager, l Loop) error {
 	r := &runner{store: l.Store, name: l.Name, kind: KindLoop, why: l.Why, drain: l.Drain,
 		zone: l.Zone}
@@ -107,7 +106,7 @@ func (l *Loop) pass(ctx context.Context, r *runner, t *tenure) (time.Duration, e
 	}
 	now := r.clock.Now().Mono
 	if t.due > now && !t.rec.asked() {
-		if look := t.read.Mono + resync; look < t.due { // for a round that RunNow asks for
+		if look := t.read.Mono + resync; look < t.due { // to find a request of RunNow
 			if look <= now {
 				return 0, r.enter(t.guard.Context(), t)
 			}
@@ -142,8 +141,8 @@ func (l *Loop) pass(ctx context.Context, r *runner, t *tenure) (time.Duration, e
 	return 0, l.end(r, t)
 }
 
-// end records the end of the last round, unless an earlier try was applied, or a person has changed
-// the record.
+// end records the end of the last round. It does nothing if an earlier try was applied, or a person
+// has changed the record.
 func (l *Loop) end(r *runner, t *tenure) (err error) {
 	if t.rec.State == Running && t.rec.runFence == t.guard.Fence() {
 		err = r.change(t, t.ending, "ended")
@@ -153,20 +152,20 @@ func (l *Loop) end(r *runner, t *tenure) (err error) {
 	return err
 }
 
-// first is when the first round of a new holder is due: when the last one left it, and Every after
-// the beginning of a round whose end is not recorded.
+// first returns the due time of a new holder's first round: the recorded time, or Every after the
+// beginning of a round without a recorded end.
 func (l *Loop) first(rec Status) time.Time {
 	due := rec.Next
 	if rec.State == Running {
 		due = rec.Begun.Add(l.Every)
 	}
-	if due.After(rec.seen.Add(l.BackOff + l.Jitter)) { // no process of this Loop wrote that
+	if due.After(rec.seen.Add(l.BackOff + l.Jitter)) { // no process of this Loop wrote that time
 		return rec.seen
 	}
 	return due
 }
 
-// pause returns the pause after so many failed rounds.
+// pause returns the pause after that number of failed rounds.
 func (l *Loop) pause(failures int64) time.Duration {
 	pause := l.Every
 	for ; failures > 0 && pause < l.BackOff; failures-- {

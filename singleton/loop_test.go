@@ -16,8 +16,8 @@ import (
 	"mongodlm/singleton"
 )
 
-// Five processes run a loop: it runs every interval, on one of them, and costs three commands a
-// round; the others send nothing for it.
+// Of five processes one runs the loop, every interval, at three commands a round. The other
+// processes send nothing for the loop.
 func TestRun_FiveProcesses_OneRuns(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var mu sync.Mutex
@@ -58,8 +58,8 @@ func TestRun_FiveProcesses_OneRuns(t *testing.T) {
 	})
 }
 
-// Processes that take turns go to the end of the line after so many rounds: each does as many as
-// the others, and a round still comes every interval.
+// Processes with a Turn queue again after that number of rounds. Each process runs the same number
+// of rounds, and a round still comes every interval.
 func TestRun_Turn_ProcessesTakeTurns(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var mu sync.Mutex
@@ -91,14 +91,14 @@ func TestRun_Turn_ProcessesTakeTurns(t *testing.T) {
 	})
 }
 
-// The answer about the settings is late, and the lock was lost meanwhile: no round begins, although
-// nobody else has the lock.
+// If the lock is lost during a late reply about the settings, no round begins, although no other
+// process has the lock.
 func TestRun_LostBeforeTheRound_NoRoundBegins(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(0)
 		p.store.set(func(_ context.Context, apply func() error) error {
 			err := apply()
-			if p.store.count() == 3 { // after the two of a new holder
+			if p.store.count() == 3 { // after the two commands of a new holder
 				p.locks.Set(refused)
 				time.Sleep(takeoverTime)
 			}
@@ -118,8 +118,8 @@ func TestRun_LostBeforeTheRound_NoRoundBegins(t *testing.T) {
 	})
 }
 
-// Failures are told and lengthen the pause, doubling to the limit; a success ends that. A panic is
-// a failure.
+// Failures are recorded and lengthen the pause, which doubles to the limit. A success resets the
+// pause. A panic is a failure.
 func TestRun_Failures_BackOffAndReset(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		fail := []any{"", "boom", "boom", errors.New("panic"), "boom", "", ""}
@@ -157,8 +157,8 @@ func TestRun_Failures_BackOffAndReset(t *testing.T) {
 	})
 }
 
-// The round of a holder that is told to end is waited for, with a context that lives for Drain;
-// then its context ends, and it is still waited for. Nobody else runs before it is over.
+// Run waits for the present round when its context ends. The context of the round ends Drain later,
+// and Run still waits. No other process runs a round before that.
 func TestRun_Shutdown_Drains(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(0), w.start(0)
@@ -168,7 +168,7 @@ func TestRun_Shutdown_Drains(t *testing.T) {
 			Do: func(ctx context.Context, g *distlock.TryGuard) error {
 				<-ctx.Done()
 				cause = context.Cause(ctx)
-				time.Sleep(time.Hour) // it does not care
+				time.Sleep(time.Hour) // ignores its context
 				over = time.Now()
 				return nil
 			}})
@@ -190,8 +190,8 @@ func TestRun_Shutdown_Drains(t *testing.T) {
 	})
 }
 
-// The context of a round ends when its lock is lost, the round of the new holder comes after that,
-// and what the old holder writes into the record matches nothing.
+// The context of a round ends when its lock is lost. The new holder's round comes later, and writes
+// of the old holder do not match the record.
 func TestRun_HolderCutOff_RoundEndsFirst(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(0), w.start(0)
@@ -210,7 +210,7 @@ func TestRun_HolderCutOff_RoundEndsFirst(t *testing.T) {
 			}
 			return nil
 		}))
-		a.cut(func() time.Duration { return 20 * time.Minute }) // so late the next one holds
+		a.cut(func() time.Duration { return 20 * time.Minute }) // then the next process holds
 		time.Sleep(2 * takeoverTime)
 		a.heal()
 		time.Sleep(time.Minute)
@@ -224,7 +224,8 @@ func TestRun_HolderCutOff_RoundEndsFirst(t *testing.T) {
 	})
 }
 
-// Restarts do not make rounds more frequent: a new holder begins when the last one would have.
+// Restarts do not make rounds more frequent: a new holder begins when the previous holder would
+// have begun.
 func TestRun_Restart_KeepsTheInterval(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		rounds := 0
@@ -242,12 +243,12 @@ func TestRun_Restart_KeepsTheInterval(t *testing.T) {
 	})
 }
 
-// The pause switch, the window and settings that cannot be understood stop the rounds from the next
-// one on; the last are told in the record, with their field.
+// The pause switch, the window and settings that cannot be parsed stop the rounds from the next
+// round on. The record names the bad field.
 func TestRun_Settings_StopRounds(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) { // it is midnight
+	inBubble(t, func(t *testing.T, w *world) { // the test begins at midnight
 		var r referee
-		p := w.start(5 * time.Hour) // whose own clock does not matter
+		p := w.start(5 * time.Hour) // the clock of the process does not matter
 		p.loop(looping(time.Minute, func(_ context.Context, g *distlock.TryGuard) error {
 			r.enter(g)
 			r.leave(g)
@@ -279,10 +280,10 @@ func TestRun_Settings_StopRounds(t *testing.T) {
 		if s := w.status(); !strings.Contains(s.LastError, `"stopped"`) || s.SettingsErr == nil {
 			t.Errorf("status %+v", s)
 		}
-		w.settings("a", window("0:30", "0:40")) // now
+		w.settings("a", window("0:30", "0:40")) // includes the present time
 		want("in the window", ran(10*time.Minute), 10)
 		want("after the window", ran(10*time.Minute), 0)
-		w.settings("a", window("23:00", "00:55")) // over midnight
+		w.settings("a", window("23:00", "00:55")) // includes midnight
 		want("in the window over midnight", ran(10*time.Minute), 5)
 		w.settings("other", e("stopped", true))
 		w.settings("a")
@@ -293,7 +294,7 @@ func TestRun_Settings_StopRounds(t *testing.T) {
 	})
 }
 
-// Arguments are checked before any I/O, each with its name.
+// Arguments are checked before any I/O, and the error names the argument.
 func TestRun_BadArguments_Refused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(0)
@@ -334,8 +335,8 @@ func TestRun_BadArguments_Refused(t *testing.T) {
 	})
 }
 
-// What cannot be mended by waiting is returned: a record that is damaged or another's, a record
-// with a newer fence than the lock, a Manager that was closed.
+// Run returns a permanent error: a damaged record, a record of another kind, a record with a newer
+// fence than the lock, or a closed Manager.
 func TestRun_Hopeless_Returns(t *testing.T) {
 	loop := func(p *process) error { return <-p.runs(singleton.KindLoop, time.Second, nothing) }
 	withRecord := func(name string, test func(t *testing.T, w *world, err error), fields ...bson.E) {

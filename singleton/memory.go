@@ -25,7 +25,8 @@ type MemoryStore struct {
 
 var _ Store = (*MemoryStore)(nil)
 
-// NewMemoryStore returns an empty store. now is the server's clock; nil for that of the machine.
+// NewMemoryStore returns an empty store. Function now returns the server's clock; nil means the
+// clock of the machine.
 func NewMemoryStore(now func() time.Time) *MemoryStore {
 	if now == nil {
 		system := clock.System()
@@ -34,7 +35,7 @@ func NewMemoryStore(now func() time.Time) *MemoryStore {
 	return &MemoryStore{now: now, settings: map[string]bson.Raw{}, records: map[string]bson.D{}}
 }
 
-// Put puts a document into settings or singletons, as an operator's hand would, in the place of one
+// Put writes a document into settings or singletons, as an operator would. It replaces a document
 // with the same _id, which must be a string.
 func (s *MemoryStore) Put(collection string, doc bson.D) error {
 	raw, err := bson.Marshal(doc)

@@ -2,12 +2,12 @@ package singleton
 
 import "mongodlm/internal/metrics"
 
-// told returns the receiver of the samples of rounds.
+// told returns the observer that receives the metrics of rounds.
 func (r *runner) told() metrics.Observer { return metrics.Of(r.manager.Config().Observer) }
 
 func (r *runner) labels() []string { return []string{string(r.kind), r.name} }
 
-// beginRound reports the beginning of a round; over reports its end.
+// beginRound reports the beginning of a round. The function over reports the round's end.
 func (r *runner) beginRound() (over func(error)) {
 	labels, began := r.labels(), r.clock.Now().Mono
 	r.told().Sampled(metrics.Sample{Metric: metrics.Begun, Labels: labels, Value: 1})

@@ -12,7 +12,7 @@ import (
 	"mongodlm/singleton"
 )
 
-// The Observer of a Manager is told of rounds, of those that fail or panic too, and who runs them.
+// The Observer of a Manager receives the rounds, including failures and panics, and the leader.
 func TestRun_Observer_IsToldOfRounds(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var kept [2]metricstest.Kept

@@ -17,16 +17,16 @@ import (
 	"mongodlm/internal/leading"
 )
 
-// codeUnauthorized is the server's code for a privilege that is missing.
+// codeUnauthorized is the server's code for a missing privilege.
 const codeUnauthorized = 13
 
-// mongoStore is the store in a MongoDB. Each method is one command; a change that matches no record
-// is two.
+// mongoStore is the store in a MongoDB. Each method sends one command. A change that matches no
+// record sends two.
 type mongoStore struct{ settings, records *mongo.Collection }
 
 var _ Store = (*mongoStore)(nil)
 
-// storeOf returns the store in the database of the locks of a Manager.
+// storeOf returns the store in the database of the Manager's locks.
 func storeOf(m *distlock.Manager) (Store, error) {
 	db := m.Internal(leading.Key{}).Database()
 	if db == nil {
@@ -36,8 +36,8 @@ func storeOf(m *distlock.Manager) (Store, error) {
 }
 
 // NewStore returns the store in a database, usually the database of the locks. It writes and reads
-// with majority, and reads from the primary; the concerns of db do not matter. The user needs find
-// on distlock_settings, and find, insert and update on singletons. No I/O.
+// with majority, and reads from the primary. The concerns of db do not matter. The user needs find
+// on distlock_settings, and find, insert and update on singletons. NewStore does no I/O.
 func NewStore(db *mongo.Database) (Store, error) {
 	if db == nil {
 		return nil, bad("the database is nil")
@@ -69,7 +69,7 @@ func (s *mongoStore) Records(ctx context.Context) ([]bson.Raw, error) {
 }
 
 func all(ctx context.Context, from *mongo.Collection, filter bson.D) (raws []bson.Raw, err error) {
-	ctx = mongo.NewSessionContext(ctx, nil) // no part of a transaction of the caller's
+	ctx = mongo.NewSessionContext(ctx, nil) // not part of the caller's transaction
 	cursor, err := from.Find(ctx, filter, options.Find().SetSort(bson.D{e("_id", 1)}))
 	if err == nil {
 		err = cursor.All(ctx, &raws)
@@ -99,7 +99,7 @@ func (s *mongoStore) Change(ctx context.Context, c Change) (bson.Raw, error) {
 		if !errors.Is(err, mongo.ErrNoDocuments) && !mongo.IsDuplicateKeyError(err) {
 			return raw, failed("write", s.records, "find, insert, update", err)
 		}
-		// It is there, and not as the change wants it.
+		// The record exists, but the change does not match it.
 		if raw, err = s.records.FindOne(ctx, filter[:1]).Raw(); errors.Is(err, mongo.ErrNoDocuments) {
 			raw, err = nil, nil
 		}
@@ -122,8 +122,8 @@ func (s *mongoStore) Ask(ctx context.Context, name string, rev int64) error {
 	return failed("write", s.records, "update", err)
 }
 
-// refused returns the reason for which a change does not match a record; nil if it does. raw is nil
-// if there is no record.
+// refused returns the reason why a change does not match a record, or nil if it matches. A missing
+// record has nil raw.
 func (c Change) refused(raw bson.Raw) error {
 	if raw == nil {
 		if c.Rev != 0 {

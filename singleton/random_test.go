@@ -15,7 +15,7 @@ import (
 	"mongodlm/singleton"
 )
 
-// histories is how many random histories there are of each kind.
+// histories returns the number of random histories of each kind.
 func histories() int {
 	if testing.Short() {
 		return 3
@@ -23,12 +23,12 @@ func histories() int {
 	return 1 + effort.Share(24)
 }
 
-// A fate kills, cuts off and heals the processes of a world at random for some hours, starts new
-// ones, and moves the pause switch. Half of what a process sends while it is cut off is applied up
-// to half an hour later.
+// A fate kills, cuts off and heals the processes of a world at random for some hours. It also
+// starts new processes and moves the pause switch. Half of the commands of a process that is cut
+// off are applied up to half an hour later.
 type fate struct {
 	*rand.Rand
-	mu sync.Mutex // guards Rand
+	mu sync.Mutex // guards the field Rand
 }
 
 func (f *fate) n(n int) int {
@@ -76,8 +76,8 @@ func forEachSeed(t *testing.T, test func(t *testing.T, w *world, f *fate)) {
 	}
 }
 
-// Whatever dies, hangs or comes late, no two rounds run under trusted guards at one time, and the
-// loop goes on. Some rounds do not care that their context has ended.
+// Two rounds never run under trusted guards at one time, whatever dies, hangs or comes late, and
+// the loop continues. Some rounds ignore the end of their context.
 func TestRun_RandomFaults_NeverTwoTrustedRounds(t *testing.T) {
 	forEachSeed(t, func(t *testing.T, w *world, f *fate) {
 		r := &referee{t: t}
@@ -111,16 +111,15 @@ func TestRun_RandomFaults_NeverTwoTrustedRounds(t *testing.T) {
 	})
 }
 
-// No slot is begun twice, slots begin in their order and never before the server's clock says so,
-// with fences that do not fall; and as long as nobody dies, every slot ran.
+// No slot begins twice. Slots begin in their order and never before they are due by the server's
+// clock. Fences do not fall. Every slot runs if no process dies.
 func TestRunSlots_RandomFaults_EachSlotOnce(t *testing.T) {
 	forEachSeed(t, func(t *testing.T, w *world, f *fate) {
 		w.randomSlots(t, f, false)
 	})
 }
 
-// With Rerun a slot is begun again only as its next attempt, by a later holder, and every slot
-// ends.
+// With Rerun a slot begins again only with the next attempt and a later holder. Every slot ends.
 func TestRunSlots_RandomFaultsRerun_AttemptsRise(t *testing.T) {
 	forEachSeed(t, func(t *testing.T, w *world, f *fate) {
 		w.randomSlots(t, f, true)
@@ -170,8 +169,8 @@ func (w *world) randomSlots(t *testing.T, f *fate, rerun bool) {
 			t.Errorf("slot %v was begun and did not end here, where nobody dies", slot)
 		}
 	}
-	// A beginning that was applied although its process was cut off, and was never run: it cannot
-	// be told from one that was. Without Rerun it is lost, and recorded as interrupted.
+	// A beginning may be applied although its process was cut off and did not run the slot. Without
+	// Rerun such a slot is lost, and recorded as interrupted.
 	if rerun && lost > 0 || time.Since(s.Slot) > interval+30*time.Second || s.Missed != 0 {
 		t.Errorf("%d of %d slots were never begun; status %+v", lost, len(begun)+lost, s)
 	}

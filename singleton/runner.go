@@ -17,25 +17,24 @@ import (
 	"mongodlm/internal/metrics"
 )
 
-// Pauses.
+// Pauses between readings and tries.
 const (
 	lookAgain  = 10 * time.Second // between two readings of settings that stop rounds, as in mongos
-	resync     = time.Minute      // after which a schedule asks the server for its clock again
-	firstPause = time.Second      // after a store that failed; it doubles
+	resync     = time.Minute      // between two readings of the server's clock by a schedule
+	firstPause = time.Second      // after the first failure of a store; later pauses double
 	mostPause  = 30 * time.Second
 )
 
 // endTries is the number of tries to record the end of a round after the end of Run's context.
 const endTries = 3
 
-// longest bounds the times that are asked for.
+// longest bounds the durations in arguments.
 const longest = 10 * 366 * 24 * time.Hour
 
-// defaultDrain is the default of Drain.
 const defaultDrain = 30 * time.Second
 
-// A runner is the common part of loops and schedules. It holds the lock of its name while it can,
-// and makes one pass after the other.
+// A runner is the common part of loops and schedules. It acquires the lock of its name, and makes
+// one pass after the other while it holds the lock.
 type runner struct {
 	manager *distlock.Manager
 	store   Store
@@ -48,8 +47,8 @@ type runner struct {
 	zone    *time.Location
 	pass    func(ctx context.Context, t *tenure) (wait time.Duration, err error)
 
-	stopped string // the logged reason for which rounds are stopped
-	ahead   bool   // it was logged that the latest slot is ahead of the server's clock
+	stopped string // the last logged reason why rounds are stopped
+	ahead   bool   // the runner has logged that the latest slot is ahead of the server's clock
 }
 
 // check checks the fields that both kinds have, and sets their defaults.
@@ -80,30 +79,30 @@ func (r *runner) check(ctx context.Context, m *distlock.Manager) error {
 	return orDefault("Drain", &r.drain, defaultDrain)
 }
 
-// A tenure is the time for which this process holds the lock.
+// A tenure is a period in which this process holds the lock.
 type tenure struct {
 	guard   *distlock.TryGuard
-	rec     Status // as this process wrote it last
+	rec     Status // the record as this process last read or wrote it
 	entered bool   // rec is known
 	read    clock.Reading
-	told    string // the logged reason for which no round begins
+	told    string // the last logged reason why no round begins
 	open    bool   // the end of the last round is not recorded yet
 	over    bool   // Turn rounds have run
 
-	ran *outcome // of slots: the last one that ran here
+	ran *outcome // the last slot that ran here; nil for a loop
 
-	planned bool          // of a loop: due is known; of slots: their schedule is that of the record
-	due     time.Duration // when the next round is, by the monotonic clock of this process
-	ending  bson.D        // the fields of the end of the last round, while open
-	rounds  int           // the number of rounds
+	planned bool          // loop: due is known; slots: their schedule is the one in the record
+	due     time.Duration // when the next round is due, by the monotonic clock of this process
+	ending  bson.D        // the fields for the end of the last round, while open is set
+	rounds  int           // the number of rounds in this tenure
 }
 
-// run acquires the lock again and again, until ctx ends or an error is permanent.
+// run acquires the lock again and again until ctx ends or an error is permanent.
 func (r *runner) run(ctx context.Context) error {
 	defer metrics.StandsBy(r.told(), string(r.kind), r.name)()
 	r.told().Sampled(metrics.Zeros(r.labels(), metrics.Begun, metrics.Rounds)...)
 	for ctx.Err() == nil {
-		// The guard outlives ctx, so that a round can be waited for.
+		// The guard outlives ctx, so that run can wait for a round.
 		base, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 		stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 		guard, err := r.manager.Internal(leading.Key{}).Standby(r.name).Lock(base,
@@ -115,14 +114,14 @@ func (r *runner) run(ctx context.Context) error {
 			err = nil
 		}
 		cancel(nil)
-		if err != nil && !errors.Is(err, distlock.ErrLockLost) { // lost while it was acquired
+		if err != nil && !errors.Is(err, distlock.ErrLockLost) { // lost during acquisition
 			return fmt.Errorf("singleton: %s %q: %w", r.kind, catalog.Printable(r.name, 200), err)
 		}
 	}
 	return nil
 }
 
-// hold makes passes until the lock is lost or ctx ends. It always releases.
+// hold makes passes until the lock is lost or ctx ends. It always releases the lock.
 func (r *runner) hold(ctx context.Context, t *tenure) (err error) {
 	defer func() {
 		if released := t.guard.Release(); !errors.Is(released, distlock.ErrLockLost) {
@@ -149,12 +148,12 @@ func (r *runner) hold(ctx context.Context, t *tenure) (err error) {
 		case hopeless(err):
 			return err
 		case errors.Is(err, ErrStale):
-			if t.guard.Verify(either) == nil { // else it is lost, or will be
+			if t.guard.Verify(either) == nil { // else the guard is lost, or will be
 				return fmt.Errorf("%w; remove the document from %s, if the locks were set back on purpose",
 					err, RecordsCollection)
 			}
 			wait = pause
-		case unreadable(err): // an operator is at them
+		case unreadable(err): // until an operator repairs the settings
 			r.note(t, err)
 		default:
 			r.note(t, err)
@@ -184,8 +183,8 @@ func unreadable(err error) bool {
 	return errors.As(err, &malformed) && malformed.Collection == SettingsCollection
 }
 
-// note logs the reason for which no round begins, once an episode. It records a problem of the
-// settings, so that [List] returns it.
+// note logs the reason why no round begins, once an episode. It records a problem of the settings,
+// so that [List] returns the problem.
 func (r *runner) note(t *tenure, err error) {
 	text := "the store"
 	if unreadable(err) {
@@ -202,9 +201,9 @@ func (r *runner) note(t *tenure, err error) {
 	}
 }
 
-// change changes the record by the guard's fence, within CommandTimeout. The context of Run does
-// not end it: the end of a round is recorded later. A process that has lost the lock does not
-// change the record.
+// change changes the record by the guard's fence, within CommandTimeout. The end of Run's context
+// does not stop it, because the end of a round is recorded later. A process that has lost the lock
+// does not change the record.
 func (r *runner) change(t *tenure, set bson.D, dates ...string) error {
 	return r.changeWithin(context.WithoutCancel(t.guard.Context()), t,
 		Change{Rev: t.rec.rev, Dates: dates, Set: set})
@@ -227,8 +226,8 @@ func (r *runner) changeWithin(ctx context.Context, t *tenure, c Change) error {
 	return err
 }
 
-// enter reads the record, and leaves the fence in it: from then on no earlier holder can change it.
-// The first change of a tenure is this one.
+// enter reads the record and writes the fence into it. From then on no earlier holder can change
+// the record. Each tenure begins with this change.
 func (r *runner) enter(ctx context.Context, t *tenure) error {
 	limited, cancel := context.WithTimeout(ctx, r.manager.Config().CommandTimeout)
 	defer cancel()
@@ -238,7 +237,7 @@ func (r *runner) enter(ctx context.Context, t *tenure) error {
 		return err
 	}
 	t.read = r.clock.Now()
-	if raw.Lookup("kind").Type == 0 { // it is new
+	if raw.Lookup("kind").Type == 0 { // the record is new
 		return r.changeWithin(ctx, t, Change{})
 	}
 	if t.rec, err = parseRecord(raw); err != nil {
@@ -253,8 +252,8 @@ func (r *runner) enter(ctx context.Context, t *tenure) error {
 	return nil
 }
 
-// now returns the server's clock by its last reading and the time since then. It is behind by a
-// round trip at most, and never ahead.
+// now returns the server's clock, computed from its last reading and the time since then. The
+// result is behind by at most a round trip, and never ahead.
 func (r *runner) now(t *tenure) time.Time {
 	return t.rec.seen.Add(r.clock.Now().Mono - t.read.Mono)
 }
@@ -292,8 +291,8 @@ func (r *runner) may(ctx context.Context, t *tenure) (bool, error) {
 }
 
 // work runs a round and returns after do. The context of the round ends when the lock is lost, and
-// Drain after ctx. A panic is an error. work returns false if the lock was lost before the round:
-// then another holder may run the next one.
+// Drain after ctx. A panic is an error. work returns false if the lock was lost before the round,
+// because another holder may then run the next round.
 func (r *runner) work(ctx context.Context, t *tenure, do func(context.Context) error) (
 	began bool, err error) {
 	// Close of the Manager does not release the lock before do returns.
@@ -321,7 +320,7 @@ func (r *runner) work(ctx context.Context, t *tenure, do func(context.Context) e
 	return true, leading.Asked(do(round))
 }
 
-// ending returns the fields that the end of a round sets.
+// ending returns the fields that record the end of a round.
 func ending(rec Status, err error, next time.Time, took time.Duration) bson.D {
 	state, text, failures := Done, "", int64(0)
 	if err != nil {

@@ -12,25 +12,27 @@ import (
 	"mongodlm/catalog"
 )
 
-// ErrNeverRan is returned by RunNow and ForgetFuture if there is no record of the name: no process
-// has run it.
+// ErrNeverRan is returned by RunNow and ForgetFuture if the name has no record: no process has run
+// it.
 var ErrNeverRan = errors.New("singleton: no process has run it")
 
-// RunNow requests a round of the loop of this name, in any process, as soon as it may begin. It
-// needs Name and Store of l. A round that runs continues, and the requested round follows it.
-// Several requests before it begins are one round. It is the next round, also after failures, and
-// Every counts from it. Settings that stop rounds stop this one, too.
+// RunNow requests a round of the loop with this name, in any process, as soon as a round may begin.
+// It uses the fields Name and Store. A present round continues, and the requested round follows it.
+// Several requests before a round begins cause one round. That round does not wait for the pause
+// after failures, and Every counts from it. Settings that stop rounds also stop this round.
 //
 // The process that holds the lock reads the request within a minute, or at the end of its round.
-// RunNow does not wait for it. If no process runs the loop, the request waits for the next one.
+// RunNow does not wait for the round. If no process runs the loop, the request waits for the next
+// one.
 //
 // Errors: ErrBadArgument; [ErrNeverRan]; the errors of the store, after which the request may be
-// stored; [ErrChanged] if the record changed all the time. Two commands.
+// stored; [ErrChanged] if the record changed during every try. Two commands.
 func (l Loop) RunNow(ctx context.Context) error { return runNow(ctx, l.Store, l.Name, KindLoop) }
 
-// RunNow requests a slot of the schedule of this name as soon as one may begin, as the method of
-// [Loop] does. Its Time is its beginning, by the server's clock; a slot of the schedule
-// that is due by then is the one. The next slot is the next of the schedule after it.
+// RunNow requests a slot of the schedule with this name as soon as a slot may begin, like the
+// method of [Loop]. The slot's Time is its beginning, by the server's clock. If a slot of the
+// schedule is due by then, that slot answers the request. The next slot is the schedule's next
+// after it.
 func (s Slots) RunNow(ctx context.Context) error { return runNow(ctx, s.Store, s.Name, KindSlots) }
 
 func runNow(ctx context.Context, store Store, name string, kind Kind) (err error) {
@@ -55,13 +57,13 @@ func runNow(ctx context.Context, store Store, name string, kind Kind) (err error
 	return fmt.Errorf("singleton: run %q now: %w", catalog.Printable(name, 200), ErrChanged)
 }
 
-// ForgetFuture repairs the record of a schedule after the server's clock was ahead: if the latest
-// slot is later than the server's clock, it becomes the present time, and ForgetFuture returns
-// true. Slots that began under the wrong clock begin again at their time. Call it when the server's
-// clock is right; a running holder reads the repaired record within a minute. Three commands.
+// ForgetFuture repairs the record of a schedule after the server's clock was ahead. If the latest
+// slot is later than the server's clock, ForgetFuture sets it to the present time and returns true.
+// Slots that began under the wrong clock begin again at their time. Call it when the server's clock
+// is right. A running holder reads the repaired record within a minute. Three commands.
 //
 // Errors: ErrBadArgument; [ErrNeverRan]; the errors of the store; [ErrChanged] or [ErrStale] if the
-// holder changes the record at the same time: call it again.
+// holder changes the record at the same time. Call it again after these two.
 func ForgetFuture(ctx context.Context, store Store, name string) (bool, error) {
 	if ctx == nil || store == nil || name == "" {
 		return false, bad("the context or the Store is nil, or the name is empty")
@@ -99,34 +101,34 @@ func recordOf(ctx context.Context, store Store, name string) (Status, error) {
 	return Status{}, fmt.Errorf("%w: %q", ErrNeverRan, catalog.Printable(name, 200))
 }
 
-// asked reports whether a round was asked for since the latest began.
+// asked reports whether RunNow has requested a round since the latest round began.
 func (s Status) asked() bool { return s.asks > s.answered }
 
-// RunsKept is how many of the latest rounds a record has.
+// RunsKept is the number of rounds in a record, the latest ones.
 const RunsKept = 20
 
 // A PastRun is one round of a loop, or one attempt of a slot. Its times are of the server's clock,
-// give or take a round trip.
+// with an error of at most a round trip.
 type PastRun struct {
 	State   State     // Running, Done, Failed or Interrupted
-	Process string    // that began it
-	Fence   int64     // of its lock
-	Slot    time.Time // of a schedule
-	Attempt int64     // the same
+	Process string    // the process that began the round
+	Fence   int64     // the fence of that process's lock
+	Slot    time.Time // the time of a slot; zero for a loop
+	Attempt int64     // the attempt of a slot; zero for a loop
 	Begun   time.Time
-	Ended   time.Time     // zero while it runs, and of one that was interrupted
+	Ended   time.Time     // zero while the round runs, and for an interrupted round
 	Took    time.Duration // by the monotonic clock of the process
 	Error   string
 }
 
-// beginning is the field runs with a round that begins.
+// beginning returns the field "runs" with a round that begins.
 func (r *runner) beginning(t *tenure, slot time.Time, attempt int) bson.E {
 	return written(append(interrupted(t.rec.Runs), PastRun{State: Running,
 		Process: t.guard.Process(), Fence: t.guard.Fence(), Slot: slot, Attempt: int64(attempt),
 		Begun: r.now(t)}))
 }
 
-// interrupted are the runs when the one that runs has no end.
+// interrupted returns the runs with the state Interrupted for a round without an end.
 func interrupted(runs []PastRun) []PastRun {
 	runs = slices.Clone(runs)
 	if n := len(runs); n > 0 && runs[n-1].State == Running {
@@ -135,7 +137,7 @@ func interrupted(runs []PastRun) []PastRun {
 	return runs
 }
 
-// over is the field runs with the end of the last one.
+// over returns the field "runs" with the end of the last round.
 func over(runs []PastRun, state State, text string, took time.Duration) bson.E {
 	runs = slices.Clone(runs)
 	if n := len(runs); n > 0 && runs[n-1].State == Running {
@@ -146,7 +148,7 @@ func over(runs []PastRun, state State, text string, took time.Duration) bson.E {
 	return written(runs)
 }
 
-// written is the field of the latest runs.
+// written returns the field "runs" with the latest rounds.
 func written(runs []PastRun) bson.E {
 	list := bson.A{}
 	for _, run := range runs[max(0, len(runs)-RunsKept):] {
@@ -167,7 +169,7 @@ func written(runs []PastRun) bson.E {
 	return e("runs", list)
 }
 
-// runs reads them.
+// runs parses the field "runs".
 func (f fields) runs() (runs []PastRun) {
 	v := f.lookup("runs")
 	if v.Type == 0 {

@@ -15,8 +15,8 @@ import (
 	"mongodlm/singleton"
 )
 
-// What is asked for runs once, within a minute, on the process that has the lock, whoever asks and
-// however often; the interval counts from it.
+// A requested round runs once, within a minute, in the process that has the lock, whoever requests
+// it and however often. The interval counts from it.
 func TestRunNow_FromAnotherProcess_OneRoundSoon(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var mu sync.Mutex
@@ -59,8 +59,8 @@ func TestRunNow_FromAnotherProcess_OneRoundSoon(t *testing.T) {
 	})
 }
 
-// It tries to break: what is asked for while a round runs begins beside it, or is lost, also when
-// the process dies in which it runs.
+// A round that is requested during a round follows that round, even if the process of that round
+// dies.
 func TestRunNow_WhileARoundRuns_FollowsIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var mu sync.Mutex
@@ -114,8 +114,8 @@ func TestRunNow_WhileARoundRuns_FollowsIt(t *testing.T) {
 	})
 }
 
-// A schedule begins a slot of its own when it is asked for one, and goes on with its times; nothing
-// is missed by it, and what is stopped waits.
+// RunNow of a schedule begins an additional slot. The schedule continues with its times, and no
+// slot is missed. A stopped schedule keeps the request waiting.
 func TestRunNow_OfASchedule_IsASlotMore(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var mu sync.Mutex
@@ -150,7 +150,7 @@ func TestRunNow_OfASchedule_IsASlotMore(t *testing.T) {
 	})
 }
 
-// What cannot be asked for is told: a name that nobody ever ran, one of another kind, and no name.
+// RunNow returns an error for a name without a record, for a name of another kind, and for no name.
 func TestRunNow_NothingToAsk_SaysSo(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.start(0).loop(singleton.Loop{Name: "a", Every: time.Hour, Do: nothing})
@@ -168,7 +168,7 @@ func TestRunNow_NothingToAsk_SaysSo(t *testing.T) {
 	})
 }
 
-// The record has the latest rounds: when each began and ended, where, and its error.
+// The record has the latest rounds: when each began and ended, its process, and its error.
 func TestStatus_Runs_TheLatestTwenty(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var begun atomic.Int64

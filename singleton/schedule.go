@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// A Schedule returns the times of slots. [Every] is one, and those of github.com/robfig/cron/v3
-// fit.
+// A Schedule returns the times of slots. [Every] returns a Schedule, and the schedules of
+// github.com/robfig/cron/v3 implement it.
 type Schedule interface {
-	// Next returns the first slot after t, in whole milliseconds; the zero time when there is none. It
-	// must depend on t only, and must be the same in all processes.
+	// Next returns the first slot after t, in whole milliseconds, or the zero time when there is
+	// none. The result must depend on t only, and must be the same in all processes.
 	Next(t time.Time) time.Time
 }
 
-// Every is the schedule of all multiples of d since the year 1, in UTC: whole hours for an hour. It
-// fires never when d is shorter than a millisecond or not made of whole ones.
+// Every returns the schedule of all multiples of d since the year 1, in UTC: each full hour for an
+// hour. It never fires when d is not a positive multiple of a millisecond.
 func Every(d time.Duration) Schedule { return every(d) }
 
 type every time.Duration
@@ -28,8 +28,7 @@ func (e every) Next(t time.Time) time.Time {
 	return t.Truncate(d).Add(d)
 }
 
-// mostCounted is how many slots are counted one by one, and mostSteps how many are looked at in
-// all.
+// due counts at most mostCounted slots one by one, and computes at most mostSteps slots.
 const mostCounted, mostSteps = 10_000, 1_000_000
 
 // next returns the slot after t.
@@ -48,12 +47,12 @@ func next(s Schedule, t time.Time) (time.Time, error) {
 	return slot, nil
 }
 
-// due returns the latest slots after last and up to now, at most so many, the oldest first, and how
-// many older ones there are, counted up to mostCounted. An error that says that the schedule fires
-// no more is returned only when nothing is due.
+// due returns the latest slots after last and up to now, at most that number, the oldest first. It
+// also returns the number of older slots, counted up to mostCounted. It returns the error that the
+// schedule has no further slot only when no slot is due.
 func due(s Schedule, last, now time.Time, most int) (slots []time.Time, older int, err error) {
 	steps := 0
-	// between collects the slots after from, up to now; whole reports that it was not cut short.
+	// between returns the slots after from and up to now; whole is false if there are more.
 	between := func(from time.Time, limit int) (got []time.Time, whole bool, err error) {
 		for t := from; ; steps++ {
 			slot, err := next(s, t)
@@ -84,7 +83,7 @@ func due(s Schedule, last, now time.Time, most int) (slots []time.Time, older in
 	if whole {
 		return slots[older:], older, nil
 	}
-	// Very many: count from times further and further back, until there are enough.
+	// For very many slots, count from earlier and earlier times until there are enough.
 	older = mostCounted
 	for back := time.Second; ; back *= 2 {
 		slots, _, err = between(now.Add(-back), mostSteps)

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// grid is the schedule of the multiples of d seconds, in the hours of the day that it names.
+// grid is a schedule of the multiples of d seconds, in given hours of the day.
 type grid struct {
 	d     time.Duration
 	hours []int
@@ -24,8 +24,7 @@ func (g grid) Next(t time.Time) time.Time {
 	return time.Time{}
 }
 
-// What is due is what counting one by one finds, also where there is so much that it is not
-// counted.
+// due finds the same slots as a count one by one, even if there are too many to count.
 func TestDue_IsWhatCountingFinds(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -58,7 +57,7 @@ func TestDue_IsWhatCountingFinds(t *testing.T) {
 	})
 }
 
-// A schedule of a millisecond that was not looked at for a year is no endless work.
+// due is fast for a schedule of a millisecond that was not read for a year.
 func TestDue_AYearOfMilliseconds(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2024, 2, 28, 0, 0, 0, 0, time.UTC)

@@ -16,8 +16,8 @@ import (
 	"mongodlm/singleton"
 )
 
-// It tries to break: a server's clock that was a month ahead for two minutes stops a schedule in
-// silence. It is logged, once an episode, and ForgetFuture repairs it.
+// A server's clock that was a month ahead for two minutes is logged, once an episode. ForgetFuture
+// repairs the record.
 func TestRunSlots_ServersClockWasAhead_WarnsAndCanBeRepaired(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		step := w.steps()
@@ -48,8 +48,8 @@ func TestRunSlots_ServersClockWasAhead_WarnsAndCanBeRepaired(t *testing.T) {
 	})
 }
 
-// It tries to break: a slot that kills its process kills one after the other. After MaxAttempts, 5
-// by default, it is recorded as interrupted, and the schedule goes on.
+// A slot that kills its processes is recorded as interrupted after MaxAttempts, 5 by default, and
+// the schedule continues.
 func TestRunSlots_SlotKills_EndsAfterMaxAttempts(t *testing.T) {
 	for most, want := range map[int]int32{0: 5, 1: 1, 3: 3} {
 		inBubbleSub(t, fmt.Sprint("at most ", most), func(t *testing.T, w *world) {
@@ -88,8 +88,8 @@ func TestRunSlots_SlotKills_EndsAfterMaxAttempts(t *testing.T) {
 	})
 }
 
-// It tries to break: a schedule that is changed has missed the slots which the new one would have
-// had. What the same schedule missed in an outage is run as ever.
+// A changed schedule has not missed the slots that it would have had before the change. The slots
+// that the same schedule missed in an outage still run.
 func TestRunSlots_NewSchedule_MissesNothing(t *testing.T) {
 	for _, c := range []struct {
 		then time.Duration
@@ -117,7 +117,7 @@ func TestRunSlots_NewSchedule_MissesNothing(t *testing.T) {
 	}
 }
 
-// It tries to break: ForgetFuture changes a loop, or a record that does not exist.
+// ForgetFuture refuses a loop and a record that does not exist.
 func TestForgetFuture_OthersThanSchedules_AreRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		_, err := singleton.ForgetFuture(t.Context(), w.store, "a")

@@ -9,17 +9,17 @@ import (
 	"mongodlm/catalog"
 )
 
-// Settings are the parsed document of a name in distlock_settings. With the zero value, also
-// without a document, rounds may begin at any time.
+// Settings are the parsed document of a name in distlock_settings. A missing document has the zero
+// value: rounds may begin at any time.
 type Settings struct {
 	// Stopped is the pause switch: no round begins.
 	Stopped bool
-	// Window bounds the time of day in which rounds may begin; nil when any hour will do.
+	// Window bounds the time of day when rounds may begin; nil means any time.
 	Window *Window
 }
 
-// A Window is a time of the day, every day: from Start to just before Stop, over midnight when Stop
-// is the smaller one.
+// A Window is a time of the day, every day, from Start to just before Stop. It includes midnight
+// when Stop is smaller than Start.
 type Window struct {
 	Start, Stop time.Duration // since midnight, never equal
 }
@@ -28,9 +28,9 @@ type Window struct {
 //
 //	{_id: <name>, stopped: true, activeWindow: {start: "23:00", stop: "6:00"}}
 //
-// and mode, of MongoDB 3.4: "full", or "off", which stops as stopped does. Other fields are
-// ignored. A nil raw, without a document, is the zero Settings. Error: a *MalformedError that names
-// the field.
+// and the field mode of MongoDB 3.4: "full", or "off", which stops rounds like the field stopped.
+// ParseSettings ignores other fields. Nil raw means a missing document and returns the zero
+// Settings. Error: a *MalformedError that names the field.
 func ParseSettings(raw bson.Raw) (Settings, error) {
 	if raw == nil {
 		return Settings{}, nil
@@ -80,8 +80,8 @@ func (f fields) timeOfDay(field string) time.Duration {
 	return time.Duration(at.Hour())*time.Hour + time.Duration(at.Minute())*time.Minute
 }
 
-// MayRun reports whether a round may begin at now, and the reason if not. The window is in the time
-// zone of now.
+// MayRun reports whether a round may begin at time now, and the reason if not. The window applies
+// in the time zone of now.
 func (s Settings) MayRun(now time.Time) (ok bool, why string) {
 	switch {
 	case s.Stopped:
@@ -101,7 +101,7 @@ func (w Window) contains(now time.Time) bool {
 	return w.Start <= at || at < w.Stop
 }
 
-// String is the window as "23:00-06:00".
+// String returns the window as "23:00-06:00".
 func (w Window) String() string {
 	start, stop := int(w.Start.Minutes()), int(w.Stop.Minutes())
 	return fmt.Sprintf("%02d:%02d-%02d:%02d", start/60, start%60, stop/60, stop%60)

@@ -11,7 +11,7 @@ import (
 	"mongodlm/singleton"
 )
 
-// Every shape that mongos understood is understood, and what is wrong is told with its field.
+// ParseSettings accepts every shape that mongos accepted. An error names the field.
 func TestParseSettings(t *testing.T) {
 	t.Parallel()
 	window := func(start, stop any) bson.E {
@@ -65,7 +65,7 @@ func TestParseSettings(t *testing.T) {
 	}
 }
 
-// A window includes its start and excludes its stop, over midnight too.
+// A window includes its start and excludes its stop, even over midnight.
 func TestSettings_MayRun_AtTheEdges(t *testing.T) {
 	t.Parallel()
 	day := singleton.Settings{Window: &singleton.Window{Start: 6 * time.Hour, Stop: 23 * time.Hour}}

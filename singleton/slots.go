@@ -9,90 +9,91 @@ import (
 	"mongodlm/distlock"
 )
 
-// Missed selects the missed slots that run: slots that were due while there was no process, the
-// settings stopped the schedule, an earlier slot took too long, or the holder was dead.
+// Missed selects the missed slots that run. A slot is missed if it was due while no process ran,
+// the settings stopped the schedule, an earlier slot took too long, or the holder was dead.
 type Missed int
 
 // The values of Missed.
 const (
-	// RunOnce runs the latest missed slot only, however old it is.
+	// RunOnce runs only the latest missed slot, however old it is.
 	RunOnce Missed = iota
-	// Skip runs the latest missed slot only, and only if it is no older than Grace.
+	// Skip runs only the latest missed slot, if it is no older than Grace.
 	Skip
-	// RunAll runs them all, the oldest first, but no more than the latest MostMissed.
+	// RunAll runs the missed slots, the oldest first, but only the latest MostMissed.
 	RunAll
 )
 
-// A Slot is one time of a schedule, as it is given to Do.
+// A Slot is one time of a schedule, as Do receives it.
 type Slot struct {
-	// Time is that of the schedule, not that at which it runs.
+	// Time is the time in the schedule, not the time of the run.
 	Time time.Time
 	// Attempt is 1, or more when processes died in this slot; see Slots.Rerun.
 	Attempt int
-	// Missed is how many slots before this one were not run, counted up to 10,000.
+	// Missed is the number of slots before this one that did not run, counted up to 10,000.
 	Missed int
-	// Guard is held while the slot runs. The fence of a late process is smaller.
+	// Guard is held while the slot runs. A late process has a smaller fence.
 	Guard *distlock.TryGuard
 }
 
-// Slots is a function that runs once for each slot of a schedule, on one process of all that run
+// Slots is a function that runs once for each slot of a schedule, in one of the processes that run
 // the Slots of this name. The zero value of a field that is not required means its default.
 type Slots struct {
-	// Name is that of the lock, of the settings and of the record. Required.
+	// Name is the name of the lock, of the settings and of the record. Required.
 	Name string
-	// Store keeps the settings and the record. Default: the database of the locks, by the client of
-	// the Manager. RunNow needs one.
+	// Store keeps the settings and the record. The default is the database of the locks, by the
+	// client of the Manager. RunNow needs a Store.
 	Store Store
 	// Schedule returns the times of the slots, the same for all processes. Required.
 	Schedule Schedule
-	// Zone is the time zone of the argument of Schedule.Next, and of the active window. Default UTC,
-	// so that all processes have the same.
+	// Zone is the time zone of the argument of Schedule.Next, and of the active window. Default
+	// UTC, so that all processes use the same zone.
 	Zone *time.Location
-	// Do is the work of a slot, see Loop.Do. Required.
+	// Do does the work of a slot, see Loop.Do. Required.
 	Do func(ctx context.Context, slot Slot) error
 	// Missed selects the missed slots that run. Default RunOnce.
 	Missed Missed
-	// Grace is how late Skip runs a slot. Default 1 min.
+	// Grace is the maximum delay of a slot that Skip runs. Default 1 min.
 	Grace time.Duration
-	// MostMissed is how many RunAll runs, 1 to 10,000. Default 100.
+	// MostMissed is the maximum number of slots that RunAll runs, 1 to 10,000. Default 100.
 	MostMissed int
-	// Rerun runs a slot again in which a process died, up to MaxAttempts attempts. Without it, and
-	// after the last attempt, the slot is recorded as Interrupted.
+	// Rerun is set to repeat a slot in which a process died, up to MaxAttempts attempts. Without
+	// Rerun, and after the last attempt, the slot is recorded as Interrupted.
 	Rerun bool
-	// MaxAttempts bounds the attempts of Rerun at a slot, which may kill its processes. Default 5.
+	// MaxAttempts bounds the attempts at a slot, because the slot may kill its processes. Default
+	// 5.
 	MaxAttempts int
-	// Drain is the time for which a slot may continue after the end of RunSlots' context. Default 30
-	// s.
+	// Drain is the time for which a slot may continue after the end of RunSlots' context. Default
+	// 30 s.
 	Drain time.Duration
 }
 
 // RunSlots runs Slots until ctx ends. One process holds the lock, from slot to slot, as with [Run].
 //
 // No slot begins twice, even if the lock fails. The record has the time of the latest slot. The
-// holder advances it, by a compare-and-set under its fence, before it calls Do; the write of a
+// holder advances that time by a compare-and-set under its fence before it calls Do. The write of a
 // former holder does not match. A slot is due by the clock of the server, the primary in a replica
-// set. If that clock steps back, slots are late, and no slot is repeated; if it steps ahead, slots
-// are early.
+// set. If that clock steps back, slots are late, and no slot is repeated. If that clock steps
+// ahead, slots are early.
 //
-// Without Rerun a slot has one attempt: if its process dies, or is cut off until another process
-// evicts it, the next holder records the slot as Interrupted, with an error, and continues with the
-// next one. The work may be complete. With Rerun further attempts follow, until one returns or
-// MaxAttempts is reached; each has a larger fence. A slot whose Do returns an error or panics is
-// recorded as Failed, and does not run again.
+// Without Rerun a slot has one attempt. Its process may die, or be cut off until another process
+// evicts it. Then the next holder records the slot as Interrupted, with an error, and continues
+// with the next slot. The work may be complete. With Rerun further attempts follow, until one
+// returns or MaxAttempts is reached; each has a larger fence. A slot whose Do returns an error or
+// panics is recorded as Failed, and does not run again.
 //
-// The slots of a name count from its first run, and after a change of the schedule from the first
-// run of the new one. Daylight saving depends on the schedule: one of robfig/cron has no slot in an
-// hour that a day skips, and two in an hour that a day repeats. A job of 02:30 does not run on one
-// day of the year, and runs twice on another.
+// The slots of a name count from its first run. After a change of the schedule they count from the
+// first run of the new schedule. Daylight saving depends on the schedule: a schedule of robfig/cron
+// has no slot in an hour that a day skips, and two in an hour that a day repeats. A job of 02:30
+// does not run on one day of the year, and runs twice on another.
 //
-// If the latest slot is ahead of the server's clock by more than a minute, because the clock was
-// wrong, RunSlots logs it, and no slot begins before that time. [ForgetFuture] repairs the record.
+// If the clock was wrong, the latest slot may be ahead of the server's clock by more than a minute.
+// RunSlots then logs this, and no slot begins before that time. [ForgetFuture] repairs the record.
 //
-// Settings that stop a slot make it a missed one. The store, the settings and the errors are as
-// with [Run]; further errors are [ErrNeverFires] and [ErrBadSchedule].
+// A slot that the settings stop is missed. The store, the settings and the errors are those of
+// [Run]. Further errors are [ErrNeverFires] and [ErrBadSchedule].
 //
-// Commands: three a slot, one a minute without any, one every 10 s while the settings stop a slot,
-// four more for a new holder.
+// Commands: three a slot, one a minute without a slot, one every 10 s while the settings stop a
+// slot, four more for a new holder.
 func RunSlots(ctx context.Context, m *distlock.Manager, s Slots) error {
 	r := &runner{store: s.Store, name: s.Name, kind: KindSlots, drain: s.Drain, zone: s.Zone}
 	if err := r.check(ctx, m); err != nil {
@@ -148,7 +149,7 @@ func (s *Slots) pass(ctx context.Context, r *runner, t *tenure) (time.Duration, 
 		return s.unfinished(ctx, r, t)
 	}
 	t.open = false
-	if !t.planned { // it may be that of another schedule
+	if !t.planned { // the record may be from another schedule
 		t.planned = true
 		next := s.Schedule.Next(t.rec.Slot.In(r.zone))
 		if !t.rec.Next.IsZero() && !t.rec.Next.Equal(next) && !t.rec.Slot.After(t.rec.seen) {
@@ -178,13 +179,13 @@ func (s *Slots) pass(ctx context.Context, r *runner, t *tenure) (time.Duration, 
 	return 0, s.begin(ctx, r, t, Slot{Time: slots[0], Attempt: 1, Missed: missed})
 }
 
-// countFromNow lets slots count from now. Earlier slots of this schedule do not run.
+// countFromNow makes the slots count from now. Earlier slots of this schedule do not run.
 func (s *Slots) countFromNow(r *runner, t *tenure) error {
 	from := t.rec.seen
 	return r.change(t, bson.D{e("slot", from), e("next", s.Schedule.Next(from.In(r.zone)))})
 }
 
-// most is how many of the slots that are due may be run.
+// most returns the maximum number of due slots to run.
 func (s *Slots) most() int {
 	if s.Missed == RunAll {
 		return s.MostMissed
@@ -192,15 +193,15 @@ func (s *Slots) most() int {
 	return 1
 }
 
-// unfinished handles a slot that has started and whose end is not recorded.
+// unfinished handles a slot that has started without a recorded end.
 func (s *Slots) unfinished(ctx context.Context, r *runner, t *tenure) (time.Duration, error) {
 	rec := t.rec
 	mine := rec.runFence == t.guard.Fence()
 	slot := Slot{Time: rec.Slot, Attempt: int(rec.Attempt)}
 	switch {
 	case mine && t.ran != nil && t.ran.slot.Equal(rec.Slot) && t.ran.attempt == rec.Attempt:
-		return 0, s.end(r, t, *t.ran) // it could not be recorded
-	case mine: // the answer to its beginning was lost: it has not run
+		return 0, s.end(r, t, *t.ran) // the slot ran, but its end could not be recorded
+	case mine: // the reply to its beginning was lost: the slot has not run
 		if ctx.Err() != nil || t.guard.Err() != nil {
 			return 0, nil
 		}
@@ -221,7 +222,7 @@ func (s *Slots) unfinished(ctx context.Context, r *runner, t *tenure) (time.Dura
 	return 0, s.begin(ctx, r, t, slot)
 }
 
-// begin moves the record on to a slot, and runs it.
+// begin advances the record to a slot and runs the slot.
 func (s *Slots) begin(ctx context.Context, r *runner, t *tenure, slot Slot) error {
 	if ctx.Err() != nil || t.guard.Err() != nil {
 		return nil
@@ -236,7 +237,7 @@ func (s *Slots) begin(ctx context.Context, r *runner, t *tenure, slot Slot) erro
 	return s.run(ctx, r, t, slot)
 }
 
-// run does the work of a slot that has started, and records its end.
+// run does the work of a slot that has started, and records the slot's end.
 func (s *Slots) run(ctx context.Context, r *runner, t *tenure, slot Slot) error {
 	slot.Time, slot.Guard = slot.Time.In(r.zone), t.guard
 	began, err := r.work(ctx, t, func(ctx context.Context) error { return s.Do(ctx, slot) })
@@ -258,7 +259,7 @@ func (s *Slots) end(r *runner, t *tenure, ran outcome) error {
 	return err
 }
 
-// skip moves the record on past slots that are not run.
+// skip advances the record past slots that do not run.
 func (s *Slots) skip(r *runner, t *tenure, to time.Time, n int) error {
 	r.log.Warn().Int("missed", n).Time("slot", to).Msg("slots were missed")
 	return r.change(t, bson.D{

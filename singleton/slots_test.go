@@ -16,14 +16,14 @@ import (
 	"mongodlm/singleton"
 )
 
-// nothing is the work of a slot that only notes itself.
+// nothing is a slot that only records itself.
 func (j *journal) nothing(_ context.Context, s singleton.Slot) error {
 	j.note(s)
 	return nil
 }
 
-// A schedule of whole ten minutes, on five processes whose clocks are up to two hours apart: each
-// slot runs once and when the server's clock says so, though the work is over at once.
+// With a schedule of ten minutes on five processes, whose clocks differ by up to two hours, each
+// slot runs once. It runs when it is due by the server's clock, even if the work ends immediately.
 func TestRunSlots_ClocksHoursApart_EachSlotOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var j journal
@@ -35,7 +35,7 @@ func TestRunSlots_ClocksHoursApart_EachSlotOnce(t *testing.T) {
 			ps = append(ps, p)
 		}
 		time.Sleep(30 * time.Minute)
-		ps[0].stop() // the next holder goes on
+		ps[0].stop() // the next holder continues
 		time.Sleep(30*time.Minute + time.Second)
 		j.want(t, "00:10 00:20 00:30 00:40 00:50 01:00")
 		for _, e := range j.all() {
@@ -50,7 +50,7 @@ func TestRunSlots_ClocksHoursApart_EachSlotOnce(t *testing.T) {
 	})
 }
 
-// A schedule without slots sends a command a minute, and a slot three.
+// A schedule sends a command a minute without slots, and three commands a slot.
 func TestRunSlots_Commands(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var j journal
@@ -73,7 +73,7 @@ func TestRunSlots_Commands(t *testing.T) {
 	})
 }
 
-// What was missed while nobody ran is run once, skipped or run whole, as asked.
+// Missed slots run once, are skipped or all run, as configured.
 func TestRunSlots_Missed_AsAsked(t *testing.T) {
 	type s = singleton.Slots
 	for name, c := range map[string]struct {
@@ -106,8 +106,8 @@ func TestRunSlots_Missed_AsAsked(t *testing.T) {
 	}
 }
 
-// A slot in which the process died is recorded as interrupted, or begun again with a larger fence
-// and the next attempt, as asked.
+// A slot whose process died is recorded as interrupted. With Rerun it begins again with a larger
+// fence and the next attempt.
 func TestRunSlots_ProcessDies_InterruptedOrRerun(t *testing.T) {
 	for _, rerun := range []bool{false, true} {
 		inBubbleSub(t, fmt.Sprintf("rerun %v", rerun), func(t *testing.T, w *world) {
@@ -116,7 +116,7 @@ func TestRunSlots_ProcessDies_InterruptedOrRerun(t *testing.T) {
 			do := func(ctx context.Context, s singleton.Slot) error {
 				j.note(s)
 				if s.Guard.Process() == a.Process() {
-					<-ctx.Done() // it dies here
+					<-ctx.Done() // the process dies here
 				}
 				return nil
 			}
@@ -148,8 +148,8 @@ func TestRunSlots_ProcessDies_InterruptedOrRerun(t *testing.T) {
 	}
 }
 
-// A slot whose beginning or end is not answered, whether it was applied or not, runs once and is
-// recorded as done.
+// A slot runs once and is recorded as done, even if the reply to its beginning or end is lost,
+// whether or not that write was applied.
 func TestRunSlots_AnswersLost_RunsOnce(t *testing.T) {
 	for lost := range 16 {
 		inBubbleSub(t, fmt.Sprint(lost), func(t *testing.T, w *world) {
@@ -167,8 +167,8 @@ func TestRunSlots_AnswersLost_RunsOnce(t *testing.T) {
 	}
 }
 
-// What a dead holder has sent arrives when the next one has run slots: the beginning of a slot, or
-// its end. It changes nothing, and no slot is begun again.
+// A late write of a dead holder, the beginning or the end of a slot, changes nothing, and no slot
+// begins again.
 func TestRunSlots_OldHoldersWriteIsLate_ChangesNothing(t *testing.T) {
 	for _, field := range []string{"slot", "rounds"} {
 		inBubbleSub(t, field, func(t *testing.T, w *world) {
@@ -203,8 +203,8 @@ func TestRunSlots_OldHoldersWriteIsLate_ChangesNothing(t *testing.T) {
 	}
 }
 
-// A slot that fails or panics was run, and the schedule goes on; one that takes longer than the
-// schedule's interval makes the others miss. What the settings stop was missed.
+// A slot that fails or panics counts as run, and the schedule continues. A slot that takes longer
+// than the interval makes the next slots missed. A slot that the settings stop is missed.
 func TestRunSlots_FailsAndTakesLongAndStops(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var j journal
@@ -242,7 +242,6 @@ func TestRunSlots_FailsAndTakesLongAndStops(t *testing.T) {
 	})
 }
 
-// timetable is a schedule of given minutes.
 type timetable []time.Time
 
 func (s timetable) Next(t time.Time) time.Time {
@@ -258,8 +257,8 @@ type nextFunc func(time.Time) time.Time
 
 func (f nextFunc) Next(t time.Time) time.Time { return f(t) }
 
-// A schedule that fires never is refused before any I/O, one that fires no more ends the run after
-// its last slot, and one that does not rise is refused.
+// A schedule that never fires is refused before any I/O. A schedule without further slots ends the
+// run after its last slot. A schedule that does not rise is refused.
 func TestRunSlots_BadSchedules_Refused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var j journal
@@ -289,8 +288,7 @@ func TestRunSlots_BadSchedules_Refused(t *testing.T) {
 	})
 }
 
-// A server's clock that steps back repeats no slot, and one that steps ahead repeats none when it
-// comes back.
+// No slot runs twice when the server's clock steps back, or steps ahead and returns.
 func TestRunSlots_ServersClockSteps_NoSlotTwice(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var j journal
@@ -300,18 +298,18 @@ func TestRunSlots_ServersClockSteps_NoSlotTwice(t *testing.T) {
 		time.Sleep(35 * time.Minute)
 		synctest.Wait()
 		step.Store(int64(-20 * time.Minute))
-		time.Sleep(30 * time.Minute) // 00:45 there
+		time.Sleep(30 * time.Minute) // 00:45 on the server
 		synctest.Wait()
 		step.Store(int64(time.Hour))
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		step.Store(0)
-		time.Sleep(75*time.Minute + time.Second) // 02:30
+		time.Sleep(75*time.Minute + time.Second) // 02:30 on the server
 		j.want(t, "00:10 00:20 00:30 00:40 02:00 02:10 02:20 02:30")
 	})
 }
 
-// The shutdown of a process in a slot waits for it, and the slot is done.
+// The shutdown of a process waits for its slot, and the slot is done.
 func TestRunSlots_Shutdown_SlotIsDone(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(0)

@@ -8,8 +8,8 @@ import (
 	"mongodlm/singleton"
 )
 
-// The processes that do not run a loop or a schedule wait for as long as the one lives that does:
-// no line stands still by it.
+// The processes that wait for the end of a loop's or schedule's process do not count in
+// Stats.OldestWait.
 func TestRun_FollowersWait_NoLineStandsStill(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var ps []*process

@@ -21,16 +21,16 @@ type State string
 
 // The states.
 const (
-	// Waiting: no round has started yet.
+	// Waiting means that no round has started yet.
 	Waiting State = ""
-	// Running: its end is not recorded. It runs, or its process died in it.
+	// Running means that no end is recorded: the round runs, or its process died in it.
 	Running State = "running"
-	// Done and Failed: it returned, without and with an error.
+	// Done and Failed mean that the round returned, without and with an error.
 	Done   State = "done"
 	Failed State = "failed"
-	// Interrupted: a later holder found it Running. It did not run again.
+	// Interrupted means that a later holder found the slot Running and did not run it again.
 	Interrupted State = "interrupted"
-	// Skipped: the slot was missed and is not run.
+	// Skipped means that the slot was missed and does not run.
 	Skipped State = "skipped"
 )
 
@@ -39,37 +39,38 @@ type Status struct {
 	Name    string
 	Kind    Kind
 	Process string // the process that holds, or last held, the lock
-	Fence   int64  // of that holding
+	Fence   int64  // the fence of that process's lock
 	State   State
-	// Slot is, of a schedule, the latest slot that has started or was skipped, or the time from which
-	// slots count.
+	// Slot is the latest slot that has started or was skipped, or the time from which slots count.
+	// It is zero for a loop.
 	Slot time.Time
-	// Attempt is the number of attempts at that slot; more than one only with Slots.Rerun.
+	// Attempt is the number of attempts at that slot. It exceeds one only with Slots.Rerun.
 	Attempt int64
 	Begun   time.Time // the beginning of the latest round; zero without one
 	Ended   time.Time // the end of the latest finished round
-	// Next is when the next round is due. Of a round that runs it is not known.
+	// Next is the due time of the next round. It is unknown while a round runs.
 	Next      time.Time
 	Rounds    int64     // finished rounds
-	Failures  int64     // of the latest ones, without a success between
+	Failures  int64     // the latest failed rounds, without a success between them
 	Missed    int64     // slots that were not run
-	LastError string    // of the latest round or of the settings; empty after a success
+	LastError string    // the error of the latest round or of the settings; empty after a success
 	Runs      []PastRun // the latest RunsKept rounds, the oldest first
 
-	// Settings are the present settings. With SettingsErr, which names their problem, no round begins.
+	// Settings are the present settings. If SettingsErr names a problem, no round begins.
 	Settings    Settings
 	SettingsErr error
-	// Err is the problem of a record that cannot be parsed. Then only Name is set, and may be empty.
+	// Err is the problem of a record that cannot be parsed. Then only Name is set, and may be
+	// empty.
 	Err error
 
 	rev      int64
 	seen     time.Time // the server's clock when the record was written
-	runFence int64     // of the holder that began the latest round
-	asks     int64     // how often RunNow has asked for a round
-	answered int64     // the value of asks that the holder of the latest round knew when it began
+	runFence int64     // the fence of the holder that began the latest round
+	asks     int64     // the number of requests by RunNow
+	answered int64     // the value of "asks" when the latest round began
 }
 
-// List returns all loops and schedules of a store, in the order of names. Two commands.
+// List returns all loops and schedules of a store, in the order of names. It sends two commands.
 func List(ctx context.Context, store Store) ([]Status, error) {
 	if ctx == nil || store == nil {
 		return nil, bad("the context or the store is nil")
@@ -94,8 +95,8 @@ func List(ctx context.Context, store Store) ([]Status, error) {
 	return list, nil
 }
 
-// parseRecord understands a document of singletons. Error: a *MalformedError; then there is only
-// the name.
+// parseRecord parses a document of singletons. It returns only the name with its error, a
+// *MalformedError.
 func parseRecord(raw bson.Raw) (Status, error) {
 	f := open(RecordsCollection, raw)
 	s := Status{

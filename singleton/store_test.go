@@ -13,7 +13,8 @@ import (
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// The store in memory does what that of a MongoDB does; integration runs the same suite on servers.
+// The store in memory passes the same tests as the store in MongoDB. Package integration runs them
+// on servers.
 func TestMemoryStore_Conforms(t *testing.T) {
 	t.Parallel()
 	singletontest.Run(t, func(*testing.T) singletontest.Store {

@@ -22,7 +22,7 @@ import (
 
 const takeoverTime = locktest.TakeoverTime
 
-// A world is one server and the processes that run on it, in virtual time.
+// A world is one server and its processes, in virtual time.
 type world struct {
 	*locktest.World
 	t       *testing.T
@@ -43,30 +43,27 @@ func inBubbleSub(t *testing.T, name string, test func(t *testing.T, w *world)) {
 
 func e(key string, value any) bson.E { return bson.E{Key: key, Value: value} }
 
-// work is what a round does.
 type work = func(context.Context, *distlock.TryGuard) error
 
-// nothing is the work of a round that has none.
+// nothing is a round without work.
 func nothing(context.Context, *distlock.TryGuard) error { return nil }
 
-// looping is a loop of that interval.
 func looping(every time.Duration, do work) singleton.Loop {
 	return singleton.Loop{Name: "a", Every: every, Do: do}
 }
 
-// slotting is a schedule of that interval.
 func slotting(every time.Duration, do func(context.Context, singleton.Slot) error) singleton.Slots {
 	return singleton.Slots{Name: "a", Schedule: singleton.Every(every), Do: do}
 }
 
-// each runs a test for loops and for schedules.
+// each runs a test once for loops and once for schedules.
 func each(t *testing.T, name string, test func(t *testing.T, w *world, kind singleton.Kind)) {
 	for _, kind := range []singleton.Kind{singleton.KindLoop, singleton.KindSlots} {
 		inBubbleSub(t, string(kind)+" "+name, func(t *testing.T, w *world) { test(t, w, kind) })
 	}
 }
 
-// runs runs a loop or a schedule of that interval until the process stops, and returns its error.
+// runs runs a loop or a schedule until the process stops, and returns its error.
 func (p *process) runs(kind singleton.Kind, every time.Duration, do work) <-chan error {
 	l := looping(every, do)
 	s := slotting(every, func(ctx context.Context, s singleton.Slot) error { return do(ctx, s.Guard) })
@@ -82,7 +79,7 @@ func (p *process) runs(kind singleton.Kind, every time.Duration, do work) <-chan
 	return ended
 }
 
-// A process is a Manager with its ways to the server, and what runs on it.
+// A process is a Manager with its connections to the server and its runs.
 type process struct {
 	*distlock.Manager
 	w     *world
@@ -94,7 +91,7 @@ type process struct {
 	ctx   context.Context
 }
 
-// steps gives the store a server's clock that is wrong by so much.
+// steps makes the store's server clock wrong. It returns the difference in nanoseconds.
 func (w *world) steps() *atomic.Int64 {
 	var by atomic.Int64
 	w.store = singleton.NewMemoryStore(func() time.Time {
@@ -103,7 +100,7 @@ func (w *world) steps() *atomic.Int64 {
 	return &by
 }
 
-// start starts a process whose time of day is wrong by so much.
+// start starts a process whose time of day is wrong by skew.
 func (w *world) start(skew time.Duration) *process {
 	w.t.Helper()
 	return w.startWith(skew, nil)
@@ -123,9 +120,9 @@ func (w *world) startWith(skew time.Duration, change func(*distlock.Config)) *pr
 	return p
 }
 
-// cut keeps every command of the process from the server until its time is up. The server may do it
-// later, when the caller has given up: after the pause that late says, or never if that is
-// negative. heal ends that.
+// cut keeps every command of the process from the server until the command's timeout. The server
+// may apply the command later: after the pause from late, or never if the pause is negative.
+// heal ends the cut.
 func (p *process) cut(late func() time.Duration) {
 	timeUp := func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, p.Config().CommandTimeout)
@@ -139,7 +136,8 @@ func (p *process) cut(late func() time.Duration) {
 	p.store.set(func(ctx context.Context, apply func() error) error {
 		timeUp(ctx)
 		if pause := late(); pause >= 0 {
-			// One of zero would run beside the timers of others, which crashes the race detector (Go 1.26).
+			// A timer of zero would run beside other timers, which crashes the race detector (Go
+			// 1.26).
 			time.AfterFunc(max(pause, 1), func() { _ = apply() })
 		}
 		return errors.Join(ctx.Err(), errors.New("cut off on purpose"))
@@ -151,14 +149,13 @@ func (p *process) heal() {
 	p.store.set(nil)
 }
 
-// kill cuts a process off for good, as SIGKILL would as far as others can see.
+// kill cuts a process off for good. Other processes see the same as after SIGKILL.
 func (p *process) kill() {
 	p.locks.Set(refused)
 	p.store.set(silent)
 }
 
-// bury ends what a killed process still does that nobody sees: its lock is lost by then, and what
-// it sends is refused.
+// bury stops the rest of a killed process: by then its lock is lost, and its commands are refused.
 func (p *process) bury() {
 	time.AfterFunc(2*takeoverTime, func() {
 		p.stop()
@@ -173,7 +170,7 @@ func refused(_ context.Context, call fault.Call, _ func() error) error {
 
 func silent(context.Context, func() error) error { return errors.New("no answer on purpose") }
 
-// lose leaves n commands without an answer after the first ones, whether they are applied or not.
+// lose loses the replies to n commands after the first ones, with the commands applied or not.
 func (y *way) lose(first, n int, applied bool) {
 	sent := 0
 	y.set(func(ctx context.Context, apply func() error) error {
@@ -187,12 +184,12 @@ func (y *way) lose(first, n int, applied bool) {
 	})
 }
 
-// A way is a process's way to the store.
+// A way is a process's connection to the store.
 type way struct {
 	singleton.Store
 	mu    sync.Mutex
 	hook  func(ctx context.Context, apply func() error) error
-	keep  func(c singleton.Change) time.Duration // how late a change arrives; zero: it is not kept
+	keep  func(c singleton.Change) time.Duration // the delay of a change; zero means no delay
 	calls int
 }
 
@@ -237,7 +234,7 @@ func (y *way) Change(ctx context.Context, c singleton.Change) (bson.Raw, error) 
 	})
 }
 
-// through returns what run does if that is done before the hook returns.
+// through returns the result of run if run ends before the hook returns.
 func through[T any](ctx context.Context, y *way, run func() (T, error)) (T, error) {
 	got := make(chan T, 1)
 	err := y.do(ctx, func() error {
@@ -272,7 +269,7 @@ func (w *world) settings(name string, fields ...bson.E) {
 	assert.Must(w.t, w.store.Put(singleton.SettingsCollection, doc))
 }
 
-// status is the one record there is.
+// status returns the status of the only record.
 func (w *world) status() singleton.Status {
 	w.t.Helper()
 	list, err := singleton.List(w.t.Context(), w.store)
@@ -282,7 +279,7 @@ func (w *world) status() singleton.Status {
 	return list[0]
 }
 
-// A referee knows of every round that is under way, and accuses when two have trusted guards.
+// A referee knows every running round. It fails the test when two rounds have trusted guards.
 type referee struct {
 	t      *testing.T
 	mu     sync.Mutex
@@ -334,7 +331,7 @@ func (r *referee) count() int {
 	return r.rounds
 }
 
-// A journal is what was run, in the order in which it began.
+// A journal records the slots in the order of their beginnings.
 type journal struct {
 	mu      sync.Mutex
 	entries []entry

@@ -13,29 +13,28 @@ import (
 	"mongodlm/internal/leading"
 )
 
-// ErrNotLeader is returned by IsLeader on all processes but one.
+// ErrNotLeader is returned by IsLeader in all processes except the leader.
 var ErrNotLeader = errors.New("gocronlock: another process is the leader")
 
-// pause is that after a failure to acquire.
+// pause is the pause after a failure to acquire.
 const pause = time.Second
 
-// An Elector is a gocron.Elector: the leader is the process that holds a lock. All jobs of a
+// An Elector is a gocron.Elector. Its leader is the process that holds a lock. All jobs of a
 // scheduler run on the leader. Close it after the scheduler, whose jobs may run until then, and
-// before its Manager. Safe for concurrent use.
+// before its Manager. It is safe for concurrent use.
 type Elector struct {
 	cancel context.CancelFunc
 	done   chan struct{} // closed when the loop is over
 
 	mu    sync.Mutex // guards guard and err
 	guard *distlock.TryGuard
-	err   error // of the last acquisition
+	err   error // the error of the last acquisition
 }
 
 var _ gocron.Elector = (*Elector)(nil)
 
 // NewElector takes part in the election of a name, in the background, until Close or until ctx
-// ends.
-// Errors: ErrConfig.
+// ends. Errors: ErrConfig.
 func NewElector(ctx context.Context, m *distlock.Manager, name string) (*Elector, error) {
 	if ctx == nil || m == nil || name == "" {
 		return nil, fmt.Errorf("%w: the context or the Manager is nil, or the name is empty", ErrConfig)
@@ -61,7 +60,7 @@ func (e *Elector) run(ctx context.Context, l *distlock.DistributedLock) {
 	}
 }
 
-// rest waits after a failure, which IsLeader returns meanwhile.
+// rest pauses after a failure. IsLeader returns the failure meanwhile.
 func (e *Elector) rest(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, pause)
 	defer cancel()
@@ -74,9 +73,9 @@ func (e *Elector) set(guard *distlock.TryGuard, err error) {
 	e.guard, e.err = guard, err
 }
 
-// IsLeader implements gocron.Elector: it returns nil while this process holds the lock and may
-// trust it. No I/O. Errors: ErrNotLeader, with the reason when the acquisition failed; the error of
-// the guard once it is lost.
+// IsLeader implements gocron.Elector. It returns nil while this process holds the lock and may
+// trust it. It does no I/O. Errors: ErrNotLeader, with the reason when the acquisition failed; the
+// error of the guard after a loss.
 func (e *Elector) IsLeader(context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -14,8 +14,7 @@ import (
 	"mongodlm/singleton"
 )
 
-// Two schedulers with the same job, as two processes would have them: each slot runs on one of
-// them.
+// Two schedulers have the same job, like two processes. Each slot runs in one of them.
 func ExampleNewLocker() {
 	server := memcatalog.New(memcatalog.Options{})
 	store := singleton.NewMemoryStore(nil) // or singleton.NewStore(client.Database("distlock"))

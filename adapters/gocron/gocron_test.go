@@ -33,7 +33,7 @@ type world struct {
 
 	mu   sync.Mutex
 	runs []time.Time
-	by   []int // which process
+	by   []int // the numbers of the processes
 }
 
 func inBubble(t *testing.T, test func(t *testing.T, w *world)) {
@@ -48,7 +48,7 @@ func (w *world) manager() *distlock.Manager {
 	return w.Start(nil).Manager
 }
 
-// schedule starts a scheduler with one job that returns immediately, on process i.
+// schedule starts a scheduler on process i. Its job returns immediately.
 func (w *world) schedule(i int, job gocron.JobDefinition,
 	opts ...gocron.SchedulerOption) gocron.Scheduler {
 	w.t.Helper()
@@ -80,7 +80,7 @@ func (w *world) locker(c gocronlock.Config) *gocronlock.Locker {
 	return assert.Value(gocronlock.NewLocker(c))(w.t)
 }
 
-// A naive locker locks for each run, as the lockers of gocron do.
+// A naive locker locks for each run, like the lockers of gocron.
 type naive struct{ m *distlock.Manager }
 
 func (n naive) Lock(ctx context.Context, job string) (gocron.Lock, error) {
@@ -95,8 +95,8 @@ type naiveLock struct{ *distlock.TryGuard }
 
 func (n naiveLock) Unlock(context.Context) error { return n.Release() }
 
-// gocron issue 841: five processes, started ten seconds apart, with a quick job every minute. With
-// a lock for each run it runs five times a minute; with a slot, once.
+// A quick job every minute on five processes, started ten seconds apart, runs once a minute with a
+// slot. With a lock for each run it runs five times (gocron issue 841).
 func TestLocker_Issue841_DurationJobOnStaggeredProcesses(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -124,7 +124,6 @@ func TestLocker_Issue841_DurationJobOnStaggeredProcesses(t *testing.T) {
 	}
 }
 
-// skewed is a clock with a wrong time of day.
 type skewed struct {
 	clockwork.Clock
 	by time.Duration
@@ -132,8 +131,8 @@ type skewed struct {
 
 func (s skewed) Now() time.Time { return s.Clock.Now().Add(s.by) }
 
-// The other half of the issue: a cron job on processes whose clocks differ. A slot runs once, with
-// any difference.
+// A slot of a cron job runs once, however much the clocks of the processes differ (gocron issue
+// 841).
 func TestLocker_Issue841_CronJobOnSkewedClocks(t *testing.T) {
 	const hourly = "0 * * * *"
 	schedule := assert.Value(cron.ParseStandard(hourly))(t)
@@ -157,7 +156,7 @@ func TestLocker_Issue841_CronJobOnSkewedClocks(t *testing.T) {
 						w.schedule(i, gocron.CronJob(hourly, false), gocron.WithDistributedLocker(locker),
 							gocron.WithClock(skewed{clockwork.NewRealClock(), by}))
 					}
-					time.Sleep(110*time.Minute - time.Second) // to just before an hour
+					time.Sleep(110*time.Minute - time.Second) // until just before an hour
 					time.Sleep(30 * time.Minute)
 					w.count()
 					time.Sleep(6 * time.Hour)
@@ -174,7 +173,7 @@ func TestLocker_Issue841_CronJobOnSkewedClocks(t *testing.T) {
 	}
 }
 
-// The pause switch stops a job of gocron, too; the record has the last run.
+// The pause switch stops a job of gocron. The record keeps the last run.
 func TestLocker_Stopped_DoesNotRun(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.schedule(0, gocron.DurationJob(time.Minute),
@@ -192,8 +191,8 @@ func TestLocker_Stopped_DoesNotRun(t *testing.T) {
 	})
 }
 
-// With an Elector on each of five processes, one process runs the jobs; when it closes another one
-// does, and after the last none does.
+// With an Elector on each of five processes, one process runs the jobs. When it closes another
+// process runs them. After the last close no process does.
 func TestElector_OneLeader_OthersFollow(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var electors []*gocronlock.Elector
@@ -228,7 +227,7 @@ func TestElector_OneLeader_OthersFollow(t *testing.T) {
 				t.Fatalf("%d runs on the processes %v, %d leaders; want 10, one, 1", n, by, leaders)
 			}
 			for _, m := range managers {
-				assert.Equal(t, m.Stats().OldestWait, 0, // it is no sign of a blocked queue
+				assert.Equal(t, m.Stats().OldestWait, 0, // not a sign of a blocked queue
 					"a follower has waited for %v, want %v")
 			}
 			assert.Must(t, electors[by[0]].Close(t.Context()))
@@ -239,7 +238,7 @@ func TestElector_OneLeader_OthersFollow(t *testing.T) {
 	})
 }
 
-// An invalid field is refused, with its name.
+// NewLocker and NewElector refuse an invalid field and name it.
 func TestNew_BadConfig(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		m := w.manager()
@@ -257,7 +256,7 @@ func TestNew_BadConfig(t *testing.T) {
 	})
 }
 
-// A schedule of robfig/cron is a Schedule of package singleton: its slots run once, at their time
+// A schedule of robfig/cron is a Schedule of package singleton. Its slots run once, at their time
 // of the day in their zone.
 func TestCron_IsASchedule(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -288,12 +287,11 @@ func TestCron_IsASchedule(t *testing.T) {
 	})
 }
 
-// panicking is a schedule with a mistake.
 type panicking struct{}
 
 func (panicking) Next(time.Time) time.Time { panic("boom") }
 
-// It tries to break: a schedule that panics keeps no lock, and a nil context is an error.
+// A schedule that panics keeps no lock, and a nil context is an error.
 func TestLocker_SchedulePanics_LockIsReleased(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		l := w.locker(gocronlock.Config{Schedule: panicking{}})

@@ -17,51 +17,53 @@ import (
 // ErrConfig is matched by the errors of NewLocker and NewElector. The text names the field.
 var ErrConfig = errors.New("gocronlock: bad configuration")
 
-// Config has the lock and the store of a Locker, and the least time between runs: Schedule or Gap.
+// Config has the lock and the store of a Locker. Schedule or Gap has the minimum time between runs.
 type Config struct {
-	// Manager is this process. Required.
+	// Manager is the Manager of this process. Required.
 	Manager *distlock.Manager
 	// Store has the records of the jobs and their pause switch, see package singleton. Required.
 	Store singleton.Store
-	// Schedule is that of the jobs, for jobs that are due at times of the day, the same on all
-	// processes: each of its slots runs once. A schedule of github.com/robfig/cron/v3 is one.
+	// Schedule is the schedule of the jobs, for jobs that are due at times of the day, the same on
+	// all processes. Each of its slots runs once. It may be a schedule of
+	// github.com/robfig/cron/v3.
 	Schedule singleton.Schedule
-	// Gap is for jobs of gocron.DurationJob, which are due at other times on each process: a run
-	// begins no sooner than Gap after the one before began. Their duration less a tenth is good:
-	// with the whole duration a timer that fires a moment too soon waits for the next.
+	// Gap is for jobs of gocron.DurationJob, which are due at other times on each process. It is
+	// the minimum time between the beginnings of two runs. Nine tenths of the job's interval is a
+	// good value: with the whole interval, a timer that fires a moment too early skips a run.
 	Gap time.Duration
-	// Early is the amount by which the clock of a process may be ahead of the server's while it
-	// still gets the slot that it is due for. Default 1 s. Only with Schedule.
+	// Early is the amount by which a process's clock may be ahead of the server's clock without the
+	// loss of a due slot. Default 1 s. It is for Schedule only.
 	Early time.Duration
-	// Zone is the time zone of the times that Schedule is given. Default UTC; gocron's own default is
+	// Zone is the time zone of the times that Schedule receives. Default UTC. gocron's default is
 	// time.Local, see gocron.WithLocation.
 	Zone *time.Location
-	// Wait is the time for which a job waits for the lock: another process may hold it briefly to
-	// find that the job has run. Default 1 s. While the job runs elsewhere, the wait ends with
-	// distlock.ErrHeld.
+	// Wait is the maximum time for which a job waits for the lock. Another process may hold the
+	// lock briefly, to find that the job has run. Default 1 s. While the job runs in another
+	// process, the wait ends with distlock.ErrHeld.
 	Wait time.Duration
 }
 
-// ErrSameName is matched by an error of Lock, besides singleton.ErrNotDue, if this Locker was asked
-// for the same slot before: two jobs of the process share the name, as the jobs of one method value
-// or closure do without gocron.WithName, and only one of them would run. Or one job is due more
-// often than Config.Schedule or Gap allows.
+// ErrSameName is matched by an error of Lock, together with singleton.ErrNotDue, if this Locker was
+// asked for the same slot before. Two jobs of the process may share the name, as the jobs of one
+// method value or closure do without gocron.WithName. Only one of them would run. Or one job is due
+// more often than Config.Schedule or Gap allows.
 var ErrSameName = errors.New("gocronlock: a job of this name has asked for the slot already; " +
 	"give each job a name of its own by gocron.WithName, and let none be due more often than " +
 	"Schedule or Gap says")
 
-// A Locker is a gocron.Locker: for gocron.WithDistributedLocker, if Schedule or Gap holds for all
-// jobs, or one for each job with gocron.WithDistributedJobLocker. Safe for concurrent use.
+// A Locker is a gocron.Locker. Pass it to gocron.WithDistributedLocker if Schedule or Gap applies
+// to all jobs. Otherwise pass a Locker for each job to gocron.WithDistributedJobLocker. A Locker is
+// safe for concurrent use.
 type Locker struct {
 	c Config
 
 	mu    sync.Mutex           // guards asked
-	asked map[string]time.Time // the slot for which a job of this name asked last
+	asked map[string]time.Time // the latest slot that a job asked for, by job name
 }
 
 var _ gocron.Locker = (*Locker)(nil)
 
-// NewLocker returns a Locker. No I/O. Errors: ErrConfig.
+// NewLocker returns a Locker. It does no I/O. Errors: ErrConfig.
 func NewLocker(c Config) (*Locker, error) {
 	switch {
 	case c.Manager == nil:
@@ -81,16 +83,19 @@ func NewLocker(c Config) (*Locker, error) {
 	return &Locker{c: c, asked: map[string]time.Time{}}, nil
 }
 
-// Lock implements gocron.Locker: it acquires the lock of the job's name and begins the slot. If it
-// returns an error the job does not run, and gocron.AfterLockError gets the error:
-// singleton.ErrNotDue when the job has run, or is stopped in the settings, with ErrSameName when
-// another job of this process has its name; distlock.ErrHeld when it runs elsewhere; other errors
-// of the lock and the store. Five commands.
+// Lock implements gocron.Locker. It acquires the lock of the job's name and begins the slot. It
+// sends five commands. If it returns an error the job does not run, and gocron.AfterLockError gets
+// the error:
+//
+//   - singleton.ErrNotDue when the job has run, or is stopped in the settings, with ErrSameName
+//     when another job of this process has its name
+//   - distlock.ErrHeld when the job runs in another process
+//   - other errors of the lock and the store
 func (l *Locker) Lock(ctx context.Context, job string) (_ gocron.Lock, err error) {
 	if ctx == nil {
 		return nil, fmt.Errorf("%w: the context is nil", ErrConfig)
 	}
-	// The context of gocron ends with the scheduler, and the job's end is to be recorded after that.
+	// gocron's context ends with the scheduler, but the job's end is recorded after that.
 	base, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 	guard, err := l.c.Manager.Lock(job).Lock(base, distlock.WaitAtMost(l.c.Wait),
@@ -101,13 +106,13 @@ func (l *Locker) Lock(ctx context.Context, job string) (_ gocron.Lock, err error
 		return nil, err
 	}
 	var slot *singleton.BegunSlot
-	defer func() { // also when the Schedule panics
+	defer func() { // runs also when the Schedule panics
 		if slot == nil {
 			err = errors.Join(err, guard.Release())
 			cancel(nil)
 		}
 	}()
-	var latest time.Time // slot that was begun
+	var latest time.Time // the slot that was begun, or the latest slot
 	choose := func(last, now time.Time) (time.Time, error) {
 		latest = last
 		return l.choose(last, now)
@@ -127,8 +132,8 @@ func (l *Locker) Lock(ctx context.Context, job string) (_ gocron.Lock, err error
 	return &lock{guard, slot, cancel}, nil
 }
 
-// again records the slot that a job has asked for, and reports whether a job of that name had
-// before.
+// again records the slot that a job has asked for, and reports whether a job of that name asked for
+// it before.
 func (l *Locker) again(job string, slot time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -157,8 +162,8 @@ type lock struct {
 	cancel context.CancelCauseFunc
 }
 
-// Unlock implements gocron.Lock: it records the end and releases, also when ctx has ended. gocron
-// drops the error.
+// Unlock implements gocron.Lock. It records the end and releases the lock, even after the end of
+// ctx. gocron drops the error.
 func (k *lock) Unlock(context.Context) error {
 	defer k.cancel(nil)
 	return errors.Join(k.slot.End(nil), k.guard.Release())

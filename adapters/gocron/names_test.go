@@ -19,13 +19,13 @@ import (
 	"mongodlm/singleton"
 )
 
-// A report is a job whose method value is a task.
+// A report is a type whose method value is the task of jobs.
 type report struct{ done func() }
 
 func (r *report) run() { r.done() }
 
-// It tries to break: of two jobs that are one method value, and so have one name, half of the runs
-// are silently skipped. It is an error and in the log; jobs with two names both run.
+// Of two jobs that use one method value, and so have one name, only one runs. The other gets an
+// error, which is also logged. Jobs with two names both run.
 func TestLocker_TwoJobsOfOneName_IsAnError(t *testing.T) {
 	for _, named := range []bool{false, true} {
 		t.Run(fmt.Sprint(named), func(t *testing.T) {

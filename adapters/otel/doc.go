@@ -11,7 +11,8 @@
 //   - "distlock release": all tries. Its parent is the span in the context of the acquisition.
 //   - "distlock lost" and "distlock dropped": an instant, with the same parent.
 //   - "distlock evicted", "distlock condemned", "distlock broken", "distlock released late" and
-//     "distlock process over": an instant, without a parent; that of a break has its caller's.
+//     "distlock process over": an instant without a parent. Only a break has one, its caller's
+//     span.
 //
 // Their attributes are:
 //
@@ -19,12 +20,12 @@
 //   - distlock.cause: a cause of docs/metrics.md, with spaces in place of underscores
 //   - distlock.lock.name, distlock.lock.why, distlock.lock.mode (exclusive, shared or permit),
 //     distlock.lock.fence (an integer), distlock.lock.session (the field ts)
-//   - distlock.process, distlock.previous_process: the process id; that of the evicted, condemned or
-//     broken process
+//   - distlock.process, distlock.previous_process: the process id. The second is the id of the
+//     evicted, condemned or broken process.
 //   - distlock.takeover.rule, distlock.takeover.evidence
 //   - distlock.waited, distlock.held: seconds of the span and of the hold, by the monotonic clock
 //
-// Pings make no spans. The driver can trace the commands. The package depends on the API of
-// OpenTelemetry only: the program chooses the exporter of the spans. It has no metrics: those are
-// in adapters/prometheus, and [distlock.Observers] joins both.
+// Pings make no spans. The driver can trace the commands. The package depends only on the API of
+// OpenTelemetry; the program chooses the exporter of the spans. The package has no metrics. Package
+// adapters/prometheus has them, and [distlock.Observers] joins both.
 package otel

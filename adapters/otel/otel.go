@@ -15,7 +15,8 @@ import (
 // scope is the name of the instrumentation.
 const scope = "mongodlm/adapters/otel"
 
-// Attributes of the spans. All are strings but the fence, an integer, and the times, seconds.
+// Attributes of the spans. The fence is an integer, times are in seconds, all other attributes are
+// strings.
 const (
 	attrName     = attribute.Key("distlock.lock.name")
 	attrWhy      = attribute.Key("distlock.lock.why")
@@ -34,13 +35,13 @@ const (
 
 // Options are the settings of a Tracer. The zero value is usable.
 type Options struct {
-	// Provider makes the tracer; default: the global one.
+	// Provider makes the tracer. The default is the global provider.
 	Provider trace.TracerProvider
 }
 
-// A Tracer records events as spans. It is a [distlock.Observer] that receives contexts, too. Safe
-// for concurrent use. A call blocks as long as the program's span processor does, so use one that
-// exports in the background.
+// A Tracer records events as spans. It is a [distlock.Observer] that also receives contexts. It is
+// safe for concurrent use. A call blocks as long as the program's span processor does, so use a
+// processor that exports in the background.
 type Tracer struct{ tracer trace.Tracer }
 
 var _ distlock.Observer = (*Tracer)(nil)
@@ -112,7 +113,7 @@ func (t *Tracer) span(ctx context.Context, name string, e distlock.Event) {
 	}
 }
 
-// byRule returns the rule and the evidence by which a process was declared dead.
+// byRule returns the rule and the evidence that declared a process dead.
 func byRule(e distlock.Event) (attributes []attribute.KeyValue) {
 	if e.Rule != "" {
 		attributes = append(attributes, attrRule.String(clean(e.Rule)))
@@ -123,8 +124,8 @@ func byRule(e distlock.Event) (attributes []attribute.KeyValue) {
 	return attributes
 }
 
-// failed reports whether an event is an error in a trace: a lock that another process holds is not,
-// nor is a caller whose context was canceled.
+// failed reports whether an event is an error in a trace. A lock that another process holds is not
+// an error. A caller's canceled context is not an error either.
 func failed(e distlock.Event) bool {
 	switch e.Cause() {
 	case "", "held", "canceled", "closed":
@@ -133,5 +134,5 @@ func failed(e distlock.Event) bool {
 	return true
 }
 
-// clean makes a text fit for a span: valid UTF-8, as other processes may have written it.
+// clean makes a string valid UTF-8 for a span. Another process may have written it.
 func clean(text string) string { return strings.ToValidUTF8(text, "?") }

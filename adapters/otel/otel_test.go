@@ -74,8 +74,8 @@ func attr(attributes []attribute.KeyValue, key string) string {
 
 func lasted(s sdk.ReadOnlySpan) time.Duration { return s.EndTime().Sub(s.StartTime()) }
 
-// The span of an acquisition that waited lasts as long as the wait and records the hand-over of the
-// lock; the span of the release, which has no context, is a child of the same caller.
+// The span of an acquisition lasts as long as its wait and records the hand-over of the lock. The
+// span of the release, which has no context, is a child of the same caller.
 func TestTracer_WaitAndRelease_AreSpansOfTheCaller(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *traced) {
 		first, second := w.start(), w.start()
@@ -115,7 +115,7 @@ func TestTracer_WaitAndRelease_AreSpansOfTheCaller(t *testing.T) {
 	})
 }
 
-// A lock that is held is no error in a trace; a process without a heartbeat is.
+// A held lock is not an error in a trace. A process without a heartbeat is an error.
 func TestTracer_Refused_IsAnErrorOnlyIfOneIs(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *traced) {
 		tracer := otel.New(otel.Options{Provider: w.provider})
@@ -137,8 +137,8 @@ func TestTracer_Refused_IsAnErrorOnlyIfOneIs(t *testing.T) {
 	})
 }
 
-// A takeover is a span in that of the acquisition, with its evidence; texts of other processes are
-// made fit.
+// A takeover is a span below the span of the acquisition, with its evidence. Invalid strings of
+// other processes become valid.
 func TestTracer_Takeover_IsASpanWithItsEvidence(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *traced) {
 		tracer := otel.New(otel.Options{Provider: w.provider})
@@ -169,7 +169,7 @@ func TestDocument_ListsSpansAndAttributes(t *testing.T) {
 			tracer.Observe(distlock.Event{Kind: kind, At: time.Now(), Waited: 1, Held: 1, Name: "a",
 				Why: "b", Mode: "shared", Session: bson.NewObjectID(), Fence: 1, Previous: "c",
 				Rule: "watch", Evidence: "d"})
-			if strings.HasPrefix(kind.String(), "EventKind") { // between locks and processes there is no kind
+			if strings.HasPrefix(kind.String(), "EventKind") { // an unused value
 				w.recorder.Reset()
 			}
 			for _, s := range w.recorder.Ended() {
@@ -186,7 +186,7 @@ func TestDocument_ListsSpansAndAttributes(t *testing.T) {
 	})
 }
 
-// Pings make no spans, and every other kind makes at least one that is finished.
+// Pings make no spans. Every other kind makes at least one span, which is finished.
 func TestTracer_EveryKind_EndsItsSpans(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *traced) {
 		tracer := otel.New(otel.Options{Provider: w.provider})

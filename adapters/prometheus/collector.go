@@ -17,13 +17,13 @@ const maxNames = 100
 
 // Options are the settings of a Collector. The zero value is usable.
 type Options struct {
-	// Names are the values of the label lock, at most 100: each costs up to some 200 series. All
-	// other locks share the empty value. Without names there is no such label.
+	// Names are the values of the label lock, at most 100. Each name costs up to about 200 series.
+	// All other locks share the empty value. Without names the label does not exist.
 	Names []string
 }
 
-// A Collector shows one process, that is one Manager, to Prometheus. It is a [distlock.Observer]
-// and a [prom.Collector]. Safe for concurrent use.
+// A Collector exports the metrics of one process, that is one Manager. It is a [distlock.Observer]
+// and a [prom.Collector]. It is safe for concurrent use.
 type Collector struct {
 	names  map[string]bool
 	source atomic.Pointer[Source]
@@ -37,7 +37,7 @@ type Collector struct {
 	work *work
 }
 
-// Source provides the metrics of a process during a scrape; a *distlock.Manager is one.
+// A Source provides the metrics of a process during a scrape. A *distlock.Manager is a Source.
 type Source interface {
 	Stats() distlock.Stats
 	Config() distlock.Config
@@ -48,22 +48,22 @@ var (
 	_ prom.Collector    = (*Collector)(nil)
 )
 
-// Bounds of the buckets, in seconds. A command takes milliseconds, a takeover up to the configured
-// time.
+// Bounds of the buckets, in seconds. A command takes milliseconds. A takeover takes up to the
+// configured time.
 var (
 	commandBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5}
 	lockBuckets    = []float64{.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300,
 		900, 3600, 14400}
 )
 
-// The takeover rules and the causes of a loss, as labels.
+// The label values for takeover rules and for causes of a loss.
 var (
 	rules      = []string{"watch", "witnesses", "at_once", "condemned", "lease"}
 	lossCauses = []string{"no_ping", "condemned", "ping_changed", "lease", "taken", "removed",
 		"malformed"}
 )
 
-// New makes a Collector. It returns an error for too many names, or for an invalid name of a lock.
+// New makes a Collector. It returns an error for too many names or for an invalid lock name.
 func New(o Options) (*Collector, error) {
 	if len(o.Names) > maxNames {
 		return nil, fmt.Errorf("prometheus: Names has %d names of locks, at most %d are allowed: each "+
@@ -104,8 +104,8 @@ func New(o Options) (*Collector, error) {
 	return c, nil
 }
 
-// begin creates the series of rare events, so that they exist with zero before the first event:
-// Prometheus misses an increase to the first value of a series.
+// begin creates the series of rare events with the value zero, because Prometheus misses an
+// increase to the first value of a series.
 func (c *Collector) begin(names []string) {
 	for _, name := range append([]string{""}, names...) {
 		e := distlock.Event{Name: name}
@@ -124,7 +124,7 @@ func (c *Collector) begin(names []string) {
 	c.evictions.WithLabelValues("waiter", "silent")
 }
 
-// labels appends the label of the lock's name to the labels of a metric if there are names.
+// labels appends the label for the lock's name to the labels of a metric if there are names.
 func (c *Collector) labels(all []string) []string {
 	if len(c.names) > 0 {
 		return append(slices.Clip(all), "lock")
@@ -132,7 +132,7 @@ func (c *Collector) labels(all []string) []string {
 	return all
 }
 
-// of are the values of the labels for an event.
+// of returns the label values for an event.
 func (c *Collector) of(e distlock.Event, values ...string) []string {
 	if len(c.names) == 0 {
 		return values
@@ -144,8 +144,8 @@ func (c *Collector) of(e distlock.Event, values ...string) []string {
 	return append(slices.Clip(values), name)
 }
 
-// Watch sets the Source of a scrape. Without one a scrape shows only the counted events, and no
-// state of the process. A later call replaces the Source.
+// Watch sets the Source of a scrape. Without a Source a scrape returns only the counted events, and
+// not the state of the process. A later call replaces the Source.
 func (c *Collector) Watch(s Source) { c.source.Store(&s) }
 
 // word converts a term of package distlock to a label value.
@@ -187,7 +187,7 @@ func (c *Collector) Observe(e distlock.Event) {
 	}
 }
 
-// counted are the metrics that events make.
+// counted returns the metrics that events update.
 func (c *Collector) counted() []prom.Collector {
 	return append(c.work.told(),
 		c.acquisitions, c.takeovers, c.losses, c.releases, c.evictions, c.condemnations, c.breaks,
@@ -211,11 +211,11 @@ func (c *Collector) Describe(to chan<- *prom.Desc) {
 	to <- serverDesc
 }
 
-// Collect implements [prom.Collector]. A slow reader blocks no event: all metrics are gathered
-// before the first is sent.
+// Collect implements [prom.Collector]. It gathers all metrics before it sends the first, so a slow
+// reader blocks no event.
 func (c *Collector) Collect(to chan<- prom.Metric) {
 	gathered := make(chan prom.Metric)
-	go func() { // ends after the present metrics, which are read immediately
+	go func() { // ends after the present metrics, which Collect reads immediately
 		defer close(gathered)
 		for _, m := range c.counted() {
 			m.Collect(gathered)

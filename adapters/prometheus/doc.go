@@ -1,5 +1,5 @@
 // Package prometheus exports metrics of the locks of a process to Prometheus. A [Collector] is an
-// Observer of package distlock that counts events, and reads the state of the process during a
+// Observer of package distlock. It counts events, and reads the state of the process during a
 // scrape:
 //
 //	c, err := prometheus.New(prometheus.Options{})
@@ -9,9 +9,9 @@
 //	c.Watch(manager)
 //	registry.MustRegister(c)
 //
-// The names, their units and labels are in docs/metrics.md; dashboard.json is a dashboard for
-// Grafana and alerts.yaml are rules for alerts over them.
+// The file docs/metrics.md has the names, their units and labels. dashboard.json is a dashboard for
+// Grafana, and alerts.yaml has alert rules for the metrics.
 //
-// The label with the name of a lock is off by default, as there may be any number of locks; see
-// [Options].Names. A scrape sends no command, and neither a slow nor a stuck one makes a lock wait.
+// The label with a lock's name is off by default, because the number of locks is unbounded; see
+// [Options].Names. A scrape sends no command. A slow or stuck scrape does not delay a lock.
 package prometheus

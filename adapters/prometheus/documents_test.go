@@ -17,8 +17,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// shown returns the metrics of a Collector after events of every kind: the type of each, and its
-// labels.
+// shown returns the type and the labels of each metric of a Collector after events of every kind.
 func shown(t *testing.T) (types, labels map[string]string) {
 	t.Helper()
 	c := newCollector(t)
@@ -40,14 +39,13 @@ func shown(t *testing.T) (types, labels map[string]string) {
 	return types, labels
 }
 
-// document is docs/metrics.md.
 func document(t *testing.T) string {
 	t.Helper()
 	text := assert.Value(os.ReadFile("../../docs/metrics.md"))(t)
 	return string(text)
 }
 
-// metricItem is a metric in it.
+// metricItem matches a metric in that document.
 var metricItem = regexp.MustCompile("(?m)^- `(distlock_\\w+)(?:{([\\w,]+)})?`(, histogram)?: .")
 
 // documented returns the name, the type and the labels in an item.
@@ -62,11 +60,11 @@ func documented(item []string) (name, kind, labels string) {
 	return item[1], kind, strings.ReplaceAll(item[2], ",", ", ")
 }
 
-// ofThePage begins the names of the metrics of "distlock ui", whose package compares them with the
+// ofThePage is the prefix of the metrics of "distlock ui". That package compares them with the
 // document.
 const ofThePage = "distlock_store_"
 
-// docs/metrics.md lists exactly the metrics, with their types and labels.
+// docs/metrics.md lists every metric, with its type and labels, and no other metric.
 func TestDocument_ListsEveryMetric(t *testing.T) {
 	t.Parallel()
 	types, labels := shown(t)
@@ -102,7 +100,7 @@ func TestDocument_ListsEveryKindOfCommand(t *testing.T) {
 	}
 }
 
-// The alerts fire in a bad half hour, and none fires in a good one.
+// Each alert fires in a bad half hour, and no alert fires in a good half hour.
 func TestAlerts_OfABadHalfHour_AreRaised(t *testing.T) {
 	t.Parallel()
 	tool, err := exec.LookPath("promtool")

@@ -11,8 +11,8 @@ import (
 	"mongodlm/distlock"
 )
 
-// A description is the name and the help text of a metric. Names follow Prometheus: the unit last,
-// in base units; counters end in _total.
+// A description is the name and the help text of a metric. Names follow Prometheus: they end in the
+// base unit, and names of counters end in _total.
 type description struct{ name, help string }
 
 // The metrics of events.
@@ -117,7 +117,7 @@ func setting(of func(distlock.Config) time.Duration) func(distlock.Stats, distlo
 	return func(_ distlock.Stats, c distlock.Config) float64 { return of(c).Seconds() }
 }
 
-// read makes metrics of the state of a process.
+// read returns the metrics of a process's state.
 func read(s distlock.Stats, cfg distlock.Config) []prom.Metric {
 	var all []prom.Metric
 	for _, r := range readings {

@@ -30,7 +30,6 @@ func newCollector(t *testing.T, names ...string) *prometheus.Collector {
 	return assert.Value(prometheus.New(prometheus.Options{Names: names}))(t)
 }
 
-// start starts a process with a Collector.
 func start(t *testing.T, store catalog.Catalog, names ...string) (
 	*distlock.Manager, *prometheus.Collector) {
 	t.Helper()
@@ -62,8 +61,8 @@ func TestCollector_Names_FollowTheConventions(t *testing.T) {
 	}
 }
 
-// The events and the state of a process are shown in the terms of package distlock, and no label
-// names a lock.
+// A Collector exports the events and the state of a process in the terms of package distlock. No
+// label names a lock.
 func TestCollector_OneProcess_IsShown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -110,7 +109,6 @@ distlock_releases_total{cause=""} 1
 	})
 }
 
-// page returns the reply to a scrape.
 func page(t *testing.T, c prom.Collector) string {
 	t.Helper()
 	r := prom.NewPedanticRegistry()
@@ -125,7 +123,7 @@ func page(t *testing.T, c prom.Collector) string {
 	return string(text)
 }
 
-// Configured names have series; all other names share one, however many there are.
+// Each configured name has its series. All other names share one series.
 func TestCollector_Names_AreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -152,8 +150,7 @@ distlock_releases_total{cause="",lock="a"} 1
 	}
 }
 
-// A scrape whose reader has stopped in the middle blocks no lock, although new events create new
-// series.
+// A scrape whose reader stops in the middle blocks no lock, although new events create new series.
 func TestCollect_SlowScrape_HoldsUpNoLock(t *testing.T) {
 	t.Parallel()
 	m, c := start(t, memcatalog.New(memcatalog.Options{}), "a", "b")
@@ -172,7 +169,7 @@ func TestCollect_SlowScrape_HoldsUpNoLock(t *testing.T) {
 		c.Collect(metrics)
 		close(metrics)
 	}()
-	<-metrics // and now it reads no more
+	<-metrics // no further read
 	worked := make(chan error, 1)
 	go func() { worked <- work("b") }() // ends with the lock
 	select {
@@ -186,7 +183,7 @@ func TestCollect_SlowScrape_HoldsUpNoLock(t *testing.T) {
 	<-scraped
 }
 
-// source replaces a Manager.
+// source is a Source without a Manager.
 type source struct{ stats distlock.Stats }
 
 func (s source) Stats() distlock.Stats {
@@ -199,7 +196,7 @@ func (source) Config() distlock.Config {
 	return distlock.Config{Ping: time.Second, Takeover: time.Minute}
 }
 
-// everything is observed once.
+// everything makes the Collector observe each event once.
 func everything(c *prometheus.Collector) {
 	for kind := distlock.EventAcquired; kind <= distlock.EventEvicted; kind++ {
 		c.Observe(distlock.Event{Kind: kind, Name: "a", Rule: "at once", Waited: time.Second,
@@ -218,7 +215,7 @@ func everything(c *prometheus.Collector) {
 	}
 }
 
-// Rare events are shown with zero before they happen, so that the first increase is visible; causes
+// Rare events have the value zero before they happen, so that the first increase is visible. Causes
 // are label values.
 func TestCollector_BeforeTheFirstLoss_ShowsZero(t *testing.T) {
 	t.Parallel()
@@ -245,7 +242,7 @@ func TestCollector_BeforeTheFirstLoss_ShowsZero(t *testing.T) {
 	}
 }
 
-// Odd properties of a server do not break a scrape, nor does a second Manager.
+// Odd properties of a server do not break a scrape, and a second Manager does not.
 func TestCollector_OddServer_IsEscaped(t *testing.T) {
 	t.Parallel()
 	c := newCollector(t)

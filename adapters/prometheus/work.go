@@ -9,7 +9,7 @@ import (
 	"mongodlm/internal/metrics"
 )
 
-// A work has the metrics of the work under locks: terms, rounds, rows.
+// A work has the metrics of the work under locks, such as terms, rounds and rows.
 type work struct {
 	counters   map[*metrics.Metric]*prom.CounterVec
 	gauges     map[*metrics.Metric]*prom.GaugeVec
@@ -39,8 +39,8 @@ func newWork() *work {
 	return w
 }
 
-// Sampled implements the Observer of package metrics: elections, loops, schedules and queues of the
-// Manager call it.
+// Sampled implements the Observer of package metrics. The Manager's elections, loops, schedules and
+// queues call it.
 func (c *Collector) Sampled(all ...metrics.Sample) {
 	w := c.work
 	for _, s := range all {
@@ -80,7 +80,7 @@ func (w *work) told() (all []prom.Collector) {
 	return all
 }
 
-// ask reads the other metrics.
+// ask reads the metrics that events do not update.
 func (w *work) ask() (all []prom.Metric) {
 	for _, s := range w.asked.All(context.Background(), &w.names) {
 		desc := w.descs[s.Metric]

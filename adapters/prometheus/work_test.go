@@ -13,8 +13,8 @@ import (
 	"mongodlm/singleton"
 )
 
-// A Collector that is the Observer of a Manager shows the leader and the runs, without a
-// registration of elections and loops; that costs no command.
+// A Collector that is the Observer of a Manager exports the leader and the runs. Elections and
+// loops need no registration, and no command is sent.
 func TestCollector_Work_IsShown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -27,7 +27,7 @@ import (
 // closeLimit bounds the release of the lock by a process that is terminating.
 const closeLimit = 10 * time.Second
 
-// beBalancer is one balancer process. It writes its events as lines of JSON.
+// beBalancer runs one balancer process. It writes its events as lines of JSON.
 func beBalancer(ctx context.Context, o opts, in io.Reader, out, errOut io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -77,7 +77,7 @@ func beBalancer(ctx context.Context, o opts, in io.Reader, out, errOut io.Writer
 	return errors.Join(err, manager.Close(end), past.Close(end))
 }
 
-// teller writes events as lines of JSON. It ignores a reader that has gone.
+// teller returns a function that writes events as lines of JSON. It ignores a reader that is gone.
 func teller(out io.Writer) func(balancer.Event) {
 	var mu sync.Mutex // keeps lines whole
 	enc := json.NewEncoder(out)
@@ -88,7 +88,7 @@ func teller(out io.Writer) func(balancer.Event) {
 	}
 }
 
-// metadata is the way to the cluster's metadata and to the lock documents.
+// metadata gives access to the cluster's metadata and to the lock documents.
 type metadata struct {
 	*balancer.Store
 	client  *mongo.Client
@@ -122,7 +122,7 @@ func (m *metadata) close() {
 	_ = m.client.Disconnect(ctx) // best effort
 }
 
-// load is the command that only loads the cluster.
+// load runs the command that only loads the cluster.
 func load(ctx context.Context, o opts, out io.Writer) error {
 	cluster, err := readCluster(o.cluster)
 	if err != nil {
@@ -154,6 +154,6 @@ func readCluster(path string) (cluster.Cluster, error) {
 	if err != nil {
 		return cluster.Cluster{}, err
 	}
-	defer file.Close() // only read
+	defer file.Close() // the file was only read
 	return cluster.Load(path, file)
 }

@@ -18,7 +18,7 @@ import (
 
 const (
 	tick       = 200 * time.Millisecond // between two checks of the processes and the faults
-	mostDeaths = 3                      // of balancers that the demo did not kill, until it fails
+	mostDeaths = 3                      // bounds the deaths of balancers that the demo did not kill
 )
 
 // demo is the parent of the balancers.
@@ -26,7 +26,7 @@ type demo struct {
 	o         opts
 	out       io.Writer
 	meta      *metadata
-	server    string // where it is, for the page
+	server    string // the address of the server, for the page
 	clock     clock.Clock
 	start     clock.Reading
 	before    cluster.Cluster
@@ -39,7 +39,7 @@ type demo struct {
 	balanced  bool
 }
 
-// demonstrate runs the whole demo and reports whether it succeeded.
+// demonstrate runs the whole demo and reports whether the demo succeeded.
 func demonstrate(ctx context.Context, o opts, out io.Writer) (bool, error) {
 	cluster, err := readCluster(o.cluster)
 	if err != nil {
@@ -110,8 +110,8 @@ func (d *demo) play(ctx context.Context) (report, error) {
 	return r, nil
 }
 
-// work starts the balancers, handles events until done returns true, which it checks after each
-// event and tick, and ends the balancers.
+// work starts the balancers, handles their events, and ends the balancers. It calls done after each
+// event and tick, and stops when done returns true.
 func (d *demo) work(ctx context.Context, handle func(context.Context, balancer.Event),
 	done func() bool) error {
 	d.events, d.processes = make(chan balancer.Event, 1024), nil
@@ -168,7 +168,7 @@ func (d *demo) tell(e balancer.Event) {
 	case balancer.Breach:
 		d.say(e.Number, "violation", "a write with its old fence went through fence=%d", e.Fence)
 	case balancer.Failed:
-		if d.failed[e.Number] != e.Text { // not the same again
+		if d.failed[e.Number] != e.Text { // the same error is logged once
 			d.failed[e.Number] = e.Text
 			d.say(e.Number, "error", "%s", e.Text)
 		}
@@ -182,7 +182,7 @@ func (d *demo) say(number int, kind, format string, args ...any) {
 	fmt.Fprintln(d.out, line(d.since(), number, kind, fmt.Sprintf(format, args...)))
 }
 
-// line formats an event as one line, without the newline, even if its text has control characters:
+// line formats an event as one line, without the newline, even if the text has control characters:
 //
 //	12.3s #2 takeover: took the lock of a dead holder after 4.1s fence=42 evidence="..."
 func line(at time.Duration, number int, kind, text string) string {
@@ -193,7 +193,7 @@ func line(at time.Duration, number int, kind, text string) string {
 	return fmt.Sprintf("%.1fs %s %s: %s", at.Seconds(), who, kind, catalog.Printable(text, 1000))
 }
 
-// short is a duration without more figures than a person reads.
+// short rounds a duration for a reader.
 func short(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
 
 func (d *demo) spawn(number int) error {
@@ -208,8 +208,8 @@ func (d *demo) spawn(number int) error {
 	return nil
 }
 
-// revive restarts the balancers that the demo has killed, and up to mostDeaths others that died;
-// one more is an error.
+// revive restarts balancers. It restarts those that the demo has killed, and up to mostDeaths
+// others that died. A further death is an error.
 func (d *demo) revive() error {
 	for _, p := range d.processes {
 		if p.running() {
@@ -229,7 +229,7 @@ func (d *demo) revive() error {
 	return nil
 }
 
-// endAll ends every balancer; it kills those that do not exit.
+// endAll ends every balancer. It kills a balancer that does not exit.
 func (d *demo) endAll() {
 	var ending sync.WaitGroup
 	for _, p := range d.processes {
@@ -237,9 +237,9 @@ func (d *demo) endAll() {
 	}
 	go func() { // ends with the last process
 		ending.Wait()
-		close(d.events) // all of them were delivered
+		close(d.events) // all events were delivered
 	}()
-	for e := range d.events { // keep reading, or they would wait for us
+	for e := range d.events { // without a reader the balancers would block
 		d.ledger.note(e)
 	}
 }

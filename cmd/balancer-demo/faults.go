@@ -8,27 +8,27 @@ import (
 	"mongodlm/cmd/balancer-demo/internal/balancer"
 )
 
-// The rounds after which the demo injects faults, so that there is work to interrupt.
+// The number of rounds before the demo injects a fault, so that a fault interrupts work.
 const (
 	killAfter = 6
 	stopAfter = 14
 )
 
-// faults is the script of the injected faults: the holder is killed once, and another holder is
-// stopped past its deadline and continued once. Each fault must hit a process that really holds the
-// lock; a miss is tried again.
+// faults injects the faults. It kills a holder once. It stops another holder past its deadline and
+// continues it once. Each fault must hit a process that holds the lock. After a miss faults tries
+// again.
 type faults struct {
 	d          *demo
 	kill, stop fault
-	resumeAt   time.Duration // since the start; 0 while no process has taken the lock of the stopped one
+	resumeAt   time.Duration // since the start; 0 before the takeover from the stopped process
 	resumed    bool
 }
 
-// fault is one fault, of a process that held the lock.
+// A fault is one fault in a process that held the lock.
 type fault struct {
 	kind     string
 	planned  bool
-	process  string // hit; empty before
+	process  string // the process that was hit; empty before
 	number   int
 	at       time.Duration
 	survived bool
@@ -46,7 +46,7 @@ func newFaults(d *demo) *faults {
 		stop: fault{kind: "stop", planned: harm && canStop}}
 }
 
-// planned are the faults for the report.
+// planned returns the planned faults for the report.
 func (f *faults) planned() []fault {
 	return slices.DeleteFunc([]fault{f.kill, f.stop}, func(one fault) bool { return !one.planned })
 }
@@ -55,7 +55,7 @@ func (f *faults) over() bool { return !slices.ContainsFunc(f.planned(), fault.op
 
 func (f fault) open() bool { return !f.survived }
 
-// note draws the consequences of an event.
+// note updates the faults after an event.
 func (f *faults) note(ctx context.Context, e balancer.Event) {
 	switch e.Kind {
 	case balancer.Entered:
@@ -79,7 +79,7 @@ func (f *faults) note(ctx context.Context, e balancer.Event) {
 func (f *faults) harm(ctx context.Context, e balancer.Event) {
 	p := f.d.processes[e.Number-1]
 	if p.cmd.Process.Pid != e.PID {
-		return // an event of a predecessor
+		return // the event is from a predecessor
 	}
 	switch {
 	case f.kill.planned && f.kill.process == "" && f.d.ledger.rounds >= killAfter:
@@ -93,7 +93,8 @@ func (f *faults) harm(ctx context.Context, e balancer.Event) {
 	}
 }
 
-// hit reports whether the process held the lock when it was harmed; only then the fault counts.
+// hit reports whether the process held the lock when it was harmed. Otherwise the fault does not
+// count.
 func (f *faults) hit(ctx context.Context, which *fault, e balancer.Event, text string) bool {
 	lock, err := f.d.meta.catalog.Read(ctx, balancer.LockName)
 	if err != nil || !lock.Held || lock.Process != e.Process {
@@ -105,7 +106,7 @@ func (f *faults) hit(ctx context.Context, which *fault, e balancer.Event, text s
 	return true
 }
 
-// tick continues the stopped process once its lock was taken over and used by another.
+// tick continues the stopped process after another process has taken over and used its lock.
 func (f *faults) tick() {
 	if f.resumeAt > 0 && f.d.since() >= f.resumeAt && !f.resumed {
 		f.resumed = true

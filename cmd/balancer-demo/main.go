@@ -7,9 +7,9 @@
 //	balancer-demo balancer     be one balancer
 //
 // Run it with -h for the flags. The exit code is 0 when the cluster was balanced, every fault was
-// survived and there was no violation; 1 otherwise, with the evidence; 2 for a usage error; 128
-// plus the number of the signal when a signal ended it (Ctrl-C: 130). Windows cannot stop a
-// process: the demo only kills one there.
+// survived and there was no violation. It is 1 otherwise, with the evidence, and 2 for a usage
+// error. It is 128 plus the number of the signal when a signal ended the demo (Ctrl-C: 130).
+// Windows cannot stop a process, so the demo only kills one there.
 package main
 
 import (
@@ -26,12 +26,12 @@ import (
 func main() {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
-	// A terminal that is closed sends SIGHUP, a reader that has gone SIGPIPE.
+	// A closed terminal sends SIGHUP, and a pipe without a reader causes SIGPIPE.
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE,
 		syscall.SIGQUIT)
 	go func() { // ends with the process
 		cancel(interrupted{<-signals})
-		signal.Reset(os.Interrupt, syscall.SIGTERM, syscall.SIGQUIT) // the second one ends it immediately
+		signal.Reset(os.Interrupt, syscall.SIGTERM, syscall.SIGQUIT) // a second signal ends it
 	}()
 	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
@@ -41,7 +41,7 @@ type interrupted struct{ os.Signal }
 
 func (i interrupted) Error() string { return "ended by a signal: " + i.String() }
 
-// code is the exit code of a shell for a process that a signal ended.
+// code returns the exit code that a shell has for a process that a signal ended.
 func (i interrupted) code() int {
 	number, _ := i.Signal.(syscall.Signal)
 	return 128 + int(number)

@@ -12,8 +12,8 @@ import (
 	"mongodlm/distlock"
 )
 
-// Timing of the demo. It is shortened so that a takeover takes seconds; the defaults of the library
-// are mongos': 30 s and 15 min.
+// Timing of the demo. It is shortened so that a takeover takes seconds. The defaults of the library
+// are mongos' values: 30 s and 15 min.
 const (
 	demoPing     = 300 * time.Millisecond
 	demoTakeover = 4 * time.Second
@@ -21,10 +21,10 @@ const (
 	demoLimit    = 3 * time.Minute
 )
 
-// opts are the flags of all commands.
+// opts has the flags of all commands.
 type opts struct {
 	uri, database, cluster      string
-	http, metrics               string // addresses; metrics is that of the first balancer
+	http, metrics               string // addresses; metrics is the first balancer's address
 	processes, number           int
 	ping, takeover              time.Duration
 	noFaults, ifEmpty, untilEOF bool
@@ -36,7 +36,7 @@ func parse(command string, args []string, errOut io.Writer) (opts, error) {
 	f.SetOutput(errOut)
 	f.StringVar(&o.uri, "uri", os.Getenv("MONGODLM_URI"),
 		"a MongoDB to use instead of the embedded config server; also MONGODLM_URI")
-	f.Lookup("uri").DefValue = "" // the help would print the environment's, password and all
+	f.Lookup("uri").DefValue = "" // the help would print the environment's value with its password
 	f.StringVar(&o.database, "database", "config", "the database that holds locks and cluster")
 	switch command {
 	case "demo":
@@ -101,7 +101,7 @@ func (o *opts) check(command string, rest []string) error {
 	return err
 }
 
-// poll is the longest pause between two queries of a waiting balancer for its grant, on a server
-// without change streams. It is short, like the rounds of the demo; the lock requires at most a
-// thirtieth of the takeover time.
+// poll returns the longest pause between two queries of a waiting balancer for its grant, on a
+// server without change streams. It is short, like the rounds of the demo. The lock requires at
+// most a thirtieth of the takeover time.
 func (o opts) poll() time.Duration { return max(time.Millisecond, min(grantPoll, o.takeover/30)) }

@@ -13,14 +13,14 @@ import (
 	"mongodlm/distlock/history"
 )
 
-// lingerKill is how often the demo kills the holder while only its page is left.
+// lingerKill is the time between two kills of the holder after the report.
 const lingerKill = 30 * time.Second
 
-// access is the address of the page.
+// access returns the address of the page.
 func (o opts) access() ui.Access { return ui.Access{Addr: o.http, AddrFlag: "--http"} }
 
-// checkPage refuses an address that other machines can reach: the demo has no flags for tokens and
-// certificates.
+// checkPage returns an error for an address that other machines can reach, because the demo has no
+// flags for tokens and certificates.
 func (o opts) checkPage() error {
 	if o.http == "" {
 		return nil
@@ -50,7 +50,7 @@ func (d *demo) withPage(ctx context.Context, play func() (bool, error)) (bool, e
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ready, ended := make(chan string, 1), make(chan error, 1)
-	go func() { // ends with ctx; both ways wait for it
+	go func() { // ends with ctx; all later returns wait for it
 		ended <- ui.Run(ctx, d.o.access(), ui.Config{
 			Inspector: inspector, Past: past, Client: d.meta.client, Hosts: d.server,
 			Database: d.o.database, Interval: demoPing,
@@ -73,8 +73,8 @@ func (d *demo) withPage(ctx context.Context, play func() (bool, error)) (bool, e
 	return ok, errors.Join(err, <-ended)
 }
 
-// linger keeps the balancers running until ctx ends, and kills the holder every lingerKill: a
-// visitor of the page finds a held lock, and a takeover of the last half minute.
+// linger keeps the balancers running until ctx ends, and kills the holder every lingerKill. So a
+// visitor of the page finds a held lock and a takeover in the last half minute.
 func (d *demo) linger(ctx context.Context) error {
 	f, harm, due := d.faults, d.faults.kill.planned, d.since()+lingerKill
 	f.kill, f.stop = fault{}, fault{}

@@ -5,6 +5,6 @@ import (
 	"syscall"
 )
 
-// dieWithUs makes the kernel kill a process, even a stopped one, when the thread that started it
-// ends: so a killed demo leaves no process behind.
+// dieWithUs makes the kernel kill a process, even a stopped process, when the thread that started
+// it ends. So a killed demo leaves no process.
 func dieWithUs(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

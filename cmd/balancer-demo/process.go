@@ -19,8 +19,8 @@ type process struct {
 	number int
 	cmd    *exec.Cmd
 	stdin  io.Closer
-	exited chan struct{} // closed when it has exited and all its events were delivered
-	killed bool          // by the demo
+	exited chan struct{} // closed when the process has exited and all its events were delivered
+	killed bool          // the demo killed the process
 }
 
 // spawn starts a balancer. The connection string goes through the environment, so that no list of
@@ -69,7 +69,7 @@ func spawn(o opts, number int, events chan<- balancer.Event) (*process, error) {
 				events <- e
 			}
 		}
-		_ = cmd.Wait() // its events show the result
+		_ = cmd.Wait() // the events of the process show the result
 	}()
 	if err := <-started; err != nil {
 		return nil, fmt.Errorf("start balancer %d: %w", number, err)
@@ -93,7 +93,7 @@ func (p *process) running() bool {
 	}
 }
 
-// end asks the process to give its lock back and end, and kills it when it does not.
+// end makes the process release its lock and exit. It kills a process that does not exit.
 func (p *process) end() {
 	_ = p.stdin.Close()
 	resume(p)

@@ -16,7 +16,7 @@ import (
 
 // A report is the result of the demo.
 type report struct {
-	interrupted   string // the signal that ended the demo before it had shown everything
+	interrupted   string // the signal that stopped the demo early
 	took          time.Duration
 	told          ledger
 	faults        []fault
@@ -49,7 +49,7 @@ func (r report) ok() bool {
 	return r.balanced() && !slices.ContainsFunc(r.faults, fault.open) && len(r.violations) == 0
 }
 
-// text is the report for people. It ends in a newline.
+// text formats the report for people. It ends in a newline.
 func (r report) text() string {
 	var b strings.Builder
 	add := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
@@ -134,21 +134,21 @@ func (r report) addFaults(add func(string, ...any)) {
 		r.told.refused, rest.String())
 }
 
-// ledger sums up the events.
+// A ledger sums up the events.
 type ledger struct {
 	members   []*member // in the order of their first events
 	takeovers []balancer.Event
 	breaches  []referee.Violation
-	refused   int // writes of a stale holder that matched nothing
-	rounds    int // of all
+	refused   int // writes of a stale holder that matched no document
+	rounds    int // rounds of all members
 }
 
-// A member is one process that was ever a balancer.
+// A member is one process that was a balancer.
 type member struct {
 	number          int
-	process         string // its process id
+	process         string // the process id
 	rounds          int
-	waited, longest time.Duration // for the lock: of all its rounds together, and of one at most
+	waited, longest time.Duration // waits for the lock: the sum over its rounds, and the longest
 }
 
 func (l *ledger) note(e balancer.Event) {

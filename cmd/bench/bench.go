@@ -33,21 +33,21 @@ type bench struct {
 	json          bool
 }
 
-// How many rows a measurement of claims has at most, and on an embedded server, where a command
-// grows with the collection.
+// The maximum number of claimed rows. It is lower for an embedded server, where the cost of a
+// command grows with the collection.
 const (
 	benchRows    = 1000
 	embeddedRows = 200
 )
 
-// benchPatience bounds one command: a slow server is measured, not given up. closeLimit bounds the
-// end of a Manager and of the client.
+// benchPatience bounds one command. It is long, so that a slow server is measured, too. closeLimit
+// bounds the end of a Manager and of the client.
 const (
 	benchPatience = 30 * time.Second
 	closeLimit    = 10 * time.Second
 )
 
-// run measures, prints the figures and drops the database, also when ctx ends.
+// run measures, prints the figures and drops the database, even when ctx ends.
 func (v *bench) run(ctx context.Context, out, errOut io.Writer) error {
 	client, err := mongocatalog.Dial(options.Client(), v.uri, 0, "")
 	if err != nil {
@@ -77,10 +77,10 @@ func (v *bench) run(ctx context.Context, out, errOut io.Writer) error {
 	return figures.print(out)
 }
 
-// hosts names the servers of the connection string, without the user.
+// hosts returns the servers of the connection string without the user.
 func (v *bench) hosts() string {
 	_, hosts, _ := strings.Cut(v.uri, "://")
-	hosts = hosts[strings.LastIndex(hosts, "@")+1:] // first: a password may have a question mark
+	hosts = hosts[strings.LastIndex(hosts, "@")+1:] // first: a password may have a ?
 	hosts, _, _ = strings.Cut(hosts, "?")
 	hosts, _, _ = strings.Cut(hosts, "/")
 	return catalog.Printable(hosts, 200)
@@ -91,12 +91,11 @@ type figure struct {
 	What      string  `json:"what"`
 	Count     int     `json:"count"`
 	PerSecond float64 `json:"perSecond"`
-	MedianMS  float64 `json:"medianMS"` // of one; the mean where several run at a time
-	// LeastWrites is how many least writes one takes.
+	MedianMS  float64 `json:"medianMS"` // of one operation; the mean where several run at a time
+	// LeastWrites is the median as a multiple of the least write's median.
 	LeastWrites float64 `json:"leastWrites"`
 }
 
-// figures are all of them.
 type figures struct {
 	Server  string   `json:"server"`
 	Figures []figure `json:"figures"`
@@ -157,7 +156,7 @@ func (v *bench) end(ctx context.Context, m *distlock.Manager) {
 	_ = m.Close(ctx)
 }
 
-// repeat times a step again and again.
+// repeat runs a step repeatedly and measures its time.
 func (v *bench) repeat(ctx context.Context, what string, step func(context.Context) error) (
 	figure, error,
 ) {
@@ -187,7 +186,7 @@ func (v *bench) roundTrip(ctx context.Context, client *mongo.Client) (figure, er
 	})
 }
 
-// leastWrite is one update of one document, with the write concern of a lock.
+// leastWrite measures one update of one document, with the write concern of a lock.
 func (v *bench) leastWrite(ctx context.Context, client *mongo.Client) (figure, error) {
 	journaled := true
 	on := client.Database(v.database).Collection("least", options.Collection().
@@ -209,7 +208,8 @@ func (v *bench) lock(ctx context.Context, m *distlock.Manager) (figure, error) {
 	})
 }
 
-// handOver lets two processes take a lock in turns: each release grants it to the other.
+// handOver measures a lock that two processes hold in turn: each release grants the lock to the
+// other process.
 func (v *bench) handOver(ctx context.Context, managers [2]*distlock.Manager) (figure, error) {
 	const what = "hand-over"
 	clk := clock.From(ctx)
@@ -245,7 +245,7 @@ func (v *bench) handOver(ctx context.Context, managers [2]*distlock.Manager) (fi
 	return figureOf(what, int(n.Load()), total, total/time.Duration(max(1, n.Load()))), nil
 }
 
-// claims lets 16 workers claim and complete rows.
+// claims measures 16 workers that claim and complete rows.
 func (v *bench) claims(ctx context.Context, client *mongo.Client, m *distlock.Manager,
 	most int) (figure, error) {
 	f := figure{What: "claim and done"}
@@ -279,7 +279,6 @@ func (v *bench) claims(ctx context.Context, client *mongo.Client, m *distlock.Ma
 	return figureOf(f.What, int(n.Load()), total, total/time.Duration(max(1, n.Load()))), err
 }
 
-// print writes the figures for a person.
 func (f figures) print(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "%s\nWHAT\tA SECOND\tEACH\tLEAST WRITES\tCOUNT\n", f.Server)

@@ -1,16 +1,16 @@
-// Command bench measures a server with one client: its round trip and the least write (one update
-// of one document that a majority has journaled). For comparison it measures a lock that is
-// acquired and released, a lock that two processes hand to each other, and rows that 16 workers
-// claim and complete. It works in a new database, distlock_bench_..., and drops it.
+// Command bench measures a server with one client: the round trip and the least write. The least
+// write is one update of one document that a majority has journaled. For comparison bench measures
+// a lock that is acquired and released, a lock that two processes hand to each other, and rows that
+// 16 workers claim and complete. It works in a new database, distlock_bench_..., and drops it.
 //
 //	go run ./cmd/bench --uri URI [--for 1s] [--json]
 //
 // Without --uri it uses the environment variable MONGODLM_URI. The exit code is 0 after all
 // measurements and the drop of the database, 1 otherwise, and 2 for a usage error.
 //
-// With --json it prints one object: server names the server; figures has one object for each
-// measurement, with what, count, perSecond, medianMS (the mean where several run at a time) and
-// leastWrites (medianMS as a multiple of that of the least write).
+// With --json it prints one object: server names the server, and figures has one object for each
+// measurement. Its fields are what, count, perSecond, medianMS (the mean where several operations
+// run at a time) and leastWrites (medianMS divided by the least write's medianMS).
 package main
 
 import (
@@ -36,7 +36,7 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run is the whole program but for the signals. It returns the exit code.
+// run runs the whole program without the signal handling. It returns the exit code.
 func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	v := &bench{database: "distlock_bench_" + bson.NewObjectID().Hex()}
 	err := v.accept(args, errOut)
@@ -54,10 +54,10 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	return 0
 }
 
-// accept reads the command line and checks it. Its errors name no value of --uri.
+// accept parses and checks the command line. Its errors contain no value of --uri.
 func (v *bench) accept(args []string, errOut io.Writer) error {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
-	f.SetOutput(io.Discard) // it repeats values, and one may be a password
+	f.SetOutput(io.Discard) // the flag set repeats values, and a value may be a password
 	f.StringVar(&v.uri, "uri", "", "connection `string` of the MongoDB; default: MONGODLM_URI")
 	f.DurationVar(&v.each, "for", time.Second, "`time` of each measurement, 100ms to 10m")
 	f.BoolVar(&v.json, "json", false, "print the figures as JSON")

@@ -22,8 +22,8 @@ import (
 type rowsOf struct {
 	lister
 	collection, field string // collection is empty for all queues
-	home              string // the database of the rows; empty: that of the locks
-	due               string // the field with the due time of a row; empty: as the queue records it
+	home              string // the database of the rows; empty means the database of the locks
+	due               string // the field with a row's due time; empty: as the queue records
 }
 
 func (v *rowsOf) flags(f *pflag.FlagSet) {
@@ -55,34 +55,34 @@ func (v *rowsOf) accept(c call) error {
 	return v.connection.accept(c)
 }
 
-// A backlog is the rows of a collection by state.
+// A backlog counts the rows of a collection by state.
 type backlog struct {
 	Database   string `json:"database"`
 	Collection string `json:"collection"`
 	Ready      int64  `json:"ready"`
-	Later      int64  `json:"later"` // ready, and not due yet or never; Ready leaves them out
+	Later      int64  `json:"later"` // ready, but never due or not due yet; not in Ready
 	Claimed    int64  `json:"claimed"`
 	Retrying   int64  `json:"retrying"`
 	Dead       int64  `json:"dead"`
 	Done       int64  `json:"done"`
 	Due        string `json:"due,omitempty"` // the field with the due time of a row
 	Paused     bool   `json:"paused,omitempty"`
-	OddRows    int64  `json:"oddRows,omitempty"` // they can never be claimed; no other number has them
-	// Odd are the reasons, for twenty rows at most.
+	OddRows    int64  `json:"oddRows,omitempty"` // never claimable; counted only here
+	// Odd are the reasons for at most twenty odd rows.
 	Odd []string `json:"odd,omitempty"`
-	// NoField is the name of the field if no row has it: no row was ever claimed, or the name is
-	// wrong.
+	// NoField is the name of the field if no row has that field: no row was ever claimed, or the
+	// name is wrong.
 	NoField string `json:"noField,omitempty"`
 }
 
-// there returns an error for a collection that does not exist and that no process ever worked on,
-// as far as the privileges of the user show. It accepts DATABASE.COLLECTION if a process works on
-// that queue and no collection has that name.
+// there returns an error for a collection that does not exist and has no queue. It returns nil if
+// the user may not list the collections. It accepts DATABASE.COLLECTION if a process works on that
+// queue and no collection has that name.
 func (v *rowsOf) there(ctx context.Context, st *store) error {
 	found, err := st.client.Database(v.database).
 		ListCollectionNames(ctx, bson.D{{Key: "name", Value: v.collection}})
 	if err != nil || len(found) > 0 {
-		return nil //nolint:nilerr // a user without the privilege to list may count rows
+		return nil //nolint:nilerr // a user who may not list the collections may still count rows
 	}
 	var queues []string
 	for l, bad := range st.Locks(ctx) {
@@ -93,7 +93,7 @@ func (v *rowsOf) there(ctx context.Context, st *store) error {
 		of, _, whole := strings.Cut(of, ":")
 		home, collection, _ := strings.Cut(of, ".")
 		switch {
-		case is && whole && of == v.collection: // as a listing prints it
+		case is && whole && of == v.collection: // in the form that a listing prints
 			v.home, v.collection = home, collection
 			return nil
 		case is && home != v.database:
@@ -110,10 +110,10 @@ func (v *rowsOf) there(ctx context.Context, st *store) error {
 	return err
 }
 
-// manyRows is the number of rows up to which hasField searches.
+// manyRows is the maximum number of rows that hasField searches.
 const manyRows = 10_000
 
-// hasField reports whether one of the rows has the field.
+// hasField reports whether a row has the field.
 func (v *rowsOf) hasField(ctx context.Context, coll *mongo.Collection) (bool, error) {
 	n, err := coll.Aggregate(ctx, bson.A{
 		bson.D{{Key: "$limit", Value: manyRows}},
@@ -162,7 +162,7 @@ func (v *rowsOf) count(ctx context.Context, st *store) (backlog, error) {
 		q.Odd, err = admin.Odd(ctx)
 	}
 	if err == nil {
-		q.Paused, _ = admin.Paused(ctx) // a user without the privilege sees the counts
+		q.Paused, _ = admin.Paused(ctx) // a user without the privilege still gets the counts
 	}
 	return q, err
 }
@@ -171,7 +171,6 @@ func (v *rowsOf) rows(st *store) *mongo.Collection {
 	return st.client.Database(cmp.Or(v.home, v.database)).Collection(v.collection)
 }
 
-// print writes the counts as text.
 func (q backlog) print(w io.Writer, _ layout) {
 	if q.NoField != "" {
 		fmt.Fprintf(w, "%d rows of %s have no field %s: ready, if that is the field of their queue\n",

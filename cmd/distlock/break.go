@@ -99,8 +99,8 @@ func (b *breaker) run(ctx context.Context, s stdio) error {
 	return nil
 }
 
-// breakable returns the holder to remove. It returns an error if the lock differs from the one that
-// the operator saw.
+// breakable returns the holder to remove. It returns an error if the lock has changed since the
+// operator read it.
 func (b *breaker) breakable(holders []distlock.LockInfo) (distlock.LockInfo, error) {
 	if !holders[0].Held {
 		return distlock.LockInfo{}, errors.New("the lock is free, nothing was changed")
@@ -125,7 +125,7 @@ func (b *breaker) breakable(holders []distlock.LockInfo) (distlock.LockInfo, err
 	return distlock.LockInfo{}, fmt.Errorf("%s: it is not as you saw it, nothing was changed", has)
 }
 
-// outcome returns a sentence on the state of the lock after a break.
+// outcome describes the state of the lock after a break in a sentence.
 func outcome(now []distlock.LockInfo) string {
 	switch {
 	case len(now) == 0:
@@ -158,7 +158,7 @@ func (b *breaker) failed(ctx context.Context, st *store, err error, out io.Write
 	return b.explain(err)
 }
 
-// describe prints one lock: its holders and its next waiter.
+// describe prints a lock's holders and its next waiter.
 func describe(w io.Writer, holders, line []distlock.LockInfo) {
 	how := layoutOf(w, false)
 	describeHolders(w, how, holders)
@@ -204,7 +204,7 @@ func describeHolders(w io.Writer, how layout, holders []distlock.LockInfo) {
 	}
 }
 
-// describeLine prints the waiter that is granted the lock next.
+// describeLine prints the next waiter to get the lock.
 func describeLine(w io.Writer, how layout, line []distlock.LockInfo) {
 	if len(line) == 0 {
 		fmt.Fprintln(w, "no process waits for it")
@@ -226,7 +226,7 @@ func describeLine(w io.Writer, how layout, line []distlock.LockInfo) {
 	}
 }
 
-// describeWhy shows the reason of a holder or waiter; that of a leader or candidate is its
+// describeWhy prints the reason of a holder or waiter. The reason of a leader or candidate is its
 // metadata.
 func describeWhy(w io.Writer, how layout, i distlock.LockInfo) {
 	what := "why     "
@@ -236,7 +236,7 @@ func describeWhy(w io.Writer, how layout, i distlock.LockInfo) {
 	wrap(w, how, "  "+what+"  "+shown(i.Why, longText), "            ")
 }
 
-// learns returns a sentence on the time at which a live holder notices the break.
+// learns describes in a sentence when a live holder notices the break.
 func learns(holder distlock.LockInfo) string {
 	within := ""
 	if holder.PingEvery > 0 {

@@ -22,19 +22,19 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// pipeDelay bounds the wait for output after the command has exited while other processes hold its
-// pipes.
+// pipeDelay bounds the wait for output after the command has exited, because other processes may
+// hold its pipes.
 const pipeDelay = time.Second
 
-// groupPoll is the pause between two checks whether a process group has exited.
+// groupPoll is the pause between two checks for the exit of a process group.
 const groupPoll = 10 * time.Millisecond
 
-// runSupported returns nil where run has what it needs.
+// runSupported returns nil, because run has what it needs on this system.
 func runSupported() error { return nil }
 
-// forwarded catches the signals that are passed on to the command. It also keeps this process from
-// being stopped by the terminal, since a stopped process renews no lock, and from being killed by
-// SIGPIPE when its messages have no reader.
+// forwarded catches the signals that run forwards to the command. It also keeps the terminal from
+// stopping this process, because a stopped process renews no lock. It keeps SIGPIPE from killing
+// this process when its messages have no reader.
 func forwarded(s stdio) (<-chan os.Signal, func()) {
 	caught, stops := make(chan os.Signal, 8), make(chan os.Signal, 1)
 	notify(caught, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM)
@@ -56,7 +56,7 @@ func forwarded(s stdio) (<-chan os.Signal, func()) {
 	}
 }
 
-// A group is a command and what it starts, unless that leaves the process group.
+// A group is a command and the processes that it starts in its process group.
 type group struct {
 	cmd      *exec.Cmd
 	pgid     int
@@ -68,7 +68,7 @@ type group struct {
 	say      func(format string, args ...any)
 	clock    clock.Clock
 	killed   bool // SIGKILL was sent
-	resumed  bool // the message on a continued command was printed
+	resumed  bool // the message about a continued command was printed
 }
 
 // under runs the command while guard is trusted. It returns the command's exit code after its
@@ -95,14 +95,14 @@ func (r *runner) under(ctx context.Context, guard *distlock.TryGuard, path strin
 			}
 		case <-renewal.C():
 			g.guardian.trust(guard.Deadline())
-			if s.in == os.Stdin { // run has the process for itself: it has no other children
+			if s.in == os.Stdin { // no test: run has no other children
 				bury(g.pgid, g.guardian.cmd.Process.Pid)
 			}
 			renewal.Reset(r.renewal())
 			continue
 		case <-unguarded:
 			unguarded = nil
-			if g.guardian.died { // otherwise it has exited the command
+			if g.guardian.died { // otherwise the guardian has ended the command
 				s.say("the guardian is gone: should distlock be killed as well, nobody ends what the " +
 					"command has started")
 			}
@@ -113,7 +113,7 @@ func (r *runner) under(ctx context.Context, guard *distlock.TryGuard, path strin
 		case <-cancelled:
 			cancelled = nil
 			if by := (interrupted{}); !errors.As(context.Cause(ctx), &by) {
-				g.forward(syscall.SIGTERM) // a signal arrives through signals
+				g.forward(syscall.SIGTERM) // a signal arrives through the channel signals
 			}
 			continue
 		}
@@ -122,13 +122,12 @@ func (r *runner) under(ctx context.Context, guard *distlock.TryGuard, path strin
 	}
 }
 
-// renewal returns the pause between two messages to the guardian: a small part of a ping interval,
-// so that the guardian knows a recent deadline.
+// renewal returns the pause between two messages to the guardian. It is a small part of a ping
+// interval, so that the guardian knows a recent deadline.
 func (r *runner) renewal() time.Duration { return min(r.ping/4, time.Second) }
 
-// start starts the command in a new process group, with a guardian and, if run has the terminal, in
-// the foreground. The command is executed only when all of that is in place: a byte in the pipe
-// releases it.
+// start starts the command in a new process group with a guardian. If run has the terminal, the
+// group gets the foreground. A byte in the pipe releases the command when all of that is in place.
 func (r *runner) start(guard *distlock.TryGuard, path string, s stdio) (*group, error) {
 	word, speak, err := os.Pipe()
 	if err != nil {
@@ -153,10 +152,10 @@ func (r *runner) start(guard *distlock.TryGuard, path string, s stdio) (*group, 
 		ended: make(chan struct{}), stopped: make(chan syscall.Signal, 1),
 		tty: openTerminal(), say: s.say, clock: clock.System(),
 	}
-	go g.wait() // ends with the command; every return here and in under waits for it
+	go g.wait() // ends with the command; start and under wait for it before they return
 	g.guardian, err = r.guard(g.pgid, guard.Deadline(), s)
 	if err == nil {
-		signal.Ignore(syscall.SIGTTOU) // a message of run must not stop it; no process is started after this
+		signal.Ignore(syscall.SIGTTOU) // a message must not stop run, which starts no process now
 		if s.interactive() {
 			g.tty.give(g.pgid)
 		}
@@ -176,7 +175,7 @@ func (r *runner) start(guard *distlock.TryGuard, path string, s stdio) (*group, 
 	return g, nil
 }
 
-// withoutSecrets removes the variables of the server, its password and the database.
+// withoutSecrets removes the variables with the server, its password and the database.
 func withoutSecrets(environ []string) []string {
 	return slices.DeleteFunc(environ, func(variable string) bool {
 		name, _, _ := strings.Cut(variable, "=")
@@ -184,7 +183,7 @@ func withoutSecrets(environ []string) []string {
 	})
 }
 
-// wait waits for the end of the command, and reports each time that it is stopped.
+// wait waits for the end of the command, and reports each stop of the command.
 func (g *group) wait() {
 	defer close(g.ended)
 	for {
@@ -195,26 +194,26 @@ func (g *group) wait() {
 		case err == nil && g.status.Stopped():
 			select {
 			case g.stopped <- g.status.StopSignal():
-			default: // an earlier stop is pending, and its handling continues the command as well
+			default: // an earlier stop is pending; its handler also continues the command
 			}
 			continue
 		}
 		break
 	}
-	_ = g.cmd.Wait() // waits for the copying of output; the process itself is already reaped
+	_ = g.cmd.Wait() // waits for the output to be copied; the process itself is already reaped
 }
 
-// signal sends a signal to the whole group, and ignores a group that has exited.
+// signal sends a signal to the whole group. It ignores a group that has exited.
 func (g *group) signal(s syscall.Signal) { _ = syscall.Kill(-g.pgid, s) }
 
-// forward passes a signal on and continues the group, since a stopped process cannot react.
+// forward forwards a signal and continues the group, because a stopped process cannot react.
 func (g *group) forward(s syscall.Signal) {
 	g.signal(s)
 	g.signal(syscall.SIGCONT)
 }
 
-// resume continues a stopped command, because all waiters wait while it is stopped. If the command
-// needs the terminal, resume gives it the terminal. It reports false if another job has the
+// resume continues a stopped command, because all waiters wait while the command is stopped. If the
+// command needs the terminal, resume gives it the terminal. It returns false if another job has the
 // terminal.
 func (g *group) resume(by syscall.Signal) bool {
 	wants := by == syscall.SIGTTIN || by == syscall.SIGTTOU
@@ -231,12 +230,12 @@ func (g *group) resume(by syscall.Signal) bool {
 	return true
 }
 
-// gone reports whether all processes of the group have exited. The command itself must have been
-// waited for. While a process of the group exists, the system does not reuse its number.
+// gone reports whether all processes of the group have exited. The caller must have waited for the
+// command itself. While a process of the group exists, the system does not reuse its number.
 func (g *group) gone() bool {
 	select {
 	case <-g.ended:
-		for { // orphans of the group that have become children of this process
+		for { // reaps orphans of the group that are now children of this process
 			pid, err := syscall.Wait4(-g.pgid, nil, syscall.WNOHANG, nil)
 			if pid <= 0 && !errors.Is(err, syscall.EINTR) {
 				return vanished(g.pgid)
@@ -247,14 +246,14 @@ func (g *group) gone() bool {
 	}
 }
 
-// vanished reports whether a process group has no member, not even one that has exited and was not
-// waited for.
+// vanished reports whether a process group has no member. A process that has exited without a wait
+// for it is a member.
 func vanished(pgid int) bool { return errors.Is(syscall.Kill(-pgid, 0), syscall.ESRCH) }
 
-// end ends the rest of the group: SIGTERM, and SIGKILL after grace. If the lock is lost before or
-// meanwhile, SIGKILL comes no later than grace after the deadline, and immediately if this process
-// noticed the loss too late. While the lock is trusted, end waits on Linux until no process of the
-// group runs. It takes the terminal back.
+// end ends the rest of the group with SIGTERM, and with SIGKILL after the grace. If the lock is
+// lost, SIGKILL comes no later than the grace after the deadline. It comes immediately if this
+// process noticed the loss too late. While the lock is trusted, end waits on Linux until no process
+// of the group runs. It takes the terminal back.
 func (g *group) end(lost context.Context, grace time.Duration, guard *distlock.TryGuard) {
 	defer func() { g.tty.takeBack(g.pgid, g.status.Signaled()) }()
 	if g.gone() {
@@ -275,9 +274,9 @@ func (g *group) end(lost context.Context, grace time.Duration, guard *distlock.T
 			break
 		}
 		clock.Sleep(g.clock, min(left, groupPoll), nil)
-		g.signal(syscall.SIGCONT) // a process that needs the terminal may be stopped again before it reacts
+		g.signal(syscall.SIGCONT) // without the terminal a process may stop again
 	}
-	<-g.ended // SIGKILL cannot be caught, and WaitDelay bounds the rest
+	<-g.ended // SIGKILL cannot be caught, and WaitDelay bounds the copying of output
 	// A killed process ends late if it waits for a disk that does not answer.
 	for g.killed && lost.Err() == nil && working(g.pgid) {
 		g.guardian.trust(guard.Deadline())

@@ -17,18 +17,18 @@ import (
 	"mongodlm/cmd/internal/words"
 )
 
-// claims shows the rows of a queue of package claim, retries or removes dead rows, repairs rows,
-// and pauses the queue.
+// claims handles the rows of a queue of package claim. It lists rows, retries or removes dead rows,
+// repairs rows, and pauses the queue.
 type claims struct {
 	rowsOf
 	dead, repair   bool
-	act            string // pause or resume; empty for neither
+	act            string // pause or resume, or empty
 	queue          string
 	limit          int
 	retry, discard []string
 }
 
-// allRows selects all dead rows, instead of ids.
+// allRows replaces the list of ids and selects all dead rows.
 const allRows = "all"
 
 func (v *claims) flags(f *pflag.FlagSet) {
@@ -74,7 +74,7 @@ func (v *claims) accept(c call) error {
 	return err
 }
 
-// idsOf parses the ids of rows; nil for all.
+// idsOf parses the ids of rows. It returns nil for all rows.
 func idsOf(texts []string) ([]any, error) {
 	if slices.Contains(texts, allRows) {
 		return nil, nil
@@ -103,17 +103,17 @@ func (v *claims) run(ctx context.Context, s stdio) error {
 	return show(ctx, s, &v.lister, v.count)
 }
 
-// A morgue is the list of dead rows of a collection.
+// A morgue lists the dead rows of a collection.
 type morgue struct {
 	Database   string    `json:"database"`
 	Collection string    `json:"collection"`
 	Dead       []deadRow `json:"dead"`
-	More       bool      `json:"more"`              // there are more than --limit
-	NoField    string    `json:"noField,omitempty"` // as of a backlog
+	More       bool      `json:"more"`              // more dead rows than --limit
+	NoField    string    `json:"noField,omitempty"` // as in backlog
 }
 
-// lacking returns the name of the field if no row was found and no row has that field. It is a
-// hint: without the privilege to count the rows it is empty.
+// lacking returns the name of the field if no row was found and no row has that field. The result
+// is only a hint: it is empty without the privilege to count the rows.
 func (v *claims) lacking(ctx context.Context, st *store, found int) string {
 	if found > 0 {
 		return ""
@@ -129,8 +129,8 @@ func printLacking(w io.Writer, field string) {
 	}
 }
 
-// A deadRow is a dead row. Its texts are as stored. Its times are by the server's clock, null when
-// missing.
+// A deadRow is a dead row. Its strings are as stored. Its times are by the server's clock; a
+// missing time is null.
 type deadRow struct {
 	ID        string     `json:"id"`
 	Attempts  int        `json:"attempts"`
@@ -177,7 +177,6 @@ func (v *claims) list(ctx context.Context, st *store) (morgue, error) {
 	return m, nil
 }
 
-// print writes the dead rows as text, each followed by its errors.
 func (m morgue) print(w io.Writer, how layout) {
 	if len(m.Dead) == 0 {
 		fmt.Fprintf(w, "no row of %s is dead\n", named(m.Database+"."+m.Collection))
@@ -197,7 +196,7 @@ func (m morgue) print(w io.Writer, how layout) {
 	}
 }
 
-// A changed is the result of a change.
+// A changed is the result of a change by claims.
 type changed struct {
 	Database   string `json:"database"`
 	Collection string `json:"collection"`
@@ -205,7 +204,7 @@ type changed struct {
 	Discarded  *int   `json:"discarded,omitempty"`
 	Repaired   *int   `json:"repaired,omitempty"`
 	Paused     *bool  `json:"paused,omitempty"`
-	NoField    string `json:"noField,omitempty"` // as of a backlog
+	NoField    string `json:"noField,omitempty"` // as in backlog
 }
 
 func (c changed) print(w io.Writer, _ layout) {
@@ -225,13 +224,13 @@ func (c changed) print(w io.Writer, _ layout) {
 	printLacking(w, c.NoField)
 }
 
-// admin is the Admin of the collection.
+// admin returns the Admin of the collection.
 func (v *claims) admin(st *store, cfg claim.Config) (*claim.Admin, error) {
 	cfg.Field, cfg.Queue = v.field, v.queue
 	return claim.NewAdmin(v.rows(st), cfg)
 }
 
-// change carries out a change, and fails if a given row was not dead.
+// change carries out a change. It fails if a given row was not dead.
 func (v *claims) change(ctx context.Context, s stdio) error {
 	retry, _ := idsOf(v.retry) // accept has checked them
 	discard, _ := idsOf(v.discard)

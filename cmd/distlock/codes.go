@@ -7,18 +7,18 @@ import (
 	"mongodlm/distlock"
 )
 
-// codes are the exit codes of a command for errors without a code.
+// codes has the exit codes for errors without a code.
 type codes struct{ failed, usage int }
 
-// The exit codes of all commands but run.
+// The exit codes of all commands except run.
 const (
 	exitFailed = 1
 	exitUsage  = 2
-	exitWarned = 3 // of doctor: fit, with warnings
+	exitWarned = 3 // from doctor: fit, with warnings
 )
 
-// The exit codes of run itself. Most commands exit with 0, with a small number, or with more than
-// 128, and run passes their code through: so most of these lie where few commands have codes.
+// The exit codes of run itself. run also returns the code of its command. Most commands exit with
+// 0, with a small number, or with more than 128. So most codes of run are in the range between.
 const (
 	exitHeld        = 75 // EX_TEMPFAIL of sysexits.h
 	exitWrongCall   = 110
@@ -55,7 +55,7 @@ Otherwise it is the code of the command, 128 and the number of the signal that k
 itself has to say it also says on the standard error, in a line that begins with "distlock run:".
 `
 
-// An exit is an error with an exit code. Without err there is no message to print.
+// An exit is an error with an exit code. If err is nil, no message is printed.
 type exit struct {
 	code int
 	err  error
@@ -70,7 +70,7 @@ func (e exit) Error() string {
 
 func (e exit) Unwrap() error { return e.err }
 
-// codeOf finds the exit code of run for an error of the lock manager.
+// codeOf returns run's exit code for an error of the lock manager.
 func codeOf(err error) int {
 	for _, c := range []struct {
 		is   error

@@ -23,16 +23,16 @@ import (
 	"mongodlm/distlock/history"
 )
 
-// envURI is the environment variable that replaces --uri.
+// envURI names the environment variable that replaces --uri.
 const envURI = "MONGODLM_URI"
 
-// envDatabase is the environment variable that replaces --database.
+// envDatabase names the environment variable that replaces --database.
 const envDatabase = "MONGODLM_DATABASE"
 
 // closeLimit bounds the cleanup at the end of a command.
 const closeLimit = 10 * time.Second
 
-// The defaults of package distlock, except for defaultDatabase: a separate database supports all
+// The defaults of package distlock. Only defaultDatabase differs: a separate database supports all
 // features of the server, which mongosDatabase does not.
 const (
 	defaultDatabase = "distlock"
@@ -41,17 +41,17 @@ const (
 	defaultTakeover = 15 * time.Minute
 )
 
-// maxText is how many bytes the name of a lock, or a reason, may have.
+// maxText is the maximum number of bytes in a lock's name or a reason.
 const maxText = 1024
 
 // maxURIFile is the size limit of a file with a connection string.
 const maxURIFile = 64 << 10
 
-// connection has the flags for the location of the locks.
+// connection has the flags for the server and the database of the locks.
 type connection struct{ uri, uriFile, database string }
 
-// flags declares them. The environment is no default of a flag: the help would print it, password
-// and all.
+// flags declares the flags. The environment is not the default of a flag, because the help would
+// print it with the password.
 func (c *connection) flags(f *pflag.FlagSet) {
 	f.StringVar(&c.uri, "uri", "", "connection `string` of the MongoDB, which other users of this "+
 		"machine can read in the\nlist of processes; default: "+envURI)
@@ -63,7 +63,7 @@ func (c *connection) flags(f *pflag.FlagSet) {
 
 func (c *connection) secrets() string { return c.uri }
 
-// accept adds the values of the file and the environment, and validates all of them.
+// accept adds the values of the file and the environment. It validates all values.
 func (c *connection) accept(given call) error {
 	switch {
 	case c.uri != "" && c.uriFile != "":
@@ -79,7 +79,7 @@ func (c *connection) accept(given call) error {
 		return errors.New("--uri is missing: give the connection string of a MongoDB, or set " + envURI)
 	}
 	c.chooseDatabase()
-	if !strings.HasPrefix(c.uri, "mongodb+srv://") { // which could not be checked without DNS
+	if !strings.HasPrefix(c.uri, "mongodb+srv://") { // mongodb+srv needs DNS for a check
 		if err := options.Client().ApplyURI(c.uri).Validate(); err != nil {
 			return fmt.Errorf("the connection string (--uri): %w", err)
 		}
@@ -93,13 +93,13 @@ func (c *connection) chooseDatabase() {
 	}
 }
 
-// readURI reads the connection string, and warns of a file that every user may read.
+// readURI reads the connection string. It warns of a file that every user may read.
 func (c *connection) readURI(warn func(string)) error {
 	f, err := os.Open(c.uriFile)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = f.Close() }() // it was only read
+	defer func() { _ = f.Close() }() // the file was only read
 	text, err := io.ReadAll(io.LimitReader(f, maxURIFile))
 	if err != nil {
 		return err
@@ -117,7 +117,7 @@ func (c *connection) readURI(warn func(string)) error {
 	return nil
 }
 
-// problems converts the error of a configuration into one that names flags.
+// problems replaces the fields in the error of a configuration by flags.
 func problems(err error) error {
 	var config *distlock.ConfigError
 	if errors.As(err, &config) {
@@ -126,29 +126,30 @@ func problems(err error) error {
 	return err
 }
 
-// flagNames are the fields of a configuration that are flags.
+// flagNames replaces the fields of a configuration by their flags.
 var flagNames = strings.NewReplacer("Database", "--database", "Ping", "--ping", "Takeover",
 	"--takeover")
 
-// hosts names the servers of the connection string, without the user.
+// hosts returns the servers of the connection string without the user.
 func (c *connection) hosts() string {
 	_, hosts, _ := strings.Cut(c.uri, "://")
-	hosts = hosts[strings.LastIndex(hosts, "@")+1:] // first: a password may have a question mark
+	hosts = hosts[strings.LastIndex(hosts, "@")+1:] // first: a password may have a ?
 	hosts, _, _ = strings.Cut(hosts, "?")
 	hosts, _, _ = strings.Cut(hosts, "/")
 	return catalog.Printable(hosts, 200)
 }
 
-// store is an open way to the documents, without a heartbeat.
+// A store gives access to the documents without a heartbeat.
 type store struct {
 	client *mongo.Client
 	*distlock.Inspector
 	past     *history.Log
 	database string
-	never    bool // void has found no collection of locks
+	never    bool // void found no collection of locks
 }
 
-// open makes a client of at most pool connections; 0 leaves that to the connection string. No I/O.
+// open makes a client of at most pool connections. With pool 0 the connection string decides. open
+// does no I/O.
 func (c *connection) open(ctx context.Context, pool uint64, log zerolog.Logger) (*store, error) {
 	client, err := mongocatalog.Dial(options.Client(), c.uri, pool, "")
 	if err != nil {
@@ -163,7 +164,7 @@ func (c *connection) open(ctx context.Context, pool uint64, log zerolog.Logger) 
 }
 
 // inspector returns an Inspector. The history names the parameter who as the author of its breaks.
-// No I/O.
+// inspector does no I/O.
 func (s *store) inspector(ctx context.Context, log zerolog.Logger, who string) (
 	*distlock.Inspector, error) {
 	return distlock.NewInspector(ctx, distlock.Config{Client: s.client, Database: s.database,
@@ -189,13 +190,13 @@ func disconnect(client *mongo.Client) {
 	_ = client.Disconnect(ctx) // best effort
 }
 
-// noServer is the start of the errors of explain; the rest differs from attempt to attempt.
+// noServer is the first part of the errors of explain. The rest differs from attempt to attempt.
 const noServer = "no server answers at "
 
 // explain rewrites the error of an unreachable server.
 func (c *connection) explain(err error) error {
 	if errors.Is(err, distlock.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
-		text := err.Error() // before the cause are the names of the packages
+		text := err.Error() // the text before the cause has the names of the packages
 		if _, cause, found := strings.Cut(text, distlock.ErrUnavailable.Error()+": "); found {
 			text = cause
 		}
@@ -204,14 +205,14 @@ func (c *connection) explain(err error) error {
 	return err
 }
 
-// logging is the flag for the destination of events.
+// logging has the flag for the file of the log.
 type logging struct{ path string }
 
 func (l *logging) flags(f *pflag.FlagSet) {
 	f.StringVar(&l.path, "log", "", "append events to this `file`, one JSON object each")
 }
 
-// open appends to the file; without one it is silent.
+// open opens the file for appending. Without a file the logger is silent.
 func (l *logging) open() (zerolog.Logger, func(), error) {
 	if l.path == "" {
 		return zerolog.Nop(), func() {}, nil
@@ -224,8 +225,8 @@ func (l *logging) open() (zerolog.Logger, func(), error) {
 	return logger, func() { _ = f.Close() }, nil // every event was written whole
 }
 
-// redact removes the users and passwords of connection strings, and the password of uri in every
-// form, from a text. The texts of servers and drivers were redacted by package catalog before.
+// redact removes the users and passwords of connection strings from a text, and each form of uri's
+// password. Package catalog has already redacted the texts of servers and drivers.
 func redact(text, uri string) string {
 	text = catalog.RedactUserInfo(text)
 	_, rest, _ := strings.Cut(uri, "://")

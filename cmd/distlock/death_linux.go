@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dieWith makes the kernel kill this process, also after an exec, when the thread of its parent
-// dies. It stays on this thread, to which the setting belongs.
+// dieWith makes the kernel kill this process, even after an exec, when the thread of its parent
+// dies. It locks the goroutine to its thread, because the setting belongs to the thread.
 func dieWith(parent int) {
 	runtime.LockOSThread()
 	_ = unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(syscall.SIGKILL), 0, 0, 0) // on failure the guardian ends the command
@@ -24,16 +24,15 @@ func dieWith(parent int) {
 	}
 }
 
-// adoptOrphans makes the processes that the command leaves behind children of this process, which
-// waits for them: the init of a container may not, and a process that is never waited for seems to
-// run.
+// adoptOrphans makes this process the parent of the command's orphans, which then waits for them.
+// The init process of a container may not, and then they seem to run.
 func adoptOrphans() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
 // bury waits for the adopted processes that have exited. It leaves the given children to the code
-// that started them; until that has waited for them, the rest remains for the next call.
+// that started them. Until that code has waited for them, other processes remain for the next call.
 func bury(others ...int) {
 	for {
-		var info unix.Siginfo // in which the package gives the number no name
+		var info unix.Siginfo // the package has no name for the field with the number
 		err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
 		pid := int(*(*int32)(unsafe.Add(unsafe.Pointer(&info), 8+unsafe.Sizeof(uintptr(0)))))
 		if err != nil || pid == 0 || slices.Contains(others, pid) {
@@ -43,14 +42,14 @@ func bury(others ...int) {
 	}
 }
 
-// working reports whether a process of a group has not exited, if /proc shows it to this process. A
-// process that has exited may stay a zombie, if its parent is outside the group.
+// working reports whether a process of a group has not exited, if /proc shows the process. An
+// exited process may stay a zombie if its parent is outside the group.
 func working(pgid int) bool {
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	return slices.ContainsFunc(stats, func(path string) bool {
-		text, _ := os.ReadFile(path)                                          // the process may have gone
+		text, _ := os.ReadFile(path)                                          // it may be gone
 		of := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])) // proc_pid_stat(5) from 3
 		return len(of) > 17 && of[2] == strconv.Itoa(pgid) &&
-			(of[0] != "Z" || of[17] != "1") // the first thread may end before the other threads
+			(of[0] != "Z" || of[17] != "1") // the first thread may end before the others
 	})
 }

@@ -71,7 +71,7 @@ func (d *doctor) run(ctx context.Context, s stdio) error {
 		return err
 	}
 	defer closeLog()
-	// Each contender has its own connection, so that all of them race.
+	// Each contender has a separate connection, so that all contenders race.
 	st, err := d.connection.open(ctx, uint64(d.contenders)+2, zerolog.Nop())
 	if err != nil {
 		return err
@@ -105,7 +105,7 @@ func (d *doctor) examine(ctx context.Context, st *store) (report, error) {
 	if err != nil {
 		return report{}, err
 	}
-	if _, err := asked.Hello(ctx); err != nil { // also opens the connection
+	if _, err := asked.Hello(ctx); err != nil { // this command also opens the connection
 		return report{}, d.explain(err)
 	}
 	watch := clock.System()
@@ -141,12 +141,12 @@ func (d *doctor) examine(ctx context.Context, st *store) (report, error) {
 
 // Bounds of idleLocks.
 const (
-	idleAge  = 4 * 24 * time.Hour // as Config.PruneLocks
+	idleAge  = 4 * 24 * time.Hour // the default of Config.PruneLocks
 	manyIdle = 10_000
-	mostIdle = 100_000 // counted at most
+	mostIdle = 100_000 // maximum that is counted
 )
 
-// idleLocks warns of at least many documents of unused locks, such as those of generated names.
+// idleLocks warns if the number of unused locks is at least many. Their names may be generated.
 func idleLocks(ctx context.Context, db *mongo.Database, many int64, r *report) error {
 	old := bson.D{{Key: "state", Value: 0}, {Key: "when", Value: bson.D{
 		{Key: "$lt", Value: clock.System().Now().Wall.Add(-idleAge)}}}}
@@ -162,7 +162,8 @@ func idleLocks(ctx context.Context, db *mongo.Database, many int64, r *report) e
 	return nil
 }
 
-// limited bounds the time of a step. Building an index may take long.
+// limited bounds the time of a step. With --create-indexes there is no bound, because an index may
+// take long.
 func (d *doctor) limited(ctx context.Context, step func(context.Context) error) error {
 	if d.createIndexes {
 		return step(ctx)
@@ -187,7 +188,7 @@ func (d *doctor) race(ctx context.Context, st *store, r *report) error {
 	case err != nil && found.Contenders == 0:
 		return d.explain(err)
 	}
-	if err != nil { // complete, but the scratch collection remains
+	if err != nil { // the report is complete, but the scratch collection remains
 		r.warn("%s", redact(err.Error(), d.uri))
 	}
 	r.Race = &race{found.Contenders, tally(found.Acquire), tally(found.CompareAndSet)}
@@ -199,8 +200,8 @@ func (d *doctor) race(ctx context.Context, st *store, r *report) error {
 	return nil
 }
 
-// compareClocks records the offset of the server's clock from this machine's, corrected by half the
-// round trip, and warns if it is too large for the shorter takeover rule.
+// compareClocks records the offset between the clocks of the server and this machine, corrected by
+// half the round trip. It warns if the offset is too large for the shorter takeover rule.
 func (r *report) compareClocks(server catalog.Server, sent, received clock.Reading) {
 	if server.Time.IsZero() {
 		return
@@ -216,7 +217,7 @@ func (r *report) compareClocks(server catalog.Server, sent, received clock.Readi
 	}
 }
 
-// weaker returns the limitations in comparison with a replica set and a separate database.
+// weaker lists the limitations compared to a replica set with a separate database.
 func weaker(s catalog.Server, database string) []string {
 	w := []string{}
 	say := func(format string, args ...any) { w = append(w, fmt.Sprintf(format, args...)) }

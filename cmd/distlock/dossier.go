@@ -15,23 +15,23 @@ import (
 	"mongodlm/distlock"
 )
 
-// A Dossier has the details of one lock besides its holders and its queue.
+// A Dossier has the details of one lock that a listing does not have.
 type Dossier struct {
-	// Outlooks has an outlook for each holder, in their order.
+	// Outlooks has an outlook for each holder, in the order of the holders.
 	Outlooks []outlook.Outlook `json:"ifTheHolderDiedNow"`
-	// Condemned has the reasons for which contenders have declared holders dead.
+	// Condemned has the reasons why contenders have declared holders dead.
 	Condemned []verdict `json:"condemned"`
 	History   chronicle `json:"history"` // the newest entries
-	// NoHistory is the error of reading the history; empty without one.
+	// NoHistory is the error of reading the history. It is empty after a success.
 	NoHistory string `json:"noHistory"`
 
 	holders []distlock.LockInfo
 }
 
-// shownPast is the number of history entries that are printed.
+// shownPast is the number of history entries to print.
 const shownPast = 10
 
-// A verdict is the mark of a process that a contender has declared dead. Its texts are as stored.
+// A verdict is a contender's mark for a dead process. Its strings are as stored.
 type verdict struct {
 	Process  string     `json:"process"`
 	By       string     `json:"by"`
@@ -75,13 +75,13 @@ func (l *locks) collectOne(ctx context.Context, st *store, found *listing) error
 		}
 	}
 	d.History, err = (&past{lister: l.lister, name: l.name, limit: shownPast}).collect(ctx, st)
-	if err != nil && ctx.Err() == nil { // optional, and may need one more privilege
+	if err != nil && ctx.Err() == nil { // the history is optional and may need one more privilege
 		d.NoHistory, err = redact(err.Error(), l.uri), nil
 	}
 	return err
 }
 
-// condemnation returns the verdict on a process that was declared dead; nil if its ping has gone.
+// condemnation returns the verdict on a process that was declared dead, or nil if its ping is gone.
 func condemnation(ctx context.Context, st *store, process string) ([]verdict, error) {
 	raw, err := st.primary(st.database).Collection(catalog.PingsCollection).
 		FindOne(ctx, bson.D{{Key: "_id", Value: process}}).Raw()
@@ -99,7 +99,6 @@ func condemnation(ctx context.Context, st *store, process string) ([]verdict, er
 	return []verdict{{process, c.By, moment(c.At), c.Evidence}}, nil
 }
 
-// print writes the details as text.
 func (d *Dossier) print(w io.Writer, how layout, line queue) {
 	describeHolders(w, how, d.holders)
 	if len(line.Waiters) == 0 {
@@ -125,7 +124,7 @@ func (d *Dossier) print(w io.Writer, how layout, line queue) {
 	}
 }
 
-// printOutlook writes the forecast for a holder, with its name if there are several.
+// printOutlook writes the forecast for a holder. It names the holder if there are several.
 func printOutlook(w io.Writer, how layout, o outlook.Outlook, several bool) {
 	who := "its holder"
 	if several {

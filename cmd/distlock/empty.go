@@ -14,11 +14,11 @@ import (
 	"mongodlm/catalog/mongocatalog"
 )
 
-// maxSearched is the number of databases up to which others are searched for locks.
+// maxSearched is the maximum number of databases for a search for locks in other databases.
 const maxSearched = 50
 
-// void describes a database without locks, and reports whether it never had one, if the user may
-// list its collections: an operator may have named the wrong database.
+// void describes a database without locks, because an operator may have named the wrong database.
+// It reports whether the database never had locks, if the user may list its collections.
 func (s *store) void(ctx context.Context) (text string, never bool) {
 	ctx, cancel := context.WithTimeout(ctx, mongocatalog.DefaultCommandTimeout)
 	defer cancel()
@@ -35,7 +35,7 @@ func (s *store) void(ctx context.Context) (text string, never bool) {
 	return text, true
 }
 
-// nothing returns the text of void for a database that never had locks, and text otherwise.
+// nothing returns the text of void for a database that never had locks. Otherwise it returns text.
 func (s *store) nothing(ctx context.Context, text string) string {
 	if why, never := s.void(ctx); never {
 		return why

@@ -18,8 +18,8 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// The first arguments with which this program starts itself again. Only run uses them; no help
-// lists them.
+// The first arguments with which this program starts itself again. Only run uses them. They are in
+// no help text.
 const (
 	starterWord  = "start"    // PARENT PATH ARG0 ARG...: becomes the command of run
 	guardianWord = "guardian" // GROUP GRACE LATE UNTIL NAME: ends the command when run cannot
@@ -31,7 +31,7 @@ const (
 	endingWord = "ending" // run has sent SIGTERM to the command
 )
 
-// hidden runs as a starter or a guardian. It reports false for any other command line.
+// hidden runs as a starter or a guardian. It returns false for all other command lines.
 func hidden(args []string) (code int, was bool) {
 	if len(args) < 4 {
 		return 0, false
@@ -59,8 +59,8 @@ func again(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// starter waits for a byte from run and then executes the command. It exits without the byte,
-// because run has exited.
+// starter waits for a byte from run and then executes the command. If run exits first, starter
+// exits.
 func starter(args []string) int {
 	parent, err := strconv.Atoi(args[0])
 	if err != nil || len(args) < 3 {
@@ -78,16 +78,16 @@ func starter(args []string) int {
 	return exitNotRunnable
 }
 
-// A guardian is run's handle of the process that ends the command if run is killed, or is stopped
-// past its deadline. That process has a separate session, out of reach of the signals that are sent
-// to run.
+// A guardian is run's handle of its guardian process. That process ends the command if run is
+// killed, or is stopped past its deadline. It has a separate session, so the signals to run do not
+// reach it.
 type guardian struct {
 	cmd   *exec.Cmd
 	ended chan struct{} // closed when the process has exited
-	pipe  *os.File      // the process detects the end of run by its end
+	pipe  *os.File      // its end shows the process the end of run
 	clock clock.Clock
-	until time.Time // the deadline that was sent last
-	died  bool      // it failed; set before ended is closed
+	until time.Time // the last deadline that was sent
+	died  bool      // the guardian process failed; set before ended is closed
 }
 
 // guard starts the guardian of a process group.
@@ -118,11 +118,11 @@ func (r *runner) guard(pgid int, until time.Time, s stdio) (*guardian, error) {
 	return g, nil
 }
 
-// late returns the delay after the deadline with which the guardian acts: long enough for run to
-// act itself, and at most half of the time between SIGKILL and the takeover.
+// late returns the delay of the guardian after the deadline. It is long enough for run to act
+// itself, and at most half of the time between SIGKILL and the takeover.
 func (r *runner) late() time.Duration { return min(r.takeover/20, time.Second) }
 
-// trust sends the deadline, if it has changed.
+// trust sends the deadline if it has changed.
 func (g *guardian) trust(until time.Time) {
 	if !until.Equal(g.until) {
 		g.tell(fmt.Sprintf("%s %d", untilWord, until.UnixNano()))
@@ -130,11 +130,11 @@ func (g *guardian) trust(until time.Time) {
 	}
 }
 
-// ending sends that SIGTERM was sent to the command.
+// ending tells the guardian that run has sent SIGTERM to the command.
 func (g *guardian) ending() { g.tell(endingWord) }
 
-// tell sends a line. It waits at most a second for a guardian that does not read, and ignores one
-// that has exited, which under reports.
+// tell sends a line. It waits at most a second for a guardian that does not read. The function
+// under reports a guardian that has exited.
 func (g *guardian) tell(line string) {
 	_ = g.pipe.SetWriteDeadline(g.clock.Now().Wall.Add(time.Second)) // pipes support deadlines
 	_, _ = io.WriteString(g.pipe, line+"\n")
@@ -142,22 +142,22 @@ func (g *guardian) tell(line string) {
 
 // dismiss ends the guardian of a group that has exited.
 func (g *guardian) dismiss() {
-	_ = g.cmd.Process.Kill() // it may have exited, or be stopped
+	_ = g.cmd.Process.Kill() // the process may have exited, or be stopped
 	<-g.ended
-	_ = g.pipe.Close() // last: the guardian waits for its end
+	_ = g.pipe.Close() // last, because the guardian waits for the pipe's end
 }
 
-// A vigil is the state of the guardian in its process.
+// A vigil is the state of the guardian process.
 type vigil struct {
 	pgid        int
 	grace, late time.Duration
 	clock       clock.Clock
-	begun       clock.Reading // when left was received
-	left        time.Duration // until the deadline plus late
+	begun       clock.Reading // the time when left was received
+	left        time.Duration // the time until the deadline plus late
 	ending      bool
 }
 
-// guardianOf reads the messages of run until the command must be ended, and ends it.
+// guardianOf reads the messages of run until the command must be ended. Then it ends the command.
 func guardianOf(args []string) int {
 	v, err := newVigil(args)
 	if err != nil {
@@ -175,7 +175,6 @@ func guardianOf(args []string) int {
 	return 0
 }
 
-// newVigil parses the arguments.
 func newVigil(args []string) (*vigil, error) {
 	if len(args) != 5 {
 		return nil, errors.New("it takes five arguments")
@@ -192,7 +191,7 @@ func newVigil(args []string) (*vigil, error) {
 	return v, errors.Join(errs[:]...)
 }
 
-// lines reads a pipe to its end.
+// lines returns the lines of a pipe until its end.
 func lines(in io.Reader) <-chan string {
 	read := make(chan string)
 	go func() { // ends with the pipe or the process
@@ -207,7 +206,7 @@ func lines(in io.Reader) <-chan string {
 // watch blocks until the command must be ended, and returns the reason.
 func (v *vigil) watch(told <-chan string) string {
 	for {
-		// A suspended machine stops the timer and not the wall clock, so it is short.
+		// The timer is short: a suspended machine stops the timer, but not the wall clock.
 		timer := v.clock.NewTimer(max(groupPoll, min(v.remaining(), time.Second)))
 		select {
 		case line, ok := <-told:
@@ -243,11 +242,11 @@ func (v *vigil) remaining() time.Duration {
 	return v.left - clock.HolderElapsed(v.begun, v.clock.Now())
 }
 
-// end ends the group: SIGTERM, unless run has sent it, and SIGKILL after the grace, but no later
-// than the grace after the deadline.
+// end ends the group. It sends SIGTERM if run has not sent it. It sends SIGKILL after the grace,
+// but no later than the grace after the deadline.
 func (v *vigil) end() {
 	if !v.ending {
-		_ = syscall.Kill(-v.pgid, syscall.SIGTERM) // it may have exited
+		_ = syscall.Kill(-v.pgid, syscall.SIGTERM) // the group may have exited
 	}
 	_ = syscall.Kill(-v.pgid, syscall.SIGCONT) // a stopped process cannot react
 	for begun := v.clock.Now(); !vanished(v.pgid); {

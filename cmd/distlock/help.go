@@ -10,11 +10,11 @@ import (
 //go:embed help
 var helpFiles embed.FS
 
-// helpOf is the text on a command.
+// helpOf returns the help text of a command.
 func helpOf(name string) string {
 	text, err := helpFiles.ReadFile(path.Join("help", name+".txt"))
 	if err != nil {
-		panic(err) // it is part of the program
+		panic(err) // the text is part of the program
 	}
 	return string(text)
 }

@@ -18,13 +18,13 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// defaultHistory is the number of entries that are printed by default.
+// defaultHistory is the default number of entries.
 const defaultHistory = 100
 
 // past lists the events of locks. It only reads.
 type past struct {
 	lister
-	name  string // empty: of all locks
+	name  string // empty for all locks
 	since time.Duration
 	limit int
 }
@@ -61,28 +61,28 @@ func (v *past) run(ctx context.Context, s stdio) error {
 type chronicle struct {
 	Database  string      `json:"database"`
 	Events    []pastRow   `json:"events"`
-	Limited   bool        `json:"limited"` // there may be more
+	Limited   bool        `json:"limited"` // more events may exist
 	Malformed problemList `json:"malformed"`
 
 	void string // printed instead of an empty table
 }
 
-// A pastRow is an event. Its texts are as stored; fields that do not apply are empty or 0.
+// A pastRow is an event. Its strings are as stored. A field that does not apply is empty or 0.
 type pastRow struct {
-	At       time.Time `json:"at"`    // server's clock
+	At       time.Time `json:"at"`    // by the server's clock
 	Event    string    `json:"event"` // acquired, granted, taken over, released, lost and so on
-	Name     string    `json:"name"`  // of the lock
+	Name     string    `json:"name"`  // the lock's name
 	Process  string    `json:"process"`
 	Previous string    `json:"previous"` // the process that was taken over, broken or evicted
 	Session  string    `json:"session"`
 	Fence    int64     `json:"fence"`
 	Mode     string    `json:"mode"`
-	Leads    bool      `json:"leads"` // the lock is of an election
+	Leads    bool      `json:"leads"` // the lock belongs to an election
 	Why      string    `json:"why"`
 	Rule     string    `json:"rule"`
 	Evidence string    `json:"evidence"`
 	Cause    string    `json:"cause"`
-	WaitedMS int64     `json:"waitedMS"` // of an acquisition
+	WaitedMS int64     `json:"waitedMS"` // the wait of an acquisition
 	HeldMS   int64     `json:"heldMS"`
 }
 
@@ -138,7 +138,6 @@ func pastRowOf(e history.Entry) pastRow {
 	return r
 }
 
-// print writes the listing as text.
 func (c chronicle) print(w io.Writer, how layout) {
 	switch {
 	case c.void != "":
@@ -164,8 +163,8 @@ func (c chronicle) print(w io.Writer, how layout) {
 	c.Malformed.print(w, how)
 }
 
-// printLines writes an uncut sentence for each event, under a line for each day. The sentences name
-// the lock if there are several.
+// printLines writes a complete sentence for each event, with the day as a heading. The sentences
+// name the lock if the list has several locks.
 func (c chronicle) printLines(w io.Writer, how layout) {
 	several := slices.ContainsFunc(c.Events, func(e pastRow) bool {
 		return e.Name != c.Events[0].Name
@@ -220,8 +219,8 @@ func span(ms int64) string {
 	return age(words.Span(ms))
 }
 
-// recorder returns the Observer that records the events of a database; nil for database config,
-// which belongs to a cluster.
+// recorder returns the Observer that records the events of a database. It returns nil for database
+// config, which belongs to a cluster.
 func recorder(past *history.Log, database string) distlock.Observer {
 	if database == mongosDatabase {
 		return nil
@@ -229,7 +228,7 @@ func recorder(past *history.Log, database string) distlock.Observer {
 	return past
 }
 
-// operator returns user@host of this command line, for the history of a break.
+// operator returns the user@host of this process, for the history of a break.
 func operator() string {
 	host := hostname()
 	if who, err := user.Current(); err == nil {
@@ -238,7 +237,7 @@ func operator() string {
 	return host
 }
 
-// hostname returns the name of this machine; empty without one.
+// hostname returns the name of this machine, or an empty string.
 func hostname() string {
 	host, _ := os.Hostname()
 	return host

@@ -18,7 +18,7 @@ import (
 	"mongodlm/claim"
 )
 
-// queueFlags name a queue of package claim whose indexes doctor checks.
+// queueFlags name a queue of package claim. doctor checks the queue's indexes.
 type queueFlags struct{ collection, field, due string }
 
 func (q *queueFlags) flags(f *pflag.FlagSet) {
@@ -40,8 +40,8 @@ func (q *queueFlags) accept() error {
 	return nil
 }
 
-// primary returns a database that is read on the primary, whichever read preference the connection
-// string has.
+// primary returns a database that is read on the primary. It ignores the read preference of the
+// connection string.
 func (s *store) primary(database string) *mongo.Database {
 	return s.client.Database(database, options.Database().SetReadPreference(readpref.Primary()))
 }
@@ -63,7 +63,7 @@ func (d *doctor) missingIndexes(ctx context.Context, _ *store, asked *mongocatal
 }
 
 // indexes records missing indexes. With --create-indexes it creates them, and records the created
-// ones.
+// indexes.
 func (d *doctor) indexes(r *report, what string, missing func() ([]string, error),
 	create func() error) error {
 	before, err := missing()
@@ -109,7 +109,7 @@ func (d *doctor) queueIndexes(ctx context.Context, st *store, _ *mongocatalog.Ca
 		database, collection, _ := strings.Cut(namespace, ".")
 		there, err := st.primary(database).ListCollectionNames(ctx,
 			bson.D{{Key: "name", Value: collection}})
-		if err == nil && len(there) > 0 { // otherwise its rows are on another server
+		if err == nil && len(there) > 0 { // otherwise the rows of the queue are on another server
 			err = d.queue(ctx, st, database, claim.Config{}, collection, r)
 		}
 		errs = append(errs, err)
@@ -128,12 +128,12 @@ func (d *doctor) queue(ctx context.Context, st *store, database string, cfg clai
 		func() error { return admin.CreateIndexes(ctx) })
 }
 
-// mostQueues bounds the number of queues that are checked.
+// mostQueues bounds the number of queues to check.
 const mostQueues = 50
 
 // queuesSeen returns the namespaces of the queues that ever took a slot, see docs/claim.md.
 func queuesSeen(ctx context.Context, locks *mongo.Collection) ([]string, error) {
-	const head, behind = "claim:", "claim;" // the character after the colon
+	const head, behind = "claim:", "claim;" // behind has the character after the colon
 	cursor, err := locks.Find(ctx, bson.D{{Key: "_id", Value: bson.D{
 		{Key: "$gte", Value: head}, {Key: "$lt", Value: behind},
 	}}}, options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}}))
@@ -152,10 +152,10 @@ func queuesSeen(ctx context.Context, locks *mongo.Collection) ([]string, error) 
 	return found, errors.Join(cursor.Err(), cursor.Close(ctx))
 }
 
-// codeNamespaceNotFound is the error code for a collection that does not exist.
+// codeNamespaceNotFound is the error code for a missing collection.
 const codeNamespaceNotFound = 26
 
-// harmfulIndexes warns of indexes that delete documents by their age. It reads only.
+// harmfulIndexes warns of indexes that delete documents by their age. It only reads.
 func (d *doctor) harmfulIndexes(ctx context.Context, st *store, _ *mongocatalog.Catalog,
 	r *report) error {
 	db := st.primary(d.database)
@@ -185,7 +185,6 @@ func expiring(ctx context.Context, on *mongo.Collection) ([]string, error) {
 	return expiringIn(ctx, cursor)
 }
 
-// expiringIn reads the answer of listIndexes to its end.
 func expiringIn(ctx context.Context, cursor *mongo.Cursor) ([]string, error) {
 	var names []string
 	for cursor.Next(ctx) {

@@ -15,16 +15,16 @@ type queue struct {
 	Waiters []waiterRow `json:"waiters"`
 }
 
-// A waiterRow is one waiter. Its texts are as stored.
+// A waiterRow is one waiter. Its strings are as stored.
 type waiterRow struct {
-	Name    string     `json:"name"`  // of the lock
-	Place   int        `json:"place"` // 1 is the next one
+	Name    string     `json:"name"`  // the lock's name
+	Place   int        `json:"place"` // 1 is the next waiter
 	Mode    string     `json:"mode"`  // exclusive, shared or permit
 	Limit   int        `json:"limit"` // the requested permits; 0 except in mode permit
 	Process string     `json:"process"`
 	Who     string     `json:"who"`
 	Why     string     `json:"why"`
-	Since   *time.Time `json:"since"` // time at which it queued, server's clock; null when unknown
+	Since   *time.Time `json:"since"` // when it queued, by the server's clock; null when unknown
 	// WaitedMS and PingAgeMS are by the server's clock; null when unknown.
 	WaitedMS  *int64   `json:"waitedMS"`
 	PingAgeMS *int64   `json:"pingAgeMS"`
@@ -41,7 +41,6 @@ func (q *queue) add(w distlock.LockInfo) {
 	})
 }
 
-// print writes the queue as text.
 func (q queue) print(w io.Writer, how layout) {
 	t := table{columns: []column{
 		{title: "LOCK", least: 8}, {title: "PLACE"}, {title: "WAITED"}, {title: "PING"},
@@ -54,7 +53,8 @@ func (q queue) print(w io.Writer, how layout) {
 	t.print(w, how)
 }
 
-// printOf writes the queue of one lock: on a terminal an uncut sentence for each waiter.
+// printOf writes the queue of one lock. On a terminal it writes a complete sentence for each
+// waiter.
 func (q queue) printOf(w io.Writer, how layout) {
 	if how.width == 0 {
 		q.print(w, how)

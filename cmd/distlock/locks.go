@@ -17,11 +17,11 @@ import (
 	"mongodlm/distlock"
 )
 
-// locks lists the locks. It only reads: it is no process of the lock subsystem and does not ping.
+// locks lists the locks. It only reads, and does not ping.
 type locks struct {
 	lister
 	sieve
-	name string // empty: all of them
+	name string // empty for all locks
 	held bool
 }
 
@@ -64,8 +64,8 @@ func (l *locks) run(ctx context.Context, s stdio) error {
 	return show(ctx, s, &l.lister, l.collect)
 }
 
-// show reads a listing and prints it, as text or as JSON. It fails with exitFailed if the database
-// has no collection of locks.
+// show reads a listing and prints it for a person or as JSON. It fails with exitFailed if the
+// database has no collection of locks.
 func show[T interface{ print(io.Writer, layout) }](ctx context.Context, s stdio, l *lister,
 	collect func(context.Context, *store) (T, error)) error {
 	st, err := l.open(ctx, 0, zerolog.Nop())
@@ -88,7 +88,7 @@ func show[T interface{ print(io.Writer, layout) }](ctx context.Context, s stdio,
 	return err
 }
 
-// A listing is the contents of the collections.
+// A listing has the locks, the queues and the malformed documents of a database.
 type listing struct {
 	Database string `json:"database"`
 	// Never is true when the database has no collection of locks.
@@ -100,35 +100,35 @@ type listing struct {
 
 	void         string // printed instead of an empty table
 	troubled     int    // the number of locks in trouble
-	troubleFirst bool   // the order
+	troubleFirst bool   // the rows are in the order of trouble
 }
 
-// A row is one holder of a lock, or the last holder of a free lock. Its texts are as stored.
+// A row is one holder of a lock, or the last holder of a free lock. Its strings are as stored.
 type row struct {
 	Name    string     `json:"name"`
 	Held    bool       `json:"held"`
 	Mode    string     `json:"mode"`    // exclusive, shared or permit; empty when the lock is free
 	Limit   int        `json:"limit"`   // the number of permits; 0 except in mode permit
-	Process string     `json:"process"` // the last holder's when the lock is free
+	Process string     `json:"process"` // the last holder's process when the lock is free
 	Who     string     `json:"who"`
 	Why     string     `json:"why"`
-	Since   *time.Time `json:"since"` // server's clock; null when unknown
-	// HeldForMS and PingAgeMS are by the server's clock; null when unknown, or free.
+	Since   *time.Time `json:"since"` // by the server's clock; null when unknown
+	// HeldForMS and PingAgeMS are by the server's clock. They are null when unknown or free.
 	HeldForMS *int64 `json:"heldForMS"`
 	PingAgeMS *int64 `json:"pingAgeMS"`
-	// LeaseMS is the lifetime that the holder gave the lock, 0 for no lease. LeaseAgeMS is the time
-	// since its renewal.
+	// LeaseMS is the lifetime that the holder gave the lock, or 0 without a lease. LeaseAgeMS is
+	// the time since the holder renewed the lease.
 	LeaseMS    int64    `json:"leaseMS"`
 	LeaseAgeMS *int64   `json:"leaseAgeMS"`
 	Session    string   `json:"session"` // the field ts
 	Fence      int64    `json:"fence"`
-	Waiters    int      `json:"waiters"` // the number of waiters
+	Waiters    int      `json:"waiters"`
 	Marks      []string `json:"marks"`
 
 	suspect bool // see [words.Suspect]
 }
 
-// A problem is a document that cannot be understood.
+// A problem is a document that cannot be parsed.
 type problem struct {
 	Collection string `json:"collection"`
 	ID         string `json:"id"`
@@ -151,8 +151,8 @@ func (l *locks) collect(ctx context.Context, st *store) (listing, error) {
 	return found, nil
 }
 
-// nothing sets the text for an empty listing, with the number of free locks. void returns it for a
-// database without locks.
+// nothing sets the text for an empty listing, with the number of free locks. The function void
+// returns the text for a database without locks.
 func (l *listing) nothing(free int, void func() (text string, never bool)) {
 	switch {
 	case len(l.Locks) > 0:
@@ -170,7 +170,7 @@ func newListing(database string) listing {
 		Line: queue{[]waiterRow{}}}
 }
 
-// gather reads all locks and waiters, and counts the free locks that are skipped.
+// gather reads all locks and waiters. If held is set it skips free locks and counts them.
 func (l *listing) gather(ctx context.Context, st *store, held bool) (free int, err error) {
 	each := func(all iter.Seq2[distlock.LockInfo, error], add func(distlock.LockInfo)) error {
 		for one, err := range all {
@@ -195,7 +195,7 @@ func (l *listing) gather(ctx context.Context, st *store, held bool) (free int, e
 	return free, each(st.Waiters(ctx), l.Line.add)
 }
 
-// count returns the number of listed locks, however many holders each has.
+// count returns the number of listed locks. A lock with several holders counts once.
 func (l *listing) count() (n int) {
 	for i, r := range l.Locks {
 		if i == 0 || r.Name != l.Locks[i-1].Name {
@@ -222,8 +222,8 @@ func problemOf(e *distlock.MalformedError) problem {
 	return problem{e.Collection, e.ID, e.Field, e.Problem, remedy(e)}
 }
 
-// print writes the listing as text. On a terminal locks in trouble come last, where they stay on
-// the screen, before a summary.
+// print writes the listing for a person. On a terminal the locks in trouble come last, just above
+// the summary, so that they stay on the screen.
 func (l listing) print(w io.Writer, how layout) {
 	switch {
 	case l.void != "":
@@ -240,7 +240,7 @@ func (l listing) print(w io.Writer, how layout) {
 		for _, r := range l.Locks {
 			t.rows = append(t.rows, r.columns(how))
 		}
-		if how.width > 0 { // what matters stays on the screen
+		if how.width > 0 { // the important locks stay on the screen
 			if len(l.Line.Waiters) > 0 {
 				l.Line.print(w, how)
 				fmt.Fprintln(w)
@@ -261,7 +261,7 @@ func (l listing) print(w io.Writer, how layout) {
 	}
 }
 
-// summary returns the numbers of locks, of locks in trouble, and of waiters.
+// summary returns the numbers of locks, of locks in trouble, and of waiters as text.
 func (l listing) summary() string {
 	text := fmt.Sprintf("%d locks, %d in trouble, %d waiters", l.count(), l.troubled, len(l.Line.Waiters))
 	if n := len(l.Malformed); n > 0 {

@@ -17,8 +17,8 @@ import (
 	"mongodlm/singleton"
 )
 
-// loops shows the loops and schedules, or the latest rounds of one. It only reads, except with
-// --forget-future.
+// loops lists the loops and schedules, or the latest rounds of one loop or schedule. It only reads,
+// except with --forget-future.
 type loops struct {
 	lister
 	name   string
@@ -78,7 +78,7 @@ func (d forgotten) print(w io.Writer, _ layout) {
 		named(d.Name))
 }
 
-// A rota lists the loops and schedules, each of which runs on one process at a time.
+// A rota lists the loops and schedules. Each runs in one process at a time.
 type rota struct {
 	Database string    `json:"database"`
 	Loops    []loopRow `json:"loops"`
@@ -86,12 +86,12 @@ type rota struct {
 	void string // printed instead of an empty table
 }
 
-// A loopRow is one loop or schedule. Its texts are as stored. Its times are by the server's clock,
-// null when missing.
+// A loopRow is one loop or schedule. Its strings are as stored. Its times are by the server's
+// clock; a missing time is null.
 type loopRow struct {
 	Name      string     `json:"name"`
 	Kind      string     `json:"kind"`  // loop or slots
-	State     string     `json:"state"` // of the latest round
+	State     string     `json:"state"` // the state of the latest round
 	Stopped   string     `json:"stopped"`
 	Process   string     `json:"process"`
 	Begun     *time.Time `json:"begun"`
@@ -101,7 +101,7 @@ type loopRow struct {
 	Failures  int64      `json:"failures"`
 	Missed    int64      `json:"missed"`
 	LastError string     `json:"lastError"`
-	Malformed string     `json:"malformed"` // the problem with its documents
+	Malformed string     `json:"malformed"` // the problem with the loop's documents
 }
 
 func (v *loops) collect(ctx context.Context, st *store) (rota, error) {
@@ -141,8 +141,8 @@ func (v *loops) collect(ctx context.Context, st *store) (rota, error) {
 	return found, nil
 }
 
-// trouble orders a listing: loops that cannot run, then those that fail, by failures, then the
-// rest.
+// trouble orders a listing. Loops that cannot run come first. Failing loops follow, by the number
+// of failures, and then the other loops.
 func (r loopRow) trouble() int64 {
 	if r.Malformed != "" {
 		return math.MaxInt64
@@ -150,7 +150,6 @@ func (r loopRow) trouble() int64 {
 	return r.Failures
 }
 
-// print writes the listing as text.
 func (q rota) print(w io.Writer, how layout) {
 	if len(q.Loops) == 0 {
 		fmt.Fprintln(w, q.void)
@@ -180,7 +179,7 @@ func (q rota) print(w io.Writer, how layout) {
 	}
 }
 
-// A roundList is the latest rounds of a loop or schedule, the newest first.
+// A roundList has the latest rounds of a loop or schedule, the newest first.
 type roundList struct {
 	Database string     `json:"database"`
 	Name     string     `json:"name"`
@@ -188,8 +187,8 @@ type roundList struct {
 	Runs     []roundRow `json:"runs"`
 }
 
-// A roundRow is one round. Its texts are as stored. Its times are by the server's clock; missing
-// times are null, as is the duration of a round that has not ended.
+// A roundRow is one round. Its strings are as stored. Its times are by the server's clock. A
+// missing time is null, and the duration of a round without an end.
 type roundRow struct {
 	State   string     `json:"state"`
 	Begun   *time.Time `json:"begun"`
@@ -232,7 +231,6 @@ func (v *loops) rounds(ctx context.Context, st *store) (roundList, error) {
 	return found, nil
 }
 
-// print writes the rounds as text.
 func (d roundList) print(w io.Writer, how layout) {
 	if len(d.Runs) == 0 {
 		fmt.Fprintf(w, "no round of %s is recorded\n", named(d.Name))

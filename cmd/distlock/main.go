@@ -45,18 +45,18 @@ import (
 	"mongodlm/catalog"
 )
 
-// stdio is where a command reads and writes.
+// stdio has the input and the outputs of a command.
 type stdio struct {
 	in          io.Reader
 	out, errOut io.Writer
 }
 
-// say prints a message to the operator, apart from the result.
+// say prints a message to the operator on stderr.
 func (s stdio) say(format string, args ...any) {
 	fmt.Fprintf(s.errOut, "distlock run: "+format+"\n", args...)
 }
 
-// interactive reports whether a person at a terminal types and reads, and no pipe is between.
+// interactive reports whether input and output are terminals, not files or pipes.
 func (s stdio) interactive() bool { return isTerminal(s.in) && isTerminal(s.out) }
 
 func isTerminal(stream any) bool {
@@ -78,7 +78,7 @@ func main() {
 	notify(signals, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM)
 	go func() { // ends with the process
 		s, _ := (<-signals).(syscall.Signal)
-		signal.Stop(signals) // a second one ends the process immediately, unless run forwards it
+		signal.Stop(signals) // a second signal ends the process immediately, unless run forwards it
 		cancel(interrupted{s})
 	}()
 	if len(os.Args) > 1 && strings.HasPrefix(os.Args[1], cobra.ShellCompRequestCmd) {
@@ -87,7 +87,8 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// notify catches signals, except those that this process was started to ignore, as by nohup.
+// notify catches signals. It skips signals that this process ignores from its start, as under
+// nohup.
 func notify(caught chan<- os.Signal, signals ...os.Signal) {
 	for _, s := range signals {
 		if !signal.Ignored(s) {
@@ -96,7 +97,7 @@ func notify(caught chan<- os.Signal, signals ...os.Signal) {
 	}
 }
 
-// run is the whole program but for the signals. It returns the exit code.
+// run runs the whole program without the signal handling. It returns the exit code.
 func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
 	top := root(stdio{in, out, errOut})
 	top.SetArgs(joined(args))

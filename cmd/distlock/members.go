@@ -20,12 +20,12 @@ import (
 // A member is a member of a replica set.
 type member struct {
 	Host  string `json:"host"`
-	State string `json:"state"` // primary, secondary, arbiter, other; empty when it does not answer
-	// AheadMS is the offset of its clock from this machine's, corrected by half the round trip.
-	// Both are null if the member did not answer.
+	State string `json:"state"` // primary, secondary, arbiter or other; empty without an answer
+	// AheadMS is the offset of the member's clock from this machine's clock, corrected by half the
+	// round trip. Both are null if the member did not answer.
 	AheadMS     *int64 `json:"aheadMS"`
 	RoundTripMS *int64 `json:"roundTripMS"`
-	Problem     string `json:"problem"` // the error of asking it
+	Problem     string `json:"problem"` // the error of the commands to the member
 }
 
 func (m member) String() string {
@@ -39,7 +39,7 @@ func (m member) String() string {
 // memberLimit bounds the commands to one member.
 const memberLimit = 5 * time.Second
 
-// members asks each member of a replica set for its clock, and checks the write concern.
+// members reads the clock of each member of a replica set, and checks the write concern.
 func (d *doctor) members(ctx context.Context, st *store, _ *mongocatalog.Catalog, r *report) error {
 	if r.Kind != string(catalog.ReplicaSet) {
 		return nil
@@ -52,7 +52,7 @@ func (d *doctor) members(ctx context.Context, st *store, _ *mongocatalog.Catalog
 	return d.writeConcern(ctx, st, r)
 }
 
-// askMembers asks each member for its clock. The result is empty for other deployments.
+// askMembers reads the clock of each member. The result is empty for other deployments.
 func (c *connection) askMembers(ctx context.Context, st *store) ([]member, error) {
 	hello, err := st.primary("admin").RunCommand(ctx, bson.D{{Key: "isMaster", Value: 1}}).Raw()
 	if err != nil {
@@ -82,7 +82,7 @@ func (c *connection) askMembers(ctx context.Context, st *store) ([]member, error
 	return all, nil
 }
 
-// ask connects to one member.
+// ask reads the clock of one member.
 func (c *connection) ask(ctx context.Context, m *member) error {
 	ctx, cancel := context.WithTimeout(ctx, memberLimit)
 	defer cancel()
@@ -100,7 +100,7 @@ func (c *connection) ask(ctx context.Context, m *member) error {
 	admin, watch := client.Database("admin"), clock.From(ctx)
 	var sent clock.Reading
 	var hello bson.Raw
-	for range 2 { // the first one also opens the connection
+	for range 2 { // the first command also opens the connection
 		sent = watch.Now()
 		if hello, err = admin.RunCommand(ctx, bson.D{{Key: "isMaster", Value: 1}}).Raw(); err != nil {
 			return err
@@ -124,8 +124,8 @@ func (c *connection) ask(ctx context.Context, m *member) error {
 	return nil
 }
 
-// judgeMembers warns of members that do not answer, of clocks that would jump with an election, and
-// of a majority that tolerates no failure.
+// judgeMembers warns of three problems: members that do not answer, clocks that would jump with an
+// election, and a majority that tolerates no failure.
 func (r *report) judgeMembers() {
 	var first, last *member
 	voting, data := 0, 0
@@ -167,8 +167,8 @@ func (r *report) judgeMembers() {
 	}
 }
 
-// writeConcern warns of a replica set that may lose majority writes, if the user may read its
-// configuration.
+// writeConcern warns of a replica set that may lose majority writes. The user must have the
+// privilege to read its configuration.
 func (d *doctor) writeConcern(ctx context.Context, st *store, r *report) error {
 	reply, err := st.primary("admin").RunCommand(ctx,
 		bson.D{{Key: "replSetGetConfig", Value: 1}}).Raw()
@@ -190,14 +190,13 @@ func (d *doctor) writeConcern(ctx context.Context, st *store, r *report) error {
 	return nil
 }
 
-// staleAfter is the age from which doctor warns of an abandoned ping; package distlock prunes pings
-// of that age by default.
+// staleAfter is the age of an abandoned ping. By default package distlock prunes pings of that age.
 const staleAfter = 4 * 24 * time.Hour
 
 // mostNamed bounds the number of processes in a warning.
 const mostNamed = 5
 
-// parties warns of processes whose pings or locks need attention.
+// parties warns of processes with pings or locks that need attention.
 func (d *doctor) parties(ctx context.Context, st *store, _ *mongocatalog.Catalog, r *report) error {
 	all, err := (&processes{lister{connection: d.connection}}).collect(ctx, st)
 	if err != nil {

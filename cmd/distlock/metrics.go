@@ -9,7 +9,7 @@ import (
 	"mongodlm/cmd/internal/scrape"
 )
 
-// metrics is the flag with the address for metrics.
+// metrics has the flag with the address for metrics.
 type metrics struct{ addr string }
 
 func (m *metrics) flags(f *pflag.FlagSet) { f.StringVar(&m.addr, "metrics", "", scrape.Usage) }
@@ -21,7 +21,7 @@ func (m *metrics) accept() (err error) {
 	return err
 }
 
-// serve serves the collectors until end is called, if the flag is set, and prints the address.
+// serve exports the collectors until end is called, if the flag is set. It prints the address.
 func (m *metrics) serve(ctx context.Context, say func(string, ...any),
 	shown ...prom.Collector) (end func(), err error) {
 	if m.addr == "" {

@@ -17,27 +17,25 @@ import (
 
 // A command is a subcommand of distlock, with its flags.
 type command interface {
-	// flags declares the flags.
 	flags(f *pflag.FlagSet)
-	// accept receives the other arguments and validates the whole command line; its errors are
-	// usage errors. It reads only the files that are named.
+	// accept receives the other arguments and validates the whole command line. Its errors are
+	// usage errors. It reads only the files that flags name.
 	accept(c call) error
-	// run runs the command.
 	run(ctx context.Context, s stdio) error
-	// secrets returns the connection string, so that its user information is never printed.
+	// secrets returns the connection string. Its user information is never printed.
 	secrets() string
 }
 
 // A call has the arguments of the command line that are not flags.
 type call struct {
-	args  []string          // between the flags
-	after []string          // after "--"
-	split bool              // there was a "--"
+	args  []string          // the arguments between the flags
+	after []string          // the arguments after "--"
+	split bool              // the command line has a "--"
 	given func(string) bool // reports whether a flag was given
 	warn  func(string)      // reports usage that is allowed but unwise
 }
 
-// A topic describes a command, besides the file of its name in folder help.
+// A topic describes a command. The rest of its help is in folder help.
 type topic struct {
 	name, usage, summary string
 	make                 func() command
@@ -81,7 +79,7 @@ func of[T any, C interface {
 		codes{exitFailed, exitUsage}, exitText}
 }
 
-// root returns the whole command line. Its errors are of type exit and contain no password.
+// root returns the root command. Its errors are of type exit and contain no password.
 func root(s stdio) *cobra.Command {
 	top := &cobra.Command{
 		Use: "distlock", Long: rootText, SilenceErrors: true, SilenceUsage: true,
@@ -137,7 +135,7 @@ var moved = map[string]string{
 	"study": "go run ./study, in a checkout of this module",
 }
 
-// unknown returns the error for a word that is no command.
+// unknown returns the error for a word that is not a command.
 func unknown(top *cobra.Command, word string) error {
 	text := fmt.Sprintf("there is no command %q", shown(catalog.RedactUserInfo(word), 60))
 	if now, ok := moved[word]; ok {
@@ -191,7 +189,8 @@ func callOf(f *pflag.FlagSet) call {
 	return c
 }
 
-// wrongFlag describes the valid values of a flag, and omits the given value: it may be a password.
+// wrongFlag describes the valid values of a flag. It omits the given value, which may be a
+// password.
 func wrongFlag(flags *pflag.FlagSet, err error) error {
 	var value *pflag.InvalidValueError
 	var name *pflag.NotExistError
@@ -211,7 +210,7 @@ func wrongFlag(flags *pflag.FlagSet, err error) error {
 	return err
 }
 
-// similar returns the names of flags that are like a mistyped one.
+// similar returns the flag names that resemble a mistyped name.
 func similar(flags *pflag.FlagSet, typed string) []string {
 	names := &cobra.Command{SuggestionsMinimumDistance: 2}
 	flags.VisitAll(func(f *pflag.Flag) {
@@ -220,12 +219,13 @@ func similar(flags *pflag.FlagSet, typed string) []string {
 	return names.SuggestionsFor(typed)
 }
 
-// likeTime matches a word that was meant as a time and would be taken for the name of a lock.
+// likeTime matches a word that means a time but would become the name of a lock.
 var likeTime = regexp.MustCompile(
 	`(?i)^\d+(\.\d+)?(ms|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?|w|weeks?)$`)
 
-// joined joins --wait and a following time into one word: package pflag takes the time for an
-// argument, since it is optional. A malformed time is then refused as the value of the flag.
+// joined joins --wait and a following time into one word. Otherwise package pflag treats the time
+// as an argument, because the flag's value is optional. A malformed time becomes a wrong value of
+// the flag.
 func joined(args []string) []string {
 	all := []string{}
 	for i := 0; i < len(args) && args[i] != "--"; i++ {
@@ -242,7 +242,7 @@ func joined(args []string) []string {
 	return all
 }
 
-// nothing returns an error if there are arguments.
+// nothing returns an error if the command line has arguments.
 func (c call) nothing() error {
 	if rest := append(c.args, c.after...); len(rest) > 0 {
 		return fmt.Errorf("unexpected argument %q; flags begin with --", shown(redact(rest[0], ""), 60))

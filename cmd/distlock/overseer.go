@@ -19,17 +19,17 @@ import (
 
 // Limits on the load of a server.
 const (
-	overseeEvery = 15 * time.Second // scrapes in between get the same answer
+	overseeEvery = 15 * time.Second // a scrape within this time gets the previous answer
 	overseeLimit = 5 * time.Second
-	overseeSpan  = time.Hour // of the history
-	overseeMost  = 1000      // entries of a kind that are counted
+	overseeSpan  = time.Hour // the period of the history to count
+	overseeMost  = 1000      // maximum count of events of a kind
 )
 
 // The states of a holder: alive, late (three missed pings), silent (for the takeover time),
-// condemned, without a ping, or foreign.
+// condemned, without a ping, or foreign (of another lock manager).
 var holderStates = []string{"alive", "late", "silent", "condemned", "no_ping", "foreign"}
 
-// The kinds of events that need attention though no process may be left to report them.
+// The kinds of events that need attention, although the process that reports them may be dead.
 var overseen = []string{words.Broken, words.Dropped}
 
 var (
@@ -41,10 +41,10 @@ var (
 		"by kind; at most 1000 are counted.", []string{"kind"}, nil)
 )
 
-// An overseer collects the metrics that no process reports about itself: a dead process is not
+// An overseer collects metrics that no process reports about itself, because a dead process is not
 // scraped. It queries the server during a scrape.
 type overseer struct {
-	ctx   context.Context // of all commands: Collect receives no context
+	ctx   context.Context // for all commands, because Collect receives no context
 	st    *store
 	clock clock.Clock
 
@@ -134,7 +134,7 @@ func stateOf(h distlock.LockInfo) string {
 	return "alive"
 }
 
-// events counts the events of the last hour. The index of the history by time serves it.
+// events counts the events of the last hour. It uses the history's index by time.
 func (o *overseer) events(ctx context.Context, now time.Time, kind string) (n int, err error) {
 	cursor, err := o.st.primary(o.st.database).Collection(history.Collection).Find(ctx,
 		bson.D{{Key: "at", Value: bson.D{{Key: "$gt",

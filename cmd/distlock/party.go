@@ -44,7 +44,8 @@ func permits(holders []distlock.LockInfo) string {
 	return fmt.Sprintf("%d of %d permits", len(holders), holders[0].Limit)
 }
 
-// milliseconds is a duration for JSON; nil when it is unknown, that is negative.
+// milliseconds returns a duration for JSON. It returns nil for a negative duration, which is
+// unknown.
 func milliseconds(d time.Duration) *int64 {
 	if d < 0 {
 		return nil
@@ -53,7 +54,7 @@ func milliseconds(d time.Duration) *int64 {
 	return &ms
 }
 
-// duration is the opposite of milliseconds.
+// duration is the inverse of milliseconds.
 func duration(ms *int64) time.Duration {
 	if ms == nil {
 		return -1
@@ -61,7 +62,7 @@ func duration(ms *int64) time.Duration {
 	return time.Duration(*ms) * time.Millisecond
 }
 
-// moment is a time for JSON; nil when it is unknown, that is zero.
+// moment returns a time for JSON. It returns nil for the zero time, which is unknown.
 func moment(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
@@ -69,7 +70,6 @@ func moment(t time.Time) *time.Time {
 	return &t
 }
 
-// stamp shows a moment.
 func stamp(t *time.Time) string {
 	if t == nil {
 		return "-"
@@ -77,7 +77,7 @@ func stamp(t *time.Time) string {
 	return instant(*t)
 }
 
-// A problemList is the documents that cannot be understood, each once: a ping may serve many locks.
+// A problemList has the documents that cannot be parsed. A document appears once.
 type problemList []problem
 
 func (l *problemList) add(bad *distlock.MalformedError) {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// forever is the value of --wait for a wait without a bound, and the default of that flag without a
-// value.
+// forever is the value of --wait for a wait without a bound. It is also the default if the flag has
+// no value.
 const forever = "forever"
 
 // patience is the flag for the wait limit. Its value is optional.
@@ -16,7 +16,7 @@ type patience struct {
 	forever bool
 }
 
-// String returns the value in the syntax of the flag; empty without waiting.
+// String returns the value in the syntax of the flag. It is empty without waiting.
 func (p *patience) String() string {
 	switch {
 	case p.forever:
@@ -27,7 +27,7 @@ func (p *patience) String() string {
 	return p.limit.String()
 }
 
-// Set reads a value.
+// Set parses a value.
 func (p *patience) Set(value string) (err error) {
 	p.forever, p.limit = value == forever, 0
 	if !p.forever {
@@ -39,7 +39,7 @@ func (p *patience) Set(value string) (err error) {
 // A days is a duration that may begin with days, such as 7d or 1d12h.
 type days time.Duration
 
-// String returns the value in the syntax of the flag; empty for 0.
+// String returns the value in the syntax of the flag. It is empty for 0.
 func (d *days) String() string {
 	if *d == 0 {
 		return ""
@@ -47,7 +47,7 @@ func (d *days) String() string {
 	return time.Duration(*d).String()
 }
 
-// Set reads a value.
+// Set parses a value.
 func (d *days) Set(value string) error {
 	whole, rest, found := strings.Cut(value, "d")
 	if !found {

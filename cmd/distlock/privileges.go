@@ -42,10 +42,9 @@ func (r *roleFlags) accept(queue string) (err error) {
 	return nil
 }
 
-// roleName returns the name of the role.
 const roleName = "distlock"
 
-// printRole writes the role as a command of the shell, or as the document of that command.
+// printRole writes the role as a command of the shell, or only the document of that command.
 func (d *doctor) printRole(w io.Writer) error {
 	command := role.Command(roleName, d.database, role.Of(d.queues.collection, d.role.features...))
 	text, err := bson.MarshalExtJSONIndent(command, false, false, "", "  ")
@@ -70,14 +69,14 @@ func (d *doctor) printRole(w io.Writer) error {
 type lack struct {
 	Collection string   `json:"collection"` // with the database
 	Actions    []string `json:"actions"`
-	Features   []string `json:"features"` // that need them
+	Features   []string `json:"features"` // the features that need the privilege
 }
 
-// privileges tries each action of the features, with commands that change no data.
+// privileges tries each action of the features with commands that change no data.
 func (d *doctor) privileges(ctx context.Context, st *store, _ *mongocatalog.Catalog,
 	r *report) error {
 	if r.Kind == string(catalog.FerretDB) {
-		return nil // it has no users, and creates a collection for each command that matches no document
+		return nil // it has no users, and would create a collection for each command
 	}
 	db := st.primary(d.database)
 	scratch := "distlock_check_" + bson.NewObjectID().Hex()
@@ -86,7 +85,7 @@ func (d *doctor) privileges(ctx context.Context, st *store, _ *mongocatalog.Cata
 		var missing []string
 		for _, action := range p.Actions {
 			if action == "changeStream" && slices.Contains(missing, "find") {
-				continue // a change stream needs find as well: the attempt would show only that
+				continue // a change stream also needs find, so the attempt would not show more
 			}
 			denied, err := try(ctx, db, on, scratch, action)
 			if err != nil {
@@ -126,9 +125,8 @@ func (d *doctor) needing(collection string, actions []string) []string {
 // codeUnauthorized is the error code for a missing privilege.
 const codeUnauthorized = 13
 
-// try reports whether the server denies an action on a collection. All other results of the command
-// are ignored: the commands match no document, or fail on every server after its check of the
-// privilege.
+// try reports whether the server denies an action on a collection. It ignores all other results.
+// The commands match no document, or fail on every server after the check of the privilege.
 func try(ctx context.Context, db *mongo.Database, on, scratch, action string) (denied bool,
 	err error) {
 	nothing := bson.D{{Key: "_id", Value: scratch}}
@@ -137,7 +135,7 @@ func try(ctx context.Context, db *mongo.Database, on, scratch, action string) (d
 	case "find":
 		command = bson.D{{Key: "find", Value: on}, {Key: "filter", Value: nothing},
 			{Key: "limit", Value: 1}}
-	case "insert": // an array is no _id
+	case "insert": // an array is not a valid _id
 		command = bson.D{{Key: "insert", Value: on},
 			{Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: bson.A{scratch}}}}}}
 	case "update":
@@ -149,7 +147,7 @@ func try(ctx context.Context, db *mongo.Database, on, scratch, action string) (d
 		command = bson.D{{Key: "delete", Value: on}, {Key: "deletes", Value: bson.A{bson.D{
 			{Key: "q", Value: nothing}, {Key: "limit", Value: 1},
 		}}}}
-	case "createIndex": // no such kind
+	case "createIndex": // the index kind does not exist
 		command = bson.D{{Key: "createIndexes", Value: on}, {Key: "indexes", Value: bson.A{bson.D{
 			{Key: "key", Value: bson.D{{Key: "x", Value: "none"}}}, {Key: "name", Value: scratch},
 		}}}}
@@ -169,8 +167,8 @@ func try(ctx context.Context, db *mongo.Database, on, scratch, action string) (d
 	return refused(ctx, db.RunCommand(ctx, command).Err())
 }
 
-// refused distinguishes the lack of a privilege from all other answers of a server, and from no
-// answer.
+// refused distinguishes a missing privilege from all other answers of a server. failed is the error
+// of a command without an answer.
 func refused(ctx context.Context, err error) (denied bool, failed error) {
 	var server mongo.ServerError
 	switch {

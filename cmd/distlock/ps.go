@@ -34,7 +34,7 @@ func (v *processes) run(ctx context.Context, s stdio) error {
 	return show(ctx, s, &v.lister, v.collect)
 }
 
-// A census is the processes of a database.
+// A census lists the processes of a database.
 type census struct {
 	Database  string       `json:"database"`
 	Processes []processRow `json:"processes"`
@@ -43,14 +43,14 @@ type census struct {
 	void string // printed instead of an empty table
 }
 
-// A processRow is one process. Its texts are as stored.
+// A processRow is one process. Its strings are as stored.
 type processRow struct {
 	Process string `json:"process"`
-	// PingAgeMS is by the server's clock, AheadMS how far the process's own clock was before it at
-	// that ping; null when unknown.
+	// PingAgeMS is by the server's clock. AheadMS is the offset of the process's clock from the
+	// server's at that ping. Both are null when unknown.
 	PingAgeMS  *int64   `json:"pingAgeMS"`
 	AheadMS    *int64   `json:"clockAheadMS"`
-	TakeoverMS *int64   `json:"takeoverMS"` // null: not recorded
+	TakeoverMS *int64   `json:"takeoverMS"` // null when not recorded
 	EveryMS    *int64   `json:"pingEveryMS"`
 	Holds      []string `json:"holds"` // names of locks
 	Waits      []string `json:"waits"`
@@ -92,8 +92,8 @@ func (v *processes) collect(ctx context.Context, st *store) (census, error) {
 	return found, nil
 }
 
-// trouble orders a listing: processes with a mark other than "foreign" that hold locks come first,
-// by the number of locks, then those that wait, then the rest.
+// trouble orders a listing. Lock holders with a mark other than "foreign" come first, by the number
+// of locks. Waiters with such a mark follow, and then the rest.
 func (p processRow) trouble() int {
 	switch {
 	case !slices.ContainsFunc(p.Marks, func(mark string) bool { return mark != "foreign" }):
@@ -104,7 +104,7 @@ func (p processRow) trouble() int {
 	return min(1, len(p.Waits))
 }
 
-// parties adds the processes of a listing.
+// parties adds the processes of a listing to the map into.
 func parties(listed iter.Seq2[distlock.LockInfo, error], into map[string]*processRow,
 	malformed *problemList) error {
 	for one, err := range listed {
@@ -139,14 +139,14 @@ func parties(listed iter.Seq2[distlock.LockInfo, error], into map[string]*proces
 	return nil
 }
 
-// processMarks returns the marks that are independent of a single lock.
+// processMarks returns the marks that do not depend on a single lock.
 func processMarks(one distlock.LockInfo) []string {
 	return slices.DeleteFunc(marks(one), func(m string) bool {
 		return m == "leader" || m == "candidate" || strings.HasPrefix(m, "lease")
 	})
 }
 
-// pings adds the data of the ping documents, including processes without locks.
+// pings adds the data of the ping documents. It includes processes without locks.
 func (s *store) pings(ctx context.Context, into map[string]*processRow,
 	malformed *problemList) error {
 	now, err := s.now(ctx)
@@ -184,7 +184,7 @@ func (s *store) pings(ctx context.Context, into map[string]*processRow,
 	return errors.Join(cursor.Err(), cursor.Close(ctx))
 }
 
-// now returns the server's clock; zero where it is unknown.
+// now returns the server's clock, or zero if it is unknown.
 func (s *store) now(ctx context.Context) (time.Time, error) {
 	asked, err := mongocatalog.New(s.client, mongocatalog.Options{Database: s.database})
 	if err != nil {
@@ -194,7 +194,6 @@ func (s *store) now(ctx context.Context) (time.Time, error) {
 	return asked.ListingTime(), err
 }
 
-// print writes the listing for a person.
 func (c census) print(w io.Writer, how layout) {
 	if len(c.Processes) == 0 {
 		fmt.Fprintln(w, c.void)
@@ -227,7 +226,7 @@ func (c census) print(w io.Writer, how layout) {
 	c.Malformed.print(w, how)
 }
 
-// signed writes by how much a clock differs, to the tenth of a second.
+// signed formats the difference of a clock, to a tenth of a second.
 func signed(d time.Duration) string {
 	if d = d.Round(100 * time.Millisecond); d > 0 {
 		return "+" + d.String()
@@ -238,10 +237,10 @@ func signed(d time.Duration) string {
 // mostListed bounds the number of names in a cell.
 const mostListed = 50
 
-// listed joins names for a sentence; a dash without any.
+// listed joins names for a sentence. It returns a dash for no names.
 func listed(names []string) string { return layout{}.listed(names) }
 
-// listed joins names for a cell; a dash without any.
+// listed joins names for a cell. It returns a dash for no names.
 func (l layout) listed(names []string) string {
 	if len(names) == 0 {
 		return "-"

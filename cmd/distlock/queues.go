@@ -13,14 +13,14 @@ import (
 	"mongodlm/distlock"
 )
 
-// maxQueues bounds how many queues are counted.
+// maxQueues bounds the number of queues to count.
 const maxQueues = 100
 
 // A queueList lists the queues whose workers keep their locks in a database.
 type queueList struct {
 	Database string    `json:"database"`
 	Queues   []backlog `json:"queues"`
-	More     bool      `json:"more"` // than the queues that are counted
+	More     bool      `json:"more"` // more queues exist than were counted
 
 	void string // printed instead of an empty table
 }
@@ -29,7 +29,7 @@ type queueList struct {
 func (v *claims) queues(ctx context.Context, st *store) (queueList, error) {
 	l := queueList{Database: v.database, Queues: []backlog{}}
 	var names []string
-	due := map[string]string{} // by name
+	due := map[string]string{} // due fields by queue name
 	for lock, err := range st.Locks(ctx) {
 		if err != nil && !errors.Is(err, distlock.ErrMalformed) {
 			return l, err
@@ -69,7 +69,6 @@ func (v *claims) queues(ctx context.Context, st *store) (queueList, error) {
 	return l, nil
 }
 
-// print writes the counts for a person.
 func (l queueList) print(w io.Writer, how layout) {
 	if l.void != "" {
 		fmt.Fprintln(w, l.void)

@@ -23,17 +23,16 @@ type report struct {
 	ChangeStreams   bool     `json:"changeStreams"`
 	PipelineUpdates bool     `json:"pipelineUpdates"`
 	Clock           *clocks  `json:"clock,omitempty"`
-	Race            *race    `json:"race,omitempty"` // absent when the server was refused before it
+	Race            *race    `json:"race,omitempty"` // absent without a race
 	Weaker          []string `json:"weaker"`
 	Warnings        []string `json:"warnings"`
-	// MissingIndexes are the commands that create the missing indexes; a warning has each of them,
-	// too.
+	// MissingIndexes are the commands that create the missing indexes. Each has a warning, too.
 	MissingIndexes []string `json:"missingIndexes"`
 	// CreatedIndexes are the commands that --create-indexes has carried out.
 	CreatedIndexes    []string `json:"createdIndexes"`
 	MissingPrivileges []lack   `json:"missingPrivileges"`
-	Members           []member `json:"members"`      // only of a replica set
-	WriteConcern      string   `json:"writeConcern"` // of a replica set: the acknowledgment that a write waits for
+	Members           []member `json:"members"`      // for a replica set only
+	WriteConcern      string   `json:"writeConcern"` // replica set: the acknowledgment of a write
 	Refused           []string `json:"refused"`
 }
 
@@ -57,7 +56,6 @@ type tally struct {
 	None    int `json:"noWinner"`
 }
 
-// warn adds a warning.
 func (r *report) warn(format string, args ...any) {
 	r.Warnings = append(r.Warnings, fmt.Sprintf(format, args...))
 }
@@ -75,7 +73,6 @@ func newReport(s catalog.Server, hosts, database string) report {
 	}
 }
 
-// print writes the report as text.
 func (r report) print(w io.Writer, how layout) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	line := func(what, format string, args ...any) {
@@ -114,7 +111,7 @@ func (r report) print(w io.Writer, how layout) {
 	} else {
 		line("races", "not run")
 	}
-	_ = t.Flush() // a reader that has gone needs no report
+	_ = t.Flush() // a reader that is gone needs no report
 	list(w, how, "weaker than a replica set with a database of its own", r.Weaker)
 	list(w, how, "indexes created", r.CreatedIndexes)
 	list(w, how, "warnings", r.Warnings)

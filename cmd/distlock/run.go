@@ -19,7 +19,7 @@ import (
 	"mongodlm/distlock/history"
 )
 
-// The environment variables of the command.
+// The environment variables for the command.
 const (
 	envName  = "DISTLOCK_NAME"
 	envFence = "DISTLOCK_FENCE"
@@ -28,10 +28,10 @@ const (
 // maxPermits is the limit of distlock.Permits.
 const maxPermits = catalog.MaxHolders
 
-// defaultGrace is the time that a command has to terminate; less with a short takeover time.
+// defaultGrace is the time for a command to terminate. A short takeover time reduces it.
 const defaultGrace = 5 * time.Second
 
-// lostCloseLimit bounds the cleanup after a loss, when the server may well be unreachable.
+// lostCloseLimit bounds the cleanup after a loss, when the server may be unreachable.
 const lostCloseLimit = 2 * time.Second
 
 // runner runs a command under a lock.
@@ -85,7 +85,7 @@ func (r *runner) accept(c call) error {
 		return fmt.Errorf("--permits is %d, must be 1 to %d", r.permits, maxPermits)
 	case r.grace < 0:
 		return fmt.Errorf("--grace is %v, must not be negative", r.grace)
-	case r.ping == 0: // the Manager would take the default
+	case r.ping == 0: // the Manager would use the default
 		return errors.New("--ping is 0s, must be at least 1ms")
 	case r.takeover == 0:
 		return errors.New("--takeover is 0s, must be more than three pings")
@@ -95,7 +95,7 @@ func (r *runner) accept(c call) error {
 	}
 	r.command = c.after
 	if !c.given("why") {
-		r.why = catalog.Printable(r.command[0], 200) // its arguments may be secrets
+		r.why = catalog.Printable(r.command[0], 200) // the command's arguments may be secrets
 	}
 	if problem := catalog.BadText(r.why, maxText); problem != "" {
 		return fmt.Errorf("--why %s", problem)
@@ -109,12 +109,12 @@ func (r *runner) accept(c call) error {
 	return r.fit(c.given("grace"))
 }
 
-// fit chooses the margin so that SIGKILL comes before any takeover of the lock:
+// fit chooses the margin so that SIGKILL comes before a takeover of the lock:
 //
 //	grace + takeover/10 <= margin, and ping*3 <= takeover - margin
 //
-// The tenth is for late timers and clocks with different rates. The default grace is reduced for a
-// short takeover time; a requested one is not.
+// The tenth is for late timers and clocks with different rates. A short takeover time reduces the
+// default grace, but not a requested grace.
 func (r *runner) fit(asked bool) error {
 	most := max(0, r.takeover-r.takeover/10-3*r.ping)
 	if !asked {
@@ -192,7 +192,7 @@ func (r *runner) run(ctx context.Context, s stdio) error {
 	return r.outcome(ctx, manager, guard, code, err, s)
 }
 
-// shut closes the manager in bounded time, also when ctx has exited.
+// shut closes the Manager in bounded time, even after the end of ctx.
 func shut(ctx context.Context, m *distlock.Manager, limit time.Duration) error {
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
@@ -204,12 +204,12 @@ func (r *runner) plain(err error) string {
 	return strings.TrimPrefix(redact(err.Error(), r.uri), "distlock: ")
 }
 
-// outcome releases the lock and returns the result of run. The command exited with code, unless err
-// is set.
+// outcome releases the lock and returns the result of run. code is the command's exit code if err
+// is nil.
 func (r *runner) outcome(ctx context.Context, m *distlock.Manager, guard *distlock.TryGuard,
 	code int, err error, s stdio) error {
 	if errors.Is(err, distlock.ErrLockLost) {
-		_ = shut(ctx, m, lostCloseLimit) // the lock is lost already
+		_ = shut(ctx, m, lostCloseLimit) // the lock is already lost
 		return exit{exitLost, err}
 	}
 	quiet := tellSlow(s, "the command has ended with %d; waiting for %s, to release lock %s", code,
@@ -217,7 +217,7 @@ func (r *runner) outcome(ctx context.Context, m *distlock.Manager, guard *distlo
 	released := guard.Release()
 	closed := shut(ctx, m, closeLimit)
 	quiet()
-	mayBeHeld := released != nil && closed != nil // Close has tried once more
+	mayBeHeld := released != nil && closed != nil // Close has tried once more to release
 	switch {
 	case errors.Is(released, distlock.ErrLockLost):
 		return exit{exitLost, fmt.Errorf("the command ended with %d, but %w", code, released)}
@@ -237,14 +237,13 @@ func (r *runner) outcome(ctx context.Context, m *distlock.Manager, guard *distlo
 // mayBeHeld returns the error for a failed release.
 func (r *runner) mayBeHeld(err error) error {
 	var failed *distlock.ReleaseError
-	if errors.As(err, &failed) { // its text announces more attempts in the background, but this process ends
+	if errors.As(err, &failed) { // the text announces more attempts, but this process ends
 		err = failed.Err
 	}
 	return fmt.Errorf("the command has ended, but lock %q may be held until the takeover time (%v) "+
 		"has passed: %w", shown(r.name, 200), r.takeover, err)
 }
 
-// options returns the options of the acquisition.
 func (r *runner) options() []distlock.Option {
 	opts := []distlock.Option{distlock.Why(r.why), distlock.Label("distlock run")}
 	if !r.wait.forever {
@@ -259,8 +258,8 @@ func (r *runner) options() []distlock.Option {
 	return opts
 }
 
-// acquire acquires the lock. ctx ends the wait, but not the guard: the command handles a signal,
-// and the lock must stay until the command has exited.
+// acquire acquires the lock. The end of ctx ends the wait, but not the guard: the command handles a
+// signal, and the lock must stay until the command has exited.
 func (r *runner) acquire(ctx context.Context, m *distlock.Manager, s stdio) (
 	*distlock.TryGuard, error,
 ) {
@@ -275,7 +274,7 @@ func (r *runner) acquire(ctx context.Context, m *distlock.Manager, s stdio) (
 	return nil, errors.Join(context.Cause(ctx), guard.Release())
 }
 
-// refused maps the errors of acquiring to exit codes.
+// refused maps acquisition errors to exit codes.
 func (r *runner) refused(ctx context.Context, err error) error {
 	var by interrupted
 	var limit *distlock.PermitMismatchError
@@ -296,8 +295,8 @@ func (r *runner) refused(ctx context.Context, err error) error {
 	return exit{code, err}
 }
 
-// inTheWayOf names the holder in one line, with its process id once: an operator searches for that.
-// It gives the reason if the holder is unknown.
+// inTheWayOf names the holder in one line. The line has the process id once, because an operator
+// searches for it. If the holder is unknown, the line has the reason.
 func (r *runner) inTheWayOf(h *distlock.HeldError) error {
 	if h.Process == "" {
 		return fmt.Errorf("lock %s was not to be had, and who holds it is not known: %s", named(h.Name),

@@ -10,13 +10,13 @@ import (
 	"mongodlm/distlock"
 )
 
-// runSupported returns the reason for which run is not available here.
+// runSupported returns the reason why run is not available here.
 func runSupported() error {
 	return errors.New("run needs process groups and signals, which this system does not have; " +
 		"the other commands work here")
 }
 
-// hidden reports false: run, which starts this program again, is not available here.
+// hidden returns false: run is not available here and does not start this program again.
 func hidden([]string) (int, bool) { return 0, false }
 
 func forwarded(stdio) (<-chan os.Signal, func()) { return nil, func() {} }

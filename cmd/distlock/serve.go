@@ -11,7 +11,7 @@ import (
 	"mongodlm/configserver"
 )
 
-// defaultServeAddr is next to MongoDB's own port, so that both may run.
+// defaultServeAddr is next to MongoDB's default port, so that both may run.
 const defaultServeAddr = "127.0.0.1:27018"
 
 // serve runs the embedded config server.

@@ -11,27 +11,27 @@ import (
 	"mongodlm/cmd/internal/words"
 )
 
-// A sieve selects and sorts the locks of a listing, as the page does.
+// A sieve selects and sorts the locks of a listing, like the page.
 type sieve struct {
 	waited, silent bool
-	part           string // of the name; empty: any
+	part           string // part of the name; empty matches all names
 	order          string
 }
 
-// orders are the sort orders, the first by default. of returns the weight of a row: the heaviest
-// locks come first, and equal ones are sorted by name.
+// orders are the sort orders; the first is the default. The function of returns the weight of a
+// row. Heavier locks come first. Locks with the same weight are sorted by name.
 var orders = []struct {
 	name string
 	of   func(row) int64
 }{
-	{"trouble", func(row) int64 { return 0 }}, // computed by troubles, of the whole lock
+	{"trouble", func(row) int64 { return 0 }}, // the function troubles computes these weights
 	{"name", func(row) int64 { return 0 }},
 	{"held", func(r row) int64 { return milli(r.HeldForMS) }},
 	{"ping", func(r row) int64 { return milli(r.PingAgeMS) }},
 	{"queue", func(r row) int64 { return int64(r.Waiters) }},
 }
 
-// milli returns a number of milliseconds, -1 when unknown.
+// milli returns a number of milliseconds, or -1 when unknown.
 func milli(ms *int64) int64 {
 	if ms == nil {
 		return -1
@@ -57,8 +57,8 @@ func (v *sieve) accept() error {
 	return fmt.Errorf("--sort is %q, must be one of %s", v.order, strings.Join(names, ", "))
 }
 
-// queueing returns the number of waiters of each lock that wait for their turn, 0 for a lock with
-// other waiters only.
+// queueing returns the number of waiters of each lock that wait for their turn. It returns 0 for a
+// lock that has only other waiters.
 func queueing(l listing) map[string]int {
 	turns := map[string]int{}
 	for _, w := range l.Line.Waiters {
@@ -72,8 +72,8 @@ func queueing(l listing) map[string]int {
 	return turns
 }
 
-// troubles returns the weights of the locks in trouble: see [words.Trouble]. Of two with the same
-// trouble the one with more waiters is heavier.
+// troubles returns the weights of the locks in trouble, see [words.Trouble]. Of two locks with the
+// same trouble the lock with more waiters is heavier.
 func troubles(l listing, turns map[string]int) map[string]int64 {
 	trouble := map[string]int64{}
 	for _, r := range l.Locks {
@@ -86,7 +86,8 @@ func troubles(l listing, turns map[string]int) map[string]int64 {
 	return trouble
 }
 
-// silentWeight is the least weight of a lock with a suspect holder. It exceeds any queue.
+// silentWeight is the minimum weight of a lock with a suspect holder. It exceeds the length of
+// every queue.
 const silentWeight = 1 << 40
 
 // pick returns the names of the selected locks, with their weights.
@@ -100,7 +101,7 @@ func (v *sieve) pick(l listing) map[string]int64 {
 		}
 	}
 	picked := map[string]int64{}
-	for name := range turns { // including locks without a holder
+	for name := range turns { // includes locks without a holder
 		if !v.silent && strings.Contains(name, v.part) {
 			picked[name] = 0
 		}

@@ -14,17 +14,17 @@ import (
 	"mongodlm/cmd/internal/words"
 )
 
-// unknownWidth is the width of a terminal that does not report it.
+// unknownWidth is the assumed width of a terminal that does not report its width.
 const unknownWidth = 80
 
 // A layout is the format of a listing.
 type layout struct {
-	width int  // columns of the terminal; 0 when there is no bound
+	width int  // columns of the terminal; 0 without a bound
 	whole bool // process ids are not shortened
 }
 
-// layoutOf returns the layout for an output: the width of a terminal, or the COLUMNS of a program
-// that prints to one. A file, a pipe and --wide get the whole listing.
+// layoutOf returns the layout for an output. The width is bounded on a terminal and with COLUMNS.
+// Files, pipes and --wide get the whole listing.
 func layoutOf(out io.Writer, wide bool) layout {
 	columns, _ := strconv.Atoi(os.Getenv("COLUMNS")) // 0 if it is not a number
 	f, ok := out.(*os.File)
@@ -45,11 +45,11 @@ func layoutOf(out io.Writer, wide bool) layout {
 	return layout{whole: true}
 }
 
-// longText is the length limit, in runes, of a text that is printed whole. It exceeds the limits of
-// a name and of a reason; a foreign program may have stored any text.
+// longText is the length limit, in runes, of a string that is printed whole. It exceeds the limits
+// for names and reasons, because a foreign program may have stored a longer string.
 const longText = 4096
 
-// process shows a process id: whole, or as host and number.
+// process formats a process id: whole, or as host and number.
 func (l layout) process(id string) string {
 	if !l.whole {
 		id = short(id)
@@ -57,7 +57,7 @@ func (l layout) process(id string) string {
 	return l.text(id, 200)
 }
 
-// text shows a stored text, in a table: to so many runes, or whole.
+// text formats a stored string for a table. It may cut the string to limit runes.
 func (l layout) text(s string, limit int) string {
 	if l.whole {
 		limit = longText
@@ -65,26 +65,26 @@ func (l layout) text(s string, limit int) string {
 	return shown(s, limit)
 }
 
-// label returns the name of a lock for a cell. A table cuts it.
+// label returns the name of a lock for a cell. A table cuts the name.
 func (l layout) label(name string) string { return words.LabelTo(name, longText) }
 
-// A column is one of a table. In a table that is too wide, columns without information go first,
-// then cells are cut, and then the last columns go. The first column names the row: it is cut in
-// the middle, and never so short that two rows look alike.
+// A column is one column of a table. If a table is too wide, columns without information are
+// dropped first. Then cells are cut, and then the last columns are dropped. The first column names
+// the row: it is cut in the middle, and different names stay different.
 type column struct {
 	title string
-	idle  string // text of a cell without information
-	least int    // least width to which cells are cut; 0: they are not cut
-	wide  bool   // only in a layout without a bound
+	idle  string // the text of a cell without information
+	least int    // minimum width for cut cells; 0 means that cells are not cut
+	wide  bool   // shown only without a bound
 }
 
-// A table is rows of cells, one for each column.
+// A table has rows with one cell for each column.
 type table struct {
 	columns []column
 	rows    [][]string
 }
 
-// print writes the table in the layout, and a hint if a part is missing.
+// print writes the table in the layout. It adds a hint if a part is missing.
 func (t table) print(w io.Writer, l layout) {
 	widths, cut := t.fit(l)
 	titles := make([]string, len(t.columns))
@@ -112,13 +112,14 @@ func (t table) print(w io.Writer, l layout) {
 // gap is the space between two columns.
 const gap = 2
 
-// fit returns the width of each column, 0 for a dropped one, and whether a part is missing.
+// fit returns the width of each column, and whether a part is missing. The width of a dropped
+// column is 0.
 func (t table) fit(l layout) (widths []int, cut bool) {
 	if l.width > 0 && t.columns[0].least > 0 {
 		t.columns = slices.Clone(t.columns)
 		t.columns[0].least = t.distinctWidth(t.columns[0].least)
 	}
-	for n := len(t.columns); n > 0; n-- { // without the last ones if need be
+	for n := len(t.columns); n > 0; n-- { // try without the last columns, too
 		widths = make([]int, len(t.columns))
 		for i, c := range t.columns[:n] {
 			if c.wide && !l.whole {
@@ -144,8 +145,8 @@ func (t table) fit(l layout) (widths []int, cut bool) {
 	return widths, true
 }
 
-// distinctWidth returns the least width of the first column, least or more, at which no two
-// different cells are shown alike.
+// distinctWidth returns the minimum width of the first column, at least least, that keeps different
+// cells different.
 func (t table) distinctWidth(least int) int {
 	whole, longest := map[string]bool{}, least
 	for _, row := range t.rows {
@@ -164,8 +165,8 @@ func (t table) distinctWidth(least int) int {
 	return least
 }
 
-// shrink cuts the widest columns until all of them fit, each to so many times its least width at
-// most, and reports whether they do.
+// shrink cuts the widest columns until the row fits, and reports whether it does. It cuts no column
+// below its minimum width multiplied by times.
 func (t table) shrink(widths []int, limit, times int) bool {
 	for total(widths) > limit {
 		widest := -1
@@ -207,7 +208,7 @@ func (t table) idles(i int) bool {
 	return true
 }
 
-// cells is how many columns of a terminal a text takes.
+// cells returns the number of terminal columns that a text needs.
 func cells(s string) int {
 	n := 0
 	for _, r := range s {
@@ -226,7 +227,7 @@ func runeCells(r rune) int {
 	return 1
 }
 
-// cutMiddle cuts the middle out of a text that takes more than limit columns of a terminal.
+// cutMiddle cuts the middle of a text that needs more than limit columns of a terminal.
 func cutMiddle(s string, limit int) string {
 	runes := []rune(s)
 	for n := len(runes); n > 1 && cells(s) > limit; n-- {
@@ -235,8 +236,8 @@ func cutMiddle(s string, limit int) string {
 	return s
 }
 
-// cutTo cuts the end of a text that takes more than limit columns of a terminal; two dots show that
-// it was cut.
+// cutTo cuts the end of a text that needs more than limit columns of a terminal. Two dots mark the
+// cut.
 func cutTo(s string, limit int) string {
 	const mark = ".."
 	if cells(s) <= limit {
@@ -253,8 +254,8 @@ func cutTo(s string, limit int) string {
 	return b.String() + mark
 }
 
-// chunks returns the words of a text, each with the following space. A word that is longer than
-// limit is cut into several.
+// chunks splits a text into words, each with the space after it. It splits a word that is longer
+// than limit.
 func chunks(text string, limit int) (all []string) {
 	for _, word := range strings.SplitAfter(text, " ") {
 		for limit > 0 && cells(strings.TrimRight(word, " ")) > limit {
@@ -271,7 +272,7 @@ func chunks(text string, limit int) (all []string) {
 	return all
 }
 
-// wrap writes a sentence in as many lines as the layout needs, with an indent from the second line.
+// wrap writes a sentence in lines that fit the layout. It indents the second and later lines.
 func wrap(w io.Writer, l layout, text, indent string) {
 	line, lead := "", ""
 	for i, word := range chunks(text, l.width-len(indent)) {

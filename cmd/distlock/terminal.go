@@ -10,15 +10,15 @@ import (
 	"golang.org/x/term"
 )
 
-// A terminal is the controlling terminal of this process. A nil terminal has no owner and refuses
-// give.
+// A terminal is the controlling terminal of this process. A nil terminal has no owner, and give
+// returns false.
 type terminal struct {
 	file  *os.File
-	own   int         // this process's group
-	modes *term.State // as they were when the terminal was given away
+	own   int         // the process group of this process
+	modes *term.State // the modes at the time of give
 }
 
-// openTerminal opens the controlling terminal; nil without one.
+// openTerminal opens the controlling terminal. It returns nil without a terminal.
 func openTerminal() *terminal {
 	file, err := os.OpenFile("/dev/tty", os.O_RDWR|syscall.O_NOCTTY, 0)
 	if err != nil {
@@ -27,10 +27,10 @@ func openTerminal() *terminal {
 	return &terminal{file: file, own: syscall.Getpgrp()}
 }
 
-// fd returns the descriptor. The file must not be used in any other way afterwards.
+// fd returns the descriptor. Afterwards the file must not be used in another way.
 func (t *terminal) fd() int { return int(t.file.Fd()) }
 
-// owner returns the process group in the foreground; 0 when unknown.
+// owner returns the process group in the foreground, or 0 when unknown.
 func (t *terminal) owner() int {
 	pgid, err := unix.IoctlGetInt(t.fd(), unix.TIOCGPGRP)
 	if err != nil {
@@ -39,8 +39,8 @@ func (t *terminal) owner() int {
 	return pgid
 }
 
-// give puts a process group into the foreground, if this process's is there, and reports whether it
-// is there now.
+// give puts a process group into the foreground if the group of this process has it. It reports
+// whether the given group is in the foreground.
 func (t *terminal) give(pgid int) bool {
 	if t == nil {
 		return false
@@ -52,8 +52,9 @@ func (t *terminal) give(pgid int) bool {
 	return t.owner() == pgid
 }
 
-// takeBack puts this process's group into the foreground if pgid is there, and closes the terminal.
-// The modes of the terminal are restored after a group that was killed. SIGTTOU must be ignored.
+// takeBack puts the group of this process into the foreground if pgid has it, and closes the
+// terminal. It restores the modes of the terminal after a group that was killed. SIGTTOU must be
+// ignored.
 func (t *terminal) takeBack(pgid int, killed bool) {
 	if t == nil {
 		return

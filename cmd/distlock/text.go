@@ -11,7 +11,7 @@ import (
 	"mongodlm/cmd/internal/words"
 )
 
-// The functions that format texts for the page as well are in package words.
+// These functions also format texts for the page.
 var (
 	shown     = words.Shown
 	named     = words.Named
@@ -26,8 +26,8 @@ var (
 	remedy    = words.Remedy
 )
 
-// writeJSON writes a value for programs. Texts keep their value; characters that a terminal could
-// interpret are written as \u escapes.
+// writeJSON writes a value for programs. Strings keep their value. It writes characters that a
+// terminal could interpret as \u escapes.
 func writeJSON(w io.Writer, value any) error {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -39,7 +39,7 @@ func writeJSON(w io.Writer, value any) error {
 	return err
 }
 
-// safe replaces the characters of a JSON text that a terminal could interpret by \u escapes.
+// safe replaces the characters of a JSON text that a terminal could interpret with \u escapes.
 func safe(text string) string {
 	var safe strings.Builder
 	for _, r := range text {
@@ -56,7 +56,7 @@ func safe(text string) string {
 	return safe.String()
 }
 
-// printed writes the output of print in one call, and returns the error of the write.
+// printed writes the output of print in one call. It returns the error of that write.
 func printed(out io.Writer, print func(io.Writer)) error {
 	var b bytes.Buffer
 	print(&b)
@@ -64,7 +64,6 @@ func printed(out io.Writer, print func(io.Writer)) error {
 	return err
 }
 
-// yesNo writes a fact.
 func yesNo(b bool) string {
 	if b {
 		return "yes"

@@ -80,7 +80,7 @@ func (p *page) run(ctx context.Context, s stdio) error {
 			if one, err := st.inspector(ctx, log, who+"@"+hostname()); err == nil {
 				return one
 			}
-			return st.Inspector // ctx has ended
+			return st.Inspector // ctx is done
 		},
 		Members: func(ctx context.Context) ([]ui.Member, error) { return p.members(ctx, st) },
 		Void: func(ctx context.Context) (string, error) {
@@ -93,7 +93,7 @@ func (p *page) run(ctx context.Context, s stdio) error {
 	})
 }
 
-// members asks the members of a replica set for their clocks.
+// members reads the clocks of a replica set's members.
 func (p *page) members(ctx context.Context, st *store) ([]ui.Member, error) {
 	all, err := p.askMembers(ctx, st)
 	shown := make([]ui.Member, len(all))

@@ -10,16 +10,17 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// While run waits it prints the reason after tellAfter, and again after a change, at most every
-// tellEvery. A read takes at most slowAfter, and a release that takes longer is always reported.
+// While run waits it prints the reason after tellAfter. After a change it prints the reason again,
+// at most every tellEvery. A read takes at most slowAfter. A release that takes longer than
+// slowAfter is always reported.
 const (
 	tellAfter = time.Second
 	tellEvery = 10 * time.Second
 	slowAfter = 5 * time.Second
 )
 
-// tellWaiting prints the reason of the wait until the returned function is called, if stderr is a
-// terminal or --verbose is set. It costs one read every tellEvery.
+// tellWaiting prints the reason of the wait until the returned function is called. It prints if
+// stderr is a terminal or --verbose is set. It costs one read every tellEvery.
 func (r *runner) tellWaiting(ctx context.Context, m *distlock.Manager, s stdio) (stop func()) {
 	if !r.verbose && !isTerminal(s.errOut) {
 		return func() {}
@@ -35,7 +36,7 @@ func (r *runner) tellWaiting(ctx context.Context, m *distlock.Manager, s stdio) 
 			text, err := r.lookAt(look, m)
 			end()
 			about := text
-			if err != nil { // it may pass: the acquisition continues meanwhile
+			if err != nil { // the error may pass: the acquisition continues
 				text = r.plain(r.explain(err))
 				about = kind(text)
 			}
@@ -51,10 +52,10 @@ func (r *runner) tellWaiting(ctx context.Context, m *distlock.Manager, s stdio) 
 	}
 }
 
-// tellSlow prints a message if done is not called within slowAfter.
+// tellSlow prints a message if the function done is not called within slowAfter.
 func tellSlow(s stdio, format string, args ...any) (done func()) {
 	over, ended := make(chan struct{}), make(chan struct{})
-	go func() { // ends with done, which waits for it
+	go func() { // ends with the function done, which waits for it
 		defer close(ended)
 		if clock.Sleep(clock.System(), slowAfter, over) {
 			s.say(format, args...)
@@ -66,7 +67,7 @@ func tellSlow(s stdio, format string, args ...any) (done func()) {
 	}
 }
 
-// lookAt returns the reason for which a process waits.
+// lookAt returns the reason why a process waits.
 func (r *runner) lookAt(ctx context.Context, m *distlock.Manager) (string, error) {
 	holders, line, err := m.Inspector().Holder(ctx, r.name)
 	if err != nil || holders == nil {

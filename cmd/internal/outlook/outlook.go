@@ -1,6 +1,6 @@
-// Package outlook forecasts a takeover of a held lock: the times at which its holder would lose it
-// and another process could take it, as package takeover decides, and the next holder. It also
-// words the forecast for the command line and the page.
+// Package outlook forecasts the takeover of a held lock. It predicts when the holder loses the
+// lock, when another process may take it, as package takeover decides, and the next holder. It
+// writes the forecast for the command line and the page.
 package outlook
 
 import (
@@ -17,27 +17,27 @@ import (
 // read, by the server's clock.
 type Outlook struct {
 	Process string `json:"process"`
-	// Rule is the rule by which a contender takes the lock: "condemned", "lease", "witnesses" or
-	// "watch", as in package takeover; "never" without one.
+	// Rule is the rule that lets a contender take the lock: "condemned", "lease", "witnesses" or
+	// "watch", as in package takeover. It is "never" if no rule does.
 	Rule       string `json:"rule"`
 	TakeoverMS int64  `json:"takeoverMS"` // the lifetime of the lease if Rule is "lease"
-	// LostInMS is the time until the holder itself stops trusting the lock, if it is alive and has
-	// the default margin; null when unknown.
+	// LostInMS is the time until the holder itself stops trusting the lock. It assumes a living
+	// holder with the default margin. It is null when unknown.
 	LostInMS *int64 `json:"lostInMS"`
-	// EarliestMS is the time until a contender that reads the lock meanwhile may take it. LatestMS
-	// is the time until a contender whose first read is now may take it, independent of clocks.
-	// Both are null when no contender ever may.
+	// EarliestMS is the time until a contender may take the lock, if it has read the lock before.
+	// LatestMS is the time for a contender that reads the lock only now; it does not depend on
+	// clocks. Both are null when no contender may take the lock.
 	EarliestMS *int64 `json:"takenInMS"`
 	LatestMS   *int64 `json:"takenAtTheLatestInMS"`
 	Others     int    `json:"others"` // the number of other holders
-	// Next is the process that would be granted the lock: the first waiter in the queue that is not
-	// dead. Passed is the number of dead waiters before it. Empty without such a waiter.
+	// Next is the first waiter in the queue that is not dead: it gets the lock next. It is empty
+	// without such a waiter. Passed is the number of dead waiters before it.
 	Next   string `json:"next"`
 	Passed int    `json:"passedOver"`
 
-	pulse string        // the kind of sign of life that is watched; empty without one
+	pulse string        // the watched sign of life; empty without one
 	age   time.Duration // of the pulse; negative when unknown
-	// watched is how long a waiter has watched the pulse; negative when unknown.
+	// watched is the time for which a waiter has watched the pulse; negative when unknown.
 	watched time.Duration
 	late    bool // the holder is gone or its lease has run out: a takeover is in progress
 }
@@ -47,7 +47,7 @@ func milliseconds(d time.Duration) *int64 {
 	return &ms
 }
 
-// duration converts milliseconds; nil, for an unknown time, is -1.
+// duration converts milliseconds. It returns -1 for nil, an unknown time.
 func duration(ms *int64) time.Duration {
 	if ms == nil {
 		return -1
@@ -58,11 +58,10 @@ func duration(ms *int64) time.Duration {
 // marginShare is the divisor of the takeover time that gives a holder's default margin.
 const marginShare = 4
 
-// Foresee returns the decision of a contender, by package takeover, if holder h stopped pinging
-// now.
+// Foresee returns the decision of a contender, by package takeover, if holder h stops pinging now.
 //
-// others is the number of holders besides h. Waiters that are dead, or would die with h, watch
-// no pulse and are granted no lock.
+// others is the number of holders besides h. A waiter that is dead, or dies with h, watches no
+// pulse and gets no lock.
 func Foresee(h distlock.LockInfo, others int, line []distlock.LockInfo) Outlook {
 	e := takeover.Evidence{Held: true, Process: h.Process, Recorded: h.Takeover, HasPing: h.HasPing,
 		HasSeq: !h.Foreign, PingInterval: h.PingEvery}
@@ -105,8 +104,8 @@ func Foresee(h distlock.LockInfo, others int, line []distlock.LockInfo) Outlook 
 	return o
 }
 
-// soonest returns the time until a waiter that has watched for o.watched may take the lock, and the
-// rule: the first of the times at which a rule can allow it.
+// soonest returns the time until a waiter may take the lock, and the rule that allows it. The
+// waiter has watched for o.watched.
 func (o *Outlook) soonest(e takeover.Evidence, p takeover.Policy,
 	whole time.Duration) (time.Duration, string) {
 	look := func(at time.Duration) takeover.Evidence {
@@ -118,7 +117,7 @@ func (o *Outlook) soonest(e takeover.Evidence, p takeover.Policy,
 	}
 	first := look(-o.watched)
 	whenOld := max(0, whole-o.age)
-	// under the rule with the shorter watch, once the ping is old
+	// The rule with the shorter watch needs an old ping.
 	seen := takeover.Decide(first, look(whenOld), p).Remaining
 	for _, at := range []time.Duration{0, whenOld, whenOld + seen} {
 		if d := takeover.Decide(first, look(at), p); d.Verdict == takeover.Take {
@@ -128,12 +127,12 @@ func (o *Outlook) soonest(e takeover.Evidence, p takeover.Policy,
 	return max(0, whole-o.watched), "watch"
 }
 
-// ask sets the rule and the times: e is the evidence that the holder left, without clocks, and p
-// the policy of a contender.
+// ask sets the rule and the times. e is the evidence that the holder left, without clocks. p is the
+// policy of a contender.
 func (o *Outlook) ask(e takeover.Evidence, p takeover.Policy) {
 	p.Rule = takeover.WatchOnly
 	whole, earliest := takeover.Decide(e, e, p).Remaining, time.Duration(0)
-	if o.age >= 0 { // else it is unknown how long other waiters have watched
+	if o.age >= 0 { // else the watch of other waiters is unknown
 		earliest = max(0, whole-o.age)
 		e.Ping, e.Local = time.Unix(0, 0), time.Unix(0, 0)
 		e.Server = e.Ping.Add(o.age + earliest)
@@ -145,7 +144,7 @@ func (o *Outlook) ask(e takeover.Evidence, p takeover.Policy) {
 	case d.Verdict == takeover.Malformed:
 		o.Rule = "never"
 		return
-	case d.Verdict == takeover.Take: // it is condemned
+	case d.Verdict == takeover.Take: // the holder is condemned
 		o.Rule = d.Rule
 	case d.Remaining < whole:
 		if o.Rule = "witnesses"; earliest == 0 {
@@ -161,10 +160,10 @@ func (o *Outlook) ask(e takeover.Evidence, p takeover.Policy) {
 	}
 }
 
-// A Line is one statement of an outlook: its subject and the sentence.
+// A Line is one statement of an outlook.
 type Line struct{ What, Text string }
 
-// Lines returns the forecast as statements, under the assumption that the holder dies now. name
+// Lines returns the forecast as statements. It assumes that the holder dies now. The function name
 // returns the displayed name of a process.
 func (o Outlook) Lines(name func(process string) string) []Line {
 	switch o.Rule {
@@ -176,7 +175,7 @@ func (o Outlook) Lines(name func(process string) string) []Line {
 	return append(o.times(), Line{"then", o.then(name)})
 }
 
-// then returns a sentence on the next holder of the lock.
+// then describes the next holder of the lock in a sentence.
 func (o Outlook) then(name func(process string) string) string {
 	next := name(o.Next)
 	if o.Passed > 0 && o.Next != "" {

@@ -19,7 +19,7 @@ import (
 const (
 	readLimit  = 5 * time.Second
 	writeLimit = 30 * time.Second
-	atATime    = 4 // scrapes
+	atATime    = 4 // concurrent scrapes
 	maxPort    = 1<<16 - 1
 	closeLimit = 2 * time.Second
 )
@@ -29,7 +29,7 @@ const Usage = "serve metrics to Prometheus at this `address`, host:port or a por
 	"/metrics;\nloopback unless a host is named, port 0 is one of the system's choice"
 
 // Accept checks the value of --metrics and returns it with its host. Without a host, as in "9187"
-// or ":9187", the host is 127.0.0.1: to be read from elsewhere, name a host such as 0.0.0.0.
+// or ":9187", the host is 127.0.0.1. To serve other machines, name a host such as 0.0.0.0.
 func Accept(addr string) (string, error) {
 	if _, err := strconv.ParseUint(addr, 10, 64); err == nil {
 		addr = ":" + addr
@@ -55,7 +55,7 @@ type Server struct {
 }
 
 // Start serves the metrics of the collectors, of the Go runtime and of the process. addr is a
-// result of Accept. The errors name the flag.
+// result of Accept. Errors name the flag.
 func Start(ctx context.Context, addr string, shown ...prom.Collector) (*Server, error) {
 	registry := prom.NewRegistry()
 	all := append(shown, collectors.NewGoCollector(),
@@ -85,7 +85,7 @@ func Start(ctx context.Context, addr string, shown ...prom.Collector) (*Server, 
 	}
 	go func() { // ends with Close
 		defer close(s.served)
-		_ = s.http.Serve(listener) // ErrServerClosed
+		_ = s.http.Serve(listener) // always ErrServerClosed
 	}()
 	return s, nil
 }
@@ -103,7 +103,7 @@ func (s *Server) Close() {
 	<-s.served
 }
 
-// Above returns an address n ports above addr, a result of Accept. Port 0 stays 0.
+// Above adds n to the port of addr, a result of Accept. Port 0 stays 0.
 func Above(addr string, n int) (string, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {

@@ -16,18 +16,18 @@ import (
 	"mongodlm/distlock"
 )
 
-// breakLimit bounds a break, which continues when the browser has disconnected.
+// breakLimit bounds a break. A break continues even if the browser disconnects.
 const breakLimit = 10 * time.Second
 
-// A breakPage asks for the confirmation of a break, or shows its result.
+// A breakPage requests the confirmation of a break, or has its result.
 type breakPage struct {
 	Name    string
 	Target  distlock.LockInfo
 	Next    *distlock.LockInfo
-	Gone    string // the warning about a next waiter that is dead
+	Gone    string // the warning about a dead next waiter
 	Why     string
 	Ticket  string
-	Problem string // the reason for which the lock is unchanged
+	Problem string // the reason why the lock is unchanged
 	Done    string // the result
 	Granted []distlock.LockInfo
 }
@@ -37,14 +37,14 @@ func breakHref(h distlock.LockInfo) string {
 		"fence": {strconv.FormatInt(h.Fence, 10)}}.Encode()
 }
 
-// A breaking is the holder that a form names.
+// A breaking identifies the holder in a form.
 type breaking struct {
 	name    string
 	fence   int64
 	session bson.ObjectID
 }
 
-// named reads which holder is meant.
+// named parses the holder of a form.
 func named(form url.Values) (b breaking, err error) {
 	b.name = form.Get("name")
 	if b.fence, err = strconv.ParseInt(form.Get("fence"), 10, 64); err != nil {
@@ -61,7 +61,7 @@ func (b breaking) texts() []string {
 	return []string{"break", b.name, strconv.FormatInt(b.fence, 10), b.session.Hex()}
 }
 
-// look finds the holder, or the reason for which it cannot be broken.
+// look returns a page with the holder, or with the reason why the holder cannot be broken.
 func (s *Server) look(ctx context.Context, b breaking) breakPage {
 	p := breakPage{Name: b.name}
 	holders, line, err := s.cfg.Inspector.Holder(ctx, b.name)
@@ -84,7 +84,7 @@ func (s *Server) look(ctx context.Context, b breaking) breakPage {
 	return p
 }
 
-// askBreak shows the holder and asks for the confirmation: the first step.
+// askBreak serves the first step: it shows the holder and requests the confirmation.
 func (s *Server) askBreak(w http.ResponseWriter, r *http.Request) {
 	if !s.cfg.AllowBreak {
 		s.refuse(w, http.StatusForbidden, "This page was started without --allow-break: it only shows.")
@@ -103,7 +103,7 @@ func (s *Server) askBreak(w http.ResponseWriter, r *http.Request) {
 	s.writeBreak(w, r, code, p)
 }
 
-// doBreak breaks: the second step.
+// doBreak serves the second step: it breaks the lock.
 func (s *Server) doBreak(w http.ResponseWriter, r *http.Request) {
 	if !s.cfg.AllowBreak {
 		s.refuse(w, http.StatusForbidden, "This page was started without --allow-break: it only shows.")
@@ -141,7 +141,6 @@ func (s *Server) doBreak(w http.ResponseWriter, r *http.Request) {
 	s.writeBreak(w, r, http.StatusOK, done(b, now))
 }
 
-// failed returns the status and the page for a break that failed.
 func (s *Server) failed(ctx context.Context, b breaking, why string, err error) (int, breakPage) {
 	switch {
 	case errors.Is(err, distlock.ErrFenceMismatch):
@@ -160,7 +159,6 @@ func (s *Server) failed(ctx context.Context, b breaking, why string, err error) 
 	return http.StatusBadGateway, p
 }
 
-// done returns the page for a successful break.
 func done(b breaking, now []distlock.LockInfo) breakPage {
 	p := breakPage{Name: b.name}
 	switch {

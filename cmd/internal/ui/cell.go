@@ -8,16 +8,16 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// cellLimit bounds one reading of a cell.
+// cellLimit bounds one read of a cell.
 const cellLimit = 10 * time.Second
 
-// A cell caches a value that is read only while a page shows it, and shares it among all viewers.
+// A cell caches a value for all viewers. It reads the value only while a page shows it.
 type cell[T any] struct {
 	clock clock.Clock
 	keep  time.Duration
 	read  func(context.Context) (T, error)
 
-	word func(error) string // without secrets
+	word func(error) string // formats an error without secrets
 
 	mu     sync.Mutex // guards the rest; held during a read, so that all callers wait for its result
 	known  bool
@@ -25,7 +25,7 @@ type cell[T any] struct {
 	latest reading[T]
 }
 
-// get returns the value, read anew if it is too old.
+// get returns the value. It reads the value again if it is too old.
 func (c *cell[T]) get(ctx context.Context) reading[T] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -33,7 +33,7 @@ func (c *cell[T]) get(ctx context.Context) reading[T] {
 	if c.known && now.Mono-c.at.Mono < c.keep {
 		return c.latest
 	}
-	// the value is shared: the read outlives the caller
+	// The read outlives the caller, because callers share the value.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cellLimit)
 	defer cancel()
 	value, err := c.read(ctx)

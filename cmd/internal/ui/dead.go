@@ -19,39 +19,37 @@ import (
 	"mongodlm/cmd/internal/words"
 )
 
-// Bounds of the dead rows: how many a page shows, and how many are counted.
+// The maximum number of dead rows on a page, and of rows to count.
 const (
 	maxDead    = 100
 	maxCounted = 100_000
 )
 
-// The lifetime of the number of dead rows, and the time limit for counting them: the round of the
-// poller waits for it, and the page does without the number.
+// The lifetime of the number of dead rows, and the time limit for the count. The poller's round
+// waits for the count, and the page does not need the number.
 const (
 	keepDead  = 15 * time.Second
 	deadLimit = time.Second
 )
 
-// A deadPage lists the dead rows of a queue.
 type deadPage struct {
 	Namespace     string
 	Rows          []deadRow
 	First         int   // the position of the first row
-	Total         int64 // of all dead rows; the number of listed ones if it cannot be counted
+	Total         int64 // all dead rows; the listed rows if the number is unknown
 	Prev, Next    string
 	AllowChange   bool
 	Ask           *deadAsk
 	Problem, Done string
 }
 
-// A deadRow is a dead row.
 type deadRow struct {
 	claim.Info
 	ID        string
 	Malformed string
 }
 
-// A deadAsk asks for the confirmation of an action on IDs, or on all N dead rows.
+// A deadAsk requests the confirmation of an action on IDs, or on all N dead rows.
 type deadAsk struct {
 	Act    string
 	IDs    []string
@@ -70,8 +68,8 @@ func deadHref(namespace string) string {
 	return "/dead?" + url.Values{"queue": {namespace}}.Encode()
 }
 
-// queueOf returns the collection of a queue that has a lock document; nil for any other collection:
-// this page shows only queues.
+// queueOf returns the collection of a queue that has a lock document. For other collections it
+// returns nil, because this page shows only queues.
 func (s *Server) queueOf(r *http.Request) (namespace string, rows *mongo.Collection) {
 	namespace = r.URL.Query().Get("queue")
 	database, collection, ok := strings.Cut(namespace, ".")
@@ -88,10 +86,10 @@ func (s *Server) queueOf(r *http.Request) (namespace string, rows *mongo.Collect
 	return namespace, nil
 }
 
-// noQueue is the message for a queue that queueOf does not find.
+// noQueue is the message if queueOf does not find the queue.
 const noQueue = "There is no queue of that name: no worker has claimed rows there."
 
-// showDead lists.
+// showDead serves the list.
 func (s *Server) showDead(w http.ResponseWriter, r *http.Request) {
 	namespace, rows := s.queueOf(r)
 	if rows == nil {
@@ -101,7 +99,8 @@ func (s *Server) showDead(w http.ResponseWriter, r *http.Request) {
 	s.writeDead(w, r, http.StatusOK, rows, deadPage{Namespace: namespace})
 }
 
-// doDead asks for the confirmation of an action, or carries it out if the form has a ticket.
+// doDead requests the confirmation of an action. If the form has a ticket it carries out the
+// action.
 func (s *Server) doDead(w http.ResponseWriter, r *http.Request) {
 	if !s.cfg.AllowBreak {
 		s.refuse(w, http.StatusForbidden, "This page was started without --allow-break: it only shows.")
@@ -140,7 +139,7 @@ func (s *Server) doDead(w http.ResponseWriter, r *http.Request) {
 	s.writeDead(w, r, code, rows, p)
 }
 
-// changeDead carries out an action, and sets the result in p.
+// changeDead carries out an action and sets the result in p.
 func (s *Server) changeDead(r *http.Request, rows *mongo.Collection, act string, ids []bson.RawValue,
 	p *deadPage) int {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), breakLimit)
@@ -166,7 +165,6 @@ func (s *Server) changeDead(r *http.Request, rows *mongo.Collection, act string,
 	return http.StatusOK
 }
 
-// parseIDs reads the _ids of a form.
 func parseIDs(texts []string) (ids []bson.RawValue, err error) {
 	for _, text := range texts {
 		id, err := words.ParseID(text)
@@ -207,7 +205,7 @@ func countDead(ctx context.Context, rows *mongo.Collection) (int64, error) {
 		options.Count().SetLimit(maxCounted))
 }
 
-// writeDead shows the rows that are dead now.
+// writeDead writes the page with the present dead rows.
 func (s *Server) writeDead(w http.ResponseWriter, r *http.Request, code int, rows *mongo.Collection,
 	p deadPage) {
 	ctx, cancel := context.WithTimeout(r.Context(), cellLimit)
@@ -252,7 +250,8 @@ func (s *Server) writeDead(w http.ResponseWriter, r *http.Request, code int, row
 	s.write(w, code, "static", l)
 }
 
-// readDead counts the dead rows of the first queues, for the page of locks. One command a queue.
+// readDead counts the dead rows of the first queues for the page of locks. It sends one command a
+// queue.
 func (s *Server) readDead(ctx context.Context) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, deadLimit)
 	defer cancel()

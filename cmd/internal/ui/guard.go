@@ -20,21 +20,21 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 // maxForm bounds the body of a request.
 const maxForm = 16 << 10
 
-// bodyTimeout is how long a browser may take to send it.
+// bodyTimeout bounds the time in which a browser sends the body.
 const bodyTimeout = 10 * time.Second
 
 // cookieName names the cookie of a browser that has presented the token.
 const cookieName = "distlock_ui"
 
-// guarded checks a request before next handles it.
+// guarded checks a request before the handler next runs.
 func (s *Server) guarded(next http.Handler) http.Handler {
 	same := http.NewCrossOriginProtection()
 	same.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, http.StatusForbidden, "The request came from another site. Nothing was done.")
 	}))
 	inner := same.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.ContentLength != 0 { // a stream has no body, and is read for its whole duration
-			// the writers of tests do not support it
+		if r.ContentLength != 0 { // a stream has no body, and is read to its end
+			// The writers of tests do not support this.
 			_ = http.NewResponseController(w).SetReadDeadline(s.clock.Now().Wall.Add(bodyTimeout))
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
@@ -76,10 +76,10 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 	})
 }
 
-// refuse answers in plain text.
+// refuse sends an error as plain text.
 func (s *Server) refuse(w http.ResponseWriter, code int, text string) { http.Error(w, text, code) }
 
-// onLoopback reports whether a Host header names this machine's loopback.
+// onLoopback reports whether a Host header names the loopback of this machine.
 func onLoopback(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -91,7 +91,7 @@ func onLoopback(host string) bool {
 	return err == nil && addr.Unmap().IsLoopback()
 }
 
-// sign proves that this Server has made the texts.
+// sign returns a signature that proves that this Server has made the texts.
 func (s *Server) sign(texts ...string) string {
 	mac := hmac.New(sha256.New, s.key)
 	for _, text := range texts {
@@ -100,16 +100,16 @@ func (s *Server) sign(texts ...string) string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// formLife is how long a page that asks for a confirmation is good for.
+// formLife is the lifetime of a page that requests a confirmation.
 const formLife = 10 * time.Minute
 
-// ticket returns the value that confirms these texts, valid for a limited time.
+// ticket returns the value that confirms these texts. It is valid for formLife.
 func (s *Server) ticket(texts ...string) string {
 	at := strconv.FormatInt(s.clock.Now().Wall.Unix(), 10)
 	return at + "." + s.sign(append(texts, "ticket", at)...)
 }
 
-// good reports whether a ticket is one for these texts.
+// good reports whether a ticket is valid for these texts.
 func (s *Server) good(ticket string, texts ...string) bool {
 	at, mac, _ := strings.Cut(ticket, ".")
 	made, err := strconv.ParseInt(at, 10, 64)

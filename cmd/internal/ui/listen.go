@@ -21,9 +21,9 @@ const DefaultAddr = "127.0.0.1:8087"
 
 // Access configures the address of the page and its authentication.
 type Access struct {
-	Addr      string // host and port; with port 0 the system chooses
-	AddrFlag  string // the flag that names it, for errors
-	TokenFile string // the file with the tokens; empty: no token is required
+	Addr      string // host and port; the system chooses the port for 0
+	AddrFlag  string // the flag with the address, for errors
+	TokenFile string // the file with the tokens; empty means that no token is required
 	CertFile  string // with KeyFile: enables TLS
 	KeyFile   string
 }
@@ -40,8 +40,8 @@ func (a *Access) Flags(f *flag.FlagSet) {
 	f.StringVar(&a.KeyFile, "tls-key", "", "the `file` with its key")
 }
 
-// Check returns an error for a configuration that would show the page, or allow more, to
-// unauthorized users. It reads no file and resolves no name.
+// Check returns an error for a configuration that would show the page to unauthorized users, or
+// allow more. It reads no file and resolves no name.
 func (a Access) Check(allowBreak bool) error {
 	_, port, err := net.SplitHostPort(a.Addr)
 	if err != nil {
@@ -67,7 +67,7 @@ func (a Access) Check(allowBreak bool) error {
 
 // Local reports whether only this machine can reach the page.
 func (a Access) Local() bool {
-	host, _, _ := net.SplitHostPort(a.Addr) // an invalid address is no loopback
+	host, _, _ := net.SplitHostPort(a.Addr) // an invalid address is not loopback
 	if strings.EqualFold(host, "localhost") {
 		return true
 	}
@@ -75,7 +75,7 @@ func (a Access) Local() bool {
 	return err == nil && addr.IsLoopback()
 }
 
-// network is that of the address: 0.0.0.0 is all of IPv4, and not of IPv6 as well.
+// network returns the network of the address. 0.0.0.0 means all IPv4 addresses, without IPv6.
 func (a Access) network() string {
 	host, _, _ := net.SplitHostPort(a.Addr)
 	addr, err := netip.ParseAddr(host)
@@ -108,7 +108,7 @@ func (a Access) Cautions(allowBreak bool) (all []string) {
 	return all
 }
 
-// Run serves the page until ctx ends, and calls ready with the address when it listens. It sets
+// Run serves the page until ctx ends. It calls ready with the address when it listens. It sets
 // Tokens, Loopback and Secure of cfg from access.
 //
 // Errors: those of Check and New; an unreadable file; an address in use, with the name of the flag.
@@ -144,7 +144,7 @@ func Run(ctx context.Context, access Access, cfg Config, ready func(url string))
 	return serve(ctx, listener, cfg, func() { ready(scheme + "://" + listener.Addr().String() + "/") })
 }
 
-// serve shows the page on a listener, which it closes.
+// serve serves the page on a listener, and closes the listener.
 func serve(ctx context.Context, on net.Listener, cfg Config, ready func()) error {
 	page, err := New(ctx, cfg)
 	if err != nil {
@@ -154,7 +154,7 @@ func serve(ctx context.Context, on net.Listener, cfg Config, ready func()) error
 	server := &http.Server{
 		Handler: page, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: 32 << 10,
-		BaseContext:    func(net.Listener) context.Context { return ctx }, // streams end with it
+		BaseContext:    func(net.Listener) context.Context { return ctx }, // streams end with ctx
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(on) }() // ends with Close

@@ -9,14 +9,14 @@ import (
 	"mongodlm/distlock"
 )
 
-// Bounds of one round. The page reports omitted locks, and finds them by their whole name.
+// Bounds of one round. The page reports omitted locks. A search for the whole name finds them.
 const (
 	maxLocks = 10_000 // locks, in the order of names
-	maxRows  = 20_000 // holders, and as many waiters
-	maxBad   = 100    // documents that cannot be understood
+	maxRows  = 20_000 // holders, and the same number of waiters
+	maxBad   = 100    // documents that cannot be parsed
 )
 
-// A lock is one of a listing. It has at least one holder: the last one when it is free.
+// A lock is one lock of a listing. It has at least one holder: a free lock has its last holder.
 type lock struct {
 	Name    string
 	Holders []distlock.LockInfo
@@ -31,17 +31,17 @@ type listing struct {
 	locks   []*lock
 	named   map[string]*lock
 	bad     []*distlock.MalformedError
-	partial bool      // there is more than is kept
+	partial bool      // the database has more than the listing
 	now     time.Time // the server's clock; zero if no row has it
 	void    string    // the message for a database without locks
 	loops   reading[loopBook]
 	dead    reading[int64] // the number of dead rows; unknown without queues
 }
 
-// keepVoid is how long it is known that a database has no locks.
+// keepVoid is the lifetime of the knowledge that a database has no locks.
 const keepVoid = 10 * time.Second
 
-// read makes a round. It also reads the reason of an empty listing, the loops, and the number of
+// read makes a round. It also reads the reason for an empty listing, the loops, and the number of
 // dead rows.
 func (s *Server) read(ctx context.Context) (*listing, error) {
 	l, err := read(ctx, s.cfg.Inspector)
@@ -49,7 +49,7 @@ func (s *Server) read(ctx context.Context) (*listing, error) {
 		l.void = s.void.get(ctx).value
 	}
 	if err == nil && s.cfg.Client != nil {
-		l.loops = s.loops.get(ctx) // the page of locks counts the failing ones, and the dead rows
+		l.loops = s.loops.get(ctx) // the page of locks counts failing loops and dead rows
 		if s.claimed = namespacesOf(l.locks); len(s.claimed) > 0 {
 			l.dead = s.dead.get(ctx)
 		}
@@ -57,7 +57,7 @@ func (s *Server) read(ctx context.Context) (*listing, error) {
 	return l, err
 }
 
-// read makes a round: two commands, and as many more as the answers have pages.
+// read makes a round. It sends two commands, and one for each further page of their replies.
 func read(ctx context.Context, from *distlock.Inspector) (*listing, error) {
 	l := &listing{named: map[string]*lock{}}
 	rows := 0
@@ -101,7 +101,7 @@ func read(ctx context.Context, from *distlock.Inspector) (*listing, error) {
 	return l, nil
 }
 
-// note keeps a document that cannot be understood; any other error ends the round.
+// note keeps a document that cannot be parsed. Every other error ends the round.
 func (l *listing) note(err error) error {
 	var bad *distlock.MalformedError
 	if !errors.As(err, &bad) {
@@ -118,10 +118,10 @@ func (l *listing) note(err error) error {
 	return nil
 }
 
-// tell takes the server's clock and a malformed ping from a row.
+// tell copies the server's clock and a malformed ping from a row.
 func (l *listing) tell(row distlock.LockInfo) {
 	if row.BadPing != nil {
-		_ = l.note(row.BadPing) // it is malformed
+		_ = l.note(row.BadPing) // the error is a MalformedError
 	}
 	if !row.Since.IsZero() && row.Age > 0 {
 		if now := row.Since.Add(row.Age); now.After(l.now) {
@@ -144,5 +144,5 @@ func (l *listing) parties(visit func(distlock.LockInfo)) {
 	}
 }
 
-// short cuts a foreign text for a cell.
+// short cuts a foreign string for a cell.
 func short(s string) string { return catalog.Printable(s, 120) }

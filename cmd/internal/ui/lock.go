@@ -11,21 +11,19 @@ import (
 	"mongodlm/distlock"
 )
 
-// A lockPage is the page of one lock.
 type lockPage struct {
 	Name       string
-	Lock       *lock // nil if it does not exist
+	Lock       *lock // nil if the lock does not exist
 	Holders    []holder
-	Problem    string // the reason for which its existence is unknown
+	Problem    string // the reason why the lock's existence is unknown
 	AllowBreak bool
 	Timeline   timeline
 	Events     []eventRow
 	More       bool
 	Source     string
-	Quiet      bool // all was read, and there are no events
+	Quiet      bool // everything was read, and no events exist
 }
 
-// An eventRow is an event of a list.
 type eventRow struct {
 	event
 	Key, When, Class string
@@ -45,11 +43,11 @@ func eventRowOf(e event) eventRow {
 	return row
 }
 
-// A holder is a holder of the lock, with its outlook.
+// A holder is a holder of the lock with its outlook.
 type holder struct {
 	distlock.LockInfo
-	Outlook string         // in one sentence
-	Reasons []outlook.Line // of the outlook
+	Outlook string         // the outlook in one sentence
+	Reasons []outlook.Line // the lines of the outlook
 }
 
 // holdersOf returns the holders of a lock with their outlooks.
@@ -66,8 +64,8 @@ func holdersOf(k *lock) (all []holder) {
 	return all
 }
 
-// maxEvents is the number of events on the page of a lock, and of further unusual ones: a takeover
-// stays visible after a hundred acquisitions.
+// maxEvents bounds the events on the page of a lock, and also its further unusual events: a
+// takeover stays visible after a hundred acquisitions.
 const maxEvents = 100
 
 func (s *Server) showLock(r *http.Request, now *listing) any {
@@ -100,7 +98,7 @@ func (s *Server) showLock(r *http.Request, now *listing) any {
 	return p
 }
 
-// one reads a lock that a listing has omitted, or could not parse.
+// one reads a lock that a listing has omitted or could not parse.
 func (s *Server) one(ctx context.Context, name string) (*lock, string) {
 	holders, line, err := s.cfg.Inspector.Holder(ctx, name)
 	switch {

@@ -20,7 +20,6 @@ const (
 	maxQuery = 1024
 )
 
-// A lockList is the page of all locks.
 type lockList struct {
 	Query, Show, Sort string
 	Figures           []figure
@@ -32,15 +31,14 @@ type lockList struct {
 	Empty             string
 }
 
-// A lockRow is one lock of a list.
 type lockRow struct {
 	*lock
-	First   distlock.LockInfo // the holder in trouble, if there is one
+	First   distlock.LockInfo // the holder in trouble, if the lock has one
 	Others  int
 	Trouble int // see [words.Trouble]
 }
 
-// The filters of the page of locks, in addition to the search.
+// The filters of the page of locks, apart from the search.
 var lockFilters = []struct {
 	value, word string
 	is          func(lockRow) bool
@@ -148,7 +146,7 @@ func (l *lockList) turn(r *http.Request, found []lockRow) {
 	}
 }
 
-// typed returns the search text, bounded, and its displayed form.
+// typed returns the bounded search text and its displayed form.
 func typed(r *http.Request) (q, shown string) {
 	q = r.URL.Query().Get("q")
 	if runes := []rune(q); len(runes) > maxQuery {
@@ -174,7 +172,8 @@ func matches(k *lock, q string) bool {
 
 func contains(s, q string) bool { return strings.Contains(strings.ToLower(s), strings.ToLower(q)) }
 
-// sortRows sorts rows, which come by name: trouble first by default, the longer queue first.
+// sortRows sorts rows that are in the order of names. By default trouble and longer queues come
+// first.
 func sortRows(rows []lockRow, by string) {
 	order := map[string]func(a, b lockRow) int{
 		"": func(a, b lockRow) int {

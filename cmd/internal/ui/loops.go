@@ -13,7 +13,6 @@ import (
 	"mongodlm/singleton"
 )
 
-// A loopRow is one loop or schedule.
 type loopRow struct {
 	singleton.Status
 	Stopped, Malformed string
@@ -22,28 +21,27 @@ type loopRow struct {
 // Failed reports whether the latest round failed.
 func (l loopRow) Failed() bool { return l.Failures > 0 || l.State == singleton.Failed }
 
-// trouble ranks a row: malformed documents, then failures, then the rest.
+// trouble ranks a row. Malformed documents come first, then failures, and then the rest.
 func (l loopRow) trouble() int { return 2*boolean(l.Malformed != "") + boolean(l.Failed()) }
 
-// Newest are the latest rounds, the newest first.
+// Newest returns the latest rounds, the newest first.
 func (l loopRow) Newest() []singleton.PastRun {
 	runs := slices.Clone(l.Runs)
 	slices.Reverse(runs)
 	return runs
 }
 
-// A loopBook has the number of loops and schedules of a database, and the first ones.
+// A loopBook has the number of a database's loops and schedules, and the first of them.
 type loopBook struct {
-	rows                               []loopRow // malformed ones first, then failing, then stopped ones
+	rows                               []loopRow // malformed first, then failing, then stopped
 	total, failing, stopped, malformed int
 }
 
-// A loopList is the page of loops.
 type loopList struct {
 	Figures []figure
 	Rows    []loopRow
 	Total   int
-	Listed  int // fewer than Total where not all are kept
+	Listed  int // less than Total if not all are kept
 }
 
 func showLoops(r *http.Request, all loopBook) any {

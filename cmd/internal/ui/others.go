@@ -35,10 +35,10 @@ const (
 	maxLoops     = 500
 )
 
-// errNoClient is the reason for which a page is empty.
+// errNoClient is the reason for an empty page.
 var errNoClient = errors.New("this store is no MongoDB")
 
-// electionLabel marks the candidates of elections.
+// electionLabel is the lock label of election candidates.
 const electionLabel = "election"
 
 // An electionRow is an election: a lock with candidates.
@@ -64,22 +64,22 @@ func (s *Server) showElections(_ *http.Request, now *listing) any {
 	return rows
 }
 
-// A queueRow is a queue of claims, found by the locks of its workers.
+// A queueRow is a queue of package claim. The locks of its workers reveal it.
 type queueRow struct {
 	Namespace, Queue string
 	Workers          int
 	claim.Counts
 	Problem string
-	due     string // of its Config
+	due     string // Due of the queue's Config
 }
 
-// A queueBook has the number of queues of a server, and the rows of the first ones.
+// A queueBook has the number of a server's queues, and the rows of the first queues.
 type queueBook struct {
 	Rows  []queueRow
 	Total int
 }
 
-// readQueues counts the rows of the first queues that have a lock document:
+// readQueues counts the rows of the first queues that have a lock document,
 // claim:DATABASE.COLLECTION:QUEUE:SLOT.
 func (s *Server) readQueues(ctx context.Context) (found queueBook, err error) {
 	if s.cfg.Client == nil {
@@ -136,14 +136,14 @@ func showQueues(_ *http.Request, all queueBook) any {
 	return all
 }
 
-// A Member is a server, with the offset of its clock from this machine's.
+// A Member is a server with the offset of its clock from this machine's clock.
 type Member struct {
 	Host, Kind, Version string
 	Ahead, RoundTrip    time.Duration
 	Problem             string
 }
 
-// Skew formats the offset of the clock from this machine's.
+// Skew formats the offset of the clock from this machine's clock.
 func (m Member) Skew() string {
 	side := "ahead"
 	if m.Ahead < 0 {
@@ -156,7 +156,6 @@ func (m Member) Skew() string {
 // Trip returns the round trip for display.
 func (m Member) Trip() time.Duration { return m.RoundTrip.Round(10 * time.Microsecond) }
 
-// A serverPage is the page of the server.
 type serverPage struct {
 	Members  content
 	Took     time.Duration
@@ -166,14 +165,14 @@ type serverPage struct {
 	Interval time.Duration
 }
 
-// showServer also shows the page itself, which is known without a server.
+// showServer also shows the page itself, which needs no server.
 func (s *Server) showServer(r *http.Request, now *state) content {
 	return content{Known: true, Data: serverPage{Members: contentOf(s.members.get(r.Context()),
 		itself), Took: now.took, Rounds: now.seq, Lookers: len(s.streams), Interval: s.cfg.Interval,
 		Locks: contentOf(now.reading, func(l *listing) any { return len(l.locks) })}}
 }
 
-// hello is the reply of a server on its properties.
+// hello is the server's reply about its properties.
 type hello struct {
 	LocalTime time.Time `bson:"localTime"`
 	Me        string    `bson:"me"`
@@ -182,9 +181,9 @@ type hello struct {
 	Message   string    `bson:"msg"`
 }
 
-// hello asks the server that answers to writes.
+// hello reads the properties of the server that accepts writes.
 func (s *Server) hello(ctx context.Context) (h hello, err error) {
-	// hello is of 4.4.2
+	// The command hello exists only from MongoDB 4.4.2 on.
 	err = s.cfg.Client.Database("admin").RunCommand(ctx, bson.D{{Key: "isMaster", Value: 1}},
 		options.RunCmd().SetReadPreference(readpref.Primary())).Decode(&h)
 	if err == nil && h.LocalTime.IsZero() {
@@ -193,7 +192,7 @@ func (s *Server) hello(ctx context.Context) (h hello, err error) {
 	return h, err
 }
 
-// readMembers asks each member for its clock, or the server that answers to writes.
+// readMembers reads the clock of each member, or of the server that accepts writes.
 func (s *Server) readMembers(ctx context.Context) ([]Member, error) {
 	if s.cfg.Client == nil {
 		return nil, errNoClient

@@ -7,28 +7,27 @@ import (
 	"mongodlm/distlock"
 )
 
-// colors is how many there are; the style sheet has as many.
+// colors is the number of colors; the style sheet has the same number.
 const colors = 16
 
-// maxColored bounds for how many processes a color is remembered.
+// maxColored is the maximum number of processes whose color is remembered.
 const maxColored = 5_000
 
 // A palette assigns colors to processes. A process keeps its color until it appears next to another
-// of the same color: in a queue, or in the timeline of a lock.
+// process with the same color in a queue or in a lock's timeline.
 type palette struct {
 	mu   sync.Mutex // guards the rest
 	of   map[string]int
 	near map[string]map[string]bool
 }
 
-// color returns that of a process.
 func (p *palette) color(process string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.get(process)
 }
 
-// get is color. The caller holds mu.
+// get returns the color of a process. The caller holds mu.
 func (p *palette) get(process string) int {
 	if c, known := p.of[process]; known {
 		return c
@@ -76,10 +75,10 @@ func (p *palette) beside(one, other string) {
 	p.of[other] = next
 }
 
-// besideWaiters is the number of waiters in the neighborhood of the holders.
+// besideWaiters is the number of waiters with colors that must differ from the holders' colors.
 const besideWaiters = 6
 
-// ofLock gives the holders of a lock and its waiters distinct colors.
+// ofLock gives a lock's holders and waiters distinct colors.
 func (p *palette) ofLock(k *lock) {
 	if !k.Held() {
 		return

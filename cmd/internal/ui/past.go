@@ -11,29 +11,29 @@ import (
 	"mongodlm/distlock/history"
 )
 
-// Bounds of the stored history that is read, and the lifetime of the result.
+// Bounds of the stored history to read, and the lifetime of the result.
 const (
 	keepPast    = 3 * time.Second
-	maxPast     = 2_000 // entries of all locks, the newest
-	maxPastOne  = 500   // of one lock
-	maxPastKept = 64    // locks whose history is kept
+	maxPast     = 2_000 // the newest entries of all locks
+	maxPastOne  = 500   // entries of one lock
+	maxPastKept = 64    // histories that are kept
 )
 
 // A past is the stored history.
 type past struct {
 	events []event // oldest first
-	cut    bool    // there is more
+	cut    bool    // the history has more
 }
 
-// pasts are the histories that open pages show.
+// pasts has the histories that open pages show.
 type pasts struct {
 	s  *Server
-	mu sync.Mutex // guards by
+	mu sync.Mutex // guards the map by
 	by map[string]*cell[past]
 }
 
-// of returns the stored history of a lock, of all locks if the name is empty. All viewers share the
-// result.
+// of returns the stored history of a lock, or of all locks if the name is empty. All viewers share
+// the result.
 func (p *pasts) of(ctx context.Context, name string) reading[past] {
 	p.mu.Lock()
 	c := p.by[name]
@@ -59,7 +59,7 @@ func (s *Server) readPast(ctx context.Context, name string) (past, error) {
 	if name != "" {
 		q.Limit = maxPastOne
 	}
-	entries, malformed, err := s.cfg.Past(ctx, q) // malformed: of an operator or of a later version
+	entries, malformed, err := s.cfg.Past(ctx, q) // malformed: by an operator or a later version
 	found := past{cut: len(entries)+len(malformed) >= q.Limit}
 	for _, e := range slices.Backward(entries) {
 		found.events = append(found.events,
@@ -70,9 +70,9 @@ func (s *Server) readPast(ctx context.Context, name string) (past, error) {
 	return found, err
 }
 
-// events returns the events of a lock, of all locks if the name is empty, oldest first, and a
-// sentence on their source: the stored history, and the observed changes that are not stored, or
-// not yet. whole is false if the stored history could not be read.
+// events returns the events of a lock, or of all locks if the name is empty, oldest first. source
+// describes where they come from: the stored history, and observed changes that are not yet stored
+// or never. whole is false if the stored history could not be read.
 func (s *Server) events(ctx context.Context, name string) (_ []event, source string, whole bool) {
 	seen, since := s.poller.record.of(name)
 	read := s.pasts.of(ctx, name)
@@ -97,7 +97,7 @@ func (s *Server) events(ctx context.Context, name string) (_ []event, source str
 	for _, e := range seen {
 		what := e.what()
 		if e.Kind == broken {
-			what = broken // also where the holder wrote that it lost the lock
+			what = broken // even if the holder recorded a loss of the lock
 		}
 		if !known[key{e.holding(), what}] {
 			all = append(all, e)
@@ -116,7 +116,7 @@ func (s *Server) events(ctx context.Context, name string) (_ []event, source str
 	return all, source, read.problem == ""
 }
 
-// seenSince describes the period that rounds cover.
+// seenSince describes the period that the rounds cover.
 func seenSince(since time.Time) string {
 	if since.IsZero() {
 		return "This page has seen nothing so far."

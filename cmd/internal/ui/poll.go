@@ -8,17 +8,17 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// busyShare bounds the load on the server: after a round comes a pause of at least nine times its
-// duration.
+// busyShare bounds the load on the server. The pause after a round is at least nine times the
+// duration of the round.
 const busyShare = 10
 
 // A state is the input of the pages. It is immutable once published.
 type state struct {
-	reading[*listing]     // of the latest round
+	reading[*listing]     // the listing of the latest round
 	seq               int // rises with every round
 	took              time.Duration
-	since             time.Time // the time of the first failure in a row
-	pages             sync.Map  // of path: a *rendered, made once for all browsers
+	since             time.Time // the first of the latest consecutive failures
+	pages             sync.Map  // by path: a *rendered, made once for all browsers
 }
 
 // A poller makes one round per interval for all open pages, and none without an open page.
@@ -29,17 +29,17 @@ type poller struct {
 	redact   func(error) string
 	record   *record
 
-	round sync.Mutex    // one round at a time, and guards rest; taken before mu
-	rest  time.Duration // monotonic time: until then there is no round
+	round sync.Mutex    // allows one round at a time, and guards rest; locked before mu
+	rest  time.Duration // the end of the pause between rounds, in monotonic time
 
 	mu      sync.Mutex // guards the rest
 	lookers int
 	latest  *state
-	changed chan struct{} // closed when there is a new state
-	loop    bool          // it runs
+	changed chan struct{} // closed when a new state exists
+	loop    bool          // the loop runs
 	wg      sync.WaitGroup
 
-	life context.Context // that of the rounds
+	life context.Context // the context of the rounds
 	end  context.CancelFunc
 }
 
@@ -55,12 +55,12 @@ func newPoller(ctx context.Context, interval time.Duration,
 func (p *poller) close() {
 	p.end()
 	p.mu.Lock()
-	p.loop = true // no further one starts
+	p.loop = true // so that no further loop starts
 	p.mu.Unlock()
 	p.wg.Wait()
 }
 
-// look registers a viewer until leave is called.
+// look registers a viewer until the returned function is called.
 func (p *poller) look() (leave func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -76,7 +76,7 @@ func (p *poller) look() (leave func()) {
 	})
 }
 
-// run makes rounds until there is no viewer.
+// run makes rounds while a page has a viewer.
 func (p *poller) run() {
 	for {
 		if !clock.Sleep(p.clock, p.fresh(), p.life.Done()) {
@@ -92,14 +92,14 @@ func (p *poller) run() {
 	}
 }
 
-// now returns the latest state, and a channel that is closed when there is another one.
+// now returns the latest state, and a channel that is closed when a newer state exists.
 func (p *poller) now() (*state, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.latest, p.changed
 }
 
-// fresh makes a round unless the pause after the latest one is not over. It returns the rest of the
+// fresh makes a round if the pause after the latest round is over. It returns the rest of the
 // pause.
 func (p *poller) fresh() time.Duration {
 	p.round.Lock()
@@ -109,7 +109,7 @@ func (p *poller) fresh() time.Duration {
 	if left := p.rest - begun.Mono; before.seq > 0 && left > 0 {
 		return left
 	}
-	found, err := p.read(p.life) // shared: the round outlives the caller
+	found, err := p.read(p.life) // the round outlives the caller, because viewers share it
 	if err != nil && p.life.Err() != nil {
 		return p.interval
 	}

@@ -20,19 +20,19 @@ import (
 
 // A process is a process that holds or waits.
 type process struct {
-	distlock.LockInfo   // one of its rows, for its ping
+	distlock.LockInfo   // one of the process's rows, for the ping
 	Holds, Waits        []distlock.LockInfo
 	MoreHeld, MoreWaits int
-	Clock               string // the offset of its clock from the server's
+	Clock               string // the offset of the process's clock from the server's clock
 }
 
-// held returns the number of locks it holds.
+// held returns the number of locks that the process holds.
 func (p *process) held() int { return len(p.Holds) + p.MoreHeld }
 
-// dead reports whether it is silent, was declared dead, or has no ping that can be understood.
+// dead reports whether the process is silent, was declared dead, or has no readable ping.
 func (p *process) dead() bool { return p.Condemned || words.Silent(p.LockInfo) || !p.HasPing }
 
-// rank puts dead processes with locks first and those without last.
+// rank puts dead processes with locks first and dead processes without locks last.
 func (p *process) rank() int {
 	switch {
 	case !p.dead():
@@ -45,17 +45,16 @@ func (p *process) rank() int {
 	return 3
 }
 
-// A processList is the page of processes.
 type processList struct {
 	Query   string
 	Figures []figure
 	Rows    []*process
-	Total   int    // of the requested processes; -1: not known
-	Note    string // the omitted processes, and the reason
+	Total   int    // number of requested processes; -1 when unknown
+	Note    string // the omitted processes and the reason
 	Empty   string // the message for an empty list
 }
 
-// A census is the newest pings.
+// A census has the newest pings.
 type census struct {
 	pings []catalog.Ping
 	more  bool
@@ -70,7 +69,7 @@ func (s *Server) showProcesses(r *http.Request, now *listing) any {
 		p := known[i.Process]
 		if p == nil {
 			p = &process{LockInfo: i}
-			p.Who, p.Lease = "", 0 // they are of the lock
+			p.Who, p.Lease = "", 0 // the fields belong to the lock
 			known[i.Process] = p
 			l.Rows = append(l.Rows, p)
 		}
@@ -108,7 +107,7 @@ func (s *Server) showProcesses(r *http.Request, now *listing) any {
 	return l
 }
 
-// figures counts the known processes: the dead ones that hold locks come from the listing.
+// figures counts the known processes. The number of dead lock holders comes from the listing.
 func (l *processList) figures(r *http.Request, whole bool) {
 	var ranks [4]int
 	for _, p := range l.Rows {
@@ -125,8 +124,8 @@ func (l *processList) figures(r *http.Request, whole bool) {
 	}
 }
 
-// addPings adds the processes that ping and neither hold nor wait, and the clocks of all. It
-// reports whether the result is complete.
+// addPings adds the processes that ping without locks and queue entries. It also adds the clocks of
+// all processes. It reports whether the result is complete.
 func (s *Server) addPings(r *http.Request, known map[string]*process, l *processList) bool {
 	read := s.pings.get(r.Context())
 	if read.problem != "" {
@@ -153,7 +152,7 @@ func (s *Server) addPings(r *http.Request, known map[string]*process, l *process
 	return !read.value.more
 }
 
-// readPings reads the newest pings, and the server's clock.
+// readPings reads the newest pings and the server's clock.
 func (s *Server) readPings(ctx context.Context) (found census, err error) {
 	if s.cfg.Client == nil {
 		return found, errNoClient

@@ -7,16 +7,17 @@ import (
 )
 
 // A reading is a value that was read from the server, or the reason of the failure. Only
-// [contentOf] makes a page from it: a reading that never succeeded has no value, so no page can
-// show a figure or "none" for it.
+// [contentOf] makes a page from it. A reading that never succeeded has no value, so no page shows a
+// figure or "none" for it.
 type reading[T any] struct {
 	value   T
-	at      time.Time // this machine's clock; zero when it was never read
+	at      time.Time // by this machine's clock; zero before the first success
 	tried   time.Time // the latest attempt, successful or not
-	problem string    // of a failed latest attempt; empty after a successful one
+	problem string    // the error of the latest attempt; empty after a success
 }
 
-// next returns the reading after another attempt. A failure keeps the earlier value and its time.
+// next returns the reading after another attempt. After a failure it keeps the earlier value and
+// its time.
 func (r reading[T]) next(value T, problem string, now time.Time) reading[T] {
 	if problem != "" {
 		return reading[T]{r.value, r.at, now, problem}
@@ -24,8 +25,8 @@ func (r reading[T]) next(value T, problem string, now time.Time) reading[T] {
 	return reading[T]{value, now, now, ""}
 }
 
-// old returns the age of the value at a failed latest attempt; 0 after a success, or without a
-// value.
+// old returns the age of the value if the latest attempt failed. It returns 0 after a success or
+// without a value.
 func (r reading[T]) old() time.Duration {
 	if r.problem == "" || r.at.IsZero() {
 		return 0
@@ -35,10 +36,10 @@ func (r reading[T]) old() time.Duration {
 
 // A content is the display of a reading.
 type content struct {
-	Known   bool // false: there is no value, and no data
+	Known   bool // false without a value; then Data is empty
 	Data    any
 	AsOf    string // the time of the read, if the latest attempt failed
-	Problem string // of the latest attempt
+	Problem string // the error of the latest attempt
 }
 
 // contentOf returns the display of a reading. It calls show only with a value that was read.
@@ -53,5 +54,5 @@ func contentOf[T any](r reading[T], show func(T) any) content {
 	return c
 }
 
-// itself shows a value as it is.
+// itself returns a value unchanged.
 func itself[T any](value T) any { return value }

@@ -13,11 +13,11 @@ import (
 	"mongodlm/distlock"
 )
 
-// maxRecord bounds the number of stored events of the record.
+// maxRecord bounds the number of events in a record.
 const maxRecord = 5_000
 
-// maxGap is the longest gap between two rounds for which the end of a holding gets the time of the
-// second round. After a longer gap it gets the time of the first.
+// If a holding ends between two rounds, its end gets the time of the second round. If the gap
+// between the rounds exceeds maxGap, its end gets the time of the first.
 const maxGap = 15 * time.Second
 
 // The kinds of events, as in package distlock. Rounds detect only the first four.
@@ -35,19 +35,19 @@ const (
 
 // An event is an event of a lock.
 type event struct {
-	At       time.Time // the server's clock, or this machine's if unknown
+	At       time.Time // by the server's clock, or by this machine's if unknown
 	Lock     string
 	Kind     string
-	Process  string        // the new holder, or the one until then; the process that broke it
+	Process  string        // the new or former holder, or the process that broke the lock
 	Previous string        // the process that was taken over, broken or evicted
-	Session  bson.ObjectID // of the holding; zero where a document has none
+	Session  bson.ObjectID // the session of the holding; zero if a document has none
 	Fence    int64
 	Why      string
 	Rule     string        // of a takeover
 	Evidence string        // of a takeover
 	Cause    string        // of a loss
 	Held     time.Duration // duration of the holding that the event ends; 0 when unknown
-	Waited   time.Duration // before it was acquired
+	Waited   time.Duration // the wait before the acquisition
 }
 
 // The effects of an event on a holding.
@@ -67,7 +67,7 @@ func (e event) what() string {
 	return ""
 }
 
-// Sentence returns the event in one sentence.
+// Sentence describes the event in one sentence.
 func (e event) Sentence() string {
 	return words.Happening{Kind: e.Kind, Process: e.Process,
 		Previous: e.Previous, Rule: e.Rule, Evidence: e.Evidence, Cause: e.Cause, Why: e.Why,
@@ -75,12 +75,12 @@ func (e event) Sentence() string {
 		func(process string) string { return words.Shown(words.Short(process), 80) })
 }
 
-// A holdingKey identifies a holding of a lock: by the session, because the fence of a name's first
-// holder is raised while it holds, and a late release has only its session.
+// A holdingKey identifies a holding of a lock by its session. The fence is not sufficient: the
+// fence of a name's first holder is raised while it holds, and a late release has only its session.
 type holdingKey struct {
 	lock    string
 	session bson.ObjectID
-	process string // this and the fence without a session
+	process string // replaces, with the fence, a missing session
 	fence   int64
 }
 
@@ -91,7 +91,7 @@ func keyOf(lock string, session bson.ObjectID, process string, fence int64) hold
 	return holdingKey{lock: lock, session: session}
 }
 
-// holding returns the key of the holding of an event.
+// holding returns the key of the event's holding.
 func (e event) holding() holdingKey {
 	holder := e.Process
 	if e.what() == ends {
@@ -105,12 +105,12 @@ func (e event) holding() holdingKey {
 type record struct {
 	mu     sync.Mutex // guards the rest
 	since  time.Time
-	last   time.Time // the latest round
+	last   time.Time // the time of the latest round
 	events []event   // oldest first
 	held   map[string]map[bson.ObjectID]distlock.LockInfo
 }
 
-// note compares a round with the one before it. now is this machine's clock.
+// note compares a round with the previous round. now is this machine's clock.
 func (r *record) note(l *listing, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -132,7 +132,7 @@ func (r *record) note(l *listing, now time.Time) {
 				holders[h.Session] = h
 			}
 		}
-		told := false // by the takeover
+		told := false // the takeover has reported the end
 		for session, was := range before {
 			if _, still := holders[session]; !still {
 				e := gone(k, was, now)
@@ -166,7 +166,7 @@ func (r *record) note(l *listing, now time.Time) {
 	r.held, r.last = held, now
 }
 
-// gone returns the event that ended a holding, as two rounds show it.
+// gone returns the event that ended a holding, according to two rounds.
 func gone(k *lock, was distlock.LockInfo, now time.Time) event {
 	e := event{At: now, Lock: k.Name, Kind: released, Process: was.Process, Session: was.Session,
 		Fence: was.Fence, Why: was.Why}
@@ -181,7 +181,7 @@ func gone(k *lock, was distlock.LockInfo, now time.Time) event {
 			" old at the last round"
 	}
 	if next.Held && !next.Since.IsZero() && next.Since.Before(now) && next.Since.After(was.Since) {
-		e.At = next.Since // handed over
+		e.At = next.Since // the lock was handed over
 	}
 	if !was.Since.IsZero() {
 		e.Held = max(0, e.At.Sub(was.Since))
@@ -189,11 +189,11 @@ func gone(k *lock, was distlock.LockInfo, now time.Time) event {
 	return e
 }
 
-// silentBy reports whether a holder had not pinged for almost the takeover time then: the reads of
-// a contender and of the page are not simultaneous.
+// silentBy reports whether a holder had not pinged for almost the takeover time. The whole time is
+// not required, because a contender and the page read at different times.
 func silentBy(was distlock.LockInfo, at time.Time) bool {
 	if was.Takeover == 0 || was.PingAge < was.Takeover/2 || was.Age < 0 || at.IsZero() {
-		return false // or it may have pinged since the page saw it
+		return false // or the holder may have pinged since the page read it
 	}
 	pinged := was.Since.Add(was.Age - was.PingAge)
 	return at.Sub(pinged) >= was.Takeover*9/10
@@ -206,8 +206,8 @@ func (r *record) add(e event) {
 	}
 }
 
-// raise corrects the fence of a holder that a round read before its first fence was raised to the
-// clock.
+// raise corrects the recorded fence of a holder. A round may read a first fence before it is raised
+// to the clock.
 func (r *record) raise(lock string, h distlock.LockInfo) {
 	for i := range r.events {
 		if e := &r.events[i]; e.Lock == lock && e.Session == h.Session {
@@ -216,8 +216,8 @@ func (r *record) raise(lock string, h distlock.LockInfo) {
 	}
 }
 
-// of returns the stored changes of a lock, of all locks when the name is empty, oldest first, and
-// the start of the record.
+// of returns the stored changes of a lock, or of all locks when the name is empty, oldest first. It
+// also returns the start of the record.
 func (r *record) of(name string) ([]event, time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -22,45 +22,45 @@ import (
 // DefaultInterval is the time between two rounds while a page is open.
 const DefaultInterval = time.Second
 
-// MinInterval bounds how short an interval may be.
+// MinInterval is the shortest interval.
 const MinInterval = 100 * time.Millisecond
 
 // Config configures the contents of the page and its permissions.
 type Config struct {
-	// Inspector reads the locks, and breaks them.
+	// Inspector reads and breaks the locks.
 	Inspector *distlock.Inspector
-	// Past reads the stored history, as [history.Read] does; nil: there is no history.
+	// Past reads the stored history, as [history.Read] does. With nil the page has no history.
 	Past func(context.Context, history.Query) ([]history.Entry, []*distlock.MalformedError, error)
-	// Client reads the data besides locks: loops, queues, members. Nil: their pages show an error.
+	// Client reads loops, queues and members. With nil their pages show an error.
 	Client *mongo.Client
-	// Members asks each member of a replica set for its clock; nil, or no member: only the server
-	// that accepts writes is asked.
+	// Members reads the clock of each member of a replica set. If it is nil or returns no member,
+	// the page reads only the server that accepts writes.
 	Members func(context.Context) ([]Member, error)
-	// Void describes a database without locks: whether it ever had one; nil: no description.
+	// Void describes a database without locks, and whether it ever had locks. It may be nil.
 	Void func(context.Context) (string, error)
-	// Hosts and Database name the location of the locks in the page. No password.
+	// Hosts and Database describe in the page where the locks are. They contain no password.
 	Hosts, Database string
 	// Interval is the time between two rounds; default DefaultInterval.
 	Interval time.Duration
-	// AllowBreak lets locks be broken, and dead rows of queues be tried again or discarded.
+	// AllowBreak permits breaks of locks, and retries and removals of a queue's dead rows.
 	AllowBreak bool
-	// Tokens: every browser must present one of them; empty: no token is required.
+	// Tokens are the accepted tokens. If it is empty, browsers need no token.
 	Tokens Tokens
-	// InspectorOf returns the Inspector that breaks in the name of whom a token belongs to; nil:
-	// Inspector does.
+	// InspectorOf returns the Inspector that breaks locks in the name of a token's owner. With nil
+	// the page uses Inspector.
 	InspectorOf func(who string) *distlock.Inspector
-	// Loopback refuses requests for a host other than this machine's loopback, which a foreign page
-	// could send through a DNS name that resolves to this machine.
+	// Loopback refuses requests for other hosts than the loopback of this machine. A foreign page
+	// could send such a request through a DNS name that resolves to this machine.
 	Loopback bool
-	// Secure is set where TLS is spoken: cookies are sent by TLS only.
+	// Secure is set with TLS: browsers then send cookies by TLS only.
 	Secure bool
-	// Redact removes secrets from a text; nil removes none.
+	// Redact removes secrets from a text. Nil removes nothing.
 	Redact func(string) string
 	// Logger records breaks.
 	Logger zerolog.Logger
 }
 
-// A Server is the page, an http.Handler. Close it when it is no longer used.
+// A Server is the http.Handler of the page. Close it after use.
 type Server struct {
 	cfg     Config
 	clock   clock.Clock
@@ -71,20 +71,20 @@ type Server struct {
 	pings   cell[census]
 	void    cell[string]
 	dead    cell[int64]
-	claimed []string // the collections of queues; only the rounds use it
+	claimed []string // the collections of queues, used only by the rounds
 	pasts   pasts
 	palette palette
-	// templates are the templates of all pages, with the colors of this one.
+	// templates has the templates of all pages, with the colors of this Server.
 	templates *template.Template
 
-	key     []byte // of tokens and cookies; a new one for every start
+	key     []byte // the key of tickets and cookies, new for every start
 	streams chan struct{}
-	wrong   chan struct{} // wrong tokens whose answers wait
+	wrong   chan struct{} // bounds the delayed replies to wrong tokens
 	handler http.Handler
 }
 
-// New returns the page. It sends no command before a page is opened. The Server uses a clock that
-// ctx carries.
+// New returns the page. It sends no command before a page is opened. The Server uses the clock in
+// ctx.
 func New(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Inspector == nil {
 		return nil, errors.New("ui: Inspector is nil: make one with distlock.NewInspector")
@@ -119,7 +119,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Close stops the rounds and waits for a running one.
+// Close stops the rounds and waits for a running round.
 func (s *Server) Close() { s.poller.close() }
 
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
@@ -129,7 +129,7 @@ func (s *Server) problem(err error) string {
 	return short500(strings.TrimPrefix(s.cfg.Redact(err.Error()), "distlock: "))
 }
 
-// routes are the pages.
+// routes returns the handler of all pages.
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	for _, v := range views {
@@ -141,7 +141,7 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("POST /dead", s.doDead)
 	files := http.FileServerFS(static)
 	mux.HandleFunc("GET /static/{file}", func(w http.ResponseWriter, r *http.Request) {
-		// which would be listed
+		// otherwise the server would list the folder
 		if is, err := fs.Stat(static, "static/"+r.PathValue("file")); err != nil || is.IsDir() {
 			http.NotFound(w, r)
 			return

@@ -11,14 +11,14 @@ import (
 
 // Bounds of the resources of browsers.
 const (
-	maxStreams   = 200              // live pages at a time
+	maxStreams   = 200              // concurrent live pages
 	maxRendered  = 64               // rendered pages of one round
-	writeTimeout = 10 * time.Second // of a browser that does not read; it reconnects by itself
+	writeTimeout = 10 * time.Second // for a browser that does not read; it reconnects by itself
 )
 
-// stream sends a view whenever there is a new state. The id of an event is the age of the reading
-// in milliseconds. A slow browser misses intermediate states: only the event in progress is kept
-// for it.
+// stream sends a view for every new state. The id of an event is the age of the reading in
+// milliseconds. A slow browser misses intermediate states, because only the event in progress is
+// kept for it.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, v view) {
 	select {
 	case s.streams <- struct{}{}:
@@ -53,7 +53,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, v view) {
 	}
 }
 
-// lines formats the data of an event. A carriage return ends a line of a stream as well; as a
+// lines formats the data of an event. A carriage return would end a line of the stream. As a
 // character reference it means the same to the browser.
 var lines = strings.NewReplacer("\n", "\ndata: ", "\r", "&#13;")
 
@@ -63,7 +63,7 @@ type rendered struct {
 	text []byte
 }
 
-// rendered returns the lines of a view of a state.
+// rendered returns a view of a state as lines of an event.
 func (s *Server) rendered(r *http.Request, v view, now *state) []byte {
 	kept := &rendered{}
 	n := 0

@@ -13,7 +13,7 @@ import (
 // Bounds of a timeline.
 const (
 	maxBands = 60
-	maxBars  = 400 // of one band
+	maxBars  = 400 // in one band
 )
 
 // spans are the selectable lengths of a window, the shortest first.
@@ -25,22 +25,22 @@ var spans = []struct {
 	{"1h", time.Hour}, {"6h", 6 * time.Hour}, {"1d", 24 * time.Hour}, {"7d", 7 * 24 * time.Hour},
 }
 
-// A holding is the time for which one process held one lock.
+// A holding is one period in which a process held a lock.
 type holding struct {
 	lock, process, why string
 	fence              int64
-	from, to           time.Time // to is zero while it is held
-	begun, ended       string    // the kinds of the events; empty when unknown
+	from, to           time.Time // to is zero while the lock is held
+	begun, ended       string    // the event kinds of its beginning and end; empty when unknown
 }
 
-// over reports whether the holding has ended.
+// over reports whether the holding is over.
 func (h *holding) over() bool { return !h.to.IsZero() }
 
 // unknownEnd is the displayed duration of a holding with an unknown end.
 const unknownEnd = 100 * time.Millisecond
 
-// holdings computes the holdings, with their times, from events, oldest first, and the present
-// holders.
+// holdings computes the holdings with their times. Its input is the events, oldest first, and the
+// present holders.
 func holdings(events []event, now *listing, of string) []*holding {
 	known, open := map[holdingKey]*holding{}, map[string][]*holding{}
 	var all []*holding
@@ -93,19 +93,19 @@ func holdings(events []event, now *listing, of string) []*holding {
 	return all
 }
 
-// roomForName is the least width of a bar with a name in it, in hundredths.
+// roomForName is the minimum width of a bar with a name, in hundredths.
 const roomForName = 4
 
-// A bar is the drawing of one holding, in hundredths of the width.
+// A bar is the drawing of one holding. Its numbers are hundredths of the width.
 type bar struct {
 	X, W        float64
 	Color       int
-	Name        string // of the process, where there is room
+	Name        string // the process, if the bar has room for its name
 	Tip         string
 	Begun       string // takeover, or empty
 	Ended       string // lost, broken, or empty
 	Open        bool
-	Start, Stop float64 // of the marks
+	Start, Stop float64 // positions of the marks
 }
 
 // A band is one row of a timeline.
@@ -115,10 +115,11 @@ type band struct {
 	Href   string
 	Bars   []bar
 	latest time.Time
-	of     []*holding // of the bars
+	of     []*holding // the holdings of the bars
 }
 
-// paint colors the bars: a bar differs in color from the bar of another process before it.
+// paint colors the bars. A bar differs in color from the previous bar if that bar is of another
+// process.
 func (b *band) paint(p *palette) {
 	order := make([]int, len(b.Bars))
 	for i := range order {
@@ -166,7 +167,7 @@ type choice struct {
 	On         bool
 }
 
-// draw makes a timeline of a window.
+// draw makes the timeline of a window.
 func draw(all []*holding, w window, byProcess bool, p *palette) timeline {
 	t := timeline{From: words.Instant(w.from), To: words.Instant(w.to)}
 	found := map[string]*band{}
@@ -244,7 +245,7 @@ func (h *holding) bar(w window, end time.Time) bar {
 	return b
 }
 
-// A window is the time that a timeline shows.
+// A window is the period that a timeline shows.
 type window struct{ from, to time.Time }
 
 // x returns the position of an instant, in hundredths of the width.

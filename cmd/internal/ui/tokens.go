@@ -29,11 +29,12 @@ const (
 // Tokens are the accepted tokens, each with the name of its owner, which may be empty.
 type Tokens map[string]string
 
-// ownToken is a line of the file: a name, a colon, a space and the token, if it is there.
+// ownToken matches a line of the file: a name, a colon, and, if the line has one, a space and the
+// token.
 var ownToken = regexp.MustCompile(`^([\w.@-]{1,64}):(?:\s+(.*))?$`)
 
-// tokens reads the file of the tokens: one token, or a line for each with its owner. Its errors
-// contain no token.
+// tokens reads the file of tokens. The file has one token, or one line for each token with its
+// owner. Errors contain no token.
 func (a Access) tokens() (Tokens, error) {
 	if a.TokenFile == "" {
 		return nil, nil
@@ -42,7 +43,7 @@ func (a Access) tokens() (Tokens, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--token-file: %w", err)
 	}
-	defer func() { _ = f.Close() }() // it was only read
+	defer func() { _ = f.Close() }() // the file was only read
 	text, err := io.ReadAll(io.LimitReader(f, maxTokens*maxToken+1))
 	if err != nil {
 		return nil, fmt.Errorf("--token-file: %w", err)
@@ -85,7 +86,7 @@ func parseTokens(text string) (Tokens, error) {
 	return all, nil
 }
 
-// checkToken returns the problem with a token; where names its line.
+// checkToken returns the problem with a token. Parameter where names the token's line.
 func checkToken(where, token string) error {
 	odd := func(r rune) bool { return r > unicode.MaxASCII || !unicode.IsGraphic(r) }
 	switch {
@@ -111,7 +112,8 @@ func (s *Server) owner(of func(token string) bool) (who string, known bool) {
 	return who, known
 }
 
-// visitor reports whether a request has a token, or the cookie for one, and returns its owner.
+// visitor reports whether a request has a token or the cookie for a token. It returns the token's
+// owner.
 func (s *Server) visitor(r *http.Request) (who string, known bool) {
 	if len(s.cfg.Tokens) == 0 {
 		return "", true
@@ -126,7 +128,7 @@ func (s *Server) visitor(r *http.Request) (who string, known bool) {
 	return s.owner(func(token string) bool { return equal(cookie.Value, s.sign("cookie", token)) })
 }
 
-// login gives a browser that shows a token a cookie, which is good until the program ends.
+// login gives a browser that presents a token a cookie. The cookie is valid until the program ends.
 func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 	shown := r.PostFormValue("token")
 	if _, known := s.owner(func(token string) bool { return equal(shown, token) }); !known {
@@ -139,7 +141,7 @@ func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, local(r.PostFormValue("to")), http.StatusSeeOther)
 }
 
-// local returns the path and query of a page of this server, "/" for anything else.
+// local returns the path and query of a page of this server, and "/" for everything else.
 func local(to string) string {
 	if u, err := url.ParseRequestURI(to); err == nil && u.Host == "" && u.Scheme == "" &&
 		strings.HasPrefix(to, "/") && !strings.HasPrefix(to, "//") && !strings.Contains(to, "\\") {
@@ -148,13 +150,14 @@ func local(to string) string {
 	return "/"
 }
 
-// Bounds of wrong tokens: each is answered after wrongPause, and at most maxWrong wait for that.
+// Bounds of wrong tokens. The reply to each is delayed by wrongPause. At most maxWrong replies
+// wait.
 const (
 	wrongPause = time.Second
 	maxWrong   = 8
 )
 
-// wrongToken logs a wrong token, without the token, and answers after a pause.
+// wrongToken logs a wrong token, without the token, and replies after a pause.
 func (s *Server) wrongToken(w http.ResponseWriter, r *http.Request, page layout) {
 	s.cfg.Logger.Warn().Str("from", r.RemoteAddr).Msg("wrong token")
 	select {
@@ -170,7 +173,7 @@ func (s *Server) wrongToken(w http.ResponseWriter, r *http.Request, page layout)
 	}
 }
 
-// equal compares in constant time.
+// equal compares two strings in constant time.
 func equal(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
@@ -178,18 +181,18 @@ func equal(a, b string) bool {
 
 type visitorKey struct{}
 
-// by is ctx of a request of whom a token belongs to.
+// by returns ctx with the owner of the request's token.
 func by(ctx context.Context, who string) context.Context {
 	return context.WithValue(ctx, visitorKey{}, who)
 }
 
-// whose returns the owner of the token of a request; empty without one.
+// whose returns the owner of the request's token. It is empty without a token.
 func whose(r *http.Request) string {
 	who, _ := r.Context().Value(visitorKey{}).(string)
 	return who
 }
 
-// breaker breaks locks in the name of whom the token of a request belongs to.
+// breaker returns the Inspector that breaks locks in the name of the token's owner.
 func (s *Server) breaker(r *http.Request) *distlock.Inspector {
 	if who := whose(r); who != "" && s.cfg.InspectorOf != nil {
 		return s.cfg.InspectorOf(who)

@@ -43,22 +43,23 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"pct":   func(x float64) string { return strconv.FormatFloat(x, 'f', 3, 64) + "%" },
 }).ParseFS(sources, "templates/*.html"))
 
-// maxName is above the length limit of a lock name, in runes.
+// maxName exceeds the length limit of a lock name, in runes.
 const maxName = 1_100
 
 func quoted(name string) string { return words.NamedTo(name, maxName) }
 func label(name string) string  { return words.LabelTo(name, maxName) }
 
-// brief is the short name of a lock.
+// brief returns the short name of a lock.
 func brief(name string) string { return words.Middle(label(name), 80) }
 
-// procName is a short name of a process. It keeps the ends, by which the names of pods differ.
+// procName returns a short name of a process. It keeps both ends, because the names of pods differ
+// at their ends.
 func procName(id string) string { return words.Middle(words.Shown(words.Short(id), 200), 36) }
 
 // A view is one page: the part of a state that it shows.
 type view struct {
 	path, title, name string
-	key               string // the shortcut; empty: the view is not in the navigation
+	key               string // the shortcut; empty for a view outside the navigation
 	show              func(*Server, *http.Request, *state) content
 }
 
@@ -67,12 +68,12 @@ func ofLocks(
 	show func(*Server, *http.Request, *listing) any) func(*Server, *http.Request, *state) content {
 	return func(s *Server, r *http.Request, now *state) content {
 		c := contentOf(now.reading, func(l *listing) any { return show(s, r, l) })
-		c.Problem = "" // every page shows it at the top
+		c.Problem = "" // every page shows the problem at the top
 		return c
 	}
 }
 
-// ofCell makes a page from a value that is read only for it.
+// ofCell makes a page from a value that is read only for this page.
 func ofCell[T any](of func(*Server) *cell[T],
 	show func(*http.Request, T) any) func(*Server, *http.Request, *state) content {
 	return func(s *Server, r *http.Request, _ *state) content {
@@ -103,7 +104,7 @@ type layout struct {
 	Nav               []navigation
 	Hosts, Database   string
 	AllowBreak        bool
-	Problem           string // the reason for which the data may be old
+	Problem           string // the reason why the data may be old
 	ProblemSince      string
 	Old               string // the age of the data
 	Partial           bool
@@ -145,7 +146,7 @@ func (s *Server) layout(r *http.Request, v view, now *state) layout {
 	return l
 }
 
-// page serves a view: whole, or as a stream of changes if the browser requests one.
+// page serves a view as a whole page, or as a stream of changes if the browser requests a stream.
 func (s *Server) page(v view) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if strings.Contains(r.Header.Get("Accept"), "text/event-stream") {
@@ -178,7 +179,7 @@ func processHref(id string) string { return "/processes?q=" + url.QueryEscape(id
 type figure struct {
 	Word, Href string
 	N          string
-	Class      string // "bad" or "late" where it is trouble
+	Class      string // "bad" or "late" for trouble
 	On         bool
 }
 
@@ -201,7 +202,7 @@ func count(n *int, yes bool) {
 	}
 }
 
-// several is a number of things.
+// several formats a number of things.
 func several(n int, word string) string {
 	if n != 1 {
 		word += "s"
@@ -211,7 +212,7 @@ func several(n int, word string) string {
 
 func short500(s string) string { return catalog.Printable(s, 500) }
 
-// A pulse is the age of a ping relative to the takeover time, as a bar.
+// A pulse is a bar with the age of a ping relative to the takeover time.
 type pulse struct {
 	Width int // in hundredths
 	Class string
@@ -241,7 +242,7 @@ func pulseOf(i distlock.LockInfo) pulse {
 	return p
 }
 
-// with returns the address of the same page with other values; an empty value is removed.
+// with returns the address of the same page with other values. It removes an empty value.
 func with(r *http.Request, pairs ...string) string {
 	q := r.URL.Query()
 	for i := 0; i < len(pairs); i += 2 {

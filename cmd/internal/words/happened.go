@@ -18,15 +18,15 @@ const (
 	Evicted      = "evicted"
 )
 
-// A Happening is an event of a lock. Its texts are as stored.
+// A Happening is an event of a lock. Its strings are as stored.
 type Happening struct {
 	Kind, Process, Previous, Rule, Evidence, Cause, Why string
 	Fence                                               int64
 	Held, Waited                                        time.Duration
 }
 
-// Sentence returns the event in one sentence, with its cause. name returns the displayed name of a
-// process.
+// Sentence describes the event and its cause in one sentence. The function name returns the
+// displayed name of a process.
 func (h Happening) Sentence(name func(process string) string) string {
 	who, other := name(h.Process), name(h.Previous)
 	told := ""
@@ -44,7 +44,7 @@ func (h Happening) Sentence(name func(process string) string) string {
 		if told = other + " evicted"; h.Fence == 0 {
 			told += " from the queue"
 		}
-		if h.Process != "" { // a break has no process here
+		if h.Process != "" { // the event of a break has no process
 			told += " by " + who
 		}
 		return told + because(Death(h.Rule, h.Evidence))
@@ -71,20 +71,21 @@ func (h Happening) Sentence(name func(process string) string) string {
 	return who + told + after(h.Held) + because(h.Cause)
 }
 
-// Span returns a number of milliseconds that a document of any origin has, within 0 and 100 years.
+// Span converts a stored number of milliseconds, possibly by a foreign program. It limits the
+// result to 0 to 100 years.
 func Span(ms int64) time.Duration {
 	const most = 100 * 365 * 24 * time.Hour
 	return time.Duration(min(max(0, ms), most.Milliseconds())) * time.Millisecond
 }
 
 func after(d time.Duration) string {
-	if d < 50*time.Millisecond { // which would be "0s"
+	if d < 50*time.Millisecond { // a shorter duration would be "0s"
 		return ""
 	}
 	return " after " + Age(d)
 }
 
-// maxReason is above the length limit of a reason, in runes: a reason is shown whole.
+// maxReason exceeds the length limit of a reason, in runes, so a reason is shown whole.
 const maxReason = 1024
 
 func because(why string) string {
@@ -94,13 +95,13 @@ func because(why string) string {
 	return ": " + Shown(why, maxReason)
 }
 
-// The figures in the evidence, in the format of package takeover.
+// These match the figures in evidence, in the format of package takeover.
 var (
 	stoodStill = regexp.MustCompile(`unchanged for (\S+) of (\S+)`)
 	allClocks  = regexp.MustCompile(`is older than ([^\s:]+): `)
 )
 
-// Death returns the short form of the evidence by which a process was declared dead under a rule.
+// Death shortens the evidence by which a rule declared a process dead.
 func Death(rule, evidence string) string {
 	still, older := stoodStill.FindStringSubmatch(evidence), allClocks.FindStringSubmatch(evidence)
 	switch {

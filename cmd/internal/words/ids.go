@@ -9,14 +9,15 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// ID is the _id of a document for people, and [ParseID] reads it: an ObjectID as 24 digits, a whole
-// number as it is, a text in quotes, anything else as extended JSON.
+// ID formats the _id of a document for people, and [ParseID] parses the result. An ObjectID has 24
+// digits, a whole number is unchanged, and a string is in quotes. Every other value is extended
+// JSON.
 func ID(id bson.RawValue) string {
 	if oid, is := id.ObjectIDOK(); is {
 		return oid.Hex()
 	}
 	if text, is := id.StringValueOK(); is {
-		quoted, _ := json.Marshal(text) // a text can be
+		quoted, _ := json.Marshal(text) // a string can always be written
 		return string(quoted)
 	}
 	if id.Type == bson.TypeInt32 || id.Type == bson.TypeInt64 {
@@ -25,7 +26,7 @@ func ID(id bson.RawValue) string {
 	return id.String()
 }
 
-// ParseID reads an _id. A text of no other kind that ID writes is a string.
+// ParseID parses an _id. A text in no other format of ID is a string.
 func ParseID(text string) (bson.RawValue, error) {
 	var value any = text
 	switch oid, err := bson.ObjectIDFromHex(text); {

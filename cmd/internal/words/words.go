@@ -1,6 +1,6 @@
-// Package words formats locks for the commands and the page: names, ages, marks. Its results are
-// safe for a terminal: control and direction characters are written as escapes. A page escapes them
-// once more for HTML.
+// Package words formats locks for the commands and the page: names, ages and marks. Its results are
+// safe for a terminal: control and direction characters are written as escapes. A page also escapes
+// them for HTML.
 package words
 
 import (
@@ -24,7 +24,8 @@ const DefaultTakeover = 15 * time.Minute
 // DefaultPing is the ping interval of a process without a recorded one.
 const DefaultPing = 30 * time.Second
 
-// Shown makes a foreign text safe to print, cut to limit runes; a dash for the empty text.
+// Shown makes a foreign string safe to print, and cuts it to limit runes. It returns a dash for the
+// empty string.
 func Shown(s string, limit int) string {
 	if s == "" {
 		return "-"
@@ -32,14 +33,14 @@ func Shown(s string, limit int) string {
 	return catalog.Printable(s, limit)
 }
 
-// ShortName is the maximum length, in runes, of a name where space is limited.
+// ShortName is the maximum length, in runes, of a name in limited space.
 const ShortName = 200
 
-// Named returns the name of a lock for a sentence: in quotes, with escapes for invisible
-// characters.
+// Named returns the name of a lock for a sentence. The name is in quotes, with escapes for
+// invisible characters.
 func Named(name string) string { return NamedTo(name, ShortName) }
 
-// NamedTo is Named with a limit of so many runes.
+// NamedTo is Named with a limit in runes.
 func NamedTo(name string, limit int) string {
 	if runes := []rune(name); len(runes) > limit {
 		name = string(runes[:limit]) + "..."
@@ -55,10 +56,10 @@ func NamedTo(name string, limit int) string {
 	return b.String()
 }
 
-// Label returns the name of a lock for a table: as it is, or in quotes where it would be ambiguous.
+// Label returns the name of a lock for a table. An ambiguous name is in quotes.
 func Label(name string) string { return LabelTo(name, ShortName) }
 
-// LabelTo is Label with a limit of so many runes.
+// LabelTo is Label with a limit in runes.
 func LabelTo(name string, limit int) string {
 	quoted := NamedTo(name, limit)
 	switch {
@@ -69,18 +70,18 @@ func LabelTo(name string, limit int) string {
 	return name
 }
 
-// blank reports whether a character counts as printable and has no visible glyph.
+// blank reports whether a character counts as printable but has no visible glyph.
 func blank(r rune) bool {
 	const emptyBraille = '\u2800'
 	return r == emptyBraille || r != ' ' && unicode.IsSpace(r) ||
 		unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r) // the fillers of Hangul
 }
 
-// Combining reports whether a character is shown on the one before it.
+// Combining reports whether a character is shown on the previous character.
 func Combining(r rune) bool { return unicode.In(r, unicode.Mn, unicode.Me) }
 
-// Short returns a process id without its start time and its random part: host and number. The
-// results for two processes may be equal.
+// Short returns the host and number of a process id. It omits the start time and the random part,
+// so two processes may have equal results.
 func Short(process string) string {
 	parts := strings.Split(process, ":")
 	if len(parts) < 4 {
@@ -89,7 +90,8 @@ func Short(process string) string {
 	return strings.Join(parts[:len(parts)-2], ":")
 }
 
-// Age formats a duration with few digits; a dash when it is unknown, which is negative.
+// Age formats a duration with few digits. It returns a dash for a negative duration, which is
+// unknown.
 func Age(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch {
@@ -107,7 +109,7 @@ func Age(d time.Duration) string {
 	return fmt.Sprintf("%dd%dh", d/day, d%day/time.Hour)
 }
 
-// Instant writes a time of the server's clock; a dash when it is unknown.
+// Instant formats a time of the server's clock. It returns a dash for an unknown time.
 func Instant(t time.Time) string {
 	if t.IsZero() {
 		return "-"
@@ -115,11 +117,11 @@ func Instant(t time.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
-// Caller returns the caller within the process, which is i.Who without the process id before it.
+// Caller returns the caller within the process: i.Who without the leading process id.
 func Caller(i distlock.LockInfo) string { return strings.TrimPrefix(i.Who, i.Process+":") }
 
-// Marks returns the peculiarities of a holder or waiter, trouble first, since a table may cut the
-// end. It is empty for the last holder of a free lock.
+// Marks returns the peculiarities of a holder or waiter. Trouble comes first, because a table may
+// cut the end. Marks is empty for the last holder of a free lock.
 func Marks(i distlock.LockInfo) []string {
 	m := []string{}
 	mark := func(is bool, word string) {
@@ -141,14 +143,14 @@ func Marks(i distlock.LockInfo) []string {
 	return m
 }
 
-// Silent reports whether the ping of a process is older than its takeover time, whether or not a
-// contender has declared it dead.
+// Silent reports whether the ping of a process is older than its takeover time. It does not depend
+// on a contender's verdict.
 func Silent(i distlock.LockInfo) bool {
 	return i.HasPing && i.PingAge > cmp.Or(i.Takeover, DefaultTakeover)
 }
 
-// NextIsGone returns a warning before a break of a lock whose next waiter is gone, or "". It names
-// the first waiter that is not gone.
+// NextIsGone returns a warning before a break of a lock with a next waiter that is gone, or "". The
+// warning names the first waiter that is not gone.
 func NextIsGone(line []distlock.LockInfo) string {
 	at := slices.IndexFunc(line, func(i distlock.LockInfo) bool { return !i.Gone() })
 	left := "no other waiter is queued."
@@ -161,17 +163,18 @@ func NextIsGone(line []distlock.LockInfo) string {
 	return "The next waiter seems to be dead: a break skips it, and " + left
 }
 
-// Suspect reports whether a holder needs attention: it is silent, was declared dead, has no ping
-// that can be understood, or its lease has run out.
+// Suspect reports whether a holder needs attention: it is silent, was declared dead, has no
+// readable ping, or its lease has run out.
 func Suspect(i distlock.LockInfo) bool {
 	return i.Condemned || Silent(i) || !i.HasPing || i.Lease > 0 && i.LeaseAge > i.Lease
 }
 
-// LongQueue is the number of waiters from which a queue is long.
+// LongQueue is the minimum number of waiters in a long queue.
 const LongQueue = 10
 
 // StandsBy reports whether a waiter waits only for the death of the holder, and not for its turn in
-// the queue: a candidate, a follower of a loop or schedule, a rescuer of a queue.
+// the queue. Such waiters are a candidate, a follower of a loop or schedule, and a rescuer of a
+// queue.
 func StandsBy(i distlock.LockInfo) bool {
 	switch Role(i) {
 	case "election", "loop", "slots":
@@ -180,7 +183,7 @@ func StandsBy(i distlock.LockInfo) bool {
 	return strings.HasPrefix(i.Name, "claim:")
 }
 
-// Role returns the label of a holder or waiter: the part of the field who after the process id.
+// Role returns the label of a holder or waiter. The label follows the process id in the field who.
 func Role(i distlock.LockInfo) string {
 	caller := Caller(i)
 	if at := strings.LastIndexByte(caller, ':'); at >= 0 {
@@ -212,7 +215,7 @@ func Trouble(holders, queue []distlock.LockInfo) int {
 	return 0
 }
 
-// Middle cuts a text to so many runes by leaving out its middle: names of pods differ at their
+// Middle cuts a text to limit runes. It omits the middle, because names of pods differ at their
 // ends.
 func Middle(s string, limit int) string {
 	runes := []rune(s)
@@ -223,7 +226,7 @@ func Middle(s string, limit int) string {
 	return string(runes[:head]) + "…" + string(runes[len(runes)-(limit-1-head):])
 }
 
-// Mode formats a mode with its limit; a dash for an empty mode.
+// Mode formats a mode with its limit. It returns a dash for an empty mode.
 func Mode(mode string, limit int) string {
 	if limit > 0 {
 		return fmt.Sprintf("%s of %d", mode, limit)
@@ -231,7 +234,7 @@ func Mode(mode string, limit int) string {
 	return Shown(mode, 20)
 }
 
-// Remedy returns the steps by which an operator can repair a malformed document.
+// Remedy returns the steps of an operator to repair a malformed document.
 func Remedy(e *distlock.MalformedError) string {
 	switch {
 	case e.Field == "_id", e.Collection == history.Collection:

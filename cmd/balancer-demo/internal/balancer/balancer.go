@@ -1,12 +1,13 @@
-// Package balancer is one balancer process of the demo: a round of mongos' balancer, in a loop of
-// package singleton, and the reads and writes of the cluster's metadata. Package cluster decides
+// Package balancer is one balancer process of the demo. It runs a round of mongos' balancer in a
+// loop of package singleton, and reads and writes the cluster's metadata. Package cluster decides
 // which chunks to move; this package moves them.
 //
-// A round: record it, read the cluster, move one chunk of each collection that needs it. singleton
-// reads in config.settings when to run. After each round the lock goes to the first balancer in the
-// queue; mongos polled until 3.2, and held the lock permanently from 3.4 on. Every move is guarded
-// twice: the guard is checked before it, and its filter contains the fence, so that a holder that
-// lost the lock without knowing it cannot undo the moves of its successor.
+// A round has three steps: record the round, read the cluster, and move one chunk of each
+// collection that needs a move. singleton reads in distlock_settings when rounds may run. After
+// each round the lock goes to the first balancer in the queue. mongos polled until 3.2, and held
+// the lock permanently from 3.4 on. Every move has two guards. The guard is checked before the
+// move, and the filter contains the fence. So a holder with a lost lock cannot undo the moves of
+// its successor.
 package balancer
 
 import (
@@ -27,7 +28,7 @@ import (
 	"mongodlm/singleton"
 )
 
-// LockName and LockWhy are the values of mongos.
+// LockName and LockWhy have the values of mongos.
 const (
 	LockName = "balancer"
 	LockWhy  = "doing balance round"
@@ -39,30 +40,30 @@ type Kind string
 // The kinds of events.
 const (
 	Started  Kind = "started"  // the process has its first term
-	TookOver Kind = "tookover" // got the lock from a dead holder; Text is the evidence
+	TookOver Kind = "tookover" // the process got the lock from a dead holder; Text is the evidence
 	Entered  Kind = "entered"  // a round has started
 	LostLock Kind = "lost"     // the lock was lost; Text is the reason
-	Refused  Kind = "refused"  // a write with the old fence, after the loss, matched nothing
-	Breach   Kind = "breach"   // a write with the old fence, after the loss, went through
-	Balanced Kind = "balanced" // nothing left to move
+	Refused  Kind = "refused"  // a write with the old fence, after the loss, matched no document
+	Breach   Kind = "breach"   // a write with the old fence, after the loss, changed a document
+	Balanced Kind = "balanced" // no chunk needs a move
 	Failed   Kind = "failed"   // an error; the next round follows
 )
 
-// An Event is a report of a balancer to its parent. It is one line of JSON on its output.
+// An Event is a balancer's report to its parent, one line of JSON on its output.
 type Event struct {
 	Kind    Kind          `json:"kind"`
 	Number  int           `json:"number"`
 	PID     int           `json:"pid"`
 	Process string        `json:"process"`
 	Fence   int64         `json:"fence,omitempty"`
-	Chunk   string        `json:"chunk,omitempty"` // of Breach and Refused
+	Chunk   string        `json:"chunk,omitempty"` // the chunk of Breach and Refused
 	Text    string        `json:"text,omitempty"`
-	Waited  time.Duration `json:"waitedNanos,omitempty"` // for the lock; of Entered and TookOver
+	Waited  time.Duration `json:"waitedNanos,omitempty"` // for the lock; in Entered and TookOver
 }
 
 // Pauses of a balancer, shortened for the demo.
 const (
-	roundPause = 100 * time.Millisecond // from the beginning of a round to that of the next
+	roundPause = 100 * time.Millisecond // between the beginnings of two rounds
 	movePause  = 12 * time.Millisecond  // simulates the copying of a chunk
 )
 
@@ -72,11 +73,11 @@ type Balancer struct {
 	store   *Store
 	number  int
 	emit    func(Event)
-	waited  atomic.Int64 // nanoseconds, for the lock that it got last
-	probing chan int64   // the fences of locks that were lost
+	waited  atomic.Int64 // nanoseconds of the wait for its latest lock
+	probing chan int64   // the fences of lost locks
 }
 
-// New makes the balancer with that number; Run runs it, and reports its events by emit.
+// New makes the balancer with that number. Run runs the balancer, and emit receives its events.
 func New(number int, emit func(Event)) *Balancer {
 	return &Balancer{number: number, emit: emit, probing: make(chan int64, 1)}
 }
@@ -96,14 +97,14 @@ func (b *Balancer) Observe(e distlock.Event) {
 		b.say(e.Process, Event{Kind: LostLock, Fence: e.Fence, Text: e.Err.Error()})
 		select {
 		case b.probing <- e.Fence:
-		default: // it is still probing
+		default: // the balancer is still probing
 		}
 	}
 }
 
-// Run does rounds until ctx ends, alternating with the other balancers. It reports an error of a
+// Run runs rounds until ctx ends, alternating with the other balancers. It reports an error of a
 // round and continues with the next round. manager must have the balancer as its observer. locks is
-// the database of the settings, which control when to run.
+// the database of the settings, which control when rounds run.
 func (b *Balancer) Run(ctx context.Context, manager *distlock.Manager, store *Store,
 	locks singleton.Store) error {
 	b.manager, b.store = manager, store
@@ -133,7 +134,7 @@ func (b *Balancer) say(process string, e Event) {
 	b.emit(e)
 }
 
-// round is the work under the lock.
+// round does the work under the lock.
 func (b *Balancer) round(_ context.Context, guard *distlock.TryGuard) (err error) {
 	ctx := guard.Context()
 	defer func() {
@@ -146,7 +147,7 @@ func (b *Balancer) round(_ context.Context, guard *distlock.TryGuard) (err error
 		return err
 	}
 	r := cluster.NewRound(guard.Process(), guard.Fence(), entered)
-	if guard.Err() != nil { // the stamp, then the guard: see cluster.Round
+	if guard.Err() != nil { // first the stamp, then the guard: see cluster.Round
 		return nil
 	}
 	if err := b.store.Save(ctx, r); err != nil {
@@ -198,9 +199,8 @@ func (b *Balancer) migrate(ctx context.Context, guard *distlock.TryGuard, r *clu
 	return nil
 }
 
-// probe imitates a careless program that continues its work after it lost the lock. It tries to
-// move a chunk that a newer holder has moved meanwhile, with the old fence. The filter must match
-// nothing.
+// probe imitates a careless program that continues its work after it lost the lock. With the old
+// fence it tries to move a chunk that a newer holder has moved. The filter must match nothing.
 func (b *Balancer) probe(ctx context.Context, fence int64) {
 	now, err := b.store.Read(ctx)
 	if err != nil {

@@ -13,21 +13,22 @@ import (
 	"mongodlm/cmd/balancer-demo/internal/cluster"
 )
 
-// ErrNotEmpty is returned by Load when the database holds a cluster already.
+// ErrNotEmpty is returned by Load when the database already has a cluster.
 var ErrNotEmpty = errors.New("balancer: the database holds a cluster already")
 
-// ErrStale is returned by Move when the chunk is not on the shard it has to leave any more, or
-// carries a higher fence: this process is no longer the one to move it.
+// ErrStale is returned by Move when the chunk is no longer on the shard to leave, or has a higher
+// fence. This process may no longer move the chunk.
 var ErrStale = errors.New("balancer: a newer holder was here")
 
-// Store reads and writes the metadata of one cluster in one database. Safe for concurrent use.
+// Store reads and writes the metadata of one cluster in one database. It is safe for concurrent
+// use.
 type Store struct {
 	db     *mongo.Database
 	prefix string
 }
 
-// NewStore works on the collections of a database. On a config server their names have a prefix:
-// its own metadata has these names and is not to be touched.
+// NewStore works on the collections of a database. On a config server their names have a prefix,
+// because the server's metadata has the same names and must not change.
 func NewStore(client *mongo.Client, database string, configServer bool) *Store {
 	majority := options.Database().SetWriteConcern(writeconcern.Majority())
 	s := &Store{db: client.Database(database, majority)}
@@ -39,8 +40,8 @@ func NewStore(client *mongo.Client, database string, configServer bool) *Store {
 
 func (s *Store) rows(name string) *mongo.Collection { return s.db.Collection(s.prefix + name) }
 
-// Load writes a cluster into the empty database. It changes nothing when there is one already
-// (ErrNotEmpty).
+// Load writes a cluster into the empty database. If the database has a cluster, Load changes
+// nothing and returns ErrNotEmpty.
 func (s *Store) Load(ctx context.Context, c cluster.Cluster) error {
 	parts := map[string]any{cluster.ShardsCollection: c.Shards,
 		cluster.CollectionsCollection: c.Collections, cluster.ChunksCollection: c.Chunks}
@@ -91,7 +92,7 @@ func wrap(what string, err error) error {
 	return fmt.Errorf("balancer: %s: %w", what, err)
 }
 
-// Tick asks the server for a stamp that is larger than all before it.
+// Tick makes the server write a stamp that is larger than all earlier stamps. It returns the stamp.
 func (s *Store) Tick(ctx context.Context) (bson.Timestamp, error) {
 	var tick struct{ At bson.Timestamp }
 	err := s.rows(cluster.RoundsCollection).FindOneAndUpdate(ctx,
@@ -100,7 +101,7 @@ func (s *Store) Tick(ctx context.Context) (bson.Timestamp, error) {
 	return stamped(tick.At, err, "tick")
 }
 
-// stamped refuses an answer without a stamp.
+// stamped returns an error for a reply without a stamp.
 func stamped(at bson.Timestamp, err error, what string) (bson.Timestamp, error) {
 	if err == nil && at.IsZero() {
 		err = errors.New("the server wrote no timestamp")
@@ -144,7 +145,7 @@ func (s *Store) History(ctx context.Context) ([]cluster.Round, []cluster.Change,
 	err := errors.Join(
 		s.all(ctx, cluster.RoundsCollection, bson.M{"_id": bson.M{"$ne": cluster.TickID}}, &rounds),
 		s.all(ctx, cluster.ChangelogCollection, bson.M{"what": cluster.Moved,
-			"details.fence": bson.M{"$exists": true}}, &changes)) // the rest is not from the demo
+			"details.fence": bson.M{"$exists": true}}, &changes)) // only entries of the demo
 	for _, r := range rounds {
 		err = errors.Join(err, r.Validate())
 	}

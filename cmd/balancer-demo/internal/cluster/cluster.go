@@ -19,7 +19,7 @@ const (
 	RoundsCollection      = "rounds"
 )
 
-// A Cluster is the metadata of a sharded cluster. Assemble makes it whole.
+// A Cluster is the metadata of a sharded cluster. Assemble validates and sorts it.
 type Cluster struct {
 	Shards      []Shard
 	Collections []Collection
@@ -45,19 +45,20 @@ type Collection struct {
 // A Chunk is a document of config.chunks.
 type Chunk struct {
 	ID    bson.RawValue `bson:"_id"`            // a string before MongoDB 4.4, an ObjectId since
-	NS    string        `bson:"ns,omitempty"`   // Assemble fills it in by way of UUID
-	UUID  bson.Binary   `bson:"uuid,omitempty"` // MongoDB 5.0 and later write it in place of ns
+	NS    string        `bson:"ns,omitempty"`   // Assemble sets it from UUID
+	UUID  bson.Binary   `bson:"uuid,omitempty"` // in place of ns from MongoDB 5.0 on
 	Min   Text          `bson:"min"`            // inclusive
 	Max   Text          `bson:"max"`            // exclusive
 	Shard string        `bson:"shard"`
 	// Lastmod is the chunk's version: T counts migrations, I counts splits.
 	Lastmod bson.Timestamp `bson:"lastmod"`
 	Jumbo   bool           `bson:"jumbo,omitempty"`
-	Fence   int64          `bson:"fence,omitempty"` // of the last move; 0: not moved by the demo
+	Fence   int64          `bson:"fence,omitempty"` // of the last move by the demo, or 0
 }
 
-// A Text is a document as canonical extended JSON, and is stored so: the embedded config server
-// stores neither MinKey nor field names with dots. It is read from a document, too.
+// A Text is a document as canonical extended JSON. It is stored as JSON, because the embedded
+// config server stores neither MinKey nor field names with dots. It can also be read from a
+// document.
 type Text string
 
 // UnmarshalBSONValue implements [bson.ValueUnmarshaler].
@@ -70,11 +71,11 @@ func (t *Text) UnmarshalBSONValue(kind byte, data []byte) error {
 	return nil
 }
 
-// Name is the _id for people: a string as it is, all else as extended JSON. Two chunks of a
-// cluster never share one.
+// Name returns the _id for people: a string unchanged, everything else as extended JSON. Two chunks
+// of a cluster have different names.
 func (c Chunk) Name() string { return text(c.ID) }
 
-// text returns a value as a text: a string as it is, everything else as canonical extended JSON.
+// text returns a value as text: a string unchanged, everything else as canonical extended JSON.
 func text(v bson.RawValue) string {
 	if s, ok := v.StringValueOK(); ok {
 		return s
@@ -82,7 +83,7 @@ func text(v bson.RawValue) string {
 	return v.String()
 }
 
-// Counts returns how many chunks lie on each shard.
+// Counts returns the number of chunks on each shard.
 func (c Cluster) Counts() map[string]int {
 	counts := map[string]int{}
 	for _, chunk := range c.Chunks {
@@ -91,11 +92,11 @@ func (c Cluster) Counts() map[string]int {
 	return counts
 }
 
-// Assemble makes a cluster of documents and validates it: every _id exists and is unique, every
-// chunk lies on a shard and belongs to a collection that exists, and the chunks of each collection
-// cover its keys from MinKey to MaxKey without gap and overlap. The result has shards and
-// collections in the order of their ids, and the chunks of a collection in the order of their keys.
-// c itself is unchanged. The error is a *catalog.MalformedError on the first problem.
+// Assemble makes a cluster from documents and validates it. Every document has a unique _id. Every
+// chunk is on a shard and belongs to an existing collection. The chunks of each collection cover
+// its keys from MinKey to MaxKey without gap and overlap. The result has shards and collections in
+// the order of their ids, and a collection's chunks in the order of their keys. c itself is
+// unchanged. The error is a *catalog.MalformedError for the first problem.
 func Assemble(c Cluster) (Cluster, error) {
 	c.Shards, c.Collections = slices.Clone(c.Shards), slices.Clone(c.Collections)
 	slices.SortFunc(c.Shards, func(a, b Shard) int { return strings.Compare(a.ID, b.ID) })
@@ -147,9 +148,8 @@ func Assemble(c Cluster) (Cluster, error) {
 	return c, nil
 }
 
-// ordered returns the chunks of a collection in the order of their keys: each starts at the end of
-// the one before it, from MinKey to MaxKey. The chunks of a dropped collection are returned
-// unchanged.
+// ordered returns a collection's chunks in the order of their keys, from MinKey to MaxKey. Each
+// chunk starts at the end of the previous chunk. The chunks of a dropped collection are unchanged.
 func (n Collection) ordered(chunks []Chunk) ([]Chunk, error) {
 	if n.Dropped {
 		return chunks, nil
@@ -197,7 +197,7 @@ func (n Collection) limits() (lowest, highest Text, err error) {
 		for i := range key {
 			key[i].Value = v
 		}
-		raw, _ := bson.Marshal(key) // of two types that can always be written
+		raw, _ := bson.Marshal(key) // both types can always be written
 		return Text(bson.Raw(raw).String())
 	}
 	return bound(bson.MinKey{}), bound(bson.MaxKey{}), nil

@@ -17,23 +17,23 @@ import (
 //go:embed sample/cluster.json
 var sample []byte
 
-// Sample is a small cluster that is out of balance: five shards, one of them draining, eight
-// collections (one dropped, one with noBalance), 612 chunks, and four of five on one shard. The
-// policy needs 70 rounds for it. It is a cluster file like any other.
+// Sample returns a small cluster that is out of balance. It has five shards, one of them draining,
+// eight collections (one dropped, one with noBalance) and 612 chunks, four of five on one shard.
+// The policy needs 70 rounds to balance it. The sample is an ordinary cluster file.
 func Sample() (Cluster, error) { return Load("sample/cluster.json", bytes.NewReader(sample)) }
 
-// errExport is the remedy for a text that is no export.
+// errExport is the remedy for a text that is not an export.
 var errExport = errors.New("export it again with mongoexport, with or without --jsonArray")
 
 // Load reads the metadata of a cluster from the output of mongoexport for config.shards,
-// config.collections and config.chunks, one after the other in any order: documents in extended
-// JSON, canonical or relaxed, one per line, over several lines (--pretty) or in an array
-// (--jsonArray). The fields determine the kind of a document: a chunk has min, max and shard; a
-// shard has host; a collection has key or dropped.
+// config.collections and config.chunks, one after the other in any order. The documents are
+// extended JSON, canonical or relaxed. They are one per line, over several lines (--pretty) or in
+// an array (--jsonArray). The fields determine the kind of a document: a chunk has min, max and
+// shard; a shard has host; a collection has key or dropped.
 //
 // An error names the source and the first line of the document or array. It wraps a
-// *catalog.MalformedError if a parsed document is invalid, by itself or in combination with the
-// rest.
+// *catalog.MalformedError if a parsed document is invalid, by itself or together with other
+// documents.
 func Load(name string, source io.Reader) (Cluster, error) {
 	name = catalog.Printable(name, 200)
 	all, err := io.ReadAll(source)
@@ -57,7 +57,7 @@ func Load(name string, source io.Reader) (Cluster, error) {
 	return c, nil
 }
 
-// read appends the documents of a text. An error comes with a line.
+// read appends the documents of a text. An error comes with the number of a line.
 func (c *Cluster) read(all []byte) (line int, err error) {
 	values := json.NewDecoder(bytes.NewReader(all))
 	for {
@@ -71,7 +71,7 @@ func (c *Cluster) read(all []byte) (line int, err error) {
 		}
 		documents := []json.RawMessage{value}
 		if value[0] == '[' {
-			_ = json.Unmarshal(value, &documents) // it was decoded already
+			_ = json.Unmarshal(value, &documents) // the value was decoded before
 		}
 		for _, document := range documents {
 			if err := c.add(document); err != nil {
@@ -81,7 +81,7 @@ func (c *Cluster) read(all []byte) (line int, err error) {
 	}
 }
 
-// add parses a document of the collection that its fields determine.
+// add parses a document. Its fields determine its collection.
 func (c *Cluster) add(document []byte) error {
 	var raw bson.Raw
 	if err := bson.UnmarshalExtJSON(document, false, &raw); err != nil {
@@ -101,7 +101,7 @@ func (c *Cluster) add(document []byte) error {
 		"and config.chunks; remove it", catalog.Printable(text(raw.Lookup("_id")), 200))
 }
 
-// parse appends a document of a collection.
+// parse appends a document to the list of its collection.
 func parse[T any](collection string, raw bson.Raw, to *[]T) error {
 	var document T
 	err := bson.Unmarshal(raw, &document)

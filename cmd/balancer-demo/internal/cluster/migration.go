@@ -7,31 +7,31 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// A Migration is one chunk that has to go from one shard to another.
+// A Migration is one move of a chunk to another shard.
 type Migration struct {
 	Chunk    Chunk
 	From, To string
 }
 
-// Filter selects the chunk in config.chunks while it is on the shard to leave and no holder with a
-// higher fence has moved it. A filter without a match is the sign of a stale holder.
+// Filter matches the chunk in config.chunks while the chunk is on the shard to leave and no holder
+// with a higher fence has moved it. If the filter does not match, the holder is stale.
 func (m Migration) Filter(fence int64) bson.M {
 	return bson.M{"_id": m.Chunk.ID, "shard": m.From, "$or": bson.A{
 		bson.M{"fence": bson.M{"$exists": false}}, bson.M{"fence": bson.M{"$lte": fence}},
 	}}
 }
 
-// Update moves the chunk: its new shard, the mover's fence, the next version (NextVersion), and
-// movedAt, a Timestamp that the server writes in the same step. Read the document back with the
-// update (findOneAndUpdate, after): movedAt belongs into the changelog.
+// Update returns the update of a move: the new shard, the mover's fence, the next version
+// (NextVersion), and movedAt. The server writes movedAt, a Timestamp, in the same step. Read the
+// document back with the update (findOneAndUpdate, after), because the changelog needs movedAt.
 func (m Migration) Update(fence int64, version bson.Timestamp) bson.M {
 	return bson.M{"$set": bson.M{"shard": m.To, "fence": fence, "lastmod": version},
 		"$currentDate": stampOf("movedAt")}
 }
 
-// NextVersion returns the version that the next move in a collection writes: one migration more
-// than the highest of all its chunks, and no split. mongos also raised a chunk that stayed on the
-// giving shard; this is omitted, as no router uses these versions.
+// NextVersion returns the version that the next move in a collection writes. It has one migration
+// more than the highest of all the collection's chunks, and no split. mongos also raised a chunk on
+// the giving shard. This package does not, because no router uses these versions.
 func (c Cluster) NextVersion(ns string) bson.Timestamp {
 	var highest uint32
 	for _, chunk := range c.Chunks {
@@ -42,33 +42,33 @@ func (c Cluster) NextVersion(ns string) bson.Timestamp {
 	return bson.Timestamp{T: highest + 1}
 }
 
-// Moved is the field what of the changelog entry of a completed move.
+// Moved is the value of the field what in the changelog entry of a completed move.
 const Moved = "moveChunk.commit"
 
-// A Change is an entry of config.changelog about a move, in the shape mongos gave it.
+// A Change is an entry of config.changelog about a move, in the shape of mongos' entries.
 type Change struct {
 	ID         string    `bson:"_id"`        // "<host>-<time>-<serial>"
 	Server     string    `bson:"server"`     // "<host>:<pid>" of the writer, which has no address
-	ClientAddr string    `bson:"clientAddr"` // the same
+	ClientAddr string    `bson:"clientAddr"` // the same as Server
 	Time       time.Time `bson:"time"`       // the writer's clock, informational
 	What       string    `bson:"what"`
 	NS         string    `bson:"ns"`
 	Details    `bson:"details"`
 }
 
-// Details describe the move. Chunk, Process, Fence and MovedAt are not from mongos.
+// Details describe the move. mongos has no Chunk, Process, Fence and MovedAt.
 type Details struct {
 	Min     Text           `bson:"min"`
 	Max     Text           `bson:"max"`
 	From    string         `bson:"from"`
 	To      string         `bson:"to"`
-	Chunk   string         `bson:"chunk"` // its Name
+	Chunk   string         `bson:"chunk"` // the chunk's Name
 	Process string         `bson:"process"`
 	Fence   int64          `bson:"fence"`
 	MovedAt bson.Timestamp `bson:"movedAt"` // the server's stamp in the chunk
 }
 
-// Changed is the entry about a move that a process has made with its fence.
+// Changed returns the entry about a move that a process has made with its fence.
 func (m Migration) Changed(process string, fence int64, at bson.Timestamp,
 	host string, pid int, now time.Time) Change {
 	server := fmt.Sprintf("%s:%d", host, pid)

@@ -1,7 +1,7 @@
 package cluster
 
-// Threshold is the difference between the most and the least loaded shard of a collection at
-// which balancing begins: 2 below 20 chunks, 4 below 80, 8 from there on.
+// Threshold returns the difference between a collection's most and least loaded shard that starts
+// balancing: 2 below 20 chunks, 4 below 80, 8 otherwise.
 func Threshold(chunks int) int {
 	switch {
 	case chunks < 20:
@@ -13,18 +13,18 @@ func Threshold(chunks int) int {
 }
 
 // Candidates returns the moves of one round in a cluster that Assemble has made: at most one chunk
-// of each collection, in the order of their names. Without candidates the cluster is as balanced as
-// it can be.
+// of each collection, in the order of the collections' names. Without candidates the cluster is
+// balanced as well as possible.
 //
 // A draining shard comes first: it gives a chunk at any difference, and never receives. Otherwise
-// the most loaded shard gives to the least loaded one when their difference has reached Threshold.
-// Always the chunk with the lowest min moves; shards of the same load are taken in the order of
-// their ids. Dropped collections, collections with noBalance and jumbo chunks are skipped.
+// the most loaded shard gives to the least loaded shard when their difference has reached
+// Threshold. The chunk with the lowest min moves. Shards with the same load are taken in the order
+// of their ids. Dropped collections, collections with noBalance and jumbo chunks are skipped.
 //
 // Source: mongos 2.4 to 3.2, balancer policy, as the manual describes it. There are two
-// differences. mongos lowered the threshold to 2 after a round with a move; here the next round may
-// run on another process, which does not know. And where the most loaded shard has only jumbo
-// chunks, mongos stopped; here the next loaded one gives.
+// differences. mongos lowered the threshold to 2 after a round with a move. Here the next round may
+// run in another process, which does not know of that move. If the most loaded shard had only jumbo
+// chunks, mongos stopped. Here the next loaded shard gives.
 func Candidates(c Cluster) []Migration {
 	chunks := map[string][]Chunk{}
 	for _, chunk := range c.Chunks {
@@ -42,9 +42,10 @@ func Candidates(c Cluster) []Migration {
 	return found
 }
 
-// candidate applies the policy to the chunks of one collection. Of equal shards the first wins.
+// candidate applies the policy to the chunks of one collection. The first of several equal shards
+// is used.
 func candidate(shards []Shard, chunks []Chunk) (Migration, bool) {
-	count, movable := map[string]int{}, map[string]Chunk{} // movable is the lowest that is not jumbo
+	count, movable := map[string]int{}, map[string]Chunk{} // movable: the lowest not jumbo
 	for _, chunk := range chunks {
 		count[chunk.Shard]++
 		if _, lower := movable[chunk.Shard]; !lower && !chunk.Jumbo {

@@ -13,16 +13,16 @@ type Outcome string
 const (
 	Unfinished Outcome = ""     // its process died in it, or is still working
 	Done       Outcome = "done" // the lock was held, and known to be held, from Entered to Left
-	Lost       Outcome = "lost" // the process noticed in it that it had lost the lock
+	Lost       Outcome = "lost" // the process noticed during the round that it had lost the lock
 )
 
 // A Round is the record of one round of a balancer, in a separate collection. Both stamps come from
-// the server: the reply to an update of the document TickID with Tick.
+// the server, which writes them when Tick updates the document TickID.
 //
-// The judge takes the stamps for instants at which the guard was valid. So the order is: get the
-// stamp, then check the guard, then record. A process that is paused between stamp and check finds
-// its lock lost and records nothing (Entered) or Lost (Left); in the other order a stamp could come
-// long after the check, and the judge would report a false violation.
+// The judge treats a stamp as an instant when the guard was valid. So a process gets the stamp,
+// then checks the guard, and then records the round. If it is paused between stamp and check, it
+// finds its lock lost and records nothing (Entered) or Lost (Left). In the other order a stamp
+// could come long after the check, and the judge would report a false violation.
 type Round struct {
 	ID      string         `bson:"_id"` // see NewRound
 	Process string         `bson:"process"`
@@ -33,12 +33,12 @@ type Round struct {
 	Moves   int64          `bson:"moves"`
 }
 
-// NewRound is a round that begins. A process never has two with one fence.
+// NewRound returns a round that begins. A process never has two rounds with one fence.
 func NewRound(process string, fence int64, at bson.Timestamp) Round {
 	return Round{ID: fmt.Sprintf("%s/%d", process, fence), Process: process, Fence: fence, Entered: at}
 }
 
-// Validate refuses a record that the judge could not rely on.
+// Validate returns an error for a record that is unfit for the judge.
 func (r Round) Validate() error {
 	switch {
 	case r.Process == "":
@@ -57,7 +57,7 @@ func (r Round) Validate() error {
 // TickID is the _id of the document that Tick updates, in RoundsCollection.
 const TickID = "tick"
 
-// Tick is the update that makes the server write a new Timestamp, larger than all earlier ones,
-// into the field at. On MongoDB these rise with every write of the whole server; on the embedded
-// config server they rise unless it is restarted within one second.
+// Tick returns the update that makes the server write a new Timestamp into the field at. The
+// Timestamp is larger than all earlier ones. MongoDB raises it with every write of the whole
+// server. The embedded config server raises it unless the server restarts within one second.
 func Tick() bson.M { return bson.M{"$currentDate": stampOf("at")} }

@@ -1,6 +1,6 @@
-// Package referee checks the records of the balancers and the server after a run: for balancers
-// that worked at the same time, writes of a stale holder, and lost chunks. It is pure, and
-// independent of the lock: the server's stamps are its evidence.
+// Package referee checks the records of the balancers and the server after a run. It searches for
+// balancers that worked at the same time, writes of a stale holder, and lost chunks. It is pure and
+// independent of the lock. Its evidence is the server's stamps.
 package referee
 
 import (
@@ -17,16 +17,16 @@ import (
 // A Breach is a kind of violation.
 type Breach string
 
-// The breaches that Judge finds.
+// The kinds of violations that Judge finds.
 const (
-	Overlap         Breach = "overlap"          // a round started before another one ended
-	FenceNotRisen   Breach = "fence-not-risen"  // the fence of a round is not above all before it
-	StaleWrite      Breach = "stale-write"      // a move after a higher fence had moved the chunk, or started a round
-	OutsideRound    Breach = "outside-round"    // a move without a round, before its round or after it
+	Overlap         Breach = "overlap"          // a round started before the end of another
+	FenceNotRisen   Breach = "fence-not-risen"  // a fence is not above all earlier fences
+	StaleWrite      Breach = "stale-write"      // a move after a move or round with a higher fence
+	OutsideRound    Breach = "outside-round"    // a move before, after or without its round
 	ChunkLost       Breach = "chunk-lost"       // a chunk is missing
-	ChunkDuplicated Breach = "chunk-duplicated" // a chunk is there twice, or was not there before
-	ChunkChanged    Breach = "chunk-changed"    // it has another namespace or other bounds
-	ChunkMisplaced  Breach = "chunk-misplaced"  // not on the shard in the changelog; no death explains it
+	ChunkDuplicated Breach = "chunk-duplicated" // a chunk exists twice, or did not exist before
+	ChunkChanged    Breach = "chunk-changed"    // a chunk has another namespace or other bounds
+	ChunkMisplaced  Breach = "chunk-misplaced"  // a chunk is not on the shard in the changelog
 )
 
 // A Violation is a breach with its evidence.
@@ -36,19 +36,19 @@ type Violation struct {
 	Evidence string `json:"evidence"`
 }
 
-// A History is the input of the judge: the chunks before and after, and the records in between.
+// A History is the input of the judge: the chunks before and after, and the records between them.
 type History struct {
 	Before, After []cluster.Chunk
 	Rounds        []cluster.Round
 	Changes       []cluster.Change
 }
 
-// Judge returns every violation in a history; an empty result proves that the lock worked. It is
-// pure: the order of the slices does not matter, only the server's stamps do.
+// Judge returns every violation in a history. An empty result proves that the lock worked. Judge is
+// pure: it ignores the order of the slices, and uses only the server's stamps.
 //
-// A finished round is an interval in which its process had the lock. Of an unfinished or lost round
-// only the start is certain: it counts until a round with a higher fence starts, and every move
-// after that is a stale write.
+// A finished round is an interval in which its process had the lock. An unfinished or lost round
+// has only a certain start. It lasts until a round with a higher fence starts. Every move of its
+// process after that is a stale write.
 func Judge(h History) []Violation {
 	rounds := slices.Clone(h.Rounds)
 	slices.SortFunc(rounds, func(a, b cluster.Round) int {
@@ -92,11 +92,11 @@ func judgeRounds(rounds []cluster.Round) []Violation {
 	return found
 }
 
-// judgeMoves finds moves that should not have matched. Both are in the order of the server's
-// stamps.
+// judgeMoves finds moves that should not have matched. The rounds and the changes are in the order
+// of the server's stamps.
 func judgeMoves(rounds []cluster.Round, changes []cluster.Change) []Violation {
 	var found []Violation
-	highest := map[string]cluster.Change{} // the move with the highest fence, by chunk
+	highest := map[string]cluster.Change{} // by chunk, the move with the highest fence
 	for _, c := range changes {
 		what := fmt.Sprintf("%s moved it from %s to %s with fence %d at %s",
 			c.Process, c.From, c.To, c.Fence, at(c.MovedAt))
@@ -122,7 +122,7 @@ func judgeMoves(rounds []cluster.Round, changes []cluster.Change) []Violation {
 	return found
 }
 
-// newerRound returns a round with a higher fence that had started when c was made; nil without one.
+// newerRound returns a round that has a higher fence than c and started before c, or nil.
 func newerRound(rounds []cluster.Round, c cluster.Change) *cluster.Round {
 	for i, r := range rounds {
 		if r.Fence > c.Fence && !r.Entered.After(c.MovedAt) {
@@ -132,7 +132,7 @@ func newerRound(rounds []cluster.Round, c cluster.Change) *cluster.Round {
 	return nil
 }
 
-// ownRound returns the problem with the round of c; empty without one.
+// ownRound returns the problem with the round of c. It is empty without a problem.
 func ownRound(rounds []cluster.Round, c cluster.Change) string {
 	for _, r := range rounds {
 		if r.Process != c.Process || r.Fence != c.Fence {
@@ -149,8 +149,8 @@ func ownRound(rounds []cluster.Round, c cluster.Change) string {
 	return "but has recorded no round with that fence"
 }
 
-// judgeChunks compares the chunks before and after, and the shard of every chunk with the
-// changelog. changes are in the order of the server's stamps.
+// judgeChunks compares the chunks before and after. It also compares the shard of every chunk with
+// the changelog. changes are in the order of the server's stamps.
 func judgeChunks(h History, changes []cluster.Change) []Violation {
 	var found []Violation
 	was, seen, last := map[string]cluster.Chunk{}, map[string]bool{}, map[string]cluster.Change{}
@@ -186,8 +186,8 @@ func judgeChunks(h History, changes []cluster.Change) []Violation {
 	return found
 }
 
-// judgePlace compares where a chunk is with its last change. A process that died between a move and
-// its entry leaves a chunk with the fence of a round that was never finished: that is no violation.
+// judgePlace compares the shard of a chunk with its last change. If a process dies between a move
+// and its entry, the chunk has the fence of an unfinished round. That is not a violation.
 func judgePlace(h History, chunk, old cluster.Chunk, last map[string]cluster.Change) []Violation {
 	want, fence := old.Shard, old.Fence
 	if c, moved := last[chunk.Name()]; moved {
@@ -208,5 +208,5 @@ func judgePlace(h History, chunk, old cluster.Chunk, last map[string]cluster.Cha
 		chunk.Shard, chunk.Fence, want, fence)}}
 }
 
-// at is a server's stamp for people: seconds and the count within them.
+// at formats a server's stamp: seconds and the count within the second.
 func at(t bson.Timestamp) string { return fmt.Sprintf("%d.%d", t.T, t.I) }
