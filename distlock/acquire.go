@@ -222,7 +222,7 @@ func (a *agent) grantNext(s *session, scene watch.View) error {
 // answer returns the reason why living processes keep the session out: a *PermitMismatchError if
 // they use another limit, or a *HeldError if the queue has no place. Otherwise it returns errFree.
 func (a *agent) answer(s *session, scene watch.View) error {
-	_, waits := scene.Lock.WaitedBy(s.request.TS) // after a lost reply; entering again returns that reply
+	_, waits := scene.Lock.WaitedBy(s.request.TS) // after a lost reply; entering again returns it
 	_, holds := scene.Lock.HeldBy(s.request.TS)
 	held := a.m.heldError(scene)
 	if limit := scene.OtherLimit(s.want.limit); limit != nil && !waits && !holds {
@@ -332,7 +332,7 @@ func (c *call) newGuard(ctx context.Context, s *session) (*TryGuard, error) {
 	h.ctx, h.cancel = context.WithCancelCause(under)
 	h.telling.Add(1) // a loss is reported after the acquisition
 	defer h.telling.Done()
-	broken := c.m.owned.add(h) // before the check of the term: from now on the end of the term ends the guard
+	broken := c.m.owned.add(h) // before the check of the term, whose end now ends the guard
 	refuse := func(err error) (*TryGuard, error) {
 		h.end(err)
 		c.m.owned.remove(h)

@@ -36,7 +36,7 @@ type Config struct {
 
 	URI           string                 // its concerns, read preference and retries are ignored
 	ClientOptions *options.ClientOptions // for a client for locks, and one with 2 connections for pings
-	Client        *mongo.Client          // the application's client, for acquiring and releasing; not closed
+	Client        *mongo.Client          // of the application, for acquiring and releasing; not closed
 	// PingClient is the client of the heartbeat when Client is set. If it is nil, the heartbeat
 	// shares Client, and an application that uses up its pool can lose its locks.
 	PingClient *mongo.Client
@@ -49,7 +49,7 @@ type Config struct {
 	// longer of the holder's and the contender's Takeover counts. Default 15 min; at most 7 days,
 	// or 15 min on a config server.
 	Takeover time.Duration
-	Margin   time.Duration // a holder stops trusting its locks this long before Takeover; default Takeover/4
+	Margin   time.Duration // a holder stops trusting its locks this much earlier; default Takeover/4
 
 	// Poll is the first pause of a waiting Lock after a failure. The pauses grow to PollMax.
 	// Without change streams, a process asks for its grants at intervals of Poll/100 to PollMax.
