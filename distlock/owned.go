@@ -113,7 +113,7 @@ func (t *ownedSessions) count() int {
 	return len(t.holds)
 }
 
-// all returns the holdings in random order.
+// all returns the holdings in no particular order.
 func (t *ownedSessions) all() []*holding {
 	t.mu.Lock()
 	defer t.mu.Unlock()

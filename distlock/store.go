@@ -168,8 +168,8 @@ func (c sentCommands) byKind() map[string]int64 {
 	return sent
 }
 
-// grace is the time by which a command ends before its limit. A caller that waits for as long as
-// the limit then learns whether the command was sent at all.
+// grace is the longest time by which a command ends before its limit. A caller that waits for as
+// long as the limit then learns whether the command was sent at all.
 const grace = 50 * time.Millisecond
 
 // prompt makes a store whose operations return when their contexts end, and counts them. The
