@@ -25,7 +25,7 @@
 //	condemned:  a holder of ours was condemned by a contender that had watched take
 //
 // The lease of a holder, [Evidence.Lease], is judged by the same rules. Its renewals are the pings,
-// its life is T, and one lock session is watched. A lease is never condemned, because its process
+// its life is T, and its one session is watched. Its holder is never condemned, because the process
 // may be alive.
 //
 // The contender's age of the ping is computed at the SEND of the read. The time until the reply is
