@@ -25,20 +25,20 @@ const unseeded = 1 << 31
 // commands.
 const maxRaces = 3
 
-// A session is a lock session that an agent acquires for a try or for an entry.
+// A session is a lock session that an agent acquires for a try or an entry.
 type session struct {
 	want     want
 	term     *pinger.Term
 	request  catalog.Request
 	how      catalog.EnterMode
-	queued   bool     // the session may be in the document; if no call gets it, it is removed
+	queued   bool     // it may be in the document
 	doubtful bool     // the outcome of a command that enters the session is unknown
-	evicted  eviction // the last eviction of a dead process for this session
+	evicted  eviction // the last eviction of a dead process for it
 
 	// The fields below are set once the session holds the lock.
 	fence    int64
 	inTurn   bool   // the command of another session granted the lock
-	evidence string // why a dead process was evicted for this session, or ""
+	evidence string // why a dead process was evicted for it, or ""
 	previous string // the dead process, if this session evicted it
 }
 
@@ -49,9 +49,9 @@ type eviction struct {
 	fence    int64
 }
 
-// begin makes a session. It records the session as owned by this process before any command is
-// sent. The session ends with [Manager.giveBack], or with attemptEnded of the owned sessions.
-// Errors: [ErrClosed]; [ErrNoHeartbeat].
+// begin makes a session, which this process owns before a command is sent. The session ends with
+// [Manager.giveBack], or with attemptEnded of the owned sessions. Errors: [ErrClosed];
+// [ErrNoHeartbeat].
 func (m *Manager) begin(name string, w want, how catalog.EnterMode) (*session, error) {
 	if clock.Over(m.closed) {
 		return nil, acquiring(name, ErrClosed)
@@ -83,8 +83,8 @@ func (m *Manager) giveBack(s *session) {
 	m.owned.attemptEnded(s.request.TS)
 }
 
-// try acquires the lock for a call of TryLock, without a queue entry, and answers the call. If the
-// call has ended by then, the session serves another call or is given back.
+// try acquires the lock for a call of TryLock, without a queue entry. If the call has ended by
+// then, the session serves another call or is given back.
 func (a *agent) try(c *call) {
 	defer a.m.recovered(a, nil, c)
 	s, err := a.m.begin(a.name, c.o.want, catalog.Try)
@@ -108,8 +108,8 @@ func (a *agent) try(c *call) {
 	a.granted(s, nil, c)
 }
 
-// recovered handles a panic in an entry or a try, for example from a logger, an observer or a
-// store. The calls of the entry or try get an error.
+// recovered handles a panic in an entry or a try, for example in a logger, an observer or a store.
+// The calls concerned get an error.
 func (m *Manager) recovered(a *agent, e *entry, c *call) {
 	if r := recover(); r != nil {
 		err := fmt.Errorf("the logger or the store panicked: %v", r)
@@ -155,9 +155,9 @@ func refused(err error) bool {
 		errors.Is(err, catalog.ErrPermitMismatch)
 }
 
-// take sends the session. If plainly is set, it first uses the plain command for an exclusive lock.
-// The plain command refuses some free locks, such as one that a foreign manager left with its
-// sharers; a second take enters those.
+// take sends the session. It tries the plain command first, if the caller asks for that and the
+// lock is exclusive. The plain command refuses some free locks, such as one that a foreign manager
+// left with its sharers. A second take enters those.
 func (a *agent) take(s *session, plainly bool) (catalog.Lock, error) {
 	enter := transition.Enter{Request: s.request, How: s.how}
 	if plainly && s.want.mode == catalog.Exclusive {
@@ -171,8 +171,7 @@ func (a *agent) take(s *session, plainly bool) (catalog.Lock, error) {
 var errFree = errors.New("free")
 
 // contend reads a lock that refused the session, and evicts dead processes. It returns the snapshot
-// and the reason for the refusal: errFree if the session may be sent again, a *HeldError, a
-// *PermitMismatchError, or another error.
+// and an error: errFree if the session may be sent again, or the reason for the refusal.
 func (a *agent) contend(s *session) (scene watch.View, err error) {
 	for range maxRaces + 1 {
 		if scene, err = a.m.judge.Read(a.m.life, a.name); err != nil {
@@ -206,7 +205,7 @@ func (a *agent) contend(s *session) (scene watch.View, err error) {
 	return scene, a.m.heldError(scene)
 }
 
-// grantNext grants a free lock to its first waiter. A foreign release leaves such a lock behind.
+// grantNext grants a lock to its first waiter after a foreign release.
 func (a *agent) grantNext(s *session, scene watch.View) error {
 	if scene.Lock == nil || len(scene.Lock.Waiters) == 0 {
 		return errFree
@@ -219,8 +218,8 @@ func (a *agent) grantNext(s *session, scene watch.View) error {
 	return fmt.Errorf("distlock: acquire %s: grant it to the next: %w", quoted(a.name), err)
 }
 
-// answer returns the reason why living processes keep the session out: a *PermitMismatchError if
-// they use another limit, or a *HeldError if the queue has no place. Otherwise it returns errFree.
+// answer returns the reason why living processes keep the session out: a *PermitMismatchError for
+// another limit, a *HeldError if the queue has no place. Otherwise it returns errFree.
 func (a *agent) answer(s *session, scene watch.View) error {
 	_, waits := scene.Lock.WaitedBy(s.request.TS) // after a lost reply; entering again returns it
 	_, holds := scene.Lock.HeldBy(s.request.TS)
@@ -235,9 +234,9 @@ func (a *agent) answer(s *session, scene watch.View) error {
 	return held
 }
 
-// confirm determines the outcome of a failed acquisition. If the outcome is unknown, it sends a
-// write that asks the server for the session. It returns nil if the session holds the lock.
-// Otherwise the background releases the session if it appears in the document later.
+// confirm determines the outcome of a failed acquisition. If the outcome is unknown, a write asks
+// the server for the session. It returns nil if the session holds the lock. Otherwise the
+// background releases the session if it appears later.
 func (a *agent) confirm(s *session, err error) error {
 	failed := acquiring(a.name, err)
 	if !errors.Is(err, catalog.ErrUnknownOutcome) {
@@ -366,7 +365,6 @@ func (c *call) newGuard(ctx context.Context, s *session) (*TryGuard, error) {
 	return g, nil
 }
 
-// report emits the event of an acquisition.
 func (c *call) report(h *holding, s *session) {
 	kind := EventAcquired
 	switch {
@@ -384,8 +382,7 @@ func (c *call) report(h *holding, s *session) {
 	c.m.events.emit(c.o.parent, event)
 }
 
-// heldError describes the first holder that is not known to be dead. Without one it describes the
-// first holder or waiter.
+// heldError describes the first holder that is not known to be dead, or the first holder or waiter.
 func (m *Manager) heldError(s watch.View) *HeldError {
 	e := &HeldError{Name: s.Name, PingAge: -1, Holders: len(s.Holders())}
 	if s.Lock != nil {
@@ -419,8 +416,7 @@ func (m *Manager) heldError(s watch.View) *HeldError {
 	return e
 }
 
-// ofIt replaces the name of a process in a verdict by a pronoun. The text around the verdict has
-// already named the process.
+// ofIt replaces the name of a process in a verdict by a pronoun.
 func ofIt(reason, process string) string {
 	if process == "" {
 		return reason

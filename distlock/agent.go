@@ -12,11 +12,10 @@ import (
 	"mongodlm/internal/queue"
 )
 
-// Bounds of an agent.
 const (
 	// maxEntries is the number of entries of a process in the queue of one lock. The second entry
-	// is queued before the first one is granted, so a hand-over never waits for an entry to be
-	// sent.
+	// is queued before the first one is granted the lock, so a hand-over never waits for a new
+	// entry.
 	maxEntries = 2
 	// crowded is the number of queued entries from which a process keeps only one entry.
 	crowded = catalog.MaxWaiters / 2
@@ -41,9 +40,8 @@ const maxAgents = 256
 
 // An agent acquires one lock for all callers of a process. Callers form one queue, first come,
 // first served. The agent keeps at most maxEntries entries in the queue of the lock document. A
-// session that is granted the lock serves the first caller with the same want. Without such a
-// caller it is released immediately. Commands belong to the agent: a caller that times out cancels
-// no command.
+// session that is granted the lock serves the first caller with the same want, or is released
+// immediately. Commands belong to the agent: a caller that times out cancels no command.
 type agent struct {
 	in      *agents
 	m       *Manager
@@ -58,8 +56,8 @@ type agent struct {
 	resume time.Duration // monotonic time before which no entry is sent after a failure
 }
 
-// A want is the part of a request that the lock document records. A session that was acquired for
-// one call serves every call with the same want.
+// A want is the part of a request that the lock document records. A session serves every call with
+// its want.
 type want struct {
 	mode  catalog.Mode
 	limit int32
@@ -70,7 +68,6 @@ type want struct {
 	standby bool
 }
 
-// join adds a call to the queue of its lock.
 func (in *agents) join(c *call) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -103,9 +100,8 @@ func (in *agents) sweep() {
 // idle reports whether the agent has no calls, entries and tries. The caller holds mu.
 func (a *agent) idle() bool { return len(a.calls)+len(a.entries)+a.orphans == 0 }
 
-// leave removes a call. left is false if the call was answered before. why is the reason why the
-// call had to wait: the reason of an entry, preferably one with the call's want, or the last
-// failure, or nil.
+// leave removes a call. left is false if the call was answered before. why is the reason for its
+// wait: that of an entry, preferably with the call's want, else the last failure, else nil.
 func (a *agent) leave(c *call) (left bool, why error) {
 	a.in.mu.Lock()
 	defer a.in.mu.Unlock()
@@ -203,8 +199,8 @@ func (a *agent) hasRoom(limit int32, inRun bool) bool {
 	return n == 0 || a.queued+len(a.entries) < crowded && (inRun || n < maxEntries)
 }
 
-// granted ends an entry or a try, and gives its session to a call. It prefers the given call if
-// that still waits. Otherwise the first call with the same want gets the session.
+// granted ends an entry or a try, and gives its session to the call prefer, or else to the first
+// call with the same want.
 func (a *agent) granted(s *session, e *entry, prefer *call) {
 	a.in.mu.Lock()
 	a.ended(e, prefer)
@@ -248,10 +244,9 @@ func (in *agents) passOn(s *session) {
 	a.granted(s, nil, nil)
 }
 
-// failed ends an entry or a try with a permanent error, and returns the error to the calls
-// concerned. For a try that is its caller. For an entry it is each waiting call; a
-// *PermitMismatchError concerns only calls with the same limit. A nil error only ends the entry or
-// try.
+// failed ends an entry or a try with a permanent error, or only ends it if err is nil. It returns
+// the error to the caller of the try, or to all calls that wait for an entry. A
+// *PermitMismatchError concerns only calls with the same limit.
 func (a *agent) failed(err error, e *entry, of *call) {
 	a.in.mu.Lock()
 	defer a.in.mu.Unlock()
@@ -388,7 +383,7 @@ type entry struct {
 	m       *Manager
 	want    want
 	changed chan struct{} // signals a change of spare; capacity 1
-	since   time.Time     // server's clock; the queueing time of a removed entry, else zero
+	since   time.Time     // server's clock; when an entry that was removed was queued, else zero
 
 	// The fields below are guarded by the mu of the agents.
 	spare   bool // set while no call needs the entry
@@ -420,7 +415,7 @@ func (e *entry) reason() error {
 	return nil
 }
 
-// note records why the session cannot be queued. A nil failure means that it is queued.
+// note records why the session cannot be queued, or nil once it is queued.
 func (e *entry) note(failure error) {
 	e.a.in.mu.Lock()
 	defer e.a.in.mu.Unlock()

@@ -28,7 +28,7 @@ type answer struct {
 	err     error
 }
 
-// acquire waits until the lock is acquired for the call, and returns a guard.
+// acquire returns a guard once the call has the lock.
 func (c *call) acquire(ctx context.Context) (g *TryGuard, err error) {
 	kind := EventGaveUp
 	if c.once {
@@ -121,8 +121,8 @@ func (m *Manager) mayAcquire(name string, once bool) error {
 	return nil
 }
 
-// stopped returns the error of a call that gave up. The error matches the cause and the reason why
-// the call had to wait.
+// stopped returns the error of a call that gave up. The error matches the cause and the reason for
+// the wait.
 func (c *call) stopped(ctx context.Context, cause, why error) error {
 	text := acquirePrefix(c.name) + plain(cause)
 	causes := []error{cause}
@@ -142,7 +142,6 @@ func (c *call) stopped(ctx context.Context, cause, why error) error {
 	return &acquireError{text: text, causes: causes}
 }
 
-// notAcquired emits the event of a call that ended without the lock.
 func (c *call) notAcquired(kind EventKind, err error) {
 	if c.m.events == nil {
 		return

@@ -13,7 +13,6 @@ import (
 	"mongodlm/takeover"
 )
 
-// Defaults that are used in several places.
 const (
 	defaultDatabase = "config"
 	defaultTakeover = 15 * time.Minute // also of a foreign holder
@@ -23,16 +22,15 @@ const (
 	pruneAge, pruneEvery = 4 * 24 * time.Hour, time.Hour
 )
 
-// configServerTakeover is the takeover time of MongoDB's own lock manager on a config server. That
-// manager takes our locks after this time. It ignores the takeover time in our documents.
+// MongoDB's own lock manager on a config server takes our locks after configServerTakeover. It
+// ignores the takeover time in our documents.
 const configServerTakeover = 15 * time.Minute
 
 // Config is the configuration of a Manager. The zero value of every field except the connection
 // means its default, which is that of mongos where possible. New refuses contradictions and never
 // corrects them.
 type Config struct {
-	// One of URI, ClientOptions, Client and Catalog must be set. It gives the place of the
-	// documents.
+	// One of URI, ClientOptions, Client and Catalog must be set.
 
 	URI           string                 // its concerns, read preference and retries are ignored
 	ClientOptions *options.ClientOptions // for a client for locks, and one with 2 connections for pings
@@ -42,7 +40,7 @@ type Config struct {
 	PingClient *mongo.Client
 	Catalog    catalog.Catalog // another store, such as memcatalog in a unit test
 
-	Database string // of locks and lockpings; default "config"; use another one except in a cluster
+	Database string // of locks and lockpings; default "config", which only clusters should use
 
 	Ping time.Duration // time between two pings; default 30 s; Ping*3 <= Takeover - Margin
 	// Takeover is the time for which a holder must be silent before its locks may be taken. The
@@ -71,7 +69,9 @@ type Config struct {
 
 // Tuning holds the settings for tests and for unusual deployments.
 type Tuning struct {
-	MaxClockSkew    time.Duration // of server and contender; at most Margin; default Takeover/30 (mongos), or Margin if less
+	// MaxClockSkew is the largest difference between the server's and the contender's clock. It is at
+	// most Margin. Default Takeover/30 (mongos), or Margin if that is less.
+	MaxClockSkew    time.Duration
 	MaxWatchGap     time.Duration // a watch starts again after a longer gap; default Takeover/4
 	TakeoverRule    takeover.Rule // takeover.Witnesses, the default, or takeover.WatchOnly
 	ForeignTakeover time.Duration // the least takeover time for a foreign holder; default 15 min
@@ -79,7 +79,6 @@ type Tuning struct {
 	ReleasePause    time.Duration // pause after the first failed try; it doubles each time; default 2 s
 }
 
-// withDefaults sets the fields that are zero.
 func (c Config) withDefaults() Config {
 	set := func(d *time.Duration, def time.Duration) {
 		if *d == 0 {

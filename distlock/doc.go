@@ -29,10 +29,10 @@
 // A heartbeat shows that a process lives. It does not show that the work proceeds: a job that hangs
 // keeps its lock, unless the lock has a [Lease], which the work itself renews.
 //
-// Two holders are possible until the first holder's next ping when an operator edits the document
-// of a held lock, or breaks the lock with [Inspector.Break]. MongoDB's own lock manager can let two
-// holders in as well, on a config server of 3.2 to 6.0 whose clock steps by more than 15 minutes:
-// it decides by one clock.
+// An operator who edits the document of a held lock, or breaks the lock with [Inspector.Break], can
+// let a second holder in until the first holder's next ping. MongoDB's own lock manager can also do
+// that, on a config server of 3.2 to 6.0 whose clock steps by more than 15 minutes: it decides by
+// one clock.
 //
 // By default a takeover may also use clock values, if all of them agree (see package takeover). If
 // the clocks of the server and the contender jump together while the holder is cut off for two or

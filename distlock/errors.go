@@ -145,7 +145,7 @@ func (e *LostError) Unwrap() []error { return []error{ErrLockLost, e.Cause} }
 
 // A ReleaseError reports that every try to release a lock failed. The guard is over. The background
 // tries again, immediately and after every ping. If the error matches [ErrClosed], the lock stays
-// held until a takeover. It matches [ErrReleaseFailed] and its cause.
+// held until a takeover. A ReleaseError matches [ErrReleaseFailed] and its cause.
 type ReleaseError struct {
 	Name  string
 	Fence int64
@@ -184,8 +184,7 @@ func acquiring(name string, err error) error {
 	return &acquireError{text: acquirePrefix(name) + reasonText(name, err), causes: []error{err}}
 }
 
-// An acquireError is an error of an acquisition or another operation on a lock. Its text has the
-// prefix only once.
+// An acquireError is an error of an operation on a lock. Its text has the prefix only once.
 type acquireError struct {
 	text   string
 	causes []error
@@ -235,7 +234,6 @@ func reasonText(name string, err error) string {
 	return strings.TrimPrefix(strings.TrimPrefix(err.Error(), acquirePrefix(name)), "distlock: ")
 }
 
-// modeWord returns the mode of a lock for display.
 func modeWord(m catalog.Mode) string {
 	if m == catalog.Exclusive {
 		return "exclusive"
@@ -243,7 +241,6 @@ func modeWord(m catalog.Mode) string {
 	return string(m)
 }
 
-// Causes that are not exported.
 var (
 	errDocumentGone = errors.New("the lock document was removed")
 	errTimeUp       = errors.New("the time is up") // WaitAtMost is over

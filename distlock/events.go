@@ -36,7 +36,6 @@ func newEmitter(o Observer, c clock.Clock, log zerolog.Logger) *emitter {
 	return &emitter{clock: c, log: log, observers: all}
 }
 
-// emit sets the time of an event and passes it to all observers.
 func (e *emitter) emit(ctx context.Context, event Event) {
 	event.At = e.clock.Now().Wall
 	for _, o := range e.observers {
@@ -144,15 +143,14 @@ func (b *background) Evicted(lock string, dead watch.Suspect, evidence string) {
 // method ObserveContext(context.Context, Event), the Manager calls that method instead of Observe,
 // with the context of the call that acquires, or acquired, the lock.
 //
-// Callers that acquire or release, and the heartbeat, call Observe, several at a time. Observe must
-// return fast, because a slow Observer delays pings. It must not call the Manager or its guards. A
-// panic in it is recovered.
+// Several goroutines may call Observe at a time: those of the callers, and that of the heartbeat.
+// Observe must return fast, because it can delay pings. It must not call the Manager or its guards.
+// A panic in it is recovered.
 //
-// The first event of a lock session is its acquisition. Then comes a loss, if the guard is lost.
-// Last comes the release, or the drop of the guard. A guard that was lost before the caller got it
-// is a failed acquisition. These calls have no events: a call that is refused for its name, options
-// or context; a release that is not the last one; [TryGuard.Reenter];
-// [DistributedLock.LockInTransaction].
+// The events of a lock session are its acquisition, then its loss, if any, then its release or
+// drop. A guard that was lost before the caller got it is a failed acquisition. There are no events
+// for a call that is refused for its name, options or context, for a release that is not the last
+// one, for [TryGuard.Reenter] and for [DistributedLock.LockInTransaction].
 type Observer interface {
 	Observe(e Event)
 }
@@ -225,7 +223,7 @@ const (
 	// EventReleasedLate is a release by the background after a failed release, an unknown outcome
 	// or a dropped guard.
 	EventReleasedLate
-	EventLost    // the guard is lost, EventReleased follows its release; Held, Err
+	EventLost    // the guard is lost; EventReleased follows its release; Held, Err
 	EventDropped // the garbage collector found a guard that was never released; Held
 	EventBroken  // by an operator, whose reason is Why; Session, Fence and Mode of Previous
 	EventEvicted // Previous was removed as dead or silent; Rule, Evidence; Fence 0 for a waiter
@@ -278,7 +276,6 @@ type Event struct {
 	Err      error
 }
 
-// Words for the end of a context.
 const canceled, closed = "canceled", "closed"
 
 // causes lists the words of [Event.Cause]. If an error matches several, the first one counts.

@@ -277,8 +277,8 @@ func (c *call) evictDead(ctx context.Context, scene watch.View) error {
 	return c.m.heldError(scene)
 }
 
-// withoutLabel returns an error that matches the same errors of this package, without the driver's
-// labels. If an error with such a label has no other cause, another transaction has or had the
+// withoutLabel removes the driver's labels from an error, which still matches the same errors of
+// this package. Without another cause, such a label means that another transaction has or had the
 // lock. The result then matches ErrHeld.
 func withoutLabel(err error) error {
 	bare := &acquireError{text: err.Error()}

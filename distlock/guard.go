@@ -17,10 +17,10 @@ import (
 	"mongodlm/pinger"
 )
 
-// A TryGuard is a held lock (mongos: dist_lock_try). It is trusted until its [TryGuard.Deadline].
-// Every acknowledged ping of the process extends the deadline. A lost guard stays lost.
+// A TryGuard is a held lock (mongos: dist_lock_try). It is trusted until its [TryGuard.Deadline],
+// which every acknowledged ping of the process extends. A lost guard stays lost.
 //
-// It is safe for concurrent use. Every goroutine may release it. It must not be copied. If an
+// It is safe for concurrent use and must not be copied. Every goroutine may release it. If an
 // unreleased guard and its contexts become unreachable, the lock is released after the next ping,
 // with a warning in the log. A goroutine that only waits for Done does not keep the guard
 // reachable.
@@ -254,7 +254,6 @@ func (h *holding) tell(kind EventKind, took time.Duration, err error) {
 	h.m.events.emit(h.ctx, event)
 }
 
-// event returns an event of this guard.
 func (h *holding) event(kind EventKind) Event {
 	return Event{
 		Kind: kind, Name: h.session.Name, Why: h.why, Mode: modeWord(h.mode), Process: h.process,
@@ -321,7 +320,7 @@ func dropped(h *holding) {
 	}
 }
 
-// transactionOf is the key for a guard's transaction in a context.
+// transactionOf is the context key of a guard's transaction.
 type transactionOf struct{ h *holding }
 
 // A transaction is one call of InTransaction.
@@ -336,9 +335,9 @@ func (h *holding) transaction(ctx context.Context) *transaction {
 	return t
 }
 
-// apart waits until no transaction of the guard runs, and keeps the next transaction from starting
-// until done is called, because both write the same document. It waits for at most
-// Config.CommandTimeout. With the context of the transaction itself it does not wait.
+// apart keeps the transactions of the guard from running until done is called, because they write
+// the same document. It waits for a running one, for at most Config.CommandTimeout. With the
+// context of the transaction itself it does not wait.
 func (h *holding) apart(ctx context.Context) (done func(), err error) {
 	if h.transaction(ctx) != nil {
 		return func() {}, nil
@@ -376,8 +375,8 @@ func (m *Manager) heldByCaller(ctx context.Context, name string, o acquireOption
 	for _, h := range owned(ctx, name) {
 		switch {
 		case h.m != m || h.limit != o.limit || h.err() != nil:
-			// It may be a guard of another store. The server refuses another limit. Another process
-			// may hold a lost lock.
+			// The guard may be of another store. The server refuses another limit. Another process
+			// may have the lock of a lost guard.
 			continue
 		case o.mode == catalog.Permit:
 			if permits++; permits < int(o.limit) {

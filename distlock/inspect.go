@@ -32,7 +32,7 @@ type Inspector struct {
 	granted func([]catalog.Grant)                           // delivers grants to the Manager's waiters
 	broken  func(s catalog.Session, fence int64) []*holding // ends the Manager's guards of a session
 	fit     func(context.Context) error                     // checks the server before a break
-	open    func(context.Context) (context.Context, func()) // returns the context of a call; see whileOpen
+	open    func(context.Context) (context.Context, func()) // context of a call; see whileOpen
 	close   func(context.Context) error                     // closes the Inspector's store
 }
 
@@ -193,7 +193,6 @@ func (i *Inspector) Holder(ctx context.Context, name string) (holders, line []Lo
 	return i.holders(seen), i.waiters(seen), nil
 }
 
-// list yields the rows of all locks in the store.
 func (i *Inspector) list(ctx context.Context, waiting bool,
 	rows func(catalog.Snapshot) []LockInfo) iter.Seq2[LockInfo, error] {
 	return func(yield func(LockInfo, error) bool) {
@@ -245,7 +244,6 @@ func (i *Inspector) waiters(seen catalog.Snapshot) []LockInfo {
 	return rows
 }
 
-// row returns the row of a holder or waiter.
 func (i *Inspector) row(seen catalog.Snapshot, p catalog.Participant) LockInfo {
 	pulse := pulseOf(seen, p)
 	since := func(t time.Time) time.Duration {
@@ -271,7 +269,6 @@ func (i *Inspector) row(seen catalog.Snapshot, p catalog.Participant) LockInfo {
 	return row
 }
 
-// pulseOf returns the ping of a holder or waiter.
 func pulseOf(seen catalog.Snapshot, p catalog.Participant) catalog.PingState {
 	if p.Process == seen.Lock.Process {
 		return catalog.PingState{Ping: seen.Ping, Err: seen.PingErr}
@@ -406,10 +403,10 @@ func (i *Inspector) breakLock(ctx context.Context, name string, fence int64, why
 	return seen, now, err
 }
 
-// removeGone removes the waiters that are gone, so that the break does not grant the lock to one of
-// them. If other holders remain, it leaves exclusive waiters, because the break does not grant them
-// the lock. It returns the number of remaining waiters, and the processes that were granted the
-// lock. It sends one command for each removed waiter. Errors are left to the break.
+// removeGone removes the waiters that are gone, with one command each, so that the break does not
+// grant the lock to one of them. If other holders remain, it leaves exclusive waiters, because the
+// break does not grant them the lock. It returns the number of remaining waiters, and the processes
+// that were granted the lock. Errors are left to the break.
 func (i *Inspector) removeGone(ctx context.Context, look catalog.Snapshot, alone bool) (
 	waiters int, now []LockInfo) {
 	for _, w := range i.waiters(look) {
@@ -436,8 +433,7 @@ func (i *Inspector) removeGone(ctx context.Context, look catalog.Snapshot, alone
 	return waiters, now
 }
 
-// evict removes a holder or waiter, and returns the processes that the same command granted the
-// lock.
+// evict removes a holder or waiter. It returns the processes that are then granted the lock.
 func (i *Inspector) evict(ctx context.Context, h catalog.Holder, why string) ([]LockInfo, error) {
 	var now []LockInfo
 	_, grants, err := i.store.Apply(ctx, transition.Evict{Holder: h, Evidence: why})

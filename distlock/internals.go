@@ -43,11 +43,11 @@ func (in internals) Database() *mongo.Database {
 func (in internals) Use(g *TryGuard) (done func()) { return g.h.use() }
 
 // Watch yields the holder of a lock, or nil for a free lock, and then every change until ctx ends.
-// Of several holders it yields the first. It also yields requests to yield the lock. About every
-// Config.PollMax, one command reads all names that the process watches, with one more command for
-// each hundred names, and three commands on the embedded server. If several changes happen between
-// two reads, or while the caller handles a value, Watch yields only the last one. The fence counts
-// the rest.
+// Of several holders it yields the first. A request to release the lock (LockInfo.YieldBy) is also
+// a change. About every Config.PollMax, one command reads all names that the process watches. There
+// is one more command for each hundred names, and three commands on the embedded server. Of several
+// changes between two reads, or while the caller handles a value, Watch yields only the last. The
+// fence counts the rest.
 //
 // A temporary error such as ErrUnavailable is yielded once, and so is a *MalformedError. The watch
 // continues, and always yields the next snapshot. The error that ends the watch is yielded last:

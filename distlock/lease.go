@@ -31,7 +31,6 @@ func Lease(d time.Duration) Option {
 	return optionFunc(func(o *acquireOptions) { o.life, o.leased = d, true })
 }
 
-// A lease is the state of the Lease of a holding.
 type lease struct {
 	life     time.Duration
 	hold     time.Duration // the time for which a renewal is trusted: life minus the margin
@@ -48,7 +47,7 @@ func (c Config) trustedFor(life time.Duration) time.Duration {
 }
 
 // leaseTrips is the number of round trips that must fit into the time for which a renewal is
-// trusted. Three pings must fit into a term for the same reason.
+// trusted, as three pings must fit into a term.
 const leaseTrips = 3
 
 // beginLease sends the first renewal of a lock that the server has granted to this call, and
@@ -77,7 +76,6 @@ func (c *call) beginLease(ctx context.Context, s *session) (*lease, error) {
 	}
 }
 
-// leaseNotBegun returns the error of an acquisition after a failure of beginLease.
 func leaseNotBegun(name string, fence int64, err error) error {
 	switch {
 	case errors.Is(err, ErrBadOption):
@@ -91,8 +89,8 @@ func leaseNotBegun(name string, fence int64, err error) error {
 	return fmt.Errorf("begin its lease: %w", err)
 }
 
-// renew sends a renewal with a new number. If no renewal follows, the server's counter does not
-// change after this send.
+// renew sends a renewal with a new number. The server's counter does not change after the send of
+// the last renewal.
 func (m *Manager) renew(ctx context.Context, s catalog.Session, l *lease) (clock.Reading, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.CommandTimeout)
 	defer cancel()

@@ -88,7 +88,7 @@ func (l *DistributedLock) Holder(ctx context.Context) (*LockInfo, error) {
 	return &holders[0], nil
 }
 
-// prepare checks the arguments and makes a call. It does no I/O.
+// prepare checks the arguments and makes a call. No I/O.
 func (l *DistributedLock) prepare(ctx context.Context, opts []Option) (*call, error) {
 	if err := checkName(l.name); err != nil {
 		return nil, err
@@ -221,7 +221,6 @@ func checkNames(names []string) error {
 	return nil
 }
 
-// giveBack releases the locks in the background.
 func (g *Guards) giveBack() {
 	go func() { _ = g.Release() }() // ends with its tries, at the latest with Close; they are logged
 }

@@ -202,12 +202,12 @@ func (m *Manager) Err() error {
 
 // Close ends all guards with [ErrClosed], releases their locks, waits for acquisitions and releases
 // under way, stops the heartbeat and removes the ping document. It returns within ctx. If ctx has
-// already expired, it makes one try within CommandTimeout. The error lists the locks that may still
-// be held, until they are taken over. Calls under way return when Close returns. Closing again
-// waits and returns nil.
+// already expired, it makes one try within CommandTimeout. The error reports locks that may still
+// be held until a takeover. Calls under way return when Close returns. Closing again waits and
+// returns nil.
 //
-// A lock may be in use by a function of [Manager.Do], an election, a loop, a schedule or a queue.
-// Close releases that lock when the function has returned. The function's context ends when Close
+// If a function of [Manager.Do], an election, a loop, a schedule or a queue runs under a lock,
+// Close releases the lock when the function has returned. The function's context ends when Close
 // begins, and pings continue. Close waits until ctx ends, or for one CommandTimeout if ctx has no
 // deadline. The error names the locks of functions that still run then; those locks stay held until
 // a takeover. Give ctx a deadline that outlasts the functions. Close does not wait for a function
@@ -298,8 +298,8 @@ func (l *loops) Go(run func()) {
 	}
 }
 
-// Wait prevents new loops, and waits within ctx until all loops have returned. Loops return when
-// closed is closed. A loop whose command is under way returns within the command's limit.
+// Wait prevents new loops, and waits within ctx until all loops have returned. They return once
+// closed is closed, or within the limit of their current command.
 func (l *loops) Wait(ctx context.Context) {
 	l.mu.Lock()
 	l.over = true
@@ -329,7 +329,7 @@ type Stats struct {
 
 	Held       int              // acquisitions that were not released, including lost ones
 	Waiting    int              // calls of Lock and Do that wait for their locks
-	OldestWait time.Duration    // the longest wait of a call, without candidates, followers and rescuers
+	OldestWait time.Duration    // longest wait of a call, without candidates, followers and rescuers
 	Unreleased int              // sessions that the background must still release
 	PingAge    time.Duration    // since the last acknowledged ping was sent
 	TrustedFor time.Duration    // remaining trust in guards without another ping; 0 when lost

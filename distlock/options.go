@@ -55,10 +55,10 @@ func WaitAtMost(d time.Duration) Option {
 	return optionFunc(func(o *acquireOptions) { o.wait, o.bounded = d, true })
 }
 
-// Shared acquires the lock for reading. Up to 1,000 shared holders, or one holder without this
-// option, have the lock at a time. More callers wait. A shared contender waits behind an exclusive
-// one that came earlier, so no writer starves. The lock document lists every holder, and is
-// rewritten when a holder comes or goes.
+// Shared acquires the lock for reading. The lock has up to 1,000 shared holders, or one holder
+// without this option; more callers wait. A shared contender waits behind an exclusive one that
+// came earlier, so no writer starves. The lock document lists every holder, and is rewritten when a
+// holder comes or goes.
 func Shared() Option {
 	return optionFunc(func(o *acquireOptions) { o.mode = catalog.Shared })
 }
@@ -128,8 +128,7 @@ func usable(ctx context.Context) error {
 	return nil
 }
 
-// ended returns the error of an expired context. It is the context's cause, and also matches its
-// error.
+// ended returns the cause of an expired context, as an error that also matches the context's error.
 func ended(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if errors.Is(cause, err) {

@@ -106,7 +106,6 @@ func (t *ownedSessions) releasedLate(ts bson.ObjectID) int64 {
 	return fence
 }
 
-// count returns the number of guards that were not released.
 func (t *ownedSessions) count() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -25,12 +25,12 @@ import (
 // acquisition has expired. It sends one command, or after a failure up to three, with pauses of 2
 // and 4 s.
 //
-// It returns nil when the lock was freed while the guard was trusted. Otherwise the error is:
+// It returns nil when the lock was freed while the guard was trusted. Errors:
 //
-//   - a *LostError when the guard was lost before, whether or not the document could be freed. The
+//   - *LostError: the guard was lost before, whether or not the document could be freed. The
 //     background frees it after an acknowledged ping, unless a twin may have the lock.
-//   - an error that matches [ErrClosed] when Close freed the lock before.
-//   - a *ReleaseError when every try failed.
+//   - An error that matches [ErrClosed]: Close freed the lock before.
+//   - *ReleaseError: every try failed.
 //
 // A second Release waits for the first one and returns the same. A nil guard returns nil, so
 // Release may be deferred before the error is checked.
@@ -41,7 +41,6 @@ func (g *TryGuard) Release() error {
 	return g.releaseWithin(g.h.m.life)
 }
 
-// releaseWithin is Release within ctx.
 func (g *TryGuard) releaseWithin(ctx context.Context) error {
 	defer runtime.KeepAlive(g)
 	broken := g.h.broken()
@@ -140,10 +139,9 @@ func (h *holding) failed(tries int, err error) error {
 	return &ReleaseError{Name: h.session.Name, Fence: h.fence, Tries: tries, Err: err}
 }
 
-// tryRelease frees the document by its session. By default it tries three times, like mongos.
-// Suppose that one try has an unknown outcome and a later try matches no document. Then the earlier
-// try was applied, if the term and the lease still last, because no other process can have taken
-// the lock.
+// tryRelease frees the document by its session. By default it tries three times, like mongos. If a
+// try matches no document after one of unknown outcome, the unknown one was applied, provided that
+// the term and the lease last: no other process can have taken the lock.
 func (h *holding) tryRelease(ctx context.Context) (tries int, err error) {
 	unknown := false
 	last := clock.Over(h.m.closed)
@@ -173,8 +171,8 @@ func (h *holding) tryRelease(ctx context.Context) (tries int, err error) {
 	}
 }
 
-// rest pauses between two tries. It returns false if ctx has expired. It also returns false if the
-// Manager is being closed, which leaves one last try.
+// rest pauses between two tries. It returns false if ctx has expired, or if the Manager is being
+// closed, which leaves one last try.
 func (h *holding) rest(ctx context.Context, pause time.Duration) bool {
 	timer := h.m.cfg.Clock.NewTimer(pause)
 	defer timer.Stop()
@@ -290,7 +288,7 @@ func (h *holding) busy(closing context.Context) <-chan struct{} {
 	return h.returned
 }
 
-// inUse separates the guards that functions use from the free ones.
+// inUse separates the guards that are in use from the free ones.
 func inUse(closing context.Context, holds []*holding) (used, free []*holding) {
 	for _, h := range holds {
 		if h.busy(closing) != nil {

@@ -19,8 +19,8 @@ import (
 // one for the chores.
 const heartbeatPool = 2
 
-// heartbeatPurpose is appended to the application name of the heartbeat's own client, so that an
-// operator can exempt only the pings from the server's limits for clients.
+// heartbeatPurpose follows the application name of the heartbeat's own client, so that an operator
+// can exempt only the pings from the server's limits for clients.
 const heartbeatPurpose = "heartbeat"
 
 // A store is the database of a Manager. It has two clients, one for acquisitions and releases, one
@@ -221,9 +221,9 @@ func asPromptAsTheStore(ctx context.Context, c catalog.Call) bool {
 }
 
 // inTime carries out a command with a separate context. It returns the result if that comes before
-// the end of ctx, and at most grace after the end of the command's context. It calls the function
-// end when the result has arrived; end may end the command's context. A panic in the command is
-// passed to the caller.
+// the end of ctx, and at most grace after the end of the command's context. When the result has
+// arrived, it calls the function end, which may end the command's context. A panic in the command
+// is passed to the caller.
 func inTime(ctx, command context.Context, writes bool, do sending, end func()) error {
 	if ctx.Err() != nil {
 		end()

@@ -17,7 +17,6 @@ type watcher struct {
 	changed chan struct{} // closed by the next read with a change
 }
 
-// watched is one name with its callers.
 type watched struct {
 	callers int
 	current *snapshot // nil before the first read

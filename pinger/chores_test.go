@@ -127,7 +127,7 @@ func TestChores_Hang_PingsComeOnTime(t *testing.T) {
 // release.
 func TestReap_ReleasesGhostsOnly(t *testing.T) {
 	whileItPings(t, func(t *testing.T, b *bundle) {
-		b.owner.mu.Lock() // so that the first chores, which begin here, find the sessions with their owners
+		b.owner.mu.Lock() // so that the first chores find the sessions with their owners
 		guard := b.plantLock(t, "guard", "process-1", 1, 10)
 		attempt := b.plantLock(t, "attempt", "process-1", 1, 11)
 		b.plantLock(t, "ghost", "process-1", 1, 12)

@@ -160,7 +160,7 @@ type Policy struct {
 	Takeover        time.Duration // contender's own takeover time
 	ForeignTakeover time.Duration // least takeover time for a foreign holder; 15 min in production
 	PingInterval    time.Duration // contender's own ping interval, used if the holder's is unknown
-	MaxClockSkew    time.Duration // largest difference of server's and contender's clock for the witnesses
+	MaxClockSkew    time.Duration // largest difference of server's and contender's clock
 	MaxGap          time.Duration // a longer pause between two reads restarts the watch
 	Rule            Rule
 }

@@ -26,7 +26,7 @@ func sight(at time.Duration, edits ...func(*takeover.Sight)) edit {
 // A lock may be taken two intervals after the sight of another contender, if all witnesses agree.
 func TestDecide_SightRule(t *testing.T) {
 	t.Parallel()
-	due := night + two + trip // time of the second contender's read; its clock counts from reply to send
+	due := night + two + trip // the second contender's read; its clock counts from reply to send
 	ahead := func(d time.Duration) func(*takeover.Sight) {
 		return func(s *takeover.Sight) { s.Local = s.Local.Add(d) }
 	}
