@@ -16,9 +16,8 @@ import (
 	"mongodlm/pinger"
 )
 
-// unseeded is the limit below which a fence was counted from zero. Such a fence is raised to the
-// server's clock in milliseconds before a guard is made, so fences rise even after an operator
-// deleted the document.
+// A fence below unseeded was counted up from zero. Such a fence is raised to the server's clock in
+// milliseconds before a guard is made, so fences rise even after an operator deleted the document.
 const unseeded = 1 << 31
 
 // maxRaces limits how many times one call starts again because the document changed between two

@@ -17,7 +17,7 @@ const (
 	// is queued before the first one is granted the lock, so a hand-over never waits for a new
 	// entry.
 	maxEntries = 2
-	// crowded is the number of queued entries from which a process keeps only one entry.
+	// With crowded queued entries or more, a process keeps only one entry.
 	crowded = catalog.MaxWaiters / 2
 	// maxOrphans limits the pending tries without callers. At that number, a further TryLock waits
 	// until one of them ends.
@@ -35,7 +35,7 @@ type agents struct {
 	rtt    time.Duration // smoothed round trip of a command that queues an entry
 }
 
-// maxAgents is the number of agents from which sweep removes agents without calls.
+// With maxAgents agents or more, sweep removes idle agents.
 const maxAgents = 256
 
 // An agent acquires one lock for all callers of a process. Callers form one queue, first come,

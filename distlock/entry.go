@@ -11,7 +11,7 @@ import (
 	"mongodlm/internal/watch"
 )
 
-// errDismissed ends an entry that is no longer needed by a call.
+// errDismissed ends an entry that no call needs.
 var errDismissed = errors.New("no caller waits for the entry")
 
 // run queues sessions, one after the other, until one is granted the lock, an error ends the wait,

@@ -214,8 +214,8 @@ type EventKind int
 
 // Events of a lock. After the semicolon follow the fields that the event sets.
 const (
-	EventAcquired  EventKind = iota + 1 // without waiting; Waited
-	EventGranted                        // from the queue; Waited, Evidence after a break
+	EventAcquired  EventKind = iota + 1 // acquired without waiting; Waited
+	EventGranted                        // granted from the queue; Waited, Evidence after a break
 	EventTakenOver                      // from a dead holder; Waited, Rule, Evidence, Previous if known
 	EventRefused                        // a try ended without the lock; Waited, Err
 	EventGaveUp                         // a wait ended without the lock; Waited, Err

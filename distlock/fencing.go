@@ -19,7 +19,7 @@ const fenceField = "_fence"
 // any collection. The fenced filter matches only a document that no newer holder has written. The
 // fenced update stores this guard's fence in the field _fence. If the filter matches no document
 // although the document exists, a newer holder has written it. An upsert then fails with
-// DuplicateKey. To compute from a document, read it by a fenced FindOneAndUpdate. No I/O.
+// DuplicateKey. To compute from a document, read it with a fenced FindOneAndUpdate. No I/O.
 //
 // Fenced stops a stale holder only on documents that a newer holder has written.
 // [TryGuard.InTransaction] stops it everywhere.

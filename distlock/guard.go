@@ -60,7 +60,7 @@ type holding struct {
 
 	transacting chan struct{} // one element during a transaction
 
-	mu       sync.Mutex    // guards guards, freed, uses and returned
+	mu       sync.Mutex    // guards the fields uses, returned, guards and freed
 	uses     int           // number of functions that run under the guard; see use
 	returned chan struct{} // closed when one of them returns; nil if no call waits for that
 	guards   int           // number of guards; see Reenter

@@ -130,7 +130,7 @@ type LockInfo struct {
 	Session  bson.ObjectID // the lock session, the field ts
 	Fence    int64         // 0 for a waiter
 	Waiters  int           // number of waiters of the lock
-	Takeover time.Duration // of the process's ping or of the lock, whichever is longer; zero if unknown
+	Takeover time.Duration // the longer takeover time of ping and lock; zero if unknown
 
 	HasPing   bool            // the process has a ping document that can be understood
 	BadPing   *MalformedError // problem with the ping document

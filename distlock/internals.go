@@ -15,7 +15,7 @@ import (
 	"mongodlm/internal/leading"
 )
 
-// Internal is for the packages of this module. Other programs cannot make its argument.
+// Internal is only for the packages of this module.
 func (m *Manager) Internal(leading.Key) internals { return internals{m} }
 
 // internals has the methods of a Manager for the packages that run functions under its locks:

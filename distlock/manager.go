@@ -331,7 +331,7 @@ type Stats struct {
 	Waiting    int              // calls of Lock and Do that wait for their locks
 	OldestWait time.Duration    // longest wait of a call, without candidates, followers and rescuers
 	Unreleased int              // sessions that the background must still release
-	PingAge    time.Duration    // since the last acknowledged ping was sent
+	PingAge    time.Duration    // time since the last acknowledged ping was sent
 	TrustedFor time.Duration    // remaining trust in guards without another ping; 0 when lost
 	Lateness   time.Duration    // delay of the heartbeat at its last ping
 	Skew       time.Duration    // lead of the server's clock at the last acknowledged ping

@@ -35,7 +35,8 @@ var errRemoved = errors.New("it was removed")
 // command, or two when the process must take a new id. The loop calls Ping. A test or a scheduler
 // may call it instead of the loop, but never concurrently with it.
 //
-// Errors are those of [catalog.Pings.Ping]; then the term is unchanged.
+// Errors are those of [catalog.Pings.Ping]. The term is then unchanged, unless the process id is
+// over.
 func (p *LockPinger) Ping(ctx context.Context) error {
 	err := p.pingOnce(ctx)
 	if errors.Is(err, ErrCondemned) || errors.Is(err, ErrForked) {
@@ -122,7 +123,6 @@ func (p *LockPinger) verdict(reply catalog.Pinged, err error) error {
 	return nil
 }
 
-// renewed renews the current term or begins a new one.
 func (p *LockPinger) renewed(sent clock.Reading) *Term {
 	old := p.term.Load()
 	if old != nil && old.id == p.beat.id && old.renew(sent) {

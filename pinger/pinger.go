@@ -120,8 +120,8 @@ type LockPinger struct {
 	loops    sync.WaitGroup
 }
 
-// New makes a pinger without starting it. It uses the clock that ctx carries in a test or a
-// simulation. It does not keep ctx.
+// New makes a pinger without starting it. It uses the clock that ctx carries, and does not keep
+// ctx.
 func New(ctx context.Context, cfg Config) (*LockPinger, error) {
 	if cfg.Store == nil || cfg.Owner == nil || cfg.NewProcess == nil {
 		return nil, errors.New("pinger: Store, Owner and NewProcess must be set")
@@ -180,8 +180,8 @@ func (p *LockPinger) Process() string {
 }
 
 // Steady returns the monotonic time since which pings are acknowledged without a failure. ok is
-// false after a failed ping. A contender that judges the pings of other processes needs it, to know
-// whether the server accepts pings.
+// false after a failed ping. A contender that judges other processes' pings must know whether the
+// server accepts pings.
 func (p *LockPinger) Steady() (since time.Duration, ok bool) {
 	at := p.steady.Load()
 	return time.Duration(at), at >= 0
@@ -205,7 +205,7 @@ func (p *LockPinger) SetServer(s catalog.Server) {
 // Close stops the loops, tries the remaining releases once more, ends the term and removes the ping
 // document. If the term is already over, it first sends a ping, because locks of a twin must stay
 // held. ctx bounds all steps. The error names the locks that could not be released. The caller must
-// release the locks of the process before Close. Close is idempotent.
+// release the locks of the process before. Close is idempotent.
 //
 // Close waits for a ping under way, at most for its limit. A canceled ping could be applied after
 // the removal of the ping document and make it again.
@@ -308,13 +308,13 @@ func (p *LockPinger) guarded(step string, do func() error) (ok bool) {
 
 // Stats counts the work of a pinger since New.
 type Stats struct {
-	Pings       int64         // acknowledged pings
-	Failures    int64         // pings without an acknowledgement
-	ProcessIDs  int64         // process ids that were given up
-	Ghosts      int64         // ghosts that were found
-	Late        int64         // late releases that are done
-	Pruned      int64         // old pings that were deleted
-	Panics      int64         // recovered panics
+	Pings       int64         // acknowledged
+	Failures    int64         // not acknowledged
+	ProcessIDs  int64         // given up
+	Ghosts      int64         // found
+	Late        int64         // late releases
+	Pruned      int64         // old pings
+	Panics      int64         // recovered
 	MaxLateness time.Duration // largest delay of the ping loop
 	Lateness    time.Duration // latest delay of the ping loop
 	// Skew is the lead of the server's clock over this machine's at the last acknowledged ping,

@@ -39,7 +39,7 @@ func (s silentPings) note(old []catalog.OldPing, now, least time.Duration) (ripe
 	return ripe
 }
 
-// due returns the time until the next pruning. Documents that were read only once need it.
+// due returns the time until the next pruning, which documents that were read only once need.
 func (s silentPings) due(interval time.Duration) time.Duration {
 	due := time.Duration(math.MaxInt64)
 	for _, p := range s {

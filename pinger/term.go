@@ -98,8 +98,8 @@ func (t *Term) Deadline() time.Time {
 	return t.sent.Wall.Add(t.hold)
 }
 
-// renew makes the term last for the hold time after sent. If the term is over, even only by this
-// reading of the clock, it changes nothing and returns false (R4: a lost term never returns).
+// renew makes the term last for the hold time after sent. If the term is over by now, it changes
+// nothing and returns false (R4: a lost term never returns).
 func (t *Term) renew(sent clock.Reading) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -133,7 +133,6 @@ func (t *Term) finish(cause error) {
 	}
 }
 
-// errUnproven is the reason why a release waits.
 var errUnproven = errors.New(
 	"it waits for an acknowledged ping, since a twin may have the lock by now")
 

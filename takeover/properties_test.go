@@ -41,7 +41,6 @@ var (
 	})
 )
 
-// anyEvidence draws arbitrary evidence.
 func anyEvidence(t *rapid.T) takeover.Evidence {
 	return takeover.Evidence{
 		Name:      anyText.Draw(t, "name"),
@@ -70,7 +69,6 @@ func anyEvidence(t *rapid.T) takeover.Evidence {
 	}
 }
 
-// anySight draws an arbitrary sight.
 func anySight(t *rapid.T) takeover.Sight {
 	return takeover.Sight{
 		Seq: rapid.Int64().Draw(t, "seen seq"), Server: anyTime.Draw(t, "seen by the server's clock"),
@@ -78,7 +76,6 @@ func anySight(t *rapid.T) takeover.Sight {
 	}
 }
 
-// anyPolicy draws a valid policy.
 func anyPolicy(t *rapid.T) takeover.Policy {
 	p := takeover.Policy{
 		Takeover:        anyLength.Draw(t, "takeover"),
@@ -151,7 +148,6 @@ func TestDecide_IsTotalAndDeterministic(t *testing.T) {
 	})
 }
 
-// wellFormed checks the properties of every decision.
 func wellFormed(t interface {
 	Helper()
 	Errorf(string, ...any)

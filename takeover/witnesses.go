@@ -68,7 +68,7 @@ func (j *judgement) shorter() (d Decision, ok bool) {
 	return j.agreed(youngest, ages), true
 }
 
-// agreed decides if the ping is older than T by all witnesses. least is the youngest age.
+// agreed decides on a ping that is older than T by all witnesses. least is the youngest age.
 func (j *judgement) agreed(least time.Duration, ages string) Decision {
 	need := j.intervals(3)
 	d := Decision{Verdict: Watch, Reason: fmt.Sprintf(

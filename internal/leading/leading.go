@@ -13,8 +13,8 @@ var (
 	ErrNotHeld = errors.New("distlock: lock is not held by one holder")
 	// ErrNotQueued is returned by PutFirst when the session is not queued.
 	ErrNotQueued = errors.New("distlock: no such waiter in the queue")
-	// ErrSlow is matched by the ErrBadOption of a Lease if the round trips at its begin took too
-	// long. A later attempt may succeed.
+	// ErrSlow is matched by the ErrBadOption of a Lease if its first round trips took too long. A
+	// later attempt may succeed.
 	ErrSlow = errors.New("the server is too slow for it")
 )
 

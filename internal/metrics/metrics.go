@@ -71,7 +71,7 @@ var All = []*Metric{
 	Oldest,
 }
 
-// Buckets are the bounds of a histogram, in seconds.
+// Buckets are the upper bounds of a histogram, in seconds.
 var Buckets = []float64{.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900,
 	3600, 14400}
 
@@ -79,7 +79,7 @@ var Buckets = []float64{.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 
 // The others share one series without a name.
 const MostNames = 100
 
-// AskedEvery is the time for which an answer is used again. More frequent readers cause no more
+// AskedEvery is the time for which an answer is used again, so frequent readers cause no more
 // commands.
 const AskedEvery = 15 * time.Second
 
@@ -94,8 +94,8 @@ type Sample struct {
 	Value  float64
 }
 
-// Zeros returns the first samples of the series of a name. They are needed because Prometheus does
-// not count the first value of a series as an increase.
+// Zeros returns the first samples of a name's series, because Prometheus does not count the first
+// value of a series as an increase.
 func Zeros(labels []string, all ...*Metric) (zeros []Sample) {
 	for _, m := range all {
 		if m.Outcomes == nil {
@@ -108,8 +108,8 @@ func Zeros(labels []string, all ...*Metric) (zeros []Sample) {
 	return zeros
 }
 
-// Leading reports that this process leads. It reports the end when ctx has ended or over is called.
-// over waits for that report.
+// Leading reports that this process leads. The end is reported when ctx has ended, or when over is
+// called, which waits for that report.
 func Leading(o Observer, ctx context.Context, kind, name string) (over func()) {
 	labels := []string{kind, name}
 	o.Sampled(Sample{Leads, labels, 1}, Sample{Terms, labels, 1})
@@ -124,7 +124,7 @@ func Leading(o Observer, ctx context.Context, kind, name string) (over func()) {
 // Gone is the value of a gauge that no longer exists.
 var Gone = math.NaN()
 
-// StandsBy reports that this process stands by to lead, until over is called.
+// StandsBy reports that this process waits to lead, until the function over is called.
 func StandsBy(o Observer, kind, name string) (over func()) {
 	labels := []string{kind, name}
 	o.Sampled(Zeros(labels, Leads, Terms)...)

@@ -7,8 +7,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// A FailureLog logs a series of failures of one action twice: at its begin and at its end. It is
-// for failures after which the process still waits.
+// A FailureLog logs a series of failures of one action twice: when it begins and when it ends. It
+// is for failures after which the process still waits.
 type FailureLog struct {
 	Log    zerolog.Logger
 	Action string

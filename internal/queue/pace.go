@@ -11,11 +11,10 @@ import (
 // in one queue would all poll as often as the first waiter, and their polls would delay its grant.
 // So a later waiter polls less often until its grant is expected.
 //
-// Before a waiter is first, the pause between two polls grows to 1/approach of the time until the
-// waiter is expected to be first. Each poll returns the waiter's place, so it also shows a change
-// of the pace. For the first waiter the pause grows to 1/approach of the time until its grant, and
-// at most to 1/unexpected of the time without progress, because no poll shows that its grant comes
-// sooner.
+// Until a waiter is expected to be first, the pause between two polls grows to 1/approach of that
+// time. Each poll returns the waiter's place, so it also shows a change of the pace. For the first
+// waiter the pause grows to 1/approach of the time until its grant, and at most to 1/unexpected of
+// the time without progress, because no poll shows that its grant comes sooner.
 //
 // Once its grant is due, the pause is at most 1/whenDue of the pace or of the delay, whichever is
 // longer. So a lock with a long queue is free for a small part of the pace, not of the long wait.

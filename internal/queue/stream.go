@@ -130,7 +130,7 @@ type quality struct {
 	complete    time.Duration            // monotonic; all earlier grants are known
 	undelivered map[bson.ObjectID]polled // known grants that the stream has yet to deliver
 
-	// The trial of a stream that is not trusted: its begin, and the numbers of grants that were
+	// The trial of a stream that is not trusted: its start, and the numbers of grants that were
 	// delivered in time and slowly.
 	begun        time.Duration
 	prompt, slow int

@@ -21,9 +21,8 @@ type observed struct {
 	last time.Duration // monotonic time of the last read
 }
 
-// maxObservations is the number of observations from which abandoned ones are dropped. This happens
-// once per ping interval: a search through all observations after each read would cost
-// milliseconds.
+// Above maxObservations observations, abandoned ones are dropped. This happens once per ping
+// interval, because a search through all observations after each read would cost milliseconds.
 const maxObservations = 256
 
 // add adds one read to the observation of its subject, and decides.
