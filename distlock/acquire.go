@@ -117,7 +117,7 @@ func (m *Manager) recovered(a *agent, e *entry, c *call) {
 }
 
 // tryWith takes the lock for a session. If the lock is held, it evicts dead processes and tries
-// again. Errors: *HeldError; a *PermitMismatchError; others.
+// again. Errors: *HeldError; a *PermitMismatchError; errors of the store.
 func (a *agent) tryWith(s *session, c *call) error {
 	for race := 0; ; race++ {
 		lock, err := a.take(s, race == 0)
@@ -156,7 +156,7 @@ func refused(err error) bool {
 
 // take sends the session. It tries the plain command first, if the caller asks for that and the
 // lock is exclusive. The plain command refuses some free locks, such as one that a foreign manager
-// left with its sharers. A second take enters those.
+// left with its sharers. A second take enters these locks.
 func (a *agent) take(s *session, plainly bool) (catalog.Lock, error) {
 	enter := transition.Enter{Request: s.request, How: s.how}
 	if plainly && s.want.mode == catalog.Exclusive {
@@ -330,7 +330,7 @@ func (c *call) newGuard(ctx context.Context, s *session) (*TryGuard, error) {
 	h.ctx, h.cancel = context.WithCancelCause(under)
 	h.telling.Add(1) // a loss is reported after the acquisition
 	defer h.telling.Done()
-	broken := c.m.owned.add(h) // before the check of the term, whose end now ends the guard
+	broken := c.m.owned.add(h) // before the check of the term: its end now ends the guard
 	refuse := func(err error) (*TryGuard, error) {
 		h.end(err)
 		c.m.owned.remove(h)

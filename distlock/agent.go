@@ -88,7 +88,7 @@ func (in *agents) of(name string) *agent {
 	return a
 }
 
-// sweep removes idle agents whose pause has ended. The caller holds mu.
+// sweep removes idle agents after their pause. The caller holds mu.
 func (in *agents) sweep() {
 	if len(in.byName) < maxAgents {
 		return
@@ -232,7 +232,7 @@ func (a *agent) serve(s *session, prefer *call) bool {
 	return true
 }
 
-// passOn gives a session to another call after its own call ended.
+// passOn gives a session without a caller to another call.
 func (in *agents) passOn(s *session) {
 	in.mu.Lock()
 	a := in.byName[s.request.Name]
@@ -286,7 +286,7 @@ func (a *agent) needs(c *call) bool {
 	return slices.Contains(a.calls, c)
 }
 
-// dismiss ends an entry that no call needs. It reports whether it ended the entry.
+// dismiss ends an entry that no call needs. It returns false for a needed entry.
 func (a *agent) dismiss(e *entry) bool {
 	a.in.mu.Lock()
 	defer a.in.mu.Unlock()

@@ -201,7 +201,7 @@ func (e *entry) pause(s *session, w *queue.Waiter, d time.Duration) (l catalog.L
 	return grantedLock(*grant), nil
 }
 
-// errRemoved is the error of a session whose entry was removed from the queue.
+// errRemoved reports that the session's entry was removed from the queue.
 var errRemoved = errors.New("its queue entry was removed")
 
 // wait waits for a grant of the session, or until the pause is over. A negative pause never ends.
@@ -273,7 +273,7 @@ func (e *entry) keptFor() (d time.Duration, spare bool) {
 	return max(e.a.in.rtt, leastSpare), e.spare
 }
 
-// removed returns the error of a session whose queue entry was removed.
+// removed returns the error of a session after the removal of its entry.
 func (e *entry) removed(w *queue.Waiter) error {
 	held := &HeldError{Name: e.a.name, PingAge: -1}
 	if scene := w.View.Load(); scene != nil {

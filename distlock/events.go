@@ -97,7 +97,7 @@ type background struct {
 	*emitter
 	process func() string
 	skew    func() time.Duration
-	late    func(ts bson.ObjectID) (fence int64) // of a guard whose release failed; else 0
+	late    func(ts bson.ObjectID) (fence int64) // of a guard after a failed release; else 0
 }
 
 func (b *background) tell(e Event) { b.emit(context.Background(), e) }
@@ -179,7 +179,7 @@ func Observers(all ...Observer) Observer {
 }
 
 // observers holds several Observers. A Manager calls each of them separately, so that a panic in
-// one does not keep an event from the others.
+// one does not keep an event from the rest.
 type observers []Observer
 
 // Observe implements [Observer].
@@ -217,15 +217,15 @@ const (
 	EventAcquired  EventKind = iota + 1 // acquired without waiting; Waited
 	EventGranted                        // granted from the queue; Waited, Evidence after a break
 	EventTakenOver                      // from a dead holder; Waited, Rule, Evidence, Previous if known
-	EventRefused                        // a try ended without the lock; Waited, Err
-	EventGaveUp                         // a wait ended without the lock; Waited, Err
+	EventRefused                        // a try without success; Waited, Err
+	EventGaveUp                         // a wait without success; Waited, Err
 	EventReleased                       // by the caller or by Close; Held, Waited, Err of Release
 	// EventReleasedLate is a release by the background after a failed release, an unknown outcome
 	// or a dropped guard.
 	EventReleasedLate
 	EventLost    // the guard is lost; EventReleased follows its release; Held, Err
 	EventDropped // the garbage collector found a guard that was never released; Held
-	EventBroken  // by an operator, whose reason is Why; Session, Fence and Mode of Previous
+	EventBroken  // by an operator; Why is the reason; Session, Fence and Mode of Previous
 	EventEvicted // Previous was removed as dead or silent; Rule, Evidence; Fence 0 for a waiter
 )
 

@@ -354,7 +354,7 @@ func (h *holding) apart(ctx context.Context) (done func(), err error) {
 }
 
 // owned returns the unreleased guards of a lock in the lineage of ctx. It includes lost guards,
-// whose lock is held until a release or a takeover.
+// because their lock is held until a release or a takeover.
 func owned(ctx context.Context, name string) (own []*holding) {
 	under, _ := ctx.Value(lineageKey{}).(*lineage)
 	for ; under != nil; under = under.above {

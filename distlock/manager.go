@@ -93,7 +93,7 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 	return m, nil
 }
 
-// creating wraps an error of New, except a *ConfigError, whose text is complete.
+// creating wraps an error of New, except a *ConfigError: its text is complete.
 func creating(err error) error {
 	if errors.Is(err, ErrConfig) {
 		return err
@@ -203,7 +203,7 @@ func (m *Manager) Err() error {
 // Close ends all guards with [ErrClosed], releases their locks, waits for acquisitions and releases
 // under way, stops the heartbeat and removes the ping document. It returns within ctx. If ctx has
 // already expired, it makes one try within CommandTimeout. The error reports locks that may still
-// be held until a takeover. Calls under way return when Close returns. Closing again waits and
+// be held until a takeover. Blocked calls return when Close returns. Closing again waits and
 // returns nil.
 //
 // If a function of [Manager.Do], an election, a loop, a schedule or a queue runs under a lock,
@@ -237,7 +237,7 @@ func (m *Manager) Close(ctx context.Context) error {
 
 func (m *Manager) close(ctx context.Context) error {
 	holds := m.owned.endAll(ErrClosed)
-	ctx, done := m.givingBack(ctx) // a guard's context has just ended
+	ctx, done := m.givingBack(ctx) // the context of a guard is over now
 	defer done()
 	used, free := inUse(ctx, holds)
 	sideBySide(len(free), func(i int) { m.releaseAtClose(ctx, free[i]) })
@@ -247,7 +247,7 @@ func (m *Manager) close(ctx context.Context) error {
 		end(errTimeUp)
 		ctx = ended
 	}
-	busy := m.owned.untilIdle(ctx) // attempts under way detect Close and undo their acquisitions
+	busy := m.owned.untilIdle(ctx) // current attempts detect Close and undo their acquisitions
 	errs := []error{running, m.pinger.Close(ctx)}
 	if busy != nil {
 		errs = append(errs, fmt.Errorf("an acquisition did not end: %w", busy))

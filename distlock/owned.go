@@ -25,7 +25,7 @@ type ownedSessions struct {
 	attempts map[bson.ObjectID]bool // added before the command is sent
 	holds    map[bson.ObjectID]*holding
 	breaks   []lockBreak             // recorded during the current attempts
-	ended    map[bson.ObjectID]bool  // sessions that ended since Sweep began; nil outside of a Sweep
+	ended    map[bson.ObjectID]bool  // since the start of Sweep; nil outside of a Sweep
 	dropped  []*holding              // dropped by their users without Release
 	late     map[bson.ObjectID]int64 // fences of guards that the background must release
 	idle     chan struct{}           // closed when attempts is empty; nil if no call waits for that
@@ -130,7 +130,7 @@ func (t *ownedSessions) endAll(why error) []*holding {
 	return holds
 }
 
-// untilIdle waits until all attempts have ended.
+// untilIdle waits until no attempt is left.
 func (t *ownedSessions) untilIdle(ctx context.Context) error {
 	t.mu.Lock()
 	if len(t.attempts) == 0 {
@@ -262,7 +262,7 @@ func (b lockBreak) of(h *holding) bool {
 }
 
 // broken ends the guard that an operator is about to break. It also records the break for attempts
-// whose reply has not arrived. It returns the lost guards; the caller reports their loss.
+// that wait for their reply. It returns the lost guards; the caller reports their loss.
 func (t *ownedSessions) broken(s catalog.Session, fence int64) (lost []*holding) {
 	b := lockBreak{s, fence}
 	t.mu.Lock()

@@ -30,7 +30,7 @@ type store struct {
 	pings  catalog.Catalog
 	sent   sentCommands // set by prompt, as are life and end
 	life   context.Context
-	end    context.CancelCauseFunc // ends life and the commands under way
+	end    context.CancelCauseFunc // ends life and the current commands
 	client *mongo.Client           // client of locks; nil for another store
 	hangUp func(context.Context) error
 }
@@ -172,7 +172,7 @@ func (c sentCommands) byKind() map[string]int64 {
 // long as the limit then learns whether the command was sent at all.
 const grace = 50 * time.Millisecond
 
-// prompt makes a store whose operations return when their contexts end, and counts them. The
+// prompt makes a store with operations that return when their contexts end, and counts them. The
 // command itself continues until limit or the end of life, because cutting it off would close its
 // connection. The outcome of a write without an answer in time is unknown.
 func prompt(
@@ -208,9 +208,9 @@ func prompt(
 // A sending carries out a call.
 type sending = func(context.Context) error
 
-// asPromptAsTheStore reports whether a call goes to the store unchanged. Such a call reads a
-// stream, which has no limit, or is part of a transaction, whose driver session takes one command
-// at a time.
+// asPromptAsTheStore reports whether a call goes to the store unchanged. Such a call reads a stream
+// without a limit, or is part of a transaction, where the driver session takes one command at a
+// time.
 func asPromptAsTheStore(ctx context.Context, c catalog.Call) bool {
 	switch c.Op {
 	case catalog.OpGrantStream, catalog.OpNextGrants, catalog.OpEnterTransaction, catalog.OpTransact:

@@ -83,7 +83,7 @@ func TestReleaseLater_TwoClusters_EachServesItsOwn(t *testing.T) {
 	})
 }
 
-// A session whose release is done may enter the list again, because a reply of its acquisition came
+// A released session may enter the list again, because a reply of its acquisition came
 // later. It is still tried only once per interval.
 func TestReleaseLater_ASessionTwice_IsTriedOnceAtATime(t *testing.T) {
 	whileItPings(t, func(t *testing.T, b *bundle) {

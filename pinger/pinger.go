@@ -26,7 +26,7 @@ type Owner interface {
 	// are trusted under t. The function swept is called after the last call of Owns.
 	Sweep(t *Term) (guarded []catalog.Session, swept func())
 	// Owns reports, between Sweep and swept, whether the session belongs to an attempt or to an
-	// unreleased guard, trusted or not. A session that ended since Sweep also counts.
+	// unreleased guard, trusted or not. Ownership at an earlier time since Sweep also counts.
 	Owns(ts bson.ObjectID) bool
 	// Vanished is called for a session that Sweep returned but the read does not contain. The read
 	// may have been stale, so the owner reads the lock before it ends a guard.
@@ -207,8 +207,8 @@ func (p *LockPinger) SetServer(s catalog.Server) {
 // held. ctx bounds all steps. The error names the locks that could not be released. The caller must
 // release the locks of the process before. Close is idempotent.
 //
-// Close waits for a ping under way, at most for its limit. A canceled ping could be applied after
-// the removal of the ping document and make it again.
+// Close waits for a ping that was sent, at most for its limit. A canceled ping could be applied
+// after the removal of the ping document and make it again.
 func (p *LockPinger) Close(ctx context.Context) error {
 	first := false
 	p.stopOnce.Do(func() { first = true; p.stop() })
@@ -292,7 +292,7 @@ func (p *LockPinger) Jitter(d time.Duration, share float64) time.Duration {
 }
 
 // guarded runs one step and reports whether it succeeded. It logs and counts a panic in the step,
-// and the loop continues. Such a panic ended the ping thread of mongos 1.8 for good (H16).
+// and the loop continues. Such a panic stopped the ping thread of mongos 1.8 for good (H16).
 func (p *LockPinger) guarded(step string, do func() error) (ok bool) {
 	defer func() {
 		if r := recover(); r != nil {

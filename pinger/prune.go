@@ -19,8 +19,8 @@ type silentPing struct {
 	again bool          // a later pruning has read the same state
 }
 
-// note replaces the documents of the last pruning by those of this pruning. It returns the
-// documents that did not change for their process's ping interval and for the parameter least.
+// note replaces the documents of the last pruning by the old ones of this pruning. It returns the
+// documents that did not change for a ping interval of their process and for the parameter least.
 func (s silentPings) note(old []catalog.OldPing, now, least time.Duration) (ripe []catalog.OldPing) {
 	before := make(silentPings, len(s))
 	maps.Copy(before, s)

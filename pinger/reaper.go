@@ -96,9 +96,9 @@ func (p *LockPinger) prepare(ctx context.Context) error {
 // Reap compares this process's sessions in the lock documents, holders and waiters, with the
 // sessions that the process owns. A session without an owner is a ghost of a command that was
 // applied although its reply was lost. Reap releases the ghost or removes it from the queue. It
-// reports a guard that is missing in the store to the owner. It sends one read, whose size grows
-// with the sessions of the process: 10,000 held locks are 1.5 MB, and take 14 ms to decode
-// (measured).
+// reports a guard that is missing in the store to the owner. It sends one read. The size of the
+// reply grows with the sessions of the process: 10,000 held locks are 1.5 MB, and take 14 ms to
+// decode (measured).
 //
 // Reap must follow an acknowledged ping of t, so that it never runs in a twin with the same process
 // id. Its findings count only while t lasts, until the release of a ghost is sent. The read may be
@@ -158,7 +158,7 @@ func (p *LockPinger) Doubt(t *Term) {
 	p.doubted[t.id] = true
 }
 
-// settle reaps once more for the doubts. settled is true if none of their sessions can stay held.
+// settle reaps once more for the doubts. settled is false if one of their sessions may stay held.
 // Sessions of an earlier id stay until they are taken over, unless the id is a twin's. pinged is
 // true if settle sent a ping.
 func (p *LockPinger) settle(ctx context.Context) (settled, pinged bool) {

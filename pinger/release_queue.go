@@ -16,11 +16,11 @@ import (
 // server when many waiters are cancelled together.
 const releaseParallel = 16
 
-// A releaseQueue holds the sessions that are removed from their locks in the background. They
-// belong to abandoned calls, failed releases, and acquisitions with an unknown outcome. Each
-// session is tried immediately. After a failure the reaper tries it again while the store contains
-// the session. mongos has had a list of late releases since 2.0, whose entries could be forgotten
-// at a shutdown.
+// A releaseQueue holds the sessions that are removed from their locks in the background: sessions
+// of abandoned calls, of failed releases, and of acquisitions with an unknown outcome. Each session
+// is tried immediately. After a failure the reaper tries it again while the store contains the
+// session. mongos has had a list of late releases since 2.0. Its entries could be forgotten at a
+// shutdown.
 type releaseQueue struct {
 	mu      sync.Mutex // guards the fields below, except running
 	entries map[catalog.Session]*release
@@ -50,7 +50,7 @@ func (q *releaseQueue) has(s catalog.Session) bool {
 	return q.entries[s] != nil
 }
 
-// sessions returns the sorted sessions of the queue, and those without a try under way.
+// sessions returns the sorted sessions of the queue, and the sessions that no goroutine tries.
 func (q *releaseQueue) sessions() (all, resting []catalog.Session) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -63,7 +63,7 @@ func (q *releaseQueue) sessions() (all, resting []catalog.Session) {
 	return all, resting
 }
 
-// drain waits until all tries have ended. Afterwards no try starts.
+// drain waits until no session is tried. Afterwards no try starts.
 func (q *releaseQueue) drain() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -85,8 +85,8 @@ func (p *LockPinger) ReleaseLater(s catalog.Session, t *Term) {
 	p.enlist(s, release{late: true, term: t})
 }
 
-// ReleaseDoubtful is ReleaseLater for a session whose acquisition was not answered in time. After
-// the first try it tries again only while the store contains the session.
+// ReleaseDoubtful is ReleaseLater for a session after an acquisition without an answer in time.
+// After the first try it tries again only while the store contains the session.
 func (p *LockPinger) ReleaseDoubtful(s catalog.Session, t *Term) {
 	p.enlist(s, release{late: true, maybe: true, term: t})
 }
@@ -111,7 +111,7 @@ func (p *LockPinger) releaseAgain() {
 	p.retry(all...)
 }
 
-// retry starts a try for each given session that is in the queue and has no try under way.
+// retry starts a try for each given session that is in the queue and not tried now.
 func (p *LockPinger) retry(sessions ...catalog.Session) {
 	q := &p.queue
 	q.mu.Lock()

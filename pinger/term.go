@@ -143,11 +143,11 @@ var errUnproven = errors.New(
 //   - The release may be sent while a term of that process id is trusted. This may be the given
 //     term or a later one. A later term began with an acknowledged ping, so no twin had pinged
 //     until then.
-//   - If the id ended because of a twin, its sessions are the twin's. The error matches
-//     [catalog.ErrTwin], and the context of a release under way ends.
+//   - If a twin is the reason for the id's end, its sessions are the twin's. The error matches
+//     [catalog.ErrTwin], and the context of a release that was already sent ends.
 //   - If the process was condemned, the release may be sent. All later pings under that id fail,
-//     those of this process and those of a twin. A contender condemns only a process that was
-//     silent for the takeover time, so the guards of both are lost by their clocks.
+//     both of this process and of a twin. A contender condemns only a process that was silent for
+//     the takeover time, so the guards of both are lost by their clocks.
 //   - The release may also be sent if the ping document was removed or cannot be read. A twin that
 //     closed has released its locks, and an active twin ends the id with its next ping.
 //   - Otherwise the term is over by the clock. The release waits for the reply to the next ping.

@@ -234,7 +234,7 @@ func (j *judgement) span(need time.Duration) string {
 		" (contender's clock " + figure(j.own) + ", server's clock " + server + ")"
 }
 
-// Longest strings of others in a reason, in characters.
+// Longest foreign strings in a reason, in characters.
 const (
 	idLimit   = 200
 	textLimit = 800

@@ -17,7 +17,7 @@ func doomed(e *takeover.Evidence) { e.Condemned = "by db9:1:1:x: unchanged for 1
 
 func free(e *takeover.Evidence) { e.Held = false }
 
-// The verdicts have an order: malformed, free, condemned, then the others.
+// The verdicts have an order: malformed, free, condemned, then the rest.
 func TestDecide_OrderOfAnswers(t *testing.T) {
 	t.Parallel()
 	check(t, []row{
@@ -245,7 +245,7 @@ func TestPolicy_Validate(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		policy takeover.Policy
-		names  []string // fields that the error names; none if the policy is valid
+		names  []string // fields that the error names; nil if the policy is valid
 	}{
 		{"defaults of mongos", policy(), nil},
 		{"watch only", policy(mode(takeover.WatchOnly)), nil},

@@ -17,8 +17,8 @@ type Evidence struct {
 	TS        [12]byte      // lock session
 	Recorded  time.Duration // takeover time that the holder wrote into the lock document, or 0
 
-	// Lease is set if one lock session is watched, not a process. Ping, Local and Seq are then
-	// those of the last renewal of the session's lease. PingTakeover is the life of the lease.
+	// Lease is set if one lock session is watched, not a process. Ping, Local and Seq then describe
+	// the last renewal of the session's lease. PingTakeover is the life of the lease.
 	Lease bool
 
 	// Ping of the holder
@@ -29,7 +29,7 @@ type Evidence struct {
 	HasSeq       bool          // false if no process of ours has pinged, see Foreign
 	PingInterval time.Duration // holder's ping interval, 0 if unknown
 	PingTakeover time.Duration // holder's takeover time from the ping document, 0 if unknown
-	Condemned    string        // who condemned the holder and why, or ""
+	Condemned    string        // the process that condemned the holder, and its reason, or ""
 	Sight        Sight         // record of an earlier contender, never the reader's own
 
 	// Clocks of the read
@@ -64,7 +64,7 @@ func (e Evidence) Foreign() bool {
 	}
 }
 
-// A Subject identifies what one [Observation] watches. See [Evidence.Subject].
+// A Subject is the thing that one [Observation] watches. See [Evidence.Subject].
 type Subject struct {
 	Process string
 	Lock    string   // empty if the watch serves every lock of the process
@@ -72,11 +72,11 @@ type Subject struct {
 }
 
 // Subject returns the key under which a caller keeps the [Observation] of this evidence. A holder
-// with a seq is watched once for all its locks and queue entries, because none of its guards
-// outlives its ping. Three kinds of holders are watched per lock, as in mongos: foreign ones, those
-// without a ping document, and those without a process id. A mongos may acquire whether its ping is
-// current or not. A lease is watched for its own lock session. Reads of different subjects in one
-// Observation restart it each time.
+// with a seq is watched once for all its locks and queue entries, because no guard of it outlives
+// its ping. A foreign holder, a holder without a ping document and a holder without a process id
+// are watched per lock, as in mongos. A mongos may acquire whether its ping is current or not. A
+// lease is watched for its own lock session. Reads of different subjects in one Observation restart
+// it each time.
 func (e Evidence) Subject() Subject {
 	if e.Lease {
 		return Subject{Process: e.Process, Lock: e.Name, Session: e.TS}

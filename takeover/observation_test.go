@@ -51,7 +51,7 @@ func TestObservation_Look_PauseRestarts(t *testing.T) {
 	if !d.Restart || d.Remaining != limit || first.Received != origin+back+trip {
 		t.Fatalf("after the pause: %+v, since %v", d, first.Received)
 	}
-	// A new watch does not count the pause that ended the old one.
+	// A new watch does not count the pause before it.
 	o, d = watch(o, back+time.Minute, back+limit, time.Minute)
 	if d.Restart || d.Verdict != takeover.Watch {
 		t.Fatalf("after the new beginning: %+v", d)

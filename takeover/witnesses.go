@@ -7,8 +7,8 @@ import (
 
 // A Sight is the state of a silent process that an earlier contender recorded in its ping document.
 // With it, a job that runs for twenty seconds in a new process each night does not restart its
-// watch each time. The zero value is no record. No generation of mongos had a Sight, because their
-// processes lived long.
+// watch each time. The zero value is no record. No generation of mongos had this record, because
+// their processes lived long.
 type Sight struct {
 	Seq    int64     // number of the ping
 	Server time.Time // server's clock at the read
@@ -111,8 +111,8 @@ func (j *judgement) sighted() (d time.Duration, ok bool) {
 	return min(byServer, byContenders), true
 }
 
-// Sighting returns the [Sight] that a contender records after this read. ok is false if it records
-// none: the policy does not use witnesses, the process is not silent or cannot be condemned, the
+// Sighting returns the [Sight] that a contender records after this read. ok is false without a
+// record: the policy does not use witnesses, the process is not silent or cannot be condemned, the
 // clocks disagree, or a record that counts already exists.
 func (e Evidence) Sighting(by string, p Policy) (s Sight, ok bool) {
 	j := judge(e, e, p)
