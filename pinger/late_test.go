@@ -155,7 +155,7 @@ func TestClose_RemovalOfUnknownOutcome_IsTriedOnceMore(t *testing.T) {
 }
 
 // Close reports an acquisition of unknown outcome if its last ping ends the process id, so that it
-// cannot reap. The sessions of a twin are the twin's, so Close does not report them.
+// cannot reap. It does not report the sessions under a twin's id, which belong to the twin.
 func TestClose_Doubt_LastPingGivesTheIDUp(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -189,7 +189,8 @@ func TestClose_Doubt_LastPingGivesTheIDUp(t *testing.T) {
 
 // A doubt belongs to the process id under which the command was sent. An id that ended before Close
 // keeps its doubt: Close cannot find the lock that a late command acquires under the id, and
-// reports that. Sessions under a twin's id are the twin's. The doubt never passes to the next id.
+// reports that. Sessions under a twin's id belong to the twin. The doubt never passes to the next
+// id.
 func TestClose_Doubt_BelongsToTheIDThatRaisedIt(t *testing.T) {
 	t.Parallel()
 	remove := func(process string) func(*testing.T, *bundle) {

@@ -118,7 +118,7 @@ func (j *judgement) intervals(n time.Duration) time.Duration {
 
 // changed compares the evidence of two reads. It returns the first difference in words, or "".
 // mongos 2.0 to 3.0 compared process id, ping and ts; 3.2 to 6.0 compared ping and ts. Here seq is
-// also compared, so that a frozen or coarse clock of the server hides no ping. So is local, which
+// also compared, so that a frozen or coarse clock of the server hides no ping. A different local
 // reveals a second process with the same id. ts is compared for reads of the same lock. Reads of
 // different locks belong together only if one watch serves them (see [Evidence.Subject]).
 func changed(before, now *Evidence) string {

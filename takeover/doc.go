@@ -103,8 +103,8 @@
 //
 // The witnesses rule is not safe with two faults together. It can take a lock that its holder still
 // trusts if the server's and the contender's clock step together while the holder is cut off for
-// three intervals, or for two before a [Sight] was written. [WatchOnly] disables the rule and writes
-// no such record.
+// three intervals, or for two before a [Sight] was written. [WatchOnly] disables the rule and
+// writes no such record.
 //
 // A foreign holder is a mongos or MongoDB's own lock manager, see [Evidence.Foreign]. It cannot be
 // condemned, and may continue to act after a takeover, as it always could.

@@ -77,7 +77,7 @@ func TestDecide_SightRule(t *testing.T) {
 	})
 }
 
-// Only some reads leave a sight.
+// A read leaves a sight only for a silent process that can be condemned.
 func TestEvidence_Sighting(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
