@@ -16,41 +16,40 @@ import (
 	"mongodlm/pinger"
 )
 
-// unseeded bounds the fences that were counted up from zero. A fence below it is raised to the
-// server's clock in milliseconds before a guard is handed out, so that fences rise even after an
-// operator has deleted the document.
+// A fence below unseeded was counted up from zero. Such a fence is raised to the server's clock in
+// milliseconds before a guard is made, so fences rise even after an operator deleted the document.
 const unseeded = 1 << 31
 
-// maxRaces bounds how often one call starts again because the document changed between two of
-// its commands.
+// maxRaces limits how many times one call starts again because the document changed between two
+// commands.
 const maxRaces = 3
 
-// A session is a lock session that an agent acquires: for a try, or for an entry.
+// A session is a lock session that an agent acquires for a try or an entry.
 type session struct {
 	want     want
 	term     *pinger.Term
 	request  catalog.Request
 	how      catalog.EnterMode
-	queued   bool     // it may be in the document, and is removed if it is not handed out
-	doubtful bool     // the outcome of a command that enters it is unknown
-	evicted  eviction // the last one of a dead process for it
+	queued   bool     // it may be in the document
+	doubtful bool     // the outcome of a command that enters the session is unknown
+	evicted  eviction // the last eviction of a dead process for it
 
-	// Of a session that holds the lock.
+	// The fields below are set once the session holds the lock.
 	fence    int64
-	inTurn   bool   // it was granted by the command of another session
+	inTurn   bool   // the command of another session granted the lock
 	evidence string // why a dead process was evicted for it, or ""
-	previous string // that process, if this one evicted it
+	previous string // the dead process, if this session evicted it
 }
 
-// An eviction is that of a dead process, with its evidence and the fence of the lock at that time.
+// An eviction records the removal of a dead process. fence is the lock's fence at that time.
 type eviction struct {
 	evidence string
 	process  string
 	fence    int64
 }
 
-// begin makes a session, and records that this process owns it before anything is sent. It ends
-// with [Manager.giveBack], or with attemptEnded of the owned sessions. Errors: [ErrClosed];
+// begin makes a session, which this process owns before a command is sent. The session ends with
+// [Manager.giveBack], or with attemptEnded of the owned sessions. Errors: [ErrClosed];
 // [ErrNoHeartbeat].
 func (m *Manager) begin(name string, w want, how catalog.EnterMode) (*session, error) {
 	if clock.Over(m.closed) {
@@ -77,15 +76,14 @@ func (m *Manager) begin(name string, w want, how catalog.EnterMode) (*session, e
 	return s, nil
 }
 
-// giveBack removes a session from the document in the background, whether it holds the lock or is
-// queued.
+// giveBack removes a session from the document in the background, both as a holder and as a waiter.
 func (m *Manager) giveBack(s *session) {
 	m.pinger.ReleaseSoon(s.request.Session, s.term)
 	m.owned.attemptEnded(s.request.TS)
 }
 
-// try acquires the lock for a call of TryLock, without an entry in the queue, and answers the call.
-// If the caller has gone meanwhile, the session serves another call, or is given back.
+// try acquires the lock for a call of TryLock, without a queue entry. If the call has ended by
+// then, the session serves another call or is given back.
 func (a *agent) try(c *call) {
 	defer a.m.recovered(a, nil, c)
 	s, err := a.m.begin(a.name, c.o.want, catalog.Try)
@@ -109,8 +107,8 @@ func (a *agent) try(c *call) {
 	a.granted(s, nil, c)
 }
 
-// recovered ends an entry or a try that panicked, as a logger, an observer or a store may: its
-// calls get an error.
+// recovered handles a panic in an entry or a try, for example in a logger, an observer or a store.
+// The calls concerned get an error.
 func (m *Manager) recovered(a *agent, e *entry, c *call) {
 	if r := recover(); r != nil {
 		err := fmt.Errorf("the logger or the store panicked: %v", r)
@@ -119,7 +117,7 @@ func (m *Manager) recovered(a *agent, e *entry, c *call) {
 }
 
 // tryWith takes the lock for a session. If the lock is held, it evicts dead processes and tries
-// again. Errors: *HeldError; a *PermitMismatchError; others.
+// again. Errors: *HeldError; a *PermitMismatchError; errors of the store.
 func (a *agent) tryWith(s *session, c *call) error {
 	for race := 0; ; race++ {
 		lock, err := a.take(s, race == 0)
@@ -149,15 +147,16 @@ func (a *agent) tryWith(s *session, c *call) error {
 	}
 }
 
-// refused reports whether the server answered that a lock is not available now: it is held, its
-// queue is full, or it is in use with another limit.
+// refused reports whether the server answered that the lock is not available now: it is held, its
+// queue is full, or it is used with another limit.
 func refused(err error) bool {
 	return errors.Is(err, catalog.ErrNotFree) || errors.Is(err, catalog.ErrQueueFull) ||
 		errors.Is(err, catalog.ErrPermitMismatch)
 }
 
-// take sends the session. A free lock that the plain command refuses, such as one that a foreign
-// manager left with its sharers, is taken by entering it.
+// take sends the session. It tries the plain command first, if the caller asks for that and the
+// lock is exclusive. The plain command refuses some free locks, such as one that a foreign manager
+// left with its sharers. A second take enters these locks.
 func (a *agent) take(s *session, plainly bool) (catalog.Lock, error) {
 	enter := transition.Enter{Request: s.request, How: s.how}
 	if plainly && s.want.mode == catalog.Exclusive {
@@ -167,12 +166,11 @@ func (a *agent) take(s *session, plainly bool) (catalog.Lock, error) {
 	return lock, err
 }
 
-// errFree reports that a lock, or a place in its queue, may be free now: try again.
+// errFree reports that a lock, or a place in its queue, may be free now. The caller tries again.
 var errFree = errors.New("free")
 
-// contend reads a lock that refused the session, evicts dead processes, and returns the snapshot
-// with the reason for the refusal: errFree if the session may be sent again, a *HeldError, a
-// *PermitMismatchError, or another error.
+// contend reads a lock that refused the session, and evicts dead processes. It returns the snapshot
+// and an error: errFree if the session may be sent again, or the reason for the refusal.
 func (a *agent) contend(s *session) (scene watch.View, err error) {
 	for range maxRaces + 1 {
 		if scene, err = a.m.judge.Read(a.m.life, a.name); err != nil {
@@ -206,7 +204,7 @@ func (a *agent) contend(s *session) (scene watch.View, err error) {
 	return scene, a.m.heldError(scene)
 }
 
-// grantNext grants a lock that a foreign release left free with a queue to its first waiter.
+// grantNext grants a lock to its first waiter after a foreign release.
 func (a *agent) grantNext(s *session, scene watch.View) error {
 	if scene.Lock == nil || len(scene.Lock.Waiters) == 0 {
 		return errFree
@@ -219,10 +217,10 @@ func (a *agent) grantNext(s *session, scene watch.View) error {
 	return fmt.Errorf("distlock: acquire %s: grant it to the next: %w", quoted(a.name), err)
 }
 
-// answer returns why living processes keep the session out: a *PermitMismatchError if they use
-// another limit, a *HeldError if there is no place in the queue, else errFree.
+// answer returns the reason why living processes keep the session out: a *PermitMismatchError for
+// another limit, a *HeldError if the queue has no place. Otherwise it returns errFree.
 func (a *agent) answer(s *session, scene watch.View) error {
-	_, waits := scene.Lock.WaitedBy(s.request.TS) // after a lost reply, which entering again returns
+	_, waits := scene.Lock.WaitedBy(s.request.TS) // after a lost reply; entering again returns it
 	_, holds := scene.Lock.HeldBy(s.request.TS)
 	held := a.m.heldError(scene)
 	if limit := scene.OtherLimit(s.want.limit); limit != nil && !waits && !holds {
@@ -235,9 +233,9 @@ func (a *agent) answer(s *session, scene watch.View) error {
 	return held
 }
 
-// confirm determines the outcome of a failed acquisition. If it is unknown, a write asks the server
-// for the session. It returns nil if the session holds the lock. Otherwise the background releases
-// the session if it appears in the document later.
+// confirm determines the outcome of a failed acquisition. If the outcome is unknown, a write asks
+// the server for the session. It returns nil if the session holds the lock. Otherwise the
+// background releases the session if it appears later.
 func (a *agent) confirm(s *session, err error) error {
 	failed := acquiring(a.name, err)
 	if !errors.Is(err, catalog.ErrUnknownOutcome) {
@@ -250,7 +248,7 @@ func (a *agent) confirm(s *session, err error) error {
 		return failed
 	}
 	var ask catalog.Transition = transition.Confirm{Request: s.request}
-	if s.want.mode != catalog.Exclusive { // which finds the session, or acquires
+	if s.want.mode != catalog.Exclusive { // Enter finds the session, or acquires the lock
 		ask = transition.Enter{Request: s.request, How: s.how}
 	}
 	lock, _, err := a.m.locks.Apply(a.m.life, ask)
@@ -264,14 +262,14 @@ func (a *agent) confirm(s *session, err error) error {
 	return failed
 }
 
-// acquired completes a session that holds the lock, as the document shows it. On an error the
-// session has been given back.
+// acquired completes a session that holds the lock according to the document. If it fails, it gives
+// the session back.
 func (m *Manager) acquired(s *session, lock catalog.Lock) error {
-	if p, ok := lock.HeldBy(s.request.TS); ok { // perhaps one of several
+	if p, ok := lock.HeldBy(s.request.TS); ok { // one of several holders, perhaps
 		lock.Fence, lock.When = p.Fence, p.Since
 	}
 	for _, g := range lock.Grants {
-		if g.TS == s.request.TS && g.Evidence != "" { // before the first reply was there
+		if g.TS == s.request.TS && g.Evidence != "" { // granted before the first reply arrived
 			s.inTurn, s.evidence = true, g.Evidence
 		}
 	}
@@ -297,9 +295,9 @@ func (m *Manager) acquired(s *session, lock catalog.Lock) error {
 	return acquiring(s.request.Name, err)
 }
 
-// newGuard makes a guard of a session that holds the lock, and begins its lease. On an error the
-// session is given back. Errors: *LostError when the process's term ended, or an operator broke the
-// lock, before there was a guard; [ErrClosed]; those of a lease that could not begin.
+// newGuard makes a guard for a session that holds the lock, and begins its lease. If it fails, it
+// gives the session back. Errors: *LostError when the process's term ended, or an operator broke
+// the lock, before the guard existed; [ErrClosed]; the errors of beginLease.
 func (c *call) newGuard(ctx context.Context, s *session) (*TryGuard, error) {
 	defer c.m.owned.attemptEnded(s.request.TS)
 	fail := func(err error) (*TryGuard, error) {
@@ -332,7 +330,7 @@ func (c *call) newGuard(ctx context.Context, s *session) (*TryGuard, error) {
 	h.ctx, h.cancel = context.WithCancelCause(under)
 	h.telling.Add(1) // a loss is reported after the acquisition
 	defer h.telling.Done()
-	broken := c.m.owned.add(h) // before the term is checked: from now on its end ends the guard
+	broken := c.m.owned.add(h) // before the check of the term: its end now ends the guard
 	refuse := func(err error) (*TryGuard, error) {
 		h.end(err)
 		c.m.owned.remove(h)
@@ -366,7 +364,6 @@ func (c *call) newGuard(ctx context.Context, s *session) (*TryGuard, error) {
 	return g, nil
 }
 
-// report emits the event of an acquisition.
 func (c *call) report(h *holding, s *session) {
 	kind := EventAcquired
 	switch {
@@ -384,7 +381,7 @@ func (c *call) report(h *holding, s *session) {
 	c.m.events.emit(c.o.parent, event)
 }
 
-// heldError describes the first holder that is not known to be dead, or the first waiter.
+// heldError describes the first holder that is not known to be dead, or the first holder or waiter.
 func (m *Manager) heldError(s watch.View) *HeldError {
 	e := &HeldError{Name: s.Name, PingAge: -1, Holders: len(s.Holders())}
 	if s.Lock != nil {
@@ -418,7 +415,7 @@ func (m *Manager) heldError(s watch.View) *HeldError {
 	return e
 }
 
-// ofIt replaces the name of a process in a verdict, for a text that has named it before.
+// ofIt replaces the name of a process in a verdict by a pronoun.
 func ofIt(reason, process string) string {
 	if process == "" {
 		return reason

@@ -12,64 +12,62 @@ import (
 	"mongodlm/internal/queue"
 )
 
-// Bounds of an agent.
 const (
-	// maxEntries is the number of entries of a process in the queue of one lock. The second entry is
-	// queued by the time the first one is granted, so a hand-over never waits for an entry to be sent.
+	// maxEntries is the number of entries of a process in the queue of one lock. The second entry
+	// is queued before the first one is granted the lock, so a hand-over never waits for a new
+	// entry.
 	maxEntries = 2
-	// crowded is the number of queued entries from which a process keeps only one entry.
+	// With crowded queued entries or more, a process keeps only one entry.
 	crowded = catalog.MaxWaiters / 2
-	// maxOrphans is the number of pending tries without callers. While there are that many, a
-	// further TryLock waits for one of them to end.
+	// maxOrphans limits the pending tries without callers. At that number, a further TryLock waits
+	// until one of them ends.
 	maxOrphans = 2
 	// leastSpare is the shortest time for which an entry without a call is kept.
 	leastSpare = 10 * time.Millisecond
 )
 
-// agents are the agents of a process, by lock name.
+// agents holds the agents of a process, by lock name.
 type agents struct {
 	m *Manager
 
-	mu     sync.Mutex // guards the fields below, all agents, and the calls and entries of those
+	mu     sync.Mutex // guards the fields below, all agents, and their calls and entries
 	byName map[string]*agent
-	rtt    time.Duration // round trip of a command that queues an entry, smoothed
+	rtt    time.Duration // smoothed round trip of a command that queues an entry
 }
 
-// maxAgents is the number of agents from which sweep removes agents without calls.
+// With maxAgents agents or more, sweep removes idle agents.
 const maxAgents = 256
 
 // An agent acquires one lock for all callers of a process. Callers form one queue, first come,
 // first served. The agent keeps at most maxEntries entries in the queue of the lock document. A
-// session that is granted serves the first caller with the same want, and is released immediately
-// if there is no such caller. Commands belong to the agent: a caller that times out cancels no
-// command.
+// session that is granted the lock serves the first caller with the same want, or is released
+// immediately. Commands belong to the agent: a caller that times out cancels no command.
 type agent struct {
 	in      *agents
 	m       *Manager
 	name    string
-	calls   []*call  // in the order in which they came
-	entries []*entry // queued in the document, or on the way there
+	calls   []*call  // in order of arrival
+	entries []*entry // queued in the document, or being sent
 	orphans int      // tries without callers
 	queued  int      // entries of other processes, as last read
-	failure error    // of the last command; nil after an answer
+	failure error    // error of the last command; nil after an answer
 
-	pause  time.Duration // after the last failure, 0 after an answer
+	pause  time.Duration // the pause after the last failure; 0 after an answer
 	resume time.Duration // monotonic time before which no entry is sent after a failure
 }
 
-// A want is the part of a request that the lock document records. A session acquired for one call
-// serves any other call with the same want.
+// A want is the part of a request that the lock document records. A session serves every call with
+// its want.
 type want struct {
 	mode  catalog.Mode
 	limit int32
 	why   string
 	label string
-	// standby is set for callers that wait until the holder is gone, such as candidates. Their entries
-	// are not kept for later callers.
+	// standby is set for callers, such as candidates, that wait until the holder is gone. Their
+	// entries are not kept for later callers.
 	standby bool
 }
 
-// join adds a call to the queue of its lock.
 func (in *agents) join(c *call) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -90,7 +88,7 @@ func (in *agents) of(name string) *agent {
 	return a
 }
 
-// sweep removes agents without calls after their pause. The caller holds mu.
+// sweep removes idle agents after their pause. The caller holds mu.
 func (in *agents) sweep() {
 	if len(in.byName) < maxAgents {
 		return
@@ -102,9 +100,8 @@ func (in *agents) sweep() {
 // idle reports whether the agent has no calls, entries and tries. The caller holds mu.
 func (a *agent) idle() bool { return len(a.calls)+len(a.entries)+a.orphans == 0 }
 
-// leave removes a call. It returns false if the call was answered before, and why the call had to
-// wait: the reason of an entry with its want, or of another one, or the last failure; nil if none
-// is known.
+// leave removes a call. left is false if the call was answered before. why is the reason for its
+// wait: that of an entry, preferably with the call's want, else the last failure, else nil.
 func (a *agent) leave(c *call) (left bool, why error) {
 	a.in.mu.Lock()
 	defer a.in.mu.Unlock()
@@ -126,7 +123,7 @@ func (a *agent) leave(c *call) (left bool, why error) {
 	return true, why
 }
 
-// remove reports whether the call was in the queue. The caller holds mu.
+// remove removes a call, and reports whether it was in the queue. The caller holds mu.
 func (a *agent) remove(c *call) bool {
 	i := slices.Index(a.calls, c)
 	if i >= 0 {
@@ -135,8 +132,8 @@ func (a *agent) remove(c *call) bool {
 	return i >= 0
 }
 
-// adjust starts the tries and entries that the calls need, and notifies entries that became spare
-// or are needed again. The caller holds mu.
+// adjust starts the tries and entries that the calls need. It notifies each entry that became spare
+// or is needed again. The caller holds mu.
 func (a *agent) adjust() {
 	spare := slices.Clone(a.entries)
 	run := a.run()
@@ -150,7 +147,7 @@ func (a *agent) adjust() {
 			continue
 		}
 		if n := served[c.o.limit]; n > 0 && n >= maxEntries && i >= run {
-			continue // an entry for this call would keep one of an earlier call out
+			continue // an entry for this call would take the place of an earlier call's entry
 		}
 		fits := func(e *entry) bool { return e.want == c.o.want }
 		if at := slices.IndexFunc(spare, fits); at >= 0 {
@@ -171,7 +168,7 @@ func (a *agent) adjust() {
 }
 
 // run returns the number of calls at the head of the queue that can hold the lock together: shared
-// calls, or as many as there are permits. Each of them gets an entry. The caller holds mu.
+// calls, or as many calls as there are permits. Each of them gets an entry. The caller holds mu.
 func (a *agent) run() int {
 	if len(a.calls) == 0 || a.calls[0].o.mode == catalog.Exclusive {
 		return 0
@@ -189,9 +186,9 @@ func (a *agent) run() int {
 	return n
 }
 
-// hasRoom reports whether the agent may keep one more entry with that limit; inRun is set for a
-// call of run. Entries with another limit do not count: a live holder refuses them, and a silent
-// one lets them wait. The caller holds mu.
+// hasRoom reports whether the agent may keep one more entry with that limit. inRun is set for a
+// call that run counts. Entries with another limit do not count: a live holder refuses them, and a
+// silent holder keeps them waiting. The caller holds mu.
 func (a *agent) hasRoom(limit int32, inRun bool) bool {
 	n := 0
 	for _, e := range a.entries {
@@ -202,8 +199,8 @@ func (a *agent) hasRoom(limit int32, inRun bool) bool {
 	return n == 0 || a.queued+len(a.entries) < crowded && (inRun || n < maxEntries)
 }
 
-// granted ends an entry or a try with the session that it has acquired, and gives the session to a
-// call: to prefer if that still waits, else to the first one with the same want.
+// granted ends an entry or a try, and gives its session to the call prefer, or else to the first
+// call with the same want.
 func (a *agent) granted(s *session, e *entry, prefer *call) {
 	a.in.mu.Lock()
 	a.ended(e, prefer)
@@ -215,7 +212,8 @@ func (a *agent) granted(s *session, e *entry, prefer *call) {
 	}
 }
 
-// serve gives a session to a call and reports whether there was one. The caller holds mu.
+// serve gives a session to a call. It returns false if no call can use the session. The caller
+// holds mu.
 func (a *agent) serve(s *session, prefer *call) bool {
 	fits := func(c *call) bool { return c.o.want == s.want && c.ctx.Err() == nil }
 	i := slices.Index(a.calls, prefer)
@@ -246,10 +244,9 @@ func (in *agents) passOn(s *session) {
 	a.granted(s, nil, nil)
 }
 
-// failed ends an entry or a try with an error that will not pass, and returns the error to the
-// calls that it concerns: to the caller of the try, to all calls with the same limit for a
-// *PermitMismatchError, else to all calls that wait. With a nil error it only ends the entry or
-// try.
+// failed ends an entry or a try with a permanent error, or only ends it if err is nil. It returns
+// the error to the caller of the try, or to all calls that wait for an entry. A
+// *PermitMismatchError concerns only calls with the same limit.
 func (a *agent) failed(err error, e *entry, of *call) {
 	a.in.mu.Lock()
 	defer a.in.mu.Unlock()
@@ -289,7 +286,7 @@ func (a *agent) needs(c *call) bool {
 	return slices.Contains(a.calls, c)
 }
 
-// dismiss ends an entry if no call needs it, and reports whether it did.
+// dismiss ends an entry that no call needs. It returns false for a needed entry.
 func (a *agent) dismiss(e *entry) bool {
 	a.in.mu.Lock()
 	defer a.in.mu.Unlock()
@@ -300,8 +297,7 @@ func (a *agent) dismiss(e *entry) bool {
 	return e.spare
 }
 
-// timeLeft returns the shortest time for which a call with that want still waits; 0 without a
-// bound.
+// timeLeft returns the shortest remaining time of the calls with that want; 0 without a limit.
 func (a *agent) timeLeft(w want) (left time.Duration) {
 	now := a.m.cfg.Clock.Now()
 	a.in.mu.Lock()
@@ -325,7 +321,7 @@ func (a *agent) timeLeft(w want) (left time.Duration) {
 	return left
 }
 
-// answered records an answer of the server: the lock document, and the round trip.
+// answered records an answer of the server: the queue in the lock document, and the round trip.
 func (a *agent) answered(lock catalog.Lock, process string, took time.Duration) {
 	others := 0
 	for _, p := range lock.Waiters {
@@ -342,8 +338,8 @@ func (a *agent) answered(lock catalog.Lock, process string, took time.Duration) 
 	a.in.rtt += (took - a.in.rtt) / 4
 }
 
-// backOff makes the entries of the lock pause after a command that failed: for Config.Poll, twice
-// as long after each further failure, and at most for Config.PollMax.
+// backOff makes the entries of the lock pause after a failed command. The pause begins at
+// Config.Poll, doubles after each further failure, and is at most Config.PollMax.
 func (in *agents) backOff(name string, failure error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -353,15 +349,15 @@ func (in *agents) backOff(name string, failure error) {
 	a.resume = a.m.cfg.Clock.Now().Mono + a.m.pinger.Jitter(a.pause, 0.2)
 }
 
-// backedOff returns how long an entry has to pause.
+// backedOff returns the remaining pause of the entries.
 func (a *agent) backedOff() time.Duration {
 	a.in.mu.Lock()
 	defer a.in.mu.Unlock()
 	return a.resume - a.m.cfg.Clock.Now().Mono
 }
 
-// waiting returns the number of calls that wait, and the longest time for which one of them has
-// waited, without those on standby.
+// waiting returns the number of waiting calls and the longest time that a call has waited. The time
+// leaves out calls on standby.
 func (in *agents) waiting() (n int, oldest time.Duration) {
 	now := in.m.cfg.Clock.Now().Mono
 	in.mu.Lock()
@@ -380,22 +376,22 @@ func (in *agents) waiting() (n int, oldest time.Duration) {
 	return n, oldest
 }
 
-// An entry is one session of an agent in the queue of the lock document. It serves any call with
+// An entry is one session of an agent in the queue of the lock document. It serves every call with
 // its want.
 type entry struct {
 	a       *agent
 	m       *Manager
 	want    want
-	changed chan struct{} // spare has changed; room for one
-	since   time.Time     // server's clock: when it was queued, if its place was removed since
+	changed chan struct{} // signals a change of spare; capacity 1
+	since   time.Time     // server's clock; when an entry that was removed was queued, else zero
 
-	// Guarded by the mu of the agents.
-	spare   bool // no call needs it
+	// The fields below are guarded by the mu of the agents.
+	spare   bool // set while no call needs the entry
 	waiter  *queue.Waiter
 	failure error // why the session cannot be queued
 }
 
-// setSpare notes whether a call needs the entry. The caller holds mu.
+// setSpare records whether the entry is spare. The caller holds mu.
 func (e *entry) setSpare(spare bool) {
 	if e.spare == spare {
 		return
@@ -407,8 +403,8 @@ func (e *entry) setSpare(spare bool) {
 	}
 }
 
-// reason returns why the entry waits: its failure, or the holder as last read; nil if neither is
-// known. The caller holds mu.
+// reason returns the reason why the entry waits: its failure, or the holder as last read, or nil.
+// The caller holds mu.
 func (e *entry) reason() error {
 	if e.failure != nil || e.waiter == nil {
 		return e.failure
@@ -419,7 +415,7 @@ func (e *entry) reason() error {
 	return nil
 }
 
-// note records why the session cannot be queued; nil when it is.
+// note records why the session cannot be queued, or nil once it is queued.
 func (e *entry) note(failure error) {
 	e.a.in.mu.Lock()
 	defer e.a.in.mu.Unlock()

@@ -8,27 +8,27 @@ import (
 	"time"
 )
 
-// A call is one call that acquires a lock. It joins the queue of callers of its agent and waits for
-// a session that holds the lock.
+// A call is one acquisition by a caller. It joins the queue of callers of its agent and waits for a
+// session that holds the lock.
 type call struct {
 	m    *Manager
 	name string
 	o    acquireOptions
-	once bool // it does not wait for the lock: TryLock
+	once bool // set for TryLock, which does not wait for the lock
 
-	ctx    context.Context // of the caller
-	answer chan answer     // room for one
+	ctx    context.Context // the caller's context
+	answer chan answer     // capacity 1
 	agent  *agent
-	trying bool // the agent tries for it, or has tried; guarded by the mu of the agents
+	trying bool // the agent tries, or has tried, for this call; guarded by the mu of the agents
 }
 
-// An answer ends a call: a session that holds the lock, or an error.
+// An answer ends a call. It is a session that holds the lock, or an error.
 type answer struct {
 	session *session
 	err     error
 }
 
-// acquire returns a guard once the lock is acquired for the call.
+// acquire returns a guard once the call has the lock.
 func (c *call) acquire(ctx context.Context) (g *TryGuard, err error) {
 	kind := EventGaveUp
 	if c.once {
@@ -108,8 +108,8 @@ func (c *call) receive(ctx context.Context, up <-chan time.Time, last error) (*s
 	}
 }
 
-// mayAcquire returns why no call can acquire now: [ErrClosed], or for a call that does not wait
-// [ErrNoHeartbeat].
+// mayAcquire returns an error if no call can acquire now: [ErrClosed], or [ErrNoHeartbeat] for a
+// call that does not wait.
 func (m *Manager) mayAcquire(name string, once bool) error {
 	err := m.Err()
 	switch {
@@ -121,8 +121,8 @@ func (m *Manager) mayAcquire(name string, once bool) error {
 	return nil
 }
 
-// stopped is the error of a call that gave up. It matches the cause, and the reason for which the
-// call had to wait.
+// stopped returns the error of a call that gave up. The error matches the cause and the reason for
+// the wait.
 func (c *call) stopped(ctx context.Context, cause, why error) error {
 	text := acquirePrefix(c.name) + plain(cause)
 	causes := []error{cause}
@@ -142,7 +142,6 @@ func (c *call) stopped(ctx context.Context, cause, why error) error {
 	return &acquireError{text: text, causes: causes}
 }
 
-// notAcquired reports that a call ended without the lock.
 func (c *call) notAcquired(kind EventKind, err error) {
 	if c.m.events == nil {
 		return
@@ -153,7 +152,7 @@ func (c *call) notAcquired(kind EventKind, err error) {
 	})
 }
 
-// noHeartbeat is the error of an acquisition by a process whose pings are not acknowledged.
+// noHeartbeat returns the error of an acquisition without acknowledged pings.
 func noHeartbeat(name string, why error) error {
 	if why == nil {
 		return acquiring(name, ErrNoHeartbeat)

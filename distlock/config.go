@@ -13,71 +13,72 @@ import (
 	"mongodlm/takeover"
 )
 
-// Defaults that are used in several places.
 const (
 	defaultDatabase = "config"
 	defaultTakeover = 15 * time.Minute // also of a foreign holder
 	defaultPoll     = 500 * time.Millisecond
-	// pruneAge is the least age from which pings that no lock names, and locks of
-	// Config.PruneLocks, are deleted; pruneEvery the time between two prunings, give or take half.
+	// pruneAge is the least age at which pings without a lock, and locks under Config.PruneLocks,
+	// are deleted. pruneEvery is the time between two prunings, plus or minus half.
 	pruneAge, pruneEvery = 4 * 24 * time.Hour, time.Hour
 )
 
-// configServerTakeover is the takeover time of MongoDB's own lock manager on a config server. It
-// takes our locks after that time and ignores the takeover time in our documents.
+// MongoDB's own lock manager on a config server takes our locks after configServerTakeover. It
+// ignores the takeover time in our documents.
 const configServerTakeover = 15 * time.Minute
 
-// Config is the configuration of a Manager. The zero value of every field but the connection means
-// its default, where possible that of mongos. New refuses contradictions and never corrects them.
+// Config is the configuration of a Manager. The zero value of every field except the connection
+// means its default, which is that of mongos where possible. New refuses contradictions and never
+// corrects them.
 type Config struct {
-	// Set one of URI, ClientOptions, Client or Catalog: the place of the documents.
+	// One of URI, ClientOptions, Client and Catalog must be set.
 
 	URI           string                 // its concerns, read preference and retries are ignored
-	ClientOptions *options.ClientOptions // of a client for locks, and one of 2 connections for pings
+	ClientOptions *options.ClientOptions // for a client for locks, and one with 2 connections for pings
 	Client        *mongo.Client          // of the application, for acquiring and releasing; not closed
-	// PingClient goes with Client, for the heartbeat. Without it, a URI and ClientOptions the
-	// heartbeat shares Client, and an application that uses up its pool can lose its locks.
+	// PingClient is the client of the heartbeat when Client is set. If it is nil, the heartbeat
+	// shares Client, and an application that uses up its pool can lose its locks.
 	PingClient *mongo.Client
 	Catalog    catalog.Catalog // another store, such as memcatalog in a unit test
 
-	Database string // of locks and lockpings; default "config"; all but clusters use their own
+	Database string // of locks and lockpings; default "config", which only clusters should use
 
-	Ping time.Duration // between two pings; default 30 s; Ping*3 <= Takeover - Margin
-	// Takeover is the time for which a holder must be silent before its locks may be taken: the
-	// longer one of the holder's and the contender's. Default 15 min; at most 7 days, 15 min on a
-	// config server.
+	Ping time.Duration // time between two pings; default 30 s; Ping*3 <= Takeover - Margin
+	// Takeover is the time for which a holder must be silent before its locks may be taken. The
+	// longer of the holder's and the contender's Takeover counts. Default 15 min; at most 7 days,
+	// or 15 min on a config server.
 	Takeover time.Duration
-	Margin   time.Duration // a holder stops trusting its locks this long before; default Takeover/4
+	Margin   time.Duration // a holder stops trusting its locks this much earlier; default Takeover/4
 
-	// Poll is the first pause of a waiting Lock after a failure; the pauses grow to PollMax. Without
-	// change streams a process asks for its grants at least Poll/100 apart, at most PollMax.
+	// Poll is the first pause of a waiting Lock after a failure. The pauses grow to PollMax.
+	// Without change streams, a process asks for its grants at intervals of Poll/100 to PollMax.
 	// Defaults 500 ms and 5 s, or Takeover/30 if that is less.
 	Poll, PollMax  time.Duration
-	CommandTimeout time.Duration // of one command; default 5 s
-	// PruneLocks deletes the documents of locks that were not used for 4 days, or Takeover if that
-	// is longer: for generated names, such as one for each order. Once an hour, up to 10,000.
-	// Fences still rise unless the server's clock goes back by that age. Needs the privilege to
-	// remove.
+	CommandTimeout time.Duration // limit of one command; default 5 s
+	// PruneLocks deletes, once an hour, up to 10,000 documents of locks that were not used for 4
+	// days, or for Takeover if that is longer. Use it for generated names, such as one for each
+	// order. Fences still rise unless the server's clock goes back by that age. It needs the
+	// privilege to remove.
 	PruneLocks bool
 
 	Tuning
 
-	Host     string         // first part of the process id, to 255 bytes; default the machine's name
-	Logger   zerolog.Logger // gets the events; default silent
-	Observer Observer       // gets them as values; several by [Observers]; package history stores them
+	Host     string         // first part of the process id, up to 255 bytes; default the machine's name
+	Logger   zerolog.Logger // logs the events; default silent
+	Observer Observer       // receives the events as values; see [Observers] and package history
 }
 
-// Tuning are the settings for tests and for unusual deployments.
+// Tuning holds the settings for tests and for unusual deployments.
 type Tuning struct {
-	MaxClockSkew    time.Duration // of server and contender; at most Margin; default Takeover/30 (mongos), or Margin
-	MaxWatchGap     time.Duration // a watch starts anew after a longer gap; default Takeover/4
+	// MaxClockSkew is the largest difference between the server's and the contender's clock. It is at
+	// most Margin. Default Takeover/30 (mongos), or Margin if that is less.
+	MaxClockSkew    time.Duration
+	MaxWatchGap     time.Duration // a watch starts again after a longer gap; default Takeover/4
 	TakeoverRule    takeover.Rule // takeover.Witnesses, the default, or takeover.WatchOnly
 	ForeignTakeover time.Duration // the least takeover time for a foreign holder; default 15 min
-	ReleaseTries    int           // of Release, before the background continues; default 3
-	ReleasePause    time.Duration // after the first failed try; it doubles; default 2 s
+	ReleaseTries    int           // tries of Release before the background continues; default 3
+	ReleasePause    time.Duration // pause after the first failed try; it doubles each time; default 2 s
 }
 
-// withDefaults sets the fields that are zero.
 func (c Config) withDefaults() Config {
 	set := func(d *time.Duration, def time.Duration) {
 		if *d == 0 {
@@ -195,8 +196,8 @@ func badDatabase(name string) string {
 	return ""
 }
 
-// badHost returns the problem with the first part of a process id, which must be one line of text;
-// "" without one.
+// badHost returns the problem with the first part of a process id, or "". A host must be one line
+// of text.
 func badHost(host string) string {
 	if problem := catalog.BadText(host, 255); problem != "" {
 		return problem

@@ -11,11 +11,11 @@ import (
 	"mongodlm/internal/watch"
 )
 
-// errDismissed ends an entry that no call needs any more.
+// errDismissed ends an entry that no call needs.
 var errDismissed = errors.New("no caller waits for the entry")
 
-// run queues sessions, one after the other, until one is granted, an error ends the wait, or no
-// call needs the entry.
+// run queues sessions, one after the other, until one is granted the lock, an error ends the wait,
+// or no call needs the entry.
 func (e *entry) run() {
 	defer e.m.recovered(e.a, e, nil)
 	for {
@@ -27,7 +27,7 @@ func (e *entry) run() {
 		case errors.Is(err, errDismissed):
 			return
 		case clock.Over(e.m.closed):
-			e.a.failed(nil, e, nil) // the calls see that themselves
+			e.a.failed(nil, e, nil) // the calls detect Close themselves
 			return
 		case !worthWaiting(err):
 			e.a.failed(err, e, nil)
@@ -37,8 +37,8 @@ func (e *entry) run() {
 	}
 }
 
-// acquire queues one session and returns it once it holds the lock. On an error the session is
-// removed from the document in the background if it may be there.
+// acquire queues one session and returns it once it holds the lock. After an error the background
+// removes the session from the document if it may be there.
 func (e *entry) acquire() (_ *session, err error) {
 	if pause := e.a.backedOff(); pause > 0 {
 		if _, err := e.wait(nil, nil, pause); err != nil {
@@ -53,12 +53,12 @@ func (e *entry) acquire() (_ *session, err error) {
 	s.request.Since, e.since = e.since, time.Time{}
 	w := e.m.queue.Register(s.request)
 	e.watch(w)
-	ended := false // else a panic ends it
+	ended := false // still false after a panic
 	defer func() {
 		e.watch(nil)
 		e.m.queue.Unregister(w)
 		if s.doubtful {
-			e.m.pinger.Doubt(s.term) // an earlier copy may be carried out after all is over
+			e.m.pinger.Doubt(s.term) // the server may carry out an earlier copy of the command later
 		}
 		if ended && err == nil {
 			return
@@ -93,7 +93,7 @@ func (e *entry) acquire() (_ *session, err error) {
 		lock = grantedLock(*grant)
 		s.inTurn, s.evidence = true, grant.Evidence
 	}
-	s.queued = true // from here on it is undone if it is not handed out
+	s.queued = true // from here on the session is removed unless a call gets it
 	if err = e.m.acquired(s, lock); err != nil {
 		e.a.in.backOff(e.a.name, err)
 	}
@@ -101,16 +101,16 @@ func (e *entry) acquire() (_ *session, err error) {
 	return s, err
 }
 
-// watch makes the waiter of the present session, or nil, known to the callers.
+// watch publishes the waiter of the present session, or nil, to the callers.
 func (e *entry) watch(w *queue.Waiter) {
 	e.a.in.mu.Lock()
 	defer e.a.in.mu.Unlock()
 	e.waiter = w
 }
 
-// enter sends the session until the server has answered. Entering again with the same session is
-// harmless, so a command with an unknown outcome is repeated. It returns the lock as the session
-// holds it or is queued in it.
+// enter sends the session until the server has answered. It repeats a command with an unknown
+// outcome, because entering the same session again is harmless. It returns the lock, which the
+// session holds or is queued in.
 func (e *entry) enter(s *session, w *queue.Waiter) (catalog.Lock, error) {
 	pauses := backoff{least: e.m.cfg.Poll / 10, most: e.m.cfg.PollMax}
 	for again := false; ; {
@@ -135,7 +135,8 @@ func (e *entry) enter(s *session, w *queue.Waiter) (catalog.Lock, error) {
 }
 
 // failed waits after a failure of the command that queues the session. It returns the lock if a
-// grant shows that the command was carried out all the same, and an error if there is no other try.
+// grant shows that the command was carried out. It returns an error if the command must not be
+// repeated.
 func (e *entry) failed(s *session, w *queue.Waiter, err error) (catalog.Lock, error) {
 	s.doubtful = s.doubtful || errors.Is(err, catalog.ErrUnknownOutcome)
 	if s.doubtful {
@@ -151,10 +152,10 @@ func (e *entry) failed(s *session, w *queue.Waiter, err error) (catalog.Lock, er
 	return e.pause(s, w, max(0, e.a.backedOff()))
 }
 
-// findRoom waits for room in a queue that is full, or for processes that are silent and use the
-// lock with another limit: it reads the lock, evicts dead processes, and pauses, until the session
-// may be sent again. After a second refusal in a row it pauses at least once. Errors: those of
-// wait; a *PermitMismatchError when a process that lives uses another limit; others of reading.
+// findRoom waits while the queue is full, or while silent processes use the lock with another
+// limit. It reads the lock, evicts dead processes and pauses until the session may be sent again.
+// After a second refusal in a row it pauses at least once. Errors: those of wait; a
+// *PermitMismatchError when a living process uses another limit; errors of reading.
 func (e *entry) findRoom(
 	s *session, w *queue.Waiter, pauses *backoff, refusal error, again bool,
 ) (catalog.Lock, error) {
@@ -178,7 +179,8 @@ func (e *entry) findRoom(
 	}
 }
 
-// fullness words a refusal for which the snapshot shows no reason.
+// fullness returns the error for a refusal. If the snapshot shows no reason, the error reports a
+// full queue.
 func (e *entry) fullness(err error, scene watch.View) error {
 	if errors.Is(err, ErrHeld) || errors.Is(err, ErrPermitMismatch) {
 		return err
@@ -188,8 +190,8 @@ func (e *entry) fullness(err error, scene watch.View) error {
 	return held
 }
 
-// pause is wait for a session that is not known to be queued. It returns the lock if the session
-// was granted it meanwhile.
+// pause waits for a session that may not be queued. It returns the lock if the session was granted
+// it during the pause.
 func (e *entry) pause(s *session, w *queue.Waiter, d time.Duration) (l catalog.Lock, err error) {
 	grant, err := e.wait(s, w, d)
 	if err != nil || grant == nil {
@@ -199,12 +201,12 @@ func (e *entry) pause(s *session, w *queue.Waiter, d time.Duration) (l catalog.L
 	return grantedLock(*grant), nil
 }
 
-// errRemoved is the error of a session whose entry was removed from the queue.
+// errRemoved reports that the session's entry was removed from the queue.
 var errRemoved = errors.New("its queue entry was removed")
 
-// wait waits for a grant of the session, or for a pause; without end if that is negative. It
-// returns nil, nil after the pause. Errors: errDismissed when no call has needed the entry for a
-// round trip; errRemoved; why the session must not wait any longer.
+// wait waits for a grant of the session, or until the pause is over. A negative pause never ends.
+// After the pause it returns nil, nil. Errors: errDismissed when no call needed the entry for a
+// round trip; errRemoved; the reason why the session must stop waiting.
 func (e *entry) wait(s *session, w *queue.Waiter, pause time.Duration) (*catalog.Grant, error) {
 	var up, spare <-chan time.Time
 	if pause >= 0 {
@@ -261,7 +263,7 @@ func (e *entry) wait(s *session, w *queue.Waiter, pause time.Duration) (*catalog
 	}
 }
 
-// keptFor returns for how long the entry is kept, and whether no call needs it.
+// keptFor returns the time for which a spare entry is kept, and whether the entry is spare.
 func (e *entry) keptFor() (d time.Duration, spare bool) {
 	e.a.in.mu.Lock()
 	defer e.a.in.mu.Unlock()
@@ -271,7 +273,7 @@ func (e *entry) keptFor() (d time.Duration, spare bool) {
 	return max(e.a.in.rtt, leastSpare), e.spare
 }
 
-// removed returns the error of a session without an entry in the queue.
+// removed returns the error of a session after the removal of its entry.
 func (e *entry) removed(w *queue.Waiter) error {
 	held := &HeldError{Name: e.a.name, PingAge: -1}
 	if scene := w.View.Load(); scene != nil {
@@ -281,12 +283,12 @@ func (e *entry) removed(w *queue.Waiter) error {
 	return &acquireError{text: held.Error(), causes: []error{held, errRemoved}}
 }
 
-// grantedLock is the lock as a grant shows it.
+// grantedLock returns the lock that a grant describes.
 func grantedLock(g catalog.Grant) catalog.Lock {
 	return catalog.Lock{Name: g.Name, Held: true, TS: g.TS, Process: g.Process, Fence: g.Fence}
 }
 
-// A backoff makes pauses that grow by half, from least to most, with jitter.
+// A backoff makes pauses with jitter that grow by half, from least to most.
 type backoff struct{ least, most, last time.Duration }
 
 func (b *backoff) next(m *Manager) time.Duration {

@@ -11,36 +11,37 @@ import (
 	"mongodlm/catalog"
 )
 
-// Errors for [errors.Is]. The first ones concern acquisitions.
+// Errors for [errors.Is]. The first block concerns acquisitions.
 var (
 	ErrHeld           = errors.New("distlock: lock is held") // of *HeldError
 	ErrDeadlock       = errors.New("distlock: deadlock")     // of *DeadlockError
 	ErrPermitMismatch = catalog.ErrPermitMismatch            // of *PermitMismatchError
 	ErrMalformed      = catalog.ErrMalformed                 // of *MalformedError
-	// ErrUnavailable: no document was changed. No server was reached, or the server accepts no command
-	// or no write now: it is overloaded (for example codes 462 and 463), has no primary, has too many
-	// open transactions (9.0), or an operator has blocked writes (371). Try again later, and less
-	// often.
+	// ErrUnavailable means that no document was changed. No server was reached, or the server
+	// accepts no command or no write now: it is overloaded (for example codes 462 and 463), has no
+	// primary, has too many open transactions (9.0), or an operator has blocked writes (371). Try
+	// again later, and less often.
 	ErrUnavailable = catalog.ErrUnavailable
-	// ErrOutcomeUnknown: the server may or may not have carried out the command, as where its disk is
-	// full (14031). The background undoes an acquisition, within a ping interval and one
-	// CommandTimeout.
+	// ErrOutcomeUnknown means that the server may or may not have carried out the command, for
+	// example when its disk is full (14031). The background undoes an acquisition within a ping
+	// interval and one CommandTimeout.
 	ErrOutcomeUnknown = errors.New("distlock: outcome unknown")
-	ErrNoHeartbeat    = errors.New("distlock: no heartbeat")  // no ping is acknowledged in time
-	ErrBadName        = errors.New("distlock: bad lock name") // empty, over 1,024 bytes, no UTF-8, NUL
+	ErrNoHeartbeat    = errors.New("distlock: no heartbeat")  // no ping was acknowledged in time
+	ErrBadName        = errors.New("distlock: bad lock name") // empty, >1,024 bytes, not UTF-8, or NUL
 	ErrBadOption      = errors.New("distlock: bad option")    // an argument or option is out of bounds
 
-	// Errors of holding, releasing and breaking, and of a Manager.
+	// Errors of holding, releasing and breaking a lock, and of a Manager.
 
 	ErrLockLost      = errors.New("distlock: lock lost")                 // of *LostError
 	ErrLeaseExpired  = errors.New("the lease was not renewed in time")   // the cause of a *LostError
-	ErrReleased      = errors.New("distlock: lock released")             // of a guard
+	ErrReleased      = errors.New("distlock: lock released")             // of a released guard
 	ErrReleaseFailed = errors.New("distlock: release failed")            // of *ReleaseError
-	ErrClosed        = errors.New("distlock: closed")                    // by Close: it frees guards
+	ErrClosed        = errors.New("distlock: closed")                    // the Manager is closed
 	ErrConfig        = errors.New("distlock: bad configuration")         // of *ConfigError
-	ErrFenceMismatch = errors.New("distlock: lock is not as you saw it") // by Break
-	// ErrNoTransactions: a standalone server, the embedded server and database config of a replica
-	// set have no transactions; or the context of LockInTransaction carries no transaction.
+	ErrFenceMismatch = errors.New("distlock: lock is not as you saw it") // of Break
+	// ErrNoTransactions means that the server or database has no transactions, or that the context
+	// of LockInTransaction carries none. Without transactions are a standalone server, the embedded
+	// server, and database config of a replica set.
 	ErrNoTransactions = catalog.ErrNoTransactions
 )
 
@@ -48,8 +49,8 @@ var (
 // treated as free and never taken over.
 type MalformedError = catalog.MalformedError
 
-// A PrivilegeError names the privilege that the user of the connection lacks, or reports that there
-// is no user. Every method with I/O may return it.
+// A PrivilegeError names the privilege that the connection's user lacks, or reports that the
+// connection has no user. Every method with I/O may return it.
 type PrivilegeError = catalog.PrivilegeError
 
 // A PermitMismatchError reports a holder or waiter that is not dead and uses the lock with another
@@ -57,7 +58,7 @@ type PrivilegeError = catalog.PrivilegeError
 type PermitMismatchError = catalog.PermitMismatchError
 
 // A DeadlockError reports a caller that waits for a lock that it holds itself. Why is the reason of
-// its own acquisition. Deadlocks between callers are not detected.
+// its first acquisition. Deadlocks between callers are not detected.
 type DeadlockError struct{ Name, Why string }
 
 func (e *DeadlockError) Error() string {
@@ -70,29 +71,29 @@ func (e *DeadlockError) Error() string {
 
 func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock }
 
-// A HeldError names the holder that keeps the caller out, one that lives by the takeover rule, or
-// the first waiter of a free lock. For a call that waited it is the holder as the process last read
-// it, up to two ping intervals ago. Times are by the server's clock.
+// A HeldError names the holder that keeps the caller out: one that is alive by the takeover rule,
+// or the first waiter of a free lock. For a call that waited, the process read the holder up to two
+// ping intervals ago. Times are by the server's clock.
 type HeldError struct {
 	Name       string
 	Process    string    // the holder's process id; "" when unknown
-	Who        string    // its process id, label and random part
-	Why        string    // its reason
+	Who        string    // the holder's process id, label and random part
+	Why        string    // the holder's reason
 	Since      time.Time // zero when unknown
 	Fence      int64
-	PingAge    time.Duration // of its ping, by the server's clock; negative when unknown
-	Self       bool          // the holder is this very process
-	TakeoverIn time.Duration // the silence left until a takeover; all of it while it is alive
+	PingAge    time.Duration // age of the holder's ping; negative when unknown
+	Self       bool          // the holder is this process
+	TakeoverIn time.Duration // remaining silence before a takeover; all of it while alive
 	Mode       string        // "exclusive", "shared" or "permit"
 	Holders    int
-	Permits    int // the number of permits; 0 but in mode permit
+	Permits    int // the number of permits; 0 except in mode permit
 	Waiters    int
 	Reason     string // the verdict of the takeover rule in words, with the figures
 }
 
 func (e *HeldError) Error() string { return acquirePrefix(e.Name) + e.facts() }
 
-// facts returns the text without the name of the lock.
+// facts returns the text without the prefix that names the lock.
 func (e *HeldError) facts() string {
 	var b strings.Builder
 	one := catalog.Printable(e.Process, 200)
@@ -143,8 +144,8 @@ func (e *LostError) Error() string {
 func (e *LostError) Unwrap() []error { return []error{ErrLockLost, e.Cause} }
 
 // A ReleaseError reports that every try to release a lock failed. The guard is over. The background
-// tries again, immediately and after every ping, unless the error matches [ErrClosed]: then the
-// lock stays held until a takeover. It matches [ErrReleaseFailed] and its cause.
+// tries again, immediately and after every ping. If the error matches [ErrClosed], the lock stays
+// held until a takeover. A ReleaseError matches [ErrReleaseFailed] and its cause.
 type ReleaseError struct {
 	Name  string
 	Fence int64
@@ -163,7 +164,7 @@ func (e *ReleaseError) Error() string {
 
 func (e *ReleaseError) Unwrap() []error { return []error{ErrReleaseFailed, e.Err} }
 
-// A ConfigError lists all problems of a Config, its URI or ClientOptions.
+// A ConfigError lists all problems of a Config, its URI or its ClientOptions.
 type ConfigError struct{ Problems []string }
 
 func (e *ConfigError) Error() string {
@@ -174,7 +175,7 @@ func (e *ConfigError) Is(target error) bool { return target == ErrConfig }
 
 func quoted(s string) string { return `"` + catalog.Printable(s, 200) + `"` }
 
-// acquiring returns an error of an acquisition. A *PermitMismatchError names the lock itself.
+// acquiring returns an error of an acquisition. A *PermitMismatchError already names the lock.
 func acquiring(name string, err error) error {
 	var limit *PermitMismatchError
 	if errors.As(err, &limit) {
@@ -183,7 +184,7 @@ func acquiring(name string, err error) error {
 	return &acquireError{text: acquirePrefix(name) + reasonText(name, err), causes: []error{err}}
 }
 
-// An acquireError is an error of an acquisition. Its text has the prefix once.
+// An acquireError is an error of an operation on a lock. Its text has the prefix only once.
 type acquireError struct {
 	text   string
 	causes []error
@@ -191,22 +192,23 @@ type acquireError struct {
 
 func (e *acquireError) Error() string { return e.text }
 
-// Unwrap returns its causes.
+// Unwrap returns the causes.
 func (e *acquireError) Unwrap() []error { return e.causes }
 
 // worthWaiting reports whether an error may be temporary.
 func worthWaiting(err error) bool {
 	passing := []error{
 		ErrHeld, ErrNoHeartbeat, ErrUnavailable, ErrOutcomeUnknown, ErrLockLost,
-		context.DeadlineExceeded, // of one command; the caller's is seen by sleep
+		context.DeadlineExceeded, // of one command; the caller's context is checked elsewhere
 	}
 	return slices.ContainsFunc(passing, func(one error) bool { return errors.Is(err, one) })
 }
 
-// plain returns the text of an error for the middle of another one of this package.
+// plain returns the text of an error without this package's prefix.
 func plain(err error) string { return strings.TrimPrefix(err.Error(), "distlock: ") }
 
-// failedTo returns an error of an operation, also one of unknown outcome.
+// failedTo adds an operation and the name of a lock to an error. An unknown outcome matches
+// ErrOutcomeUnknown.
 func failedTo(do, name string, err error) error {
 	if errors.Is(err, catalog.ErrUnknownOutcome) {
 		err = doubtful(err)
@@ -215,8 +217,8 @@ func failedTo(do, name string, err error) error {
 	return &acquireError{text: text, causes: []error{err}}
 }
 
-// doubtful returns err as an error that matches ErrOutcomeUnknown, whose text occurs in it only
-// once.
+// doubtful returns err as an error that matches ErrOutcomeUnknown. Its text mentions the unknown
+// outcome only once.
 func doubtful(err error) error {
 	text := err.Error()
 	if !errors.Is(err, catalog.ErrUnknownOutcome) {
@@ -227,12 +229,11 @@ func doubtful(err error) error {
 
 func acquirePrefix(name string) string { return "distlock: acquire " + quoted(name) + ": " }
 
-// reasonText returns the text of an error as the reason of another one of the same acquisition.
+// reasonText returns the text of an error without the prefixes of the same acquisition.
 func reasonText(name string, err error) string {
 	return strings.TrimPrefix(strings.TrimPrefix(err.Error(), acquirePrefix(name)), "distlock: ")
 }
 
-// modeWord returns the mode of a lock for display.
 func modeWord(m catalog.Mode) string {
 	if m == catalog.Exclusive {
 		return "exclusive"
@@ -240,8 +241,7 @@ func modeWord(m catalog.Mode) string {
 	return string(m)
 }
 
-// Causes that are not exported.
 var (
 	errDocumentGone = errors.New("the lock document was removed")
-	errTimeUp       = errors.New("the time is up") // of WaitAtMost
+	errTimeUp       = errors.New("the time is up") // WaitAtMost is over
 )

@@ -36,7 +36,6 @@ func newEmitter(o Observer, c clock.Clock, log zerolog.Logger) *emitter {
 	return &emitter{clock: c, log: log, observers: all}
 }
 
-// emit sets the time of an event and passes it to all observers.
 func (e *emitter) emit(ctx context.Context, event Event) {
 	event.At = e.clock.Now().Wall
 	for _, o := range e.observers {
@@ -64,7 +63,7 @@ func (e *emitter) one(ctx context.Context, o Observer, event Event) {
 // brokenWord begins the evidence of a grant that follows a break.
 const brokenWord = "broken: "
 
-// ruleOf returns the rule in evidence of package watch; "" without one.
+// ruleOf returns the rule that evidence of package watch names, or "".
 func ruleOf(evidence string) string {
 	rest, ok := strings.CutPrefix(evidence, "rule ")
 	rule, _, found := strings.Cut(rest, ": ")
@@ -78,8 +77,8 @@ func ruleOf(evidence string) string {
 	return ""
 }
 
-// subjectOf returns the dead process in evidence of packages watch and takeover; "" if the
-// evidence does not name it in full.
+// subjectOf returns the dead process that evidence of packages watch and takeover names. It returns
+// "" if the evidence does not name the process in full.
 func subjectOf(evidence string) string {
 	at := strings.IndexByte(evidence, '"')
 	if at < 0 || !strings.HasSuffix(evidence[:at], " of ") && !strings.HasSuffix(evidence[:at], ": ") {
@@ -98,7 +97,7 @@ type background struct {
 	*emitter
 	process func() string
 	skew    func() time.Duration
-	late    func(ts bson.ObjectID) (fence int64) // of a guard whose release failed; else 0
+	late    func(ts bson.ObjectID) (fence int64) // of a guard after a failed release; else 0
 }
 
 func (b *background) tell(e Event) { b.emit(context.Background(), e) }
@@ -141,28 +140,27 @@ func (b *background) Evicted(lock string, dead watch.Suspect, evidence string) {
 }
 
 // An Observer receives the events of a Manager, for metrics, spans and histories. If it has a
-// method ObserveContext(context.Context, Event), that is called instead of Observe, with the
-// context of the call that acquires, or acquired, the lock.
+// method ObserveContext(context.Context, Event), the Manager calls that method instead of Observe,
+// with the context of the call that acquires, or acquired, the lock.
 //
-// The calls that acquire or release call Observe, and so does the heartbeat, several at a time: it
-// must return fast, since a slow one delays pings, and must not call the Manager or its guards. A
-// panic in it is recovered.
+// Several goroutines may call Observe at a time: those of the callers, and that of the heartbeat.
+// Observe must return fast, because it can delay pings. It must not call the Manager or its guards.
+// A panic in it is recovered.
 //
-// The first event of a lock session is its acquisition; then a loss, if any; then the release, or
-// that the guard was dropped. A guard that was lost before the caller got it is a failed
-// acquisition. There are no events for a call that is refused for its name, options or context, for
-// a release that is not the last one, for [TryGuard.Reenter] and for
-// [DistributedLock.LockInTransaction].
+// The events of a lock session are its acquisition, then its loss, if any, then its release or
+// drop. A guard that was lost before the caller got it is a failed acquisition. There are no events
+// for a call that is refused for its name, options or context, for a release that is not the last
+// one, for [TryGuard.Reenter] and for [DistributedLock.LockInTransaction].
 type Observer interface {
 	Observe(e Event)
 }
 
-// A contextObserver is an Observer that receives the context, too.
+// A contextObserver is an Observer that also receives the context.
 type contextObserver interface {
 	ObserveContext(ctx context.Context, e Event)
 }
 
-// Observers returns an Observer that calls all in order; nil without any.
+// Observers returns an Observer that calls the given ones in order. It returns nil without any.
 func Observers(all ...Observer) Observer {
 	var list observers
 	for _, o := range all {
@@ -180,8 +178,8 @@ func Observers(all ...Observer) Observer {
 	return list
 }
 
-// observers are several Observers. A Manager calls each of them itself, so that one that panics
-// does not keep an event from the rest.
+// observers holds several Observers. A Manager calls each of them separately, so that a panic in
+// one does not keep an event from the rest.
 type observers []Observer
 
 // Observe implements [Observer].
@@ -191,7 +189,7 @@ func (all observers) Observe(e Event) {
 	}
 }
 
-// Sampled receives the samples of elections, loops and queues, see package metrics.
+// Sampled receives the samples of elections, loops and queues. See package metrics.
 func (all observers) Sampled(samples ...metrics.Sample) {
 	for _, o := range all {
 		metrics.Of(o).Sampled(samples...)
@@ -214,23 +212,24 @@ func (all observers) Asks(ask func(context.Context) []metrics.Sample) (stop func
 // An EventKind is the kind of an event.
 type EventKind int
 
-// Events of a lock, and the fields that they set.
+// Events of a lock. After the semicolon follow the fields that the event sets.
 const (
-	EventAcquired  EventKind = iota + 1 // without waiting; Waited
-	EventGranted                        // from the queue; Waited, Evidence after a break
+	EventAcquired  EventKind = iota + 1 // acquired without waiting; Waited
+	EventGranted                        // granted from the queue; Waited, Evidence after a break
 	EventTakenOver                      // from a dead holder; Waited, Rule, Evidence, Previous if known
-	EventRefused                        // a try without the lock; Waited, Err
-	EventGaveUp                         // a wait without the lock; Waited, Err
+	EventRefused                        // a try without success; Waited, Err
+	EventGaveUp                         // a wait without success; Waited, Err
 	EventReleased                       // by the caller or by Close; Held, Waited, Err of Release
-	// EventReleasedLate: by the background, after a failed release, an unknown outcome or a drop.
+	// EventReleasedLate is a release by the background after a failed release, an unknown outcome
+	// or a dropped guard.
 	EventReleasedLate
-	EventLost    // Held, Err; EventReleased follows when the caller releases it
+	EventLost    // the guard is lost; EventReleased follows its release; Held, Err
 	EventDropped // the garbage collector found a guard that was never released; Held
-	EventBroken  // by an operator, who gave Why; Session, Fence and Mode of Previous
-	EventEvicted // Previous, a dead one of several, was removed; Rule, Evidence; Fence 0 of a waiter
+	EventBroken  // by an operator; Why is the reason; Session, Fence and Mode of Previous
+	EventEvicted // Previous was removed as dead or silent; Rule, Evidence; Fence 0 for a waiter
 )
 
-// Events of a process; Name is empty.
+// Events of a process. Their Name is empty.
 const (
 	EventCondemned   EventKind = iota + 100 // this process declared Previous dead; Rule, Evidence
 	EventPing                               // a ping was acknowledged; Waited, Late, Skew
@@ -238,7 +237,7 @@ const (
 	EventProcessOver                        // condemned, or a twin was found: it takes a new id; Err
 )
 
-// String returns the words of the log for the kind.
+// String returns the kind as the log words it.
 func (k EventKind) String() string {
 	if text, ok := eventWords[k]; ok {
 		return text
@@ -255,32 +254,31 @@ var eventWords = map[EventKind]string{
 	EventPingFailed: "ping failed", EventProcessOver: "process over",
 }
 
-// An Event is one event; its kind determines the fields that are set. Texts are as stored: escape
-// them.
+// An Event is one event. Its kind determines the fields that are set. Texts are as stored: escape
+// them before display.
 type Event struct {
 	Kind     EventKind
-	At       time.Time     // of its end, by this machine's clock
-	Name     string        // of the lock
+	At       time.Time     // end of the event, by this machine's clock
+	Name     string        // name of the lock
 	Why      string        // the reason that the holder, contender or operator gave
-	Label    string        // the option of the holder; "election" of a leader; "" without a guard
+	Label    string        // the holder's Label option; "election" for a leader; "" without a guard
 	Mode     string        // "exclusive", "shared" or "permit"
-	Process  string        // the guard's, else the Manager's; host:number of an Inspector without one
+	Process  string        // of the guard, else of the Manager; host:pid for a separate Inspector
 	Session  bson.ObjectID // the field ts
-	Fence    int64         // 0 without one
+	Fence    int64         // 0 without a fence
 	Waited   time.Duration // duration of the call, the release or the ping, by the monotonic clock
-	Held     time.Duration // the time for which the guard was held
-	Late     time.Duration // the delay of the heartbeat
-	Skew     time.Duration // of a ping: the lead of the server's clock over At
-	Previous string        // the process that was overtaken, broken, evicted or condemned
-	Rule     string        // "watch", "witnesses", "condemned", "lease"; "silent" of an evicted waiter
+	Held     time.Duration // time from the acquisition to the event
+	Late     time.Duration // delay of the heartbeat
+	Skew     time.Duration // of a ping: the lead of the server's clock over this machine's
+	Previous string        // the process that was taken over, broken, evicted or condemned
+	Rule     string        // "watch", "witnesses", "condemned", "lease"; "silent" for an evicted waiter
 	Evidence string        // the figures behind the decision, in words
 	Err      error
 }
 
-// The words for the end of a context.
 const canceled, closed = "canceled", "closed"
 
-// causes are the words of [Event.Cause]. An error may match several: the first counts.
+// causes lists the words of [Event.Cause]. If an error matches several, the first one counts.
 var causes = []struct {
 	err  error
 	word string
@@ -304,12 +302,12 @@ var causes = []struct {
 	{ErrHeld, "held"},
 }
 
-// Cause returns the kind of Err in one word, for a label; "" without an error.
+// Cause returns the kind of Err in one word, as a label. It returns "" without an error.
 //
-//   - of an acquisition: "held", "permits", "deadlock", "canceled" (the end of its context), "no
+//   - of an acquisition: "held", "permits", "deadlock", "canceled" (its context ended), "no
 //     heartbeat"
-//   - of a guard: "no ping" (none was acknowledged in time), "condemned", "ping changed" (by a
-//     twin, or by hand), "lease", "taken" (another has the lock), "removed"
+//   - of a guard: "no ping" (none was acknowledged in time), "condemned", "ping changed" (by a twin
+//     or an operator), "lease", "taken" (another process has the lock), "removed"
 //   - of any command: "unavailable", "unknown" (its outcome), "denied" (a privilege), "malformed",
 //     "closed", "other"
 func (e Event) Cause() string {
@@ -328,8 +326,8 @@ func (e Event) Cause() string {
 	return "other"
 }
 
-// endOfContext reports whether an error of an acquisition is only the end of the context of a
-// command, in any wording of the store, and does not concern the lock or the server.
+// endOfContext reports whether an error of an acquisition reports only the end of a command's
+// context, in any wording of the store. Such an error concerns neither the lock nor the server.
 func endOfContext(err error) bool {
 	cause := Event{Err: err}.Cause()
 	return (cause == canceled || cause == closed) && !errors.Is(err, ErrHeld)

@@ -12,20 +12,20 @@ import (
 	"mongodlm/internal/watch"
 )
 
-// fenceField is the field in which a fenced document keeps the highest fence that wrote it.
+// fenceField is the field of a fenced document that stores the highest fence that wrote it.
 const fenceField = "_fence"
 
 // Fenced makes a filter and an update of one document fenced, for UpdateOne or FindOneAndUpdate of
-// any collection: the filter matches only a document that no newer holder has written, and the
-// update stores this guard's fence in the field _fence. If the filter matches no document although
-// the document exists, a newer holder has written it; an upsert then fails with DuplicateKey. To
-// compute from a document, read it by a fenced FindOneAndUpdate. No I/O.
+// any collection. The fenced filter matches only a document that no newer holder has written. The
+// fenced update stores this guard's fence in the field _fence. If the filter matches no document
+// although the document exists, a newer holder has written it. An upsert then fails with
+// DuplicateKey. To compute from a document, read it with a fenced FindOneAndUpdate. No I/O.
 //
-// A stale holder is stopped only on documents that a newer holder has written;
+// Fenced stops a stale holder only on documents that a newer holder has written.
 // [TryGuard.InTransaction] stops it everywhere.
 //
 // Errors: [ErrBadOption] for a replacement, a pipeline or an update of _fence, and for guards of
-// [Shared] or of more than one permit; *LostError of a guard that is lost.
+// [Shared] or of more than one permit; *LostError if the guard is lost.
 func (g *TryGuard) Fenced(filter, update bson.D) (fencedFilter, fencedUpdate bson.D, err error) {
 	if err := g.Err(); err != nil {
 		return nil, nil, err
@@ -70,28 +70,28 @@ func (g *TryGuard) Fenced(filter, update bson.D) (fencedFilter, fencedUpdate bso
 	return bson.D{{Key: "$and", Value: bson.A{filter, notNewer}}}, fencedUpdate, nil
 }
 
-// InTransaction runs work in a MongoDB transaction that commits only while the lock is held: it
-// changes the lock document, filtered by the lock session. If a takeover comes first, the
-// transaction fails with [ErrLockLost] without a write; if it comes second, it waits for the end
-// of the transaction.
+// InTransaction runs work in a MongoDB transaction that commits only while the lock is held. The
+// transaction changes the lock document, filtered by the lock session. If a takeover comes first,
+// the transaction fails with [ErrLockLost] without a write. If the takeover comes second, it waits
+// for the end of the transaction.
 //
-// work passes its context to every operation, of the same client: Config.Client, or
-// mongo.SessionFromContext(ctx).Client(). It returns the error of an operation that fails. It may
-// run several times and must have no other effects: at most twice because of writes to the lock
-// document, and once more for each election and each conflict over its own documents. All runs
+// work passes its context to every operation. All operations use the same client: Config.Client, or
+// mongo.SessionFromContext(ctx).Client(). work returns the error of an operation that fails. It may
+// run several times and must have no other effects. It runs at most twice because of writes to the
+// lock document, and once more for each election and each conflict over its own documents. All runs
 // together are bounded by ctx, by the guard, and by Takeover - Margin. Keep work short: a takeover
 // waits for it, up to 60 s if the process stops (transactionLifetimeLimitSeconds).
 //
-// Transactions of one guard run one after the other: work must not call InTransaction of its guard.
-// With work's context such a call returns an error, with another context it waits until that
-// context ends, or the guard's, or Takeover - Margin has passed. [TryGuard.Renew] with work's
-// context is part of the transaction: it counts from its send, if the transaction commits. With
-// another context Renew waits for the end of the transaction, for at most Config.CommandTimeout.
-// After a release no transaction commits.
+// Transactions of one guard run one after the other, so work must not call InTransaction of its
+// guard. With work's context such a call returns an error. With another context it waits until that
+// context or the guard's context ends, or Takeover - Margin has passed. [TryGuard.Renew] with
+// work's context is part of the transaction: the renewal counts from its send, if the transaction
+// commits. With another context Renew waits for the end of the transaction, for at most
+// Config.CommandTimeout. After a release no transaction commits.
 //
-// Errors: the error of work, joined with that of Err when the guard is over; *LostError, and then
-// the guard is lost; [ErrNoTransactions], before work is called; [ErrBadOption] for a call with
-// work's context; [ErrOutcomeUnknown] of the commit.
+// Errors: the error of work, joined with that of Err if the guard is over; *LostError, which also
+// marks the guard as lost; [ErrNoTransactions], before work is called; [ErrBadOption] for a call
+// with work's context; [ErrOutcomeUnknown] of the commit.
 func (g *TryGuard) InTransaction(ctx context.Context, work func(ctx context.Context) error) error {
 	if err := usable(ctx); err != nil {
 		return err
@@ -109,7 +109,7 @@ func (g *TryGuard) InTransaction(ctx context.Context, work func(ctx context.Cont
 	hold := g.h.m.cfg.Takeover - g.h.m.cfg.Margin
 	ctx, stopTimer := context.WithTimeout(ctx, hold)
 	defer stopTimer()
-	select { // two of one guard would only conflict with each other
+	select { // two transactions of one guard would only conflict with each other
 	case g.h.transacting <- struct{}{}:
 		defer func() { <-g.h.transacting }()
 	case <-ctx.Done():
@@ -154,19 +154,19 @@ func (g *TryGuard) InTransaction(ctx context.Context, work func(ctx context.Cont
 	return fmt.Errorf("distlock: %w", err)
 }
 
-// LockInTransaction acquires the lock inside the caller's transaction, which ctx carries as in the
-// function of Session.WithTransaction, and holds it until the commit or the abort: it has no guard,
-// no fence, and needs no release. Call it first in the transaction. PostgreSQL:
-// pg_advisory_xact_lock.
+// LockInTransaction acquires the lock inside the caller's transaction, and holds it until the
+// commit or the abort. ctx carries the transaction, like the context in the function of
+// Session.WithTransaction. The lock has no guard and no fence, and needs no release. Call
+// LockInTransaction first in the transaction. PostgreSQL: pg_advisory_xact_lock.
 //
 // Other callers wait in the server for the uncommitted write to the lock document, each with a
-// connection, or get a write conflict. No clock matters: the writes of the transaction appear while
-// the lock is held, or not at all. MongoDB ends a transaction after 60 s
+// connection, or get a write conflict. Clocks do not matter: the writes of the transaction appear
+// while the lock is held, or not at all. MongoDB ends a transaction after 60 s
 // (transactionLifetimeLimitSeconds).
 //
-// While a guard holds the lock the call polls outside of the transaction, without an entry in the
-// queue, and takes over a dead holder. A transaction that has read before sees an older state: then
-// the error has the driver's label for it, and WithTransaction runs the function again.
+// While a guard holds the lock, the call polls outside of the transaction, without a queue entry,
+// and takes over a dead holder. A transaction that has already read sees an older state. The error
+// then has the driver's label for it, and WithTransaction runs the function again.
 //
 // Errors: as Lock; [ErrNoTransactions]; [ErrBadOption] for [Shared], [Permits], [Lease].
 func (l *DistributedLock) LockInTransaction(ctx context.Context, opts ...Option) error {
@@ -201,7 +201,7 @@ func (l *DistributedLock) LockInTransaction(ctx context.Context, opts ...Option)
 		}
 		var again *againError
 		switch {
-		case ctx.Err() != nil && c.o.parent.Err() == nil: // no label: the driver must not run it again
+		case ctx.Err() != nil && c.o.parent.Err() == nil: // no label: the driver must not try again
 			if !errors.Is(err, ErrHeld) || errors.As(err, &again) {
 				err = withoutLabel(err)
 			}
@@ -226,8 +226,8 @@ func (l *DistributedLock) LockInTransaction(ctx context.Context, opts ...Option)
 	}
 }
 
-// enterTransaction reads the lock outside of the transaction, and enters it inside if it is free: a
-// transaction reads one snapshot only, so waiting in it would be of no use.
+// enterTransaction reads the lock outside of the transaction, and enters a free lock inside. A
+// transaction reads only one snapshot, so waiting inside would be useless.
 func (c *call) enterTransaction(ctx context.Context) error {
 	s, err := c.m.begin(c.name, c.o.want, catalog.Try)
 	if err != nil {
@@ -260,8 +260,8 @@ func (c *call) enterTransaction(ctx context.Context) error {
 	return nil
 }
 
-// evictDead evicts dead processes. It returns a *HeldError when other processes are in the way, or
-// a *PermitMismatchError when one of them lives and the lock is a semaphore.
+// evictDead evicts dead processes. It returns a *HeldError if other processes keep the caller out,
+// or a *PermitMismatchError if one of them is alive and the lock is a semaphore.
 func (c *call) evictDead(ctx context.Context, scene watch.View) error {
 	_, err := c.m.judge.EvictDead(ctx, scene, len(scene.Suspects))
 	if err != nil && !errors.Is(err, catalog.ErrNoMatch) {
@@ -277,9 +277,9 @@ func (c *call) evictDead(ctx context.Context, scene watch.View) error {
 	return c.m.heldError(scene)
 }
 
-// withoutLabel returns an error without the driver's labels that matches the same errors of this
-// package. An error with that label and no other cause is a conflict: another transaction has the
-// lock, or had it.
+// withoutLabel removes the driver's labels from an error, which still matches the same errors of
+// this package. Without another cause, such a label means that another transaction has or had the
+// lock. The result then matches ErrHeld.
 func withoutLabel(err error) error {
 	bare := &acquireError{text: err.Error()}
 	for _, c := range causes {
@@ -297,7 +297,7 @@ func withoutLabel(err error) error {
 // mustRunAgain is the driver's label for an error after which a transaction may run again.
 const mustRunAgain = "TransientTransactionError"
 
-// An againError reports a transaction that reads an old snapshot.
+// An againError reports that a transaction reads an old snapshot.
 type againError struct{ error }
 
 // HasErrorLabel implements mongo.LabeledError.

@@ -20,10 +20,10 @@ import (
 // A TryGuard is a held lock (mongos: dist_lock_try). It is trusted until its [TryGuard.Deadline],
 // which every acknowledged ping of the process extends. A lost guard stays lost.
 //
-// Safe for concurrent use. Any goroutine may release it; it must not be copied. When neither the
-// guard nor its contexts are reachable any more and it was not released, the lock is released after
-// the next ping, with a warning in the log. A goroutine that only waits for Done does not keep the
-// guard reachable.
+// It is safe for concurrent use and must not be copied. Every goroutine may release it. If an
+// unreleased guard and its contexts become unreachable, the lock is released after the next ping,
+// with a warning in the log. A goroutine that only waits for Done does not keep the guard
+// reachable.
 type TryGuard struct {
 	h        *holding
 	ctx      *guardContext
@@ -31,11 +31,11 @@ type TryGuard struct {
 	released atomic.Bool
 
 	release sync.Once // sets the fields below
-	last    bool      // its release was the last one: the holding has the outcome
-	outcome error     // of any other release
+	last    bool      // its release was the last one, so the holding has the outcome
+	outcome error     // of a release that was not the last one
 }
 
-// holding is the state that all guards of one acquisition share.
+// A holding is the state that all guards of one acquisition share.
 type holding struct {
 	m        *Manager
 	session  catalog.Session
@@ -47,46 +47,45 @@ type holding struct {
 	fence    int64
 	evidence string
 	term     *pinger.Term
-	since    time.Duration // monotonic time at which it was acquired
+	since    time.Duration // monotonic time of the acquisition
 	lease    *lease        // nil without Lease
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
 
-	ended atomic.Pointer[error] // the reason for the end of the guard; set once
+	ended atomic.Pointer[error] // why the guard ended; set once
 
-	telling sync.WaitGroup // until the acquisition was reported, or will not be
+	telling sync.WaitGroup // done when the acquisition was reported, or will not be reported
 	handed  bool           // the acquisition was reported; read after telling
 	loss    chan struct{}  // one element until the loss is reported
 
 	transacting chan struct{} // one element during a transaction
 
-	mu       sync.Mutex    // guards guards, freed, uses and returned
-	uses     int           // functions that run under it, see use
-	returned chan struct{} // closed when one of them returns; nil when no call waits for that
-	guards   int           // the number of its guards, see Reenter
+	mu       sync.Mutex    // guards the fields uses, returned, guards and freed
+	uses     int           // number of functions that run under the guard; see use
+	returned chan struct{} // closed when one of them returns; nil if no call waits for that
+	guards   int           // number of guards; see Reenter
 	freed    chan struct{} // closed when the release is done; nil before it begins
 	outcome  error         // of the release, once freed is closed
 }
 
-// The lineage of a context is the guards under which it lives: a guard's context has that guard and
-// the lineage of the acquisition's context. A call with a guard's context so names the guards of
-// its caller.
+// The lineage of a context is the list of guards above it. A guard's context has that guard and the
+// lineage of the acquisition's context. So a call with a guard's context names its caller's guards.
 
 type lineageKey struct{}
 
-// A lineage is one guard and the guards above it.
+// A lineage is one guard, and the guards above it.
 type lineage struct {
 	h     *holding
 	above *lineage
 }
 
-// A guardContext is the context of a holding that users get. It keeps the guards reachable, and so
-// does every context derived from it: a caller that keeps only the context holds the lock. A
-// derived context that is never cancelled keeps them until the holding ends: package context offers
-// no other way, and a lock that is held for too long is safe.
+// A guardContext is the context of a holding that users get. It keeps the guards reachable, and
+// every derived context does the same: a caller that keeps only the context holds the lock. A
+// derived context that is never cancelled keeps them until the holding ends. Package context offers
+// no other way, and holding a lock too long is safe.
 type guardContext struct {
-	context.Context     // of the holding
-	keeps           any // the guard, or the guards
+	context.Context     // the holding's context
+	keeps           any // the guard or the guards
 }
 
 // Name returns the lock's name.
@@ -98,24 +97,24 @@ func (g *TryGuard) Session() bson.ObjectID { return g.h.session.TS }
 // Process returns the process id under which the lock is held.
 func (g *TryGuard) Process() string { return g.h.process }
 
-// Fence returns the fencing token: larger than that of every earlier guard of the name, across
-// releases, takeovers, breaks and deletions. A foreign holder does not raise it. The resource that
-// the lock protects should refuse a smaller fence. With [Shared] and [Permits] several fences are
+// Fence returns the fencing token. It is larger than that of every earlier guard of the name,
+// across releases, takeovers, breaks and deletions. A foreign holder does not raise the fence. The
+// protected resource should refuse a smaller fence. With [Shared] and [Permits] several fences are
 // valid at a time. No I/O.
 func (g *TryGuard) Fence() int64 { return g.h.fence }
 
-// TakeoverEvidence returns the evidence that the previous holder was dead, or "" without a
+// TakeoverEvidence returns the evidence that the previous holder was dead. It returns "" without a
 // takeover.
 func (g *TryGuard) TakeoverEvidence() string { return g.h.evidence }
 
-// Context returns a context that ends when the guard is lost, released or closed, or when the
-// context of the acquisition ends (the lock is still held then). [context.Cause] matches
+// Context returns a context that ends when the guard is lost, released or closed. It also ends with
+// the context of the acquisition, and the lock is still held then. [context.Cause] matches
 // ErrLockLost, ErrReleased, ErrClosed or the parent's cause.
 func (g *TryGuard) Context() context.Context { return g.ctx }
 
 // Err returns nil while the guard may be trusted, a *LostError once it is lost, [ErrReleased] or
 // [ErrClosed] afterwards, and [ErrBadOption] for a nil guard. Every call reads the clock, so a
-// process that was paused sees the loss before any timer has run. No I/O.
+// process that was paused detects the loss before any timer has run. No I/O.
 func (g *TryGuard) Err() error {
 	if g == nil {
 		return fmt.Errorf("%w: the guard is nil", ErrBadOption)
@@ -128,8 +127,8 @@ func (g *TryGuard) Err() error {
 }
 
 // Deadline returns the local wall clock time until which the guard is trusted if no further ping is
-// acknowledged, or the end of its [Lease] if that is earlier. It is for display and for timeouts;
-// Err decides whether to trust the guard. No I/O.
+// acknowledged. If the guard's [Lease] ends earlier, Deadline returns that time. Use it for display
+// and timeouts. Err decides whether to trust the guard. No I/O.
 func (g *TryGuard) Deadline() time.Time {
 	deadline := g.h.term.Deadline()
 	if l := g.h.lease; l != nil && l.deadline().Before(deadline) {
@@ -138,10 +137,10 @@ func (g *TryGuard) Deadline() time.Time {
 	return deadline
 }
 
-// Verify asks the server whether this guard holds the lock, by one read, linearizable on a replica
-// set. It returns nil if the guard held the lock at some instant inside the call, and a *LostError
-// if it did not; the guard is lost then. Any error that Err does not return means that the server
-// could not be asked.
+// Verify asks the server whether this guard holds the lock. It sends one read, which is
+// linearizable on a replica set. It returns nil if the guard held the lock at some instant inside
+// the call. It returns a *LostError if the guard did not; the guard is lost then. An error that Err
+// does not return means that the server could not be asked.
 func (g *TryGuard) Verify(ctx context.Context) error {
 	if err := usable(ctx); err != nil {
 		return err
@@ -155,8 +154,9 @@ func (g *TryGuard) Verify(ctx context.Context) error {
 }
 
 // Reenter acquires the lock once more for the caller that has this guard, and returns another
-// guard: as many releases as acquisitions, as with PostgreSQL's advisory locks. Session, fence and
-// deadline are the same; the contexts of all end with the last release. No I/O. Errors: as Err.
+// guard. The lock needs as many releases as acquisitions, like PostgreSQL's advisory locks.
+// Session, fence and deadline are the same. All contexts end with the last release. No I/O. Errors:
+// as Err.
 func (g *TryGuard) Reenter() (*TryGuard, error) {
 	if err := g.Err(); err != nil {
 		return nil, err
@@ -165,11 +165,11 @@ func (g *TryGuard) Reenter() (*TryGuard, error) {
 		return nil, ErrReleased
 	}
 	again := newGuard(g.h)
-	again.ctx = &guardContext{g.ctx, again} // it alone keeps the lock, too
+	again.ctx = &guardContext{g.ctx, again} // this guard alone also keeps the lock
 	return again, nil
 }
 
-// anotherGuard counts another guard. It returns false after the last release.
+// anotherGuard adds a guard to the count. It returns false after the last release.
 func (h *holding) anotherGuard() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -187,7 +187,7 @@ func (h *holding) givenBack() bool {
 	return h.freed != nil
 }
 
-// lastGuard uncounts one guard and reports whether it was the last.
+// lastGuard removes a guard from the count, and reports whether it was the last one.
 func (h *holding) lastGuard() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -207,7 +207,7 @@ func (h *holding) err() error {
 	return *h.ended.Load()
 }
 
-// lapsed returns the error of the term or of the lease, whichever is over; nil while both last.
+// lapsed returns the error of an expired term or lease, or nil while both last.
 func (h *holding) lapsed() error {
 	if err := h.term.Err(); err != nil || h.lease == nil {
 		return err
@@ -215,21 +215,21 @@ func (h *holding) lapsed() error {
 	return h.lease.over(h.m.cfg.Clock)
 }
 
-// lose marks the guard as lost and ends its context. Loss is one way (I4).
+// lose marks the guard as lost and ends its context. A lost guard is never trusted again (I4).
 func (h *holding) lose(cause error) {
 	if h.endLost(cause) {
 		h.tellLoss()
 	}
 }
 
-// endLost is lose without the report of it. It returns true if the guard was not over before.
+// endLost is lose without the report. It returns false if the guard was already over.
 func (h *holding) endLost(cause error) bool {
 	return h.end(&LostError{Name: h.session.Name, Fence: h.fence, Cause: cause})
 }
 
-// tellLoss reports a loss, if there is one, once: after the acquisition and before the release. It
-// blocks while another goroutine reports the acquisition or the release; never call it from those
-// two.
+// tellLoss reports a loss once, after the acquisition and before the release. Without a loss it
+// does nothing. It blocks while another goroutine reports the acquisition or the release, so those
+// two must never call it.
 func (h *holding) tellLoss() {
 	var lost *LostError
 	if err := h.ended.Load(); err == nil || !errors.As(*err, &lost) || !h.wasHanded() {
@@ -244,7 +244,7 @@ func (h *holding) tellLoss() {
 	h.tell(EventLost, 0, lost)
 }
 
-// tell sends an event of a guard to the Observer; took is the duration of its release.
+// tell sends an event of a guard to the Observer. took is the duration of the release.
 func (h *holding) tell(kind EventKind, took time.Duration, err error) {
 	if h.m.events == nil {
 		return
@@ -254,7 +254,6 @@ func (h *holding) tell(kind EventKind, took time.Duration, err error) {
 	h.m.events.emit(h.ctx, event)
 }
 
-// event returns an event of this guard.
 func (h *holding) event(kind EventKind) Event {
 	return Event{
 		Kind: kind, Name: h.session.Name, Why: h.why, Mode: modeWord(h.mode), Process: h.process,
@@ -262,7 +261,7 @@ func (h *holding) event(kind EventKind) Event {
 	}
 }
 
-// wasHanded reports whether the acquisition was reported: a guard that no caller received has no
+// wasHanded reports whether the acquisition was reported. A guard that no caller received has no
 // events.
 func (h *holding) wasHanded() bool {
 	h.telling.Wait()
@@ -306,38 +305,38 @@ func describeHolder(l catalog.Lock) string {
 	return fmt.Sprintf("held by %s, fence %d", catalog.Printable(l.Process, 200), l.Fence)
 }
 
-// newGuard returns a guard of a holding. From then on the garbage collector watches it.
+// newGuard returns a guard of a holding. From now on the garbage collector watches the guard.
 func newGuard(h *holding) *TryGuard {
 	g := &TryGuard{h: h}
 	g.cleanup = runtime.AddCleanup(g, dropped, h)
 	return g
 }
 
-// dropped runs when the garbage collector finds a guard that was not released. It only records
-// that: it runs in the collector's goroutine. The next Sweep releases the lock.
+// dropped runs when the garbage collector finds a guard that was not released. It runs in the
+// collector's goroutine, so it only records the guard. The next Sweep releases the lock.
 func dropped(h *holding) {
 	if h.lastGuard() {
 		h.m.owned.drop(h)
 	}
 }
 
-// transactionOf is the key under which the context of a transaction names its guard.
+// transactionOf is the context key of a guard's transaction.
 type transactionOf struct{ h *holding }
 
 // A transaction is one call of InTransaction.
 type transaction struct {
 	renewed bool          // the current run has renewed the lease
-	sent    clock.Reading // of the last renewal
+	sent    clock.Reading // when the last renewal was sent
 }
 
-// transaction returns the transaction of this guard to which ctx belongs, or nil.
+// transaction returns the transaction of this guard that ctx belongs to, or nil.
 func (h *holding) transaction(ctx context.Context) *transaction {
 	t, _ := ctx.Value(transactionOf{h}).(*transaction)
 	return t
 }
 
-// apart waits until no transaction of the guard runs, and keeps the next one off until done is
-// called: they write the same document. It waits for at most Config.CommandTimeout. With the
+// apart keeps the transactions of the guard from running until done is called, because they write
+// the same document. It waits for a running one, for at most Config.CommandTimeout. With the
 // context of the transaction itself it does not wait.
 func (h *holding) apart(ctx context.Context) (done func(), err error) {
 	if h.transaction(ctx) != nil {
@@ -354,8 +353,8 @@ func (h *holding) apart(ctx context.Context) (done func(), err error) {
 	}
 }
 
-// owned returns the guards of a lock in the lineage of ctx that were not released. A lost one is
-// among them: its lock is in the way until it is released or taken over.
+// owned returns the unreleased guards of a lock in the lineage of ctx. It includes lost guards,
+// because their lock is held until a release or a takeover.
 func owned(ctx context.Context, name string) (own []*holding) {
 	under, _ := ctx.Value(lineageKey{}).(*lineage)
 	for ; under != nil; under = under.above {
@@ -366,18 +365,18 @@ func owned(ctx context.Context, name string) (own []*holding) {
 	return own
 }
 
-// heldByCaller returns the error of a deadlock that needs no search: the caller waits for a lock
-// that it holds itself, in a mode that excludes its own.
+// heldByCaller returns a *DeadlockError if the caller waits for a lock that it holds itself, in a
+// mode that excludes its own. It sends no command.
 func (m *Manager) heldByCaller(ctx context.Context, name string, o acquireOptions) error {
 	if o.checked || o.bounded && o.wait == 0 {
-		return nil // or it does not wait
+		return nil // checked before, or the call does not wait
 	}
 	permits := 0
 	for _, h := range owned(ctx, name) {
 		switch {
 		case h.m != m || h.limit != o.limit || h.err() != nil:
-			// Another store perhaps; another limit is an error of the server; another holder may
-			// have the lost lock.
+			// The guard may be of another store. The server refuses another limit. Another process
+			// may have the lock of a lost guard.
 			continue
 		case o.mode == catalog.Permit:
 			if permits++; permits < int(o.limit) {

@@ -21,23 +21,23 @@ import (
 )
 
 // An Inspector lists and breaks locks. It has no heartbeat and no goroutine, and acquires no lock.
-// Safe for concurrent use.
+// It is safe for concurrent use.
 type Inspector struct {
 	store   catalog.Catalog
 	log     zerolog.Logger
 	clock   clock.Clock
 	events  *emitter
 	closed  <-chan struct{}
-	process func() string                                   // of the Manager, or host and number
-	granted func([]catalog.Grant)                           // delivers to the Manager's waiters
-	broken  func(s catalog.Session, fence int64) []*holding // ends the Manager's guards of it
+	process func() string                                   // process id of the Manager, or host:pid
+	granted func([]catalog.Grant)                           // delivers grants to the Manager's waiters
+	broken  func(s catalog.Session, fence int64) []*holding // ends the Manager's guards of a session
 	fit     func(context.Context) error                     // checks the server before a break
-	open    func(context.Context) (context.Context, func()) // the context of a call: see whileOpen
-	close   func(context.Context) error                     // of the Inspector's store
+	open    func(context.Context) (context.Context, func()) // context of a call; see whileOpen
+	close   func(context.Context) error                     // closes the Inspector's store
 }
 
-// NewInspector opens the store of cfg; of the other fields it uses Database, CommandTimeout,
-// Logger, Observer and Host. No I/O. Errors: *ConfigError; the cause of a ctx that is over.
+// NewInspector opens the store of cfg. It also uses Database, CommandTimeout, Logger, Observer and
+// Host. No I/O. Errors: *ConfigError; the cause of an expired ctx.
 func NewInspector(ctx context.Context, cfg Config) (*Inspector, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func NewInspector(ctx context.Context, cfg Config) (*Inspector, error) {
 	}
 	in := settings{Config: cfg, Clock: clock.From(ctx)}
 	s = s.prompt(in.CommandTimeout)
-	host, _ := os.Hostname() // without a name only the number identifies it
+	host, _ := os.Hostname() // without a host name, the number alone identifies the Inspector
 	process := fmt.Sprintf("%s:%d", cmp.Or(cfg.Host, host), os.Getpid())
 	closed := make(chan struct{})
 	var once sync.Once
@@ -80,17 +80,17 @@ func NewInspector(ctx context.Context, cfg Config) (*Inspector, error) {
 	}, nil
 }
 
-// Inspector returns an Inspector of the Manager's store, which ends with it.
+// Inspector returns an Inspector of the Manager's store. It ends with the Manager.
 func (m *Manager) Inspector() *Inspector {
 	return &Inspector{
 		store: m.locks, log: m.log, clock: m.cfg.Clock, events: m.events, closed: m.closed,
 		process: m.Process, granted: m.queue.Deliver, broken: m.owned.broken, open: m.whileOpen,
-		fit:   func(context.Context) error { return nil }, // New has checked it
+		fit:   func(context.Context) error { return nil }, // New has checked the server
 		close: func(context.Context) error { return nil },
 	}
 }
 
-// Close disconnects the clients that [NewInspector] made; from then on the methods return
+// Close disconnects the clients that [NewInspector] made. Afterwards the methods return
 // [ErrClosed]. The Inspector of a Manager ends with the Manager.
 func (i *Inspector) Close(ctx context.Context) error {
 	if ctx == nil {
@@ -102,7 +102,7 @@ func (i *Inspector) Close(ctx context.Context) error {
 	return nil
 }
 
-// begin returns the context of a call, or an error if ctx or the Inspector is over.
+// begin returns the context of a call, or an error if ctx has expired or the Inspector is closed.
 func (i *Inspector) begin(ctx context.Context) (context.Context, func(), error) {
 	if clock.Over(i.closed) {
 		return nil, nil, ErrClosed
@@ -117,37 +117,37 @@ func (i *Inspector) begin(ctx context.Context) (context.Context, func(), error) 
 // A LockInfo is one holder or waiter of a lock. Texts are as stored: escape them before display.
 // Times and ages are by the server's clock.
 type LockInfo struct {
-	Name     string        // of the lock
-	Place    int           // in the queue: 1 for the next; 0 for a holder
-	Held     bool          // false for a waiter, and for the last holder of a lock that is free
+	Name     string        // name of the lock
+	Place    int           // place in the queue: 1 for the next; 0 for a holder
+	Held     bool          // false for a waiter, and for the last holder of a free lock
 	Mode     string        // "exclusive", "shared" or "permit"
-	Limit    int           // the number of permits of the lock; 0 but in mode permit
-	Process  string        // the process id
+	Limit    int           // number of permits of the lock; 0 except in mode permit
+	Process  string        // process id
 	Who      string        // process id, label and random part
-	Why      string        // the reason of the acquisition
+	Why      string        // reason of the acquisition
 	Since    time.Time     // time of the acquisition, or of the queue entry; zero when unknown
-	Age      time.Duration // since then; negative when unknown
+	Age      time.Duration // time since Since; negative when unknown
 	Session  bson.ObjectID // the lock session, the field ts
 	Fence    int64         // 0 for a waiter
-	Waiters  int           // the number of waiters of the lock
-	Takeover time.Duration // of the process's ping or of the lock, the longer; zero if unknown
+	Waiters  int           // number of waiters of the lock
+	Takeover time.Duration // the longer takeover time of ping and lock; zero if unknown
 
 	HasPing   bool            // the process has a ping document that can be understood
-	BadPing   *MalformedError // the problem with its ping document
-	PingAge   time.Duration   // of its ping; negative when unknown
-	PingEvery time.Duration   // its ping interval; zero when unknown
-	Lease     time.Duration   // of the holder; zero without one
-	LeaseAge  time.Duration   // since the last renewal; negative when unknown
-	Foreign   bool            // another lock manager: without a trace of this package
+	BadPing   *MalformedError // problem with the ping document
+	PingAge   time.Duration   // age of the ping; negative when unknown
+	PingEvery time.Duration   // ping interval; zero when unknown
+	Lease     time.Duration   // the holder's lease; zero without one
+	LeaseAge  time.Duration   // time since the last renewal; negative when unknown
+	Foreign   bool            // a foreign lock manager: it has no trace of this package
 	Condemned bool            // a contender has declared the process dead
 	BySession bool            // [Inspector.Break] needs the session of this holder
-	YieldBy   string          // the process that asked this holder to release, or ""
-	YieldWhy  string          // its reason
-	Self      bool            // it is the process of the Manager whose Inspector this is
+	YieldBy   string          // process that asked this holder to release, or ""
+	YieldWhy  string          // reason of that process
+	Self      bool            // it is the process of the Inspector's Manager
 }
 
-// Gone reports whether a waiter is passed over: condemned, silent for two pings or its takeover
-// time, or queued for that time without a ping.
+// Gone reports whether a waiter is passed over: it is condemned, silent for two pings or its
+// takeover time, or queued for its takeover time without a ping.
 func (i LockInfo) Gone() bool {
 	if i.Place > 0 && !i.HasPing && i.BadPing == nil && i.Age > cmp.Or(i.Takeover, defaultTakeover) {
 		return true
@@ -155,23 +155,23 @@ func (i LockInfo) Gone() bool {
 	return i.Condemned || i.HasPing && i.PingAge > cmp.Or(2*i.PingEvery, i.Takeover, defaultTakeover)
 }
 
-// Locks lists all locks by name, held or not: a row for each holder, or for the last holder of a
-// free lock. A document that cannot be understood is yielded as a *MalformedError, and the listing
-// continues; any other error ends it: [ErrUnavailable], *PrivilegeError, [ErrClosed], the cause of
-// ctx. One command for each page of the reply. PostgreSQL: pg_locks, granted.
+// Locks lists all locks by name, held or not. It yields a row for each holder, or for the last
+// holder of a free lock. For a document that cannot be understood it yields a *MalformedError and
+// continues. Any other error ends the listing: [ErrUnavailable], *PrivilegeError, [ErrClosed], the
+// cause of ctx. It sends one command for each page of the reply. PostgreSQL: pg_locks, granted.
 func (i *Inspector) Locks(ctx context.Context) iter.Seq2[LockInfo, error] {
 	return i.list(ctx, false, i.holders)
 }
 
 // Waiters lists the queue entries of all locks, by name and place. Callers that wait inside their
-// process have no entry. Errors and cost: as Locks.
+// process have no entry. Errors and commands: as Locks.
 func (i *Inspector) Waiters(ctx context.Context) iter.Seq2[LockInfo, error] {
 	return i.list(ctx, true, i.waiters)
 }
 
-// Holder reads one lock: its holders as Locks yields them, and its waiters as Waiters yields them;
-// no rows for a lock without a document. One command, three on the embedded server. Errors: as
-// Locks; [ErrBadName].
+// Holder reads one lock. It returns the holders as Locks yields them, and the waiters as Waiters
+// yields them. It returns no rows for a lock without a document. It sends one command, or three on
+// the embedded server. Errors: as Locks; [ErrBadName].
 func (i *Inspector) Holder(ctx context.Context, name string) (holders, line []LockInfo, err error) {
 	if err := checkName(name); err != nil {
 		return nil, nil, err
@@ -193,7 +193,6 @@ func (i *Inspector) Holder(ctx context.Context, name string) (holders, line []Lo
 	return i.holders(seen), i.waiters(seen), nil
 }
 
-// list yields the rows of the listing of the store.
 func (i *Inspector) list(ctx context.Context, waiting bool,
 	rows func(catalog.Snapshot) []LockInfo) iter.Seq2[LockInfo, error] {
 	return func(yield func(LockInfo, error) bool) {
@@ -245,7 +244,6 @@ func (i *Inspector) waiters(seen catalog.Snapshot) []LockInfo {
 	return rows
 }
 
-// row returns the row of a holder or waiter.
 func (i *Inspector) row(seen catalog.Snapshot, p catalog.Participant) LockInfo {
 	pulse := pulseOf(seen, p)
 	since := func(t time.Time) time.Duration {
@@ -271,7 +269,6 @@ func (i *Inspector) row(seen catalog.Snapshot, p catalog.Participant) LockInfo {
 	return row
 }
 
-// pulseOf returns the ping of a holder or waiter.
 func pulseOf(seen catalog.Snapshot, p catalog.Participant) catalog.PingState {
 	if p.Process == seen.Lock.Process {
 		return catalog.PingState{Ping: seen.Ping, Err: seen.PingErr}
@@ -279,29 +276,30 @@ func pulseOf(seen catalog.Snapshot, p catalog.Participant) catalog.PingState {
 	return seen.Pings[p.Process]
 }
 
-// fenced reports whether a holder raised the fence at its acquisition: it shares the lock, as no
-// foreign manager can, or its ping has the fields of this package.
+// fenced reports whether a holder raised the fence at its acquisition. Such a holder shares the
+// lock, which no foreign manager can do, or its ping has the fields of this package.
 func fenced(p catalog.Participant, pulse catalog.PingState) bool {
 	return p.Mode != catalog.Exclusive || pulse.Ping != nil && pulse.Ping.HasSeq
 }
 
-// Break frees a lock by force if its holder is still the one that the operator saw: it has that
-// fence and, if one is given, that session (LockInfo.Session). Break writes why into the document,
-// raises the fence, changes the session, and grants the lock to the next waiter. Before that it
-// removes dead waiters, and waiters that have missed two pings by the server's clock; a living one
-// queues again in its place. Of a shared lock it removes the one holder with that fence. A holder
-// without a ping, or of a foreign manager, needs the session.
+// Break frees a lock by force if its holder is still the one that the operator saw. That holder has
+// the given fence and, if a session is given, that session (LockInfo.Session). Break writes why
+// into the document, raises the fence, changes the session, and grants the lock to the next waiter.
+// Before that it removes dead waiters, and waiters that have missed two pings by the server's
+// clock. A removed waiter that is alive queues again in its place. From a shared lock Break removes
+// only the holder with that fence. A holder without a ping, or of a foreign manager, needs the
+// session.
 //
-// Break can let two holders in: a living holder learns of it with its next ping, at most Ping plus
-// one command later, and trusts its guard until then. Make sure that the holder is dead or stopped,
-// or that the protected resource checks the fence. A guard of the Inspector's own Manager is lost
-// immediately.
+// Break can let two holders in. A living holder learns of the break with its next ping, at most
+// Ping plus one command later, and trusts its guard until then. Make sure that the holder is dead
+// or stopped, or that the protected resource checks the fence. A guard of the Inspector's own
+// Manager is lost immediately.
 //
-// It returns a row for each process that was granted the lock; one row that is not Held when the
-// lock is free now; no row when other holders still hold it.
+// It returns a row for each process that was granted the lock. If the lock is free now, it returns
+// one row that is not Held. If other holders still hold the lock, it returns no row.
 //
-// Errors: as Locks and, for the server, as [New]; [ErrFenceMismatch]; [ErrBadName]; [ErrBadOption]
-// for two sessions, and for a why that is empty or longer than 1,016 bytes; [ErrOutcomeUnknown];
+// Errors: as Locks; as [New] for the server; [ErrFenceMismatch]; [ErrBadName]; [ErrBadOption] for
+// two sessions, and for a why that is empty or longer than 1,016 bytes; [ErrOutcomeUnknown];
 // *MalformedError.
 func (i *Inspector) Break(ctx context.Context, name string, fence int64, why string,
 	session ...bson.ObjectID) ([]LockInfo, error) {
@@ -325,7 +323,7 @@ func (i *Inspector) Break(ctx context.Context, name string, fence int64, why str
 	}
 	var broken catalog.Participant
 	var now []LockInfo
-	var own []*holding // lost by it
+	var own []*holding // guards of this process that the break ends
 	defer func() {
 		for _, h := range own {
 			h.tellLoss()
@@ -356,13 +354,13 @@ func (i *Inspector) Break(ctx context.Context, name string, fence int64, why str
 	return now, nil
 }
 
-// errForeign is the error of a break by the fence alone of a holder without one.
+// errForeign is the error of a break without a session, for a holder that raises no fence.
 var errForeign = errors.New(
 	"a foreign holder has it, which raises no fence; give the session that you saw")
 
-// breakLock frees a lock with one holder and no waiters, or removes one holder; then the next
-// waiter is granted the lock in the same command. It calls end with the session before the command
-// is sent. It returns the removed holder, and the rows of Break.
+// breakLock frees a lock with one holder and no waiters, or removes one holder and grants the lock
+// to the next waiter in the same command. Before the command is sent, it calls the function end
+// with the session. It returns the removed holder, and the rows of Break.
 func (i *Inspector) breakLock(ctx context.Context, name string, fence int64, why string,
 	session []bson.ObjectID, end func(catalog.Session)) (catalog.Participant, []LockInfo, error) {
 	look, err := catalog.LookAt(ctx, i.store, name)
@@ -370,7 +368,7 @@ func (i *Inspector) breakLock(ctx context.Context, name string, fence int64, why
 		return catalog.Participant{}, nil, err
 	}
 	l := look.Lock
-	if l == nil { // no document, or a malformed one
+	if l == nil { // no document, or a malformed document
 		s := catalog.Session{Name: name}
 		for _, ts := range session {
 			s.TS = ts
@@ -395,7 +393,7 @@ func (i *Inspector) breakLock(ctx context.Context, name string, fence int64, why
 		freed, free, err := i.free(ctx, l.Session(), fence, why)
 		if !errors.Is(err, catalog.ErrNoMatch) {
 			return freed, free, err
-		} // else a waiter came, or the lock changed
+		} // a waiter came, or the lock changed
 	}
 	end(catalog.Session{Name: name, TS: seen.TS})
 	granted, err := i.evict(ctx, watch.HolderOf(name, seen), brokenWord+why)
@@ -405,10 +403,10 @@ func (i *Inspector) breakLock(ctx context.Context, name string, fence int64, why
 	return seen, now, err
 }
 
-// removeGone removes the waiters that are gone, as a living waiter does before a release, so that
-// the break does not grant the lock to one of them. If other holders remain, it leaves exclusive
-// waiters, which the break does not grant the lock. It returns the number of waiters left, and the
-// processes that were granted the lock. One command for each; errors are left to the break.
+// removeGone removes the waiters that are gone, with one command each, so that the break does not
+// grant the lock to one of them. If other holders remain, it leaves exclusive waiters, because the
+// break does not grant them the lock. It returns the number of remaining waiters, and the processes
+// that were granted the lock. Errors are left to the break.
 func (i *Inspector) removeGone(ctx context.Context, look catalog.Snapshot, alone bool) (
 	waiters int, now []LockInfo) {
 	for _, w := range i.waiters(look) {
@@ -428,14 +426,14 @@ func (i *Inspector) removeGone(ctx context.Context, look catalog.Snapshot, alone
 				Session: w.Session, Previous: w.Process, Rule: "silent", Evidence: evidence,
 			})
 		}
-		if err == nil || errors.Is(err, catalog.ErrNoMatch) { // else it has left, or was granted the lock
+		if err == nil || errors.Is(err, catalog.ErrNoMatch) { // no match: it left or was granted the lock
 			waiters--
 		}
 	}
 	return waiters, now
 }
 
-// evict removes a holder or waiter, and returns the processes that were granted the lock by it.
+// evict removes a holder or waiter. It returns the processes that are then granted the lock.
 func (i *Inspector) evict(ctx context.Context, h catalog.Holder, why string) ([]LockInfo, error) {
 	var now []LockInfo
 	_, grants, err := i.store.Apply(ctx, transition.Evict{Holder: h, Evidence: why})

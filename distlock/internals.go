@@ -15,20 +15,21 @@ import (
 	"mongodlm/internal/leading"
 )
 
-// Internal is for the packages of this module; other programs cannot make its argument.
+// Internal is only for the packages of this module.
 func (m *Manager) Internal(leading.Key) internals { return internals{m} }
 
-// internals are the methods of a Manager for the packages that run functions under its locks:
+// internals has the methods of a Manager for the packages that run functions under its locks:
 // elections, loops, schedules and queues.
 type internals struct{ m *Manager }
 
-// Standby returns the lock for a caller that waits while a live holder continues: a candidate, a
-// follower. Stats.OldestWait does not count the wait of such a caller. No I/O.
+// Standby returns the lock for a caller that waits while a live holder continues, such as a
+// candidate or a follower. Stats.OldestWait does not count the wait of such a caller. No I/O.
 func (in internals) Standby(name string) *DistributedLock {
 	return &DistributedLock{in.m, name, true}
 }
 
-// Database returns the database of the locks, by the client of the locks; nil with Config.Catalog.
+// Database returns the database of the locks, with the client of the locks. It returns nil with
+// Config.Catalog.
 func (in internals) Database() *mongo.Database {
 	if in.m.client == nil {
 		return nil
@@ -36,20 +37,21 @@ func (in internals) Database() *mongo.Database {
 	return in.m.client.Database(in.m.cfg.Database)
 }
 
-// Use reports that a function is about to run under a guard, until done is called: Close of the
-// Manager ends the guard and waits for the function before it releases the lock. Call the guard's
-// Err after Use, and begin only if it returns nil. No I/O.
+// Use reports that a function is about to run under a guard, until done is called. Close of the
+// Manager ends the guard, and waits for the function before it releases the lock. Call the guard's
+// Err after Use, and start the function only if Err returns nil. No I/O.
 func (in internals) Use(g *TryGuard) (done func()) { return g.h.use() }
 
-// Watch yields the holder of a lock, nil for a free lock, and then every change, until ctx ends: of
-// several holders the first, and also requests to yield. One command about every Config.PollMax
-// reads all names that the process watches (one command more for each hundred names, three commands
-// on the embedded server). Of several changes between two readings, or during one step of the
-// caller, only the last is yielded; the fence counts the rest.
+// Watch yields the holder of a lock, or nil for a free lock, and then every change until ctx ends.
+// Of several holders it yields the first. A request to release the lock (LockInfo.YieldBy) is also
+// a change. About every Config.PollMax, one command reads all names that the process watches. There
+// is one more command for each hundred names, and three commands on the embedded server. Of several
+// changes between two reads, or while the caller handles a value, Watch yields only the last. The
+// fence counts the rest.
 //
-// A temporary error such as ErrUnavailable is yielded once, and so is a *MalformedError; the watch
-// continues, and the next snapshot is yielded in any case. The error that ends the watch is yielded
-// last: the cause of ctx, ErrClosed, ErrBadName.
+// A temporary error such as ErrUnavailable is yielded once, and so is a *MalformedError. The watch
+// continues, and always yields the next snapshot. The error that ends the watch is yielded last:
+// the cause of ctx, ErrClosed, ErrBadName.
 func (in internals) Watch(ctx context.Context, name string) iter.Seq2[*LockInfo, error] {
 	m := in.m
 	return func(yield func(*LockInfo, error) bool) {
@@ -90,10 +92,10 @@ func (in internals) Watch(ctx context.Context, name string) iter.Seq2[*LockInfo,
 	}
 }
 
-// RequestYield asks the holder to release the lock, by a request in the lock document that names
-// the holder's session, so that no later holder sees it: LockInfo.YieldBy and YieldWhy. It replaces
-// an earlier request. why is at most 1 KiB of valid UTF-8 without NUL. A read and a
-// compare-and-set.
+// RequestYield asks the holder to release the lock: see LockInfo.YieldBy and YieldWhy. The request
+// in the lock document names the holder's session, so a later holder does not receive it. It
+// replaces an earlier request. why is at most 1 KiB of valid UTF-8 without NUL. It sends a read and
+// a compare-and-set.
 //
 // Errors: ErrNotHeld when the lock is free, shared or held by permits; ErrBadName; ErrBadOption;
 // ErrOutcomeUnknown: ask again; ErrUnavailable; ErrClosed; *MalformedError.
@@ -117,13 +119,14 @@ func (in internals) RequestYield(ctx context.Context, name, why string) error {
 	return changing("request the yield of", name, err, leading.ErrNotHeld)
 }
 
-// PutFirst moves a waiter, named by its session as in LockInfo, to the front of the queue, so that
-// the release of this guard grants it the lock. A later call with another waiter replaces it. The
-// release does not wait for a waiter that has left the queue. A read and a compare-and-set; with
-// the context of InTransaction's work it is part of the transaction.
+// PutFirst moves a waiter to the front of the queue, so that the release of this guard grants the
+// lock to that waiter. The waiter is named by its session, as in LockInfo. A later call with
+// another waiter replaces it. The release does not wait for a waiter that has left the queue.
+// PutFirst sends a read and a compare-and-set. With the context of InTransaction's work it is part
+// of the transaction.
 //
-// Errors: as the guard's Err; ErrNotQueued; ErrBadOption for a guard that is shared or a
-// permit; ErrOutcomeUnknown: call it again; ErrUnavailable; *MalformedError; *LostError.
+// Errors: as the guard's Err; ErrNotQueued; ErrBadOption for a guard that is shared or a permit;
+// ErrOutcomeUnknown: call it again; ErrUnavailable; *MalformedError; *LostError.
 func (in internals) PutFirst(ctx context.Context, g *TryGuard, waiter bson.ObjectID) error {
 	if err := g.Err(); err != nil {
 		return err
@@ -151,8 +154,8 @@ func (in internals) PutFirst(ctx context.Context, g *TryGuard, waiter bson.Objec
 	return changing("put a waiter first of", name, err, leading.ErrNotQueued)
 }
 
-// changing adds the operation and the name to the error of a change of a lock document. It returns
-// mismatch in place of ErrNoMatch.
+// changing adds the operation and the lock's name to the error of a change of a lock document. It
+// replaces ErrNoMatch by mismatch.
 func changing(verb, name string, err, mismatch error) error {
 	switch {
 	case err == nil:

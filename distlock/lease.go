@@ -13,47 +13,46 @@ import (
 	"mongodlm/internal/leading"
 )
 
-// Lease bounds the time for which a lock is held without a renewal: the guard is lost when d less a
-// margin has passed since the last [TryGuard.Renew] was sent, or since the acquisition, although
+// Lease bounds the time for which a lock is held without a renewal. The guard is lost when d minus
+// a margin has passed since the last [TryGuard.Renew] was sent, or since the acquisition, although
 // the heartbeat continues. So a job that hangs loses its lock. The margin is the same share of d as
-// Config.Margin is of Takeover: by default 1 min is trusted for 45 s.
+// Config.Margin is of Takeover: by default a lease of 1 min is trusted for 45 s.
 //
 // A contender takes the lock when it has watched the lease unchanged for d, or when the witnesses
-// of the takeover rule show that the lease is older; the holder's process is not condemned. A lease
+// of the takeover rule show that the lease is older. The holder's process is not condemned. A lease
 // also ends with the heartbeat of its process, so a dead process loses the lock after the shorter
 // of d and the takeover time.
 //
-// d is 1 ms to 7 days. The first renewal, one more command for every acquisition, measures the
-// round trip: three must fit into the time for which d is trusted, else the acquisition returns
-// [ErrBadOption]. Use seconds or more where a garbage collection or a busy server must not cost the
-// lock.
+// d is 1 ms to 7 days. Every acquisition sends one more command, the first renewal, which measures
+// the round trip. Three round trips must fit into the time for which d is trusted. Otherwise the
+// acquisition returns [ErrBadOption]. Use seconds or more if a garbage collection or a busy server
+// must not cost the lock.
 func Lease(d time.Duration) Option {
 	return optionFunc(func(o *acquireOptions) { o.life, o.leased = d, true })
 }
 
-// A lease is the state of the Lease of a holding.
 type lease struct {
 	life     time.Duration
-	hold     time.Duration // the time for which a renewal is trusted: life less the margin
+	hold     time.Duration // the time for which a renewal is trusted: life minus the margin
 	gone     chan struct{} // closed when the guard is over
 	renewing chan struct{} // one element during a renewal
-	number   int64         // of the last renewal that was sent; owned by the renewing call
+	number   int64         // number of the last renewal that was sent; owned by the renewing call
 
-	sent atomic.Pointer[clock.Reading] // send of the last acknowledged renewal
+	sent atomic.Pointer[clock.Reading] // when the last acknowledged renewal was sent
 }
 
-// trustedFor returns the part of a life for which a holder trusts its lock.
+// trustedFor returns the part of a lease for which a holder trusts its lock.
 func (c Config) trustedFor(life time.Duration) time.Duration {
 	return life - time.Duration(float64(life)*float64(c.Margin)/float64(c.Takeover))
 }
 
 // leaseTrips is the number of round trips that must fit into the time for which a renewal is
-// trusted, as three pings must into that of a term.
+// trusted, as three pings must fit into a term.
 const leaseTrips = 3
 
 // beginLease sends the first renewal of a lock that the server has granted to this call, and
-// returns its lease. The life counts from here: a waiter that another process granted the lock
-// learns of it at an unknown time.
+// returns the lease. The lease counts from this renewal, because a waiter learns of its grant at an
+// unknown time.
 func (c *call) beginLease(ctx context.Context, s *session) (*lease, error) {
 	l := &lease{
 		life: c.o.life, hold: c.m.cfg.trustedFor(c.o.life),
@@ -77,7 +76,6 @@ func (c *call) beginLease(ctx context.Context, s *session) (*lease, error) {
 	}
 }
 
-// leaseNotBegun returns the error of an acquisition after a failure of beginLease.
 func leaseNotBegun(name string, fence int64, err error) error {
 	switch {
 	case errors.Is(err, ErrBadOption):
@@ -91,8 +89,8 @@ func leaseNotBegun(name string, fence int64, err error) error {
 	return fmt.Errorf("begin its lease: %w", err)
 }
 
-// renew sends a renewal with a new number. If it is the last one, the server's counter does not
-// change from this send on.
+// renew sends a renewal with a new number. The server's counter does not change after the send of
+// the last renewal.
 func (m *Manager) renew(ctx context.Context, s catalog.Session, l *lease) (clock.Reading, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.CommandTimeout)
 	defer cancel()
@@ -113,7 +111,7 @@ func (l *lease) over(c clock.Clock) error {
 	return nil
 }
 
-// renewed makes the lease last after sent, unless it expired before the reply came: a lost guard
+// renewed extends the lease from sent, unless the lease expired before the reply came: a lost guard
 // stays lost. One caller at a time, see [holding.apart].
 func (l *lease) renewed(c clock.Clock, sent clock.Reading) {
 	if l.over(c) == nil {
@@ -126,16 +124,16 @@ func (l *lease) left(c clock.Clock) time.Duration {
 	return l.hold - clock.HolderElapsed(*l.sent.Load(), c.Now())
 }
 
-// deadline returns the local wall clock time at which it expires.
+// deadline returns the local wall clock time at which the lease expires.
 func (l *lease) deadline() time.Time { return l.sent.Load().Wall.Add(l.hold) }
 
 // Renew restarts the guard's [Lease], counted from the send of the command. Call it where the work
 // makes progress, not from a timer: a lease must expire when the work hangs. Guards that
-// [TryGuard.Reenter] made share the lease. One command; renewals of one guard are sent one after
-// the other.
+// [TryGuard.Reenter] made share the lease. Renew sends one command. Renewals of one guard are sent
+// one after the other.
 //
 // Errors: as Err; *LostError when the guard was lost before the reply came; [ErrBadOption] without
-// Lease. After any other, such as [ErrUnavailable] or [ErrOutcomeUnknown], the deadline is
+// Lease. After another error, such as [ErrUnavailable] or [ErrOutcomeUnknown], the deadline is
 // unchanged: try again before it.
 func (g *TryGuard) Renew(ctx context.Context) error {
 	if err := usable(ctx); err != nil {
@@ -153,7 +151,7 @@ func (g *TryGuard) Renew(ctx context.Context) error {
 	return g.h.renew(ctx)
 }
 
-// keep renews the lease until ctx ends or the guard is over: three times while it is trusted.
+// keep renews the lease three times per trusted time, until ctx ends or the guard is over.
 func (h *holding) keep(ctx context.Context) {
 	defer func() { _ = recover() }() // a store that panics must not end the program
 	timer := h.m.cfg.Clock.NewTimer(h.lease.hold / leaseTrips)
@@ -173,7 +171,7 @@ func (h *holding) keep(ctx context.Context) {
 
 func (h *holding) renew(ctx context.Context) error {
 	inside := h.transaction(ctx)
-	if inside == nil { // else no other call renews
+	if inside == nil { // in the transaction no other call renews
 		select {
 		case h.lease.renewing <- struct{}{}:
 			defer func() { <-h.lease.renewing }()
@@ -208,11 +206,11 @@ func (h *holding) renew(ctx context.Context) error {
 	return failedTo("renew", h.session.Name, err)
 }
 
-// watchLease ends the guard's context when the lease expires, and reports the loss, also when the
-// context is over already. It ends with the guard.
+// watchLease ends the guard's context when the lease expires, and reports the loss, even if the
+// context has already ended. It ends with the guard.
 func (h *holding) watchLease() {
 	defer func() { _ = recover() }() // a logger that panics must not end the program
-	// At least once an interval: the timer of a suspended machine was suspended too.
+	// At least once per interval: the timer of a suspended machine was suspended too.
 	next := func() time.Duration { return min(h.lease.left(h.m.cfg.Clock), h.m.cfg.Ping) }
 	timer := h.m.cfg.Clock.NewTimer(next())
 	defer timer.Stop()

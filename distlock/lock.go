@@ -22,21 +22,21 @@ type DistributedLock struct {
 func (m *Manager) Lock(name string) *DistributedLock { return &DistributedLock{m: m, name: name} }
 
 // TryLock acquires the lock if it is free or its holder is dead by the takeover rule. It does not
-// wait for a holder. It returns when ctx ends; the command continues, and a lock that it acquires
+// wait for a holder. It returns when ctx ends. The command continues, and a lock that it acquires
 // serves the next caller of the process, or is released immediately. The guard's context is a child
 // of ctx. mongos: lock_try.
 //
-// After a refusal the background watches the holders, by one read an interval for up to 256 names,
-// so the first call after the takeover time takes the lock. A new process continues the watch that
-// another one recorded in the ping of that process, at least two intervals before.
+// After a refusal the background watches the holders, with one read per interval for up to 256
+// names. So the first call after the takeover time takes the lock. A new process continues a watch
+// that another process recorded in the holder's ping, at least two intervals before.
 //
 // Errors: *HeldError; *PermitMismatchError; [ErrBadName] and [ErrBadOption]; [ErrNoHeartbeat];
 // [ErrClosed]; [ErrUnavailable]; [ErrOutcomeUnknown]; *MalformedError; *PrivilegeError; *LostError
 // if the reply came too late; the error and the cause of an expired ctx.
 //
-// Round trips: one when the lock is free, two when it is held (four on the embedded server), one
-// more for the first try that finds the holder silent. A takeover adds four, a foreign holder three
-// reads, a name's first acquisition one.
+// Round trips: one when the lock is free, two when it is held (four on the embedded server). The
+// first try that finds the holder silent adds one. A takeover adds four, a foreign holder three
+// reads, and a name's first acquisition one.
 func (l *DistributedLock) TryLock(ctx context.Context, opts ...Option) (*TryGuard, error) {
 	c, err := l.prepare(ctx, opts)
 	if err != nil {
@@ -46,28 +46,28 @@ func (l *DistributedLock) TryLock(ctx context.Context, opts ...Option) (*TryGuar
 	return c.acquire(ctx)
 }
 
-// Lock acquires the lock. It waits while other processes hold it, until ctx ends or the time of
-// [WaitAtMost] is up. The callers of a process are served first come, first served. The process has
-// at most two entries in the queue of the lock document, and the command that frees the lock grants
-// it to the next entry, so a process with many callers delays one with a single caller by at most
+// Lock acquires the lock. It waits while other processes hold the lock, until ctx ends or the time
+// of [WaitAtMost] is up. The callers of a process are served first come, first served. The process
+// has at most two entries in the queue of the lock document. The command that frees the lock grants
+// it to the next entry. So a process with many callers delays a process with one caller by at most
 // three turns. mongos polled.
 //
-// Waiting behind a live holder sends no command: one change stream, or one periodic read, serves
-// all callers of a process. An entry of a process that has missed two pings is passed over. The
-// entries of a process that lost its heartbeat go to the end. At most [catalog.MaxWaiters] entries
-// are queued; a process that finds no room polls.
+// A caller that waits behind a live holder sends no command: one change stream, or one periodic
+// read, serves all callers of a process. An entry of a process that has missed two pings is passed
+// over. The entries of a process that lost its heartbeat go to the end. At most
+// [catalog.MaxWaiters] entries are queued. A process that finds no room polls.
 //
-// Errors that may pass, such as a server that does not answer, are logged once while the call
-// waits. A malformed document, a missing privilege or another number of permits ends the wait.
+// Temporary errors, such as a server that does not answer, are logged once while the call waits. A
+// malformed document, a missing privilege or another number of permits ends the wait.
 //
-// Errors: those of TryLock; [ErrDeadlock], without a command, when the caller holds the lock
-// itself, which is known if ctx derives from the guard's context. Other deadlocks are not detected:
-// [WaitAtMost] bounds a wait. When ctx ends the error matches its error, its cause and the last
-// reason to wait.
+// Errors: those of TryLock; [ErrDeadlock], without a command, when the caller itself holds the
+// lock. Lock detects this only if ctx derives from the guard's context. It does not detect other
+// deadlocks: [WaitAtMost] bounds a wait. When ctx ends, the error matches its error, its cause and
+// the last reason to wait.
 //
-// Round trips: one to acquire the lock or queue an entry, three to remove an entry that no caller
-// needs any more; two or three each on the embedded server. The release of a shared lock or a
-// permit costs two if this process has not entered that lock before.
+// Round trips: one to acquire the lock or queue an entry, and three to remove an entry that is no
+// longer needed; two or three each on the embedded server. The release of a shared lock or a permit
+// costs two if this process has not entered that lock before.
 func (l *DistributedLock) Lock(ctx context.Context, opts ...Option) (*TryGuard, error) {
 	c, err := l.prepare(ctx, opts)
 	if err != nil {
@@ -77,8 +77,9 @@ func (l *DistributedLock) Lock(ctx context.Context, opts ...Option) (*TryGuard, 
 	return c.acquire(ctx)
 }
 
-// Holder returns the holder of the lock, the first of several, or nil. The lock may have changed by
-// the time it returns. Errors and round trips: as [Inspector.Holder]. MySQL: IS_USED_LOCK.
+// Holder returns the holder of the lock, the first of several holders, or nil. The lock may have
+// changed by the time Holder returns. Errors and round trips: as [Inspector.Holder]. MySQL:
+// IS_USED_LOCK.
 func (l *DistributedLock) Holder(ctx context.Context) (*LockInfo, error) {
 	holders, _, err := l.m.Inspector().Holder(ctx, l.name)
 	if err != nil || len(holders) == 0 || !holders[0].Held {
@@ -87,7 +88,7 @@ func (l *DistributedLock) Holder(ctx context.Context) (*LockInfo, error) {
 	return &holders[0], nil
 }
 
-// prepare checks the arguments and makes a call. It does no I/O.
+// prepare checks the arguments and makes a call. No I/O.
 func (l *DistributedLock) prepare(ctx context.Context, opts []Option) (*call, error) {
 	if err := checkName(l.name); err != nil {
 		return nil, err
@@ -105,11 +106,10 @@ func (l *DistributedLock) prepare(ctx context.Context, opts []Option) (*call, er
 }
 
 // Do acquires the lock like [DistributedLock.Lock], calls work with the guard's context and the
-// guard, and releases the lock, also when work panics. It joins the errors of work and of
-// [TryGuard.Release]: nil means that the lock was held for the whole of work, unless work released
-// it. Close of the Manager ends work's context and waits for work. If the guard is lost before work
-// can be called, it is not called. The release is bounded by ctx, or by one command if ctx has
-// expired.
+// guard, and releases the lock, even when work panics. It joins the errors of work and of
+// [TryGuard.Release]. Nil means that the lock was held during all of work, unless work released it.
+// Close of the Manager ends work's context and waits for work. If the guard is lost before work
+// begins, work is not called. The release is bounded by ctx, or by one command if ctx has expired.
 func (m *Manager) Do(ctx context.Context, name string,
 	work func(ctx context.Context, g *TryGuard) error, opts ...Option) (err error) {
 	if work == nil {
@@ -137,11 +137,11 @@ func (m *Manager) Do(ctx context.Context, name string,
 // Guards are the guards of locks that were acquired together. They are safe for concurrent use.
 type Guards struct{ guards []*TryGuard }
 
-// LockAll acquires several locks, all or no lock. It waits for each like [DistributedLock.Lock], in
-// the order of their names, so two calls of LockAll cannot deadlock; callers that hold other locks
-// can. [WaitAtMost] bounds the whole call. If one acquisition fails, the background releases the
-// acquired ones. LockAll renews a [Lease] while it waits: at least two thirds of it are left when
-// it returns.
+// LockAll acquires several locks, all or no lock. It waits for each lock like
+// [DistributedLock.Lock], in the order of the names, so two calls of LockAll cannot deadlock.
+// Callers that hold other locks can. [WaitAtMost] bounds the whole call. If one acquisition fails,
+// the background releases the acquired locks. LockAll renews a [Lease] while it waits: at least two
+// thirds of the lease are left when LockAll returns.
 //
 // Errors: those of Lock, for the name that failed; [ErrBadOption] for an empty list or a name that
 // occurs twice.
@@ -180,7 +180,7 @@ func (m *Manager) LockAll(ctx context.Context, names []string, opts ...Option) (
 		}
 		g, err := m.Lock(name).Lock(ctx, one...)
 		if err != nil {
-			if errors.Is(err, ErrHeld) { // so that silent holders of the other locks are watched, too
+			if errors.Is(err, ErrHeld) { // silent holders of the other locks are watched, too
 				for _, other := range names[i+1:] {
 					m.judge.WatchRefused(watch.View{Name: other})
 				}
@@ -192,7 +192,7 @@ func (m *Manager) LockAll(ctx context.Context, names []string, opts ...Option) (
 		if o.life > 0 && len(all.guards) < len(names) {
 			waits.Go(func() { g.h.keep(meanwhile) })
 		}
-		ctx = g.h.ctx // ends when any guard is lost, and names the guards of this caller
+		ctx = g.h.ctx // ends when a guard is lost, and names the guards of this caller
 	}
 	if err := all.Err(); err != nil {
 		all.giveBack()
@@ -221,7 +221,6 @@ func checkNames(names []string) error {
 	return nil
 }
 
-// giveBack releases the locks in the background.
 func (g *Guards) giveBack() {
 	go func() { _ = g.Release() }() // ends with its tries, at the latest with Close; they are logged
 }
@@ -232,7 +231,7 @@ func (g *Guards) All() []*TryGuard { return slices.Clone(g.guards) }
 // Context returns a context that ends when any lock is lost or released.
 func (g *Guards) Context() context.Context { return g.guards[len(g.guards)-1].Context() }
 
-// Err returns nil while all guards may be trusted, else the first one's error.
+// Err returns nil while all guards may be trusted, else the error of the first lost one.
 func (g *Guards) Err() error {
 	for _, one := range g.guards {
 		if err := one.Err(); err != nil {
@@ -242,8 +241,8 @@ func (g *Guards) Err() error {
 	return nil
 }
 
-// Release releases all of them, the last first and up to 16 side by side, and joins their errors.
-// Nil Guards return nil.
+// Release releases all guards, the last first and up to 16 at a time, and joins their errors. Nil
+// Guards return nil.
 func (g *Guards) Release() error {
 	if g == nil {
 		return nil

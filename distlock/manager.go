@@ -20,8 +20,8 @@ import (
 	"mongodlm/pinger"
 )
 
-// A Manager is one process: one process id, one heartbeat, any number of locks. [New] makes it. It
-// is safe for concurrent use.
+// A Manager is one process: one process id, one heartbeat, and a number of locks. [New] makes a
+// Manager. It is safe for concurrent use.
 type Manager struct {
 	cfg    settings
 	log    zerolog.Logger
@@ -34,29 +34,29 @@ type Manager struct {
 	queue  *queue.Queue
 	agents *agents
 	watch  *watcher
-	calls  queue.FailureLog            // of failed calls of Lock, for the log
-	client *mongo.Client               // of the locks; nil with Config.Catalog
+	calls  queue.FailureLog            // logs failed calls of Lock
+	client *mongo.Client               // client of the locks; nil with Config.Catalog
 	hangUp func(context.Context) error // disconnects the clients that New made
 
 	closeOnce sync.Once
 	closed    chan struct{} // closed when Close begins
 	life      context.Context
-	end       context.CancelCauseFunc // ends life, when Close is done
+	end       context.CancelCauseFunc // ends life when Close is done
 	loops     loops
 }
 
-// settings are an effective configuration, and the clock of the machine or of a test.
+// settings holds the effective configuration and the clock, which a test may replace.
 type settings struct {
 	Config
 	Clock clock.Clock
 }
 
-// New checks the configuration and the server, starts the heartbeat and returns when the first ping
-// is acknowledged. The background creates indexes. A missing privilege to write locks is reported
-// by the first acquisition only.
+// New checks the configuration and the server, starts the heartbeat, and returns when the first
+// ping is acknowledged. The background creates indexes. A missing privilege to write locks is
+// reported only by the first acquisition.
 //
-// Errors, always without a password: *ConfigError; [ErrUnavailable] when the server cannot
-// be reached within ctx and CommandTimeout; *PrivilegeError; an error for a server that is not
+// Errors, always without a password: *ConfigError; [ErrUnavailable] when the server cannot be
+// reached within ctx and CommandTimeout; *PrivilegeError; an error for a server that is not
 // supported (before 4.4, FerretDB 1.x, config behind a mongos).
 func New(ctx context.Context, cfg Config) (*Manager, error) {
 	if err := cfg.Validate(); err != nil {
@@ -93,7 +93,7 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 	return m, nil
 }
 
-// creating wraps an error of New, except a *ConfigError, which has a complete text.
+// creating wraps an error of New, except a *ConfigError: its text is complete.
 func creating(err error) error {
 	if errors.Is(err, ErrConfig) {
 		return err
@@ -173,8 +173,8 @@ func acceptable(s catalog.Server, cfg Config) error {
 	return nil
 }
 
-// newProcess makes <host>:<pid>:<unix seconds>:<uuid>. mongos used host, port, seconds and a random
-// number that was never seeded, so two processes could share an id (H15).
+// newProcess returns <host>:<pid>:<unix seconds>:<uuid>. mongos used host, port, seconds and a
+// random number that was never seeded, so two processes could share an id (H15).
 func newProcess(cfg settings) (string, error) {
 	id, err := uuid.NewRandom()
 	if err != nil {
@@ -186,7 +186,7 @@ func newProcess(cfg settings) (string, error) {
 // Config returns the effective configuration, without the user in the URI.
 func (m *Manager) Config() Config { return m.cfg.Config }
 
-// Process returns the process id under which this Manager acquires now.
+// Process returns the process id under which this Manager acquires locks now.
 func (m *Manager) Process() string { return m.pinger.Process() }
 
 // Err returns nil while this process can acquire locks, else [ErrClosed] or [ErrNoHeartbeat].
@@ -201,17 +201,18 @@ func (m *Manager) Err() error {
 }
 
 // Close ends all guards with [ErrClosed], releases their locks, waits for acquisitions and releases
-// under way, stops the heartbeat and removes the ping document. It returns within ctx; if ctx has
-// expired already it makes one try, within CommandTimeout. The error lists what may still be held,
-// until it is taken over. Calls under way return when it does. Closing again waits and returns nil.
+// under way, stops the heartbeat and removes the ping document. It returns within ctx. If ctx has
+// already expired, it makes one try within CommandTimeout. The error reports locks that may still
+// be held until a takeover. Blocked calls return when Close returns. Closing again waits and
+// returns nil.
 //
-// A lock under which a function runs, of [Manager.Do], of an election, a loop, a schedule or a
-// queue, is released when the function has returned. The function's context ends when Close begins,
-// and pings continue. Close waits until ctx ends, or for one CommandTimeout when ctx has no
-// deadline. The error names the locks of the functions that still run then; they stay held until a
-// takeover. Give ctx a deadline that outlasts the functions. A function that calls Close with its
-// own context, or one derived from it, is not waited for: its lock is released immediately. Release
-// other guards before Close: only their callers know whether the work is over.
+// If a function of [Manager.Do], an election, a loop, a schedule or a queue runs under a lock,
+// Close releases the lock when the function has returned. The function's context ends when Close
+// begins, and pings continue. Close waits until ctx ends, or for one CommandTimeout if ctx has no
+// deadline. The error names the locks of functions that still run then; those locks stay held until
+// a takeover. Give ctx a deadline that outlasts the functions. Close does not wait for a function
+// that calls Close with its own context or a derived one: its lock is released immediately. Release
+// other guards before Close, because only their callers know whether the work is over.
 func (m *Manager) Close(ctx context.Context) error {
 	if ctx == nil {
 		return fmt.Errorf("%w: the context is nil; pass context.Background()", ErrBadOption)
@@ -236,7 +237,7 @@ func (m *Manager) Close(ctx context.Context) error {
 
 func (m *Manager) close(ctx context.Context) error {
 	holds := m.owned.endAll(ErrClosed)
-	ctx, done := m.givingBack(ctx) // one of a guard has just ended
+	ctx, done := m.givingBack(ctx) // the context of a guard is over now
 	defer done()
 	used, free := inUse(ctx, holds)
 	sideBySide(len(free), func(i int) { m.releaseAtClose(ctx, free[i]) })
@@ -246,7 +247,7 @@ func (m *Manager) close(ctx context.Context) error {
 		end(errTimeUp)
 		ctx = ended
 	}
-	busy := m.owned.untilIdle(ctx) // attempts under way see closed and undo what they took
+	busy := m.owned.untilIdle(ctx) // current attempts detect Close and undo their acquisitions
 	errs := []error{running, m.pinger.Close(ctx)}
 	if busy != nil {
 		errs = append(errs, fmt.Errorf("an acquisition did not end: %w", busy))
@@ -255,8 +256,7 @@ func (m *Manager) close(ctx context.Context) error {
 	return errors.Join(append(errs, m.hangUp(ctx))...)
 }
 
-// whileOpen returns the context of the commands of a call: it ends with ctx, and when Close is
-// done.
+// whileOpen returns the context of a call's commands. It ends with ctx or when Close is done.
 func (m *Manager) whileOpen(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(m.life, func() { cancel(ErrClosed) })
@@ -266,7 +266,7 @@ func (m *Manager) whileOpen(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// within returns a context that ends with ctx, and when d has passed by the Manager's clock.
+// within returns a context that ends with ctx, or when d has passed by the Manager's clock.
 func (m *Manager) within(ctx context.Context, d time.Duration) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	timer := m.cfg.Clock.NewTimer(d)
@@ -281,15 +281,15 @@ func (m *Manager) within(ctx context.Context, d time.Duration) (context.Context,
 	return ctx, func() { cancel(nil) }
 }
 
-// loops are the background loops of a Manager. No loop begins after Wait, so that an acquisition
-// that is too late for Close is undone.
+// loops holds the background loops of a Manager. No loop begins after Wait, so an acquisition that
+// is too late for Close is undone.
 type loops struct {
-	mu   sync.Mutex // guards over, and beginning against it
+	mu   sync.Mutex // guards over, and the start of loops
 	over bool
 	wg   sync.WaitGroup
 }
 
-// Go runs a loop in the background, unless the loops are waited for already.
+// Go runs a loop in the background, unless Wait was called.
 func (l *loops) Go(run func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -298,8 +298,8 @@ func (l *loops) Go(run func()) {
 	}
 }
 
-// Wait prevents new loops, and waits within ctx until all loops have returned, which see closed. A
-// loop that is ending a command does so within its limit.
+// Wait prevents new loops, and waits within ctx until all loops have returned. They return once
+// closed is closed, or within the limit of their current command.
 func (l *loops) Wait(ctx context.Context) {
 	l.mu.Lock()
 	l.over = true
@@ -319,39 +319,39 @@ func (l *loops) Wait(ctx context.Context) {
 type Stats struct {
 	Pings       int64         // acknowledged pings
 	Failures    int64         // pings that were not acknowledged
-	Processes   int64         // process ids that were given up for a new one
+	Processes   int64         // process ids that were replaced by a new one
 	Ghosts      int64         // ghosts that were freed
-	Late        int64         // releases that the background has done
+	Late        int64         // releases by the background
 	Pruned      int64         // old ping documents that were deleted
-	Panics      int64         // recovered in the heartbeat
-	MaxLateness time.Duration // by which the heartbeat was late at worst
-	Server      Server        // as of the last ping
+	Panics      int64         // panics recovered in the heartbeat
+	MaxLateness time.Duration // the largest delay of the heartbeat
+	Server      Server        // at the last ping
 
-	Held       int              // acquisitions that were not released, lost ones too
-	Waiting    int              // calls of Lock and Do that have yet to get their locks
-	OldestWait time.Duration    // of these calls, without candidates, followers and rescuers
-	Unreleased int              // sessions that the background has yet to release
-	PingAge    time.Duration    // since the last acknowledged ping was sent
-	TrustedFor time.Duration    // how long guards stay trusted without another ping; 0 when lost
-	Lateness   time.Duration    // of the heartbeat at its last ping
-	Skew       time.Duration    // by which the server's clock was ahead at the last acknowledged ping
+	Held       int              // acquisitions that were not released, including lost ones
+	Waiting    int              // calls of Lock and Do that wait for their locks
+	OldestWait time.Duration    // longest wait of a call, without candidates, followers and rescuers
+	Unreleased int              // sessions that the background must still release
+	PingAge    time.Duration    // time since the last acknowledged ping was sent
+	TrustedFor time.Duration    // remaining trust in guards without another ping; 0 when lost
+	Lateness   time.Duration    // delay of the heartbeat at its last ping
+	Skew       time.Duration    // lead of the server's clock at the last acknowledged ping
 	Listening  string           // source of grants: "stream", "polling", "" without waiters
-	Commands   map[string]int64 // sent to the store, by operation: "acquire", "release", "ping" and so on
+	Commands   map[string]int64 // commands sent to the store, by operation, such as "acquire" or "ping"
 }
 
 // Server describes the server and its capabilities.
 type Server struct {
 	Kind            string // "standalone", "replica set", "mongos", "ferretdb" or "memory"
-	Version         string // as the server reports it, "7.0.5"
+	Version         string // as the server reports it, such as "7.0.5"
 	Primary         string // the term of the primary, or the start of a standalone server
-	Embedded        bool   // it is the embedded server
+	Embedded        bool   // the embedded server
 	ConfigServer    bool   // a mongod with --configsvr
 	Transactions    bool
 	ChangeStreams   bool
 	PipelineUpdates bool
 }
 
-// Stats returns the counts and the present state. No I/O; it never waits.
+// Stats returns the counts and the present state. No I/O. It never waits.
 func (m *Manager) Stats() Stats {
 	beat, server := m.pinger.Stats(), m.pinger.Server()
 	s := Stats{

@@ -10,9 +10,9 @@ import (
 	"mongodlm/catalog"
 )
 
-// Limits of arguments.
+// Limits of arguments, in bytes.
 const (
-	maxName  = 1024 // bytes, like the others
+	maxName  = 1024
 	maxWhy   = 1024
 	maxLabel = 128
 )
@@ -22,14 +22,14 @@ type Option interface{ apply(*acquireOptions) }
 
 type acquireOptions struct {
 	want
-	parent  context.Context // of the guard: that of the caller
+	parent  context.Context // parent of the guard's context: the caller's context
 	wait    time.Duration
 	bounded bool
-	limits  int // the argument of Permits, not checked yet
+	limits  int // argument of Permits, not checked yet
 	life    time.Duration
 	leased  bool
 	began   time.Duration // monotonic time of the call
-	checked bool          // LockAll has looked for a deadlock of the caller with itself
+	checked bool          // LockAll has already checked for a deadlock of the caller with itself
 }
 
 type optionFunc func(*acquireOptions)
@@ -40,32 +40,32 @@ func (f optionFunc) apply(o *acquireOptions) { f(o) }
 // the argument of lock_try.
 func Why(reason string) Option { return optionFunc(func(o *acquireOptions) { o.why = reason }) }
 
-// Label names the caller inside its process, for the field who: at most 128 bytes without a colon,
+// Label names the caller inside its process, in the field who: at most 128 bytes without a colon,
 // default "go". mongos wrote the thread's name.
 func Label(label string) Option { return optionFunc(func(o *acquireOptions) { o.label = label }) }
 
 // WaitAtMost bounds the time that [DistributedLock.Lock], [Manager.Do] and [Manager.LockAll] take
-// to acquire; without it only their context does, which also bounds the guard. Zero means one try.
-// The error is the last reason to wait, as [ErrHeld], or [ErrUnavailable] if the server did not
-// answer in time. TryLock ignores it.
+// to acquire. Without it only their context bounds that time, and the same context bounds the
+// guard. Zero means one try. The error is the last reason to wait, such as [ErrHeld], or
+// [ErrUnavailable] if the server did not answer in time. TryLock ignores WaitAtMost.
 //
-// A loop of short waits gets its turns as a long wait does: the queue entry belongs to the process,
-// and serves the next call with the same options.
+// A loop of short waits gets the lock as early as one long wait: the queue entry belongs to the
+// process, and serves the next call with the same options.
 func WaitAtMost(d time.Duration) Option {
 	return optionFunc(func(o *acquireOptions) { o.wait, o.bounded = d, true })
 }
 
-// Shared acquires for reading: up to 1,000 shared holders at a time, or one without this option;
-// more callers wait. A shared contender waits behind an exclusive one that came before it, so that
-// no writer starves. The lock document lists every holder, and is rewritten when a holder comes or
-// goes.
+// Shared acquires the lock for reading. The lock has up to 1,000 shared holders, or one holder
+// without this option; more callers wait. A shared contender waits behind an exclusive one that
+// came earlier, so no writer starves. The lock document lists every holder, and is rewritten when a
+// holder comes or goes.
 func Shared() Option {
 	return optionFunc(func(o *acquireOptions) { o.mode = catalog.Shared })
 }
 
-// Permits acquires one of n permits, 1 to 1,000: at most n guards of the name at a time, as with
-// Consul's semaphores. While a holder or waiter lives, a call with another number, or without
-// Permits, gets a *PermitMismatchError.
+// Permits acquires one of n permits, where n is 1 to 1,000. At most n guards of the name exist at a
+// time, like Consul's semaphores. While a holder or waiter is alive, a call with another number, or
+// without Permits, gets a *PermitMismatchError.
 func Permits(n int) Option {
 	return optionFunc(func(o *acquireOptions) { o.mode, o.limits = catalog.Permit, n })
 }
@@ -117,7 +117,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// usable returns an error for a nil context and for one that is over.
+// usable returns an error for a nil context or an expired one.
 func usable(ctx context.Context) error {
 	if ctx == nil {
 		return fmt.Errorf("%w: the context is nil; pass context.Background()", ErrBadOption)
@@ -128,7 +128,7 @@ func usable(ctx context.Context) error {
 	return nil
 }
 
-// ended returns the error of an expired context: its cause, which also matches its error.
+// ended returns the cause of an expired context, as an error that also matches the context's error.
 func ended(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if errors.Is(cause, err) {

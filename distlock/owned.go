@@ -15,20 +15,20 @@ import (
 	"mongodlm/pinger"
 )
 
-// ownedSessions are the sessions of this process: of current attempts and of guards that were not
-// released. It is the pinger's Owner. It holds no *TryGuard, so that the garbage collector finds a
-// dropped guard.
+// ownedSessions holds the sessions of this process: the current attempts, and the guards that were
+// not released. It is the pinger's Owner. It holds no *TryGuard, so that the garbage collector can
+// find a dropped guard.
 type ownedSessions struct {
 	m *Manager
 
 	mu       sync.Mutex             // guards the fields below
 	attempts map[bson.ObjectID]bool // added before the command is sent
 	holds    map[bson.ObjectID]*holding
-	breaks   []lockBreak             // during the current attempts
-	ended    map[bson.ObjectID]bool  // since Sweep began, nil outside of one: its reply may contain them
+	breaks   []lockBreak             // recorded during the current attempts
+	ended    map[bson.ObjectID]bool  // since the start of Sweep; nil outside of a Sweep
 	dropped  []*holding              // dropped by their users without Release
-	late     map[bson.ObjectID]int64 // the fences of guards that the background has to release
-	idle     chan struct{}           // closed when attempts is empty; nil when no call waits for that
+	late     map[bson.ObjectID]int64 // fences of guards that the background must release
+	idle     chan struct{}           // closed when attempts is empty; nil if no call waits for that
 }
 
 func newOwned(m *Manager) *ownedSessions {
@@ -38,14 +38,14 @@ func newOwned(m *Manager) *ownedSessions {
 	}
 }
 
-// enter adds an attempt before it is sent.
+// enter adds an attempt before its command is sent.
 func (t *ownedSessions) enter(ts bson.ObjectID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.attempts[ts] = true
 }
 
-// attemptEnded removes an attempt, also one that failed.
+// attemptEnded removes an attempt, successful or not.
 func (t *ownedSessions) attemptEnded(ts bson.ObjectID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -63,7 +63,7 @@ func (t *ownedSessions) attemptEnded(ts bson.ObjectID) {
 	}
 }
 
-// add adds a holding, and reports whether an operator broke its lock since the attempt began.
+// add adds a holding. It reports whether an operator broke the lock since the attempt began.
 func (t *ownedSessions) add(h *holding) (broken bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -80,7 +80,7 @@ func (t *ownedSessions) remove(h *holding) {
 	}
 }
 
-// mostLate is the largest number of fences that are kept for the events of late releases.
+// mostLate limits the fences that are kept for the events of late releases.
 const mostLate = 10_000
 
 // releaseLater leaves the release of a holding to the background.
@@ -96,8 +96,8 @@ func (t *ownedSessions) releaseLater(h *holding) {
 	t.m.pinger.ReleaseLater(h.session, h.term)
 }
 
-// releasedLate returns the fence of a guard that the background has released; 0 for a session
-// without a guard, such as a waiter's.
+// releasedLate returns the fence of a guard that the background has released. It returns 0 for a
+// session without a guard, such as a waiter's.
 func (t *ownedSessions) releasedLate(ts bson.ObjectID) int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -106,21 +106,20 @@ func (t *ownedSessions) releasedLate(ts bson.ObjectID) int64 {
 	return fence
 }
 
-// count returns the number of guards that were not released.
 func (t *ownedSessions) count() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.holds)
 }
 
-// all returns the holdings, in no order.
+// all returns the holdings in no particular order.
 func (t *ownedSessions) all() []*holding {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.Collect(maps.Values(t.holds))
 }
 
-// endAll ends the trusted holdings, and returns all.
+// endAll ends the trusted holdings, and returns all holdings.
 func (t *ownedSessions) endAll(why error) []*holding {
 	holds := t.all()
 	for _, h := range holds {
@@ -151,14 +150,14 @@ func (t *ownedSessions) untilIdle(ctx context.Context) error {
 	}
 }
 
-// TermBegan starts the watchdog of a term: it ends the guards' contexts at the deadline, whether
-// the ping loop runs or not. It is the only timer for all guards.
+// TermBegan starts the watchdog of a term. The watchdog ends the guards' contexts at the deadline,
+// whether the ping loop runs or not. It is the only timer for all guards.
 func (t *ownedSessions) TermBegan(term *pinger.Term) {
 	t.m.loops.Go(func() { t.watchdog(term) }) // ends with the term or with Close
 }
 
 func (t *ownedSessions) watchdog(term *pinger.Term) {
-	// At least once an interval: the timer of a suspended machine was suspended too.
+	// At least once per interval: the timer of a suspended machine was suspended too.
 	next := func() time.Duration { return min(term.Left(), t.m.cfg.Ping) }
 	timer := t.m.cfg.Clock.NewTimer(next())
 	defer timer.Stop()
@@ -186,8 +185,7 @@ func (t *ownedSessions) loseTerm(term *pinger.Term, cause error) {
 }
 
 // Owns reports whether a guard or an attempt has the session ts. A lost guard counts until its user
-// has released it: the caller may still work, and its lock is freed by its release or by a
-// takeover.
+// has released it, because the caller may still work. A release or a takeover frees its lock.
 func (t *ownedSessions) Owns(ts bson.ObjectID) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -202,8 +200,8 @@ func (t *ownedSessions) drop(h *holding) {
 }
 
 // Sweep ends and releases the guards that were dropped without Release since the last Sweep. It
-// returns the sessions of the guards that are trusted under term. Owns remembers the sessions that
-// end from now until swept is called.
+// returns the sessions of the guards that are trusted under term. Until swept is called, Owns also
+// reports the sessions that end from now on.
 func (t *ownedSessions) Sweep(term *pinger.Term) (guarded []catalog.Session, swept func()) {
 	t.mu.Lock()
 	dropped := t.dropped
@@ -234,8 +232,8 @@ func (t *ownedSessions) Sweep(term *pinger.Term) (guarded []catalog.Session, swe
 	}
 }
 
-// Vanished reads the lock of a guard that the reaper did not find, and loses the guard if it is
-// gone: an operator or a foreign manager took the lock.
+// Vanished reads the lock of a guard that the reaper did not find. If an operator or a foreign
+// manager took the lock, the guard is lost.
 func (t *ownedSessions) Vanished(ctx context.Context, s catalog.Session) {
 	t.mu.Lock()
 	h := t.holds[s.TS]
@@ -248,11 +246,11 @@ func (t *ownedSessions) Vanished(ctx context.Context, s catalog.Session) {
 	}
 }
 
-// errBroken is the cause of a guard that is lost by a break in its own process.
+// errBroken is the cause of a guard's loss by a break in its own process.
 var errBroken = errors.New("an operator breaks it")
 
-// A lockBreak is the target of a break: a session or, if the operator gave only a fence, that fence
-// of a name.
+// A lockBreak is the target of a break: a session, or a name with a fence if the operator gave no
+// session.
 type lockBreak struct {
 	session catalog.Session
 	fence   int64
@@ -263,8 +261,8 @@ func (b lockBreak) of(h *holding) bool {
 		b.session.TS.IsZero() && h.session.Name == b.session.Name && h.fence == b.fence
 }
 
-// broken ends the guard that an operator is about to break, and records the break for an attempt
-// before its reply arrives. The caller reports the losses that it returns.
+// broken ends the guard that an operator is about to break. It also records the break for attempts
+// that wait for their reply. It returns the lost guards; the caller reports their loss.
 func (t *ownedSessions) broken(s catalog.Session, fence int64) (lost []*holding) {
 	b := lockBreak{s, fence}
 	t.mu.Lock()

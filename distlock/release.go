@@ -15,21 +15,25 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// This file releases locks for a caller, and for Close. Both return the outcome, so they wait and
-// try again. A release without a waiting caller, as after an abandoned call or a dropped guard,
-// belongs to the pinger in the background. All of them use ReleaseInStore.
+// This file releases locks for a caller and for Close. Both return the outcome, so they wait and
+// try again. A release without a waiting caller, for example after an abandoned call or a dropped
+// guard, belongs to the pinger in the background. All releases use ReleaseInStore.
 
-// Release frees the lock if this guard still holds it, and changes no document if another holder
-// has it: it names the lock session, where mongos 1.8 named only _id. After [TryGuard.Reenter] the
-// last release frees it. It works although the context of the acquisition has expired. One command;
-// after a failure up to three, with pauses of 2 and 4 s.
+// Release frees the lock if this guard still holds it. If another holder has the lock, Release
+// changes no document: it names the lock session, while mongos 1.8 named only _id. After
+// [TryGuard.Reenter] the last release frees the lock. Release works even after the context of the
+// acquisition has expired. It sends one command, or after a failure up to three, with pauses of 2
+// and 4 s.
 //
-// Errors: nil when the lock was freed while the guard was trusted. A *LostError when the guard was
-// lost before, whether or not the document could be freed; the background frees it after an
-// acknowledged ping, unless a twin may have the lock. An error that matches [ErrClosed] when Close
-// freed the lock before. A *ReleaseError when every try failed. A second Release waits for the
-// first and returns the same. A nil guard returns nil, so Release may be deferred before the error
-// is checked.
+// It returns nil when the lock was freed while the guard was trusted. Errors:
+//
+//   - *LostError: the guard was lost before, whether or not the document could be freed. The
+//     background frees it after an acknowledged ping, unless a twin may have the lock.
+//   - An error that matches [ErrClosed]: Close freed the lock before.
+//   - *ReleaseError: every try failed.
+//
+// A second Release waits for the first one and returns the same. A nil guard returns nil, so
+// Release may be deferred before the error is checked.
 func (g *TryGuard) Release() error {
 	if g == nil {
 		return nil
@@ -37,7 +41,6 @@ func (g *TryGuard) Release() error {
 	return g.releaseWithin(g.h.m.life)
 }
 
-// releaseWithin is Release within ctx.
 func (g *TryGuard) releaseWithin(ctx context.Context) error {
 	defer runtime.KeepAlive(g)
 	broken := g.h.broken()
@@ -52,7 +55,7 @@ func (g *TryGuard) releaseWithin(ctx context.Context) error {
 	return g.outcome
 }
 
-// broken returns the error of a guard that did not hold the lock until now; nil when it did.
+// broken returns the error of a guard that no longer holds the lock, or nil.
 func (h *holding) broken() error {
 	err := h.err()
 	if errors.Is(err, ErrClosed) && !errors.Is(err, ErrLockLost) {
@@ -62,8 +65,8 @@ func (h *holding) broken() error {
 	return err
 }
 
-// release ends the guard and frees the document, once, or waits for the release that another call
-// has started, both within ctx. why becomes the cause of the context.
+// release ends the guard and frees the document once. If another call has started the release, it
+// waits for that one. Both end with ctx. why becomes the cause of the guard's context.
 func (h *holding) release(ctx context.Context, why error) error {
 	h.mu.Lock()
 	freed, first := h.freed, h.freed == nil
@@ -91,7 +94,7 @@ func (h *holding) release(ctx context.Context, why error) error {
 	case <-freed:
 		return h.outcome
 	case <-ctx.Done():
-		h.m.owned.releaseLater(h) // it may be held still
+		h.m.owned.releaseLater(h) // the lock may still be held
 		lost := h.broken()
 		if errors.Is(lost, ErrReleased) {
 			lost = nil // the other release did that
@@ -101,16 +104,16 @@ func (h *holding) release(ctx context.Context, why error) error {
 }
 
 func (h *holding) free(ctx context.Context, why error) error {
-	lost := h.broken() // before the first try is sent: it is unknown afterwards (I6)
+	lost := h.broken() // before the first try is sent; afterwards it is unknown (I6)
 	if !h.end(why) {
 		h.tellLoss()
 	}
 	defer h.m.owned.remove(h) // after ReleaseLater, so that the reaper sees no gap
 	tries, err := h.tryRelease(ctx)
 	switch {
-	case errors.Is(err, catalog.ErrTwin) && !errors.Is(lost, ErrLockLost): // found since
+	case errors.Is(err, catalog.ErrTwin) && !errors.Is(lost, ErrLockLost): // found after the check
 		return &LostError{Name: h.session.Name, Fence: h.fence, Cause: err}
-	case tries == 0 && errors.Is(lost, ErrLockLost): // a twin may have it by now
+	case tries == 0 && errors.Is(lost, ErrLockLost): // a twin may have the lock by now
 		h.m.owned.releaseLater(h)
 		return lost
 	case err == nil || errors.Is(err, catalog.ErrNoMatch):
@@ -136,9 +139,9 @@ func (h *holding) failed(tries int, err error) error {
 	return &ReleaseError{Name: h.session.Name, Fence: h.fence, Tries: tries, Err: err}
 }
 
-// tryRelease frees the document by its session, three tries by default, as mongos. If a try matches
-// no document after one of unknown outcome, the unknown one was applied, provided that the term and
-// the lease last: no other process may have taken the lock by then.
+// tryRelease frees the document by its session. By default it tries three times, like mongos. If a
+// try matches no document after one of unknown outcome, the unknown one was applied, provided that
+// the term and the lease last: no other process can have taken the lock.
 func (h *holding) tryRelease(ctx context.Context) (tries int, err error) {
 	unknown := false
 	last := clock.Over(h.m.closed)
@@ -168,8 +171,8 @@ func (h *holding) tryRelease(ctx context.Context) (tries int, err error) {
 	}
 }
 
-// rest pauses between two tries. It returns false when ctx is over, or the Manager is being closed,
-// which leaves one last try.
+// rest pauses between two tries. It returns false if ctx has expired, or if the Manager is being
+// closed, which leaves one last try.
 func (h *holding) rest(ctx context.Context, pause time.Duration) bool {
 	timer := h.m.cfg.Clock.NewTimer(pause)
 	defer timer.Stop()
@@ -182,7 +185,7 @@ func (h *holding) rest(ctx context.Context, pause time.Duration) bool {
 	return false
 }
 
-// ReleaseInStore removes a session from its lock and delivers the grants that follow to the waiters
+// ReleaseInStore removes a session from its lock. It delivers the resulting grants to the waiters
 // of this Manager.
 func (t *ownedSessions) ReleaseInStore(ctx context.Context, s catalog.Session) error {
 	_, grants, err := t.m.locks.Apply(ctx, transition.Leave{Session: s})
@@ -190,8 +193,8 @@ func (t *ownedSessions) ReleaseInStore(ctx context.Context, s catalog.Session) e
 	return err
 }
 
-// givingBack returns the context of releases: ctx, or a context that lasts for one command when ctx
-// is over.
+// givingBack returns the context of releases: ctx, or a context that lasts for one command if ctx
+// has expired.
 func (m *Manager) givingBack(ctx context.Context) (context.Context, func()) {
 	if ctx.Err() == nil {
 		return ctx, func() {}
@@ -199,8 +202,8 @@ func (m *Manager) givingBack(ctx context.Context) (context.Context, func()) {
 	return m.within(context.WithoutCancel(ctx), m.cfg.CommandTimeout)
 }
 
-// releaseAtClose releases a guard. The Close of the pinger tries a failed release once more and
-// reports it.
+// releaseAtClose releases a guard. If the release fails, the Close of the pinger tries once more
+// and reports the failure.
 func (m *Manager) releaseAtClose(ctx context.Context, h *holding) {
 	defer func() {
 		if recover() != nil { // a logger or a store that panics must not end the program
@@ -215,8 +218,8 @@ func (m *Manager) releaseAtClose(ctx context.Context, h *holding) {
 // releaseParallel is the largest number of concurrent releases.
 const releaseParallel = 16
 
-// sideBySide calls do for the numbers below n, up to releaseParallel at a time. If a call panics,
-// so does sideBySide after the last call has returned.
+// sideBySide calls the function do for the numbers below n, up to releaseParallel at a time. If a
+// call panics, sideBySide panics after the last call has returned.
 func sideBySide(n int, do func(i int)) {
 	var workers sync.WaitGroup
 	next, panics := make(chan int), make(chan any, n)
@@ -245,12 +248,12 @@ func sideBySide(n int, do func(i int)) {
 	}
 }
 
-// A guard is in use while a function runs under it: one of [Manager.Do], of an election, a loop, a
-// schedule or a queue, see [internals.Use]. Close ends the guard, but does not release its lock
-// before the function has returned.
+// A guard is in use while a function of [Manager.Do], an election, a loop, a schedule or a queue
+// runs under it. See [internals.Use]. Close ends the guard, but does not release its lock before
+// the function has returned.
 
 // use reports that a function is about to run under the guard, until done is called. Call err after
-// it, not before: then either Close sees the function, or the function does not begin.
+// use, not before. Then either Close sees the function, or the function does not begin.
 func (h *holding) use() (done func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -266,9 +269,9 @@ func (h *holding) use() (done func()) {
 	})
 }
 
-// busy returns nil when no function runs under the guard, else a channel that is closed when one
-// returns. A function that calls Close with its own context does not count: by that call it gives
-// its lock up, as by Release.
+// busy returns nil when no function runs under the guard. Otherwise it returns a channel that is
+// closed when a function returns. A function that calls Close with its own context does not count,
+// because that call gives up its lock, like Release.
 func (h *holding) busy(closing context.Context) <-chan struct{} {
 	own := 0
 	if slices.Contains(owned(closing, h.session.Name), h) {
@@ -285,7 +288,7 @@ func (h *holding) busy(closing context.Context) <-chan struct{} {
 	return h.returned
 }
 
-// inUse separates the guards under which a function runs from the free ones.
+// inUse separates the guards that are in use from the free ones.
 func inUse(closing context.Context, holds []*holding) (used, free []*holding) {
 	for _, h := range holds {
 		if h.busy(closing) != nil {
@@ -297,9 +300,10 @@ func inUse(closing context.Context, holds []*holding) (used, free []*holding) {
 	return used, free
 }
 
-// releaseInUse releases the guards as the functions under them return. It waits until ctx ends, or
-// for one command limit when ctx has no deadline. Its error names the locks under which functions
-// still run then: they stay held until a takeover, so that no other holder works at the same time.
+// releaseInUse releases each guard when the functions under it have returned. It waits until ctx
+// ends, or for one command limit if ctx has no deadline. Its error names the locks of the functions
+// that still run then. These locks stay held until a takeover, so no other holder works at the same
+// time.
 func (m *Manager) releaseInUse(ctx context.Context, holds []*holding) error {
 	waiting := ctx
 	if _, bounded := ctx.Deadline(); !bounded {
@@ -308,7 +312,7 @@ func (m *Manager) releaseInUse(ctx context.Context, holds []*holding) error {
 		waiting = limited
 	}
 	var waits sync.WaitGroup
-	left := make([]string, len(holds)) // their names
+	left := make([]string, len(holds)) // names of the locks that are still in use
 	for i, h := range holds {
 		waits.Go(func() {
 			for returned := h.busy(ctx); returned != nil; returned = h.busy(ctx) {

@@ -20,18 +20,18 @@ import (
 const heartbeatPool = 2
 
 // heartbeatPurpose follows the application name of the heartbeat's own client, so that an operator
-// can exempt the pings alone from the server's limits for clients.
+// can exempt only the pings from the server's limits for clients.
 const heartbeatPurpose = "heartbeat"
 
-// A store is the database of a Manager, through two clients: one for acquisitions and releases, one
-// for the heartbeat, so that an application that exhausts its pool cannot starve the heartbeat.
+// A store is the database of a Manager. It has two clients, one for acquisitions and releases, one
+// for the heartbeat. So an application that exhausts its pool cannot starve the heartbeat.
 type store struct {
 	locks  catalog.Catalog
 	pings  catalog.Catalog
-	sent   sentCommands // set by prompt, like life and end
+	sent   sentCommands // set by prompt, as are life and end
 	life   context.Context
-	end    context.CancelCauseFunc // ends life, and with it the commands under way
-	client *mongo.Client           // of locks; nil for another store
+	end    context.CancelCauseFunc // ends life and the current commands
+	client *mongo.Client           // client of locks; nil for another store
 	hangUp func(context.Context) error
 }
 
@@ -48,7 +48,7 @@ func (s store) prompt(limit time.Duration) store {
 	return s
 }
 
-// openStore opens a store with both clients, or for an [Inspector] with one.
+// openStore opens a store with both clients, or with one client for an [Inspector].
 func openStore(ctx context.Context, cfg Config, heartbeat bool) (store, error) {
 	if cfg.Catalog != nil {
 		return store{
@@ -57,7 +57,8 @@ func openStore(ctx context.Context, cfg Config, heartbeat bool) (store, error) {
 	}
 	var own []*mongo.Client
 	hangUp := func(ctx context.Context) error {
-		// The driver ends its sessions on the server, and selects a server for as long as ctx allows.
+		// The driver ends its sessions on the server, and selects a server for as long as ctx
+		// allows.
 		ctx, cancel := context.WithTimeout(ctx, cfg.CommandTimeout)
 		defer cancel()
 		var errs []error
@@ -121,8 +122,8 @@ func openClients(
 	return store{client: client, locks: locks, pings: pings}, nil
 }
 
-// dial makes a client. It does no I/O except in the driver's background. An invalid connection
-// string or option is a *ConfigError.
+// dial makes a client. Only the driver's background does I/O. An invalid connection string or
+// option is a *ConfigError.
 func dial(cfg Config, pool uint64, purpose string) (*mongo.Client, error) {
 	opts, uri := cfg.ClientOptions, ""
 	if cfg.URI != "" {
@@ -148,14 +149,14 @@ func newSentCommands() sentCommands {
 	return c
 }
 
-// kinds are the operations that [Stats] counts as another kind.
+// kinds maps the operations that [Stats] counts under another name.
 var kinds = map[catalog.Op]catalog.Op{
 	catalog.OpEnter: catalog.OpAcquire, catalog.OpEnterTransaction: catalog.OpAcquire,
 	catalog.OpRead: catalog.OpSnapshots, catalog.OpListWaited: catalog.OpList,
 	catalog.OpOldPings: catalog.OpPrune, catalog.OpPruneLocks: catalog.OpPrune,
 }
 
-// byKind returns the counts as [Stats] has them.
+// byKind returns the counts in the form of [Stats].
 func (c sentCommands) byKind() map[string]int64 {
 	sent := make(map[string]int64, len(c))
 	for op, n := range c {
@@ -167,13 +168,13 @@ func (c sentCommands) byKind() map[string]int64 {
 	return sent
 }
 
-// grace is how much earlier than its limit a command ends, so that its caller, which may wait for
-// as long as the limit, learns whether the command was sent at all.
+// grace is the longest time by which a command ends before its limit. A caller that waits for as
+// long as the limit then learns whether the command was sent at all.
 const grace = 50 * time.Millisecond
 
 // prompt makes a store with operations that return when their contexts end, and counts them. The
-// command itself continues until limit or the end of life: cutting it off would close its
-// connection. The outcome of a write that has not been answered in time is unknown.
+// command itself continues until limit or the end of life, because cutting it off would close its
+// connection. The outcome of a write without an answer in time is unknown.
 func prompt(
 	store catalog.Catalog, life context.Context, limit time.Duration, sent sentCommands,
 ) catalog.Catalog {
@@ -185,7 +186,7 @@ func prompt(
 		switch {
 		case ctx == nil || ctx.Done() == nil || asPromptAsTheStore(ctx, c):
 			return do(ctx)
-		case c.Op == catalog.OpList || c.Op == catalog.OpListWaited: // of which each row is a part
+		case c.Op == catalog.OpList || c.Op == catalog.OpListWaited: // each row is a part of the listing
 			return inTime(ctx, ctx, false, do, func() {})
 		}
 		if ctx.Err() != nil {
@@ -207,8 +208,9 @@ func prompt(
 // A sending carries out a call.
 type sending = func(context.Context) error
 
-// asPromptAsTheStore reports whether a call is a read of a stream, which has no limit, or a part of
-// a transaction, whose driver session takes one command at a time.
+// asPromptAsTheStore reports whether a call goes to the store unchanged. Such a call reads a stream
+// without a limit, or is part of a transaction, where the driver session takes one command at a
+// time.
 func asPromptAsTheStore(ctx context.Context, c catalog.Call) bool {
 	switch c.Op {
 	case catalog.OpGrantStream, catalog.OpNextGrants, catalog.OpEnterTransaction, catalog.OpTransact:
@@ -218,9 +220,10 @@ func asPromptAsTheStore(ctx context.Context, c catalog.Call) bool {
 	return ok && catalog.TransactionUnder(ctx, s) != nil
 }
 
-// inTime carries out a command with a separate context, and returns its result if that comes before
-// the end of ctx, and not much later than the end of the command's context. It calls end, which may
-// end that context, once the result is there. A panic in the command is the caller's.
+// inTime carries out a command with a separate context. It returns the result if that comes before
+// the end of ctx, and at most grace after the end of the command's context. When the result has
+// arrived, it calls the function end, which may end the command's context. A panic in the command
+// is passed to the caller.
 func inTime(ctx, command context.Context, writes bool, do sending, end func()) error {
 	if ctx.Err() != nil {
 		end()
@@ -264,7 +267,7 @@ func inTime(ctx, command context.Context, writes bool, do sending, end func()) e
 	return r.err
 }
 
-// late is the error of a command that was not answered in time.
+// late returns the error of a command that was not answered in time.
 func late(writes bool, cause error) error {
 	outcome := catalog.ErrUnavailable
 	if writes {

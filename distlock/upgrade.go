@@ -6,7 +6,7 @@ import (
 	"mongodlm/catalog"
 )
 
-// warnOfUpgrade logs that an upgrade of the server will delete the collections, if it will.
+// warnOfUpgrade logs a warning if an upgrade of the server will delete the collections.
 func (m *Manager) warnOfUpgrade(ctx context.Context, store catalog.Catalog) {
 	if s, ok := store.(interface {
 		UpgradeDrops(ctx context.Context) string

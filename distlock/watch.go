@@ -6,24 +6,23 @@ import (
 	"time"
 )
 
-// A watcher reads the locks that callers of this process watch, all of them with one command.
+// A watcher reads all locks that callers of this process watch, with one command.
 type watcher struct {
 	m     *Manager
 	begin sync.Once     // starts run
-	wake  chan struct{} // one element: a name has no snapshot yet
+	wake  chan struct{} // one element when a name has no snapshot yet
 
 	mu      sync.Mutex // guards the fields below
 	names   map[string]*watched
-	changed chan struct{} // closed by the next reading with a change
+	changed chan struct{} // closed by the next read with a change
 }
 
-// watched is one name.
 type watched struct {
 	callers int
-	current *snapshot // nil before the first reading
+	current *snapshot // nil before the first read
 }
 
-// A snapshot is the result of one reading: the holder, nil for a free lock, or an error.
+// A snapshot is the result of one read: the holder, nil for a free lock, or an error.
 type snapshot struct {
 	info *LockInfo
 	err  error
@@ -44,7 +43,7 @@ func (s *snapshot) holder() *LockInfo {
 	return &info
 }
 
-// same reports whether the next snapshot is not to be delivered. Failures in a row are the same.
+// same reports whether the next snapshot needs no delivery. Two failures in a row are the same.
 func (s *snapshot) same(next *snapshot) bool {
 	switch {
 	case s == nil || s.err != nil || next.err != nil:
@@ -57,7 +56,7 @@ func (s *snapshot) same(next *snapshot) bool {
 		a.YieldBy == b.YieldBy && a.YieldWhy == b.YieldWhy
 }
 
-// enter adds a caller. The first caller of a name causes an immediate reading.
+// enter adds a caller. The first caller of a name causes an immediate read.
 func (w *watcher) enter(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -81,8 +80,8 @@ func (w *watcher) leave(name string) {
 	}
 }
 
-// current returns the current snapshot of a name, nil before the first, and a channel that is
-// closed by the next change of any name.
+// current returns the current snapshot of a name, or nil before the first one. The channel is
+// closed by the next change of a name.
 func (w *watcher) current(name string) (*snapshot, <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -37,8 +37,8 @@ func (b *bundle) plantLock(
 	return s
 }
 
-// Two prunings an interval apart delete, later ones are rare; young pings and those of holders stay
-// (SERVER-1880).
+// Two prunings an interval apart delete old pings, and later prunings are rare. Young pings and the
+// pings of holders stay (SERVER-1880).
 func TestPrune_FirstTicksThenRarely(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, b *bundle) {
 		b.plantPing(t, "old", 4*24*time.Hour+time.Second)
@@ -66,8 +66,8 @@ func TestPrune_FirstTicksThenRarely(t *testing.T) {
 	})
 }
 
-// Tries to break: no ping of a process that lives is deleted because one reading of the server's
-// clock was wrong, be it the pruner's, days ahead, or that of the ping, days behind.
+// One wrong reading of the server's clock deletes no ping of a living process. The pruner's reading
+// may be days ahead, or the reading in the ping days behind.
 func TestPrune_OneWrongReadingOfTheClock_DeletesNoLivingPing(t *testing.T) {
 	for name, pruners := range map[string]bool{"the pruner's": true, "that of the ping": false} {
 		t.Run(name, func(t *testing.T) {
@@ -102,7 +102,7 @@ func TestPrune_OneWrongReadingOfTheClock_DeletesNoLivingPing(t *testing.T) {
 	}
 }
 
-// A ping is on time even if the chores hang: the next pings come.
+// Pings are on time even while the chores hang.
 func TestChores_Hang_PingsComeOnTime(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, b *bundle) {
 		b.store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
@@ -123,11 +123,11 @@ func TestChores_Hang_PingsComeOnTime(t *testing.T) {
 	})
 }
 
-// A ghost is a session that the store shows and that has no owner: not a guard, not a current
-// attempt, not a queued release.
+// Reap releases only ghosts: sessions in the store without a guard, a current attempt or a queued
+// release.
 func TestReap_ReleasesGhostsOnly(t *testing.T) {
 	whileItPings(t, func(t *testing.T, b *bundle) {
-		b.owner.mu.Lock() // the first chores, which begin here, see at once what is owned
+		b.owner.mu.Lock() // so that the first chores find the sessions with their owners
 		guard := b.plantLock(t, "guard", "process-1", 1, 10)
 		attempt := b.plantLock(t, "attempt", "process-1", 1, 11)
 		b.plantLock(t, "ghost", "process-1", 1, 12)
@@ -160,10 +160,9 @@ func (b *bundle) plantPlace(t *testing.T, name, process string) catalog.Session 
 	return r.Session
 }
 
-// Tries to break: a queue entry that no attempt of the process owns, as after a command that was
-// applied after its caller had gone, is removed within a ping. Entries of current attempts, of
-// queued releases and of other processes stay. It costs one
-// read a ping, however many guards there are.
+// Within a ping, the reaper removes a queue entry without an attempt in the process. A command that
+// is applied after its caller has gone leaves such an entry. Entries of current attempts, of queued
+// releases and of other processes stay. Reaping costs one read per ping for any number of guards.
 func TestReap_PlaceOfNobody_LeavesTheLine(t *testing.T) {
 	whileItPings(t, func(t *testing.T, b *bundle) {
 		b.owner.mu.Lock()
@@ -197,8 +196,8 @@ func TestReap_PlaceOfNobody_LeavesTheLine(t *testing.T) {
 	})
 }
 
-// Tries to break: a guard that the store does not show is reported, and no other guard is, even if
-// another session of the process has replaced it.
+// A guard that is missing in the store is reported, even if another session of the process has
+// replaced it. Other guards are not reported.
 func TestReap_GuardGone_IsReported(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -222,7 +221,7 @@ func TestReap_GuardGone_IsReported(t *testing.T) {
 	reap(b.owner.guarded[1])
 }
 
-// Indexes that cannot be created are tried again and do not stop anything.
+// Indexes that cannot be created are tried again, and the failure stops nothing.
 func TestPrepare_Fails_IsTriedAgain(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, b *bundle) {
 		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {

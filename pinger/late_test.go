@@ -21,13 +21,13 @@ import (
 	"mongodlm/pinger"
 )
 
-// Late releases are repeated once an interval while the store shows the session, and dropped when
-// it shows it no more.
+// Late releases are repeated once per interval while the store contains the session, and then
+// dropped.
 func TestReleaseLater_RepeatsUntilAnswered(t *testing.T) {
 	whileItPings(t, func(t *testing.T, b *bundle) {
 		s := b.plantLock(t, "a", "process-1", 1, 1)
 		b.owner.mu.Lock()
-		b.owner.attempts = map[bson.ObjectID]bool{s.TS: true} // keep the reaper out of it
+		b.owner.attempts = map[bson.ObjectID]bool{s.TS: true} // keep the reaper away
 		b.owner.mu.Unlock()
 		b.store.Set(fault.Refusing(fault.Release))
 		b.p.ReleaseLater(s, b.p.Last())
@@ -46,9 +46,9 @@ func TestReleaseLater_RepeatsUntilAnswered(t *testing.T) {
 	})
 }
 
-// G2-6: in mongos the pinger of any cluster served the list of all, and dropped an entry that
-// matched nothing there. A list belongs to one pinger: that of another cluster never sees it, not
-// even while its own server refuses it.
+// G2-6: each pinger has its own list of releases. A pinger of another cluster never gets an entry,
+// not even while the entry's own server refuses it. In mongos, the pinger of each cluster served
+// one common list, and dropped an entry that matched nothing in its cluster.
 func TestReleaseLater_TwoClusters_EachServesItsOwn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -62,7 +62,7 @@ func TestReleaseLater_TwoClusters_EachServesItsOwn(t *testing.T) {
 			b.start(t)
 			defer b.close(t)
 			b.owner.mu.Lock()
-			b.owner.attempts = map[bson.ObjectID]bool{s.TS: true} // keep the reaper out of it
+			b.owner.attempts = map[bson.ObjectID]bool{s.TS: true} // keep the reaper away
 			b.owner.mu.Unlock()
 		}
 		one.store.Set(fault.Refusing(fault.Release))
@@ -83,13 +83,13 @@ func TestReleaseLater_TwoClusters_EachServesItsOwn(t *testing.T) {
 	})
 }
 
-// A session may come to the list again when it was done before: its release was carried out, and a
-// reply of the acquisition came after that. It is tried once an interval all the same.
+// A released session may enter the list again, because a reply of its acquisition came
+// later. It is still tried only once per interval.
 func TestReleaseLater_ASessionTwice_IsTriedOnceAtATime(t *testing.T) {
 	whileItPings(t, func(t *testing.T, b *bundle) {
 		s := b.plantLock(t, "a", "process-1", 1, 1)
 		b.owner.mu.Lock()
-		b.owner.attempts = map[bson.ObjectID]bool{s.TS: true} // keep the reaper out of it
+		b.owner.attempts = map[bson.ObjectID]bool{s.TS: true} // keep the reaper away
 		b.owner.mu.Unlock()
 		synctest.Wait() // the chores of the first ping
 		b.store.Set(fault.On(fault.Release, func(func() error) error {
@@ -108,7 +108,7 @@ func TestReleaseLater_ASessionTwice_IsTriedOnceAtATime(t *testing.T) {
 	})
 }
 
-// Close tries the late releases once more, removes the ping and names what stays held.
+// Close tries the late releases once more, removes the ping and names the locks that stay held.
 func TestClose_NamesWhatStaysHeld(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, b *bundle) {
 		b.start(t)
@@ -128,8 +128,8 @@ func TestClose_NamesWhatStaysHeld(t *testing.T) {
 	})
 }
 
-// A ping document that may or may not be removed, over a connection that had died unnoticed, is
-// removed by a second try: Close reports no error that would ask for a user's action.
+// If the removal of the ping document has an unknown outcome, for example over a broken connection,
+// Close tries once more. Then it reports no error that would need a user's action.
 func TestClose_RemovalOfUnknownOutcome_IsTriedOnceMore(t *testing.T) {
 	t.Parallel()
 	for _, applied := range []bool{false, true} {
@@ -154,8 +154,8 @@ func TestClose_RemovalOfUnknownOutcome_IsTriedOnceMore(t *testing.T) {
 	}
 }
 
-// Tries to break: Close is not silent about an acquisition of unknown outcome when its last ping
-// ends the process id, so that it cannot reap. The sessions of a twin are the twin's.
+// Close reports an acquisition of unknown outcome if its last ping ends the process id, so that it
+// cannot reap. It does not report the sessions under a twin's id, which belong to the twin.
 func TestClose_Doubt_LastPingGivesTheIDUp(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -187,10 +187,10 @@ func TestClose_Doubt_LastPingGivesTheIDUp(t *testing.T) {
 	}
 }
 
-// Tries to break: a doubt belongs to the process id under whose term the command was sent. An id
-// that ended before Close keeps its doubt: Close cannot find the lock that a late command acquires
-// under it, and reports that; but sessions under a twin's id are the twin's. The next id has no
-// share in the doubt, with any fate of that id.
+// A doubt belongs to the process id under which the command was sent. An id that ended before Close
+// keeps its doubt: Close cannot find the lock that a late command acquires under the id, and
+// reports that. Sessions under a twin's id belong to the twin. The doubt never passes to the next
+// id.
 func TestClose_Doubt_BelongsToTheIDThatRaisedIt(t *testing.T) {
 	t.Parallel()
 	remove := func(process string) func(*testing.T, *bundle) {
@@ -237,8 +237,8 @@ func TestClose_Doubt_BelongsToTheIDThatRaisedIt(t *testing.T) {
 	}
 }
 
-// A ghost that is forgotten because the term that found it is over leaves nothing with the process
-// id, which may be used for years.
+// The pinger forgets a ghost when the term that found it is over. The process id, which may be used
+// for years, then keeps nothing of the ghost.
 func TestRelease_GhostOfATermThatIsOver_KeepsNothing(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, b *bundle) {
 		var away atomic.Bool
@@ -251,7 +251,7 @@ func TestRelease_GhostOfATermThatIsOver_KeepsNothing(t *testing.T) {
 		b.plantLock(t, "ghost", "process-1", 1, 12)
 		b.start(t)
 		defer b.close(t)
-		synctest.Wait() // its release was tried, and is on the list
+		synctest.Wait() // its release was tried, and is queued
 		first := weak.Make(b.p.Last())
 		away.Store(true)
 		time.Sleep(hold + time.Second)
@@ -273,8 +273,8 @@ func TestRelease_GhostOfATermThatIsOver_KeepsNothing(t *testing.T) {
 	})
 }
 
-// Tries to break: a crowd of sessions is released by at most 16 commands at a time. A command that
-// finds the server away stops the others; none of the sessions is lost.
+// At most 16 commands at a time release many sessions. A command that finds the server away stops
+// the others, and all sessions stay queued.
 func TestReleaseSoon_Crowd_FewCommands(t *testing.T) {
 	whileItPings(t, func(t *testing.T, b *bundle) {
 		synctest.Wait() // the chores of the first ping

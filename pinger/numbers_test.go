@@ -13,10 +13,10 @@ import (
 	"mongodlm/pinger"
 )
 
-// twin pings under the first id of the process, as a clone of it would.
+// twin pings under the first id of the process, as a clone of the process would.
 func (b *bundle) twin(t *testing.T, n int64) error {
 	t.Helper()
-	local := time.Now().Add(-time.Hour) // its clock is its own
+	local := time.Now().Add(-time.Hour) // its clock differs
 	_, err := b.mem.Ping(context.Background(),
 		catalog.Heartbeat{Process: "process-1", Seq: n, Local: local})
 	return err
@@ -37,9 +37,9 @@ func (b *bundle) seq(t *testing.T) int64 {
 	return p.Seq
 }
 
-// I7: tries to break "no number is sent twice". After a ping that was refused, lost or
-// applied without a reply, the next has another number; a new process id begins with 1. And no
-// lost reply counts as a twin.
+// I7: no number is sent twice. After a ping that was refused, lost or applied without a reply, the
+// next ping has another number. A new process id begins with 1. A lost reply does not count as a
+// twin.
 func TestLockPinger_LostPings_NumbersRise(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -78,7 +78,7 @@ func TestLockPinger_LostPings_NumbersRise(t *testing.T) {
 	}
 }
 
-// D14: a request that arrives twice is one ping, whichever of the two answers comes back.
+// D14: a request that arrives twice is one ping, whichever of the two answers returns.
 func TestLockPinger_RequestArrivesTwice_IsOnePing(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -96,8 +96,8 @@ func TestLockPinger_RequestArrivesTwice_IsOnePing(t *testing.T) {
 	}
 }
 
-// A12, H2: of two processes with one id whichever pings second gives the id up. The first keeps the
-// document: the second neither removes it with its session nor at its end.
+// A12, H2: of two processes with one id, the second one to ping gives the id up. The first one
+// keeps the document: the second one removes it neither with the id nor at its end.
 func TestLockPinger_Twin_WhoeverPingsSecondGivesTheIDUp(t *testing.T) {
 	t.Parallel()
 	t.Run("the twin", func(t *testing.T) {
@@ -120,7 +120,7 @@ func TestLockPinger_Twin_WhoeverPingsSecondGivesTheIDUp(t *testing.T) {
 		assert.Must(t, b.twin(t, 2))
 		document := b.mem.Document(catalog.PingsCollection, "process-1")
 		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Subject == "process-2" { // no new term: Close finds that of the twin
+			if call.Subject == "process-2" { // no new term: Close finds the twin's term
 				return fault.Refused(call.Op)
 			}
 			return apply()
@@ -154,9 +154,8 @@ func TestLockPinger_Twin_WhoeverPingsSecondGivesTheIDUp(t *testing.T) {
 	})
 }
 
-// A ping that was carried out without an answer is recognised among many that were not: whether it
-// is the last one acknowledged or one of the latest. One that is older than those costs the id, and
-// no more.
+// Among many unanswered pings, the process recognises one that was carried out, if it is the last
+// acknowledged ping or one of the latest. An older ping only costs the id.
 func TestLockPinger_ManyUnanswered_KnowsItsOwn(t *testing.T) {
 	t.Parallel()
 	const many = 100
@@ -192,8 +191,8 @@ func TestLockPinger_ManyUnanswered_KnowsItsOwn(t *testing.T) {
 	}
 }
 
-// F12: a document that was removed costs the process its id, and the one that its own ping has made
-// anew is taken away.
+// F12: the removal of its document costs a process its id. The document that its own ping made
+// again is removed.
 func TestLockPinger_DocumentRemoved_LeavesNone(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)

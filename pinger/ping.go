@@ -12,29 +12,31 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// beat is the identity under which the process pings, and the state of its ping document.
+// A beat is the identity under which the process pings, and the state of its ping document.
 type beat struct {
-	id      *identity // nil before the first
+	id      *identity // nil before the first one
 	process string    // of id
 	sent    int64     // number of the last ping that was sent; no number is sent twice
-	known   bool      // a ping was acknowledged, so the document is there
-	failing bool      // an episode of failed pings lasts
-	// mine are the local times of the last acknowledged ping and of later ones.
+	known   bool      // a ping was acknowledged, so the document exists
+	failing bool      // a series of failed pings lasts
+	// mine lists the local times of the last acknowledged ping and of all later pings.
 	mine []time.Time
 }
 
-// mostMine bounds beat.mine. Beyond it the oldest local times that were not acknowledged are
-// dropped. If the document has one of them, the process takes it for a twin's and releases no lock.
+// mostMine limits beat.mine. Beyond it the oldest local times without an acknowledgement are
+// dropped. If the document has a dropped time, the process assumes a twin and releases no lock.
 const mostMine = 64
 
-// errRemoved: this very ping has made the ping document, so the one before was removed.
+// errRemoved reports that the last ping has made the ping document, so the earlier document was
+// removed.
 var errRemoved = errors.New("it was removed")
 
-// Ping sends one ping and renews the term, begins a new one, or ends it. One command; two when the
-// process has to take a new id. The loop calls it; a test or a scheduler may call it instead of the
-// loop, but never concurrently with it.
+// Ping sends one ping. It renews the term, begins a new term, or ends the term. It sends one
+// command, or two when the process must take a new id. The loop calls Ping. A test or a scheduler
+// may call it instead of the loop, but never concurrently with it.
 //
-// Errors are those of [catalog.Pings.Ping]: then the term is as before.
+// Errors are those of [catalog.Pings.Ping]. The term is then unchanged, unless the process id is
+// over.
 func (p *LockPinger) Ping(ctx context.Context) error {
 	err := p.pingOnce(ctx)
 	if errors.Is(err, ErrCondemned) || errors.Is(err, ErrForked) {
@@ -102,8 +104,8 @@ func (p *LockPinger) pingOnce(ctx context.Context) error {
 	return nil
 }
 
-// verdict judges the reply to the last ping: it returns nil when the ping is acknowledged,
-// ErrCondemned or ErrForked when the process id is over, another error when the state is as before.
+// verdict judges the reply to the last ping. It returns nil if the ping is acknowledged, and
+// ErrCondemned or ErrForked if the process id is over. After another error the state is unchanged.
 func (p *LockPinger) verdict(reply catalog.Pinged, err error) error {
 	switch {
 	case errors.Is(err, catalog.ErrCondemned):
@@ -121,7 +123,6 @@ func (p *LockPinger) verdict(reply catalog.Pinged, err error) error {
 	return nil
 }
 
-// renewed renews the current term or begins a new one.
 func (p *LockPinger) renewed(sent clock.Reading) *Term {
 	old := p.term.Load()
 	if old != nil && old.id == p.beat.id && old.renew(sent) {
@@ -133,12 +134,12 @@ func (p *LockPinger) renewed(sent clock.Reading) *Term {
 		p.log.Info().Str("process", t.Process()).AnErr("before", old.Err()).Msg("a new term begins")
 	}
 	p.cfg.Owner.TermBegan(t)
-	p.releaseAgain() // some waited for it
+	p.releaseAgain() // some releases waited for a term
 	return t
 }
 
-// giveUpProcess ends the process id: the term is over, all guards are lost, the next ping is sent
-// under a new id.
+// giveUpProcess ends the process id. The term is over and all guards are lost. The next ping is
+// sent under a new id.
 func (p *LockPinger) giveUpProcess(ctx context.Context, cause error) {
 	p.log.Warn().Err(cause).Str("process", p.beat.process).Msg("process over")
 	p.stats.sessions.Add(1)
@@ -150,18 +151,18 @@ func (p *LockPinger) giveUpProcess(ctx context.Context, cause error) {
 	}
 	old := p.beat
 	old.id.giveUp(cause)
-	p.releaseAgain() // or forget, if there is a twin
+	p.releaseAgain() // or forget the releases, if there is a twin
 	p.beat = beat{failing: old.failing}
 	if errors.Is(cause, errRemoved) {
-		// This ping has just made the document again, and no other process removes it. The document
-		// of a twin stays: the twin continues with it.
+		// This ping has just made the document again, so this process removes it. The document of a
+		// twin stays, because the twin continues with it.
 		if err := p.cfg.Store.ApplyPing(ctx, transition.RemovePing{Process: old.process}); err != nil {
 			p.log.Debug().Err(err).Str("process", old.process).Msg("old ping not removed")
 		}
 	}
 }
 
-// pingLimit bounds one ping so that at least two fit into the rest of the term.
+// pingLimit bounds one ping so that at least two pings fit into the rest of the term.
 func (p *LockPinger) pingLimit() time.Duration {
 	left := p.hold
 	if t := p.Term(); t != nil {
@@ -170,8 +171,8 @@ func (p *LockPinger) pingLimit() time.Duration {
 	return min(p.cfg.Limit, max(p.cfg.Interval, left/2))
 }
 
-// noteLateness measures how late the loop itself is, as in a process that was paused, starved or
-// suspended. It logs that once per episode.
+// noteLateness measures the delay of the loop itself in a process that was paused, starved or
+// suspended. It logs the delay once per episode.
 func (p *LockPinger) noteLateness(due clock.Reading) {
 	late := p.clock.Now().Mono - due.Mono
 	p.stats.lateness.Store(int64(late))

@@ -16,35 +16,35 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// Owner is the pinger's view of the locks of its process. The methods are called from the pinger's
-// goroutines, without its mutexes, and must not block for long.
+// An Owner knows the locks of the pinger's process. The pinger's goroutines call its methods
+// without holding the pinger's mutexes. The methods must not block for long.
 type Owner interface {
 	// TermBegan is called with every new term, before the next ping.
 	TermBegan(t *Term)
 	// Sweep is called after an acknowledged ping of t, before the read of the sessions in the
 	// store. The owner starts the releases that are due. It returns the sessions of the guards that
-	// are trusted under t; swept is called after the last call of Owns.
+	// are trusted under t. The function swept is called after the last call of Owns.
 	Sweep(t *Term) (guarded []catalog.Session, swept func())
-	// Owns reports, between Sweep and swept, whether at any time since Sweep the session was that
-	// of a current attempt, or of a guard that was not released, trusted or not.
+	// Owns reports, between Sweep and swept, whether the session belongs to an attempt or to an
+	// unreleased guard, trusted or not. Ownership at an earlier time since Sweep also counts.
 	Owns(ts bson.ObjectID) bool
-	// Vanished is called for a session that Sweep returned and that the read does not show. The
-	// read may have been stale: the owner reads the lock before it ends a guard.
+	// Vanished is called for a session that Sweep returned but the read does not contain. The read
+	// may have been stale, so the owner reads the lock before it ends a guard.
 	Vanished(ctx context.Context, s catalog.Session)
-	// ReleaseInStore removes a session from its lock, holder or waiter, in one try, and delivers
-	// the grants that follow to the waiters of this process. Errors: those of
-	// [catalog.Catalog].
+	// ReleaseInStore removes a holder or waiter from its lock, in one try. It delivers the grants
+	// that follow to the waiters of this process. Errors: those of [catalog.Catalog].
 	ReleaseInStore(ctx context.Context, s catalog.Session) error
 }
 
-// Told receives the events of the pinger from its goroutines. It must not block: a ping waits for
-// it.
+// Told receives the events of the pinger from its goroutines. It must not block, because a ping
+// waits for it.
 type Told interface {
-	// Pinged: a ping lasted took, and was late by late; err is nil when it was acknowledged.
+	// Pinged reports a ping with its duration took and its delay late. err is nil if the ping was
+	// acknowledged.
 	Pinged(process string, took, late time.Duration, err error)
-	// Over: a new process id replaces this one.
+	// Over reports that a new process id replaces this one.
 	Over(process string, cause error)
-	// ReleasedLate: a late release is done.
+	// ReleasedLate reports that a late release is done.
 	ReleasedLate(s catalog.Session)
 }
 
@@ -53,25 +53,25 @@ type Told interface {
 type Config struct {
 	Store catalog.Pings
 	Owner Owner
-	// NewProcess makes a process id, a new one on every call.
+	// NewProcess makes a new process id on every call.
 	NewProcess func() (string, error)
 	// Interval is the time between two pings; mongos: 30 s.
 	Interval time.Duration
-	// Takeover is how long this process must have been silent before a contender may take
-	// its locks; mongos: 15 min. Written into the ping document.
+	// Takeover is the time for which this process must be silent before a contender may take its
+	// locks; mongos: 15 min. It is written into the ping document.
 	Takeover time.Duration
-	// Margin is how long before Takeover the process stops trusting its own locks.
+	// Margin is the time before Takeover at which the process stops trusting its own locks.
 	Margin time.Duration
 	// Limit bounds one command; default 5 s.
 	Limit time.Duration
-	// PruneAge is the age at which a ping that no lock names is deleted; default 4 days.
+	// PruneAge is the age at which a ping without a lock is deleted; default 4 days.
 	PruneAge time.Duration
-	// PruneEvery is the time between two prunings, give or take half; default 1 h.
+	// PruneEvery is the time between two prunings, plus or minus half; default 1 h.
 	PruneEvery time.Duration
-	// PruneLocks also deletes lock documents that have been free for PruneAge.
+	// PruneLocks also deletes lock documents that were free for PruneAge.
 	PruneLocks bool
 	Logger     zerolog.Logger
-	// Told receives the events; may be nil.
+	// Told receives the events. It may be nil.
 	Told Told
 	// Jitter returns a number in [0, 1); default [clock.Chance].
 	Jitter func() float64
@@ -92,8 +92,8 @@ func (c Config) withDefaults(by clock.Clock) Config {
 	return c
 }
 
-// LockPinger keeps one process alive in lockpings. Make it with [New], then [LockPinger.Start] it.
-// Safe for concurrent use.
+// A LockPinger keeps one process alive in lockpings. [New] makes it, and [LockPinger.Start] starts
+// it. It is safe for concurrent use.
 type LockPinger struct {
 	cfg   Config
 	clock clock.Clock
@@ -101,27 +101,27 @@ type LockPinger struct {
 	hold  time.Duration
 	queue releaseQueue
 
-	steady atomic.Int64 // since when pings are acknowledged, monotonic; -1 after a failure
+	steady atomic.Int64 // monotonic time since which pings are acknowledged; -1 after a failure
 
 	beat   beat                 // owned by Start, then by the ping loop
-	term   atomic.Pointer[Term] // set by that goroutine; nil before the first acknowledged ping
+	term   atomic.Pointer[Term] // set by the owner of beat; nil before the first acknowledged ping
 	server atomic.Pointer[catalog.Server]
 	stats  counters
 
 	mu      sync.Mutex         // guards doubted
 	doubted map[*identity]bool // see Doubt
 
-	chores   chan chore // ping loop -> chore loop: a ping was acknowledged
+	chores   chan chore // from the ping loop to the chore loop: a ping was acknowledged
 	stopOnce sync.Once
 	stopping context.Context // ends when Close begins
 	stop     context.CancelFunc
-	pinging  context.Context // of pings and releases; ends with Close's context: see Close
+	pinging  context.Context // of pings and releases; ends with the context of Close
 	hangUp   context.CancelFunc
 	loops    sync.WaitGroup
 }
 
-// New makes a pinger that is not started. It uses the clock that ctx carries, as in a test or a
-// simulation, and does not keep ctx.
+// New makes a pinger without starting it. It uses the clock that ctx carries, and does not keep
+// ctx.
 func New(ctx context.Context, cfg Config) (*LockPinger, error) {
 	if cfg.Store == nil || cfg.Owner == nil || cfg.NewProcess == nil {
 		return nil, errors.New("pinger: Store, Owner and NewProcess must be set")
@@ -146,8 +146,8 @@ func New(ctx context.Context, cfg Config) (*LockPinger, error) {
 	return p, nil
 }
 
-// Start sends the first ping and starts the loops. When it returns nil a term has started. After an
-// error, one of [catalog.Pings.Ping], no loop runs and Start may be called again.
+// Start sends the first ping and starts the loops. When it returns nil, a term has started. Its
+// error is one of [catalog.Pings.Ping]. After an error no loop runs, and Start may be called again.
 func (p *LockPinger) Start(ctx context.Context) error {
 	if err := p.Ping(ctx); err != nil {
 		return err
@@ -158,8 +158,8 @@ func (p *LockPinger) Start(ctx context.Context) error {
 	return nil
 }
 
-// Term returns the current term, or nil when no ping was acknowledged in time: then the process may
-// not acquire a lock.
+// Term returns the current term, or nil if no ping was acknowledged in time. Without a term the
+// process must not acquire a lock.
 func (p *LockPinger) Term() *Term {
 	if t := p.term.Load(); t != nil && t.Err() == nil {
 		return t
@@ -167,11 +167,11 @@ func (p *LockPinger) Term() *Term {
 	return nil
 }
 
-// Last returns the current or the last term, for the cause of its end; nil before the first.
+// Last returns the current or the last term, which has the cause of its end. It returns nil before
+// the first term.
 func (p *LockPinger) Last() *Term { return p.term.Load() }
 
-// Process returns the process id under which it pings; empty before the first ping was
-// acknowledged.
+// Process returns the process id of the pings. It is empty before the first acknowledged ping.
 func (p *LockPinger) Process() string {
 	if t := p.term.Load(); t != nil {
 		return t.id.process
@@ -179,9 +179,9 @@ func (p *LockPinger) Process() string {
 	return ""
 }
 
-// Steady returns since when pings are acknowledged without a failure, on the process's monotonic
-// clock; ok is false while they are not. A contender that judges the pings of other processes must
-// know whether the server accepts pings.
+// Steady returns the monotonic time since which pings are acknowledged without a failure. ok is
+// false after a failed ping. A contender that judges other processes' pings must know whether the
+// server accepts pings.
 func (p *LockPinger) Steady() (since time.Duration, ok bool) {
 	at := p.steady.Load()
 	return time.Duration(at), at >= 0
@@ -195,7 +195,7 @@ func (p *LockPinger) Server() catalog.Server {
 	return catalog.Server{}
 }
 
-// SetServer sets the answer to Hello. Call it once before Start.
+// SetServer records an answer to Hello. The first call must precede Start.
 func (p *LockPinger) SetServer(s catalog.Server) {
 	if old := p.server.Swap(&s); old != nil && old.Primary != s.Primary {
 		p.log.Info().Str("before", old.Primary).Str("now", s.Primary).Msg("another primary")
@@ -203,11 +203,11 @@ func (p *LockPinger) SetServer(s catalog.Server) {
 }
 
 // Close stops the loops, tries the remaining releases once more, ends the term and removes the ping
-// document. Where the term is over already it pings once before that: locks of a twin must stay
+// document. If the term is already over, it first sends a ping, because locks of a twin must stay
 // held. ctx bounds all steps. The error names the locks that could not be released. The caller must
-// have released the locks of the process before. Idempotent.
+// release the locks of the process before. Close is idempotent.
 //
-// Close waits for a ping that was sent, at most for its limit: a canceled one could be applied
+// Close waits for a ping that was sent, at most for its limit. A canceled ping could be applied
 // after the removal of the ping document and make it again.
 func (p *LockPinger) Close(ctx context.Context) error {
 	first := false
@@ -219,10 +219,10 @@ func (p *LockPinger) Close(ctx context.Context) error {
 	}
 	proof := error(nil)
 	settled, pinged := p.settle(ctx)
-	if !pinged && p.Term() == nil && p.Last().id.used.Err() == nil { // there may be a twin by now
+	if !pinged && p.Term() == nil && p.Last().id.used.Err() == nil { // a twin may exist by now
 		proof = p.Ping(ctx)
 	}
-	if ctx.Err() == nil { // else there is no time for another try
+	if ctx.Err() == nil { // else no time is left for another try
 		p.releaseAgain()
 	}
 	p.queue.drain()
@@ -243,8 +243,8 @@ func (p *LockPinger) Close(ctx context.Context) error {
 	return err
 }
 
-// removePing removes the ping of this process at its end. A second removal is harmless, so one with
-// an unknown outcome, as over a connection that had broken unnoticed, is tried once more.
+// removePing removes the ping of this process at its end. If the outcome is unknown, for example
+// over a broken connection, it tries once more. A second removal is harmless.
 func (p *LockPinger) removePing(ctx context.Context, process string) error {
 	err := p.cfg.Store.ApplyPing(ctx, transition.RemovePing{Process: process})
 	if errors.Is(err, catalog.ErrUnknownOutcome) && ctx.Err() == nil {
@@ -273,8 +273,8 @@ func (p *LockPinger) pingLoop() {
 	}
 }
 
-// untilNext returns the pause before the next ping: the interval, give or take a tenth; after
-// failures 0.5 s, 1 s, 2 s, never more than the interval.
+// untilNext returns the pause before the next ping: the interval, plus or minus a tenth. After
+// failures it is 0.5 s, 1 s, 2 s and so on, but never more than the interval.
 func (p *LockPinger) untilNext(failures int) time.Duration {
 	if failures == 0 {
 		return p.Jitter(p.cfg.Interval, 0.1)
@@ -286,19 +286,19 @@ func (p *LockPinger) untilNext(failures int) time.Duration {
 	return p.Jitter(pause, 0.1)
 }
 
-// Jitter returns d plus or minus a random part of the share of it.
+// Jitter returns d plus or minus a random part of at most share of d.
 func (p *LockPinger) Jitter(d time.Duration, share float64) time.Duration {
 	return time.Duration(float64(d) * (1 + share*(2*p.cfg.Jitter()-1)))
 }
 
-// guarded runs one step and reports whether it succeeded. A panic in it is logged and counted, and
-// the loop continues. mongos 1.8 lost its ping thread for good that way (H16).
+// guarded runs one step and reports whether it succeeded. It logs and counts a panic in the step,
+// and the loop continues. Such a panic stopped the ping thread of mongos 1.8 for good (H16).
 func (p *LockPinger) guarded(step string, do func() error) (ok bool) {
 	defer func() {
 		if r := recover(); r != nil {
 			ok = false
 			p.stats.panics.Add(1)
-			defer func() { _ = recover() }() // a logger that panics is no reason to stop either
+			defer func() { _ = recover() }() // a logger that panics must not stop the loop
 			p.log.Error().Str("step", step).Str("panic", catalog.Printable(fmt.Sprint(r), 400)).
 				Msg("pinger: recovered")
 		}
@@ -306,19 +306,19 @@ func (p *LockPinger) guarded(step string, do func() error) (ok bool) {
 	return do() == nil
 }
 
-// Stats counts the work of a pinger since it was made.
+// Stats counts the work of a pinger since New.
 type Stats struct {
 	Pings       int64         // acknowledged
 	Failures    int64         // not acknowledged
-	ProcessIDs  int64         // that were given up
-	Ghosts      int64         // ghosts of lost replies found
-	Late        int64         // late releases done
-	Pruned      int64         // old pings deleted
+	ProcessIDs  int64         // given up
+	Ghosts      int64         // found
+	Late        int64         // late releases
+	Pruned      int64         // old pings
 	Panics      int64         // recovered
-	MaxLateness time.Duration // worst lateness of the loop itself
-	Lateness    time.Duration // the latest
-	// Skew is by how much the server's clock was ahead of this machine's at the last acknowledged
-	// ping, give or take half of its round trip.
+	MaxLateness time.Duration // largest delay of the ping loop
+	Lateness    time.Duration // latest delay of the ping loop
+	// Skew is the lead of the server's clock over this machine's at the last acknowledged ping,
+	// plus or minus half of its round trip.
 	Skew time.Duration
 	Left int // sessions in the queue of releases
 }

@@ -33,7 +33,7 @@ const (
 	hold     = takeover - margin
 )
 
-// owner is the guard table of a process whose sessions a test sets.
+// owner is the guard table of a process. Tests set its sessions.
 type owner struct {
 	mu       sync.Mutex // guards the fields
 	terms    []*pinger.Term
@@ -87,7 +87,7 @@ func setup(t *testing.T, change func(*pinger.Config)) *bundle {
 	return setupBy(t, clock.System(), change)
 }
 
-// setupBy makes a pinger that lives by a clock of its own.
+// setupBy is setup with the clock by.
 func setupBy(t *testing.T, by clock.Clock, change func(*pinger.Config)) *bundle {
 	t.Helper()
 	skew := new(atomic.Int64)
@@ -118,7 +118,7 @@ func inBubble(t *testing.T, change func(*pinger.Config), test func(t *testing.T,
 	synctest.Test(t, func(t *testing.T) { test(t, setup(t, change)) })
 }
 
-// whileItPings is inBubble for a test during which the pinger runs.
+// whileItPings is inBubble with a running pinger.
 func whileItPings(t *testing.T, test func(t *testing.T, b *bundle)) {
 	t.Helper()
 	inBubble(t, nil, func(t *testing.T, b *bundle) {
@@ -138,8 +138,8 @@ func (b *bundle) close(t *testing.T) {
 	assert.NoErr(t, b.p.Close(context.Background()), "close")
 }
 
-// H12: tries to break that the process acquires no lock before the store has a ping of it. A Start
-// whose first ping is refused, or whose reply is lost, has started no term, and may be repeated.
+// H12: the process acquires no lock before the store has a ping of it. A Start whose first ping is
+// refused, or whose reply is lost, has started no term, and may be repeated.
 func TestLockPinger_FirstPingNotAcknowledged_NothingBegins(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, b *bundle) {
 		for _, lost := range []bool{false, true} {
@@ -162,7 +162,7 @@ func TestLockPinger_FirstPingNotAcknowledged_NothingBegins(t *testing.T) {
 	})
 }
 
-// One process pings once an interval for all of its locks, and each ping moves the deadline on from
+// One process pings once per interval for all its locks, and each ping extends the deadline from
 // its SEND time.
 func TestLockPinger_Pings_OncePerInterval(t *testing.T) {
 	whileItPings(t, func(t *testing.T, b *bundle) {
@@ -199,7 +199,7 @@ func TestTerm_SlowReply_DeadlineCountsFromSend(t *testing.T) {
 	})
 }
 
-// B4, R4: a reply that comes after the deadline revives nothing; it begins another term.
+// B4, R4: a reply after the deadline does not revive the term. It begins another term.
 func TestTerm_ReplyAfterDeadline_DoesNotRevive(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -219,8 +219,8 @@ func TestTerm_ReplyAfterDeadline_DoesNotRevive(t *testing.T) {
 	})
 }
 
-// D2, A10: without an acknowledged ping the term ends at the hold time, computed from the clock,
-// before any timer has run; and it stays ended when the server is back.
+// D2, A10: without an acknowledged ping the term ends at the hold time by the clock, before any
+// timer has run. It stays over when the server is back.
 func TestTerm_NoAcknowledgement_EndsAtHoldTime(t *testing.T) {
 	whileItPings(t, func(t *testing.T, b *bundle) {
 		term := b.p.Last()
@@ -243,8 +243,8 @@ func TestTerm_NoAcknowledgement_EndsAtHoldTime(t *testing.T) {
 	})
 }
 
-// A12, F17, H2: a document that is not as the process left it means a twin, an edit or a removal;
-// the session is over and a new id is taken.
+// A12, F17, H2: a changed document means a twin, an edit or a removal. The process id is over, and
+// the process takes a new one.
 func TestLockPinger_DocumentNotAsLeft_ProcessOver(t *testing.T) {
 	t.Parallel()
 	for name, harm := range map[string]func(b *bundle){
@@ -299,7 +299,7 @@ func TestLockPinger_Condemned_ProcessOver(t *testing.T) {
 	}
 }
 
-// A panic in one tick is logged and the next tick comes (mongos lost its ping thread for good,
+// A panic in one tick is logged, and the next tick comes (mongos lost its ping thread for good,
 // H16).
 func TestLockPinger_PanicInOneTick_NextTickComes(t *testing.T) {
 	whileItPings(t, func(t *testing.T, b *bundle) {
@@ -319,7 +319,7 @@ func TestLockPinger_PanicInOneTick_NextTickComes(t *testing.T) {
 	})
 }
 
-// B8: the loop's own lateness is measured; a paused process shows it.
+// B8: the delay of the loop itself is measured, for example in a paused process.
 func TestLockPinger_LateLoop_IsMeasured(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -337,7 +337,8 @@ func TestLockPinger_LateLoop_IsMeasured(t *testing.T) {
 	})
 }
 
-// lateClock is a machine that was stopped: its monotonic clock went on, its timers did not.
+// lateClock is the clock of a machine that was stopped: the monotonic clock continued, the timers
+// did not.
 type lateClock struct {
 	clock.Clock
 	mu    sync.Mutex

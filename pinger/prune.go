@@ -9,18 +9,18 @@ import (
 	"mongodlm/catalog"
 )
 
-// silentPings are the old ping documents that prunings have read, by process.
+// silentPings holds the old ping documents that the last pruning read, by process.
 type silentPings map[string]silentPing
 
 // A silentPing is an old ping document that did not change from one pruning to the next.
 type silentPing struct {
 	catalog.OldPing
-	since time.Duration // monotonic time of the first pruning that read it so
-	again bool          // a later pruning has read it as well
+	since time.Duration // monotonic time of the first pruning that read this state
+	again bool          // a later pruning has read the same state
 }
 
 // note replaces the documents of the last pruning by the old ones of this pruning. It returns the
-// documents that have not changed for a ping interval of their process and for the least interval.
+// documents that did not change for a ping interval of their process and for the parameter least.
 func (s silentPings) note(old []catalog.OldPing, now, least time.Duration) (ripe []catalog.OldPing) {
 	before := make(silentPings, len(s))
 	maps.Copy(before, s)
@@ -39,7 +39,7 @@ func (s silentPings) note(old []catalog.OldPing, now, least time.Duration) (ripe
 	return ripe
 }
 
-// due returns the time until the next pruning that documents need which were read once.
+// due returns the time until the next pruning, which documents that were read only once need.
 func (s silentPings) due(interval time.Duration) time.Duration {
 	due := time.Duration(math.MaxInt64)
 	for _, p := range s {
@@ -50,10 +50,11 @@ func (s silentPings) due(interval time.Duration) time.Duration {
 	return due
 }
 
-// prune deletes the ping documents that are older than the prune age by the server's clock, did not
-// change between two prunings that were a ping interval apart by the own clock, and that no lock
-// names. So one wrong reading of the server's clock, or one wrong date in a ping, deletes no ping
-// of a process that lives. mongos 1.8 compared with the pinging process's own clock.
+// prune deletes old ping documents. They are older than the prune age by the server's clock, and no
+// lock names them. They also did not change between two prunings that were a ping interval apart by
+// this process's clock. So one wrong reading of the server's clock, or one wrong date in a ping,
+// deletes no ping of a living process. mongos 1.8 compared the ping with the pinging process's own
+// clock.
 func (p *LockPinger) prune(ctx context.Context, serverTime time.Time, silent silentPings) error {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Limit)
 	defer cancel()
@@ -82,8 +83,9 @@ const (
 	pruneBatches = 10   // commands of one prune
 )
 
-// pruneLocks deletes lock documents that were not acquired for the prune age, a part of them each
-// time: it starts after the name at which the last call ended, and returns the name for the next.
+// pruneLocks deletes lock documents that were not acquired for the prune age. Each call handles a
+// part of them. It starts with the first name greater than the parameter after, and returns the
+// parameter for the next call.
 func (p *LockPinger) pruneLocks(ctx context.Context, now time.Time, after string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Limit)
 	defer cancel()

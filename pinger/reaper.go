@@ -16,8 +16,8 @@ type chore struct {
 	serverTime time.Time // server's clock in the ping's reply
 }
 
-// choreLoop runs the chores one after the other. It is not the ping loop, so that a slow chore
-// makes no ping late.
+// choreLoop runs the chores one after the other. It is separate from the ping loop, so that a slow
+// chore does not delay a ping.
 func (p *LockPinger) choreLoop() {
 	defer p.loops.Done()
 	pruneAt, silent := p.clock.Now().Mono, silentPings{}
@@ -34,7 +34,7 @@ func (p *LockPinger) choreLoop() {
 			if !prepared {
 				prepared = p.guarded("prepare", func() error { return p.prepare(p.stopping) })
 			}
-			if now := p.clock.Now().Mono; now >= pruneAt { // at the first tick, then rarely
+			if now := p.clock.Now().Mono; now >= pruneAt { // after the first ping, then rarely
 				step("prune", func() error { return p.prune(p.stopping, c.serverTime, silent) })
 				if p.cfg.PruneLocks && !c.serverTime.IsZero() {
 					step("prune locks", func() (err error) {
@@ -48,8 +48,8 @@ func (p *LockPinger) choreLoop() {
 	}
 }
 
-// step runs one chore. It logs a failure once per episode, but not an unavailable server: the ping
-// logs that.
+// step runs one chore. It logs a failure once per episode. It does not log an unavailable server,
+// because the ping logs that.
 func (p *LockPinger) step(failing map[string]bool, name string, do func() error) bool {
 	return p.guarded(name, func() error {
 		err := do()
@@ -62,7 +62,7 @@ func (p *LockPinger) step(failing map[string]bool, name string, do func() error)
 	})
 }
 
-// hello asks for the primary, since an election restarts every watch.
+// hello reads the current primary, because an election restarts every watch.
 func (p *LockPinger) hello(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Limit)
 	defer cancel()
@@ -74,7 +74,8 @@ func (p *LockPinger) hello(ctx context.Context) error {
 	return nil
 }
 
-// prepare creates the indexes. A failure is only a warning: locks work without them, slower.
+// prepare creates the indexes. A failure is only a warning: without indexes, locks work but are
+// slower.
 func (p *LockPinger) prepare(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Limit)
 	defer cancel()
@@ -92,14 +93,15 @@ func (p *LockPinger) prepare(ctx context.Context) error {
 	return err
 }
 
-// Reap compares the sessions of this process in the lock documents, holders and waiters, with the
-// sessions that it owns. A session without an owner is a ghost, of a command that was applied
-// although its reply was lost: Reap releases it or removes it from the queue. It reports a guard
-// that the store does not show to the owner. One read; its size grows with the sessions of the
-// process: with 10,000 held locks 1.5 MB, and 14 ms to decode it (measured).
+// Reap compares this process's sessions in the lock documents, holders and waiters, with the
+// sessions that the process owns. A session without an owner is a ghost of a command that was
+// applied although its reply was lost. Reap releases the ghost or removes it from the queue. It
+// reports a guard that is missing in the store to the owner. It sends one read. The size of the
+// reply grows with the sessions of the process: 10,000 held locks are 1.5 MB, and take 14 ms to
+// decode (measured).
 //
-// It must follow an acknowledged ping of t, so that a twin with the same process id never gets
-// here. Its findings count only while t lasts, until the release of a ghost is sent: a read may be
+// Reap must follow an acknowledged ping of t, so that it never runs in a twin with the same process
+// id. Its findings count only while t lasts, until the release of a ghost is sent. The read may be
 // slow, and a later ping may have found a twin.
 func (p *LockPinger) Reap(ctx context.Context, t *Term) error {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Limit)
@@ -112,9 +114,9 @@ func (p *LockPinger) Reap(ctx context.Context, t *Term) error {
 		p.releaseAgain()
 		return err
 	}
-	// The owner is asked AFTER the reply, and it knows an attempt before the attempt is sent: so a
-	// fresh acquisition is never taken for a ghost. A guard or a queued release from before the
-	// read that has gone was released meanwhile.
+	// The owner is asked AFTER the reply, and it records an attempt before the attempt is sent. So
+	// a new acquisition is never treated as a ghost. A guard or a queued release that existed
+	// before the read and is gone now was released in between.
 	known := make(map[catalog.Session]bool, len(before)+len(listed))
 	for _, s := range slices.Concat(before, listed) {
 		known[s] = true
@@ -143,10 +145,10 @@ func (p *LockPinger) Reap(ctx context.Context, t *Term) error {
 	return nil
 }
 
-// Doubt records that a session of this process may appear in a lock later: the outcome of a command
-// that acquires or queues is unknown, and the store does not show its session yet. Reap finds the
-// session when it appears; Close reaps once more. t is the term of the command: the doubt belongs
-// to its process id, and ends where that id is a twin's.
+// Doubt records that a session of this process may appear in a lock later. The outcome of a command
+// that acquires or queues is unknown, and the store does not contain its session yet. Reap finds
+// the session when it appears. Close reaps once more. t is the term of the command. The doubt
+// belongs to t's process id, and ends if that id is a twin's.
 func (p *LockPinger) Doubt(t *Term) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -156,9 +158,9 @@ func (p *LockPinger) Doubt(t *Term) {
 	p.doubted[t.id] = true
 }
 
-// settle reaps once more for the doubts, and reports whether no session of them can stay held.
+// settle reaps once more for the doubts. settled is false if one of their sessions may stay held.
 // Sessions of an earlier id stay until they are taken over, unless the id is a twin's. pinged is
-// true when it sent a ping.
+// true if settle sent a ping.
 func (p *LockPinger) settle(ctx context.Context) (settled, pinged bool) {
 	p.mu.Lock()
 	doubted := maps.Clone(p.doubted)
@@ -176,10 +178,10 @@ func (p *LockPinger) settle(ctx context.Context) (settled, pinged bool) {
 	return p.lastReap(ctx, now) && settled, true
 }
 
-// lastReap reaps the ghosts that appeared since the last ping. It pings first, since a process with
-// a twin must not reap. It reports whether no ghost of the id stays held. Where that ping ends the
-// id it cannot reap; that is a success only if the id is a twin's, since its sessions are the
-// twin's.
+// lastReap reaps the ghosts that appeared since the last ping. It pings first, because a process
+// with a twin must not reap. It reports whether no ghost of the id stays held. If the ping ends the
+// id, it cannot reap. That is a success only if the id is a twin's, because then its sessions are
+// the twin's.
 func (p *LockPinger) lastReap(ctx context.Context, id *identity) bool {
 	return p.guarded("last reap", func() error {
 		if err := p.Ping(ctx); err != nil {

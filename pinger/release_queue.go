@@ -12,31 +12,32 @@ import (
 	"mongodlm/catalog"
 )
 
-// releaseParallel is the largest number of concurrent releases in the background, so that a crowd
-// of waiters that is cancelled together does not outrun the server.
+// releaseParallel is the largest number of concurrent releases in the background. It protects the
+// server when many waiters are cancelled together.
 const releaseParallel = 16
 
-// A releaseQueue has the sessions that are removed from their locks in the background: sessions of
-// abandoned calls, of failed releases, and of acquisitions with an unknown outcome. Each is tried
-// immediately. The reaper tries a failed one again while the store shows the session. mongos has
-// had a list of late releases since 2.0; its entries could be forgotten at a shutdown.
+// A releaseQueue holds the sessions that are removed from their locks in the background: sessions
+// of abandoned calls, of failed releases, and of acquisitions with an unknown outcome. Each session
+// is tried immediately. After a failure the reaper tries it again while the store contains the
+// session. mongos has had a list of late releases since 2.0. Its entries could be forgotten at a
+// shutdown.
 type releaseQueue struct {
 	mu      sync.Mutex // guards the fields below, except running
 	entries map[catalog.Session]*release
-	trying  int        // entries with a goroutine
-	idle    *sync.Cond // trying is 0
+	trying  int        // number of entries with a goroutine
+	idle    *sync.Cond // signals that trying is 0
 	closed  bool
-	running chan struct{} // has one element for each command
+	running chan struct{} // one element for each command
 }
 
 // A release is one entry of the queue. The queue's mu guards the fields.
 type release struct {
-	term   *Term // of the session; nil before the first
-	ghost  bool  // a ping of term has found the session, and the process does not know it
+	term   *Term // term of the session; nil before the first term
+	ghost  bool  // a ping of term found the session, and the process does not know it
 	late   bool
 	maybe  bool // the session may never have been in its lock
 	trying bool // a goroutine waits for its command or sends it
-	due    bool // false: that goroutine sends no command, because the server is away
+	due    bool // unset if the goroutine must send no command, because the server is away
 	err    error
 }
 
@@ -49,7 +50,7 @@ func (q *releaseQueue) has(s catalog.Session) bool {
 	return q.entries[s] != nil
 }
 
-// sessions returns the sessions of the queue in order, and those that are not tried now.
+// sessions returns the sorted sessions of the queue, and the sessions that no goroutine tries.
 func (q *releaseQueue) sessions() (all, resting []catalog.Session) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -62,7 +63,7 @@ func (q *releaseQueue) sessions() (all, resting []catalog.Session) {
 	return all, resting
 }
 
-// drain waits until no session is tried. No session is tried after that.
+// drain waits until no session is tried. Afterwards no try starts.
 func (q *releaseQueue) drain() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -72,20 +73,20 @@ func (q *releaseQueue) drain() {
 	q.closed = true
 }
 
-// ReleaseSoon removes a session of an abandoned call from its lock, holder or waiter, in the
-// background: it tries once immediately, then after each read of the reaper that shows the session,
-// and at Close. At most 16 commands run at a time. t is the term of the session; see
-// [LockPinger.Releasing] for its meaning. No I/O here; never blocks.
+// ReleaseSoon removes the session of an abandoned call, a holder or waiter, from its lock in the
+// background. It tries once immediately, then after each read of the reaper that contains the
+// session, and at Close. At most 16 commands run at a time. t is the term of the session; see
+// [LockPinger.Releasing] for its meaning. ReleaseSoon itself does no I/O and never blocks.
 func (p *LockPinger) ReleaseSoon(s catalog.Session, t *Term) { p.enlist(s, release{term: t}) }
 
-// ReleaseLater is ReleaseSoon after a failed release, or an acquisition with an unknown outcome. It
-// is counted and logged as a late release.
+// ReleaseLater is ReleaseSoon after a failed release, or after an acquisition with an unknown
+// outcome. It is counted and logged as a late release.
 func (p *LockPinger) ReleaseLater(s catalog.Session, t *Term) {
 	p.enlist(s, release{late: true, term: t})
 }
 
-// ReleaseDoubtful is ReleaseLater for a session whose acquisition was not answered in time. After
-// the first try it is tried only while the store shows it.
+// ReleaseDoubtful is ReleaseLater for a session after an acquisition without an answer in time.
+// After the first try it tries again only while the store contains the session.
 func (p *LockPinger) ReleaseDoubtful(s catalog.Session, t *Term) {
 	p.enlist(s, release{late: true, maybe: true, term: t})
 }
@@ -110,7 +111,7 @@ func (p *LockPinger) releaseAgain() {
 	p.retry(all...)
 }
 
-// retry starts a try for each of the sessions that is in the queue and not tried now.
+// retry starts a try for each given session that is in the queue and not tried now.
 func (p *LockPinger) retry(sessions ...catalog.Session) {
 	q := &p.queue
 	q.mu.Lock()
@@ -131,8 +132,8 @@ func (p *LockPinger) retry(sessions ...catalog.Session) {
 }
 
 // release removes one session from its lock, unless another try has just found the server away. It
-// forgets a session that this process must not release: that of a twin, and a ghost of a term that
-// is over. The next ping finds the latter again if it is still a ghost.
+// forgets a session that this process must not release: a twin's session, or a ghost of an expired
+// term. The next ping finds such a ghost again if it still exists.
 func (p *LockPinger) release(s catalog.Session, r *release) {
 	err, forget := errSkipped, false
 	defer func() { p.tried(s, r, err, forget) }()
@@ -183,8 +184,8 @@ func (p *LockPinger) tried(s catalog.Session, r *release, err error, forget bool
 	}
 }
 
-// checkReleases retries the sessions after a read of the reaper. It removes from the queue a
-// session that may never have been in its lock and that the read did not find.
+// checkReleases retries the sessions after a read of the reaper. If a session may never have been
+// in its lock, and the read did not find it, checkReleases removes it from the queue.
 func (p *LockPinger) checkReleases(sessions []catalog.Session, stored map[catalog.Session]bool) {
 	for _, s := range sessions {
 		p.queue.mu.Lock()

@@ -13,21 +13,21 @@ import (
 
 // The causes of a term's end. Every cause matches exactly one of these.
 var (
-	// ErrLapsed: no ping was acknowledged for the hold time.
+	// ErrLapsed means that no ping was acknowledged for the hold time.
 	ErrLapsed = errors.New("no ping was acknowledged in time")
-	// ErrCondemned: a contender declared the process dead.
+	// ErrCondemned means that a contender declared the process dead.
 	ErrCondemned = errors.New("the process was condemned by a contender")
-	// ErrForked: the ping document differs from the last ping of this process: a twin with the same
-	// process id has pinged, or an operator edited or removed the document.
+	// ErrForked means that the ping document differs from the last ping of this process. A twin
+	// with the same process id has pinged, or an operator edited or removed the document.
 	ErrForked = errors.New("the ping document was changed by somebody else")
-	// ErrStopped: the pinger was closed.
+	// ErrStopped means that the pinger was closed.
 	ErrStopped = errors.New("the pinger was closed")
 )
 
-// An identity is a process id from its first ping to its end. All its terms share it.
+// An identity is a process id from its first ping to its end. All terms of the id share it.
 type identity struct {
 	process string
-	used    context.Context // ends with the id; its cause is the reason
+	used    context.Context // ends with the id, with the reason as its cause
 	giveUp  context.CancelCauseFunc
 }
 
@@ -37,11 +37,11 @@ func newIdentity(process string) *identity {
 	return id
 }
 
-// twins reports whether the id ended because of a twin: then its sessions are the twin's.
+// twins reports whether the id ended because of a twin. Its sessions are then the twin's.
 func (id *identity) twins() bool { return errors.Is(context.Cause(id.used), catalog.ErrTwin) }
 
-// A Term is a stretch of time in which a process may trust its locks; see the package comment.
-// Safe for concurrent use.
+// A Term is a period in which a process may trust its locks; see the package comment. It is safe
+// for concurrent use.
 type Term struct {
 	id    *identity
 	hold  time.Duration
@@ -49,19 +49,20 @@ type Term struct {
 	done  chan struct{}
 
 	mu   sync.Mutex    // guards sent and over
-	sent clock.Reading // send of the last acknowledged ping
+	sent clock.Reading // when the last acknowledged ping was sent
 	over error
 }
 
 // Process returns the process id under which the term's locks are held.
 func (t *Term) Process() string { return t.id.process }
 
-// Done returns a channel that is closed when the term is known to be over. Err may know earlier.
+// Done returns a channel that is closed when the term is known to be over. Err may report the end
+// earlier.
 func (t *Term) Done() <-chan struct{} { return t.done }
 
-// Err returns nil while the term lasts and the cause once it is over. It computes from the clock on
-// every call, so that a process that was paused sees the end before any timer has run.
-// Once it has returned an error it never returns nil again.
+// Err returns nil while the term lasts, and the cause once it is over. Every call reads the clock,
+// so a process that was paused detects the end before any timer has run. After an error it never
+// returns nil again.
 func (t *Term) Err() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -69,7 +70,8 @@ func (t *Term) Err() error {
 	return t.over
 }
 
-// Left returns how long the term will last if no further ping is acknowledged; 0 when it is over.
+// Left returns the remaining time of the term if no further ping is acknowledged. It is 0 once the
+// term is over.
 func (t *Term) Left() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -81,7 +83,7 @@ func (t *Term) Left() time.Duration {
 	return t.hold - clock.HolderElapsed(t.sent, now)
 }
 
-// Age returns how long ago the last acknowledged ping was sent, as the holder counts it.
+// Age returns the time since the send of the last acknowledged ping, as a holder must count it.
 func (t *Term) Age() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -89,15 +91,15 @@ func (t *Term) Age() time.Duration {
 }
 
 // Deadline returns the local wall clock time at which the term ends if no further ping is
-// acknowledged. It is informational; a decision asks Err.
+// acknowledged. It is for display; use Err for decisions.
 func (t *Term) Deadline() time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.sent.Wall.Add(t.hold)
 }
 
-// renew makes the term last for the hold time after sent. It reports false, without a change,
-// when the term is over, even if only by this very reading (R4: loss is one way).
+// renew makes the term last for the hold time after sent. If the term is over by now, it changes
+// nothing and returns false (R4: a lost term never returns).
 func (t *Term) renew(sent clock.Reading) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -109,14 +111,14 @@ func (t *Term) renew(sent clock.Reading) bool {
 	return true
 }
 
-// end ends the term with cause if it is not over yet.
+// end ends the term with cause, unless it is already over.
 func (t *Term) end(cause error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.finish(cause)
 }
 
-// judge ends the term when its hold time has passed. The caller holds mu.
+// judge ends the term if its hold time has passed. The caller holds mu.
 func (t *Term) judge(now clock.Reading) {
 	if passed := clock.HolderElapsed(t.sent, now); passed >= t.hold {
 		t.finish(fmt.Errorf("%w: the last acknowledged one was sent %v ago, more than the hold time %v",
@@ -131,24 +133,24 @@ func (t *Term) finish(cause error) {
 	}
 }
 
-// errUnproven is the reason why a release waits.
 var errUnproven = errors.New(
 	"it waits for an acknowledged ping, since a twin may have the lock by now")
 
-// Releasing returns the context in which a session of a term may be removed from its lock now. A
-// twin holds its locks by the very sessions that this process had when it was copied, and only a
-// ping detects it:
+// Releasing returns a context in which a session of a term may be removed from its lock now. A twin
+// holds its locks by the same sessions that this process had when it was copied, and only a ping
+// detects the twin:
 //
-//   - While a term of that process id is trusted the release may be sent: the term itself, or a
-//     later one, which began with an acknowledged ping, so no twin had pinged until then.
-//   - When the id ended because of a twin, its sessions are the twin's. The error matches
-//     [catalog.ErrTwin], and the context of a release that was sent already ends.
-//   - When the process was condemned, the release may be sent: no ping under that id succeeds any
-//     more, neither of this process nor of a twin, and a contender condemns only a process that was
-//     silent for the takeover time, so that the guards of both are lost by their clocks.
-//   - The same is true when the ping document was removed or cannot be read: a twin that closed had
-//     released its locks, and a twin that is active ends the id with its next ping.
-//   - Otherwise the term is over by the clock, and the release waits for the next ping's reply.
+//   - The release may be sent while a term of that process id is trusted. This may be the given
+//     term or a later one. A later term began with an acknowledged ping, so no twin had pinged
+//     until then.
+//   - If a twin is the reason for the id's end, its sessions are the twin's. The error matches
+//     [catalog.ErrTwin], and the context of a release that was already sent ends.
+//   - If the process was condemned, the release may be sent. All later pings under that id fail,
+//     both of this process and of a twin. A contender condemns only a process that was silent for
+//     the takeover time, so the guards of both are lost by their clocks.
+//   - The release may also be sent if the ping document was removed or cannot be read. A twin that
+//     closed has released its locks, and an active twin ends the id with its next ping.
+//   - Otherwise the term is over by the clock. The release waits for the reply to the next ping.
 func (p *LockPinger) Releasing(ctx context.Context, t *Term) (
 	context.Context, context.CancelFunc, error,
 ) {

@@ -16,25 +16,25 @@ const (
 )
 
 // Decide judges a watch by its first read and the present one. For a first read both are the same.
-// It is pure and total: every evidence has a verdict, and no evidence makes it panic. With a policy
-// that [Policy.Validate] refuses it never returns Take, unless the holder is condemned.
+// It is pure and total: every evidence has a verdict, and no evidence causes a panic. With a policy
+// that [Policy.Validate] refuses, it returns Take only for a condemned holder.
 func Decide(first, now Evidence, p Policy) Decision { return decide(first, first, now, p) }
 
-// decide is Decide with the last read before now as well. A server that moved between the last two
-// reads restarts the watch even if the first and the present one agree.
+// decide is Decide with one more read, the last one before now. A server that moved between the
+// last two reads restarts the watch, even if the first and the present read agree.
 func decide(first, last, now Evidence, p Policy) Decision {
 	switch {
 	case now.Malformed != "":
-		// 1.8 and 2.x read such documents with default values, so that a lock without state was
-		// free; 3.2 and later returned UnsupportedFormat.
+		// mongos 1.8 and 2.x read such documents with default values, so a lock without state was
+		// free. 3.2 and later returned UnsupportedFormat.
 		return Decision{Verdict: Malformed, Reason: printable(now.Malformed, textLimit) +
 			"; never taken over until somebody repairs it"}
 	case !now.Held:
 		return Decision{Verdict: Free, Reason: "the lock is free"}
 	case now.Condemned != "" && !now.Foreign():
-		// Its contender had watched it, and it cannot renew any more. No generation of mongos had
-		// this rule; a contender that died between forcing and acquiring left a free lock in 1.8
-		// and 2.x, and no trace in 3.2.
+		// The contender that condemned the holder had watched it, and the holder can no longer
+		// renew. No generation of mongos had this rule. A contender that died between forcing and
+		// acquiring left a free lock in 1.8 and 2.x, and no trace in 3.2.
 		return Decision{Verdict: Take, Rule: ruleCondemned, Reason: fmt.Sprintf(
 			"%s is condemned: %s", holder(now), printable(now.Condemned, textLimit))}
 	}
@@ -46,9 +46,9 @@ func decide(first, last, now Evidence, p Policy) Decision {
 	if before, cause := disturbance(&first, &last, &now, p); cause != "" {
 		return j.restart(before, cause)
 	}
-	// The watch rule, mongos 2.0 to 6.0: unchanged for the takeover time. They measured by the
-	// server's clock alone; 2.0 wanted more than the time (>), 3.2 and this at least the time (>=).
-	// A missing ping is watched like any other evidence, as in 2.0 and later.
+	// The watch rule of mongos 2.0 to 6.0: unchanged for the takeover time. mongos measured by the
+	// server's clock alone. 2.0 required more than the time (>), 3.2 and this rule at least the
+	// time (>=). A missing ping is watched like other evidence, as in 2.0 and later.
 	if j.watched >= j.takeover {
 		return Decision{Verdict: Take, Rule: ruleWatch, Reason: j.unchanged()}
 	}
@@ -62,14 +62,14 @@ func decide(first, last, now Evidence, p Policy) Decision {
 	return d
 }
 
-// A judgement has the measures of a lock that is held and can be read.
+// A judgement has the measures of a readable lock that is held.
 type judgement struct {
 	first, now  Evidence
 	p           Policy
 	takeover    time.Duration // T, at least 1 ns with a valid policy
 	watched     time.Duration // at least 0; the smaller of own and server
-	own, server time.Duration // the watch by the contender's clock and by the server's, or unknown
-	roundTrip   time.Duration // of the present read, at least 0
+	own, server time.Duration // watched time by the contender's and the server's clock, or unknown
+	roundTrip   time.Duration // round trip of the present read, at least 0
 	tolerance   time.Duration // clocks that differ by at most this much agree
 	fresh       bool
 }
@@ -80,18 +80,18 @@ func judge(first, now Evidence, p Policy) judgement {
 	j.roundTrip = minus(replied(now), now.Sent)
 	j.tolerance = minus(p.MaxClockSkew, -j.roundTrip/2)
 	if now.HasPing && !now.Server.IsZero() {
-		// A ping is fresh while it is younger than two intervals, and not further in the future
-		// than clocks may differ: a server's reading may be a little older than a ping that arrived
-		// meanwhile. That only words the verdict; no takeover depends on it.
+		// A ping is fresh if it is younger than two intervals, and not further in the future than
+		// clocks may differ. A server's reading may be slightly older than a ping that arrived in
+		// between. Freshness only changes the wording of the verdict; no takeover depends on it.
 		age := now.Server.Sub(now.Ping)
 		j.fresh = age >= -j.tolerance && age < j.intervals(2)
 	}
 	return j
 }
 
-// takeoverTime returns T. Generations 1 to 3 knew only the contender's own; here a longer one that
-// the holder recorded counts. A holder that could be a mongos gets the time that every mongos gave:
-// the foreign takeover time at least.
+// takeoverTime returns T. Generations 1 to 3 used only the contender's takeover time. Here a longer
+// one that the holder recorded counts. A holder that may be a mongos gets at least the foreign
+// takeover time, which every mongos gave.
 func takeoverTime(now Evidence, p Policy) time.Duration {
 	t := max(p.Takeover, now.Recorded)
 	if now.HasPing {
@@ -103,8 +103,8 @@ func takeoverTime(now Evidence, p Policy) time.Duration {
 	return t
 }
 
-// intervals returns n ping intervals of the holder, at most the takeover time. The contender's own
-// interval counts where the holder's is unknown.
+// intervals returns n ping intervals of the holder, at most the takeover time. If the holder's
+// interval is unknown, the contender's interval counts.
 func (j *judgement) intervals(n time.Duration) time.Duration {
 	d := j.p.PingInterval
 	if j.now.PingInterval > 0 {
@@ -116,11 +116,11 @@ func (j *judgement) intervals(n time.Duration) time.Duration {
 	return n * d
 }
 
-// changed compares the evidence of two reads and names the first difference, or returns "".
-// mongos 2.0 to 3.0 compared process id, ping and ts; 3.2 to 6.0 ping and ts. Here seq is compared
-// as well, so that a frozen or coarse clock of the server hides no ping, and local, which shows a
-// second process with the same id. ts is compared for reads of the same lock; reads of different
-// locks belong together only where one watch serves them (see [Evidence.Subject]).
+// changed compares the evidence of two reads. It returns the first difference in words, or "".
+// mongos 2.0 to 3.0 compared process id, ping and ts; 3.2 to 6.0 compared ping and ts. Here seq is
+// also compared, so that a frozen or coarse clock of the server hides no ping. A different local
+// reveals a second process with the same id. ts is compared for reads of the same lock. Reads of
+// different locks belong together only if one watch serves them (see [Evidence.Subject]).
 func changed(before, now *Evidence) string {
 	switch {
 	case !before.Held || before.Malformed != "":
@@ -147,13 +147,13 @@ func changed(before, now *Evidence) string {
 	return ""
 }
 
-// disturbance returns why the watch cannot continue, and the read that differs from the present
-// one; "" when it can. Besides a change of the evidence these end a watch:
-//   - A new primary, as in mongos 3.2 and later, which compared election ids. A term that one of
-//     the reads does not know cannot be compared.
+// disturbance returns the reason why the watch cannot continue, or "". It also returns the read
+// that differs from the present one. A watch ends with a change of the evidence, and with:
+//   - A new primary, as in mongos 3.2 and later, which compared election ids. A term that is
+//     unknown in one of the reads cannot be compared.
 //   - A server's clock that went back: mongos 2.0 counted 0, mongos 3.2 warned and waited.
-//   - A pause between two reads. No generation of mongos had this: two reads fifteen minutes apart
-//     were enough, without any read between them.
+//   - A pause between two reads. No generation of mongos had this rule: two reads fifteen minutes
+//     apart were enough, without a read between them.
 func disturbance(first, last, now *Evidence, p Policy) (before *Evidence, cause string) {
 	for _, before = range []*Evidence{first, last} {
 		if cause = changed(before, now); cause != "" {
@@ -177,9 +177,9 @@ func disturbance(first, last, now *Evidence, p Policy) (before *Evidence, cause 
 	return first, ""
 }
 
-// restart returns the decision of the first read of a new watch. All generations from 2.0 on
-// restarted for a changed ping or ts. The verdict is Held where the holder visibly pinged since the
-// read before: its seq rose or, for a foreign holder, its ping became younger.
+// restart returns the decision for the first read of a new watch. All generations from 2.0 on
+// restarted after a changed ping or ts. The verdict is Held if the holder pinged since the read
+// before: its seq rose or, for a foreign holder, its ping became younger.
 func (j *judgement) restart(before *Evidence, cause string) Decision {
 	now := &j.now
 	pinged := before.Process == now.Process && before.HasPing && now.HasPing &&
@@ -203,11 +203,11 @@ func (j *judgement) restart(before *Evidence, cause string) Decision {
 	return d
 }
 
-// pingAge writes the age of the ping by the server's clock, zero for one in the future.
+// pingAge formats the age of the ping by the server's clock. A ping in the future has age zero.
 func (j *judgement) pingAge() string { return figure(max(j.now.Server.Sub(j.now.Ping), 0)) }
 
-// unchanged names the evidence that is watched, for how long and by which clocks it has been
-// unchanged, and for how long it must be.
+// unchanged describes the watched evidence, and how long and by which clocks it has been unchanged.
+// It also gives the required time.
 func (j *judgement) unchanged() string {
 	what := ""
 	switch {
@@ -223,8 +223,8 @@ func (j *judgement) unchanged() string {
 	return what + " " + j.span(j.takeover)
 }
 
-// span writes for how long the evidence has been unchanged, by which clocks, and for how long it
-// must be.
+// span describes how long and by which clocks the evidence has been unchanged, and the required
+// time.
 func (j *judgement) span(need time.Duration) string {
 	server := "unknown"
 	if j.server != unknown {
@@ -234,13 +234,13 @@ func (j *judgement) span(need time.Duration) string {
 		" (contender's clock " + figure(j.own) + ", server's clock " + server + ")"
 }
 
-// Longest foreign texts in a reason, in characters.
+// Longest foreign strings in a reason, in characters.
 const (
 	idLimit   = 200
 	textLimit = 800
 )
 
-// printable escapes characters that are not printable and cuts the text to limit characters.
+// printable escapes unprintable characters and cuts the text to limit characters.
 func printable(s string, limit int) string {
 	special := func(r rune) bool { return r < ' ' || r > '~' }
 	if len(s) <= limit && strings.IndexFunc(s, special) < 0 { // nearly always
@@ -262,7 +262,7 @@ func printable(s string, limit int) string {
 	return b.String()
 }
 
-// quoted is printable between quotation marks, which are escaped inside.
+// quoted returns printable text in quotation marks, with escaped inner quotation marks.
 func quoted(s string) string {
 	return `"` + strings.ReplaceAll(printable(s, idLimit), `"`, `\"`) + `"`
 }
@@ -275,7 +275,7 @@ func holder(e Evidence) string {
 	return quoted(e.Process)
 }
 
-// figure writes a duration to the millisecond, without a number where it has saturated.
+// figure formats a duration to the millisecond. A saturated duration is described in words.
 func figure(d time.Duration) string {
 	switch d {
 	case math.MaxInt64:
@@ -289,7 +289,7 @@ func figure(d time.Duration) string {
 	return d.Round(time.Millisecond).String()
 }
 
-// instant writes a clock's reading in UTC.
+// instant formats a clock's reading in UTC.
 func instant(t time.Time) string {
 	if t.IsZero() {
 		return "unknown"

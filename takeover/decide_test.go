@@ -17,7 +17,7 @@ func doomed(e *takeover.Evidence) { e.Condemned = "by db9:1:1:x: unchanged for 1
 
 func free(e *takeover.Evidence) { e.Held = false }
 
-// The order of the verdicts: malformed, free, condemned, then the rest.
+// The verdicts have an order: malformed, free, condemned, then the rest.
 func TestDecide_OrderOfAnswers(t *testing.T) {
 	t.Parallel()
 	check(t, []row{
@@ -84,7 +84,7 @@ func TestDecide_OrderOfAnswers(t *testing.T) {
 	})
 }
 
-// A policy that was never validated must not take a lock, even with a takeover time of zero.
+// A policy that was not validated takes no lock, even with a takeover time of zero.
 func TestDecide_PolicyNotValid(t *testing.T) {
 	t.Parallel()
 	check(t, []row{
@@ -106,7 +106,7 @@ func TestDecide_PolicyNotValid(t *testing.T) {
 	})
 }
 
-// F14: three generations, three verdicts.
+// F14: a missing ping document is watched. Three generations of mongos gave three verdicts.
 func TestDecide_NoPingDocument(t *testing.T) {
 	t.Parallel()
 	nameless := func(e *takeover.Evidence) { e.Process = "" }
@@ -136,7 +136,7 @@ func TestDecide_NoPingDocument(t *testing.T) {
 			first: look(0, noPing, long), now: look(time.Hour+trip, noPing, long),
 			verdict: takeover.Take, rule: "watch",
 		},
-		{ // it has recorded its own, so it is one of ours
+		{ // it has recorded its own time, so it is one of ours
 			name: "absent, longer foreign takeover time", first: look(0, noPing),
 			now: look(limit+trip, noPing), verdict: takeover.Take, rule: "watch",
 			policy: patient,
@@ -164,7 +164,7 @@ func TestDecide_NoPingDocument(t *testing.T) {
 			now: look(limit+trip, noPing, nameless), verdict: takeover.Take, rule: "watch",
 			says: `lock "balancer" of a holder without a process id unchanged for 15m0s`,
 		},
-		{ // F5: nobody's absence says nothing about another lock
+		{ // F5: the absence of a nameless holder's ping proves nothing for another lock
 			name: "no process id, another lock", first: look(0, noPing, nameless),
 			now: look(limit+trip, noPing, nameless, named("shard")), verdict: takeover.Watch,
 			remaining: limit, restart: true, says: `of lock "balancer"`,
@@ -206,8 +206,7 @@ func TestDecide_Reason_EscapesForeignText(t *testing.T) {
 	}
 }
 
-// Rule 4: the difference between a holder of ours and a foreign one. A mark counts at the first
-// read for ours, and never for a foreign one.
+// Rule 4: a mark counts at the first read for a holder of ours, and never for a foreign holder.
 func TestEvidence_Foreign(t *testing.T) {
 	t.Parallel()
 	unrecorded := func(e *takeover.Evidence) { e.Recorded = 0 }
@@ -246,7 +245,7 @@ func TestPolicy_Validate(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		policy takeover.Policy
-		names  []string // fields that the error names; none: valid
+		names  []string // fields that the error names; nil if the policy is valid
 	}{
 		{"defaults of mongos", policy(), nil},
 		{"watch only", policy(mode(takeover.WatchOnly)), nil},
@@ -296,7 +295,7 @@ func TestNames(t *testing.T) {
 	for m := takeover.Witnesses; m <= takeover.WatchOnly+1; m++ {
 		seen[m.String()] = true
 	}
-	// "watch only" and "watch" differ; so do all others.
+	// "watch only" and "watch" differ, as do all other names.
 	if want := 10; len(seen) != want {
 		t.Errorf("want %d different names, got %v", want, seen)
 	}

@@ -1,15 +1,15 @@
-// Package takeover decides whether a contender may take a lock from a silent holder. It is the rule
-// alone: evidence in, a verdict and its reason out. It does no I/O, has no clock, keeps no state
-// that it does not return, and imports only the standard library.
+// Package takeover decides whether a contender may take a lock from a silent holder. It contains
+// only the rule: it takes evidence, and returns a verdict with its reason. It does no I/O, has no
+// clock, keeps no state that it does not return, and imports only the standard library.
 //
-// [Decide] judges two reads, the first of a watch and the present one. [Observation] keeps them for
-// a caller that reads again and again. [Evidence] is the content of one read, [Policy] is the
+// [Decide] judges two reads, the first and the present read of a watch. [Observation] keeps them
+// for a caller that reads repeatedly. [Evidence] is the content of one read. [Policy] is the
 // contender's timing.
 //
 // # The formula
 //
-//	T        = max(contender's takeover time, the one in the lock, the one in the ping)
-//	           and the foreign takeover time too, for a foreign holder
+//	T        = max(contender's takeover time, the one in the lock, the one in the ping),
+//	           for a foreign holder at least the foreign takeover time
 //	evidence = (process, ping present, ping, local, seq present, seq), and ts for the same lock
 //	watched  = min(contender's monotonic clock: first read's REPLY to present read's SEND,
 //	               server's clock: present read - first read, when both are known)
@@ -24,12 +24,12 @@
 //	            have both counted 2 ping intervals of the holder               take
 //	condemned:  a holder of ours was condemned by a contender that had watched take
 //
-// The lease of a holder, [Evidence.Lease], is judged by the same rules: its renewals are the pings,
-// its life is T, and it is watched for its one session. It is never condemned: its process may
-// live.
+// The lease of a holder, [Evidence.Lease], is judged by the same rules. Its renewals are the pings,
+// its life is T, and its one session is watched. Its holder is never condemned, because the process
+// may be alive.
 //
-// The contender's age of the ping is taken at the SEND of the read: the time until the reply is no
-// evidence for or against the holder.
+// The contender's age of the ping is computed at the SEND of the read. The time until the reply is
+// no evidence for or against the holder.
 //
 // # States of one watch
 //
@@ -44,41 +44,43 @@
 //
 //	Free and Malformed are verdicts on a single read, from any state.
 //
-// A change in EITHER direction restarts: a seq that falls is a sign of activity, just like one that
-// rises.
+// A change in EITHER direction restarts the watch: a falling seq is a sign of activity, like a
+// rising one.
 //
 // # Where each rule comes from
 //
 //	rule                          generation
-//	age by the contender's clock  1.5.5 to 1.8, alone and in whole minutes; here a witness of three
+//	age by the contender's clock  1.5.5 to 1.8, alone and in whole minutes; here one of three
+//	                              witnesses
 //	unchanged for T               2.0 to 3.0 on the first config server's clock, 3.2 to 6.0 on the
 //	                              primary's; here on two clocks
-//	same ts                       2.0 on; here only where there is a ts to compare, since safety
+//	same ts                       2.0 on; here only if there is a ts to compare, because safety
 //	                              depends on the ping alone
 //	new primary restarts          3.2 on, by the election id
 //	server's clock went back      2.0 counted 0, 3.2 kept its record; here a restart
 //	clocks checked three times    2.0 to 3.0, among config servers; here server against contender
 //	                              and three ping intervals
-//	no ping document              1.8 refused for ever, 2.0 on took it for very old; here Watch
+//	no ping document              1.8 never took the lock, 2.0 on treated it as very old; here
+//	                              Watch
 //	seq, condemned, local, pause  ours, in no generation
 //	a foreign holder              watched as 2.0 to 6.0 watched each other, for their 15 minutes; its
 //	                              mark does not count, see [Evidence.Foreign]
 //
 // # Assumptions
 //
-// The RATE of a clock is bounded, its VALUE is not: over any period up to T a holder counts at
-// least H for every T that a contender counts, where H is the time for which the holder trusts a
-// ping (three quarters of T by default). The watch rule needs no other assumption: no value of any
-// clock makes it take a lock that its holder still trusts.
+// The RATE of a clock is bounded, its VALUE is not. In every period up to T, a holder counts at
+// least H for every T that a contender counts. H is the time for which the holder trusts a ping
+// (three quarters of T by default). The watch rule needs no other assumption: with every value of
+// every clock, it takes no lock that its holder still trusts.
 //
-// The witnesses rule reads values as well, and it is safe with any SINGLE wrong clock. The clocks
-// that agree may differ by the skew, and the ages must exceed T by as much: so a ping is T old when
-// its lock is taken, for any MaxClockSkew of the contender and any margin of the holder.
+// The witnesses rule also reads clock values. It is safe with any SINGLE wrong clock. The clocks
+// that agree may differ by the skew, and the ages must exceed T by the skew. So a ping is T old
+// when its lock is taken, for every MaxClockSkew of the contender and every margin of the holder.
 //
-// A [Sight] is the record that an earlier contender wrote into the ping document of a silent
-// process: the seq that it read, the server's clock and its own. It replaces three intervals of
-// watching, for processes that do not live that long, and never replaces the witnesses. Each wrong
-// clock is contradicted by a pair of clocks without it:
+// A [Sight] is the record of an earlier contender in the ping document of a silent process. It has
+// the seq that the contender read, the server's clock and the contender's clock. It replaces three
+// intervals of watching, for processes that do not live that long. It never replaces the witnesses.
+// Each wrong clock is contradicted by a pair of other clocks:
 //
 //	the holder's           it is in no figure of the record; the witnesses detect it
 //	the first contender's  by the server's clock of the same read, and by server against server
@@ -86,27 +88,27 @@
 //	the server's           at both reads: by the contenders; at one of them: by that contender;
 //	                       between them: by the present one, and by contender against contender
 //
-// The three witnesses, which are safe with a wrong clock by themselves, must agree as well. That
-// the ping was unchanged between the two reads does not depend on clocks at all: seq only rises,
-// the record was written while seq had this value, and seq still has it. So the record must prove
-// time, and less of it than a watch, since the ping was two intervals old at the first read: a
-// holder whose clocks step must have been cut off for two intervals before that read and must have
+// The three witnesses, which are safe with one wrong clock by themselves, must also agree. No clock
+// is needed to prove that the ping was unchanged between the two reads: seq only rises, the record
+// was written while seq had this value, and seq still has it. So the record must only prove time.
+// It must prove less time than a watch, because the ping was two intervals old at the first read. A
+// holder whose clocks step must have been cut off for two intervals before that read, and must have
 // sent no ping since.
 //
 // # Limits
 //
-// Take is not permission to act on the lock: between a read and an overtake anything may happen.
-// The caller condemns the very ping that was watched, then overtakes naming the very session
-// that was watched, both by compare-and-set.
+// Take is not permission to act on the lock, because the lock may change between a read and a
+// takeover. The caller condemns exactly the ping that was watched. Then it takes over and names
+// exactly the session that was watched. Both steps are compare-and-set.
 //
-// The witnesses rule is not safe with two faults: a common step of the server's and the contender's
-// clock together with a holder that was cut off for three intervals, or for two before a [Sight]
-// was written, can take a lock that its holder still trusts. [WatchOnly] disables the rule and
+// The witnesses rule is not safe with two faults together. It can take a lock that its holder still
+// trusts if the server's and the contender's clock step together while the holder is cut off for
+// three intervals, or for two before a [Sight] was written. [WatchOnly] disables the rule and
 // writes no such record.
 //
 // A foreign holder is a mongos or MongoDB's own lock manager, see [Evidence.Foreign]. It cannot be
-// condemned and may act on after it was overtaken, as it always could.
+// condemned, and may continue to act after a takeover, as it always could.
 //
-// Progress is not promised while a clock that must count has stopped: with a frozen server clock
+// Progress is not promised while a clock that must count has stopped. With a frozen server clock
 // the watch rule never takes a lock.
 package takeover

@@ -7,52 +7,52 @@ import (
 )
 
 // Evidence is one read of a lock and of its holder's ping, with the readings of the reader's own
-// clocks around it. It is plain data: the reader fills it in, [Decide] judges it.
+// clocks around it. It is plain data: the reader fills it in, and [Decide] judges it.
 type Evidence struct {
 	// Lock
 	Name      string
-	Held      bool          // false: free, or no document
-	Malformed string        // not empty: why the lock or its ping cannot be understood
-	Process   string        // holder's process id, empty when it is missing
+	Held      bool          // false if the lock is free or has no document
+	Malformed string        // why the lock or its ping cannot be understood, or ""
+	Process   string        // holder's process id, or ""
 	TS        [12]byte      // lock session
 	Recorded  time.Duration // takeover time that the holder wrote into the lock document, or 0
 
-	// Lease is set when the pulse is not that of a process but that of one lock session: Ping,
-	// Local and Seq are those of the last renewal of its lease, PingTakeover is its life.
+	// Lease is set if one lock session is watched, not a process. Ping, Local and Seq then describe
+	// the last renewal of the session's lease. PingTakeover is the life of the lease.
 	Lease bool
 
 	// Ping of the holder
 	HasPing      bool
 	Ping         time.Time     // server's clock at the last ping
-	Local        time.Time     // holder's own clock at the last ping, zero when absent
-	Seq          int64         // change marker
-	HasSeq       bool          // false: no process of ours has pinged, see Foreign
-	PingInterval time.Duration // holder's ping interval, 0 when unknown
-	PingTakeover time.Duration // holder's takeover time from the ping document, 0 when unknown
-	Condemned    string        // not empty: the holder is condemned; by which process and why
-	Sight        Sight         // record of an earlier contender; the reader's own is void
+	Local        time.Time     // holder's own clock at the last ping, zero if missing
+	Seq          int64         // number that changes with every ping
+	HasSeq       bool          // false if no process of ours has pinged, see Foreign
+	PingInterval time.Duration // holder's ping interval, 0 if unknown
+	PingTakeover time.Duration // holder's takeover time from the ping document, 0 if unknown
+	Condemned    string        // the process that condemned the holder, and its reason, or ""
+	Sight        Sight         // record of an earlier contender, never the reader's own
 
 	// Clocks of the read
-	Server     time.Time     // server's clock, zero when unknown
-	Primary    string        // term of the server that answered, empty when unknown
-	Wall       time.Time     // reader's wall clock when the reply was there
+	Server     time.Time     // server's clock, zero if unknown
+	Primary    string        // term of the server that answered, or ""
+	Wall       time.Time     // reader's wall clock at the reply
 	Sent       time.Duration // reader's monotonic clock before the read was sent
-	Received   time.Duration // reader's monotonic clock when the reply was there
+	Received   time.Duration // reader's monotonic clock at the reply
 	LongestGap time.Duration // longest pause between two reads of a watch, set by Observation
 }
 
 // Foreign reports whether the holder may be foreign: a mongos, or MongoDB's own lock manager. Such
-// a holder reads no mark, so it cannot be condemned and may live with any mark; it checks no
-// deadline; and its id may be that of its next start. So it is watched for the foreign takeover
-// time, by the watch rule alone, and no contender writes into its ping.
+// a holder reads no mark, so it cannot be condemned and may be alive with a mark. It checks no
+// deadline. Its next start may have the same id. So it is watched for the foreign takeover time, by
+// the watch rule alone, and no contender writes into its ping.
 //
-// A process of ours leaves traces that a foreign one does not: seq in the ping or, where the ping
-// was removed, a recorded takeover time in its lock or in its queue entry. Every process of ours
-// writes both. A ping without seq is that of a foreign holder, except the condemned one that a
-// contender of ours inserts for a holder of ours.
+// A process of ours leaves traces that a foreign process does not leave: seq in the ping, and a
+// recorded takeover time in its lock or in its queue entry. If the ping was removed, the recorded
+// time remains. A ping without seq belongs to a foreign holder. The only exception is the condemned
+// ping that a contender of ours inserts for a holder of ours.
 //
-// A foreign manager that takes a lock keeps the fields of the holder of ours before it. The reader
-// of the document must leave Recorded zero there; ParseLock of package catalog does, by the state.
+// A foreign manager that takes a lock keeps the fields of our holder before it. The reader of the
+// document must then leave Recorded zero. ParseLock of package catalog does so, by the state.
 func (e Evidence) Foreign() bool {
 	switch {
 	case e.HasPing && e.HasSeq:
@@ -67,15 +67,16 @@ func (e Evidence) Foreign() bool {
 // A Subject is the thing that one [Observation] watches. See [Evidence.Subject].
 type Subject struct {
 	Process string
-	Lock    string   // empty when the watch serves every lock of the process
-	Session [12]byte // of a lease; zero otherwise
+	Lock    string   // empty if the watch serves every lock of the process
+	Session [12]byte // session of a lease; zero otherwise
 }
 
 // Subject returns the key under which a caller keeps the [Observation] of this evidence. A holder
-// with a seq is watched once for all its locks and queue entries: no guard of it outlives its ping.
-// A foreign holder, one without a ping document and one without a process id are watched per lock,
-// as in mongos, because a mongos may acquire whether its ping is current or not. A lease is watched
-// for its own lock session. Reads of different subjects in one Observation restart it each time.
+// with a seq is watched once for all its locks and queue entries, because no guard of it outlives
+// its ping. A foreign holder, a holder without a ping document and a holder without a process id
+// are watched per lock, as in mongos. A mongos may acquire whether its ping is current or not. A
+// lease is watched for its own lock session. Reads of different subjects in one Observation restart
+// it each time.
 func (e Evidence) Subject() Subject {
 	if e.Lease {
 		return Subject{Process: e.Process, Lock: e.Name, Session: e.TS}
@@ -91,17 +92,19 @@ type Verdict int
 
 // The verdicts.
 const (
-	// Free: the lock has no holder; acquire it.
+	// Free means that the lock has no holder. Acquire it.
 	Free Verdict = iota + 1
-	// Held: the holder shows signs of life.
+	// Held means that the holder shows signs of life.
 	Held
-	// Watch: the holder is silent; read again for Remaining longer.
+	// Watch means that the holder is silent. Read again for Remaining longer.
 	Watch
-	// Take: condemn the holder, then overtake.
+	// Take means that the contender may condemn the holder and then take over the lock.
 	Take
-	// Skewed: clocks contradict each other, so only the watch rule may decide; read again.
+	// Skewed means that clocks contradict each other, so only the watch rule may decide. Read
+	// again.
 	Skewed
-	// Malformed: the lock or the ping cannot be understood; no contender may take it over.
+	// Malformed means that the lock or the ping cannot be understood. No contender may take it
+	// over.
 	Malformed
 )
 
@@ -119,22 +122,23 @@ type Decision struct {
 	Verdict Verdict
 	// Reason explains the verdict in words, with the figures.
 	Reason string
-	// Remaining is how long the evidence must still be unchanged; 0 unless Watch, Skewed or Held.
+	// Remaining is the time for which the evidence must still be unchanged. It is 0 unless the
+	// verdict is Watch, Skewed or Held.
 	Remaining time.Duration
-	// Restart is true when this read is the first of a new watch: the caller forgets the old first
+	// Restart is true if this read is the first of a new watch. The caller forgets the old first
 	// read.
 	Restart bool
-	// Rule names the rule that decided: "watch", "witnesses", "condemned" or "".
+	// Rule is the name of the deciding rule: "watch", "witnesses", "condemned" or "".
 	Rule string
 }
 
-// Rule chooses among the generations' rules.
+// A Rule selects one of the rules of the mongos generations.
 type Rule int
 
 const (
-	// Witnesses (default): the watch rule, and the shorter rule when all clocks agree.
+	// Witnesses (default) is the watch rule, and the shorter rule if all clocks agree.
 	Witnesses Rule = iota
-	// WatchOnly: the watch rule alone, as in mongos 2.x and 3.x.
+	// WatchOnly is the watch rule alone, as in mongos 2.x and 3.x.
 	WatchOnly
 )
 
@@ -150,20 +154,20 @@ func (r Rule) String() string {
 	}
 }
 
-// Policy is the contender's timing and choice of rules. The zero value is not valid; see
+// Policy is the contender's timing and its rule. The zero value is not valid; see
 // [Policy.Validate].
 type Policy struct {
 	Takeover        time.Duration // contender's own takeover time
 	ForeignTakeover time.Duration // least takeover time for a foreign holder; 15 min in production
-	PingInterval    time.Duration // contender's own ping interval, used when the holder's is unknown
-	MaxClockSkew    time.Duration // how far server and contender may differ for the witnesses to count
+	PingInterval    time.Duration // contender's own ping interval, used if the holder's is unknown
+	MaxClockSkew    time.Duration // largest difference of server's and contender's clock
 	MaxGap          time.Duration // a longer pause between two reads restarts the watch
 	Rule            Rule
 }
 
-// Validate reports every field that is out of range, all in one error of one line, or nil.
-// Takeover, ForeignTakeover, PingInterval and MaxGap must be positive, MaxClockSkew must be at
-// least zero and less than Takeover, Rule one of the two.
+// Validate returns one error of one line that names every field out of range, or nil. Takeover,
+// ForeignTakeover, PingInterval and MaxGap must be positive. MaxClockSkew must be at least zero and
+// less than Takeover. Rule must be one of the two.
 func (p Policy) Validate() error {
 	var broken []string
 	positive := func(field string, d time.Duration) {
@@ -190,7 +194,7 @@ func (p Policy) Validate() error {
 	return fmt.Errorf("takeover: policy is not valid: %s", strings.Join(broken, "; "))
 }
 
-// OfLease returns the policy for a lease of that life: the life replaces the contender's takeover
+// OfLease returns the policy for a lease with that life. The life replaces the contender's takeover
 // time, and clocks may differ by the same share of it. The other fields keep their values.
 func (p Policy) OfLease(life time.Duration) Policy {
 	if p.Takeover > 0 {

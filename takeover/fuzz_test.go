@@ -11,7 +11,7 @@ import (
 	"mongodlm/takeover"
 )
 
-// evidence fills evidence from two raw documents as a contender does; an empty document is a
+// evidence makes evidence from two raw documents as a contender does. An empty document is a
 // missing one.
 func evidence(lock, ping []byte) takeover.Evidence {
 	var e takeover.Evidence
@@ -36,7 +36,7 @@ func evidence(lock, ping []byte) takeover.Evidence {
 	e.PingInterval, e.PingTakeover = p.Interval, p.Takeover
 	e.Sight = takeover.Sight{Seq: p.Sight.Seq, Server: p.Sight.At, Local: p.Sight.Local,
 		By: p.Sight.By}
-	// F18: a mark without its author is no mark for a contender.
+	// F18: a mark without its author does not count.
 	if c := p.Condemned; c != nil && c.By != "" {
 		e.Condemned = "by " + catalog.Printable(c.By, 200) + ": " +
 			catalog.Printable(c.Evidence, 400)
@@ -54,7 +54,7 @@ func document(doc bson.D) []byte {
 
 var session = bson.ObjectID{11: 1}
 
-// lockWith is a good lock document with some fields replaced or added; a nil value other than
+// lockWith returns a good lock document with some fields replaced or added. A nil value other than
 // bson.Null removes the field.
 func lockWith(changes ...bson.E) []byte {
 	return document(with(bson.D{
@@ -100,8 +100,8 @@ const (
 	unread  = takeover.Malformed
 )
 
-// documents are the malformed and extreme ones, with the verdict on a first read at noon + 1 s and
-// on a read of the same evidence after the longest takeover time that a document may record.
+// documents are malformed and extreme documents. Each has the verdict on a first read at noon + 1
+// s, and on a read of the same evidence after the longest takeover time that a document may record.
 var documents = map[string]struct {
 	lock, ping  []byte
 	first, last takeover.Verdict
@@ -214,7 +214,7 @@ func date(key string, at time.Time) bson.E { return field(key, bson.NewDateTimeF
 
 func year(y int) time.Time { return time.Date(y, 12, 31, 23, 59, 59, 0, time.UTC) }
 
-// read sets the clocks' readings of e to those of a read at the given time after noon.
+// read sets the clock readings of e to a read at the given time after noon.
 func read(e takeover.Evidence, at time.Duration) takeover.Evidence {
 	clocks := look(at)
 	e.Server, e.Primary, e.Wall = clocks.Server, clocks.Primary, clocks.Wall
@@ -240,10 +240,9 @@ func TestDecide_Documents(t *testing.T) {
 	}
 }
 
-// FuzzDecide judges two raw documents under any readings of the clocks: no call panics, a
-// malformed lock is never taken, the first read takes only a condemned holder or one with a sight,
-// and every lock that can be read is taken when it was unchanged for longer than any document may
-// ask.
+// FuzzDecide judges two raw documents with arbitrary readings of the clocks. No call panics, and no
+// malformed lock is taken. The first read takes only a condemned holder or one with a sight. Every
+// readable lock is taken after it was unchanged for longer than a document may require.
 func FuzzDecide(f *testing.F) {
 	for _, c := range documents {
 		f.Add(c.lock, c.ping, noon.UnixMilli(), noon.UnixMilli(), int64(0), int64(trip))

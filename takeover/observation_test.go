@@ -8,7 +8,7 @@ import (
 	"mongodlm/takeover"
 )
 
-// watch adds one read every step from start to end to an observation, and returns the last
+// watch adds a read at every step from start to end to an observation. It returns the last
 // decision.
 func watch(
 	o takeover.Observation, start, end, step time.Duration, edits ...edit,
@@ -41,7 +41,7 @@ func TestObservation_Look_TakesAfterTheTakeoverTime(t *testing.T) {
 	}
 }
 
-// D5
+// D5: a pause that is too long restarts the watch.
 func TestObservation_Look_PauseRestarts(t *testing.T) {
 	t.Parallel()
 	o, _ := watch(takeover.Observation{}, 0, 10*time.Minute, time.Minute)
@@ -51,7 +51,7 @@ func TestObservation_Look_PauseRestarts(t *testing.T) {
 	if !d.Restart || d.Remaining != limit || first.Received != origin+back+trip {
 		t.Fatalf("after the pause: %+v, since %v", d, first.Received)
 	}
-	// A new watch does not count the pause that ended the old one.
+	// A new watch does not count the pause before it.
 	o, d = watch(o, back+time.Minute, back+limit, time.Minute)
 	if d.Restart || d.Verdict != takeover.Watch {
 		t.Fatalf("after the new beginning: %+v", d)
@@ -69,7 +69,7 @@ func TestObservation_Look_PauseOfTheAllowedLength(t *testing.T) {
 	}
 }
 
-// A pause stays in the watch: a stricter policy later on finds it.
+// The longest pause stays in the watch, so a stricter policy finds it later.
 func TestObservation_Look_KeepsTheLongestPause(t *testing.T) {
 	t.Parallel()
 	o, _ := watch(takeover.Observation{}, 0, time.Minute, time.Minute)
@@ -92,7 +92,8 @@ func TestObservation_Look_IgnoresTheCallersGap(t *testing.T) {
 	}
 }
 
-// A16: terms 1, unknown, 2. No two neighbours differ, although there was an election.
+// A16: an election restarts the watch even if the term is unknown in between. For example, the
+// terms 1, unknown, 2 have no two different neighbours.
 func TestObservation_Look_RemembersThePrimary(t *testing.T) {
 	t.Parallel()
 	for name, terms := range map[string][]string{
@@ -118,7 +119,7 @@ func TestObservation_Look_RemembersThePrimary(t *testing.T) {
 	}
 }
 
-// A read without a term that restarts the watch does not remove the known term either.
+// A read without a term that restarts the watch keeps the known term.
 func TestObservation_Look_RemembersThePrimaryOverARestart(t *testing.T) {
 	t.Parallel()
 	o, _ := takeover.Observation{}.Look(look(0), policy())
@@ -131,7 +132,8 @@ func TestObservation_Look_RemembersThePrimaryOverARestart(t *testing.T) {
 	}
 }
 
-// A4: the server's clock falls between two reads but stays above the first one.
+// A4: the watch restarts if the server's clock falls between two reads, even if it stays above the
+// first read.
 func TestObservation_Look_ServerBackAgainstTheLookBefore(t *testing.T) {
 	t.Parallel()
 	for name, between := range map[string][]edit{
@@ -169,7 +171,7 @@ func TestObservation_Look_FreeAndMalformedEndTheWatch(t *testing.T) {
 	}
 }
 
-// A value: a read added to one copy does not change the other.
+// An Observation is a value: a read added to one copy does not change another copy.
 func TestObservation_Look_LeavesTheOldOneAlone(t *testing.T) {
 	t.Parallel()
 	o, _ := watch(takeover.Observation{}, 0, time.Minute, time.Minute)
@@ -180,7 +182,7 @@ func TestObservation_Look_LeavesTheOldOneAlone(t *testing.T) {
 	}
 }
 
-// Two locks of one process share a watch; the second one needs no watching of its own.
+// All locks of a process share a watch, so the second lock needs no watch of its own.
 func TestObservation_Look_ServesAllLocksOfAProcess(t *testing.T) {
 	t.Parallel()
 	o, _ := watch(takeover.Observation{}, 0, limit, time.Minute)
@@ -190,7 +192,7 @@ func TestObservation_Look_ServesAllLocksOfAProcess(t *testing.T) {
 	}
 }
 
-// Any difference between two reads restarts the watch, in either direction, after any time.
+// Every difference between two reads restarts the watch, in either direction and after any time.
 func TestDecide_ChangeRestarts(t *testing.T) {
 	t.Parallel()
 	at := limit + trip
@@ -263,7 +265,7 @@ func TestDecide_ChangeRestarts(t *testing.T) {
 	})
 }
 
-// Differences that do not count: the watch continues and takes the lock.
+// These differences do not count: the watch continues and takes the lock.
 func TestDecide_NoChange(t *testing.T) {
 	t.Parallel()
 	at := limit + trip

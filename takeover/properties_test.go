@@ -10,7 +10,7 @@ import (
 	"mongodlm/takeover"
 )
 
-// anyDuration leans towards the lengths that matter and reaches to both ends.
+// anyDuration prefers the lengths that matter and includes both ends.
 var anyDuration = rapid.OneOf(
 	rapid.Just(time.Duration(0)),
 	rapid.Map(rapid.Int64Range(-7200, 7200), func(n int64) time.Duration {
@@ -20,7 +20,7 @@ var anyDuration = rapid.OneOf(
 	rapid.SampledFrom([]time.Duration{math.MinInt64, math.MaxInt64, limit, interval}),
 )
 
-// anyTime is any Date that BSON can hold, and the zero time.
+// anyTime is an arbitrary Date of BSON, or the zero time.
 var anyTime = rapid.OneOf(
 	rapid.Just(time.Time{}),
 	rapid.Map(rapid.Int64Range(-7200, 7200), func(n int64) time.Time {
@@ -41,7 +41,6 @@ var (
 	})
 )
 
-// anyEvidence draws arbitrary evidence.
 func anyEvidence(t *rapid.T) takeover.Evidence {
 	return takeover.Evidence{
 		Name:      anyText.Draw(t, "name"),
@@ -70,7 +69,6 @@ func anyEvidence(t *rapid.T) takeover.Evidence {
 	}
 }
 
-// anySight draws an arbitrary sight.
 func anySight(t *rapid.T) takeover.Sight {
 	return takeover.Sight{
 		Seq: rapid.Int64().Draw(t, "seen seq"), Server: anyTime.Draw(t, "seen by the server's clock"),
@@ -78,7 +76,6 @@ func anySight(t *rapid.T) takeover.Sight {
 	}
 }
 
-// anyPolicy draws a valid policy.
 func anyPolicy(t *rapid.T) takeover.Policy {
 	p := takeover.Policy{
 		Takeover:        anyLength.Draw(t, "takeover"),
@@ -124,7 +121,7 @@ func sane(t *rapid.T) takeover.Evidence {
 	return e
 }
 
-// Every evidence and policy has a decision, the same one each time, and a well-formed one.
+// Every evidence and policy has a well-formed decision, which is the same each time.
 func TestDecide_IsTotalAndDeterministic(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -132,7 +129,7 @@ func TestDecide_IsTotalAndDeterministic(t *testing.T) {
 		switch rapid.IntRange(0, 2).Draw(t, "relation") {
 		case 0:
 			now = first
-		case 1: // the same picture, other readings
+		case 1: // the same evidence, other readings
 			other := now
 			now = first
 			now.Server, now.Wall, now.Primary = other.Server, other.Wall, other.Primary
@@ -151,7 +148,6 @@ func TestDecide_IsTotalAndDeterministic(t *testing.T) {
 	})
 }
 
-// wellFormed checks the properties of every decision.
 func wellFormed(t interface {
 	Helper()
 	Errorf(string, ...any)
@@ -208,7 +204,7 @@ func TestDecide_OneLyingWitnessNeverTakes(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		p := anyPolicy(t)
-		e := look(0, sight(-night)) // old enough, were it believed
+		e := look(0, sight(-night)) // old enough if it counts
 		e.Recorded, e.PingTakeover = 0, 0
 		age := drawn(t, "age when the server answered", 0, p.Takeover-1)
 		there := drawn(t, "way there", 0, min(age, time.Hour))
@@ -257,8 +253,8 @@ func TestDecide_GapNeverBringsATakeoverNearer(t *testing.T) {
 	})
 }
 
-// While either clock has counted less than the takeover time, and the witnesses do not agree,
-// no lock is taken.
+// No lock is taken while one clock has counted less than the takeover time and the witnesses do not
+// agree.
 func TestDecide_NeverTakesBeforeTheTakeoverTime(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -287,8 +283,8 @@ func TestDecide_NeverTakesBeforeTheTakeoverTime(t *testing.T) {
 	})
 }
 
-// A holder without a trace of ours is taken by the watch rule alone, and not before the foreign
-// takeover time, with any ping and any mark.
+// A holder without a trace of ours is taken only by the watch rule, and not before the foreign
+// takeover time. Its ping and its mark do not matter.
 func TestDecide_ForeignHolderIsOnlyWatched(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

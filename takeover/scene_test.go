@@ -11,7 +11,7 @@ import (
 )
 
 // The setup of most tests: a holder whose last ping was at noon, a contender with a round trip of
-// 20 ms, and clocks that are right.
+// 20 ms, and correct clocks.
 const (
 	limit    = 15 * time.Minute
 	interval = 30 * time.Second
@@ -43,7 +43,7 @@ func policy(adjusts ...adjust) takeover.Policy {
 
 func mode(m takeover.Rule) adjust { return func(p *takeover.Policy) { p.Rule = m } }
 
-// look is a read sent at the given time after noon.
+// look returns a read that is sent at the given time after noon.
 func look(at time.Duration, edits ...edit) takeover.Evidence {
 	e := takeover.Evidence{
 		Name: "balancer", Held: true, Process: process, TS: [12]byte{11: 1}, Recorded: limit,
@@ -63,7 +63,7 @@ func noPing(e *takeover.Evidence) {
 	e.PingInterval, e.PingTakeover = 0, 0
 }
 
-// foreign is a ping as a mongos writes it.
+// foreign changes the ping to that of a mongos.
 func foreign(e *takeover.Evidence) {
 	e.Local, e.Seq, e.HasSeq, e.PingInterval, e.PingTakeover = time.Time{}, 0, false, 0, 0
 	e.Recorded = 0
@@ -85,13 +85,13 @@ func serverOff(d time.Duration) edit {
 }
 func wallOff(d time.Duration) edit { return func(e *takeover.Evidence) { e.Wall = e.Wall.Add(d) } }
 
-// pinged is a ping of the holder at the given time after noon, by clocks that are right.
+// pinged adds a ping of the holder at the given time after noon, by correct clocks.
 func pinged(d time.Duration, n int64) edit {
 	return func(e *takeover.Evidence) { e.Ping, e.Local, e.Seq = noon.Add(d), noon.Add(d), n }
 }
 
-// row is one case: a first read, a present read and the decision. now may be missing for a first
-// read.
+// row is one case: a first read, a present read and the decision. A case of only a first read has
+// no now.
 type row struct {
 	name       string
 	first, now takeover.Evidence
@@ -128,7 +128,7 @@ func check(t *testing.T, rows []row) {
 	}
 }
 
-// checkReason wants one printable line without a full stop.
+// checkReason requires one printable line without a full stop.
 func checkReason(t interface {
 	Helper()
 	Errorf(string, ...any)

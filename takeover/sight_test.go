@@ -11,7 +11,7 @@ import (
 
 const two = 2 * interval
 
-// sight is the record of a contender that read at the given time after noon.
+// sight adds the record of a contender that read at the given time after noon.
 func sight(at time.Duration, edits ...func(*takeover.Sight)) edit {
 	return func(e *takeover.Evidence) {
 		e.Sight = takeover.Sight{
@@ -23,10 +23,10 @@ func sight(at time.Duration, edits ...func(*takeover.Sight)) edit {
 	}
 }
 
-// Two intervals after the sight of another contender, and all witnesses agree.
+// A lock may be taken two intervals after the sight of another contender, if all witnesses agree.
 func TestDecide_SightRule(t *testing.T) {
 	t.Parallel()
-	due := night + two + trip // of the second contender's look; its clock counts from reply to send
+	due := night + two + trip // the second contender's read; its clock counts from reply to send
 	ahead := func(d time.Duration) func(*takeover.Sight) {
 		return func(s *takeover.Sight) { s.Local = s.Local.Add(d) }
 	}
@@ -77,7 +77,7 @@ func TestDecide_SightRule(t *testing.T) {
 	})
 }
 
-// The reads that leave a sight, and those that do not.
+// A read leaves a sight only for a silent process that can be condemned.
 func TestEvidence_Sighting(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -112,10 +112,10 @@ func TestEvidence_Sighting(t *testing.T) {
 	}
 }
 
-// A sight and one clock with an arbitrary value: the server's, from the beginning or from some
-// instant on, the holder's, or that of either contender. No lock is taken before its last ping is
-// older than the takeover time, nor before two intervals, less the allowed difference of the
-// clocks, have passed since the sight.
+// One clock with an arbitrary value does not make a sight unsafe: the server's clock, from the
+// beginning or later, the holder's, or that of either contender. No lock is taken before its last
+// ping is older than the takeover time. Neither is it taken before two intervals, minus the allowed
+// difference of the clocks, have passed since the sight.
 func TestDecide_SightAndOneLiar(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -9,14 +9,14 @@ import (
 	"mongodlm/takeover"
 )
 
-// world is a holder that pings at even intervals until it dies, measured by clocks that may be
-// wrong. Time is counted from the first ping.
+// world is a holder that pings at even intervals until it dies. The clocks that measure it may be
+// wrong. Time counts from the first ping.
 type world struct {
 	interval time.Duration
 	death    time.Duration
 }
 
-// look returns the evidence at the moment of the server's answer.
+// look returns the evidence at the server's answer.
 func (w world) look(sent, there, back time.Duration) takeover.Evidence {
 	at := sent + there
 	n := min(at, w.death) / w.interval
@@ -27,8 +27,8 @@ func (w world) look(sent, there, back time.Duration) takeover.Evidence {
 	return e
 }
 
-// No lock of a holder that pings in time is taken, with any values of all clocks, together or
-// apart, and with any times of the contender's reads. A1 to A7, A13, A16
+// No lock of a holder that pings in time is taken, with arbitrary values of all clocks and
+// arbitrary times of the contender's reads. A1 to A7, A13, A16
 func TestObservation_LiveHolderIsNeverTaken(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -53,9 +53,9 @@ func TestObservation_LiveHolderIsNeverTaken(t *testing.T) {
 
 var steps = []time.Duration{0, 0, 0, limit + skew, -limit, night, -night}
 
-// The lock of a dead holder is taken in time: by the watch rule one takeover time after the first
-// read, by the witnesses three intervals after it or when the ping is old enough, whichever is
-// later, and never before; at most one read later each.
+// The lock of a dead holder is taken in time, at most one read late, and never early. The watch
+// rule takes it one takeover time after the first read. The witnesses take it three intervals after
+// the first read, or when the ping is old enough, whichever is later.
 func TestObservation_DeadHolderIsTakenInTime(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -9,8 +9,8 @@ import (
 	"mongodlm/takeover"
 )
 
-// Tries to break: with any one clock wrong by any amount, now and when the ping was sent, the
-// witnesses take no lock before the ping is T old. So a holder with any margin has lost it.
+// The witnesses take no lock before the ping is T old, although one clock is wrong by any amount,
+// now and when the ping was sent. So a holder with any margin has already lost the lock.
 func TestDecide_OneWrongClock_PingIsAsOldAsTheTakeoverTime(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -22,7 +22,7 @@ func TestDecide_OneWrongClock_PingIsAsOldAsTheTakeoverTime(t *testing.T) {
 			most := rapid.SampledFrom([]time.Duration{p.MaxClockSkew, limit}).Draw(t, what+" at most")
 			return drawn(t, what, -most, most)
 		}
-		var serverThen, serverNow, contender, holder time.Duration // what the clocks are ahead
+		var serverThen, serverNow, contender, holder time.Duration // lead of each clock
 		switch rapid.IntRange(0, 2).Draw(t, "wrong clock") {
 		case 0:
 			serverThen, serverNow = wrong("server's at the ping"), wrong("server's now")

@@ -8,7 +8,7 @@ import (
 	"mongodlm/takeover"
 )
 
-// The watch rule by itself, measured from reply to send on the smaller of two clocks.
+// The watch rule counts from reply to send, by the smaller of two clocks.
 func TestDecide_WatchRule(t *testing.T) {
 	t.Parallel()
 	only := policy(mode(takeover.WatchOnly))
@@ -37,7 +37,7 @@ func TestDecide_WatchRule(t *testing.T) {
 			first:  look(limit, func(e *takeover.Evidence) { e.PingInterval = time.Hour }),
 			policy: only, verdict: takeover.Watch, remaining: limit,
 		},
-		{ // a reading of the server from a little before the ping
+		{ // a reading of the server from shortly before the ping
 			name: "ping a little in the future is fresh", first: look(0, ping(5*time.Second)),
 			policy: only, verdict: takeover.Held, remaining: limit, says: "pinged 0s ago",
 		},
@@ -171,7 +171,7 @@ func TestDecide_WatchRule(t *testing.T) {
 	})
 }
 
-// With any values in the documents equality decides, and no figure overflows. A15, F16.
+// For arbitrary values in the documents only equality matters, and no figure overflows. A15, F16.
 func TestDecide_WatchRule_ExtremeTimes(t *testing.T) {
 	t.Parallel()
 	for name, at := range map[string]time.Time{

@@ -5,45 +5,45 @@ import (
 	"time"
 )
 
-// A Sight is the state of a silent process that an earlier contender recorded in its ping document,
-// so that a job that runs for twenty seconds in a new process each night does not restart its watch
-// each time. The zero value is no record. No generation of mongos had it: their processes lived for
-// long.
+// A Sight is the state of a silent process that an earlier contender recorded in its ping document.
+// With it, a job that runs for twenty seconds in a new process each night does not restart its
+// watch each time. The zero value is no record. No generation of mongos had this record, because
+// their processes lived long.
 type Sight struct {
-	Seq    int64     // the number of the ping
-	Server time.Time // the server's clock at the read
+	Seq    int64     // number of the ping
+	Server time.Time // server's clock at the read
 	Local  time.Time // that contender's wall clock at the reply
-	By     string    // its process id; empty when there is no record
+	By     string    // that contender's process id; empty if there is no record
 }
 
-// witnessed reports whether the shorter rule applies at all: all three clocks are known, and the
-// holder can be condemned.
+// witnessed reports whether the shorter rule applies: all three clocks are known, and the holder
+// can be condemned.
 func (j *judgement) witnessed() bool {
 	return j.p.Rule != WatchOnly && j.now.HasPing && j.now.HasSeq &&
 		!j.now.Server.IsZero() && !j.now.Wall.IsZero() && !j.now.Local.IsZero()
 }
 
-// shorter is the rule that may take a lock before it was watched for T; ok is false when it gives
-// no verdict. mongos 1.8 compared the contender's clock with the ping and took at the first read,
-// by that one pair of clocks. Here three pairs must agree, server and contender must show the same
-// time, and the ping must be unchanged for three of the holder's intervals (the three skew checks
-// of mongos 2.0 to 3.0), or for two since a [Sight] of it. All three ages must exceed T by as much
-// as the clocks of server and contender may differ: so the ping is T old, whichever one clock is
-// wrong. mongos 1.8 had the test for a ping in the future for the contender's clock, without any
-// allowance.
+// shorter is the rule that may take a lock before it was watched for T. ok is false if the rule
+// gives no verdict. mongos 1.8 compared the contender's clock with the ping and took the lock at
+// the first read, by that one pair of clocks. Here three pairs must agree, and server and contender
+// must have the same time. The ping must be unchanged for three of the holder's intervals (the
+// three skew checks of mongos 2.0 to 3.0), or for two since a [Sight] of it. All three ages must
+// exceed T by the allowed difference between the clocks of server and contender. So the ping is T
+// old, even if one clock is wrong. mongos 1.8 tested only the contender's clock for a ping in the
+// future, without an allowance.
 //
-// Where the clocks contradict each other only the watch rule may decide. mongos 2.0 to 3.0 threw an
-// exception (14023, later DistributedClockSkewed) for config servers that differed; 3.2 and later
-// did not check.
+// If the clocks contradict each other, only the watch rule may decide. mongos 2.0 to 3.0 threw an
+// exception (14023, later DistributedClockSkewed) if config servers differed; 3.2 and later did not
+// check.
 func (j *judgement) shorter() (d Decision, ok bool) {
 	if !j.witnessed() {
 		return Decision{}, false
 	}
 	// The witnesses: the age of the same ping by three pairs of clocks.
-	late := j.now.Wall.Sub(j.now.Ping)       // contender's wall clock at the reply against ping
-	contender := minus(late, j.roundTrip)    // the same at the sending
-	server := j.now.Server.Sub(j.now.Ping)   // server's clock against ping, by the same clock
-	holders := j.now.Server.Sub(j.now.Local) // server's clock against local, by the holder's
+	late := j.now.Wall.Sub(j.now.Ping)       // contender's wall clock at the reply minus ping
+	contender := minus(late, j.roundTrip)    // the same at the send
+	server := j.now.Server.Sub(j.now.Ping)   // server's clock minus ping, by the same clock
+	holders := j.now.Server.Sub(j.now.Local) // server's clock minus local, by the holder's clock
 	youngest, skew := min(server, contender, holders), ""
 	switch {
 	case min(server, late, holders) < -j.tolerance:
@@ -68,7 +68,7 @@ func (j *judgement) shorter() (d Decision, ok bool) {
 	return j.agreed(youngest, ages), true
 }
 
-// agreed decides where the ping is older than T by all witnesses; least is the youngest age.
+// agreed decides on a ping that is older than T by all witnesses. least is the youngest age.
 func (j *judgement) agreed(least time.Duration, ages string) Decision {
 	need := j.intervals(3)
 	d := Decision{Verdict: Watch, Reason: fmt.Sprintf(
@@ -94,13 +94,13 @@ func (j *judgement) agreed(least time.Duration, ages string) Decision {
 }
 
 // sightIntervals is the age that a [Sight] must have, in ping intervals of the holder. A watch
-// counts three on a monotonic clock; two are enough here, since the ping was two intervals old
-// already when it was recorded, and two pairs of clocks measure each interval.
+// counts three intervals on a monotonic clock. Two are enough here, because the ping was already
+// two intervals old when it was recorded, and two pairs of clocks measure each interval.
 const sightIntervals = 2
 
-// sighted returns for how long the ping has been unchanged since its [Sight]: by the server's clock
-// and by the clocks of the two contenders, whichever is less. ok is false when the record does not
-// count: it is one of another ping, or its clocks disagreed.
+// sighted returns the time for which the ping has been unchanged since its [Sight]. It is the
+// smaller of the times by the server's clock and by the clocks of the two contenders. ok is false
+// if the record does not count, because it belongs to another ping or its clocks disagreed.
 func (j *judgement) sighted() (d time.Duration, ok bool) {
 	s := j.now.Sight
 	if s.By == "" || s.Seq != j.now.Seq || s.Server.IsZero() || s.Local.IsZero() ||
@@ -111,9 +111,9 @@ func (j *judgement) sighted() (d time.Duration, ok bool) {
 	return min(byServer, byContenders), true
 }
 
-// Sighting returns the [Sight] that a contender records after this read; ok is false when it writes
-// no record: the policy does not ask for witnesses, the process is not silent or cannot be
-// condemned, the clocks disagree, or there is a record already that counts.
+// Sighting returns the [Sight] that a contender records after this read. ok is false without a
+// record: the policy does not use witnesses, the process is not silent or cannot be condemned, the
+// clocks disagree, or a record that counts already exists.
 func (e Evidence) Sighting(by string, p Policy) (s Sight, ok bool) {
 	j := judge(e, e, p)
 	switch {

@@ -10,13 +10,14 @@ import (
 
 const three = 3 * interval
 
-// The shorter rule: all witnesses agree, and the ping is unchanged for three intervals.
+// The shorter rule takes a lock if all witnesses agree and the ping is unchanged for three
+// intervals.
 func TestDecide_WitnessesRule(t *testing.T) {
 	t.Parallel()
 	every := func(d time.Duration) edit {
 		return func(e *takeover.Evidence) { e.PingInterval = d }
 	}
-	young := limit - trip/2 // the server's clock says exactly the takeover time
+	young := limit - trip/2 // exactly the takeover time by the server's clock
 	check(t, []row{
 		{
 			name: "holder died last night, first look", first: look(night),
@@ -75,7 +76,7 @@ func TestDecide_WitnessesRule(t *testing.T) {
 			name:  "an interval of 292 years",
 			first: look(night, every(math.MaxInt64)), verdict: takeover.Watch, remaining: limit,
 		},
-		{ // three times this wraps around to a negative number
+		{ // three times this value overflows to a negative number
 			name:  "an interval of 146 years",
 			first: look(night, every(math.MaxInt64/2)), verdict: takeover.Watch, remaining: limit,
 		},
@@ -119,7 +120,8 @@ func TestDecide_WitnessesRule(t *testing.T) {
 	})
 }
 
-// One witness missing or wrong, the holder alive or dead: never a takeover before T.
+// With one witness missing or wrong, no lock is taken before T, whether its holder is alive or
+// dead.
 func TestDecide_WitnessMissingOrLying(t *testing.T) {
 	t.Parallel()
 	const off = 20 * time.Minute
@@ -152,7 +154,7 @@ func TestDecide_WitnessMissingOrLying(t *testing.T) {
 	seen("alive, contender a little ahead", takeover.Held, "", look(second, wallOff(skew)))
 	seen("alive, contender a little behind", takeover.Held, "", look(second, wallOff(-skew)))
 	seen("alive, holder a little ahead", takeover.Held, "", look(second, local(skew)))
-	// A server's reading from before the ping.
+	// The server's reading is from before the ping.
 	seen("alive, server a little behind", takeover.Held, "", look(second, serverOff(-skew)))
 
 	seen("dead, contender ahead", takeover.Skewed, "differ too much", look(night, wallOff(off)))
@@ -167,7 +169,7 @@ func TestDecide_WitnessMissingOrLying(t *testing.T) {
 	seen("dead, readings in the reason", takeover.Skewed,
 		"server's clock 2011-06-01T20:00:00.010Z, contender's 2011-06-01T20:20:00.020Z",
 		look(night, wallOff(off)))
-	// The contender's clock was 10 ms further at the reply, and half the round trip is allowed.
+	// The contender's clock was 10 ms ahead at the reply, and half the round trip is allowed.
 	seen("dead, contender ahead by a nanosecond too much", takeover.Skewed, "differ too much",
 		look(night, wallOff(skew+1)))
 	// F16
@@ -179,25 +181,25 @@ func TestDecide_WitnessMissingOrLying(t *testing.T) {
 		look(night, func(e *takeover.Evidence) { e.Local = time.UnixMilli(math.MaxInt64) }))
 	seen("ping of the first Date, alive by local", takeover.Skewed, "more than 292 years",
 		look(second, pingAt(time.UnixMilli(math.MinInt64))))
-	// The time of the reply is no age: answered while the holder was alive, received later, and
-	// the server stepped.
+	// The time until the reply is no age: the server answered while the holder was alive, the reply
+	// came later, and the server's clock stepped.
 	seen("alive, server ahead, reply late", takeover.Skewed, "contender 1s",
 		look(second, serverOff(off), late(2*off)))
-	// The contender ahead by the allowed difference and a holder behind: only by the server the
-	// ping is young.
+	// The contender is ahead by the allowed difference and the holder is behind, so the ping is
+	// young only by the server's clock.
 	seen("almost old enough, all but the server's witness", takeover.Skewed, "clocks disagree",
 		look(limit-10*second, wallOff(20*second), local(-time.Minute)))
 	seen("ping in the server's future alone", takeover.Skewed, "before the ping",
 		look(0, ping(time.Minute), wallOff(2*time.Minute)))
-	// It pinged between the read's sending and its reply.
+	// The holder pinged between the read's send and its reply.
 	seen("alive, request late", takeover.Held, "pinged",
 		look(0, late(3*time.Minute), serverOff(3*time.Minute), pinged(3*time.Minute, 8)))
-	// Cannot be condemned, with any other field in its document.
+	// A holder without seq cannot be condemned, whatever other fields its document has.
 	seen("dead, seq unknown, local known", takeover.Watch, "", look(night, foreign, local(0)))
 	check(t, rows)
 }
 
-// late is a reply that took d longer than the server did to answer.
+// late is a reply that arrived d later than usual.
 func late(d time.Duration) edit {
 	return func(e *takeover.Evidence) {
 		e.Received += d
@@ -205,7 +207,7 @@ func late(d time.Duration) edit {
 	}
 }
 
-// While clocks contradict each other only the watch rule decides, and it does.
+// While clocks contradict each other, only the watch rule takes a lock.
 func TestDecide_Skewed_UntilTheWatchRule(t *testing.T) {
 	t.Parallel()
 	wrong := wallOff(20 * time.Minute)

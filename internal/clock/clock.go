@@ -1,13 +1,13 @@
 // Package clock is the only place of the module that reads the time of day.
 //
-// A [Reading] keeps the wall clock and the monotonic clock of one instant apart, because the two
-// sides of a lock must err in opposite directions. A holder that asks "may I still trust my lock"
-// counts the LARGER of the two ([HolderElapsed]): suspending a machine stops the monotonic clock,
-// an operator's hand sets the wall clock back, and neither may make it count too little. A
-// contender that asks "has the holder been silent long enough" counts the SMALLER of the monotonic
-// clock and the server's clock; that rule lives in package takeover.
+// A [Reading] keeps the wall clock and the monotonic clock of one instant separate, because the two
+// sides of a lock must err in opposite directions. A holder must not count too little time before
+// it stops trusting its lock. It counts the LARGER of the two clocks ([HolderElapsed]): a suspended
+// machine stops the monotonic clock, and an operator may set the wall clock back. A contender must
+// not count too much silence of the holder. It counts the SMALLER of the monotonic clock and the
+// server's clock; package takeover has that rule.
 //
-// No wall clock of one machine is compared with that of another here.
+// This package never compares the wall clocks of two machines.
 package clock
 
 import (
@@ -15,18 +15,18 @@ import (
 	"time"
 )
 
-// A Reading is one instant of one process, by both of its clocks.
-// Readings of different processes must not be compared.
+// A Reading is one instant of one process, by both of its clocks. Readings of different processes
+// must not be compared.
 type Reading struct {
-	// Wall is the time of day in UTC, without a monotonic part. It may step either way.
+	// Wall is the time of day in UTC, without a monotonic part. It may step forward or back.
 	Wall time.Time
-	// Mono is the time since an arbitrary fixed point of this process. It never falls, and it
-	// may stand still while the machine is suspended.
+	// Mono is the time since an arbitrary fixed point of this process. It never falls. It may stop
+	// while the machine is suspended.
 	Mono time.Duration
 }
 
-// A Clock tells the time and makes timers. The system's clock is [System]; tests and simulations
-// bring their own, one for each process they play. Safe for concurrent use.
+// A Clock returns the time and makes timers. [System] returns the system's clock. Tests and
+// simulations use other clocks, one for each simulated process. It is safe for concurrent use.
 type Clock interface {
 	// Now reads both clocks.
 	Now() Reading
@@ -36,13 +36,14 @@ type Clock interface {
 
 type carried struct{}
 
-// With returns a context that carries a clock: whatever a test or a simulation makes under it, as a
-// Manager of package distlock, lives by that clock.
+// With returns a context that carries a clock. Objects that a test or a simulation makes with this
+// context, such as a Manager of package distlock, use that clock.
 func With(ctx context.Context, c Clock) context.Context {
 	return context.WithValue(ctx, carried{}, c)
 }
 
-// From returns the clock that ctx carries, else a new one of the system. Keep it: see [System].
+// From returns the clock that ctx carries, or a new clock of the system. Keep the clock: see
+// [System].
 func From(ctx context.Context) Clock {
 	if c, ok := ctx.Value(carried{}).(Clock); ok {
 		return c
@@ -50,7 +51,7 @@ func From(ctx context.Context) Clock {
 	return System()
 }
 
-// A Timer follows the semantics of [time.Timer]: after Stop or Reset no stale value is received.
+// A Timer has the semantics of [time.Timer]: after Stop or Reset no stale value is received.
 type Timer interface {
 	// C returns the channel on which the time is delivered.
 	C() <-chan time.Time
@@ -60,18 +61,18 @@ type Timer interface {
 	Stop()
 }
 
-// HolderElapsed returns how long a holder must count between then and now: the larger of what its
-// monotonic clock and its wall clock say, never less than zero.
+// HolderElapsed returns the time that a holder must count between then and now. It is the larger of
+// the times by its monotonic clock and its wall clock, and never negative.
 func HolderElapsed(then, now Reading) time.Duration {
 	return max(now.Mono-then.Mono, now.Wall.Sub(then.Wall), 0)
 }
 
-// system counts its monotonic readings from start. Every call of System makes a start of its own,
-// so that a clock made inside a testing/synctest bubble lives in that bubble.
+// system counts its monotonic readings from start. Every call of System sets a new start, so a
+// clock that is made inside a testing/synctest bubble belongs to that bubble.
 type system struct{ start time.Time }
 
 // System returns the machine's clock. Inside a testing/synctest bubble it is the bubble's clock.
-// Readings of two clocks must not be mixed: keep the one you made.
+// Readings of two clocks must not be mixed: keep the clock that you made.
 func System() Clock { return system{start: time.Now()} }
 
 func (s system) Now() Reading {
@@ -87,7 +88,7 @@ func (t systemTimer) C() <-chan time.Time   { return t.t.C }
 func (t systemTimer) Reset(d time.Duration) { t.t.Reset(d) }
 func (t systemTimer) Stop()                 { t.t.Stop() }
 
-// Sleep waits for d on c and reports whether it passed before done was closed.
+// Sleep waits for d on c. It reports whether d passed before done was closed.
 func Sleep(c Clock, d time.Duration, done <-chan struct{}) bool {
 	if d <= 0 {
 		return !Over(done)
@@ -112,7 +113,7 @@ func Over(done <-chan struct{}) bool {
 	}
 }
 
-// Until returns a context that ends when done is closed: a command under way is given up then.
+// Until returns a context that ends when done is closed. Then a command under way is given up.
 func Until(done <-chan struct{}) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() { // ends with ctx

@@ -1,11 +1,11 @@
-// Package leading is what distlock shares with the packages that run functions under its locks:
-// elections, loops, schedules and queues.
+// Package leading has the definitions that distlock shares with the packages that run functions
+// under its locks: elections, loops, schedules and queues.
 package leading
 
 import "errors"
 
-// A Key is the argument of distlock.Manager.Internal. Only the packages of this module can make
-// one.
+// A Key is the argument of distlock.Manager.Internal. Only the packages of this module can make a
+// Key.
 type Key struct{ _ int }
 
 var (
@@ -13,13 +13,14 @@ var (
 	ErrNotHeld = errors.New("distlock: lock is not held by one holder")
 	// ErrNotQueued is returned by PutFirst when the session is not queued.
 	ErrNotQueued = errors.New("distlock: no such waiter in the queue")
-	// ErrSlow is matched by the ErrBadOption of a Lease when the round trips at its beginning took
-	// too long. A later attempt may succeed.
+	// ErrSlow is matched by the ErrBadOption of a Lease if its first round trips took too long. A
+	// later attempt may succeed.
 	ErrSlow = errors.New("the server is too slow for it")
 )
 
-// Asked returns the error of a function of the user after one call of its Error, Is and As methods.
-// An error whose methods panic, such as a nil pointer, panics here, where panics are recovered.
+// Asked calls the Error, Is and As methods of an error once, and returns the error. A user's
+// function returned the error. If a method panics, for example on a nil pointer, it panics here,
+// where panics are recovered.
 func Asked(err error) error {
 	if err != nil {
 		var none interface{ none() }

@@ -10,8 +10,8 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// Asked keeps what is to be asked for an adapter, and the answers of a moment ago. The zero value
-// is ready. Safe for concurrent use.
+// Asked holds the functions that return samples for an adapter, and their recent answers. The zero
+// value is ready. It is safe for concurrent use.
 type Asked struct {
 	mu   sync.Mutex // guards asks
 	asks []*ask
@@ -21,13 +21,13 @@ type ask struct {
 	run   func(context.Context) []Sample
 	clock clock.Clock
 
-	mu   sync.Mutex // guards the rest, and is held while it is asked
+	mu   sync.Mutex // guards the fields below; held while the function runs
 	done bool
 	at   time.Duration // monotonic
 	last []Sample
 }
 
-// Asks is that of [Observer].
+// Asks implements [Observer].
 func (a *Asked) Asks(run func(context.Context) []Sample) (stop func()) {
 	one := &ask{run: run, clock: clock.System()}
 	a.mu.Lock()
@@ -40,8 +40,8 @@ func (a *Asked) Asks(run func(context.Context) []Sample) (stop func()) {
 	}
 }
 
-// All asks all at once, and returns within AskTimeout, with the labels as they are shown. What was
-// asked less than AskedEvery ago is not asked again.
+// All calls all functions at the same time, and returns within AskTimeout. It does not call a
+// function again within AskedEvery. The samples have the labels that Names shows.
 func (a *Asked) All(ctx context.Context, names *Names) []Sample {
 	a.mu.Lock()
 	asks := slices.Clone(a.asks)
@@ -61,7 +61,8 @@ func (a *Asked) All(ctx context.Context, names *Names) []Sample {
 	return largest(all)
 }
 
-// largest leaves of several samples of one series, as of two queues of one name, the largest.
+// largest keeps the largest of several samples of one series, for example of two queues with one
+// name.
 func largest(all []Sample) []Sample {
 	var kept []Sample
 	for _, s := range all {
@@ -83,19 +84,20 @@ func (a *ask) answer(ctx context.Context) []Sample {
 	defer a.mu.Unlock()
 	defer func() { _ = recover() }()
 	if now := a.clock.Now().Mono; !a.done || now-a.at >= AskedEvery {
-		a.last = nil // what panics is not shown
+		a.last = nil // after a panic there are no samples
 		a.last, a.at, a.done = a.run(ctx), now, true
 	}
 	return a.last
 }
 
-// Names tells the first MostNames names apart. Its zero value is ready. Safe for concurrent use.
+// Names distinguishes the first MostNames names. Its zero value is ready. It is safe for concurrent
+// use.
 type Names struct {
 	mu   sync.Mutex // guards seen
 	seen map[string]bool
 }
 
-// Shown returns the values of the labels as they are shown: a name beyond the first ones is empty.
+// Shown returns the values of the labels for display. A name beyond the first ones is empty.
 func (n *Names) Shown(s Sample) []string {
 	last := len(s.Labels) - 1
 	name := s.Labels[last]

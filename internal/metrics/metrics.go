@@ -7,28 +7,28 @@ import (
 	"time"
 )
 
-// A Kind is what a value of a metric does.
+// A Kind is the meaning of a metric's values.
 type Kind int
 
 // The kinds.
 const (
-	Counter   Kind = iota + 1 // it is added
-	Gauge                     // it is set
-	Histogram                 // it is one of many, in seconds
+	Counter   Kind = iota + 1 // the value is added
+	Gauge                     // the value is set
+	Histogram                 // the value is one of many, in seconds
 )
 
-// A Metric is one name. Names follow Prometheus: the unit last, counters end in _total.
+// A Metric is one name. Names follow Prometheus: the unit comes last, and counters end in _total.
 type Metric struct {
 	Name, Help string
 	Kind       Kind
-	Labels     []string // the name of the election, loop, schedule or queue last
-	Outcomes   []string // all values of the label outcome, which is the first
-	Asked      bool     // read when somebody asks, and not told
+	Labels     []string // the name of the election, loop, schedule or queue comes last
+	Outcomes   []string // all values of the label outcome, which is the first label
+	Asked      bool     // read when the metrics are read, not sent as a sample
 }
 
 var roles = []string{"kind", "name"} // labels of an election, a loop or a schedule
 
-// What is told.
+// Metrics that are sent as samples.
 var (
 	Leads = &Metric{Name: "distlock_leads", Kind: Gauge, Labels: roles,
 		Help: "1 while this process leads the election, or runs the loop or schedule; " +
@@ -55,7 +55,7 @@ var (
 		Help: "Handlers of this process that do not return although their contexts have ended."}
 )
 
-// What is asked.
+// Metrics that are read from the server on request.
 var (
 	Rows = &Metric{Name: "distlock_queue_rows", Kind: Gauge, Labels: []string{"state", "queue"},
 		Asked: true, Help: "Rows by state, 10,000 at most; in one process of the queue."}
@@ -65,36 +65,37 @@ var (
 			"process has claimed."}
 )
 
-// All are the metrics of this package.
+// All lists the metrics of this package.
 var All = []*Metric{
 	Leads, Terms, Begun, Rounds, RoundTime, LastRound, Attempts, HandlerTime, Stuck, Rows,
 	Oldest,
 }
 
-// Buckets are the bounds of a histogram, in seconds.
+// Buckets are the upper bounds of a histogram, in seconds.
 var Buckets = []float64{.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900,
 	3600, 14400}
 
-// MostNames is how many elections, loops, schedules and queues an adapter tells apart. The others
-// are together, without a name.
+// MostNames is the number of elections, loops, schedules and queues that an adapter distinguishes.
+// The others share one series without a name.
 const MostNames = 100
 
-// AskedEvery is how long what was asked is shown again: whoever reads more often asks no more.
+// AskedEvery is the time for which an answer is used again, so frequent readers cause no more
+// commands.
 const AskedEvery = 15 * time.Second
 
-// AskTimeout bounds one asking.
+// AskTimeout limits the time for all answers.
 const AskTimeout = 10 * time.Second
 
 // A Sample is one value, with the values of the labels. A gauge with the value [Gone] is no longer
-// shown.
+// exported.
 type Sample struct {
 	Metric *Metric
 	Labels []string
 	Value  float64
 }
 
-// Zeros are the samples with which the series of a name begin: Prometheus sees no increase to the
-// first value of a series.
+// Zeros returns the first samples of a name's series, because Prometheus does not count the first
+// value of a series as an increase.
 func Zeros(labels []string, all ...*Metric) (zeros []Sample) {
 	for _, m := range all {
 		if m.Outcomes == nil {
@@ -107,8 +108,8 @@ func Zeros(labels []string, all ...*Metric) (zeros []Sample) {
 	return zeros
 }
 
-// Leading tells that this process leads, and that it does not any more when ctx has ended or over
-// is called, which waits until that is told.
+// Leading reports that this process leads. The end is reported when ctx has ended, or when over is
+// called, which waits for that report.
 func Leading(o Observer, ctx context.Context, kind, name string) (over func()) {
 	labels := []string{kind, name}
 	o.Sampled(Sample{Leads, labels, 1}, Sample{Terms, labels, 1})
@@ -116,29 +117,32 @@ func Leading(o Observer, ctx context.Context, kind, name string) (over func()) {
 	stop := context.AfterFunc(ctx, ended)
 	return func() {
 		stop()
-		ended() // waits for one that is under way
+		ended() // waits for a report under way
 	}
 }
 
-// Gone is the value of a gauge that is nothing any more.
+// Gone is the value of a gauge that no longer exists.
 var Gone = math.NaN()
 
-// StandsBy tells that this process stands by to lead, until over.
+// StandsBy reports that this process waits to lead, until the function over is called.
 func StandsBy(o Observer, kind, name string) (over func()) {
 	labels := []string{kind, name}
 	o.Sampled(Zeros(labels, Leads, Terms)...)
 	return func() { o.Sampled(Sample{Leads, labels, Gone}) }
 }
 
-// An Observer is told, or asks. Both are called by those who work: they return at once.
+// An Observer receives samples, and functions that return samples. Working goroutines call it, so
+// both methods return immediately.
 type Observer interface {
-	// Sampled is told of values.
+	// Sampled receives samples.
 	Sampled(all ...Sample)
-	// Asks is given what is to be asked when somebody reads, until stop.
+	// Asks receives a function that returns samples when the metrics are read, until stop is
+	// called.
 	Asks(ask func(context.Context) []Sample) (stop func())
 }
 
-// Of returns the observer of a Manager as one of this package, never nil. Its panics are recovered.
+// Of returns the observer of a Manager as an Observer of this package, or [None]. Panics of the
+// observer are recovered.
 func Of(observer any) Observer {
 	if o, ok := observer.(Observer); ok {
 		return safe{o}
@@ -146,7 +150,7 @@ func Of(observer any) Observer {
 	return None{}
 }
 
-// None observes nothing.
+// None is an Observer that ignores everything.
 type None struct{}
 
 // Sampled implements [Observer].
@@ -158,7 +162,7 @@ func (None) Asks(func(context.Context) []Sample) (stop func()) { return func() {
 type safe struct{ of Observer }
 
 func (s safe) Sampled(all ...Sample) {
-	defer func() { _ = recover() }() // no observer ends a round
+	defer func() { _ = recover() }() // a panic of the observer does not end a round
 	s.of.Sampled(all...)
 }
 

@@ -1,7 +1,7 @@
-// Package queue is the waiting of a process for locks. The sessions of its callers are queued in
-// the lock documents. One loop serves all of them: it receives grants by one change stream, or
-// polls for them; it reads the holders and waiters before them, and a [watch.Judge] evicts the
-// dead.
+// Package queue waits for locks on behalf of a process. The sessions of its callers are queued in
+// the lock documents. One loop serves all sessions. It receives grants by one change stream, or
+// polls for them. It reads the holders and waiters before its sessions, and a [watch.Judge] evicts
+// the dead ones.
 //
 // It knows no guards and no managers.
 package queue

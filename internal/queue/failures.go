@@ -7,8 +7,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// A FailureLog logs a series of failures of one action twice: once when it begins and once when it
-// ends. It is for failures after which the process goes on waiting.
+// A FailureLog logs a series of failures of one action twice: when it begins and when it ends. It
+// is for failures after which the process still waits.
 type FailureLog struct {
 	Log    zerolog.Logger
 	Action string
@@ -24,8 +24,8 @@ func (f *FailureLog) Failing() bool {
 	return f.failures > 0
 }
 
-// Record records one attempt; err is nil if it succeeded, or if its caller returns the error. It
-// ignores an attempt after the end of its context.
+// Record records one attempt. err is nil if the attempt succeeded, or if its caller returns the
+// error. An attempt after the end of its context is ignored.
 func (f *FailureLog) Record(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return

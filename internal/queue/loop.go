@@ -14,44 +14,46 @@ import (
 	"mongodlm/internal/watch"
 )
 
-// A loop serves all waiters of a process. A process has at most one, which runs while a session is
-// queued and for one ping interval afterwards. Its commands do not depend on the number of waiters:
+// A loop serves all waiters of a process. A process has at most one loop. It runs while a session
+// is queued and for one ping interval afterwards. The number of its commands does not depend on the
+// number of waiters:
 //
-//   - A change stream brings the grants, where the server has change streams. Its delay is measured,
-//     see stream.go. While it delivers in time, the loop polls only after PollMax and a quarter of
-//     the time without progress, to verify that it still does.
+//   - A change stream delivers the grants, if the server has change streams. Its delay is measured,
+//     see stream.go. While the stream delivers in time, the loop polls only to verify that: after
+//     PollMax, or a quarter of the time without progress if that is longer.
 //   - Without such a stream the loop polls: one command reads the grants. The pause is a small part
-//     of the time without progress, a smaller one if a waiter is near the front, so that polls add
+//     of the time without progress, and a smaller part if a waiter is near the front. So polls add
 //     the same share to every wait. Once a grant is due, the pause is a small part of the pace, see
-//     pace.go. It is at least two round trips, one for the first waiter, so that it follows the
-//     server, and at most PollMax.
-//   - Once per ping interval one command reads the locks with the pings of holders and waiters. It
-//     does so for a new waiter after a sixth of the interval, or after half of a short waiting time,
-//     see MarkQueued. It starts and continues the watch, and finds grants that were not delivered.
+//     pace.go. It is at most PollMax, and at least two round trips, or one for the first waiter, so
+//     that it follows the server.
+//   - Once per ping interval one command reads the locks with the pings of holders and waiters. For
+//     a new waiter the read comes after a sixth of the interval, or after half of a short waiting
+//     time, see MarkQueued. It starts and continues the watch, and finds grants that were not
+//     delivered.
 type loop struct {
 	q *Queue
 
-	// interval is the time between two reads: the ping interval, but short enough that a late read
-	// does not restart the watch. patience is the time after which the lock of a new waiter is read:
-	// most waits are over by then, and cost no read.
+	// interval is the time between two reads. It is the ping interval, or less, so that a late read
+	// does not restart the watch. patience is the time after which the lock of a new waiter is
+	// read. Most waits are over by then, and cost no read.
 	interval, patience time.Duration
 
 	lastPoll  time.Duration // monotonic
 	lastRead  time.Duration // monotonic
 	nextRead  time.Duration // monotonic
-	idleSince time.Duration // monotonic time since which no session is queued; -1 while one is
+	idleSince time.Duration // monotonic time since which no session is queued; -1 while one is queued
 	pollNow   bool          // the stream opened, broke or lags
 	stream    *stream
-	timer     clock.Timer // of sleep; nil before the first
+	timer     clock.Timer // timer of sleep; nil before the first sleep
 }
 
-// Bounds of the pause between two polls, see loop.
+// Bounds of the pause between two polls. See loop.
 const (
 	roundTrips   = 2
 	nearFront    = 64 // the pause is this part of the time without progress
-	farFromFront = 16 // for waiters with at least nearPlaces grants before them
+	farFromFront = 16 // the same, for waiters with at least nearPlaces grants before them
 	nearPlaces   = 16
-	besideStream = 4   // with a stream that delivers in time; at least PollMax then
+	besideStream = 4   // the same, with a stream that delivers in time; at least PollMax
 	pollsInPoll  = 100 // the shortest pause is this part of Poll
 
 	forever = time.Duration(math.MaxInt64)
@@ -87,8 +89,8 @@ func (q *Queue) run() {
 	}
 }
 
-// stopIdle records that no session is queued. It ends the loop, and returns true, if that has been
-// so for a ping interval.
+// stopIdle records that no session is queued. After a ping interval without a queued session it
+// ends the loop and returns true.
 func (l *loop) stopIdle() bool {
 	now := l.q.Clock.Now().Mono
 	if l.idleSince < 0 {
@@ -124,8 +126,8 @@ func (l *loop) sleep(pause time.Duration) {
 	}
 }
 
-// next returns the time until the next command, zero or less if it is due, and whether that is a
-// read of the locks; else it is a poll.
+// next returns the time until the next command. It is zero or less if the command is due. read is
+// set if the command is a read of the locks, not a poll.
 func (l *loop) next(by map[string][]*Waiter) (pause time.Duration, read bool) {
 	now := l.q.Clock.Now().Mono
 	readAt := l.nextRead
@@ -160,7 +162,7 @@ func (l *loop) next(by map[string][]*Waiter) (pause time.Duration, read bool) {
 }
 
 // nextPoll returns the time of the next poll, or of the next check of the stream. first is the time
-// at which the first waiter was queued, next the soonest grant.
+// at which the first waiter was queued. next is the soonest grant.
 func (l *loop) nextPoll(near bool, first time.Duration, next expectation) time.Duration {
 	now := l.q.Clock.Now().Mono
 	l.q.mu.Lock()
@@ -179,7 +181,7 @@ func (l *loop) nextPoll(near bool, first time.Duration, next expectation) time.D
 	if near {
 		pause = still / nearFront
 	}
-	least, before := roundTrips*rtt, next.left-next.pace // until it is first
+	least, before := roundTrips*rtt, next.left-next.pace // before: the time until the waiter is first
 	toward := before / approach
 	if next.pace > 0 {
 		pause = min(pause, max(next.pace, -next.left)/whenDue)
@@ -190,18 +192,18 @@ func (l *loop) nextPoll(near bool, first time.Duration, next expectation) time.D
 	return l.lastPoll + max(l.q.pollPause(pause, least), min(toward, l.q.PollMax))
 }
 
-// pollPause returns a pause of at least least and at most PollMax, with jitter.
+// pollPause returns a pause with jitter, between the given minimum and PollMax.
 func (q *Queue) pollPause(pause, least time.Duration) time.Duration {
 	return q.Pinger.Jitter(min(max(pause, q.minPause(least)), q.PollMax), 0.2)
 }
 
-// minPause returns the shortest pause between two polls, at least trips.
+// minPause returns the shortest pause between two polls, which is at least trips.
 func (q *Queue) minPause(trips time.Duration) time.Duration {
 	return max(trips, q.Poll/pollsInPoll, time.Millisecond)
 }
 
-// poll reads the granted locks of this process, the free locks, and the queues in
-// which a waiter expects its grant.
+// poll reads the granted locks of this process, the free locks, and the queues whose waiters expect
+// a grant.
 func (l *loop) poll(ctx context.Context, by map[string][]*Waiter, names []string) {
 	l.pollNow = false
 	sent, process := l.q.Clock.Now().Mono, l.q.Pinger.Process()
@@ -224,8 +226,8 @@ func (l *loop) poll(ctx context.Context, by map[string][]*Waiter, names []string
 	}
 }
 
-// setComplete records that every grant before a read or poll was sent is known, and the round trip
-// of a poll; zero for a read.
+// setComplete records that every grant before the send of a read or poll is known. trip is the
+// round trip of a poll, or zero for a read.
 func (l *loop) setComplete(sent, trip time.Duration) {
 	l.q.mu.Lock()
 	defer l.q.mu.Unlock()
@@ -238,14 +240,14 @@ func (l *loop) setComplete(sent, trip time.Duration) {
 	}
 }
 
-// grantNext grants a lock that is free although it has a queue to the first waiter.
+// grantNext grants a free lock with a queue to the first waiter.
 func (l *loop) grantNext(ctx context.Context, ws []*Waiter, name string) {
 	_, grants, err := l.q.Store.Apply(ctx, transition.GrantNext{Name: name})
 	l.recordStep(ctx, ws, err)
 	l.q.Deliver(grants)
 }
 
-// recordStep records the outcome of an eviction or a grant. A change by another process is no
+// recordStep records the outcome of an eviction or a grant. A change by another process is not a
 // failure.
 func (l *loop) recordStep(ctx context.Context, ws []*Waiter, err error) {
 	if errors.Is(err, catalog.ErrNoMatch) && !errors.Is(err, catalog.ErrUnknownOutcome) {
@@ -254,7 +256,8 @@ func (l *loop) recordStep(ctx context.Context, ws []*Waiter, err error) {
 	l.record(ctx, l.q.steps, err, ws)
 }
 
-// record records the outcome of a command. A permanent error ends the waiters; any other is logged.
+// record records the outcome of a command. A permanent error ends the waiters. Other errors are
+// logged.
 func (l *loop) record(ctx context.Context, log *FailureLog, err error, waiters ...[]*Waiter) {
 	if permanent(err) {
 		for _, ws := range waiters {
@@ -265,8 +268,8 @@ func (l *loop) record(ctx context.Context, log *FailureLog, err error, waiters .
 	log.Record(ctx, err)
 }
 
-// permanent reports whether an error needs an operator: waiting does not help, and a new call would
-// fail as well.
+// permanent reports whether an error needs an operator. Waiting does not help then, and a new call
+// would also fail.
 func permanent(err error) bool {
 	var denied *catalog.PrivilegeError
 	return errors.As(err, &denied) || errors.Is(err, catalog.ErrMalformed) ||
@@ -282,7 +285,7 @@ func (l *loop) readLocks(ctx context.Context, by map[string][]*Waiter, names []s
 	l.nextRead = received.Mono + l.interval
 	if l.record(ctx, l.q.reads, err, slices.Collect(maps.Values(by))...); err != nil {
 		l.nextRead = received.Mono + l.q.Pinger.Jitter(min(l.q.PollMax, l.interval/2), 0.2)
-		l.lastRead = l.nextRead // new waiters wait for it as well
+		l.lastRead = l.nextRead // new waiters also wait for that read
 		return
 	}
 	l.lastPoll = received.Mono
@@ -302,8 +305,8 @@ func (l *loop) readLocks(ctx context.Context, by map[string][]*Waiter, names []s
 	l.setComplete(sent.Mono, 0)
 }
 
-// handle delivers the grants in a view, ends waiters that must not wait any longer, and evicts dead
-// and silent processes before a waiter.
+// handle delivers the grants in a view. It ends waiters that must stop waiting, and evicts dead and
+// silent processes before a waiter.
 func (l *loop) handle(ctx context.Context, ws []*Waiter, v watch.View) {
 	if err := v.Malformed(); err != nil {
 		end(ws, End{Err: err})
@@ -326,8 +329,8 @@ func (l *loop) handle(ctx context.Context, ws []*Waiter, v watch.View) {
 	}
 }
 
-// update gives each waiter the view and its place in it, and delivers the grants. It returns the
-// index of the last waiter among the suspects; -1 if all are missing.
+// update gives each waiter the view and its place, and delivers the grants. It returns the index of
+// the last waiter among the suspects, or -1 if all waiters are missing.
 func (l *loop) update(ws []*Waiter, v *watch.View) (last int) {
 	last = -1
 	var missing []*Waiter
@@ -351,8 +354,8 @@ func (l *loop) update(ws []*Waiter, v *watch.View) (last int) {
 	return last
 }
 
-// findDead reports whether one of the suspects before the last waiter is dead, and brings the next
-// read forward to the time at which another may be dead.
+// findDead reports whether a suspect before the last waiter is dead. It also brings the next read
+// forward to the time at which another suspect may be dead.
 func (l *loop) findDead(v *watch.View, last int) (dead bool) {
 	for _, one := range v.Suspects[:max(last, 0)] {
 		own := one.Process == l.q.Pinger.Process()
@@ -368,8 +371,8 @@ func (l *loop) findDead(v *watch.View, last int) (dead bool) {
 	return dead
 }
 
-// readWithin brings the next read forward. It keeps a pause of Poll, so that failures do not make a
-// storm of reads.
+// readWithin brings the next read forward. It keeps a pause of Poll, so that failures do not cause
+// a storm of reads.
 func (l *loop) readWithin(in time.Duration) {
 	now := l.q.Clock.Now().Mono
 	l.nextRead = min(l.nextRead, now+max(in, l.q.Poll))

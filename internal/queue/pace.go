@@ -7,47 +7,46 @@ import (
 	"time"
 )
 
-// The pace of a lock is the time from one grant to the next. Where the loop polls, sixteen
-// processes in one queue would all poll as often as the first waiter, and their polls would delay
-// its grant: so a later waiter polls less until its grant is expected.
+// The pace of a lock is the time from one grant to the next. If the loop polls, sixteen processes
+// in one queue would all poll as often as the first waiter, and their polls would delay its grant.
+// So a later waiter polls less often until its grant is expected.
 //
-// The pause between two polls is at most 1/approach of the time until a waiter is expected to be
-// first. Each poll returns its place, and so a pace that has changed. For the first waiter the
-// pause is at most 1/approach of the time until its grant, and 1/unexpected of the time without
-// progress, since no poll shows that its grant comes sooner.
+// Until a waiter is expected to be first, the pause between two polls grows to 1/approach of that
+// time. Each poll returns the waiter's place, so it also shows a change of the pace. For the first
+// waiter the pause grows to 1/approach of the time until its grant, and at most to 1/unexpected of
+// the time without progress, because no poll shows that its grant comes sooner.
 //
-// Once its grant is due, the pause is at most 1/whenDue of the pace, or of the delay if that is
-// longer: a lock with a long queue is free for a small part of the pace, not for a small part of
-// the long wait.
+// Once its grant is due, the pause is at most 1/whenDue of the pace or of the delay, whichever is
+// longer. So a lock with a long queue is free for a small part of the pace, not of the long wait.
 const (
 	approach   = 3
 	unexpected = 8
 	whenDue    = 8
 )
 
-// The pace grows to at most maxGrowth times the last one: the waiter polls for a while as if grants
-// followed quickly. The pace since a waiter was queued replaces the recorded one if it is
-// minSpeedup times as quick.
+// The recorded pace grows to at most maxGrowth times the last one, so waiters poll for a while as
+// if grants still followed quickly. The pace since a waiter was queued replaces the recorded one if
+// it is minSpeedup times as quick.
 const (
 	maxGrowth  = 2
 	minSpeedup = 4
 )
 
-// maxQueues bounds the queues that one poll reads.
+// maxQueues limits the queues that one poll reads.
 const maxQueues = 16
 
-// maxPaces bounds the locks with a recorded pace.
+// maxPaces limits the locks with a recorded pace.
 const maxPaces = 1000
 
 // An expectation is the next grant that a waiter expects.
 type expectation struct {
-	left time.Duration // until the grant; negative if it is late
+	left time.Duration // time until the grant; negative if the grant is late
 	pace time.Duration // 0 if unknown
 }
 
-// expecting returns the locks for a poll to read the queues of: a waiter expects its grant, the
-// grant is not late by more than PollMax, and the pace is short compared with PollMax. It returns
-// at most maxQueues locks, the soonest.
+// expecting returns the locks whose queues the next poll reads. Such a lock has a waiter that
+// expects its grant, the grant is late by less than PollMax, and the pace is at most approach times
+// PollMax. It returns at most maxQueues locks, those with the soonest grants.
 func (q *Queue) expecting(by map[string][]*Waiter, now time.Duration) []string {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -72,8 +71,8 @@ func (q *Queue) expecting(by map[string][]*Waiter, now time.Duration) []string {
 }
 
 // recordPace records the pace of a lock when a waiter gets its grant. A quicker pace replaces the
-// last one, a slower one counts in part: after one hold of minutes the next may be as short as
-// before. The caller holds mu.
+// last one. A slower pace counts only in part, because after a hold of minutes the next hold may be
+// short again. The caller holds mu.
 func (q *Queue) recordPace(w *Waiter, now time.Duration) {
 	if !w.queued {
 		return
@@ -88,9 +87,9 @@ func (q *Queue) recordPace(w *Waiter, now time.Duration) {
 	q.paces[name] = pace
 }
 
-// timeLeft returns the time until the grant of a waiter at a pace; negative if it is late. A waiter
-// that has waited for more than twice the time that was expected when it was queued is late by the
-// excess, at any place.
+// timeLeft returns the time until the grant of a waiter at a pace. It is negative if the grant is
+// late. After more than twice its expected wait, a waiter is late by the excess, whatever its
+// place.
 func (w *Waiter) timeLeft(pace, now time.Duration) time.Duration {
 	expected := time.Duration(w.behind+1) * pace
 	if late := now - w.since - expected; late > expected {

@@ -28,9 +28,10 @@ type Config struct {
 	Ping        time.Duration // the ping interval
 	Poll        time.Duration // the scale of the pauses between two polls
 	PollMax     time.Duration // the longest pause
-	MaxWatchGap time.Duration // between two reads of one observation
+	MaxWatchGap time.Duration // the longest time between two reads of one observation
 
-	// Closed is closed when the process stops waiting. Go starts a goroutine that ends soon after.
+	// Closed is closed when the process stops waiting. Go starts a goroutine that ends soon
+	// afterwards.
 	Closed <-chan struct{}
 	Go     func(func())
 }
@@ -43,16 +44,16 @@ type Store interface {
 	GrantStream(ctx context.Context, process string) (catalog.GrantStream, error)
 }
 
-// A Queue has the waiters of one process. Safe for concurrent use.
+// A Queue holds the waiters of one process. It is safe for concurrent use.
 type Queue struct {
 	Config
 
 	mu       sync.Mutex                // guards the fields below
-	waiters  map[bson.ObjectID]*Waiter // registered, by session
+	waiters  map[bson.ObjectID]*Waiter // registered waiters, by session
 	running  bool                      // the loop runs
 	progress time.Duration             // monotonic time of the last grant or new waiter
-	rtt      time.Duration             // of a poll, smoothed
-	stream   *stream                   // of the loop that began last
+	rtt      time.Duration             // smoothed round trip of a poll
+	stream   *stream                   // stream of the latest loop
 	paces    map[string]time.Duration  // by lock name
 	wake     chan struct{}
 
@@ -72,15 +73,15 @@ func New(cfg Config) *Queue {
 	}
 }
 
-// Deliver sends grants to the waiters of this process. A grant to a session that is not registered
-// is dropped: its caller gives it back, or the reaper finds it.
+// Deliver sends grants to the waiters of this process. It drops a grant to a session that is not
+// registered: the session's caller gives the lock back, or the reaper finds it.
 func (q *Queue) Deliver(grants []catalog.Grant) {
 	for _, g := range grants {
 		q.deliver(g, nil)
 	}
 }
 
-// deliver sends one grant to its waiter; by is the stream that brought it, else nil.
+// deliver sends one grant to its waiter. by is the stream that delivered the grant, or nil.
 func (q *Queue) deliver(g catalog.Grant, by *stream) {
 	q.mu.Lock()
 	w, now := q.waiters[g.TS], q.Clock.Now().Mono
@@ -95,7 +96,7 @@ func (q *Queue) deliver(g catalog.Grant, by *stream) {
 	case by != nil:
 		changed, lag = by.quality.deliver(g.TS, first, since, now, q.bounds())
 	case first && q.stream != nil && q.stream.quality.open:
-		// A grant that may be older than the stream is no evidence.
+		// A grant that may be older than the stream proves nothing.
 		if s := &q.stream.quality; max(since, s.complete) >= s.opened {
 			s.undelivered[g.TS] = polled{g.Name, now}
 		}
@@ -109,14 +110,14 @@ func (q *Queue) deliver(g catalog.Grant, by *stream) {
 	}
 }
 
-// recordTrust records that a stream lags, or is trusted again if lag is nil, and wakes the loop.
+// recordTrust records that a stream lags, or that it is trusted again if lag is nil. It wakes the
+// loop.
 func (q *Queue) recordTrust(s *stream, lag error) {
 	q.lags.Record(context.Background(), lag)
 	s.signal()
 }
 
-// queued returns the waiters that are queued and have no grant yet, by lock name, and the names in
-// order.
+// queued returns the queued waiters without a grant by lock name, and the sorted names.
 func (q *Queue) queued() (map[string][]*Waiter, []string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -132,8 +133,8 @@ func (q *Queue) queued() (map[string][]*Waiter, []string) {
 // waits reports whether the waiter is queued and has no grant yet. The caller holds the queue's mu.
 func (w *Waiter) waits() bool { return w.queued && !w.served }
 
-// Status reports whether the loop runs, because a session is queued or was queued in the last ping
-// interval, and whether grants come by a change stream that delivers in time.
+// Status reports whether the loop runs, and whether a change stream delivers grants in time. The
+// loop runs while a session is queued and for one ping interval afterwards.
 func (q *Queue) Status() (running, streaming bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -149,36 +150,37 @@ type Waiter struct {
 	Granted chan catalog.Grant
 	Ended   chan End
 
-	served bool // it was sent its grant; guarded by the queue's mu, as is queued
+	served bool // its grant was sent; guarded by the queue's mu, as is queued
 	queued bool // it is queued in the document
 
-	// Set by MarkQueued.
+	// The fields below are set by MarkQueued.
 	since     time.Duration // monotonic time
-	behind    int           // the grants before its own
-	readAfter time.Duration // its lock is first read after this time at the latest
+	behind    int           // number of grants before its own
+	readAfter time.Duration // longest time until the first read of its lock
 
-	// View is the last snapshot of the lock; nil before the first. After MarkQueued only the loop
-	// writes it and the fields below.
+	// View is the last snapshot of the lock, or nil before the first one. After MarkQueued only the
+	// loop writes View and the fields below.
 	View       atomic.Pointer[watch.View]
 	read       bool          // the view has pings
-	place      int           // as behind, by the last read or poll
+	place      int           // like behind, by the last read or poll
 	placeSince time.Duration // monotonic time of the first read or poll with this place
 }
 
-// An End is the reason for which a waiter must stop waiting: one of two.
+// An End is the reason why a waiter must stop waiting. One field is set.
 type End struct {
-	Err     error // a new call would fail with it as well
-	Removed bool  // its entry was removed: it may queue again
+	Err     error // a new call would fail with the same error
+	Removed bool  // the entry was removed: it may queue again
 }
 
-// Unregister ends a session. It may be called again.
+// Unregister ends a session. It may be called repeatedly.
 func (q *Queue) Unregister(w *Waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	delete(q.waiters, w.party.TS)
 }
 
-// Register returns the waiter of a session that is about to be sent, so that no grant is missed.
+// Register returns the waiter of a session. It is called before the session is sent, so that no
+// grant is missed.
 func (q *Queue) Register(r catalog.Request) *Waiter {
 	w := &Waiter{
 		Name: r.Name, party: catalog.Participant{TS: r.TS, Process: r.Process, Limit: r.Limit},
@@ -190,10 +192,10 @@ func (q *Queue) Register(r catalog.Request) *Waiter {
 	return w
 }
 
-// MarkQueued records that a session is queued, as the lock document shows. From then on the loop
-// watches its lock. left is the time that the callers still have, 0 without a bound. If this
+// MarkQueued records that a session is queued, as the lock document shows. From now on the loop
+// watches its lock. left is the remaining time of the callers, or 0 without a limit. If this
 // process knows neither the pace of the lock nor its holder, the lock is read after half of that
-// time: the process may live for no longer, as a job that cron starts.
+// time. The process, for example a job of cron, may not live longer.
 func (q *Queue) MarkQueued(w *Waiter, lock catalog.Lock, left time.Duration) {
 	now := q.Clock.Now().Mono
 	q.mu.Lock()
@@ -216,8 +218,8 @@ func (q *Queue) MarkQueued(w *Waiter, lock catalog.Lock, left time.Duration) {
 	}
 }
 
-// setPlace records the number of grants before its own in a queue, if it is there. Shared waiters
-// that follow each other count as one.
+// setPlace records the number of grants before the waiter's own, if the waiter is in the queue.
+// Consecutive shared waiters count as one.
 func (w *Waiter) setPlace(queue []catalog.Participant, now time.Duration) {
 	place := -1
 	for i, p := range queue {
@@ -233,7 +235,7 @@ func (w *Waiter) setPlace(queue []catalog.Participant, now time.Duration) {
 	}
 }
 
-// end sends waiters the reason to stop; a waiter that has one keeps it.
+// end sends waiters the reason to stop. A waiter that already has a reason keeps it.
 func end(ws []*Waiter, reason End) {
 	for _, w := range ws {
 		select {

@@ -20,8 +20,7 @@ import (
 	"mongodlm/pinger"
 )
 
-// Tries to break, with the race detector: the loop may end at the instant at which a session is
-// queued.
+// With the race detector: the loop may end while a session is queued.
 func TestQueue_QueuedWhileTheLoopEnds_NoDataRace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -39,8 +38,7 @@ func TestQueue_QueuedWhileTheLoopEnds_NoDataRace(t *testing.T) {
 	})
 }
 
-// Tries to break: no command is sent for a waiter that has its grant, however late its session takes
-// it from the channel.
+// A waiter that has its grant costs no command, however late its session receives the grant.
 func TestQueue_WaiterWithItsGrant_CostsNoCommand(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -12,18 +12,18 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// A stream is one change stream of grants, kept open by its own goroutine.
+// A stream is one change stream of grants. Its goroutine keeps it open.
 type stream struct {
-	changed chan struct{} // one element: the stream opened, broke or lags, so poll
+	changed chan struct{} // one element when the stream opened, broke or lags: the loop polls
 	cancel  context.CancelFunc
 	done    chan struct{}
 
 	quality quality // guarded by the queue's mu
-	brief   bool    // the last one broke within PollMax; only its goroutine uses it
+	brief   bool    // the last change stream broke within PollMax; used only by the goroutine
 }
 
-// openStream keeps a stream of grants open until close, and makes it the stream of the queue. On a
-// server without change streams it opens none.
+// openStream makes a stream the stream of the queue, and keeps it open until close. On a server
+// without change streams it opens none.
 func openStream(q *Queue) *stream {
 	s := &stream{changed: make(chan struct{}, 1), done: make(chan struct{})}
 	q.mu.Lock()
@@ -74,9 +74,9 @@ func (s *stream) receive(ctx context.Context, q *Queue) error {
 		return err
 	}
 	defer grants.Close(context.WithoutCancel(ctx))
-	// A stream behind a mongos has to prove that it delivers in time. So has the successor of one
-	// that was late, or that broke before a poll could show whether it was: the grants of the first
-	// poll may be older than the stream.
+	// A stream behind a mongos must prove that it delivers in time. The same holds after a stream
+	// that was late, or that broke before a poll could test it: the grants of the first poll may be
+	// older than the stream.
 	opened := q.Clock.Now().Mono
 	s.set(q, quality{
 		open: true, trusted: q.Pinger.Server().Kind != catalog.Mongos && !q.lags.Failing() && !s.brief,
@@ -105,7 +105,7 @@ func (s *stream) set(q *Queue, is quality) {
 	s.signal()
 }
 
-// signal makes the loop poll at once.
+// signal makes the loop poll immediately.
 func (s *stream) signal() {
 	select {
 	case s.changed <- struct{}{}:
@@ -118,19 +118,19 @@ func (s *stream) close() {
 	<-s.done
 }
 
-// quality is what one change stream has proved. Behind a mongos a stream delivers nothing before
-// every shard has advanced, and an idle shard does so every ten seconds; on a replica set it may
-// wait for a slow member. So each grant that became known by other means (a poll, a read, the reply
-// to a command of this process) is compared with the time at which the stream delivers it. The loop
-// polls as long as the stream is not trusted. The queue's mu guards all fields.
+// quality records how well one change stream delivers. Behind a mongos, a stream delivers a grant
+// only after every shard has advanced, and an idle shard advances every ten seconds. On a replica
+// set, a stream may wait for a slow member. So the delivery of each grant that became known by
+// other means (a poll, a read, the reply to a command of this process) is timed. The loop polls
+// while the stream is not trusted. The queue's mu guards all fields.
 type quality struct {
 	open        bool
-	trusted     bool                     // it delivers in time
+	trusted     bool                     // the stream delivers in time
 	opened      time.Duration            // monotonic; earlier grants are not delivered
 	complete    time.Duration            // monotonic; all earlier grants are known
-	undelivered map[bson.ObjectID]polled // by the stream
+	undelivered map[bson.ObjectID]polled // known grants that the stream has yet to deliver
 
-	// The trial of a stream that is not trusted: its begin, and the number of grants that were
+	// The trial of a stream that is not trusted: its start, and the numbers of grants that were
 	// delivered in time and slowly.
 	begun        time.Duration
 	prompt, slow int
@@ -142,11 +142,11 @@ type polled struct {
 	at   time.Duration // monotonic
 }
 
-// A stream is trusted after a trial of PollMax and trialGrants grants, of which none was late, and
-// at most one in trialShare was delivered later than the next poll would have returned it. So a
-// stream that was late once, and from then on takes a little more than the shortest pause, is not
-// trusted at a quick pace: a poll is some milliseconds quicker at each grant. At a slow pace the
-// pauses are long, and the stream is as quick as polls.
+// A stream is trusted after a trial of PollMax and trialGrants grants. No grant may be late, and at
+// most one in trialShare may be slower than the next poll. So after one late grant, a stream whose
+// delay is slightly above the shortest pause is not trusted at a quick pace, because polls are some
+// milliseconds quicker at each grant. At a slow pace the pauses are long, and the stream is as
+// quick as polls.
 const (
 	trialGrants = 3
 	trialShare  = 8
@@ -155,16 +155,16 @@ const (
 // bounds are the limits of a prompt and of a late delivery, and the length of a trial.
 type bounds struct{ prompt, late, trial time.Duration }
 
-// bounds returns limits that follow the round trip. A stream that delivers within the two shortest
+// bounds returns limits that follow the round trip. A stream that delivers within two shortest
 // pauses between polls is as quick as polls. The caller holds mu.
 func (q *Queue) bounds() bounds {
 	prompt := 2 * q.minPause(roundTrips*q.rtt)
 	return bounds{prompt: prompt, trial: q.PollMax, late: max(prompt, q.Poll/5, 50*time.Millisecond)}
 }
 
-// deliver records a grant that the stream delivered; first is set if it was not known. A stream
-// delivers in order, so all grants from before the waiter was queued are known. It reports whether
-// the trust in the stream has changed, with an error if it lags.
+// deliver records a grant that the stream delivered. first is set if the grant was not known. A
+// stream delivers in order, so all grants from before since are known. It reports whether the trust
+// in the stream has changed, with an error if the stream lags.
 func (s *quality) deliver(ts bson.ObjectID, first bool, since, now time.Duration, b bounds) (
 	changed bool, lag error,
 ) {
@@ -188,7 +188,7 @@ func (s *quality) deliver(ts bson.ObjectID, first bool, since, now time.Duration
 	return s.trusted, nil
 }
 
-// overdue returns the time at which the next undelivered grant will be late, and an error if one is
+// overdue returns the time at which the next undelivered grant is late, and an error if a grant is
 // late now.
 func (s *quality) overdue(now time.Duration, b bounds) (next time.Duration, lag error) {
 	next = forever

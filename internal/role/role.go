@@ -1,5 +1,5 @@
-// Package role knows which privileges of MongoDB each feature needs, and no more: the least with
-// which it works and logs no warning. Tests hold the table against the commands that are really
+// Package role lists the MongoDB privileges that each feature needs. They are the least with which
+// the feature works and logs no warning. Tests compare the list with the commands that are really
 // sent.
 package role
 
@@ -11,36 +11,37 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// A Feature is something that a user of the database may be allowed to do.
+// A Feature is a use of the database that a role can allow.
 type Feature string
 
 // The features.
 const (
-	Locks        Feature = "locks"        // try, hold, release and take over locks, of every mode
-	Lines        Feature = "lines"        // hear of grants by a change stream
+	Locks        Feature = "locks"        // try, hold, release and take over locks of every mode
+	Lines        Feature = "lines"        // receive grants by a change stream
 	Transactions Feature = "transactions" // write only while a lock is held
-	History      Feature = "history"      // record the events of locks, and read them
-	Listings     Feature = "listings"     // see who holds and who waits; what happened
+	History      Feature = "history"      // record and read the events of locks
+	Listings     Feature = "listings"     // list holders, waiters and history
 	Breaking     Feature = "breaking"     // free a lock by force
-	Pruning      Feature = "pruning"      // delete the documents of names that nobody uses
+	Pruning      Feature = "pruning"      // delete the documents of unused names
 	Loops        Feature = "loops"        // run loops and schedules
 	Claims       Feature = "claims"       // work on the rows of a collection
-	Doctor       Feature = "doctor"       // race on scratch collections; bench as well
+	Doctor       Feature = "doctor"       // race on scratch collections, and bench
 )
 
-// Features are all of them.
+// Features returns all features.
 func Features() []Feature {
 	return []Feature{Locks, Lines, Transactions, History, Listings, Breaking, Pruning, Loops, Claims,
 		Doctor}
 }
 
-// A Privilege is actions on one collection of the database, or on all where Collection is empty.
+// A Privilege is a list of actions on one collection of the database, or on all collections if
+// Collection is empty.
 type Privilege struct {
 	Collection string
 	Actions    []string
 }
 
-// The collections. Their names are those of packages catalog and singleton; a test compares them.
+// Names of the collections, as in packages catalog and singleton. A test compares them.
 const (
 	locks    = "locks"
 	pings    = "lockpings"
@@ -50,8 +51,8 @@ const (
 	every    = ""
 )
 
-// needs returns what a feature needs beside what the features that it stands on need; rows is the
-// collection of Claims.
+// needs returns the privileges of a feature, without those of the features that it depends on. rows
+// is the collection of Claims.
 func needs(f Feature, rows string) []Privilege {
 	switch f {
 	case Locks:
@@ -84,8 +85,8 @@ func needs(f Feature, rows string) []Privilege {
 	return nil
 }
 
-// Of returns what the features need together: each collection and each action once, in a fixed
-// order. rows is the collection on whose rows Claims works.
+// Of returns the privileges that the features need together. Each collection and each action occurs
+// once, in a fixed order. rows is the collection of Claims.
 func Of(rows string, features ...Feature) []Privilege {
 	var all []Privilege
 	for _, f := range Features() {
@@ -130,7 +131,7 @@ func Names() string {
 	return strings.Join(all, ", ")
 }
 
-// Command is the command createRole with these privileges in a database.
+// Command returns the command createRole with these privileges in a database.
 func Command(name, database string, privileges []Privilege) bson.D {
 	list := bson.A{}
 	for _, p := range privileges {

@@ -11,17 +11,16 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// An Eviction is a dead holder or waiter that was evicted, with the evidence.
+// An Eviction is an evicted dead holder or waiter, with the evidence.
 type Eviction struct {
 	Dead     Suspect
 	Evidence string
 }
 
-// EvictDead evicts the dead suspects among the first n of a view. It begins with the last, so that
-// no dead waiter is granted the lock. Sessions of this process are left to its reaper, except a
-// holder of an expired lease. It returns an error only if it evicted no suspect: one that matches
-// [catalog.ErrNoMatch] if the lock has changed or may have changed, so that it must be read again;
-// others.
+// EvictDead evicts the dead suspects among the first n of a view. It begins with the last one, so
+// that no dead waiter is granted the lock. It leaves sessions of this process to its reaper, except
+// a holder of an expired lease. It returns an error only if it evicted no suspect. The error
+// matches [catalog.ErrNoMatch] if the lock has or may have changed and must be read again.
 func (j *Judge) EvictDead(ctx context.Context, v View, n int) (evicted []Eviction, err error) {
 	done := condemned{}
 	for _, one := range slices.Backward(v.Suspects[:n]) {
@@ -43,7 +42,7 @@ func (j *Judge) EvictDead(ctx context.Context, v View, n int) (evicted []Evictio
 	return evicted, err
 }
 
-// evict removes a dead holder or waiter from a lock, after condemn. The same command grants the
+// evict condemns a dead holder or waiter and removes it from a lock. The removal also grants the
 // lock to the next waiter. An error that matches catalog.ErrNoMatch reports that another process
 // was faster, or that the dead process is alive.
 func (j *Judge) evict(ctx context.Context, v View, dead Suspect, done condemned) (
@@ -68,19 +67,19 @@ func (j *Judge) evict(ctx context.Context, v View, dead Suspect, done condemned)
 	return evidence, nil
 }
 
-// condemned holds the processes that were condemned on one view. Their other sessions need no
+// condemned holds the processes that were condemned by one view. Their other sessions need no
 // second condemnation.
 type condemned map[string]bool
 
-// condemn carries out the steps between the verdict Take and the eviction: it verifies that the
-// server that answered the read is still primary, and marks the process in its ping document, after
-// which no ping of it succeeds. It returns the evidence as text. For a holder of an expired lease
-// both steps are skipped. An error that matches [catalog.ErrNoMatch] reports that the
+// condemn carries out the steps between the verdict Take and the eviction. It verifies that the
+// server that answered the read is still primary. Then it marks the process in its ping document,
+// after which all pings of the process fail. It returns the evidence as text. For a holder of an
+// expired lease it skips both steps. An error that matches [catalog.ErrNoMatch] reports that the
 // process is alive, or that another contender was faster: read the lock again.
 func (j *Judge) condemn(ctx context.Context, v View, dead Suspect, done condemned) (string, error) {
 	d, ping := dead.Decision, dead.PingState.Ping
 	evidence := fmt.Sprintf("rule %s: %s", dead.Rule(), d.Reason)
-	if dead.Renewal != 0 { // its process may be alive; the eviction names the watched renewal
+	if dead.Renewal != 0 { // the process may be alive; the eviction names the watched renewal
 		return evidence, nil
 	}
 	if err := j.samePrimary(ctx, v, dead); err != nil {
@@ -108,8 +107,8 @@ func (j *Judge) condemn(ctx context.Context, v View, dead Suspect, done condemne
 // samePrimary verifies, right before a takeover, that the server that answered the reads is primary
 // now. An old primary that was cut off may answer reads for an election timeout. A holder of this
 // program is condemned afterwards, by a write that only the true primary can carry out. A foreign
-// holder cannot be condemned: the last read is repeated between two calls of Hello and before a
-// linearizable read, so that it comes from the true primary (R5).
+// holder cannot be condemned. For it, the last read is repeated between two calls of Hello and
+// before a linearizable read, so that the read comes from the true primary (R5).
 func (j *Judge) samePrimary(ctx context.Context, v View, dead Suspect) error {
 	if err := j.isPrimary(ctx, v); err != nil || !dead.Evidence.Foreign() {
 		return err
@@ -148,7 +147,7 @@ func (j *Judge) isPrimary(ctx context.Context, v View) error {
 	return nil
 }
 
-// unknownAsNoMatch lets an unknown outcome match [catalog.ErrNoMatch], too: the lock may have
+// unknownAsNoMatch makes an unknown outcome also match [catalog.ErrNoMatch]. The lock may have
 // changed, and the next read shows whether it has.
 func unknownAsNoMatch(err error) error {
 	if errors.Is(err, catalog.ErrUnknownOutcome) {
@@ -161,20 +160,19 @@ func beforeTakeover(step string, err error) error {
 	return fmt.Errorf("%s before the takeover: %w", step, err)
 }
 
-// maxSilent bounds the silent waiters that are evicted after one read.
+// maxSilent limits the silent waiters that are evicted after one read.
 const maxSilent = 16
 
 // EvictSilent evicts the waiters of processes that have missed two pings, among the first n
 // suspects, so that no release grants the lock to a dead process. It condemns no process and
-// acquires no lock: a live process finds its entry removed and queues again, at its former place.
-// It returns the number of evicted waiters, and the time until another waiter may have missed two
-// pings; zero if no waiter has missed one.
+// acquires no lock: a live process finds its entry removed and queues again at its former place. It
+// returns the number of evicted waiters, and the time until another waiter may have missed two
+// pings. The time is zero if no waiter has missed one ping.
 //
-// If all waiters are silent the server may be the cause: it was away and accepted no pings. So the
-// observation by this process must be longer than an interval, in which every live process pings,
-// and its own pings must have been acknowledged for as long. If all holders are dead neither is
-// required: the process that evicts them may have no time for that, and must not grant the lock to
-// another dead process.
+// If all waiters are silent, the cause may be a server that was away and accepted no pings. So this
+// process must have observed the waiter for longer than an interval, and must have had its own
+// pings acknowledged for as long. If all holders are dead, neither is required: the process that
+// evicts them may have no time for that, and must not grant the lock to another dead process.
 func (j *Judge) EvictSilent(ctx context.Context, v View, n int) (
 	evicted int, next time.Duration,
 ) {
@@ -214,8 +212,8 @@ func (j *Judge) EvictSilent(ctx context.Context, v View, n int) (
 	return evicted, next
 }
 
-// missedPing reports whether the process of a waiter has missed at least one ping, and the time
-// until it has missed two; zero if it has. If byServer is set, the server's clock alone is
+// missedPing reports whether the process of a waiter has missed at least one ping. left is the time
+// until it has missed two, or zero if it has. If byServer is set, the server's clock alone is
 // sufficient.
 func (j *Judge) missedPing(one *Suspect, byServer bool) (left time.Duration, missed bool) {
 	e, ping := one.Evidence, one.PingState.Ping
@@ -227,7 +225,7 @@ func (j *Judge) missedPing(one *Suspect, byServer bool) (left time.Duration, mis
 	if interval <= 0 {
 		interval = j.Policy.PingInterval
 	}
-	most := interval + interval/8 // between two pings: the jitter is a tenth
+	most := interval + interval/8 // longest time between two pings: the jitter is a tenth
 	watched := j.seen.unchanged(e.Subject())
 	age := watched
 	if !e.Server.IsZero() {

@@ -31,7 +31,7 @@ func newPinger(t *testing.T) *pinger.LockPinger {
 	}))(t)
 }
 
-// server is a store that records evictions and grants in their order.
+// server is a store that records evictions and grants in order.
 type server struct {
 	watch.Store
 	events []string
@@ -52,8 +52,8 @@ func (s *server) Apply(_ context.Context, t catalog.Transition) (
 	return l, []catalog.Grant{{Process: "next after " + dead.Process}}, nil
 }
 
-// I7: a grant is delivered before the next dead process is evicted, which may take as long as the
-// server needs.
+// I7: a grant is delivered before the next dead process is evicted, because that eviction may be
+// slow.
 func TestEvictDead_SeveralDead_EachGrantIsDeliveredAtOnce(t *testing.T) {
 	t.Parallel()
 	s := &server{}
@@ -112,8 +112,8 @@ func TestDecide_ManyObservations_SweptOnceAnInterval(t *testing.T) {
 	}
 }
 
-// Tries to break: a holder with a malformed ping is not evicted, although its lease has not changed
-// for its life: half of the evidence is not enough.
+// A holder with a malformed ping is not evicted, although its lease has not changed for its life:
+// half of the evidence is not sufficient.
 func TestDecide_LeaseRanOut_MalformedPing_IsLeftAlone(t *testing.T) {
 	t.Parallel()
 	const life, second = time.Minute, time.Second

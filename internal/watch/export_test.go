@@ -1,6 +1,6 @@
 package watch
 
-// Observed returns how many subjects a Judge observes.
+// Observed returns the number of subjects that a Judge observes.
 func (j *Judge) Observed() int {
 	j.seen.mu.Lock()
 	defer j.seen.mu.Unlock()

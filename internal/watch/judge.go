@@ -15,17 +15,17 @@ import (
 	"mongodlm/takeover"
 )
 
-// A Judge reads the locks that its process cannot acquire, decides by the takeover rule which of
-// their holders and waiters are dead, and evicts these. Safe for concurrent use.
+// A Judge reads the locks that its process cannot acquire. It decides by the takeover rule which
+// holders and waiters are dead, and evicts them. It is safe for concurrent use.
 type Judge struct {
 	Store  Store
 	Pinger *pinger.LockPinger
 	Clock  clock.Clock
 	Policy takeover.Policy
 	Log    zerolog.Logger
-	// Events receives what the Judge did; may be nil.
+	// Events receives the Judge's condemnations and evictions. It may be nil.
 	Events Events
-	// Granted receives the grants that follow from an eviction, at once.
+	// Granted receives the grants that follow an eviction, immediately.
 	Granted func([]catalog.Grant)
 
 	// Interval is the time between two reads of the locks of refused calls. Go starts a goroutine
@@ -66,7 +66,7 @@ func (j *Judge) Read(ctx context.Context, name string) (View, error) {
 	return v, nil
 }
 
-// Decide adds a snapshot to the observations of the processes in it, and decides on each of them.
+// Decide adds a snapshot to the observations of its processes, and decides on each process.
 func (j *Judge) Decide(name string, seen catalog.Snapshot, sent, received clock.Reading) View {
 	if seen.Primary == "" {
 		seen.Primary = j.Pinger.Server().Primary
@@ -89,9 +89,9 @@ func (j *Judge) Decide(name string, seen catalog.Snapshot, sent, received clock.
 			e.Name, e.Server, e.Primary = name, seen.ServerTime, seen.Primary
 			e.Wall, e.Sent, e.Received = received.Wall, sent.Mono, received.Mono
 			if e.Sight.By == j.Pinger.Process() {
-				e.Sight = takeover.Sight{} // the observation of this process has more
+				e.Sight = takeover.Sight{} // the observation of this process has more data
 			}
-			if e.Subject().Lock == "" { // another session of the process does not restart its watch
+			if e.Subject().Lock == "" { // another session of the process does not restart the watch
 				e.TS = bson.NilObjectID
 			}
 			one.Decision = j.seen.add(&e, j.Policy)
@@ -108,16 +108,15 @@ func (j *Judge) Decide(name string, seen catalog.Snapshot, sent, received clock.
 	return v
 }
 
-// An evidenceKey is equal for all holders and waiters of a lock that share one decision: the safety
+// An evidenceKey is equal for all holders and waiters of a lock that share one decision. The safety
 // of a takeover depends on the ping of the process.
 type evidenceKey struct {
 	process  string
 	takeover time.Duration
 }
 
-// decideLease decides by its lease on a holder that is alive by its ping. Decide does not call it
-// for a ping that is malformed: a version that writes another ping may give its leases another
-// meaning.
+// decideLease decides by the lease on a holder whose ping is alive. Decide does not call it for a
+// malformed ping, because a version with another ping may give its leases another meaning.
 func (j *Judge) decideLease(one *Suspect, name string, seen catalog.Snapshot, lease catalog.Lease,
 	sent, received clock.Reading) {
 	e := takeover.Evidence{
@@ -137,7 +136,7 @@ func (j *Judge) decideLease(one *Suspect, name string, seen catalog.Snapshot, le
 	}
 }
 
-// EvidenceOf returns the evidence that the documents hold on a holder or waiter.
+// EvidenceOf returns the evidence in the documents on a holder or waiter.
 func EvidenceOf(party catalog.Participant, state catalog.PingState) takeover.Evidence {
 	e := takeover.Evidence{
 		Held: true, Process: party.Process, TS: party.TS, Recorded: party.Takeover,
@@ -151,8 +150,8 @@ func EvidenceOf(party catalog.Participant, state catalog.PingState) takeover.Evi
 		e.PingInterval, e.PingTakeover = p.Interval, p.Takeover
 		seen := p.Sight
 		e.Sight = takeover.Sight{Seq: seen.Seq, Server: seen.At, Local: seen.Local, By: seen.By}
-		// A foreign mark stops the renewals of a holder, but is no evidence of a silent process: the
-		// holder is watched.
+		// A foreign mark stops the renewals of a holder, but does not prove that its process is
+		// silent. The holder is watched.
 		if p.Condemned != nil && p.Condemned.By != "" {
 			e.Condemned = fmt.Sprintf("by %s: %s", catalog.Printable(p.Condemned.By, 200),
 				catalog.Printable(p.Condemned.Evidence, 400))

@@ -7,9 +7,9 @@ import (
 	"mongodlm/takeover"
 )
 
-// observations holds the observations of all processes that this process has read of. Repeated
+// observations holds the observations of all processes that this process has read about. Repeated
 // TryLock calls continue one observation, and one observation of a process serves all its locks.
-// mongos 2.0.0 kept observations in the lock object, and abandoned locks were never taken over.
+// mongos 2.0.0 kept observations in the lock object, so abandoned locks were never taken over.
 type observations struct {
 	mu    sync.Mutex // guards the fields below
 	seen  map[takeover.Subject]*observed
@@ -21,8 +21,8 @@ type observed struct {
 	last time.Duration // monotonic time of the last read
 }
 
-// maxObservations is the number of observations from which abandoned ones are dropped, once per
-// ping interval: a search through all of them after each read would cost milliseconds.
+// Above maxObservations observations, abandoned ones are dropped. This happens once per ping
+// interval, because a search through all observations after each read would cost milliseconds.
 const maxObservations = 256
 
 // add adds one read to the observation of its subject, and decides.
@@ -47,9 +47,9 @@ func (o *observations) add(e *takeover.Evidence, p takeover.Policy) takeover.Dec
 		o.seen[subject] = before
 	}
 	if first, begun := before.First(); begun && e.Sent < before.last {
-		// The reads of several goroutines may overlap, and one read may show a process several
-		// times. A read that overlaps the last one gets a decision, and leaves the observation as
-		// it is.
+		// Reads of several goroutines may overlap, and one read may contain a process several
+		// times. A read that overlaps the last one gets a decision, and does not change the
+		// observation.
 		e.LongestGap = 0
 		if e.Server.Before(first.Server) {
 			e.Server = first.Server
@@ -61,7 +61,7 @@ func (o *observations) add(e *takeover.Evidence, p takeover.Policy) takeover.Dec
 	return decision
 }
 
-// unchanged returns for how long the observed documents of a subject have not changed.
+// unchanged returns the time for which the observed documents of a subject have not changed.
 func (o *observations) unchanged(s takeover.Subject) time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -15,37 +15,37 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// maxRefused bounds the locks of refused calls that a process watches. The one with the
-// oldest refusal is dropped first.
+// maxRefused limits the locks of refused calls that a process watches. The lock with the oldest
+// refusal is dropped first.
 const maxRefused = 256
 
-// maxSightings bounds the sightings that are recorded after one read of several locks: each is a
-// command.
+// maxSightings limits the sightings that are recorded after one read of several locks. Each
+// sighting is a command.
 const maxSightings = 16
 
 const never = time.Duration(math.MaxInt64)
 
-// refusals are the locks that refused a call. The watch of their holders and waiters continues
-// between calls, so that calls of any period make one observation. It only reads: eviction needs a
-// call, see EvictDue.
+// refusals holds the locks that refused a call. The watch of their holders and waiters continues
+// between calls, so calls at long intervals share one observation. The watch only reads. An
+// eviction needs a call, see EvictDue.
 type refusals struct {
 	mu      sync.Mutex // guards the fields below
 	locks   map[string]*refusedLock
 	running bool // readRefused runs
 }
 
-// A refusedLock has monotonic times and the suspects that kept a call out.
+// A refusedLock is a lock that refused a call. All times are monotonic.
 type refusedLock struct {
-	refused, read time.Duration // of the last refused call and the last read
-	due           time.Duration // when a suspect may be dead, by the last read
-	retry         time.Duration // when EvictDue may read again
+	refused, read time.Duration // times of the last refused call and the last read
+	due           time.Duration // earliest time at which a suspect may be dead, by the last read
+	retry         time.Duration // earliest time of the next read by EvictDue
 	others        map[bson.ObjectID]progress
 }
 
-// progress changes while a suspect lives: the pings of its process, the renewals of its
+// progress changes while a suspect is alive: by the pings of its process, or by the renewals of its
 // lease.
 type progress struct {
-	known   bool // by a read of the ping
+	known   bool // a read with pings found it
 	seq     int64
 	at      time.Time
 	renewal int64
@@ -62,7 +62,7 @@ func progressOf(v *View, one *Suspect) progress {
 	return p
 }
 
-// progressOfOthers returns the progress of the suspects of other processes, and of leased holders.
+// progressOfOthers returns the progress of other processes' suspects and of leased holders.
 func (j *Judge) progressOfOthers(v *View) map[bson.ObjectID]progress {
 	found := map[bson.ObjectID]progress{}
 	if v.Lock == nil || v.Malformed() != nil {
@@ -76,10 +76,9 @@ func (j *Judge) progressOfOthers(v *View) map[bson.ObjectID]progress {
 	return found
 }
 
-// WatchRefused records the view for which a call was refused; a view without a lock stands for a
-// call that timed out before it read the lock. From then on the process reads the lock once per
-// interval, all such locks with one command, until each suspect of the view has made progress or
-// left.
+// WatchRefused records the view by which a call was refused. A view without a lock means that the
+// call timed out before it read the lock. From now on the process reads the lock once per interval,
+// until each suspect of the view has made progress or left. One command reads all such locks.
 func (j *Judge) WatchRefused(v View) {
 	var others map[bson.ObjectID]progress
 	if v.Lock != nil || v.LockErr != nil {
@@ -104,7 +103,7 @@ func (j *Judge) WatchRefused(v View) {
 		if p.known {
 			l.read, l.due = now, j.due(&v, now)
 		} else if old, ok := l.others[ts]; ok {
-			others[ts] = old // of a read with pings; this view has no pings
+			others[ts] = old // from a read with pings; this view has no pings
 		}
 	}
 	if others != nil {
@@ -119,7 +118,7 @@ func (j *Judge) WatchRefused(v View) {
 	}
 }
 
-// dropOldest drops the lock with the oldest last refusal. The caller holds mu.
+// dropOldest drops the lock with the oldest refusal. The caller holds mu.
 func (r *refusals) dropOldest() {
 	oldest, at := "", never
 	for name, l := range r.locks {
@@ -137,12 +136,12 @@ func (j *Judge) Watches(name string) bool {
 	return j.refused.locks[name] != nil
 }
 
-// due returns the time from which a suspect may be dead if nothing changes.
+// due returns the earliest time at which a suspect may be dead if nothing changes.
 func (j *Judge) due(v *View, received time.Duration) time.Duration {
 	due := never
 	for _, one := range v.Suspects {
 		switch {
-		case one.Process == j.Pinger.Process() && one.Renewal == 0: // the reaper's
+		case one.Process == j.Pinger.Process() && one.Renewal == 0: // left to the reaper
 		case one.Dead():
 			return received
 		case one.Decision.Remaining > 0:
@@ -152,9 +151,9 @@ func (j *Judge) due(v *View, received time.Duration) time.Duration {
 	return due
 }
 
-// EvictDue evicts dead suspects from a lock that refused a call, if one may be dead by now. The
-// caller is a new call for the lock. The commands run in the background, and continue when the call
-// ends: its time may be shorter than one read.
+// EvictDue evicts dead suspects from a lock that refused a call, if a suspect may be dead by now. A
+// new call for the lock calls it. The commands run in the background and continue after the call,
+// because the call's time may be shorter than one read.
 func (j *Judge) EvictDue(name string) {
 	r, now := &j.refused, j.Clock.Now().Mono
 	r.mu.Lock()
@@ -163,7 +162,7 @@ func (j *Judge) EvictDue(name string) {
 	if l == nil || now < max(l.due, l.retry) {
 		return
 	}
-	l.retry = now + j.Interval // not with each call after a failure
+	l.retry = now + j.Interval // after a failure, not with each call
 	j.Go(func() {              // ends with its commands, which end with Closed
 		ctx, cancel := clock.Until(j.Closed)
 		defer cancel()
@@ -178,7 +177,7 @@ func (j *Judge) EvictDue(name string) {
 	})
 }
 
-// noteRead records a read, which readRefused need not repeat.
+// noteRead records a read, so that readRefused need not repeat it.
 func (j *Judge) noteRead(v *View, sent, received clock.Reading) {
 	j.refused.mu.Lock()
 	defer j.refused.mu.Unlock()
@@ -187,7 +186,7 @@ func (j *Judge) noteRead(v *View, sent, received clock.Reading) {
 	}
 }
 
-// unread returns the locks without a read since a time; over if no lock is left.
+// unread returns the locks without a read since a time. over is set if no lock is left.
 func (r *refusals) unread(since time.Duration) (names []string, over bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -217,7 +216,7 @@ func (j *Judge) readRefused() {
 	}
 }
 
-// readLocks reads locks of refused calls, and drops the locks without a silent suspect.
+// readLocks reads locks of refused calls, and drops those without a silent suspect.
 func (j *Judge) readLocks(ctx context.Context, names []string) (ok bool) {
 	sent := j.Clock.Now() // R2
 	snapshots, err := j.Store.Snapshots(ctx, names)
@@ -236,8 +235,8 @@ func (j *Judge) readLocks(ctx context.Context, names []string) (ok bool) {
 	return true
 }
 
-// update compares the progress of the suspects with the last, and drops suspects that are alive or
-// have left.
+// update compares the progress of the suspects with the last one. It drops suspects that are alive
+// or have left.
 func (r *refusals) update(name string, now map[bson.ObjectID]progress) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -260,10 +259,10 @@ func (r *refusals) update(name string, now map[bson.ObjectID]progress) {
 	}
 }
 
-// RecordSightings records in the pings of silent processes when this process saw them, for
-// contenders that come when this process is gone. The views come from one read: a process gets
-// one sighting, however many locks it uses. After an error of the server the rest is left to the
-// next read, or to another process.
+// RecordSightings records in the pings of silent processes when this process observed them.
+// Contenders can use the record after this process is gone. The views come from one read. A process
+// gets one sighting, however many locks it uses. After an error of the server, the rest is left to
+// the next read or to another process.
 func (j *Judge) RecordSightings(ctx context.Context, views ...View) {
 	done := map[string]bool{}
 	own := j.Pinger.Process()

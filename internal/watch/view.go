@@ -5,30 +5,30 @@ import (
 	"mongodlm/takeover"
 )
 
-// A View is a snapshot of a lock with a decision on each of its holders and waiters. It is never
-// written to: several waiters share it.
+// A View is a snapshot of a lock with a decision on each holder and waiter. It is never modified,
+// because several waiters share it.
 type View struct {
 	catalog.Snapshot
 	Name     string
-	Suspects []Suspect // the holders, then the waiters in the order of the queue
+	Suspects []Suspect // the holders, then the waiters in queue order
 }
 
-// A Suspect is a holder or waiter with the state of its process, and the decision on it.
+// A Suspect is a holder or waiter, with the state of its process and a decision.
 type Suspect struct {
 	catalog.Participant
 	PingState catalog.PingState
 	Waits     bool
 	Evidence  takeover.Evidence
 	Decision  takeover.Decision
-	// Renewal is not zero if the suspect is dead because its lease has not changed since the renewal
-	// of that number. Its process may be alive.
+	// Renewal is set if the suspect is dead because its lease has not changed since the renewal
+	// with this number. Its process may be alive.
 	Renewal int64
 	// Silent is set for a waiter that was evicted because its process had missed two pings.
 	Silent bool
 }
 
-// ViewOf returns the view that a lock document alone gives: the holders, without their pings and
-// without decisions.
+// ViewOf returns a view of a lock document alone. Its suspects are the holders, without pings and
+// decisions.
 func ViewOf(lock catalog.Lock) *View {
 	v := &View{Snapshot: catalog.Snapshot{Lock: &lock}, Name: lock.Name}
 	for _, p := range lock.Holders() {
@@ -37,12 +37,12 @@ func ViewOf(lock catalog.Lock) *View {
 	return v
 }
 
-// HolderOf returns the name of a holder or waiter for the store.
+// HolderOf identifies a holder or waiter to the store.
 func HolderOf(lock string, p catalog.Participant) catalog.Holder {
 	return catalog.Holder{Session: catalog.Session{Name: lock, TS: p.TS}, Process: p.Process}
 }
 
-// Holder identifies the suspect to the store, with the renewal that was watched.
+// Holder identifies the suspect to the store, with the watched renewal.
 func (s *Suspect) Holder(lock string) catalog.Holder {
 	h := HolderOf(lock, s.Participant)
 	h.Renewal = s.Renewal
@@ -52,8 +52,8 @@ func (s *Suspect) Holder(lock string) catalog.Holder {
 // Dead reports whether the takeover rule permits the eviction of the suspect.
 func (s *Suspect) Dead() bool { return s.Decision.Verdict == takeover.Take }
 
-// Rule returns the name of the rule by which the suspect is dead, as in [takeover.Decision];
-// "lease" if its lease has not changed, by whichever rule; "silent" for a silent waiter.
+// Rule returns the name of the rule by which the suspect is dead, as in [takeover.Decision]. It
+// returns "lease" if the lease has not changed, and "silent" for a silent waiter.
 func (s *Suspect) Rule() string {
 	switch {
 	case s.Renewal != 0:
@@ -76,7 +76,7 @@ func (v *View) Holders() []Suspect {
 // Free reports whether the lock has no holder.
 func (v *View) Free() bool { return v.LockErr == nil && len(v.Holders()) == 0 }
 
-// Malformed returns the first error in the lock document and in the pings of the holders; else nil.
+// Malformed returns the first error in the lock document and in the holders' pings, or nil.
 func (v *View) Malformed() error {
 	if v.LockErr != nil {
 		return v.LockErr
@@ -89,7 +89,7 @@ func (v *View) Malformed() error {
 	return nil
 }
 
-// OtherLimit returns an error if the lock is in use with another limit than asked, else nil.
+// OtherLimit returns an error if the lock is in use with another limit than asked, or nil.
 func (v *View) OtherLimit(asked int32) *catalog.PermitMismatchError {
 	if v.Lock == nil || len(v.Suspects) == 0 || v.Lock.Limit == asked {
 		return nil
@@ -97,8 +97,8 @@ func (v *View) OtherLimit(asked int32) *catalog.PermitMismatchError {
 	return &catalog.PermitMismatchError{Name: v.Name, Recorded: v.Lock.Limit, Asked: asked}
 }
 
-// OthersSilent reports whether every process that uses the lock with another limit than asked has
-// been silent for longer than a live process would be. All of them may turn out to be dead.
+// OthersSilent reports whether all processes that use the lock with another limit than asked are
+// silent for too long, so that they may be dead.
 func (v *View) OthersSilent(asked int32) bool {
 	for _, one := range v.Suspects {
 		verdict := one.Decision.Verdict
