@@ -322,7 +322,7 @@ func counter(v bson.RawValue, held bool) (n int64, problem string) {
 	}
 }
 
-// bounded reads milliseconds between 1 and MaxTakeover. It returns zero for another value.
+// bounded reads milliseconds between 1 and MaxTakeover. It returns zero for any other value.
 func bounded(v bson.RawValue) time.Duration {
 	ms, problem := integral(v)
 	if problem != "" || ms < 1 || ms > MaxTakeover.Milliseconds() {

@@ -142,7 +142,7 @@ func (c *client) gone() bool {
 	}
 }
 
-// next returns a message that has reached the backend, or false without a message.
+// next returns a message that has reached the backend, or false if there is none.
 func (s *stage) next() (arrival, bool) {
 	synctest.Wait()
 	select {

@@ -14,8 +14,8 @@ type gates struct {
 	open map[string]*gate
 }
 
-// A gate serializes the writes of one database. It exists while it has users, so an unused name
-// takes no memory.
+// A gate serializes the writes of one database. It exists only while writes wait or run, so an
+// unused database takes no memory.
 type gate struct {
 	token chan struct{} // has one element while the backend carries out a write
 	users int           // guarded by gates.mu

@@ -163,8 +163,8 @@ func checkNested(document bson.Raw, level int) error {
 	return nil
 }
 
-// sequenceSize returns the length of the document sequence at the start of b: an int32 length that
-// includes itself, a name, and documents without a gap.
+// sequenceSize returns the length of the document sequence at the start of b. A sequence is an
+// int32, its whole length, then a name and the documents.
 func sequenceSize(b []byte) (int, error) {
 	if len(b) < 4 {
 		return 0, damaged("sequence of %d bytes", len(b))

@@ -65,9 +65,9 @@ func (p *tape) take() []bson.D {
 }
 
 // The server's reads for each command do not depend on the number of free locks. Lock documents are
-// never deleted, and a free one still names its last holder. 2,000 free locks of the asking process
-// cost no additional key or document; the flag -freenames changes the number. Only the listing of
-// all locks reads the free ones.
+// never deleted, and a free one still names its last holder. 2,000 free locks (flag -freenames) that
+// the asking process held last cost no additional key or document. Only the listing of all locks
+// reads the free ones.
 func TestQueries_FreeNames_CostNothing(t *testing.T) {
 	inTurn(t, large, func(t *testing.T, w *world) {
 		w.wantNoGrowth(t, options.Client())

@@ -165,7 +165,7 @@ func (w *world) impatient(b *testing.B, i *impatience, ms []*distlock.Manager, k
 	})
 }
 
-// poll is the simple program without distlock.
+// poll runs the simple program that does not use distlock: it polls a document.
 func (w *world) poll(b *testing.B, i *impatience, name string) {
 	durable := options.Collection().SetWriteConcern(writeconcern.Majority())
 	if w.d.name == "embedded" {

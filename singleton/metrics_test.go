@@ -12,7 +12,8 @@ import (
 	"mongodlm/singleton"
 )
 
-// The Observer of a Manager receives the rounds, including failures and panics, and the leader.
+// The Observer of a Manager receives every round, including those that fail or panic. It also
+// receives the leader.
 func TestRun_Observer_IsToldOfRounds(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var kept [2]metricstest.Kept

@@ -57,7 +57,7 @@ func TestDue_IsWhatCountingFinds(t *testing.T) {
 	})
 }
 
-// due is fast for a schedule of a millisecond that was not read for a year.
+// due is fast even for a year of slots that are a millisecond apart.
 func TestDue_AYearOfMilliseconds(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2024, 2, 28, 0, 0, 0, 0, time.UTC)

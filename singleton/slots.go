@@ -40,8 +40,8 @@ type Slot struct {
 type Slots struct {
 	// Name is the name of the lock, of the settings and of the record. Required.
 	Name string
-	// Store keeps the settings and the record. The default is the database of the locks, by the
-	// client of the Manager. RunNow needs a Store.
+	// Store keeps the settings and the record. By default the records are in the database of
+	// the locks, and the client of the Manager reads and writes them. RunNow needs a Store.
 	Store Store
 	// Schedule returns the times of the slots, the same for all processes. Required.
 	Schedule Schedule

@@ -17,7 +17,7 @@ import (
 // ErrConfig is matched by the errors of NewLocker and NewElector. The text names the field.
 var ErrConfig = errors.New("gocronlock: bad configuration")
 
-// Config has the lock and the store of a Locker. Schedule or Gap has the minimum time between runs.
+// Config configures a Locker. Schedule or Gap sets the minimum time between runs.
 type Config struct {
 	// Manager is the Manager of this process. Required.
 	Manager *distlock.Manager

@@ -93,7 +93,7 @@ func held(s catalog.Session) bson.D {
 	}
 }
 
-// granted is the update of an acquisition.
+// granted returns the update that makes r the holder.
 func granted(r catalog.Request) bson.D {
 	return bson.D{
 		{Key: "$set", Value: bson.D{
@@ -255,7 +255,7 @@ func only(fields ...string) bson.D {
 	return d
 }
 
-// olderThan is the filter for pings before a time of the server's clock.
+// olderThan returns the filter for pings before a server time.
 func olderThan(before time.Time) bson.D {
 	return bson.D{{Key: "ping", Value: bson.D{
 		{Key: "$lt", Value: bson.NewDateTimeFromTime(before)},

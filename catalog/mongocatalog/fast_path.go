@@ -137,8 +137,8 @@ var (
 	}
 )
 
-// nextIsToldInOneLine requires a waiter, and a process id of the first waiter without a line break,
-// so that a grantLine can contain the id unchanged.
+// nextIsToldInOneLine requires a waiter. The first waiter's process id must have no line break, so
+// that a grantLine can contain the id unchanged.
 var nextIsToldInOneLine = append(append(bson.D{}, somebodyWaits...),
 	bson.E{Key: "waiters.0.process", Value: call("$not", call("$regex", "\n"))})
 

@@ -14,8 +14,8 @@ import (
 	"mongodlm/catalog"
 )
 
-// Codes for an existing index with the same keys but another name or other options (85, 86), and
-// codes of other commands.
+// Error codes of the server. The first two report an index that has the same keys but another name
+// or other options.
 const (
 	codeIndexOptionsConflict    = 85
 	codeIndexKeySpecsConflict   = 86

@@ -322,8 +322,9 @@ func (m modification) inTransaction(collection string) bson.D {
 	return command[:len(command)-1]
 }
 
-// nameTooManyTransactions is the code name of MongoDB 9.0 and later for a refused transaction: too
-// many transactions are open (maxConcurrentMultiDocumentTransactions, 10,000 by default).
+// nameTooManyTransactions is the name of the error with which MongoDB 9.0 and later refuses to begin
+// a transaction because too many are open (maxConcurrentMultiDocumentTransactions, 10,000 by
+// default).
 const nameTooManyTransactions = "TooManyOpenTransactions"
 
 // inTransaction wraps an error of a transaction. errors.As still finds the driver's error, which

@@ -97,8 +97,9 @@ func coHolder(raw bson.Raw, others bson.A) bson.Raw {
 	return nil
 }
 
-// unreadable reports whether the lock may have holders that the document does not contain: the mode
-// has sharers, but the field sharers is not a list, or in state 1 it is empty or missing.
+// unreadable reports whether the lock may have holders that the document does not contain. That is
+// so if its mode allows several holders and the field sharers is not a list. In state 1 the list
+// must not be empty or missing either.
 func unreadable(raw bson.Raw) bool {
 	sharers := raw.Lookup("sharers")
 	list, isList := sharers.ArrayOK()

@@ -101,7 +101,7 @@ func (o *opts) check(command string, rest []string) error {
 	return err
 }
 
-// poll returns the longest pause between two queries of a waiting balancer for its grant, on a
-// server without change streams. It is short, like the rounds of the demo. The lock requires at
-// most a thirtieth of the takeover time.
+// poll returns the longest pause between two polls of a waiting balancer on a server without change
+// streams. It is short, like the rounds of the demo, and at most a thirtieth of the takeover time,
+// as the lock requires.
 func (o opts) poll() time.Duration { return max(time.Millisecond, min(grantPoll, o.takeover/30)) }

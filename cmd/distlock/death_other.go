@@ -5,7 +5,7 @@ package main
 // dieWith does nothing: on this system only the guardian ends the command of a killed run.
 func dieWith(int) {}
 
-// adoptOrphans does nothing: on this system init waits for the orphans of the command.
+// adoptOrphans does nothing: here the init process waits for orphans of the command.
 func adoptOrphans() {}
 
 // bury does nothing: this process adopts no processes.

@@ -9,7 +9,7 @@ import (
 	"mongodlm/cmd/internal/scrape"
 )
 
-// metrics has the flag with the address for metrics.
+// metrics is the flag --metrics: the address at which the program serves its metrics.
 type metrics struct{ addr string }
 
 func (m *metrics) flags(f *pflag.FlagSet) { f.StringVar(&m.addr, "metrics", "", scrape.Usage) }

@@ -46,8 +46,8 @@ type census struct {
 // A processRow is one process. Its strings are as stored.
 type processRow struct {
 	Process string `json:"process"`
-	// PingAgeMS is by the server's clock. AheadMS is the offset of the process's clock from the
-	// server's at that ping. Both are null when unknown.
+	// PingAgeMS is the age of the last ping by the server's clock. AheadMS is the time by which the
+	// process's clock was ahead of the server's at that ping. Both are null when unknown.
 	PingAgeMS  *int64   `json:"pingAgeMS"`
 	AheadMS    *int64   `json:"clockAheadMS"`
 	TakeoverMS *int64   `json:"takeoverMS"` // null when not recorded

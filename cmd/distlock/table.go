@@ -65,7 +65,7 @@ func (l layout) text(s string, limit int) string {
 	return shown(s, limit)
 }
 
-// label returns the name of a lock for a cell. A table cuts the name.
+// label returns the name of a lock for a cell. A table that is too wide cuts the name.
 func (l layout) label(name string) string { return words.LabelTo(name, longText) }
 
 // A column is one column of a table. If a table is too wide, columns without information are

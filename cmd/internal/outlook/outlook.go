@@ -127,8 +127,7 @@ func (o *Outlook) soonest(e takeover.Evidence, p takeover.Policy,
 	return max(0, whole-o.watched), "watch"
 }
 
-// ask sets the rule and the times. e is the evidence that the holder left, without clocks. p is the
-// policy of a contender.
+// ask sets the rule and the times for a contender with policy p. Evidence e has no times yet.
 func (o *Outlook) ask(e takeover.Evidence, p takeover.Policy) {
 	p.Rule = takeover.WatchOnly
 	whole, earliest := takeover.Decide(e, e, p).Remaining, time.Duration(0)

@@ -273,8 +273,8 @@ func (g *gen20) force(d document, seen map[string]seen20) error {
 	return nil
 }
 
-// remoteTime returns the clock of a config server, less half the request's duration by the
-// process's clock, :345-380. A reply that took too long is an error.
+// remoteTime returns the time of a config server, minus half the duration of the request
+// (:345-380). A reply that took too long is an error. The process's clock measures the duration.
 func (g *gen20) remoteTime(server int, skew time.Duration) (time.Time, error) {
 	then := g.p.now()
 	at, _, err := g.at(355, 409).serverStatus(server)

@@ -327,7 +327,7 @@ func (r *record) plain(s string) string {
 	return ourLabel.ReplaceAllString(s, ":random")
 }
 
-// result returns all events by time.
+// result returns all events, sorted by time.
 func (r *record) result() Record {
 	for _, p := range r.w.processes {
 		r.out.Processes = append(r.out.Processes, Process{p.name, p.wrongClock()})

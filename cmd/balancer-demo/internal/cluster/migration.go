@@ -22,8 +22,8 @@ func (m Migration) Filter(fence int64) bson.M {
 }
 
 // Update returns the update of a move: the new shard, the mover's fence, the next version
-// (NextVersion), and movedAt. The server writes movedAt, a Timestamp, in the same step. Read the
-// document back with the update (findOneAndUpdate, after), because the changelog needs movedAt.
+// (NextVersion), and movedAt. The server writes movedAt, a Timestamp, in the same step. Use
+// findOneAndUpdate and return the document after the update: the changelog needs movedAt.
 func (m Migration) Update(fence int64, version bson.Timestamp) bson.M {
 	return bson.M{"$set": bson.M{"shard": m.To, "fence": fence, "lastmod": version},
 		"$currentDate": stampOf("movedAt")}
