@@ -64,8 +64,8 @@ func TestLock_BesideACrowd_SingleCallerWaitsForThreeTurns(t *testing.T) {
 	})
 }
 
-// A process keeps only one entry while fifty entries are queued, so that more processes find room.
-// All callers are served.
+// While fifty entries are queued in all, each process keeps only one, so that more processes find
+// room. All callers are served.
 func TestLock_ManyProcesses_OneEntryEach(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g := w.start(nil).mustTry("a")

@@ -175,7 +175,7 @@ func (e *ConfigError) Is(target error) bool { return target == ErrConfig }
 
 func quoted(s string) string { return `"` + catalog.Printable(s, 200) + `"` }
 
-// acquiring returns an error of an acquisition. A *PermitMismatchError already names the lock.
+// acquiring adds the name of the lock to err, unless err is a *PermitMismatchError, which has it.
 func acquiring(name string, err error) error {
 	var limit *PermitMismatchError
 	if errors.As(err, &limit) {

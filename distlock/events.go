@@ -63,7 +63,7 @@ func (e *emitter) one(ctx context.Context, o Observer, event Event) {
 // brokenWord begins the evidence of a grant that follows a break.
 const brokenWord = "broken: "
 
-// ruleOf returns the rule that evidence of package watch names, or "".
+// ruleOf returns the rule named in evidence from package watch, or "".
 func ruleOf(evidence string) string {
 	rest, ok := strings.CutPrefix(evidence, "rule ")
 	rule, _, found := strings.Cut(rest, ": ")
@@ -77,8 +77,8 @@ func ruleOf(evidence string) string {
 	return ""
 }
 
-// subjectOf returns the dead process that evidence of packages watch and takeover names. It returns
-// "" if the evidence does not name the process in full.
+// subjectOf returns the dead process named in evidence from package watch or takeover. It returns ""
+// if the evidence does not contain the full name.
 func subjectOf(evidence string) string {
 	at := strings.IndexByte(evidence, '"')
 	if at < 0 || !strings.HasSuffix(evidence[:at], " of ") && !strings.HasSuffix(evidence[:at], ": ") {

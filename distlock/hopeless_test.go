@@ -49,7 +49,7 @@ func (p *proc) deny(ops ...fault.Op) {
 	})
 }
 
-// told is the longest time until a waiter returns the result of a read of its lock.
+// told is the longest time that a waiter takes to read its lock and return the result.
 const told = pingTime + pingTime/6 + slack
 
 // A waiting Lock returns when the wait becomes hopeless, with the error of a new call.

@@ -37,8 +37,8 @@ func (in internals) Database() *mongo.Database {
 	return in.m.client.Database(in.m.cfg.Database)
 }
 
-// Use reports that a function is about to run under a guard, until done is called. Close of the
-// Manager ends the guard, and waits for the function before it releases the lock. Call the guard's
+// Use marks a guard as in use by a function until done is called. Manager.Close ends the guard and
+// waits for done before it releases the lock. Call the guard's
 // Err after Use, and start the function only if Err returns nil. No I/O.
 func (in internals) Use(g *TryGuard) (done func()) { return g.h.use() }
 

@@ -47,7 +47,7 @@ func (c Config) trustedFor(life time.Duration) time.Duration {
 }
 
 // leaseTrips is the number of round trips that must fit into the time for which a renewal is
-// trusted, as three pings must fit into a term.
+// trusted. In the same way three pings must fit into a term.
 const leaseTrips = 3
 
 // beginLease sends the first renewal of a lock that the server has granted to this call, and

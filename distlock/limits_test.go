@@ -210,8 +210,8 @@ func asked(t *testing.T, a asking, answered int, hang fault.Hook, grace time.Dur
 	})
 }
 
-// Close returns within its context during any pending calls, and names the locks that may still be
-// held. A pending Release returns with an error when Close returns.
+// Close returns before its context ends even if calls are pending. It names the locks that may still
+// be held. A pending Release then returns an error.
 func TestClose_ServerHangs_ReturnsInTime(t *testing.T) {
 	for store, hang := range hangs {
 		runInBubble(t, store, func(t *testing.T, w *world) {

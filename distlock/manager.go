@@ -256,7 +256,7 @@ func (m *Manager) close(ctx context.Context) error {
 	return errors.Join(append(errs, m.hangUp(ctx))...)
 }
 
-// whileOpen returns the context of a call's commands. It ends with ctx or when Close is done.
+// whileOpen returns a context for the commands of a call. It ends when ctx ends or Close is done.
 func (m *Manager) whileOpen(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(m.life, func() { cancel(ErrClosed) })

@@ -243,8 +243,8 @@ func TestLock_ForeignHand_WaitersFindIt(t *testing.T) {
 	})
 }
 
-// A process whose heartbeat expired during its wait does not use a grant from that time. It enters
-// the queue again at the end.
+// A process whose heartbeat expired while it waited ignores a grant made to it in that time. It
+// joins the end of the queue.
 func TestLock_HeartbeatLostWhileWaiting_QueuesAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

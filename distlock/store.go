@@ -172,9 +172,9 @@ func (c sentCommands) byKind() map[string]int64 {
 // long as the limit then learns whether the command was sent at all.
 const grace = 50 * time.Millisecond
 
-// prompt makes a store with operations that return when their contexts end, and counts them. The
-// command itself continues until limit or the end of life, because cutting it off would close its
-// connection. The outcome of a write without an answer in time is unknown.
+// prompt wraps a store: each operation returns when its context ends. It also counts the operations.
+// The command of an operation continues until its limit or the end of life, because to cut it off
+// closes its connection. The outcome of a write that is not answered in time is unknown.
 func prompt(
 	store catalog.Catalog, life context.Context, limit time.Duration, sent sentCommands,
 ) catalog.Catalog {

@@ -41,8 +41,8 @@ func (n *told) of() (by []string) {
 	return by
 }
 
-// Every candidate, also the leader, receives each leader once and within a reading. It receives no
-// call without a leader, after a request to yield, or after an outage of the server.
+// Every candidate, even the leader, gets one call for each new leader, within one reading. There is
+// no call while there is no leader, after a request to yield, or after a server outage.
 func TestOnNewLeader_AllAreToldOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var runs []*run

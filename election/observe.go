@@ -46,8 +46,8 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	return leaderOf(holder), nil
 }
 
-// Candidates reads the queue of candidates, the next leader first. It returns at most the 100 in
-// the lock document. It sends one command, or three to the embedded server.
+// Candidates reads the queue of candidates, the next leader first. The lock document holds at most
+// 100. Candidates sends one command, or three to the embedded server.
 //
 // Errors: those of Leader.
 func (e *Election) Candidates(ctx context.Context) ([]Candidate, error) {

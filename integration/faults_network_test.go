@@ -222,8 +222,8 @@ func (w *world) toxic(t testing.TB, change func(*distlock.Config)) (*toxicLink, 
 // within it.
 const commandLimit = 3 * time.Second
 
-// strike arms a fault for the next operation op. A deaf link loses replies only from the request of
-// op on. An earlier lost reply would close the connection before this request.
+// strike arms a fault for the next operation op. A deaf link loses the reply to
+// op and all later replies. An earlier lost reply would close the connection before op is sent.
 func (l *toxicLink) strike(op fault.Op, f toxicFault) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -154,8 +154,8 @@ func TestLockPinger_Twin_WhoeverPingsSecondGivesTheIDUp(t *testing.T) {
 	})
 }
 
-// Among many unanswered pings, the process recognises one that was carried out, if it is the last
-// acknowledged ping or one of the latest. An older ping only costs the id.
+// A process with many unanswered pings recognises the ping in the store if that is the last
+// acknowledged one or a recent one. If it is older, the process only loses its id.
 func TestLockPinger_ManyUnanswered_KnowsItsOwn(t *testing.T) {
 	t.Parallel()
 	const many = 100

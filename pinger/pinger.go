@@ -179,9 +179,8 @@ func (p *LockPinger) Process() string {
 	return ""
 }
 
-// Steady returns the monotonic time since which pings are acknowledged without a failure. ok is
-// false after a failed ping. A contender that judges other processes' pings must know whether the
-// server accepts pings.
+// Steady returns the monotonic time since which no ping has failed. ok is false after a failed ping.
+// A contender uses it to know that the server accepts pings, before it judges the pings of others.
 func (p *LockPinger) Steady() (since time.Duration, ok bool) {
 	at := p.steady.Load()
 	return time.Duration(at), at >= 0

@@ -17,10 +17,9 @@ import (
 const releaseParallel = 16
 
 // A releaseQueue holds the sessions that are removed from their locks in the background: sessions
-// of abandoned calls, of failed releases, and of acquisitions with an unknown outcome. Each session
-// is tried immediately. After a failure the reaper tries it again while the store contains the
-// session. mongos has had a list of late releases since 2.0. Its entries could be forgotten at a
-// shutdown.
+// of abandoned calls, of failed releases, and of acquisitions with an unknown outcome. Each removal
+// is tried immediately. After a failure the reaper repeats it while the store contains the session.
+// mongos has such a list since 2.0, but could lose its entries at a shutdown.
 type releaseQueue struct {
 	mu      sync.Mutex // guards the fields below, except running
 	entries map[catalog.Session]*release

@@ -10,8 +10,8 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// A Loop is a function that runs every interval, in one of the processes that run a Loop of this
-// name. The zero value of a field that is not required means its default.
+// A Loop runs a function once per interval, in one of the processes that have a Loop of this name.
+// The zero value of an optional field means its default.
 type Loop struct {
 	// Name is the name of the lock, of the settings and of the record. Required.
 	Name string

@@ -25,7 +25,7 @@ const (
 	mostPause  = 30 * time.Second
 )
 
-// endTries is the number of tries to record the end of a round after the end of Run's context.
+// endTries is the number of tries to record the end of a round once Run's context has ended.
 const endTries = 3
 
 // longest bounds the durations in arguments.

@@ -137,7 +137,7 @@ func interrupted(runs []PastRun) []PastRun {
 	return runs
 }
 
-// over returns the field "runs" with the end of the last round.
+// over returns the field "runs" in which the last round has ended.
 func over(runs []PastRun, state State, text string, took time.Duration) bson.E {
 	runs = slices.Clone(runs)
 	if n := len(runs); n > 0 && runs[n-1].State == Running {

@@ -23,7 +23,7 @@ type State string
 const (
 	// Waiting means that no round has started yet.
 	Waiting State = ""
-	// Running means that no end is recorded: the round runs, or its process died in it.
+	// Running means that no end is recorded: the round still runs, or its process has died.
 	Running State = "running"
 	// Done and Failed mean that the round returned, without and with an error.
 	Done   State = "done"

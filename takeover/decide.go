@@ -15,8 +15,8 @@ const (
 	ruleCondemned = "condemned"
 )
 
-// Decide judges a watch by its first read and the present one. For a first read both are the same.
-// It is pure and total: every evidence has a verdict, and no evidence causes a panic. With a policy
+// Decide judges a watch by its first read and the present one. On the first read both are equal.
+// Decide is pure and total: it returns a verdict for any Evidence and never panics. With a policy
 // that [Policy.Validate] refuses, it returns Take only for a condemned holder.
 func Decide(first, now Evidence, p Policy) Decision { return decide(first, first, now, p) }
 

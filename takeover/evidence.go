@@ -125,8 +125,8 @@ type Decision struct {
 	// Remaining is the time for which the evidence must still be unchanged. It is 0 unless the
 	// verdict is Watch, Skewed or Held.
 	Remaining time.Duration
-	// Restart is true if this read is the first of a new watch. The caller forgets the old first
-	// read.
+	// Restart is true if this read is the first of a new watch. The caller must then drop the first
+	// read of the previous watch.
 	Restart bool
 	// Rule is the name of the deciding rule: "watch", "witnesses", "condemned" or "".
 	Rule string

@@ -40,8 +40,8 @@ type Options struct {
 }
 
 // A Tracer records events as spans. It is a [distlock.Observer] that also receives contexts. It is
-// safe for concurrent use. A call blocks as long as the program's span processor does, so use a
-// processor that exports in the background.
+// safe for concurrent use. Each call waits for the program's span processor, so use a processor that
+// exports in the background.
 type Tracer struct{ tracer trace.Tracer }
 
 var _ distlock.Observer = (*Tracer)(nil)

@@ -104,8 +104,8 @@ func New(o Options) (*Collector, error) {
 	return c, nil
 }
 
-// begin creates the series of rare events with the value zero, because Prometheus misses an
-// increase to the first value of a series.
+// begin creates the series of rare events with the value zero, because Prometheus sees no increase
+// in the first value of a series.
 func (c *Collector) begin(names []string) {
 	for _, name := range append([]string{""}, names...) {
 		e := distlock.Event{Name: name}

@@ -68,7 +68,8 @@ type Entry struct {
 // Options of a [Log]. The zero value means the defaults.
 type Options struct {
 	// Keep is the age at which the server removes an entry: 1 min to 10 years, default 30 days. The
-	// first process creates the index. A process with another Keep logs a warning and leaves it.
+	// first process creates the index. A process with another Keep does not change the index: it logs
+	// a warning.
 	Keep   time.Duration
 	Logger zerolog.Logger // default silent
 }
@@ -190,8 +191,8 @@ func (l *Log) flush(ctx context.Context) (pause time.Duration, err error) {
 	return 0, nil
 }
 
-// Close inserts the entries that wait. It is the last call: the Log drops later events, so close
-// the Manager before. The error of an insert, or of ctx, means that some are not inserted.
+// Close inserts the pending entries. Close the Manager first: the Log drops later events. After an
+// error, of an insert or of ctx, some entries are not inserted.
 func (l *Log) Close(ctx context.Context) error {
 	l.mu.Lock()
 	l.closed = true

@@ -1,7 +1,7 @@
-// Package metrics defines the metrics of the work under locks: of terms, rounds and rows. Package
+// Package metrics defines the metrics of the work under locks: terms, rounds and rows. Package
 // adapters/prometheus exports them.
 //
-// Elections, loops, schedules and queues send samples to the Observer of their Manager if it is
-// also an [Observer] of this package, see [Of]. These samples cost no command. Only the number of
+// Elections, loops, schedules and queues send samples to the Observer of their Manager if it also
+// implements [Observer], see [Of]. These samples cost no command. Only the number of
 // rows in a queue needs a command: one process of the queue reads it when the metrics are read.
 package metrics

@@ -130,8 +130,8 @@ type quality struct {
 	complete    time.Duration            // monotonic; all earlier grants are known
 	undelivered map[bson.ObjectID]polled // known grants that the stream has yet to deliver
 
-	// The trial of a stream that is not trusted: its start, and the numbers of grants that were
-	// delivered in time and slowly.
+	// The trial of a stream that is not trusted: its start, the number of grants delivered in time,
+	// and the number of grants delivered late.
 	begun        time.Duration
 	prompt, slow int
 }

@@ -28,8 +28,8 @@ type Judge struct {
 	// Granted receives the grants that follow an eviction, immediately.
 	Granted func([]catalog.Grant)
 
-	// Interval is the time between two reads of the locks of refused calls. Go starts a goroutine
-	// that ends soon after Closed is closed.
+	// Interval is the time between two reads of the locks that refused a call. The goroutine that Go
+	// starts ends soon after Closed is closed.
 	Interval time.Duration
 	Go       func(func())
 	Closed   <-chan struct{}
@@ -115,8 +115,8 @@ type evidenceKey struct {
 	takeover time.Duration
 }
 
-// decideLease decides by the lease on a holder whose ping is alive. Decide does not call it for a
-// malformed ping, because a version with another ping may give its leases another meaning.
+// decideLease judges a holder with a live ping by its lease. Decide does not call it for a malformed
+// ping, because a version that writes other pings may define leases differently.
 func (j *Judge) decideLease(one *Suspect, name string, seen catalog.Snapshot, lease catalog.Lease,
 	sent, received clock.Reading) {
 	e := takeover.Evidence{

@@ -59,7 +59,7 @@ func generations() []historical {
 	}
 }
 
-// foreignCases acquire, release and evict with each historical document.
+// foreignCases tests acquire, release and evict on each historical document.
 var foreignCases = func() []testCase {
 	var cases []testCase
 	for _, g := range generations() {

@@ -148,7 +148,7 @@ func oddWaiters() []oddity {
 	return list
 }
 
-// oddHolderTS is the holder's session in the documents.
+// oddHolderTS is the session of the holder in every test document.
 var oddHolderTS = bson.ObjectID{0: 0x4e, 11: 0x01}
 
 func oddSharers() []oddity {

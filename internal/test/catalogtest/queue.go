@@ -124,7 +124,7 @@ func (b *bench) rewrite(name string, fields ...bson.E) {
 	b.insert("locks", with(doc, fields...))
 }
 
-// refused enters in the given mode. It checks the error, and that the document is unchanged.
+// refused checks that Enter fails with want and leaves the document unchanged.
 func (b *bench) refused(r catalog.Request, how catalog.EnterMode, want error) {
 	b.Helper()
 	b.wantUntouched("locks", r.Name, func() {
