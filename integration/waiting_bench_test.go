@@ -17,10 +17,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"mongodlm/catalog"
-	"mongodlm/catalog/mongocatalog"
 	"mongodlm/distlock"
 	"mongodlm/internal/test/assert"
-	"mongodlm/internal/test/fault"
 )
 
 var (
@@ -85,32 +83,14 @@ func quantile(took []time.Duration, percent int) time.Duration {
 	return took[min(len(took)-1, len(took)*percent/100)]
 }
 
-// A contender is a Manager whose callers compete for a lock.
-type contender struct {
-	m       *distlock.Manager
-	entered chan struct{} // receives a value when a caller is queued
-}
-
-// contenders starts processes with default times and separate clients.
-func (w *world) contenders(b *testing.B, processes int, sent *counter) []*contender {
+// contenders starts processes with the usual times. Each has a client of its own.
+func (w *world) contenders(b *testing.B, processes int, sent *counter) (all []*distlock.Manager) {
 	b.Helper()
-	var all []*contender
 	for range processes {
-		c := &contender{entered: make(chan struct{}, 1024)}
 		client := w.client(b, sent)
-		inner := assert.Value(mongocatalog.New(client, mongocatalog.Options{Database: w.db.Name()}))(b)
-		store := fault.Wrap(inner)
-		store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			err := apply()
-			if call.Op == fault.Enter && err == nil {
-				c.entered <- struct{}{}
-			}
-			return err
-		})
-		c.m = w.start(b, func(cfg *distlock.Config) {
-			*cfg = distlock.Config{Catalog: store, Database: cfg.Database, Host: cfg.Host}
-		})
-		all = append(all, c)
+		all = append(all, w.start(b, func(cfg *distlock.Config) {
+			*cfg = distlock.Config{Client: client, Database: cfg.Database, Host: cfg.Host}
+		}))
 	}
 	return all
 }
@@ -132,10 +112,11 @@ func (w *world) timeHandOvers(b *testing.B, waiters int) {
 	var calls sync.WaitGroup
 	defer func() { cancel(); calls.Wait() }()
 	grabs := make(chan grab, 1)
-	enter := func(i int) { // returns when the caller is queued
-		c := all[i%len(all)]
+	enter := func(i int) { // returns when the caller waits or holds the lock
+		m := all[i%len(all)]
+		waiting := m.Stats().Waiting
 		calls.Go(func() { // ends with its turn, or with ctx
-			g, err := c.m.Lock(name).Lock(ctx)
+			g, err := m.Lock(name).Lock(ctx)
 			at := time.Now()
 			if err == nil {
 				grabs <- grab{g, at, i}
@@ -143,11 +124,9 @@ func (w *world) timeHandOvers(b *testing.B, waiters int) {
 				b.Error(err)
 			}
 		})
-		select {
-		case <-c.entered:
-		case <-time.After(time.Minute):
-			b.Error("nobody enters")
-		}
+		eventually(b, time.Minute, "the caller waits", func() bool {
+			return m.Stats().Waiting > waiting || len(grabs) > 0
+		})
 	}
 	before := w.leastWrite(b)
 	enter(0)
@@ -163,6 +142,12 @@ func (w *world) timeHandOvers(b *testing.B, waiters int) {
 			sent.reset()
 			took = nil
 		}
+		eventually(b, time.Minute, "a waiter is queued", func() bool {
+			raw, err := w.db.Collection(catalog.LocksCollection).FindOne(b.Context(), byID(name)).Raw()
+			queue, _ := raw.Lookup("waiters").ArrayOK()
+			queued, _ := queue.Values()
+			return err == nil && len(queued) > 0
+		})
 		released := make(chan error, 1)
 		begun := time.Now()
 		go func() { released <- holder.guard.Release() }() // waited for below
@@ -224,16 +209,15 @@ func (w *world) timeContention(b *testing.B) {
 	)
 	sent.reset()
 	begun := time.Now()
-	for i, c := range all {
+	for i, m := range all {
 		running.Go(func() {
 			for time.Since(begun) < *fairFor {
-				g, err := c.m.Lock(name).Lock(b.Context())
+				g, err := m.Lock(name).Lock(b.Context())
 				at := time.Since(begun)
 				if err != nil {
 					b.Error(err)
 					return
 				}
-				<-c.entered
 				turns[i]++
 				if from := released.Load(); from > 0 {
 					mu.Lock()
