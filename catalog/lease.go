@@ -28,8 +28,8 @@ type Renewal struct {
 	Local  time.Time // the holder's own clock
 }
 
-// Supersedes reports whether a renewal may replace the lease seen: the renewal is newer, or a copy
-// of the same command wrote the lease. A twin's renewal with the same number has another local
+// Supersedes reports whether the renewal may replace the lease seen: the renewal is newer, or a
+// copy of its own command wrote that lease. A twin's renewal with the same number has another local
 // time.
 func (r Renewal) Supersedes(seen Lease) bool {
 	return seen.Number < r.Number ||
