@@ -108,8 +108,8 @@ type Pings interface {
 
 // Transactions has the operation that writes under a held lock.
 type Transactions interface {
-	// Transact calls run inside a transaction of the store. The transaction also changes the lock
-	// document, with the filter {_id, s among the holders}. There are two cases:
+	// Transact executes run inside a transaction of the store. The transaction also changes the
+	// lock document, with the filter {_id, s among the holders}. There are two cases:
 	//   - The transaction commits while s holds the lock. A takeover waits for the transaction.
 	//   - A takeover came first. The transaction has no effect.
 	//
@@ -161,7 +161,7 @@ func (r Request) Check() error {
 	return nil
 }
 
-// A Holder identifies a holder or waiter that is watched, to evict it.
+// A Holder identifies a watched holder or waiter that may be evicted.
 type Holder struct {
 	Session
 	// Process is the holder's process id, empty when the document does not contain it.

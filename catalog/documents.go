@@ -42,7 +42,7 @@ type Lock struct {
 	// first sharer too. Sharers is empty for an exclusive holder.
 	Sharers []Participant
 	// OldSharers is set if the sharers, or a mode that needs sharers, are outdated: a manager that
-	// does not know these fields left them.
+	// does not know these fields left them there.
 	OldSharers bool
 	// Waiters is the queue, in order of arrival.
 	Waiters []Participant

@@ -60,9 +60,9 @@ type Queues interface {
 	// contains a malformed document, which is not an error.
 	Snapshots(ctx context.Context, names []string) (Looks, error)
 
-	// HeldOrFree reads the locks in names that are free, held by process, or also in lines. It
-	// skips malformed documents. A waiting process polls its grants with HeldOrFree. The result may
-	// omit the informational fields of waiters.
+	// HeldOrFree reads, of the locks in names, those that are free, held by process, or also in
+	// lines. It skips malformed documents. A waiting process polls its grants with HeldOrFree. The
+	// result may omit the informational fields of waiters.
 	HeldOrFree(ctx context.Context, process string, names, lines []string) ([]Lock, error)
 
 	// GrantStream opens a stream of the future grants to process. It returns ErrNoGrantStream if

@@ -64,8 +64,8 @@ func blank(name string) fields {
 	return fields{{"_id", text(name)}, {"state", valueOf(int32(0))}}
 }
 
-// decide is [transition.Decide], but like a server it first tries TryPlain for an exclusive request
-// that does not queue.
+// decide is [transition.Decide], but, like a server, it first tries TryPlain for an exclusive
+// request that does not queue.
 func (c *Catalog) decide(doc fields, t catalog.Transition, now time.Time) (
 	catalog.Lock, catalog.Change, error,
 ) {

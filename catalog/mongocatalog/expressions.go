@@ -25,7 +25,7 @@ func either(conditions ...any) bson.D {
 }
 func not(condition any) bson.D { return call("$not", bson.A{condition}) }
 
-// choose returns $cond: parameter then if the condition holds, else parameter otherwise.
+// choose returns $cond with the condition and its two values.
 func choose(condition, then, otherwise any) bson.D {
 	return call("$cond", condition, then, otherwise)
 }

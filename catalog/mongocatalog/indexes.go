@@ -240,7 +240,7 @@ func keysAre(spec bson.Raw, field string) bool {
 	return elements[0].Key() == field && ok && order == 1
 }
 
-// plain reports whether an index has only the usual options and those listed in but.
+// plain reports whether an index has only the usual options and those in parameter but.
 func plain(spec bson.Raw, but ...string) bool {
 	elements, err := spec.Elements()
 	usual := append(but, "v", "key", "name", "ns", "background")

@@ -27,7 +27,7 @@ import (
 	"mongodlm/internal/test/catalogtest"
 )
 
-// on adds a method for each change to a store.
+// on gives a store one method per change.
 var on = catalogtest.On
 
 var update = flag.Bool("update", false, "write the golden files anew")

@@ -60,7 +60,7 @@ func (s step) short() []form {
 	return nil
 }
 
-// rule returns the document after the step as package transition has it.
+// rule carries out the step with package transition, and returns the document.
 func (s step) rule(doc bson.D, now time.Time) (bson.D, error) {
 	l := catalog.Lock{Name: "x"}
 	if doc != nil {

@@ -68,7 +68,7 @@ func check(t interface {
 	return after, short
 }
 
-// asMirrored returns want with every informational field that got left unchanged, if the lock has
+// asMirrored returns want with the informational fields that are unchanged in got, if the lock has
 // several holders. These fields copy the first holder's. If another program changed the copy, the
 // rule repairs the copy, and a short form does not.
 func asMirrored(before, want, got bson.D) bson.D {

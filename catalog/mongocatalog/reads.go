@@ -65,7 +65,8 @@ func queued() bson.D {
 	return bson.D{{Key: "waiters.process", Value: bson.D{{Key: "$exists", Value: true}}}}
 }
 
-// heldOrFree is the filter for the locks in names that are free, held by process, or also in lines.
+// heldOrFree is the filter for those locks in names that are free, held by process, or also in
+// lines.
 func heldOrFree(process string, names, lines []string) bson.D {
 	or := bson.A{
 		bson.D{{Key: "process", Value: process}},
