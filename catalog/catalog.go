@@ -18,8 +18,8 @@ const (
 )
 
 // Catalog is the whole store. It reads every lock document with [ParseLock]. It is safe for
-// concurrent use. Every method ends with its context, or after the implementation's time limit for
-// one command.
+// concurrent use. Every method returns when its context is done, or when one command has reached
+// the implementation's limit.
 type Catalog interface {
 	Locks
 	Pings
@@ -32,13 +32,13 @@ type Locks interface {
 	// Apply carries out a transition of one lock document in one step. Enter, Confirm, SeedFence
 	// and Break return the document after the change. Leave, Evict and GrantNext return the grants
 	// of the change. They may also return an earlier grant of the same millisecond. After an error
-	// the results have no meaning. Only Enter creates a document. For every other transition a
-	// missing document is ErrNoMatch. Errors: those of the transition, *MalformedError,
+	// the results mean nothing. Only Enter creates a document. Every other transition returns
+	// ErrNoMatch for a missing one. Errors: those of the transition, *MalformedError,
 	// ErrUnknownOutcome.
 	//
 	// A document that ParseLock rejects stays unchanged and is reported as a *MalformedError. There
 	// are three exceptions:
-	//   - Enter by TryPlain returns ErrNotFree.
+	//   - Enter with TryPlain returns ErrNotFree.
 	//   - Leave removes its session from a damaged document.
 	//   - Break without a session ignores the recorded session.
 	Apply(ctx context.Context, t Transition) (Lock, []Grant, error)
@@ -53,10 +53,10 @@ type Locks interface {
 	List(ctx context.Context, waited bool) iter.Seq2[Snapshot, error]
 }
 
-// Pings has the operations of heartbeats, and of contenders that judge them.
+// Pings has the operations for heartbeats, and for contenders that judge them.
 type Pings interface {
-	// Ping renews the process. It is an upsert with the filter {_id, condemned: absent, seq <
-	// b.Seq, local in b.Mine if that is not empty}, and writes the server's clock into ping. The
+	// Ping renews the process. It is an upsert that writes the server's clock into ping. Its filter
+	// is {_id, condemned: absent, seq < b.Seq}, with local in b.Mine unless that is empty. The
 	// sender chooses the number, so a delayed ping does not match after a later one. Ping returns
 	// the document as written. It also acknowledges a ping that was applied twice. It sends one
 	// command, and a read if the document does not match. Errors:
@@ -71,12 +71,12 @@ type Pings interface {
 	// ErrUnknownOutcome.
 	ApplyPing(ctx context.Context, c PingChange) error
 
-	// Held returns every session of process that holds or waits for a lock, in the order of names.
-	// It skips malformed documents.
+	// Held returns the sessions of process that hold or wait for a lock, in the order of names. It
+	// skips malformed documents.
 	Held(ctx context.Context, process string) ([]HeldSession, error)
 
-	// OldPings returns the ping documents with a ping earlier than parameter before, by the
-	// server's clock. It returns at most MaxOldPings documents, in no order.
+	// OldPings returns the ping documents that the server's clock dated earlier than parameter
+	// before. It returns at most MaxOldPings documents, in any order.
 	OldPings(ctx context.Context, before time.Time) ([]OldPing, error)
 
 	// Prune deletes the ping documents in old, and returns the number of deleted documents. It
@@ -89,17 +89,17 @@ type Pings interface {
 	//   - The last acquisition was earlier than parameter before, by the server's clock.
 	//   - The fence is below parameter before in milliseconds, so that the next holder has a larger
 	//     fence.
-	//   - The document does not change meanwhile.
+	//   - The document has not changed since it was read.
 	//
-	// It reads at most as many documents as parameter most, in the order of names, behind the name
-	// in parameter after. The result next is parameter after for the next call, "" at the end.
+	// It reads at most as many documents as parameter most, in the order of names, and starts
+	// behind the name after. The result next is the name after for the next call, "" at the end.
 	PruneLocks(ctx context.Context, before time.Time, after string, most int) (
 		pruned int, next string, err error)
 
-	// Prepare creates indexes: on locks the holders and the waiters by process, on lockpings {ping:
-	// 1}. With these indexes the cost of a read does not grow with the number of names ever locked.
-	// Many processes may run Prepare concurrently. It returns warnings for the operator, such as a
-	// TTL index that would delete current pings.
+	// Prepare creates indexes by the processes of holders and of waiters on locks, and by ping on
+	// lockpings. With these indexes the cost of a read does not grow with the number of names ever
+	// locked. Many processes may run Prepare concurrently. It returns warnings for the operator,
+	// such as a TTL index that would delete current pings.
 	Prepare(ctx context.Context) (warnings []string, err error)
 
 	// Hello returns the kind, the version and the clock of the server.
@@ -108,14 +108,14 @@ type Pings interface {
 
 // Transactions has the operation that writes under a held lock.
 type Transactions interface {
-	// Transact calls the function run in a transaction of the store. The transaction also changes
-	// the lock document, with the filter {_id, s among the holders}. There are two cases:
+	// Transact executes run inside a transaction of the store. The transaction also changes the
+	// lock document, with the filter {_id, s among the holders}. There are two cases:
 	//   - The transaction commits while s holds the lock. A takeover waits for the transaction.
 	//   - A takeover came first. The transaction has no effect.
 	//
-	// The change of the lock document is the last write, so that other writers do not wait for run.
-	// After a conflict it is the first write, so that other writers wait instead. So conflicts with
-	// other writers never cause a third call.
+	// The lock document is written last, so that other writers do not wait for run. After a
+	// conflict it is written first, so that they wait instead. So conflicts with other writers
+	// never cause a third call.
 	//
 	// The context of run carries the transaction. Renew and PutFirst of s with that context are
 	// part of the transaction. ctx bounds everything. Errors: those of run, unchanged; ErrNoMatch
@@ -147,13 +147,13 @@ type Request struct {
 	Takeover time.Duration // written as takeoverMS
 	Mode     Mode
 	Limit    int32 // in mode Permit the number of permits, at least 1
-	// Since is the time when the request was first queued, if it lost its place later. The request
-	// is queued before later waiters. Since is zero for a new request.
+	// Since is zero for a new request. If the request lost its place in the queue, Since is the
+	// time when it was first queued, and it goes before later waiters.
 	Since time.Time
 }
 
-// Check returns an error for a request for a permit with a limit below 1, since such a request
-// would make the document malformed.
+// Check returns an error if the request is for a permit and its limit is below 1, since it would
+// make the document malformed.
 func (r Request) Check() error {
 	if r.Mode == Permit && r.Limit < 1 {
 		return fmt.Errorf("a grant of mode %q has the limit %d; it must be at least 1", r.Mode, r.Limit)
@@ -161,7 +161,7 @@ func (r Request) Check() error {
 	return nil
 }
 
-// A Holder identifies a watched holder or waiter for its eviction.
+// A Holder identifies a watched holder or waiter that may be evicted.
 type Holder struct {
 	Session
 	// Process is the holder's process id, empty when the document does not contain it.
@@ -190,7 +190,7 @@ type HeldSession struct {
 	Waits bool
 }
 
-// Compare orders by session. A session that holds comes before the same session that waits.
+// Compare orders by session. The holder of a session comes before a waiter with the same session.
 func (s HeldSession) Compare(as HeldSession) int {
 	later := func(h HeldSession) int {
 		if h.Waits {
@@ -210,9 +210,9 @@ type Heartbeat struct {
 	Local    time.Time     // the process's own clock; milliseconds are written
 	Takeover time.Duration // written as takeoverMS
 	Interval time.Duration // written as pingMS
-	// Mine lists the Local of each ping that may be in the document: the last acknowledged ping and
-	// every later one. A document with another local time belongs to a twin, even with another
-	// number. If Mine is empty, such as for the first ping of an id, only the number is compared.
+	// Mine has the Local of every ping that may be in the document: the last acknowledged ping and
+	// every later one. A document with any other local time belongs to a twin, whatever its number.
+	// If Mine is empty, such as for the first ping of an id, only the number is compared.
 	Mine []time.Time
 }
 
@@ -244,15 +244,15 @@ func OldPingOf(raw bson.Raw) (p OldPing, ok bool) {
 	return p, isText && at.Type == bson.TypeDateTime
 }
 
-// A Condemnation is the mark of a process that another process declared dead.
+// A Condemnation marks a process that another process declared dead.
 type Condemnation struct {
 	By       string
 	At       time.Time // the server's clock; set only when read
 	Evidence string
 }
 
-// A Sight is a contender's record that it read the last ping of a silent process. Later contenders
-// measure from that time, see package takeover.
+// A Sight records when a contender read the last ping of a silent process. Later contenders measure
+// from that reading, see package takeover.
 type Sight struct {
 	Seq   int64
 	At    time.Time // the server's clock, as the contender read it
@@ -300,7 +300,7 @@ type Server struct {
 	Version string // as reported by the server, such as "7.0.5"
 	// Product names a server that is neither MongoDB nor FerretDB. Such a server is refused.
 	Product string
-	// Front is set for a FerretDB behind the embedded server's front.
+	// Front is set for the embedded server: a FerretDB behind a front.
 	Front bool
 	// ConfigServer is set for a mongod with --configsvr. MongoDB's own lock manager uses the same
 	// collections on such a server, with a takeover time of 15 minutes.

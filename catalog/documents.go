@@ -31,10 +31,9 @@ type Lock struct {
 	TS      bson.ObjectID
 	Fence   int64
 	// Takeover is the holder's recorded takeover time; zero when absent or out of bounds. A foreign
-	// manager does not change the field, so its value may come from an earlier holder. Therefore
-	// the field is ignored in state 2, which MongoDB's own manager and mongos from 2.0 on write.
-	// mongos before 2.0 wrote state 1, but does not work with the servers that this module
-	// supports.
+	// manager does not change the field, so its value may come from an earlier holder. So the field
+	// is ignored in state 2, the state of MongoDB's own manager and of mongos 2.0 and later. mongos
+	// before 2.0 wrote state 1, but does not work with the servers that this module supports.
 	Takeover time.Duration
 	// Mode and Limit are the holders' values. In a free lock Limit is the first waiter's.
 	Mode  Mode
@@ -42,8 +41,8 @@ type Lock struct {
 	// Sharers are all holders of a lock in mode Shared or Permit. The fields above contain the
 	// first sharer too. Sharers is empty for an exclusive holder.
 	Sharers []Participant
-	// OldSharers is set for a document with outdated sharers or an outdated mode of sharers. A
-	// manager that does not know these fields kept them.
+	// OldSharers is set if the sharers, or a mode that needs sharers, are outdated: a manager that
+	// does not know these fields left them there.
 	OldSharers bool
 	// Waiters is the queue, in order of arrival.
 	Waiters []Participant
@@ -76,7 +75,8 @@ type Ping struct {
 	Interval time.Duration // zero when absent or out of bounds
 	// Condemned is set when a contender declared the process dead.
 	Condemned *Condemnation
-	// Sight is the record of a contender that found no new ping of the process; zero without one.
+	// Sight is the record of a contender that found no new ping of the process; zero if there is
+	// none.
 	Sight Sight
 }
 
@@ -90,7 +90,7 @@ type Ping struct {
 //   - sharers or waiters that are not arrays of documents with a ts and a process;
 //   - a session that occurs twice;
 //   - a waiter with an unknown mode, or one for a permit without a limit of at least 1;
-//   - sharers that begin with the holder but have no mode, or have permits and no limit;
+//   - sharers that begin with the holder, but no mode, or mode permit and no limit;
 //   - in state 1, which only this module writes, sharers that do not begin with the holder, or a
 //     mode of sharers without sharers.
 //
@@ -346,10 +346,10 @@ func describe(v bson.RawValue) string {
 	return v.Type.String()
 }
 
-// Judge returns the result of a ping b that did not match the document raw. raw is nil if there is
-// no document. A nil error acknowledges b: a copy of the request was applied before. The local time
-// distinguishes b from a twin's ping with the same number. The times in Mine distinguish an earlier
-// ping of b's process from a twin's earlier ping.
+// Judge returns the result of ping b after it did not match raw, the ping document. raw is nil if
+// there is no document. A nil error acknowledges b: a copy of the request was applied before. The
+// local time distinguishes b from a twin's ping with the same number. The times in Mine distinguish
+// an earlier ping of b's process from a twin's earlier ping.
 //
 // Judge does not report that the copy inserted the document. That is harmless, see package pinger.
 func (b Heartbeat) Judge(raw bson.Raw) (Ping, error) {
@@ -372,7 +372,7 @@ func (b Heartbeat) Judge(raw bson.Raw) (Ping, error) {
 	return Ping{}, &TwinError{Process: b.Process, Sent: b.Seq, Found: p}
 }
 
-// Follows reports whether b's process may have written the ping with that local time before b: Mine
+// Follows reports whether a ping with that local time may be an earlier ping of b's process: Mine
 // is empty or contains the time.
 func (b Heartbeat) Follows(local time.Time) bool {
 	return len(b.Mine) == 0 || slices.ContainsFunc(b.Mine, func(mine time.Time) bool {

@@ -35,8 +35,8 @@ type intercepted struct {
 	hook  Hook
 }
 
-// Through passes an operation with a result through a hook. If do outlives the call, its result is
-// dropped.
+// Through runs the function do, which has a result, through a hook. If do outlives the hook, its
+// result is dropped.
 func Through[T any](
 	ctx context.Context, hook Hook, c Call, do func(context.Context) (T, error),
 ) (T, error) {

@@ -77,7 +77,7 @@ func (e eager) List(ctx context.Context, waited bool) iter.Seq2[catalog.Snapshot
 	return e.Catalog.List(ctx, waited)
 }
 
-// The hook also covers the steps of List before the first row.
+// A refused List does nothing, not even before the first row.
 func TestIntercept_EagerList(t *testing.T) {
 	in := make(chan struct{})
 	refuse := errors.New("refused")

@@ -28,9 +28,8 @@ type Renewal struct {
 	Local  time.Time // the holder's own clock
 }
 
-// Supersedes reports whether a renewal may replace the lease seen: the renewal is newer, or a copy
-// of the same command wrote the lease. A twin's renewal with the same number has another local
-// time.
+// Supersedes reports whether the renewal may replace a lease: it is newer, or a copy of its own
+// command wrote the lease. A twin's renewal with the same number has another local time.
 func (r Renewal) Supersedes(seen Lease) bool {
 	return seen.Number < r.Number ||
 		seen.Number == r.Number && seen.Local.UnixMilli() == r.Local.UnixMilli()

@@ -44,7 +44,7 @@ const (
 	OpEnterTransaction Op = "enter_transaction"
 )
 
-// writes has all operations. The value reports whether an operation changes documents.
+// writes maps every operation to whether it changes documents.
 var writes = map[Op]bool{
 	OpAcquire: true, OpEnter: true, OpLeave: true, OpEvict: true, OpGrantNext: true,
 	OpConfirm: true, OpSeedFence: true, OpRenew: true, OpPutFirst: true, OpRequestYield: true,
@@ -57,7 +57,7 @@ var writes = map[Op]bool{
 	OpGrantStream: false, OpNextGrants: false, OpTransact: true, OpEnterTransaction: true,
 }
 
-// Ops returns all operations, in no order.
+// Ops returns all operations, in any order.
 func Ops() []Op { return slices.Collect(maps.Keys(writes)) }
 
 // Writes reports whether the operation changes documents. Without a reply the outcome of such an

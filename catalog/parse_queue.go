@@ -224,7 +224,7 @@ func ParseGrants(name, text, evidence string) []Grant {
 	return grants
 }
 
-// parseYield parses a request to yield. It ignores a request for another session than the holder's.
+// parseYield parses a request to yield. It ignores a request for any session but the holder's.
 func (l *Lock) parseYield(v bson.RawValue) {
 	raw, ok := v.DocumentOK()
 	if !ok || !l.Held || len(l.Sharers) > 0 {

@@ -18,8 +18,8 @@ import (
 
 var ts2 = bson.ObjectID{0: 0x4d, 11: 0x5d}
 
-// party returns an entry of waiters or sharers with one field set to value. The value missing
-// removes the field.
+// party returns an entry of waiters or sharers with one field set to value, or removed if value is
+// missing{}.
 func party(key string, value any) bson.D {
 	return replace(bson.D{
 		field("ts", ts2), field("process", "q"), field("who", "q:1"), field("why", "because"),
@@ -159,7 +159,8 @@ func TestParseLock_Sharers_CountWhileTheFirstIsTheHolder(t *testing.T) {
 			doc = replace(replace(doc, "limit", int32(2)), c.key, c.value)
 			l, bad := catalog.ParseLock(marshal(t, doc))
 			if disagree := c.sharers == 0 && c.key != "state"; disagree {
-				// In state 1 this module writes all three fields. In state 2 they are outdated.
+				// In state 1, which is ours, such sharers are malformed. In state 2 they are
+				// outdated.
 				if bad == nil || bad.Field != "sharers" {
 					t.Fatalf("state 1: %+v, %v", l, bad)
 				}

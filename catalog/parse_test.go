@@ -25,8 +25,7 @@ func marshal(t testing.TB, doc bson.D) bson.Raw {
 	return assert.Value(bson.Marshal(doc))(t)
 }
 
-// lock returns a held lock document with one field set to value. The value missing removes the
-// field.
+// lock returns a held lock document with one field set to value, or removed if value is missing{}.
 func lock(key string, value any) bson.D {
 	doc := bson.D{
 		field("_id", "balancer"), field("state", int32(1)), field("process", "p"),

@@ -60,9 +60,9 @@ type Queues interface {
 	// contains a malformed document, which is not an error.
 	Snapshots(ctx context.Context, names []string) (Looks, error)
 
-	// HeldOrFree reads the locks in names that are free or held by process, and all existing locks
-	// in lines. It skips malformed documents. A waiting process polls its grants with HeldOrFree.
-	// The result may omit the informational fields of waiters.
+	// HeldOrFree reads, of the locks in names, those that are free, held by process, or also in
+	// lines. It skips malformed documents. A waiting process polls its grants with HeldOrFree. The
+	// result may omit the informational fields of waiters.
 	HeldOrFree(ctx context.Context, process string, names, lines []string) ([]Lock, error)
 
 	// GrantStream opens a stream of the future grants to process. It returns ErrNoGrantStream if
@@ -208,9 +208,9 @@ func limitWords(limit int32) string {
 // Is reports whether target is ErrPermitMismatch.
 func (e *PermitMismatchError) Is(target error) bool { return target == ErrPermitMismatch }
 
-// RoomFor reports whether the queue has a place for a request. The queue may have MaxWaiters
-// waiters. The exception is a request that was queued before and returns ahead of a later waiter:
-// its bound is twice MaxWaiters, which bounds the document's size.
+// RoomFor reports whether the queue has a place for a request. A queue may have MaxWaiters waiters,
+// or twice as many for a request that was queued before and returns ahead of a later waiter. These
+// bounds limit the document's size.
 func (l Lock) RoomFor(r Request) bool {
 	later := func(p Participant) bool { return p.Since.After(r.Since) }
 	if !r.Since.IsZero() && slices.ContainsFunc(l.Waiters, later) {

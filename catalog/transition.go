@@ -85,7 +85,7 @@ type PingUpdate struct {
 
 	// Makes inserts a missing document.
 	Makes bool
-	// Removes deletes the document. With it a missing document is not an error.
+	// Removes is set to delete the document. Then a missing one is not an error.
 	Removes bool
 }
 

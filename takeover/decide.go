@@ -62,7 +62,7 @@ func decide(first, last, now Evidence, p Policy) Decision {
 	return d
 }
 
-// A judgement has the measures of a readable lock that is held.
+// A judgement is what Decide measures for a readable, held lock.
 type judgement struct {
 	first, now  Evidence
 	p           Policy
@@ -89,9 +89,9 @@ func judge(first, now Evidence, p Policy) judgement {
 	return j
 }
 
-// takeoverTime returns T. Generations 1 to 3 used only the contender's takeover time. Here a longer
-// one that the holder recorded counts. A holder that may be a mongos gets at least the foreign
-// takeover time, which every mongos gave.
+// takeoverTime returns T, the takeover time. Generations 1 to 3 used only the contender's. Here a
+// longer one that the holder recorded counts. A holder that may be a mongos gets at least the
+// foreign takeover time, which every mongos gave.
 func takeoverTime(now Evidence, p Policy) time.Duration {
 	t := max(p.Takeover, now.Recorded)
 	if now.HasPing {
@@ -178,8 +178,8 @@ func disturbance(first, last, now *Evidence, p Policy) (before *Evidence, cause 
 }
 
 // restart returns the decision for the first read of a new watch. All generations from 2.0 on
-// restarted after a changed ping or ts. The verdict is Held if the holder pinged since the read
-// before: its seq rose or, for a foreign holder, its ping became younger.
+// restarted after a changed ping or ts. The verdict is Held if the holder pinged after the previous
+// read: its seq rose or, for a foreign holder, its ping became younger.
 func (j *judgement) restart(before *Evidence, cause string) Decision {
 	now := &j.now
 	pinged := before.Process == now.Process && before.HasPing && now.HasPing &&

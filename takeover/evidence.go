@@ -51,8 +51,8 @@ type Evidence struct {
 // time remains. A ping without seq belongs to a foreign holder. The only exception is the condemned
 // ping that a contender of ours inserts for a holder of ours.
 //
-// A foreign manager that takes a lock keeps the fields of our holder before it. The reader of the
-// document must then leave Recorded zero. ParseLock of package catalog does so, by the state.
+// When a foreign manager takes a lock, the fields of an earlier holder of ours stay. The reader of
+// the document must then leave Recorded zero. ParseLock of package catalog does so, by the state.
 func (e Evidence) Foreign() bool {
 	switch {
 	case e.HasPing && e.HasSeq:
@@ -72,11 +72,11 @@ type Subject struct {
 }
 
 // Subject returns the key under which a caller keeps the [Observation] of this evidence. A holder
-// with a seq is watched once for all its locks and queue entries, because no guard of it outlives
-// its ping. A foreign holder, a holder without a ping document and a holder without a process id
-// are watched per lock, as in mongos. A mongos may acquire whether its ping is current or not. A
-// lease is watched for its own lock session. Reads of different subjects in one Observation restart
-// it each time.
+// with a seq is watched once for all its locks and queue entries, because none of its guards
+// outlives its ping. A foreign holder, a holder without a ping document and a holder without a
+// process id are watched per lock, as in mongos. A mongos may acquire even if its ping is not
+// current. A lease is watched for its own lock session. Each read of another subject restarts the
+// Observation.
 func (e Evidence) Subject() Subject {
 	if e.Lease {
 		return Subject{Process: e.Process, Lock: e.Name, Session: e.TS}
@@ -195,7 +195,7 @@ func (p Policy) Validate() error {
 }
 
 // OfLease returns the policy for a lease with that life. The life replaces the contender's takeover
-// time, and clocks may differ by the same share of it. The other fields keep their values.
+// time, and MaxClockSkew changes in proportion. The other fields keep their values.
 func (p Policy) OfLease(life time.Duration) Policy {
 	if p.Takeover > 0 {
 		p.MaxClockSkew = time.Duration(float64(p.MaxClockSkew) / float64(p.Takeover) * float64(life))

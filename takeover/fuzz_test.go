@@ -100,8 +100,8 @@ const (
 	unread  = takeover.Malformed
 )
 
-// documents are malformed and extreme documents. Each has the verdict on a first read at noon + 1
-// s, and on a read of the same evidence after the longest takeover time that a document may record.
+// documents has malformed and extreme documents, with the verdict on a first read at noon + 1 s,
+// and on a read of the same evidence after the longest takeover time that a document may record.
 var documents = map[string]struct {
 	lock, ping  []byte
 	first, last takeover.Verdict
@@ -214,7 +214,7 @@ func date(key string, at time.Time) bson.E { return field(key, bson.NewDateTimeF
 
 func year(y int) time.Time { return time.Date(y, 12, 31, 23, 59, 59, 0, time.UTC) }
 
-// read sets the clock readings of e to a read at the given time after noon.
+// read returns e with the clock readings of a read at the given time after noon.
 func read(e takeover.Evidence, at time.Duration) takeover.Evidence {
 	clocks := look(at)
 	e.Server, e.Primary, e.Wall = clocks.Server, clocks.Primary, clocks.Wall

@@ -23,7 +23,7 @@ type Observation struct {
 // first of a new watch. Free and Malformed end the watch. mongos 2.0 and later also reset the watch
 // when the lock was free.
 //
-// If the read does not know Primary or Server, the value of the read before is kept. So the read
+// If the read does not know Primary or Server, Look keeps the previous read's value. So the read
 // hides no election and no step of the server's clock.
 func (o Observation) Look(now Evidence, p Policy) (Observation, Decision) {
 	now.LongestGap = 0
@@ -47,7 +47,7 @@ func (o Observation) Look(now Evidence, p Policy) (Observation, Decision) {
 	return o, d
 }
 
-// First returns the first read of the watch. ok is false before it.
+// First returns the first read of the watch. ok is false if there is none.
 func (o Observation) First() (first Evidence, ok bool) { return o.first, o.begun }
 
 // Unchanged returns the time for which the evidence has been unchanged, by the smaller of the

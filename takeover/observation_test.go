@@ -8,8 +8,8 @@ import (
 	"mongodlm/takeover"
 )
 
-// watch adds a read at every step from start to end to an observation. It returns the last
-// decision.
+// watch adds reads to an observation, one at every step from start to end, until a Take. It returns
+// the last decision.
 func watch(
 	o takeover.Observation, start, end, step time.Duration, edits ...edit,
 ) (takeover.Observation, takeover.Decision) {

@@ -10,7 +10,7 @@ import (
 	"mongodlm/takeover"
 )
 
-// anyDuration prefers the lengths that matter and includes both ends.
+// anyDuration draws any duration, but often a length that matters or an extreme.
 var anyDuration = rapid.OneOf(
 	rapid.Just(time.Duration(0)),
 	rapid.Map(rapid.Int64Range(-7200, 7200), func(n int64) time.Duration {
@@ -121,7 +121,7 @@ func sane(t *rapid.T) takeover.Evidence {
 	return e
 }
 
-// Every evidence and policy has a well-formed decision, which is the same each time.
+// For every evidence and policy the decision is well-formed, and the same each time.
 func TestDecide_IsTotalAndDeterministic(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -90,8 +90,8 @@ func pinged(d time.Duration, n int64) edit {
 	return func(e *takeover.Evidence) { e.Ping, e.Local, e.Seq = noon.Add(d), noon.Add(d), n }
 }
 
-// row is one case: a first read, a present read and the decision. A case of only a first read has
-// no now.
+// row is one case: a first read, a present read and the decision. A case with only a first read has
+// a zero now.
 type row struct {
 	name       string
 	first, now takeover.Evidence

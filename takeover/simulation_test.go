@@ -16,7 +16,7 @@ type world struct {
 	death    time.Duration
 }
 
-// look returns the evidence at the server's answer.
+// look returns the evidence of a read, given when it was sent and how long it took there and back.
 func (w world) look(sent, there, back time.Duration) takeover.Evidence {
 	at := sent + there
 	n := min(at, w.death) / w.interval

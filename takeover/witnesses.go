@@ -23,14 +23,14 @@ func (j *judgement) witnessed() bool {
 		!j.now.Server.IsZero() && !j.now.Wall.IsZero() && !j.now.Local.IsZero()
 }
 
-// shorter is the rule that may take a lock before it was watched for T. ok is false if the rule
-// gives no verdict. mongos 1.8 compared the contender's clock with the ping and took the lock at
-// the first read, by that one pair of clocks. Here three pairs must agree, and server and contender
-// must have the same time. The ping must be unchanged for three of the holder's intervals (the
-// three skew checks of mongos 2.0 to 3.0), or for two since a [Sight] of it. All three ages must
-// exceed T by the allowed difference between the clocks of server and contender. So the ping is T
-// old, even if one clock is wrong. mongos 1.8 tested only the contender's clock for a ping in the
-// future, without an allowance.
+// shorter applies the rule that may take a lock before it was watched for T. ok is false if the
+// rule gives no verdict. mongos 1.8 compared only the contender's clock with the ping, and took the
+// lock at the first read. Here three pairs must agree, and server and contender must have the same
+// time. The ping must be unchanged for three of the holder's intervals (the three skew checks of
+// mongos 2.0 to 3.0), or for two since a [Sight] of it. All three ages must exceed T by the allowed
+// difference between the clocks of server and contender. So the ping is T old, even if one clock is
+// wrong. mongos 1.8 tested only the contender's clock for a ping in the future, without an
+// allowance.
 //
 // If the clocks contradict each other, only the watch rule may decide. mongos 2.0 to 3.0 threw an
 // exception (14023, later DistributedClockSkewed) if config servers differed; 3.2 and later did not

@@ -48,7 +48,7 @@ func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (
 	l, err = c.turn(op, name, doc, change)
 	unseeded := l.HeldAs(enter.TS, enter.Process) && l.Fence < transition.Seeded
 	if err == nil && makes && enter.How != catalog.TryPlain && unseeded {
-		// A second write raises a fence that was counted up from zero to the clock, like on a
+		// A second write raises a fence to the clock if it was counted up from zero, like on a
 		// server.
 		seed := transition.SeedFence{Session: enter.Session, AtLeast: l.When.UnixMilli()}
 		if change, err := seed.Next(l, now); err == nil {
@@ -59,13 +59,13 @@ func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (
 	return l, change.Grants, err
 }
 
-// blank returns the document that an upsert inserts. Its filter's equality fields come first.
+// blank returns the start of an inserted document: the equality fields of the upsert's filter.
 func blank(name string) fields {
 	return fields{{"_id", text(name)}, {"state", valueOf(int32(0))}}
 }
 
-// decide is [transition.Decide]. An exclusive request that does not queue acquires the lock by
-// TryPlain if possible, like on a server.
+// decide is [transition.Decide], but, like a server, it first tries TryPlain for an exclusive
+// request that does not queue.
 func (c *Catalog) decide(doc fields, t catalog.Transition, now time.Time) (
 	catalog.Lock, catalog.Change, error,
 ) {

@@ -33,8 +33,7 @@ type Options struct {
 }
 
 // A Catalog is a store in memory, made by New. It is safe for concurrent use. An operation waits
-// only for the mutex. A write of a lock also waits for an open transaction that wrote the same
-// lock.
+// only for the mutex, and a write of a lock also for an open transaction that wrote the same lock.
 type Catalog struct {
 	now   func() time.Time
 	newID func() bson.ObjectID
@@ -83,8 +82,8 @@ func (c *Catalog) SetPrimary(primary string) {
 	c.primary = primary
 }
 
-// Put stores a document, like another program. It replaces a document with the same _id. It returns
-// an error if the store does not have the collection, or doc has no _id or is not valid BSON.
+// Put stores a document, as another program would. It replaces a document with the same _id. It
+// returns an error if the collection does not exist, or if doc has no _id or is not valid BSON.
 func (c *Catalog) Put(collection string, doc bson.D) error {
 	raw, err := bson.Marshal(doc)
 	if err != nil {
@@ -107,7 +106,7 @@ func (c *Catalog) Put(collection string, doc bson.D) error {
 	return nil
 }
 
-// Remove deletes the document with the string id, like an operator. A missing document is ignored.
+// Remove deletes the document with the string id, as an operator would. A missing one is ignored.
 func (c *Catalog) Remove(collection, id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -49,8 +49,8 @@ func (c *Catalog) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged
 	return catalog.Pinged{Ping: p, Inserted: !there}, nil
 }
 
-// follows is the filter {local: {$in: b.Mine}} for a field that is not an array. It matches every
-// value if b.Mine is empty.
+// follows applies the filter {local: {$in: b.Mine}} to a value that is not an array. Every value
+// matches if b.Mine is empty.
 func follows(b catalog.Heartbeat, local bson.RawValue) bool {
 	ms, ok := local.DateTimeOK()
 	return len(b.Mine) == 0 || ok && b.Follows(time.UnixMilli(ms))

@@ -62,7 +62,7 @@ func (c *Catalog) HeldOrFree(ctx context.Context, process string, names, lines [
 	return locks, nil
 }
 
-// awaited is the filter {"waiters.process": {$exists: true}}.
+// awaited applies the filter {"waiters.process": {$exists: true}}.
 func awaited(doc fields) bool {
 	line := doc.get("waiters")
 	named := func(v bson.RawValue) bool {

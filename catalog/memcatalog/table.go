@@ -122,7 +122,7 @@ func (s standings) forget(key string) {
 	delete(s.locks, key)
 }
 
-// same reports whether there was no write between two reads of a key, which returned a and b.
+// same reports whether no write came between the two reads of a key that returned a and b.
 func same(a, b bson.Raw) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
 
 func clone(raw bson.Raw) bson.Raw { return slices.Clone(raw) }

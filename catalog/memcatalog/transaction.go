@@ -58,8 +58,8 @@ func (t *Transaction) Context(ctx context.Context) context.Context {
 	return context.WithValue(ctx, transactionKey{}, t)
 }
 
-// Commit makes all writes visible at one instant. It returns ErrConflict after the end of the
-// transaction, for example by its time limit.
+// Commit makes all writes visible at one instant. It returns ErrConflict if the transaction has
+// already ended, for example by its time limit.
 func (t *Transaction) Commit() error {
 	t.c.mu.Lock()
 	defer t.c.mu.Unlock()
@@ -228,7 +228,7 @@ func (c *Catalog) Transact(ctx context.Context, s catalog.Session,
 	})
 }
 
-// applyIn carries out a transition in the transaction under the session's lock.
+// applyIn carries out a transition inside an open transaction.
 func (c *Catalog) applyIn(in *Transaction, t catalog.Transition, now time.Time) error {
 	key := stringKey(t.On())
 	c.mu.Lock()

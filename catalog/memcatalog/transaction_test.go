@@ -13,7 +13,7 @@ import (
 	"mongodlm/internal/test/catalogtest"
 )
 
-// inTransaction runs the function test in virtual time on an empty store.
+// inTransaction runs test in virtual time on an empty store.
 func inTransaction(t *testing.T, test func(t *testing.T, c *memcatalog.Catalog)) {
 	t.Helper()
 	t.Parallel()
@@ -39,7 +39,7 @@ func TestTransaction_WriteWaits_UntilItHasEnded(t *testing.T) {
 	})
 }
 
-// The wait for a transaction ends with its context, without a write.
+// A write that waits for a transaction is dropped when its context ends.
 func TestTransaction_WriteWaits_NoLongerThanItsContext(t *testing.T) {
 	inTransaction(t, func(t *testing.T, c *memcatalog.Catalog) {
 		tx := c.Begin()

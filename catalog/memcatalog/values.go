@@ -19,7 +19,7 @@ func text(s string) bson.RawValue {
 	return bson.RawValue{Type: bson.TypeString, Value: value}
 }
 
-// valueOf converts a value that BSON can represent.
+// valueOf converts v to BSON. BSON must be able to represent v.
 func valueOf(v any) bson.RawValue {
 	t, value, _ := bson.MarshalValue(v)
 	return bson.RawValue{Type: t, Value: value}
@@ -51,18 +51,18 @@ func compare(v bson.RawValue, n int64) (order int, ok bool) {
 	return exact.Cmp(new(big.Rat).SetInt64(n)), true
 }
 
-// equalsNumber is the filter {field: n}.
+// equalsNumber returns the filter {field: n}.
 func equalsNumber(n int64) func(bson.RawValue) bool {
 	return func(v bson.RawValue) bool { order, ok := compare(v, n); return ok && order == 0 }
 }
 
-// below is the filter {field: {$lt: n}} for a field that is not an array.
+// below applies the filter {field: {$lt: n}} to a value that is not an array.
 func below(v bson.RawValue, n int64) bool { order, ok := compare(v, n); return ok && order < 0 }
 
-// positive is the filter {field: {$gt: 0}}.
+// positive applies the filter {field: {$gt: 0}}.
 func positive(v bson.RawValue) bool { order, ok := compare(v, 0); return ok && order > 0 }
 
-// equals is the filter {field: want} for a value that is not a number.
+// equals returns the filter {field: want}. want must not be a number.
 func equals(want bson.RawValue) func(bson.RawValue) bool {
 	return func(v bson.RawValue) bool {
 		return v.Type == want.Type && slices.Equal(v.Value, want.Value)
@@ -136,7 +136,7 @@ func (f fields) get(key string) bson.RawValue {
 	return bson.RawValue{} // missing
 }
 
-// lookup is get for a path of one or two names. A value that is not a document has no subfields.
+// lookup gets the value at a path of one or two names. Only a document has subfields.
 func (f fields) lookup(path string) bson.RawValue {
 	key, below, deep := strings.Cut(path, ".")
 	v := f.get(key)
@@ -156,7 +156,7 @@ func (f fields) put(key string, v bson.RawValue) fields {
 	return append(f, field{key, v})
 }
 
-// deep is put for a path of one or two names.
+// deep sets the field at a path of one or two names.
 func (f fields) deep(path string, v any) (fields, error) {
 	t, value, err := bson.MarshalValue(v)
 	if err != nil {
@@ -176,8 +176,8 @@ func (f fields) without(key string) fields {
 	return slices.DeleteFunc(f, func(f field) bool { return f.key == key })
 }
 
-// changed returns a lock document after a change, and raises rev. New fields follow the old ones:
-// rev, then the order of names.
+// changed returns the lock document after a change, with rev raised. New fields come last: rev,
+// then the others by name.
 func (f fields) changed(c catalog.Change) (bson.Raw, error) {
 	out, err := slices.Clone(f), error(nil)
 	if next, ok := c.NextRev(f.get("rev")); ok {

@@ -12,7 +12,7 @@ import (
 // This file builds commands. Names, process ids and other strings occur only as values, so a "$" or
 // a "." in them is data.
 
-// absent requires that a document does not have a field. there requires the field.
+// The conditions that a field is absent, and that it is present.
 var (
 	absent = bson.D{{Key: "$exists", Value: false}}
 	there  = bson.D{{Key: "$exists", Value: true}}
@@ -26,10 +26,10 @@ var positive = bson.D{{Key: "$gt", Value: int32(0)}}
 // writes.
 var majority = bson.D{{Key: "w", Value: "majority"}, {Key: "j", Value: true}}
 
-// revised raises the counter that every write of this package raises in a lock document.
+// revised is the increment that every write of this package makes in a lock document.
 var revised = bson.D{{Key: "rev", Value: int64(1)}}
 
-// fenced raises the counters that every acquisition raises.
+// fenced is the increment that every acquisition makes.
 var fenced = bson.D{{Key: "fence", Value: int64(1)}, {Key: "rev", Value: int64(1)}}
 
 // A modification is one findAndModify.
@@ -109,8 +109,8 @@ func granted(r catalog.Request) bson.D {
 	}
 }
 
-// unwaited, unshared and alone are the conditions that a document has no waiters, no sharers, and
-// no mode of sharers.
+// The conditions that a document has no waiters, that it has no sharers, and that its mode is not
+// one of sharers.
 var (
 	unwaited = bson.E{Key: "waiters.0", Value: absent}
 	unshared = bson.E{Key: "sharers.0", Value: absent}
@@ -246,7 +246,7 @@ func updating(set bson.D, unset []string, dates bson.D) bson.D {
 	return update
 }
 
-// only returns a projection to the fields.
+// only builds a projection to the fields.
 func only(fields ...string) bson.D {
 	d := make(bson.D, 0, len(fields))
 	for _, field := range fields {

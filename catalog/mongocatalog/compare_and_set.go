@@ -18,9 +18,9 @@ import (
 )
 
 // This file carries out every transition by compare-and-set: it reads the document, applies package
-// transition, and writes if the document has not changed meanwhile. On a server with pipeline
-// updates fast_path.go has a form without a read for common transitions. A server without pipeline
-// updates cannot write its clock into every field, so the compare-and-set reads the clock first.
+// transition, and writes if the document has not changed meanwhile. For common transitions
+// fast_path.go needs no read on a server with pipeline updates. A server without pipeline updates
+// cannot write its clock into every field, so the compare-and-set reads the clock first.
 
 // After swapsAtOnce failed tries, each further try waits up to swapPause.
 const (
@@ -31,10 +31,10 @@ const (
 // errKeepsChanging is the error of a compare-and-set that failed until its context was done.
 var errKeepsChanging = errors.New("others keep changing the document")
 
-// bySwap carries out a transition and returns the document after it. After a conflict it reads the
-// primary's latest state, committed or not, since the filter of the write contains that state.
-// Reads of committed states would allow only one successful write per commit. A result without a
-// write is based on a committed state.
+// bySwap carries out a transition and returns the resulting document. After a conflict it reads the
+// primary's latest state, even if uncommitted, since the filter of the write must match that state.
+// With reads of committed states only one write per commit could succeed. A result without a write
+// is based on a committed state.
 func (c *Catalog) bySwap(ctx context.Context, o operation, t catalog.Transition) (
 	l catalog.Lock, grants []catalog.Grant, err error,
 ) {

@@ -16,7 +16,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// A dialer connects with its function.
+// A dialer is a function that connects.
 type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
 func (d dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {

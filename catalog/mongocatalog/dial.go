@@ -13,9 +13,9 @@ import (
 	"mongodlm/catalog"
 )
 
-// Dial creates a client from a copy of opts and the connection string uri. Parameter pool is the
-// largest number of connections; with 0 opts decide. purpose is added to the application name. uri
-// and purpose may be empty. Regardless of opts, the client never resends a command that an
+// Dial creates a client from a copy of opts and the connection string uri. pool is the largest
+// number of connections; 0 keeps the one in opts or uri. purpose is added to the application name.
+// uri and purpose may be empty. Regardless of opts, the client never resends a command that an
 // overloaded server refused. Dial does not wait for the server.
 //
 // Dial returns an error for invalid options, an invalid connection string, and the hosts of an

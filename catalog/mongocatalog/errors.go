@@ -73,7 +73,7 @@ const (
 func classify(err error) outcome {
 	var written mongo.WriteException
 	if errors.As(err, &written) && written.WriteConcernError != nil {
-		// The primary applied the write, and may roll it back. Every write concern error counts.
+		// The primary applied the write, and may roll it back, whatever the write concern error.
 		return unknown
 	}
 	var server mongo.ServerError
@@ -127,8 +127,8 @@ func neverSent(err error) bool {
 	return errors.As(err, &wait) || errors.As(err, &cleared) || connecting
 }
 
-// handshake is the start of the error text of a connection that was refused or broke before the
-// first command. The driver reports that only in the text. For a used connection the text has the
+// handshake begins the error text of a connection that was refused or broke before the first
+// command. The driver reports that only in the text. For a used connection the text has the
 // connection's name between the parentheses.
 const handshake = "connection() error occurred during connection handshake"
 

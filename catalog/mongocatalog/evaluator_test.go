@@ -11,7 +11,7 @@ import (
 )
 
 // An evaluator runs update pipelines and conditions. It supports this package's stages and
-// operators by the manual of MongoDB 4.4. It is stricter than a server: it evaluates every branch,
+// operators as the manual of MongoDB 4.4 defines them. It is stricter than a server: it evaluates
 // even a branch that is not chosen, so that no result depends on a server's order.
 type evaluator struct {
 	now  time.Time

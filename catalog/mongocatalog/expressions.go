@@ -8,8 +8,8 @@ import (
 )
 
 // This file has the rules of [catalog.ParseLock] as expressions of the server, for commands that
-// skip malformed documents. An expression has a value, and never an error, for every document,
-// because an error during an update gives no information about the document.
+// skip malformed documents. Every expression has a value for every document and never fails,
+// because the error of a failed update does not describe the document.
 
 // call returns an operator with its arguments. It does not put a single argument into an array.
 func call(operator string, args ...any) bson.D {
@@ -25,12 +25,12 @@ func either(conditions ...any) bson.D {
 }
 func not(condition any) bson.D { return call("$not", bson.A{condition}) }
 
-// choose returns the argument then if the condition holds, else the argument otherwise.
+// choose returns $cond with the condition and its two values.
 func choose(condition, then, otherwise any) bson.D {
 	return call("$cond", condition, then, otherwise)
 }
 
-// literal prevents that the server interprets a string with a "$" as a field.
+// literal keeps the server from interpreting a string with a "$" as a field.
 func literal(v any) bson.D { return call("$literal", v) }
 
 func typeIs(field any, types ...string) bson.D {
@@ -58,7 +58,7 @@ func first(list any) bson.D { return call("$arrayElemAt", list, int32(0)) }
 
 func isHeld() bson.D { return call("$gt", "$state", int32(0)) }
 
-// isShared reports whether the sharers of a document count, see [catalog.ParseLock].
+// isShared reports whether a document's sharers are its holders, see [catalog.ParseLock].
 func isShared() bson.D { return every(call("$in", "$mode", shareable), sharersCount()) }
 
 var shareable = bson.A{string(catalog.Shared), string(catalog.Permit)}
@@ -74,8 +74,7 @@ func limitOf(field any) bson.D {
 	return choose(valid, number, int32(0))
 }
 
-// converted converts a number to another type. It returns null for a number without a value of that
-// type.
+// converted converts a number to another type, or to null if the conversion fails.
 func converted(field any, to string) bson.D {
 	return call("$convert", bson.D{
 		{Key: "input", Value: field}, {Key: "to", Value: to},
@@ -83,7 +82,7 @@ func converted(field any, to string) bson.D {
 	})
 }
 
-// understood returns the conditions of a document that [catalog.ParseLock] accepts.
+// understood returns the conditions under which [catalog.ParseLock] accepts a document.
 func understood() bson.A {
 	return bson.A{
 		either(not(isHeld()), every(typeIs("$ts", "objectId"), call("$ne", "$ts", bson.NilObjectID))),
@@ -158,8 +157,8 @@ func once() bson.D {
 	return call("$eq", call("$size", call("$setUnion", bson.A{all})), call("$size", all))
 }
 
-// lastFence returns the fence before the next one. It is the document's fence, or the server's
-// clock if that fence was counted up from zero.
+// lastFence returns the fence from which the next one counts: the document's, or the server's clock
+// if the document's was counted up from zero.
 func lastFence() bson.D {
 	now := call("$subtract", call("$toLong", "$$NOW"), int64(1))
 	counted := call("$lt", fenceOf(), int64(transition.Seeded))
@@ -168,8 +167,8 @@ func lastFence() bson.D {
 
 func fenceOf() bson.D { return call("$ifNull", "$fence", int64(0)) }
 
-// holding maps the holders: each sharer to the expression sharer, which uses "$$p", and an
-// exclusive holder to the expression alone.
+// holding maps each sharer by the expression sharer, which uses "$$p", or an exclusive holder by
+// the expression alone.
 func holding(sharer, alone any) bson.D {
 	return choose(isShared(), each(array("$sharers"), sharer),
 		choose(isHeld(), bson.A{alone}, bson.A{}))

@@ -16,13 +16,12 @@ import (
 // time. Other documents are changed by compare-and-set, see compare_and_set.go.
 //
 // This form saves commands and time. The unit of time is a minimal write: a durable update of a
-// number. One enter and leave costs, measured on a replica set of three (4.4, an unoptimized build)
-// in one run:
-//   - with 16 exclusive contenders 2 commands and 2.7 minimal writes in this form, 8.4 and 3.8 by
+// number. One Enter with its Leave costs, measured in one run on a replica set of three (4.4, an
+// unoptimized build):
+//   - with 16 contenders 2 commands and the time of 2.7 minimal writes, instead of 8.4 and 3.8 by
 //     compare-and-set;
-//   - with 64 contenders 2 and 4.2 in this form, 12 and 5.1 by compare-and-set;
-//   - without contention 3.0 minimal writes in this form; 2.8 by compare-and-set, with 2 more
-//     commands.
+//   - with 64 contenders 2 and 4.2, instead of 12 and 5.1;
+//   - without contention the time of 3.0 minimal writes, instead of 2.8, but 2 fewer commands.
 
 // work is the field for intermediate values of a pipeline. The last stage removes it.
 const work = "__q"
@@ -60,15 +59,15 @@ func grantLine(ts, fence, process any) bson.D {
 // ours is the condition that a number has a type that this package writes.
 var ours = bson.D{{Key: "$type", Value: bson.A{"int", "long"}}}
 
-// ourNumber is the condition that a field is such a number within the bounds.
+// ourNumber is the condition that a field is an int or long within the bounds.
 func ourNumber(least, most int64) bson.D {
 	return append(append(bson.D{}, ours...),
 		bson.E{Key: "$gte", Value: least}, bson.E{Key: "$lte", Value: most})
 }
 
-// exclusive returns the conditions on a document with at most one holder and with valid values in
-// the fields that the short pipelines read. Every element of waiters must be a waiter. The
-// conditions in none must not hold.
+// exclusive returns the conditions that a document has at most one holder, and valid values in the
+// fields that the short pipelines read. Every element of waiters must be a waiter. No condition in
+// none may hold.
 func exclusive(name string, none ...any) bson.D {
 	waiters := notParties("waiters",
 		bson.D{{Key: "mode", Value: bson.D{{Key: "$nin", Value: bson.A{"", string(catalog.Shared)}}}}},
@@ -81,8 +80,8 @@ var noSharers = bson.D{
 	{Key: "mode", Value: absent}, {Key: "limit", Value: absent}, {Key: "sharers", Value: absent},
 }
 
-// wellFormed returns the conditions on the fields of every document of this package. The conditions
-// in none must not hold.
+// wellFormed returns the conditions that every document of this package meets. No condition in none
+// may hold.
 func wellFormed(name string, none bson.A) bson.D {
 	filter := bson.D{
 		{Key: "_id", Value: name},
@@ -98,8 +97,8 @@ func wellFormed(name string, none bson.A) bson.D {
 }
 
 // notParties returns the conditions that match an invalid element of sharers or waiters: one that
-// is not a document with a session and a process. Conditions also match the elements of an array.
-// They are not expressions, since a server rejects $expr in an upsert.
+// is not a document with a session and a process. A condition also matches an array's elements.
+// Expressions are not used, since a server rejects $expr in an upsert.
 func notParties(field string, more ...bson.D) bson.A {
 	other := func(field, kind string) bson.D {
 		return call(field, call("$not", call("$type", kind)))

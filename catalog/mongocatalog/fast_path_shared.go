@@ -11,11 +11,11 @@ import (
 )
 
 // This file has the common case of a lock with several holders: a reader joins readers, a permit is
-// taken or released, the last holder leaves. One enter and leave costs, in commands and minimal
-// writes (see fast_path.go):
-//   - with 16 readers 2 and 2.4 in this form, 17.6 and 3.2 by compare-and-set;
-//   - with 16 contenders for 4 permits 2 and 2.2 in this form, 14.6 and 3.1 by compare-and-set;
-//   - with 16 contenders for 16 permits 2 and 3.3 in this form, 16.4 and 7.4 by compare-and-set.
+// taken or released, the last holder leaves. One Enter with its Leave costs, in commands and in the
+// time of minimal writes (see fast_path.go):
+//   - with 16 readers 2 and 2.4, instead of 17.6 and 3.2 by compare-and-set;
+//   - with 16 contenders for 4 permits 2 and 2.2, instead of 14.6 and 3.1;
+//   - with 16 contenders for 16 permits 2 and 3.3, instead of 16.4 and 7.4.
 
 // most returns the largest number of holders of a lock in the mode of r, r included.
 func most(r catalog.Request) int {
@@ -25,8 +25,8 @@ func most(r catalog.Request) int {
 	return catalog.MaxHolders
 }
 
-// sharing returns the conditions on a document of this package with holders in that mode. Waiters
-// for a semaphore must wait for permits. The conditions in none must not hold.
+// sharing returns the conditions on the fields of a lock with holders in that mode. Waiters for a
+// semaphore must wait for permits. No condition in none may hold.
 func sharing(name string, mode catalog.Mode, none ...any) bson.D {
 	waiters := notParties("waiters",
 		call("mode", call("$nin", bson.A{"", string(catalog.Shared)})), isList("mode"))

@@ -18,7 +18,7 @@ import (
 // system database (73).
 var codeNoNotices = []int{20, 73, 40573}
 
-// noticeAwait is the longest wait of the server for an event before it replies.
+// noticeAwait is how long the server waits for an event before it replies.
 const noticeAwait = time.Second
 
 // toldAtMost is the largest number of locks in a stream's map.
@@ -30,8 +30,8 @@ type grantStream struct {
 	o       operation
 	process string
 	stream  *mongo.ChangeStream
-	// told maps a lock to its latest field grants. MongoDB 4.4 sends the whole document with every
-	// change, so each new waiter would repeat the event of a grant.
+	// told has the latest field grants of each lock, to skip repetitions: MongoDB 4.4 sends the
+	// whole document with every change, for example with a new waiter.
 	told map[string]string
 }
 
@@ -68,9 +68,8 @@ func (c *Catalog) GrantStream(ctx context.Context, process string) (catalog.Gran
 	return &grantStream{c: c, o: o, process: process, stream: stream, told: map[string]string{}}, nil
 }
 
-// notable returns the pipeline that selects the events of a grant to a process, and an
-// invalidation, which ends the stream. An event contains the whole document (4.4) or the changed
-// fields.
+// notable returns the pipeline that selects grants to the process, and the invalidation that ends
+// the stream. An event contains the whole document (4.4) or the changed fields.
 func notable(process string) bson.A {
 	line := bson.D{
 		{Key: "$regex", Value: "^[0-9a-f]{24} [0-9]+ " + regexp.QuoteMeta(process) + "$"},

@@ -39,9 +39,9 @@ type index struct {
 	field string
 	name  string // empty for the server's default name
 	only  bson.D // filter of the indexed documents; nil for all
-	// once is set if an earlier version created a sparse index. Before 5.0 that index is used,
-	// since no client is strict, and a set of keys has only one index (SERVER-47657). From 5.0 on
-	// both indexes can exist, and the sparse one is superfluous.
+	// once is set if an earlier version created a sparse index. Before MongoDB 5.0 that index is
+	// used, since no client is strict and each set of keys has one index (SERVER-47657). From 5.0
+	// on both indexes can exist, and the sparse one is superfluous.
 	once bool
 }
 
@@ -68,9 +68,9 @@ func partyIndex(field string) index {
 	}
 }
 
-// Prepare is documented in [catalog.Pings]. It sends two commands, one for each missing index, and
-// one for each outdated index. It creates as many indexes as possible, and returns warnings even
-// with an error.
+// Prepare is documented in [catalog.Pings]. It sends two commands, plus one for each missing and
+// each outdated index. It creates as many indexes as possible, and returns warnings even with an
+// error.
 //
 // Prepare replaces an index on process that an earlier version of this package created, since that
 // index includes the free locks. It does not drop other indexes with the same keys. It returns a
@@ -240,7 +240,7 @@ func keysAre(spec bson.Raw, field string) bool {
 	return elements[0].Key() == field && ok && order == 1
 }
 
-// plain reports whether an index has only the usual options and the options in but.
+// plain reports whether an index has only the usual options and those in parameter but.
 func plain(spec bson.Raw, but ...string) bool {
 	elements, err := spec.Elements()
 	usual := append(but, "v", "key", "name", "ns", "background")

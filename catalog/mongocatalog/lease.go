@@ -9,8 +9,9 @@ import (
 
 // This file builds the commands of leases.
 
-// watched returns the condition that an exclusive holder's lease still has the watched renewal, nil
-// if the lease does not matter. A renewal removes all other leases, so the lease is the only one.
+// watched returns the condition that an exclusive holder's lease still has the watched renewal, or
+// nil if the lease does not matter. A renewal removes all other leases, so the lease is the only
+// one.
 func watched(h catalog.Holder) bson.D {
 	if h.Renewal == 0 {
 		return nil
@@ -21,7 +22,7 @@ func watched(h catalog.Holder) bson.D {
 	}
 }
 
-// leased requires a lease of the session with the fields in like.
+// leased requires that the session has a lease with these fields.
 func leased(s catalog.Session, like ...bson.E) bson.D {
 	return bson.D{{Key: "$elemMatch", Value: append(bson.D{{Key: "ts", Value: s.TS}}, like...)}}
 }

@@ -20,8 +20,8 @@ func onLock(op catalog.Op, name string) operation {
 	return on(catalog.LocksCollection, "find, insert, update", string(op), name)
 }
 
-// Apply is documented in [catalog.Locks]. A compare-and-set carries out every transition. Enter,
-// Leave, Evict, SeedFence and Renew also have a single command for suitable servers and documents.
+// Apply is documented in [catalog.Locks]. Every transition can be a compare-and-set. Enter, Leave,
+// Evict, SeedFence and Renew also have a single command for suitable servers and documents.
 func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (
 	catalog.Lock, []catalog.Grant, error,
 ) {
@@ -86,7 +86,7 @@ func (c *Catalog) fast(ctx context.Context, o operation, m modification, t catal
 	return l, nil, err
 }
 
-// claim is Enter by [catalog.TryPlain]. It sends one command.
+// claim enters by [catalog.TryPlain], with one command.
 func (c *Catalog) claim(ctx context.Context, o operation, r catalog.Request) (catalog.Lock, error) {
 	doc, err := c.modify(ctx, o, acquisition(r))
 	// If a foreign unique index rejects the document, waiting does not help. The server's error
@@ -146,9 +146,9 @@ func standsIn(l catalog.Lock, ts bson.ObjectID) bool {
 	return holds || waits
 }
 
-// raised raises the fence of a lock that r has just acquired to the clock, if the fence was counted
-// up from zero. So a document that is inserted after a deletion has a larger fence. doc is the
-// document after the acquisition. After an error r may hold the lock, so the outcome is unknown.
+// If the fence of a lock that r has just acquired was counted up from zero, raised sets it to the
+// clock. So a document that is inserted after a deletion has a larger fence. doc is the document
+// after the acquisition. After an error r may hold the lock, so the outcome is unknown.
 func (c *Catalog) raised(
 	ctx context.Context, o operation, r catalog.Request, doc bson.Raw, l catalog.Lock,
 ) (_ catalog.Lock, err error) {
@@ -181,9 +181,9 @@ func (c *Catalog) entered(l catalog.Lock) {
 	c.used.note(l.Name, use{mode: l.Mode, line: len(l.Waiters) > 0})
 }
 
-// leave sends one command if the recorded use of the lock is right, and one more for the lock's
-// first waiters. A compare-and-set follows if no document matches, for example when a waiter
-// leaves, when a reader's release admits waiters, or after a write of another program.
+// leave sends the command for the recorded use of the lock, and another one for the lock's first
+// waiters. A compare-and-set follows if no document matches, for example when a waiter leaves, when
+// a reader's release admits waiters, or after a write of another program.
 func (c *Catalog) leave(ctx context.Context, o operation, s catalog.Server, t transition.Leave) (
 	catalog.Lock, []catalog.Grant, error,
 ) {
@@ -212,8 +212,8 @@ func (c *Catalog) leave(ctx context.Context, o operation, s catalog.Server, t tr
 	return catalog.Lock{}, grants, nil
 }
 
-// fresh returns the grants of the command that returned this document. A document is malformed and
-// has no grants after its fence reached the limit.
+// fresh returns the grants of the command that returned this document. It returns none for a
+// document that is malformed because its fence reached the limit.
 func fresh(doc bson.Raw) []catalog.Grant {
 	l, _ := catalog.ParseLock(doc)
 	ms, _ := doc.Lookup("now").DateTimeOK()
@@ -227,8 +227,8 @@ func fresh(doc bson.Raw) []catalog.Grant {
 	return grants
 }
 
-// A use describes a lock when this process last read it. It selects the first command for a
-// release. A wrong guess costs a command that matches no document.
+// A use describes a lock as this process last read it. It selects the first command for a release.
+// A wrong guess costs a command that matches no document.
 type use struct {
 	mode catalog.Mode
 	line bool // the lock had waiters

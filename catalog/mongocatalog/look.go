@@ -18,8 +18,8 @@ import (
 // command for all names: an aggregate that returns the locks, the pings of their processes and the
 // server's clock. FerretDB does not support that aggregate: Snapshots reads the clock, the locks
 // and the pings, in that order. The clock of a mongos is not the store's. So behind a mongos the
-// result has the server's clock of this process's latest ping. A viewer does not ping, and uses the
-// clock of the mongos.
+// time is the server's clock at this process's latest ping, or, in a viewer, which does not ping,
+// the clock of the mongos.
 func (c *Catalog) Snapshots(ctx context.Context, names []string) (catalog.Looks, error) {
 	if len(names) == 0 {
 		return catalog.Looks{}, ctx.Err()
@@ -27,7 +27,7 @@ func (c *Catalog) Snapshots(ctx context.Context, names []string) (catalog.Looks,
 	return c.looks(ctx, reading("look at "+fewOf(names)), among("_id", names))
 }
 
-// looks reads the locks of a filter, the pings of their processes, and the server's clock.
+// looks reads the locks that match, the pings of their processes, and the server's clock.
 func (c *Catalog) looks(ctx context.Context, o operation, filter bson.D) (catalog.Looks, error) {
 	s, err := c.known(ctx)
 	if err != nil {

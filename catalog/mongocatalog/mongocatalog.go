@@ -29,8 +29,8 @@ type Options struct {
 	Database string
 	// CommandTimeout bounds every command; default 5 s.
 	CommandTimeout time.Duration
-	// PingTime has the server's clock at the latest ping, for snapshots behind a mongos, since the
-	// clock of the mongos is not the store's. All catalogs of a process share one PingTime. The
+	// PingTime has the server's clock at the latest ping. Snapshots behind a mongos use it, since
+	// the clock of the mongos is not the store's. All catalogs of a process share one PingTime. The
 	// default is a new one.
 	PingTime *PingTime
 	// Viewer is for a process that does not ping and makes no decisions. Its snapshots behind a
@@ -116,7 +116,7 @@ func (c *Catalog) begin(ctx context.Context) (context.Context, context.CancelFun
 	return c.beginIn(ctx, nil)
 }
 
-// beginIn is begin for a command in a session's transaction. A nil session means no transaction.
+// beginIn is like begin, but for a session's transaction. A nil session means no transaction.
 func (c *Catalog) beginIn(ctx context.Context, session *mongo.Session) (
 	context.Context, context.CancelFunc, error,
 ) {

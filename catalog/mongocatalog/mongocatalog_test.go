@@ -27,7 +27,7 @@ import (
 	"mongodlm/internal/test/catalogtest"
 )
 
-// on wraps a store with a method for each change.
+// on gives a store one method per change.
 var on = catalogtest.On
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -40,7 +40,7 @@ func request() catalog.Request {
 	}
 }
 
-// held returns the lock document after the acquisition by request.
+// held returns a lock document as the acquisition by request leaves it.
 func held() bson.D {
 	r := request()
 	return bson.D{
@@ -59,7 +59,7 @@ func failure(code int32, text string) func(bson.Raw) bson.D {
 	}
 }
 
-// store returns a store with the command timeout limit. Zero is a minute, for loaded machines.
+// store returns a store with limit as its command timeout; zero means a minute, for slow machines.
 func store(t *testing.T, s *fakeServer, limit time.Duration) *mongocatalog.Catalog {
 	t.Helper()
 	opts := mongocatalog.Options{CommandTimeout: cmp.Or(limit, time.Minute)}
@@ -191,8 +191,8 @@ func TestCatalog_Writes_BrokenConnection_UnknownAfterOneTry(t *testing.T) { // D
 	}
 }
 
-// writing answers writes with reply, and reads with a document that suits the operation: held by
-// request, or free with a waiter.
+// writing answers writes with reply, and reads with a document that suits the operation: held, or
+// free with a waiter.
 func writing(reply bson.D) func(bson.Raw) bson.D {
 	return func(command bson.Raw) bson.D {
 		switch {

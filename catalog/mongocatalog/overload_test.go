@@ -114,7 +114,7 @@ func TestDial_AppName_SaysThePurpose(t *testing.T) {
 	}
 }
 
-// In a transaction the refusal of an overloaded server, or of one with too many transactions, is
+// In a transaction, a refusal because the server is overloaded or has too many transactions is
 // ErrUnavailable. The driver's error with its labels stays reachable.
 func TestOutcome_OverloadedInTransaction_IsUnavailable(t *testing.T) {
 	t.Parallel()

@@ -89,7 +89,7 @@ func (c *Catalog) dating(ctx context.Context) (time.Time, error) {
 	return s.Time, err
 }
 
-// heldBatch lets the server answer a Held in one batch, up to the server's limit of 16 MiB.
+// heldBatch is a batch size that only the server's limit of 16 MiB cuts short.
 const heldBatch = 100_000
 
 // Held is documented in [catalog.Pings]. It sends one command per 16 MiB, about 100,000 locks.

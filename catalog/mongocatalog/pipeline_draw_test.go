@@ -11,7 +11,7 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// This file draws steps, and lock documents of this package, of other programs and damaged ones.
+// This file draws steps and lock documents: of this package, of other programs, and damaged.
 
 var modes = []catalog.Mode{catalog.Exclusive, catalog.Shared, catalog.Shared, catalog.Permit}
 
@@ -100,8 +100,8 @@ func document(t *rapid.T) (doc bson.D, plain bool) {
 	return decoded(doc), plain
 }
 
-// parties draws holders or waiters. If parameter first is not 0, it is mostly the number of the
-// first party.
+// parties draws holders or waiters. If parameter first is not 0, the first party usually has that
+// number.
 func parties(t *rapid.T, field string, plain bool, first byte) bson.A {
 	count := rapid.IntRange(0, 4).Draw(t, "number of "+field)
 	if field == "waiters" && rapid.IntRange(0, 19).Draw(t, "full") == 0 {

@@ -34,7 +34,7 @@ func (s step) String() string {
 	return fmt.Sprintf("%s %s of %q", s.verb, s.dead.TS.Hex(), s.dead.Process)
 }
 
-// A form is the filter and the pipeline of a step's short form.
+// A form is a short form of a step: its filter and its pipeline.
 type form struct {
 	filter   bson.D
 	pipeline bson.A
@@ -60,7 +60,7 @@ func (s step) short() []form {
 	return nil
 }
 
-// rule returns the document after the step, by package transition.
+// rule carries out the step with package transition, and returns the document.
 func (s step) rule(doc bson.D, now time.Time) (bson.D, error) {
 	l := catalog.Lock{Name: "x"}
 	if doc != nil {

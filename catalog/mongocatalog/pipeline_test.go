@@ -68,8 +68,8 @@ func check(t interface {
 	return after, short
 }
 
-// asMirrored returns want with the unchanged informational fields of got, if the lock has several
-// holders. These fields are a copy of the first holder's. If another program changed the copy, the
+// asMirrored returns want with the informational fields that are unchanged in got, if the lock has
+// several holders. These fields copy the first holder's. If another program changed the copy, the
 // rule repairs the copy, and a short form does not.
 func asMirrored(before, want, got bson.D) bson.D {
 	if field(before, "sharers") == nil {
@@ -101,7 +101,7 @@ func field(doc bson.D, name string) any {
 	return nil
 }
 
-// asRuled compares a document with the result of the rule: the bytes, or the parsed form.
+// asRuled compares a document with the result of the rule, by its bytes or by its parsed form.
 func asRuled(want, got bson.D, bytes bool) bool {
 	if text(want) == text(got) || bytes {
 		return text(want) == text(got)

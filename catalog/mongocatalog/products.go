@@ -12,7 +12,7 @@ import (
 )
 
 // A product is a server with MongoDB's protocol that is not MongoDB. It is recognized by its
-// replies or host names. Behind a tunnel that hides both it is not recognized.
+// replies or host names. A tunnel that hides both prevents that.
 type product struct {
 	name  string
 	hosts []string // suffixes of host names, as in MongoDB's drivers (DRIVERS-2583)

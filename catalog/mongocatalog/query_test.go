@@ -10,7 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// This file is the evaluator's part for the conditions of this package's filters.
+// This file is the part of the evaluator for this package's filters.
 
 // matches reports whether a filter matches a document.
 func matches(doc bson.D, filter bson.D, now time.Time) (ok bool, err error) {
@@ -47,12 +47,12 @@ func (ev evaluator) holds(doc any, e bson.E) bool {
 	return anyOf(found, func(v any) bool { return compare(v, e.Value) == 0 })
 }
 
-// unread stands for an array. Its elements do not count.
+// unread is an array in an array: only its type counts.
 type unread struct{}
 
 func isOperators(d bson.D) bool { return len(d) > 0 && strings.HasPrefix(d[0].Key, "$") }
 
-// reached returns the values at a path. In an array it follows an index, and the path in each
+// reached returns the values at a path. In an array the path continues both at an index and in each
 // document.
 func reached(v any, path []string) []any {
 	if len(path) == 0 {
@@ -77,7 +77,7 @@ func reached(v any, path []string) []any {
 	return found
 }
 
-// stepped continues from the value at the first field of a path.
+// stepped continues with v, the value at the path's first field.
 func stepped(v any, path []string) []any {
 	if v == any(missing{}) {
 		return []any{missing{}}

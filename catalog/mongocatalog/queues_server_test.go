@@ -183,8 +183,8 @@ func TestCatalog_OnServer_EnterTransaction_HeldOrWaitedFor_TransactionLivesOn(t 
 	}
 }
 
-// Many transactions that each read a number and write the next one exclude each other. A conflict
-// reaches the driver's loop.
+// Many transactions exclude each other when each reads a number and writes its successor. A
+// conflict reaches the driver's loop.
 func TestCatalog_OnServer_EnterTransaction_ManyAtOnce_OneAtATime(t *testing.T) {
 	t.Parallel()
 	c, db := needTransactions(t)

@@ -80,8 +80,8 @@ func TestCatalog_Enter_AlwaysRefused_GivesUp(t *testing.T) {
 	assert.Equal(t, readings.Load(), 3, "it ended at reading %d, want %d")
 }
 
-// A deleted document is created again with a fence of the clock. Behind a mongos that is the clock
-// of the mongos or of the pings.
+// A deleted document is created again with the clock as its fence. Behind a mongos that is the
+// clock of the mongos or of the pings.
 func TestCatalog_Enter_BehindAMongos_DocumentGone_FenceOfTheClock(t *testing.T) {
 	t.Parallel()
 	const router, shard = 5, 1_800_000_000_000 // clocks in the fake replies to hello and to a ping
@@ -137,7 +137,7 @@ func TestCatalog_Enter_ForeignUniqueIndex_NamesIt(t *testing.T) { // F22
 }
 
 // A lock that had no waiters is freed by a plain update. The first Leave with waiters costs an
-// additional command, and later ones do not.
+// additional command, and later Leaves do not.
 func TestCatalog_Leave_FormOfTheLastTime(t *testing.T) {
 	t.Parallel()
 	r := request()
@@ -200,7 +200,7 @@ func TestCatalog_Leave_OlderGrant_IsNotTold(t *testing.T) {
 	}
 }
 
-// stream answers the opening of a change stream with events, and later reads without events.
+// stream answers the opening of a change stream with events, and later reads with none.
 func stream(events ...any) func(bson.Raw) bson.D {
 	return func(command bson.Raw) bson.D {
 		batch := e("nextBatch", bson.A{})

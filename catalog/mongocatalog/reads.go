@@ -9,7 +9,7 @@ import (
 // This file builds the reads.
 
 // standing is the filter for the locks that process holds or waits for. Each branch has an index of
-// the locks with holders or waiters. The condition on state must be the condition of the index on
+// the locks with holders or waiters. The condition on state must equal the filter of the index on
 // process.
 func standing(process string) bson.D {
 	return bson.D{{Key: "$or", Value: bson.A{
@@ -65,8 +65,8 @@ func queued() bson.D {
 	return bson.D{{Key: "waiters.process", Value: bson.D{{Key: "$exists", Value: true}}}}
 }
 
-// heldOrFree is the filter for the locks in names that are free or held by process, and for the
-// locks in lines.
+// heldOrFree is the filter for those locks in names that are free, held by process, or also in
+// lines.
 func heldOrFree(process string, names, lines []string) bson.D {
 	or := bson.A{
 		bson.D{{Key: "process", Value: process}},

@@ -68,7 +68,7 @@ type answeredHello struct {
 	received time.Duration // monotonic
 }
 
-// helloLasts is the largest age of a Hello for the computation of the server's clock.
+// helloLasts is how long the server's clock is computed from the same Hello.
 const helloLasts = 10 * time.Second
 
 // clock returns the server's clock. It uses the latest Hello if that is younger than helloLasts,
@@ -101,10 +101,10 @@ func (c *Catalog) ListingTime() time.Time {
 	return c.router.at()
 }
 
-// seedTime returns the start of the fences of a lock without a document: the server's clock in s. A
-// mongos does not report the clock of the shards. Then seedTime returns the later of the latest
-// ping and the clock of the mongos: the ping may be older than a document that was just deleted,
-// and the clock may be slow.
+// seedTime returns the clock from which a new document counts fences: the server's clock in s. For
+// a mongos, which does not report the clock of the shards, it returns the later of the latest ping
+// and the clock of the mongos: the ping may be older than a document that was just deleted, and the
+// clock may be slow.
 func (c *Catalog) seedTime(s catalog.Server) time.Time {
 	if s.Kind != catalog.Mongos {
 		return s.Time
@@ -174,7 +174,7 @@ func describe(b build, hello bson.Raw, database string) catalog.Server {
 	return s
 }
 
-// wireVersion returns the server's version by its wire version, for a client that may not send
+// wireVersion derives the server's version from its wire version, for a client that may not send
 // buildInfo.
 func wireVersion(hello bson.Raw) string {
 	wire, _ := hello.Lookup("maxWireVersion").AsInt64OK()

@@ -10,7 +10,7 @@ import (
 
 // This file builds the commands of the queue.
 
-// answer is the projection of the document that a command returns. It omits the waiters.
+// answer is the projection of a returned document. It omits the waiters.
 func answer() bson.D {
 	return append(only("state", "process", "ts", "when", "fence", "mode", "limit", "sharers.ts",
 		"sharers.process", "sharers.when", "sharers.fence", "grants", "evidence"),
@@ -26,8 +26,8 @@ func holdsWith(s catalog.Session) bson.D {
 }
 
 // swap writes a change into a document that is unchanged since the read. read is nil if there was
-// no document. Foreign writers change state and ts, and this package changes rev. If a damaged rev
-// stays, the filter also compares the lists of sharers and waiters.
+// no document. The filter compares state and ts, which foreign writers change, and rev, which this
+// package changes. If a damaged rev stays, it also compares the lists of sharers and waiters.
 func swap(name string, read bson.Raw, change catalog.Change) modification {
 	set := change.Set
 	filter := bson.D{{Key: "_id", Value: name}}
@@ -54,7 +54,7 @@ func unchanged(read bson.Raw) bson.D {
 	return bson.D{as(read, "ts"), as(read, "state"), as(read, "rev")}
 }
 
-// as is the condition that a field has the value of the read document.
+// as returns the condition that a field still has its value in read.
 func as(read bson.Raw, field string) bson.E {
 	if v := read.Lookup(field); v.Type != 0 {
 		return bson.E{Key: field, Value: v}

@@ -25,8 +25,8 @@ import (
 // database config of a replica set (263).
 var codeNoTransactions = []int{20, 263}
 
-// After a conflict the next run waits, from runPause up to runPauseMost. A transaction is not tried
-// again after the server aborted it in runsWithout runs.
+// After a conflict the next run waits, from runPause up to runPauseMost. If the server aborted a
+// transaction in runsWithout runs, it is not run again.
 const (
 	runPause     = 5 * time.Millisecond
 	runPauseMost = 100 * time.Millisecond
@@ -39,10 +39,10 @@ const (
 const commitPause = 100 * time.Millisecond
 
 // Transact is documented in [catalog.Transactions]. Every run updates the lock document with a
-// filter for s among the holders. The update raises rev: an update without a real change causes no
-// conflict (measured on 4.4). After a conflict the update comes first, and is tried alone until it
-// succeeds. Then a plain write of another client waits in the server for the transaction, and a
-// write of another transaction fails. Transact does not use the driver's retry loop, which
+// filter for s among the holders. The update raises rev, because an update without a real change
+// causes no conflict (measured on 4.4). After a conflict the update comes first, and is tried alone
+// until it succeeds. Then a plain write of another client waits in the server for the transaction,
+// and a write of another transaction fails. Transact does not use the driver's retry loop, which
 // continues for two minutes even if the lock is lost.
 func (c *Catalog) Transact(ctx context.Context, s catalog.Session,
 	run func(ctx context.Context) error) error {
@@ -239,7 +239,7 @@ func labeled(err error, label string) bool {
 }
 
 // EnterTransaction is documented in [catalog.Queues]. It sends two commands inside the transaction.
-// If the fence is below transition.Seeded, it also sends one outside for the server's clock. The
+// If the fence is below transition.Seeded, one more outside it reads the server's clock. The
 // document stays free. Its uncommitted write keeps other sessions away, since their writes wait for
 // it or conflict with it. A read checks the conditions, since a failed write would end the
 // transaction.

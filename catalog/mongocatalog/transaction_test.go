@@ -70,7 +70,7 @@ func transacting(t *testing.T, s script) (*mongocatalog.Catalog, *fakeServer) {
 	return c, server
 }
 
-// kinds returns the kinds of the sent commands, and the runs of work among them.
+// kinds returns the kinds of the sent commands. A run of work is one of them.
 func (s *fakeServer) kinds() []string {
 	var kinds []string
 	for _, command := range s.sent() {

@@ -14,7 +14,7 @@ import (
 // newer version wrote it. It removes the session's entries, and frees the lock only if it finds no
 // other holder. It does not grant the lock to a waiter: that requires a repair of the document.
 //
-// leaveDamaged returns why, the document's problem, if it cannot determine the other holders. It
+// If it cannot determine the other holders, it returns the error why, the document's problem. It
 // returns ErrNoMatch if the session is not in the document.
 func leaveDamaged(raw bson.Raw, ts bson.ObjectID, why error) (catalog.Change, error) {
 	sharers, shares := without(raw.Lookup("sharers"), ts)

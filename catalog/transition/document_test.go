@@ -152,7 +152,7 @@ var ours = []string{
 	"waiters", "when", "who", "why",
 }
 
-// apply checks the form of a change and applies the change like a store.
+// apply checks the form of a change and applies it as a store does.
 func apply(f failer, doc bson.D, c catalog.Change) bson.D {
 	f.Helper()
 	sorted := func(a, b bson.E) int { return strings.Compare(a.Key, b.Key) }
@@ -193,7 +193,7 @@ func value(doc bson.D, key string) any {
 	return nil
 }
 
-// put sets a field, like another program.
+// put sets a field, as another program would.
 func put(doc bson.D, key string, v any) bson.D {
 	doc = slices.DeleteFunc(slices.Clone(doc), func(e bson.E) bool { return e.Key == key })
 	return append(doc, bson.E{Key: key, Value: v})

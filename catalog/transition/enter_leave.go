@@ -81,9 +81,9 @@ func (t Leave) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 	return leave(l, t.TS, now, "")
 }
 
-// Evict is Leave on behalf of a watched dead holder or waiter. The session must still be in the
-// document with the watched process, with the watched renewal if that is not zero, and in the queue
-// if Waits is set. Evict returns ErrNoMatch if the document differs. Evidence is written for the
+// Evict is Leave on behalf of a watched dead holder or waiter. Evict returns ErrNoMatch unless the
+// session is still in the document with the watched process. A renewal that is not zero must still
+// be the latest, and if Waits is set the session must still be queued. Evidence is written for the
 // waiters that are granted the lock.
 type Evict struct {
 	catalog.Holder
@@ -120,7 +120,7 @@ func leave(l catalog.Lock, ts bson.ObjectID, now time.Time, why string) (catalog
 	return s.change(), nil
 }
 
-// GrantNext grants a free lock to the first waiters. Another manager freed such a lock without a
+// GrantNext grants a lock to the first waiters after another manager freed the lock without a
 // grant. It returns ErrNoMatch if no waiter can be granted the lock.
 type GrantNext struct{ Name string }
 
@@ -154,10 +154,10 @@ func stateOf(l catalog.Lock) state {
 	}
 }
 
-// used reports whether the lock has holders or waiters. Only then its limit counts.
+// used reports whether the lock has holders or waiters. Its limit counts only then.
 func (s *state) used() bool { return len(s.holders) > 0 || len(s.waiters) > 0 }
 
-// room returns the number of further holders like next that the lock admits.
+// room returns how many more holders the lock admits if each is like next.
 func (s *state) room(next catalog.Participant) int {
 	held := len(s.holders)
 	switch {

@@ -245,7 +245,7 @@ func (m *life) grantNext(t *rapid.T) {
 	m.step(t, c, l.Holders(), l.Waiters, "")
 }
 
-// foreignRelease is a release by a mongos, which changes only the state.
+// foreignRelease releases like a mongos, which changes only the state.
 func (m *life) foreignRelease(t *rapid.T) {
 	if !m.lock(t).Held {
 		t.Skip("nobody holds it")
@@ -253,7 +253,7 @@ func (m *life) foreignRelease(t *rapid.T) {
 	m.doc, m.movedUp = put(m.doc, "state", int32(0)), false
 }
 
-// foreignOvertake is a takeover by a config server's lock manager, which writes only the fields of
+// foreignOvertake takes over like a config server's lock manager, which writes only the fields of
 // mongos.
 func (m *life) foreignOvertake(t *rapid.T) {
 	m.sessions++

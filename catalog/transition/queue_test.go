@@ -16,7 +16,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// A step is a transition at noon in a table.
+// A step applies a transition at noon to a lock.
 type step func(f failer, l catalog.Lock) (catalog.Change, bool, error)
 
 func enter(text string, how catalog.EnterMode) step {
