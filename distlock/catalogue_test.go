@@ -315,8 +315,8 @@ type dry struct{ err error }
 
 func (d dry) Read([]byte) (int, error) { return 0, d.err }
 
-// I4: an acquire that is applied after the death of its process is taken over after the takeover
-// time.
+// I4: if an acquire is applied after its process has died, the lock is taken over after the
+// takeover time.
 func TestTryLock_AppliedAfterDeath_IsTakenOver(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -341,7 +341,7 @@ func TestTryLock_AppliedAfterDeath_IsTakenOver(t *testing.T) {
 }
 
 // I10, I11, F22: if the server's reply contradicts the document of the next read, the next round
-// acquires the lock. The number of tries is bounded if every reply contradicts.
+// acquires the lock. If every reply does so, the number of tries is bounded.
 func TestTryLock_AnswerDoesNotFitTheDocument_TriesAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		op    fault.Op

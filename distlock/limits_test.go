@@ -129,9 +129,9 @@ var asks = []asking{
 	}},
 }
 
-// Every call returns when its context or the time of WaitAtMost ends, whichever of its commands
-// hangs and whether or not the store notices the end. The background undoes the effects of the
-// call.
+// Every call returns when its context or the time of WaitAtMost ends, whichever command hangs and
+// even if the store does not notice the end. The effects of the call are then undone in the
+// background.
 func TestCalls_ServerHangs_ReturnInTime(t *testing.T) {
 	for store, hang := range hangs {
 		for answered := range 6 {
@@ -294,7 +294,7 @@ func TestClose_ServerHangs_NothingGoesOn(t *testing.T) {
 }
 
 // Close with an ended context still releases the locks, for example in "defer manager.Close(ctx)"
-// with the context of the work. It takes at most one command timeout without a reply.
+// with the context of the work. Without a reply, Close takes at most one command timeout.
 func TestClose_ContextHasEnded_StillGivesBack(t *testing.T) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -340,8 +340,8 @@ func TestClose_ContextHasEnded_StillGivesBack(t *testing.T) {
 	}
 }
 
-// Do releases the lock although its context has ended. It returns one command limit later if the
-// server does not answer.
+// Do releases the lock although its context has ended. If the server does not answer, Do returns
+// one command limit later.
 func TestDo_ContextEnds_GivesBack(t *testing.T) {
 	for name, limit := range map[string]time.Duration{
 		"healthy": time.Second, "hanging": time.Second + commandTimeout,

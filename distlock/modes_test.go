@@ -69,9 +69,9 @@ func TestShared_OneReaderDies_OnlyItIsEvicted(t *testing.T) {
 	})
 }
 
-// There are at most as many guards as permits, in the order of the calls. A call with another
+// At most as many guards exist as permits, granted in the order of the calls. A call with another
 // number of permits gets an error that contains both numbers. The other number is valid once no
-// holder uses the old number.
+// holder uses the old one.
 func TestPermits_LimitHolds_AnotherLimitIsRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

@@ -373,7 +373,7 @@ func acquireRelease(tb testing.TB, o distlock.Observer) (run, end func()) {
 
 // An observer that stores nothing adds no allocation to an acquisition and its release, because an
 // event is a value. The test runs alone, because it counts all allocations of the program. A ping
-// that is due by real time affects one of three rounds.
+// in real time can affect only one of the three rounds.
 func TestObserver_AllocatesNothing(t *testing.T) {
 	if effort.Race {
 		t.Skip("the race detector allocates")

@@ -102,7 +102,7 @@ func TestLock_FullLineOfTheLiving_IsReadAndNotWritten(t *testing.T) {
 	})
 }
 
-// A process without room in a queue reads seldom, for any rate of turns.
+// A process without room in a queue reads seldom, however fast turns pass.
 func TestLock_FullLineThatTurns_IsReadSeldom(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -230,8 +230,7 @@ func TestLock_AnotherLimitOfASilentHolder_LivesAgain_IsTold(t *testing.T) {
 	})
 }
 
-// A caller that waits for another limit does not keep other callers of its process from a free
-// place.
+// A caller with a mismatched limit does not keep other callers of its process from a free permit.
 func TestLock_AnotherLimitWaited_OthersOfTheProcessEnter(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		dead, b := w.start(nil), w.start(nil)
@@ -249,7 +248,7 @@ func TestLock_AnotherLimitWaited_OthersOfTheProcessEnter(t *testing.T) {
 // span is the time of one turn.
 type span struct{ from, to time.Time }
 
-// crowd makes n waiters of each process hold the lock once, and returns their spans in order.
+// crowd lets each process's callers hold the lock once, and returns their spans in order.
 func (w *world) crowd(hold time.Duration, counts map[*proc]int) []span {
 	w.t.Helper()
 	var mu sync.Mutex
@@ -348,8 +347,7 @@ func TestLock_QueueGivesUp_TheNextFindsRoom(t *testing.T) {
 	})
 }
 
-// A refused caller pauses before each new try, even if the server's reply contradicts the document
-// of a read.
+// A refused caller pauses before each new try, even if a read shows no reason for the refusal.
 func TestLock_RefusedWithoutAReasonThatShows_Pauses(t *testing.T) {
 	for name, refusal := range map[string]error{
 		"full": catalog.ErrQueueFull, "limit": &catalog.PermitMismatchError{Name: "a", Recorded: 3},

@@ -89,7 +89,7 @@ func TestHistory_OfAManager_IsRead(t *testing.T) {
 	})
 }
 
-// Read returns entries newest first. A limit or an age leaves out the oldest.
+// Read returns entries newest first. A limit or an age bound omits the oldest.
 func TestHistory_Query_NewestFirst(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -115,8 +115,8 @@ func TestHistory_Query_NewestFirst(t *testing.T) {
 	})
 }
 
-// The first entry creates a TTL index of Keep. If the server refuses the index, the newest 1,000
-// entries stay. Documents without a Date stay.
+// The first entry creates a TTL index for Keep. If the server refuses the index, only the newest
+// 1,000 entries stay. Documents without a Date stay.
 func TestHistory_Collection_IsBounded(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("embedded", "standalone"), func(t *testing.T, w *world) {
@@ -172,8 +172,8 @@ func TestHistory_ManyDocumentsWithoutADate_Stay(t *testing.T) {
 	})
 }
 
-// The server removes entries older than Keep. A Log with another Keep leaves the index, logs that
-// once, and records.
+// The server removes entries older than Keep. A Log with another Keep keeps the index, logs this
+// once, and still records.
 func TestHistory_TTL_OnAMongoDB(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone"), func(t *testing.T, w *world) {

@@ -79,7 +79,7 @@ func hang(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// happen observes n events, with the fences 1 to n, in no time.
+// happen observes n events with fences 1 to n. It must take no time.
 func (b *bench) happen(n int) {
 	b.t.Helper()
 	begun := time.Now()
@@ -254,8 +254,8 @@ func TestLog_Observe_EntryOfAnEvent(t *testing.T) {
 	})
 }
 
-// A Log records a Manager's events by the server's clock. A Log that cannot write delays no call of
-// the Manager.
+// A Log records a Manager's events with the server's time. A Log that cannot write delays no call
+// of the Manager.
 func TestLog_OfAManager_RecordsAndDelaysNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.set(away)
