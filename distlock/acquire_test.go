@@ -227,7 +227,7 @@ func TestTryLock_MalformedDocument_IsReportedAndNeverTaken(t *testing.T) {
 	}
 }
 
-// I2, I8: the reply of an applied acquire is lost. TryLock asks the server, and holds the lock.
+// I2, I8: if the reply of an applied acquire is lost, TryLock asks the server and gets its guard.
 func TestTryLock_ReplyLost_IsLookedUp(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)

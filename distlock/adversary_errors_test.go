@@ -17,7 +17,7 @@ import (
 
 var errWhy = errors.New("why it ended")
 
-// If the context of a call ends, the error matches context.DeadlineExceeded and the cause, in every
+// If the context of a call ends, the error matches context.DeadlineExceeded and the cause, at every
 // step of the call.
 func TestAdversary_TimeoutCause_MatchesBoth(t *testing.T) {
 	for name, call := range map[string]func(context.Context, *distlock.DistributedLock) error{
@@ -106,7 +106,7 @@ func TestAdversary_WaitAtMostWithLease_ListedErrors(t *testing.T) {
 	}
 }
 
-// TakeoverEvidence is empty if the previous holder released the lock, although a dead waiter was
+// TakeoverEvidence is empty if the previous holder released the lock, even if a dead waiter was
 // evicted.
 func TestAdversary_DeadWaiterEvicted_NoTakeoverOfTheHolder(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

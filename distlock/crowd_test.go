@@ -96,7 +96,7 @@ func TestLock_ManyProcesses_OneEntryEach(t *testing.T) {
 	})
 }
 
-// A caller's deadline does not abort its command. No outcome is unknown, and the error matches the
+// A caller's deadline does not abort its command, so no outcome is unknown. The error matches the
 // cause.
 func TestAcquire_DeadlineOfTheCaller_CommandGoesOn(t *testing.T) {
 	for name, call := range map[string]func(context.Context, *distlock.DistributedLock) (

@@ -24,7 +24,7 @@ type manager struct{ w *world }
 
 const managerID = "ConfigServer"
 
-// put replaces a document by the result of change.
+// put replaces a document with the result of change.
 func (m manager) put(collection, id string, change func(bson.M)) {
 	m.w.t.Helper()
 	doc := bson.M{"_id": id}

@@ -52,7 +52,7 @@ func (p *proc) deny(ops ...fault.Op) {
 // told is the longest time that a waiter takes to read its lock and return the result.
 const told = pingTime + pingTime/6 + slack
 
-// A waiting Lock returns when the wait becomes hopeless, with the error of a new call.
+// A waiting Lock returns when the wait becomes hopeless, with the error that a new call would get.
 func TestLock_WaitingBecomesHopeless_IsTold(t *testing.T) {
 	for name, c := range map[string]struct {
 		opts  []distlock.Option

@@ -331,8 +331,8 @@ func TestLease_FirstRenewal_SlowOrLost(t *testing.T) {
 	})
 }
 
-// A job hangs after its context ended, and its lease expires. The loss is reported immediately,
-// before the job returns.
+// If a job hangs after its context has ended, and its lease expires, the loss is reported
+// immediately, before the job returns.
 func TestLease_ContextEndedBefore_LossIsTold(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, d := w.observed(nil)

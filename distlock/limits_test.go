@@ -19,7 +19,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// hangs lists ways in which a store hangs. An obedient store ends a command at the end of its
+// hangs are the ways in which a store hangs. An obedient store ends a command at the end of its
 // context or at its own limit, like the driver. A deaf store ignores the context for 20 s.
 var hangs = map[string]struct {
 	hook  fault.Hook
@@ -57,7 +57,7 @@ func acquires(opts ...distlock.Option) func(context.Context, *proc, *distlock.Tr
 	}
 }
 
-// waits lists the calls that WaitAtMost bounds.
+// waits are the calls that WaitAtMost bounds.
 var waits = []asking{
 	{"Lock", false, acquires()},
 	{"Lock of a held lock", true, acquires()},
@@ -79,7 +79,7 @@ var waits = []asking{
 	}},
 }
 
-// asks lists the calls that only their context bounds.
+// asks are the calls that only their context bounds.
 var asks = []asking{
 	{"TryLock", false, func(ctx context.Context, p *proc, _ *distlock.TryGuard,
 		_ ...distlock.Option) error {
@@ -210,8 +210,8 @@ func asked(t *testing.T, a asking, answered int, hang fault.Hook, grace time.Dur
 	})
 }
 
-// Close returns before its context ends even if calls are pending. It names the locks that may still
-// be held. A pending Release then returns an error.
+// Close returns before its context ends even if calls are pending. It names the locks that may
+// still be held. A pending Release then returns an error.
 func TestClose_ServerHangs_ReturnsInTime(t *testing.T) {
 	for store, hang := range hangs {
 		runInBubble(t, store, func(t *testing.T, w *world) {

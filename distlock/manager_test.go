@@ -129,8 +129,8 @@ func TestLock_Waits_WithoutPolling_AndGetsItAtOnce(t *testing.T) {
 		assert.Equal(t, time.Since(start), 10*time.Minute,
 			"waited %v, want the ten minutes of the holder and no poll (%v)")
 		assert.Equal(t, b.store.Count(fault.Enter), 1, "%d commands to enter the line, want %d")
-		// A ping, a reaper's read, a hello and a waiter's read are four commands an interval of at
-		// least 27 s.
+		// A ping, a reaper's read, a hello and a waiter's read are four commands per interval,
+		// which is at least 27 s.
 		if n := b.store.Total() - before; n > 4*23+8 {
 			t.Errorf("%d commands in ten minutes", n)
 		}

@@ -15,8 +15,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// Readers share the lock, and a writer is alone. A reader that arrives after a waiting writer waits
-// behind it.
+// Readers share the lock, and a writer holds it alone. A reader that arrives after a waiting writer
+// waits behind it.
 func TestShared_WriterWaits_NobodyStarves(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)

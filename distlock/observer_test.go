@@ -405,8 +405,8 @@ func BenchmarkTryLockRelease(b *testing.B) {
 	}
 }
 
-// A concurrent release waits for an observer that blocks against its contract. The virtual clock of
-// the test continues.
+// A concurrent release waits for an observer that breaks its contract by blocking. The virtual
+// clock of the test continues.
 func TestObserver_Blocks_ReleaseWaits(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(func(c *distlock.Config) {

@@ -79,7 +79,7 @@ func TestLock_FullLineOfADeadProcess_IsWatchedAndCleared(t *testing.T) {
 	}
 }
 
-// A contender only reads while it waits for room in a full queue of living waiters, for an hour.
+// While a contender waits for room in a queue full of living waiters for an hour, it only reads.
 func TestLock_FullLineOfTheLiving_IsReadAndNotWritten(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -276,9 +276,8 @@ func (w *world) crowd(hold time.Duration, counts map[*proc]int) []span {
 }
 
 // A lock that callers wait for, in its queue or outside of it, is not free for long:
-//   - With notices a hand-over takes no time in these tests.
-//   - With polling a hand-over takes at most a hundredth of Poll, or a sixteenth of the time since
-//     the process's last turn, and a fifth more.
+//   - With notices, a hand-over takes no time in these tests.
+//   - With polling, a hand-over takes at most 100 ms, and 1.2*Poll/50 on average.
 func TestLock_MoreThanHundredWaiters_LockDoesNotStandFree(t *testing.T) {
 	const hold = 10 * time.Millisecond
 	for name, counts := range map[string][]int{
@@ -377,8 +376,8 @@ func TestLock_RefusedWithoutAReasonThatShows_Pauses(t *testing.T) {
 	}
 }
 
-// A wait continues if the outcome of a step against a dead process is unknown, in the queue or
-// outside of it. The next read shows the outcome.
+// If the outcome of a step against a dead process is unknown, a wait in the queue or outside of it
+// continues. The next read shows the outcome.
 func TestLock_StepAgainstTheDeadLost_GoesOn(t *testing.T) {
 	ways := map[string]func(w *world, dead *proc) (left func()){
 		"full line": func(w *world, dead *proc) func() {

@@ -17,7 +17,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// Stats counts the present held, waited-for and unreleased locks of a process, without a command.
+// Stats counts the locks that a process holds, waits for or has yet to release, without a command.
 func TestStats_HeldWaitingUnreleased_AsTheyAre(t *testing.T) {
 	t.Run("stream", func(t *testing.T) { testStanding(t, "stream", "") })
 	t.Run("polling", func(t *testing.T) { testStanding(t, "polling", fault.GrantStream) })

@@ -159,7 +159,7 @@ func (w *world) nobodyBut(holder *distlock.TryGuard, other *proc, d time.Duratio
 	}
 }
 
-// often sets a ping every 5 s and a takeover time of a minute.
+// often sets a ping interval of 5 s and a takeover time of a minute.
 func often(c *distlock.Config) {
 	c.Ping, c.Takeover, c.Margin = 5*time.Second, time.Minute, 15*time.Second
 }
@@ -172,7 +172,7 @@ func releaseWhenLost(g *distlock.TryGuard) {
 	}()
 }
 
-// slowly applies some commands 4 s after they were sent.
+// slowly returns a hook that applies ops 4 s after they were sent.
 func slowly(ops ...fault.Op) fault.Hook {
 	return func(ctx context.Context, call fault.Call, apply func() error) error {
 		if slices.Contains(ops, call.Op) {

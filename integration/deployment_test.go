@@ -42,7 +42,7 @@ type deployment struct {
 	slots chan struct{} // limits the parallel tests; made by start
 }
 
-// embeddedAtOnce is the number of tests that use the embedded server at a time.
+// embeddedAtOnce returns the number of tests that use the embedded server at a time.
 func embeddedAtOnce() int {
 	if effort.Race {
 		return 4

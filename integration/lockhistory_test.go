@@ -48,8 +48,8 @@ func happen(past *history.Log, name string, n int, between time.Duration) {
 	}
 }
 
-// The collection has the events of a Manager in their order. The locks' client sends no command for
-// them. Read leaves out malformed documents and names them.
+// The collection contains the events of a Manager in their order. The locks' client sends no
+// command for them. Read leaves out malformed documents and names them.
 func TestHistory_OfAManager_IsRead(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -200,7 +200,7 @@ func TestHistory_TTL_OnAMongoDB(t *testing.T) {
 	})
 }
 
-// Entries whose insert lost its reply are inserted again, and exist once.
+// If an insert's reply is lost, its entries are inserted again but exist only once.
 func TestHistory_ReplyLost_EntriesAreThereOnce(t *testing.T) {
 	t.Parallel()
 	forThese(t, wired, func(t *testing.T, w *world) {

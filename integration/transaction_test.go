@@ -278,7 +278,8 @@ func (w *world) lockIsFree(t testing.TB, name string) bool {
 	return !l.Held && len(l.Waiters) == 0
 }
 
-// LockInTransaction of a held lock returns an error with the holder, or waits for the release.
+// LockInTransaction of a held lock returns an error that names the holder, or waits for the
+// release.
 func TestLockInTransaction_GuardHolds_WaitsOrIsTold(t *testing.T) {
 	t.Parallel()
 	forThese(t, transacting, func(t *testing.T, w *world) {

@@ -122,8 +122,8 @@ type grab struct {
 	by    int
 }
 
-// timeHandOvers measures the time from the call of Release to the return of the next Lock, with a
-// number of queued callers.
+// timeHandOvers measures the time from the call of Release to the return of the next Lock, with the
+// given number of queued callers.
 func (w *world) timeHandOvers(b *testing.B, waiters int) {
 	var sent counter
 	all := w.contenders(b, min(waiters+1, 17, max(2, 17-waiters/8)), &sent) // 2, 15 or 9 processes
@@ -339,7 +339,7 @@ func (w *world) crowd(
 	}
 }
 
-// waitersOf counts the queued waiters of the locks whose names have a prefix.
+// waitersOf counts the queued waiters of the locks whose names have the given prefix.
 func (w *world) waitersOf(t testing.TB, prefix string) int {
 	t.Helper()
 	filter := byID(bson.D{field("$regex", "^"+w.name(prefix))})

@@ -109,7 +109,7 @@ func (b *bench) want(n int) {
 
 func (b *bench) warnings() int { return strings.Count(b.text.String(), `"level":"warn"`) }
 
-// The events of a second cost one insert. A Log without events has no goroutine and sends no
+// All events of a second cost one insert. A Log without events has no goroutine and sends no
 // command.
 func TestLog_EventsOfASecond_OneInsert(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
@@ -193,8 +193,7 @@ func TestLog_Close_InsertsTheRest(t *testing.T) {
 	}
 }
 
-// Close of a Log without a server returns an error after the first failure, or at the end of its
-// context.
+// If the server is away, Close returns an error after the first failure or when its context ends.
 func TestLog_Close_ServerAway_EndsWithAnError(t *testing.T) {
 	for name, refuse := range map[string]func(context.Context) error{"fails": away, "hangs": hang} {
 		t.Run(name, func(t *testing.T) {
