@@ -216,7 +216,7 @@ func TestAdversary_CloseInACrowd_NothingIsLeft(t *testing.T) {
 	}
 }
 
-// Calls with different limits all end, and never hold at the same time.
+// Calls with different limits all end, and never hold the lock at the same time.
 func TestAdversary_TwoLimits_NoForeignGuard(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

@@ -120,7 +120,7 @@ func TestAdversary_HeartbeatAway_NoBusyLoop(t *testing.T) {
 	})
 }
 
-// A waiter whose entry is removed again and again sends few commands to enter again.
+// A waiter sends few commands to enter, even if its entry is removed repeatedly.
 func TestAdversary_PlaceRemovedAgainAndAgain_NoStorm(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, p := w.start(nil), w.start(nil)

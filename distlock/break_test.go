@@ -85,8 +85,8 @@ func TestBreak_ForeignHolderCameBetween_IsLeftAlone(t *testing.T) {
 	}
 }
 
-// If a process breaks its own lock, at most one guard is valid. The old guard is lost before the
-// command runs, so the next holder's session can be trusted.
+// If a process breaks its own lock, at most one guard is valid afterwards. The old guard is lost
+// before the command runs, so the next holder's session can be trusted.
 func TestBreak_OwnGuard_IsLostFirst(t *testing.T) {
 	for name, waits := range map[string]bool{"alone": false, "others wait": true} {
 		runInBubble(t, name, func(t *testing.T, w *world) {

@@ -113,9 +113,9 @@ type ratedTimer struct {
 
 func (t ratedTimer) Reset(d time.Duration) { t.Timer.Reset(time.Duration(float64(d) / t.rate)) }
 
-// A8, A9: clocks run at different rates. Up to a ratio of 1.33, which is Takeover to Takeover -
-// Margin, the guard is lost before the takeover. Beyond that ratio, the guard is still trusted
-// after it.
+// A8, A9: clocks run at different rates. Up to a ratio of 1.33, Takeover/(Takeover-Margin), the
+// guard is lost before the takeover. Beyond that ratio, the guard is still trusted after the
+// takeover.
 func TestClocks_Rates_HolderLosesFirstUpToTheBound(t *testing.T) {
 	for _, c := range []struct {
 		holder, contender float64

@@ -129,7 +129,7 @@ func denied(err error) bool {
 	return errors.As(err, &e)
 }
 
-// A waiter takes over a dead holder's lock although its limit was changed.
+// A waiter takes over a dead holder's lock although the lock's limit was changed.
 func TestLock_AnotherLimitWhileWaiting_HolderDead_IsGranted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

@@ -93,8 +93,8 @@ func TestStore_List_EagerHang_EndsWithContext(t *testing.T) {
 	})
 }
 
-// A listing that is abandoned while it waits for a row leaves no goroutine. A later panic in it is
-// ignored.
+// A listing that is abandoned while it waits for a row leaves no goroutine. A panic while it closes
+// is ignored.
 func TestStore_List_GivenUp_ClosingPanics(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.start(nil).mustTry("a")

@@ -267,7 +267,7 @@ func TestLease_BadUse_IsRefused(t *testing.T) {
 	})
 }
 
-// The next renewal of a broken lock returns ErrLockLost, and so does the guard's context.
+// The next renewal of a broken lock returns ErrLockLost, the cause with which the context ends.
 func TestRenew_LockBroken_TellsTheLoss(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)

@@ -152,8 +152,7 @@ func TestWaitAtMost_ComesAgainAtOnce_GoesOnWithItsPlace(t *testing.T) {
 	})
 }
 
-// If a caller does not return, its entry is removed soon, even if it was granted, and delays no
-// waiter.
+// If a caller does not return, its entry is soon removed, even if granted, and delays no waiter.
 func TestWaitAtMost_DoesNotComeAgain_LeavesSoon(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		const soon = 10 * time.Millisecond

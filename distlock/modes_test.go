@@ -69,7 +69,7 @@ func TestShared_OneReaderDies_OnlyItIsEvicted(t *testing.T) {
 	})
 }
 
-// At most as many guards exist as permits, granted in the order of the calls. A call with another
+// There are never more guards than permits, and the calls get them in order. A call with another
 // number of permits gets an error that contains both numbers. The other number is valid once no
 // holder uses the old one.
 func TestPermits_LimitHolds_AnotherLimitIsRefused(t *testing.T) {

@@ -163,8 +163,8 @@ func TestObserver_HolderLeavesBeforeTheOvertaking_NobodyIsNamed(t *testing.T) {
 	})
 }
 
-// If an enter's reply is lost and the dead holder is evicted meanwhile, the waiter's acquisition is
-// a takeover with the evidence in the document.
+// If the reply to an enter is lost and the dead holder is evicted meanwhile, the acquisition is a
+// takeover with the evidence in the document.
 func TestObserver_DeadHolderEvictedBeforeTheLineWasKnown_IsATakeover(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder := w.start(nil)

@@ -74,8 +74,8 @@ func testStanding(t *testing.T, listening string, broken fault.Op) {
 	})
 }
 
-// The age of the ping and the remaining trust add up to the hold time. A clock that is behind
-// appears as skew.
+// Until trust ends, the ping's age and the remaining trust add up to the hold time. A clock that is
+// behind appears as skew.
 func TestStats_PingAgeAndSkew_ByTheClocks(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := &steppedClock{Clock: clock.System()}

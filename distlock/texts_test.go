@@ -129,8 +129,8 @@ func TestNew_BadConnectionString_IsAConfigError(t *testing.T) {
 	}
 }
 
-// A wait's error is one sentence that names the process once. If Close ended the wait, it names the
-// package once.
+// A wait's error is one sentence that names the process once. If Close ended the wait, the error
+// names the package once.
 func TestErrors_OfWaiting_ReadAsASentence(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
