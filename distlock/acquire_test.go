@@ -85,8 +85,8 @@ func TestFence_DocumentDeleted_StillRises(t *testing.T) {
 	})
 }
 
-// An acquisition costs one command, a release one, and a refusal by a live holder two.
-// The first acquisition of a name costs one more.
+// An acquisition costs one command, and the first of a name costs two. A release costs one. A call
+// that a live holder refuses costs two.
 func TestCommands_Counted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)
@@ -227,7 +227,7 @@ func TestTryLock_MalformedDocument_IsReportedAndNeverTaken(t *testing.T) {
 	}
 }
 
-// I2, I8: the reply of an applied acquire is lost. TryLock asks the server, and holds the lock.
+// I2, I8: if the reply of an applied acquire is lost, TryLock asks the server and gets its guard.
 func TestTryLock_ReplyLost_IsLookedUp(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -241,7 +241,7 @@ func TestTryLock_ReplyLost_IsLookedUp(t *testing.T) {
 	})
 }
 
-// loseReply applies every call of op and returns an error with an unknown outcome.
+// loseReply returns a hook that runs each op and then reports an unknown outcome.
 func loseReply(op fault.Op) fault.Hook {
 	return func(_ context.Context, call fault.Call, apply func() error) error {
 		if call.Op != op {
@@ -325,7 +325,7 @@ func TestTryLock_ReplyAfterDeadline_GivesBack(t *testing.T) {
 		}
 		wantErr(t, err, distlock.ErrLockLost)
 		p.store.Set(nil)
-		// The release runs in the background, after a ping has shown that no twin has the lock.
+		// The release runs in the background, after a ping has shown that no twin holds the lock.
 		// Pings are at most 1.1 intervals apart.
 		time.Sleep(pingTime + pingTime/5)
 		synctest.Wait()
@@ -333,15 +333,15 @@ func TestTryLock_ReplyAfterDeadline_GivesBack(t *testing.T) {
 	})
 }
 
-// breaking breaks a lock and waits until its first holder has found the loss by a ping.
+// breaking breaks a lock and waits until a ping of its first holder finds the loss.
 func (w *world) breaking(p *proc, name string) {
 	w.t.Helper()
 	assert.Must(w.t, p.Break(context.Background(), name, w.lock(name).Holders()[0].Fence, "test"))
 	time.Sleep(2 * pingTime)
 }
 
-// Every Release of a guard that was lost or closed returns that the lock was not held for the whole
-// of the work. A later Close or acquisition by another process does not change that result.
+// Every Release of a lost or closed guard returns an error: the lock was not held for the whole of
+// the work. A later Close or acquisition by another process does not change that error.
 func TestRelease_LostOrClosedBefore_OutcomeStays(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

@@ -51,8 +51,8 @@ func TestAdversary_SharedCrowd_StaysBelowTheBoundOfEntries(t *testing.T) {
 	})
 }
 
-// A process does not exceed its bound of entries in the document when a writer arrives while a
-// crowd enters.
+// If a writer arrives while a crowd enters, the process still keeps to its bound of entries in the
+// document.
 func TestAdversary_SharedCrowdBehindAWriter_EntriesInTheDocument(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)
@@ -173,7 +173,7 @@ func TestAdversary_OneLockFails_LatencyOfOthers(t *testing.T) {
 	})
 }
 
-// A call that fits a free permit acquires it, although two callers with another limit hold both
+// A call whose limit fits gets a free permit, although two callers with another limit hold both
 // entries of the process.
 func TestAdversary_OtherLimitsHoldBothEntries_FittingCallIsServed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -260,8 +260,7 @@ func TestAdversary_ImpatientLoops_PatientCallerIsQueued(t *testing.T) {
 	})
 }
 
-// A call that waited returns its last reason to wait, ErrHeld. An old failure of another entry is
-// not returned.
+// A call whose wait ends returns its last reason, ErrHeld, and not an old failure of another entry.
 func TestAdversary_OldFailure_IsNotTheReason(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, p := w.start(nil), w.start(nil)
@@ -284,7 +283,7 @@ func TestAdversary_OldFailure_IsNotTheReason(t *testing.T) {
 	})
 }
 
-// A lock can be acquired after commands that a store swallowed. Each swallowed command costs one
+// A lock can be acquired after the store has swallowed commands. Each of these commands costs one
 // CommandTimeout.
 func TestAdversary_SwallowedCommands_LaterCallsGoOn(t *testing.T) {
 	for _, once := range []bool{false, true} {

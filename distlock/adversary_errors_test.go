@@ -17,7 +17,7 @@ import (
 
 var errWhy = errors.New("why it ended")
 
-// If the context of a call ends, the error matches context.DeadlineExceeded and the cause, in every
+// If the context of a call ends, the error matches context.DeadlineExceeded and the cause, at every
 // step of the call.
 func TestAdversary_TimeoutCause_MatchesBoth(t *testing.T) {
 	for name, call := range map[string]func(context.Context, *distlock.DistributedLock) error{
@@ -76,7 +76,7 @@ func TestAdversary_TimeoutCause_MatchesBoth(t *testing.T) {
 }
 
 // A call with WaitAtMost returns a documented error such as ErrHeld or ErrUnavailable, even if the
-// time ends at the grant, before the lease has begun.
+// time ends between the grant and the lease's start.
 func TestAdversary_WaitAtMostWithLease_ListedErrors(t *testing.T) {
 	listed := []error{distlock.ErrHeld, distlock.ErrUnavailable, distlock.ErrOutcomeUnknown, distlock.ErrLockLost}
 	for i := range 60 {
@@ -106,7 +106,7 @@ func TestAdversary_WaitAtMostWithLease_ListedErrors(t *testing.T) {
 	}
 }
 
-// TakeoverEvidence is empty if the previous holder released the lock, although a dead waiter was
+// TakeoverEvidence is empty if the previous holder released the lock, even if a dead waiter was
 // evicted.
 func TestAdversary_DeadWaiterEvicted_NoTakeoverOfTheHolder(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -216,7 +216,7 @@ func TestAdversary_CloseInACrowd_NothingIsLeft(t *testing.T) {
 	}
 }
 
-// Calls for a hopeless lock end. Calls with another limit get no guard.
+// Calls with different limits all end, and never hold the lock at the same time.
 func TestAdversary_TwoLimits_NoForeignGuard(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

@@ -16,8 +16,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// A shared call at the head of the queue is not delayed by an earlier TryLock. A TryLock that waits
-// for tries without callers delays no other call.
+// An earlier TryLock does not delay a shared call at the head of the queue. A TryLock that waits
+// for abandoned tries to end delays no other call.
 func TestAdversary_TryLockWaitsForOrphans_ReadersGoOn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -62,8 +62,8 @@ func TestAdversary_TryLockWaitsForOrphans_ReadersGoOn(t *testing.T) {
 	})
 }
 
-// A lease that cannot begin causes no busy loop. A lock that is broken immediately after its
-// acquisition causes none either.
+// A lease that cannot begin causes no busy loop. Nor does a lock that is broken immediately after
+// its acquisition.
 func TestAdversary_LeaseCannotBegin_NoBusyLoop(t *testing.T) {
 	for name, hook := range map[string]fault.Hook{
 		"unknown":     fault.On(fault.Renew, func(func() error) error { return fault.Lost(fault.Renew) }),
@@ -120,7 +120,7 @@ func TestAdversary_HeartbeatAway_NoBusyLoop(t *testing.T) {
 	})
 }
 
-// A waiter sends few commands to enter, even if its entry is removed again and again.
+// A waiter sends few commands to enter, even if its entry is removed repeatedly.
 func TestAdversary_PlaceRemovedAgainAndAgain_NoStorm(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, p := w.start(nil), w.start(nil)

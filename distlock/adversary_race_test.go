@@ -20,8 +20,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// endsAtTheAnswer is a context that ends when its caller is given a session: after serve has called
-// Err, and before the caller reads the answer.
+// endsAtTheAnswer is a context that ends while its caller is given a session: after serve has
+// called Err, and before the caller reads the session.
 type endsAtTheAnswer struct {
 	context.Context
 	armed  atomic.Bool
@@ -49,8 +49,8 @@ func (c *endsAtTheAnswer) Err() error {
 	return context.Canceled
 }
 
-// An agent that has finished does not remove another agent with the same name. A session without a
-// caller passes to the calls of the present agent.
+// A finished agent does not remove its successor for the same lock. A session whose caller has left
+// passes to a call of the successor.
 func TestAdversary_PassOnOfAnEndedAgent_LeavesTheNextAlone(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, other, p := w.start(nil), w.start(nil), w.start(nil)

@@ -150,7 +150,7 @@ func TestAdversary_DamagedDocument_FailedReleaseIsNotDropped(t *testing.T) {
 	})
 }
 
-// Close finds a session that a late copy of the entering command created, although the acquisition
+// Close finds the session that a late copy of an enter command creates, even if the acquisition has
 // succeeded.
 func TestAdversary_EnterCarriedOutLate_CloseLooksForIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

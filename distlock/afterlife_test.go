@@ -90,7 +90,7 @@ func TestDo_RunsExitWithoutClose_TakesOver(t *testing.T) {
 }
 
 // The second run of a job acquires its locks even if each wait is shorter than the pause between
-// two reads of the queue. That holds with WaitAtMost or a context, and with Close or without.
+// two reads of the queue. The wait is bounded by WaitAtMost or a context. One case omits Close.
 func TestLock_JobWaitsForAMoment_HasItAtTheSecondRun(t *testing.T) {
 	for _, wait := range []time.Duration{
 		20 * time.Millisecond, 3 * time.Second, 4900 * time.Millisecond,
@@ -156,7 +156,7 @@ func TestDo_ContenderKilledInItsTry_TheNextRunCountsFromIt(t *testing.T) {
 }
 
 // A living process acquires a dead process's lock at its first try after the takeover time and an
-// interval, for any period of its tries.
+// interval, however rarely it tries.
 func TestTryLock_SeldomInALivingProcess_TakesOver(t *testing.T) {
 	for _, every := range []time.Duration{
 		45 * time.Second, 3*time.Minute + 46*time.Second, 5 * time.Minute, 14 * time.Minute, time.Hour,
@@ -187,7 +187,7 @@ func TestTryLock_SeldomInALivingProcess_TakesOver(t *testing.T) {
 	}
 }
 
-// A living process with seldom, short waits takes over at its first try after the takeover time and
+// A process that waits rarely and briefly takes over in its first wait after the takeover time and
 // an interval.
 func TestLock_SeldomAndShortInALivingProcess_TakesOver(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -209,8 +209,8 @@ func TestLock_SeldomAndShortInALivingProcess_TakesOver(t *testing.T) {
 	})
 }
 
-// A contender also takes over by short waits outside of the queue. It waits there if the queue is
-// full of dead waiters, if they use another limit, or in a transaction.
+// A contender that cannot queue also takes over by short waits: the queue is full of dead waiters,
+// the holder has another limit, or the contender is in a transaction.
 func TestLock_SeldomFromOutside_TakesOver(t *testing.T) {
 	two := []distlock.Option{distlock.Permits(2)}
 	inTransaction := func(w *world, b *proc) error {
@@ -282,8 +282,8 @@ func TestLockAll_SeldomInALivingProcess_TakesOver(t *testing.T) {
 	}
 }
 
-// The background reads all silent holders with one command an interval. It sends none once the
-// holder lives or the lock is free, and condemns no process.
+// In the background, one command an interval reads all silent holders. It stops once the holders
+// live or the locks are free, and condemns no process.
 func TestTryLock_SilentHolders_OneCommandAnInterval(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -321,9 +321,9 @@ func TestTryLock_SilentHolders_OneCommandAnInterval(t *testing.T) {
 	})
 }
 
-// A living process that tries briefly acquires a dead process's lock, however short its tries and
-// however late its grant stream. If a try ends before the first read of the queue has returned, the
-// next try acquires the lock.
+// A living process acquires a dead process's lock even if its tries are short and its grant stream
+// is late. If a try ends before the first read of the queue has returned, the next try acquires the
+// lock.
 func TestAcquire_ForAMomentInALivingProcess_TakesOver(t *testing.T) {
 	const look = 300 * time.Millisecond
 	wait := func(b *proc, d time.Duration) (*distlock.TryGuard, error) {
@@ -366,8 +366,8 @@ func TestAcquire_ForAMomentInALivingProcess_TakesOver(t *testing.T) {
 							w.release(g)
 							return
 						}
-						// The bound is a first read, the takeover time, an interval and a tick.
-						// Another tick is needed if the time was over before the takeover.
+						// The bound adds a first read, the takeover time, an interval and a tick.
+						// Another tick is needed if a try ended before the takeover.
 						if after := time.Since(died); after > takeoverTime+2*pingTime+2*every {
 							t.Fatalf("not taken over %v after the death: %v", after, err)
 						}
@@ -400,8 +400,8 @@ func TestTryLock_SilentHolderPingsAgain_NothingIsCounted(t *testing.T) {
 	})
 }
 
-// An observation causes no takeover if one clock is wrong. A living holder that is cut off for
-// three intervals keeps its lock, for any error of any clock.
+// If one clock is wrong, an observation causes no takeover. A living holder that is cut off for
+// three intervals keeps its lock, whichever clock is wrong.
 func TestDo_OneWrongClock_TakesNothingBySight(t *testing.T) {
 	const wrong = time.Hour
 	for name, by := range map[string]struct{ holder, first, second time.Duration }{
@@ -452,8 +452,8 @@ func TestTryLock_ForeignHolder_ItsPingIsNotWritten(t *testing.T) {
 	})
 }
 
-// One read of many locks leaves one observation for each silent process. A server that refuses
-// observations gets one command a read.
+// A read of many locks records one observation of each silent process. If the server refuses
+// observations, each read sends only one.
 func TestSights_ManyLocks_OneOfAProcessALook(t *testing.T) {
 	const n = 60
 	for name, ask := range map[string]func(b *proc, lock string){

@@ -41,7 +41,7 @@ func (p *proc) slow(d time.Duration, chance *rand.Rand) {
 	})
 }
 
-// WaitAtMost ends with a documented error at every instant. No context is cancelled here.
+// At whatever instant WaitAtMost ends, the error is documented. No context is cancelled.
 func TestWaitAtMost_EndsAtAnyInstant_ErrorIsAPromisedOne(t *testing.T) {
 	const inTransaction = "in a transaction"
 	promised := []error{distlock.ErrHeld, distlock.ErrUnavailable, distlock.ErrOutcomeUnknown}

@@ -85,8 +85,8 @@ func TestBreak_ForeignHolderCameBetween_IsLeftAlone(t *testing.T) {
 	}
 }
 
-// At most one guard is valid after a break of a lock of this process. The old guard is lost when
-// the command is sent, so the granted session can be trusted.
+// If a process breaks its own lock, at most one guard is valid afterwards. The old guard is lost
+// before the command runs, so the next holder's session can be trusted.
 func TestBreak_OwnGuard_IsLostFirst(t *testing.T) {
 	for name, waits := range map[string]bool{"alone": false, "others wait": true} {
 		runInBubble(t, name, func(t *testing.T, w *world) {
@@ -161,7 +161,7 @@ func TestBreak_OwnAttemptOnItsWay_HasNoGuard(t *testing.T) {
 	}
 }
 
-// A break grants the lock to no dead waiter, also if the only living waiter has just entered behind
+// A break grants the lock to no dead waiter, even if the only living waiter has just entered behind
 // the dead ones.
 func TestBreak_DeadInLine_AreLeftOut(t *testing.T) {
 	for name, lives := range map[string]bool{

@@ -49,8 +49,8 @@ func (c *steppedClock) step(d time.Duration) {
 	c.wall += d
 }
 
-// A6, A7, A10: a forward step of the wall clock counts as elapsed time before any timer has fired,
-// as after a suspension that stopped the monotonic clock. A backward step does not count.
+// A6, A7, A10: a forward step of the wall clock counts as elapsed time before any timer fires. A
+// suspension that stops the monotonic clock looks the same. A backward step does not count.
 func TestGuard_WallClockSteps_LargerElapsedCounts(t *testing.T) {
 	for name, c := range map[string]struct {
 		by   time.Duration
@@ -113,9 +113,9 @@ type ratedTimer struct {
 
 func (t ratedTimer) Reset(d time.Duration) { t.Timer.Reset(time.Duration(float64(d) / t.rate)) }
 
-// A8, A9: clocks run at different rates. Up to a ratio of 1.33, Takeover : (Takeover - Margin), the
-// guard is lost before the takeover. Beyond that ratio the test shows that the guard is still
-// trusted.
+// A8, A9: clocks run at different rates. Up to a ratio of 1.33, Takeover/(Takeover-Margin), the
+// guard is lost before the takeover. Beyond that ratio, the guard is still trusted after the
+// takeover.
 func TestClocks_Rates_HolderLosesFirstUpToTheBound(t *testing.T) {
 	for _, c := range []struct {
 		holder, contender float64
@@ -174,7 +174,7 @@ func TestTryLock_HolderRecoversBeforeTheCondemning_IsLeftAlone(t *testing.T) {
 	})
 }
 
-// B10: a guard ends at its deadline although a ping never returns.
+// B10: a guard ends at its deadline even if a ping never returns.
 func TestGuard_PingHangs_EndsAtTheDeadline(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -255,7 +255,7 @@ func TestLock_ManyComeBackFromAnOutage_OneWins(t *testing.T) {
 	})
 }
 
-// G8: New returns an error without a client or a context, and for a deadline in the past.
+// G8: New returns an error if the client or the context is missing or a deadline has passed.
 func TestNew_NothingToWorkWith_IsAnError(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		_, err := distlock.New(t.Context(), distlock.Config{})
@@ -315,8 +315,8 @@ type dry struct{ err error }
 
 func (d dry) Read([]byte) (int, error) { return 0, d.err }
 
-// I4: an acquire that is applied after the death of its process is taken over after the takeover
-// time.
+// I4: if an acquire is applied after its process has died, the lock is taken over after the
+// takeover time.
 func TestTryLock_AppliedAfterDeath_IsTakenOver(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -341,7 +341,7 @@ func TestTryLock_AppliedAfterDeath_IsTakenOver(t *testing.T) {
 }
 
 // I10, I11, F22: if the server's reply contradicts the document of the next read, the next round
-// acquires the lock. The number of tries is bounded if every reply contradicts.
+// acquires the lock. If every reply does so, the number of tries is bounded.
 func TestTryLock_AnswerDoesNotFitTheDocument_TriesAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		op    fault.Op
@@ -436,7 +436,7 @@ func TestLog_ExtremeDocuments_LinesStayJSON(t *testing.T) {
 	})
 }
 
-// F13: names that differ in case, Unicode form or spaces are different locks, also in the listing.
+// F13: names that differ in case, Unicode form or spaces are different locks, in the listing too.
 func TestLocks_NamesThatLookAlike_AreListedApart(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)

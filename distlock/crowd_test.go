@@ -64,7 +64,7 @@ func TestLock_BesideACrowd_SingleCallerWaitsForThreeTurns(t *testing.T) {
 	})
 }
 
-// While fifty entries are queued in all, each process keeps only one, so that more processes find
+// While fifty entries are queued in total, each process keeps only one, so that more processes find
 // room. All callers are served.
 func TestLock_ManyProcesses_OneEntryEach(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -96,7 +96,7 @@ func TestLock_ManyProcesses_OneEntryEach(t *testing.T) {
 	})
 }
 
-// A caller's deadline does not abort its command. No outcome is unknown, and the error matches the
+// A caller's deadline does not abort its command, so no outcome is unknown. The error matches the
 // cause.
 func TestAcquire_DeadlineOfTheCaller_CommandGoesOn(t *testing.T) {
 	for name, call := range map[string]func(context.Context, *distlock.DistributedLock) (
@@ -240,8 +240,8 @@ func TestVerify_DeadlineOfTheCaller_CommandGoesOn(t *testing.T) {
 	})
 }
 
-// If the commands of a process fail, its entries share one pause, for any impatience of the
-// callers.
+// If the commands of a process fail, its entries share one pause, however impatient its callers
+// are.
 func TestLock_CommandsFail_EntriesBackOff(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -262,7 +262,7 @@ func TestLock_CommandsFail_EntriesBackOff(t *testing.T) {
 	})
 }
 
-// At most two tries without callers run, so impatient callers of TryLock do not overload a slow
+// At most two tries run without a caller, so impatient callers of TryLock do not overload a slow
 // server.
 func TestTryLock_ImpatientCallers_FewCommands(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -300,7 +300,7 @@ func TestTryLock_ImpatientCallers_FewCommands(t *testing.T) {
 	})
 }
 
-// With polled grants, a lock that crowds of two processes use is free for a small part of a turn.
+// With polling, a lock that crowds of two processes use is free only for a small part of a turn.
 func TestLock_TwoCrowds_GrantsAreFoundInTime(t *testing.T) {
 	const many, hold = 24, 50 * time.Millisecond
 	inBubble(t, func(t *testing.T, w *world) {

@@ -15,7 +15,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// Fenced extends a filter and an update with the fence, and refuses unsuitable ones.
+// Fenced adds the fence to a filter and an update, and refuses unsuitable updates.
 func TestFenced_Shapes(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)

@@ -24,7 +24,7 @@ type manager struct{ w *world }
 
 const managerID = "ConfigServer"
 
-// put replaces a document by the result of change.
+// put replaces a document with the result of change.
 func (m manager) put(collection, id string, change func(bson.M)) {
 	m.w.t.Helper()
 	doc := bson.M{"_id": id}
@@ -67,9 +67,9 @@ func (p *proc) refused(name string, during time.Duration) {
 	}
 }
 
-// Rule 4: MongoDB's lock manager is taken over after a watch of ForeignTakeover, and never earlier.
-// That holds even if the document still has fields of this package, and if the manager stopped or
-// never pinged. No contender writes to the manager's ping.
+// Rule 4: a lock of MongoDB's lock manager is taken over only after it was watched for
+// ForeignTakeover. That holds even if the document still has fields of this package, and if the
+// manager stopped or never pinged. No contender writes to the manager's ping.
 func TestTryLock_ForeignHolderOverOurFields_OnlyWatched(t *testing.T) {
 	for name, c := range map[string]struct {
 		ours  bool // the document has fields of this package
@@ -104,7 +104,7 @@ func TestTryLock_ForeignHolderOverOurFields_OnlyWatched(t *testing.T) {
 			if now := w.mem.Document(catalog.PingsCollection, managerID); !slices.Equal(before, now) {
 				t.Errorf("its ping was written: %v", now)
 			}
-			// The manager pings again with its old id: no mark prevents it.
+			// The manager pings again with its old id: it was not condemned.
 			assert.Must(t, g.Release())
 			own.take("a")
 			own.ping()
@@ -204,8 +204,8 @@ func TestTryLock_ForeignHolderWithoutPing_LooksOnceMore(t *testing.T) {
 	}
 }
 
-// A waiter of this package without a ping is not treated as MongoDB's lock manager. Its entry has
-// its takeover time, and it is evicted after that time.
+// A waiter of this package without a ping is not treated as MongoDB's lock manager. It is evicted
+// after the takeover time in its entry.
 func TestLock_WaiterWithoutPing_IsOurs(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(aMinute), w.start(aMinute), w.start(aMinute)

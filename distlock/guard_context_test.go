@@ -13,8 +13,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// collected returns a Manager in real time, because the garbage collector does not use virtual
-// time.
+// collected returns a Manager in real time, because the garbage collector uses real time.
 func collected(t *testing.T) (*distlock.Manager, func(name string) bool) {
 	t.Helper()
 	mem := memcatalog.New(memcatalog.Options{})

@@ -342,7 +342,7 @@ func TestRelease_DuringClose_ServerHangs_SaysSo(t *testing.T) {
 	})
 }
 
-// All methods refuse a released or nil guard, although another guard of the same acquisition holds
+// All methods refuse a released or nil guard, even if another guard of the same acquisition holds
 // the lock.
 func TestGuard_ReleasedOrNil_IsRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

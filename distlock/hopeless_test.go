@@ -35,7 +35,7 @@ func (w *world) rewrite(name string, fields map[string]any) {
 	assert.Must(w.t, w.mem.Put(catalog.LocksCollection, changed))
 }
 
-// deny makes a process lack the privilege for some operations.
+// deny makes some operations fail for lack of a privilege.
 func (p *proc) deny(ops ...fault.Op) {
 	p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 		for _, op := range ops {
@@ -52,7 +52,7 @@ func (p *proc) deny(ops ...fault.Op) {
 // told is the longest time that a waiter takes to read its lock and return the result.
 const told = pingTime + pingTime/6 + slack
 
-// A waiting Lock returns when the wait becomes hopeless, with the error of a new call.
+// A waiting Lock returns when the wait becomes hopeless, with the error that a new call would get.
 func TestLock_WaitingBecomesHopeless_IsTold(t *testing.T) {
 	for name, c := range map[string]struct {
 		opts  []distlock.Option
@@ -129,7 +129,7 @@ func denied(err error) bool {
 	return errors.As(err, &e)
 }
 
-// A waiter takes over a lock although a dead holder has changed its limit.
+// A waiter takes over a dead holder's lock although the lock's limit was changed.
 func TestLock_AnotherLimitWhileWaiting_HolderDead_IsGranted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -208,7 +208,7 @@ func TestLock_LeftFreeAndMayNotBeGranted_IsTold(t *testing.T) {
 	})
 }
 
-// A failing step for the queue is repeated, and logged once an episode.
+// A failing step for the queue is repeated, and each episode is logged once.
 func TestLock_StepsForTheLineFail_IsLoggedOnce(t *testing.T) {
 	for _, op := range []fault.Op{fault.Hello, fault.Condemn, fault.Evict, fault.GrantNext} {
 		for name, failure := range map[string]func(fault.Op) error{

@@ -89,7 +89,7 @@ func TestHolder_OfOneLock_IsWhoHoldsItOrNobody(t *testing.T) {
 	})
 }
 
-// An Inspector returns a clear error for a missing lock, a malformed lock, and after Close.
+// An Inspector returns a clear error if the lock is missing or malformed, and after Close.
 func TestInspector_NothingToShow_SaysSo(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		i, _ := w.inspector()
@@ -225,8 +225,8 @@ func TestLock_Watch_EveryChange(t *testing.T) {
 	})
 }
 
-// One read serves all watched names. Each caller gets every change of its lock within a read, and
-// may modify the returned value.
+// One read serves all watched names. Each caller gets every change of its lock at the next read,
+// and may modify the returned value.
 func TestLock_Watch_TwoNames_EachCallerSeesItsOwn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

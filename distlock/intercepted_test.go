@@ -67,7 +67,7 @@ func inspects(t *testing.T, s *oddStore, do func(i *distlock.Inspector)) {
 	do(i)
 }
 
-// List ends with its context although the store blocks before it returns.
+// List returns when its context ends, even if the store's List blocks.
 func TestStore_List_EagerHang_EndsWithContext(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		free := make(chan struct{})
@@ -93,8 +93,8 @@ func TestStore_List_EagerHang_EndsWithContext(t *testing.T) {
 	})
 }
 
-// A listing that is abandoned while it waits for a row leaves no goroutine. A panic in its close is
-// ignored.
+// A listing that is abandoned while it waits for a row leaves no goroutine. A panic while it closes
+// is ignored.
 func TestStore_List_GivenUp_ClosingPanics(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.start(nil).mustTry("a")

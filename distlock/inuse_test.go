@@ -70,8 +70,8 @@ func whileClosing(t *testing.T, w *world, within, work time.Duration) (
 	return p, told, closed, did, next, closing, doing
 }
 
-// Close releases no lock while a function of Do runs under it. Close waits, the heartbeat
-// continues, and the lock is granted when the function returns.
+// Close releases no lock while Do runs a function under it. Close waits, the heartbeat continues,
+// and the lock is granted when the function returns.
 func TestClose_FunctionRuns_IsWaitedFor(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		const work = 40 * time.Minute
@@ -89,8 +89,8 @@ func TestClose_FunctionRuns_IsWaitedFor(t *testing.T) {
 	})
 }
 
-// Close returns within its context although a function runs on, and names the lock that stays held.
-// No other process acquires that lock before the takeover time after the last ping.
+// Close returns within its context even if a function still runs, and names the lock that stays
+// held. No other process acquires that lock before the takeover time after the last ping.
 func TestClose_FunctionRunsOn_IsLeftToTheTakeover(t *testing.T) {
 	for name, work := range map[string]time.Duration{"returns": time.Minute, "runs on": time.Hour} {
 		runInBubble(t, name, func(t *testing.T, w *world) {
@@ -111,7 +111,7 @@ func TestClose_FunctionRunsOn_IsLeftToTheTakeover(t *testing.T) {
 	}
 }
 
-// Do does not call its function if Close released the lock before.
+// Do does not call its function if Close has already released the lock.
 func TestDo_ClosedBeforeItBegins_CallsNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(func(c *distlock.Config) {
@@ -190,8 +190,8 @@ func TestClose_ByTheFunction_DoesNotHang(t *testing.T) {
 	}
 }
 
-// A function closes its Manager with its context. Close waits for another function of the same
-// guard, but not for the calling function, which holds two locks.
+// A function closes its Manager with its context. Close waits for another function of the guard,
+// but not for the calling function, which holds two locks.
 func TestClose_ByOneFunctionOfTwo_WaitsForTheOther(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, b := w.start(nil), w.start(nil)

@@ -83,9 +83,9 @@ func (w *world) stand(p *proc, name string, n int, opts []distlock.Option) (undo
 	}
 }
 
-// A contender in any mode acquires the lock within a takeover time and a few reads after all
-// holders and waiters before it died. While one of them lives, the contender's error is correct and
-// dead ones are evicted.
+// Once all holders and waiters before it are dead, a contender in any mode acquires the lock in a
+// takeover time and a few reads. While one of them lives, the contender's error is correct and dead
+// ones are evicted.
 func TestAcquire_WhateverIsInTheWay_WhoeverDies(t *testing.T) {
 	for mode := range allModes {
 		for name, in := range ways {

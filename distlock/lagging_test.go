@@ -68,8 +68,8 @@ func (w *world) turns(a, b *proc, hold time.Duration, n int) (took []time.Durati
 	return took
 }
 
-// A late grant stream delays no grant. On a deployment with prompt streams, polling or the stream
-// finds the first late grant within PollMax. Behind a mongos polling finds it immediately. There is
+// Grants are found in time although the grant stream is late. Where streams are usually prompt, the
+// first late grant is found within PollMax. Behind a mongos, polling finds it immediately. There is
 // one warning.
 func TestLock_StreamLags_GrantsAreAskedFor(t *testing.T) {
 	for kind, first := range map[catalog.Kind]time.Duration{
@@ -140,7 +140,7 @@ func TestLock_PromptStreamIsLateOnce_GrantIsAskedFor(t *testing.T) {
 	})
 }
 
-// A stream that is prompt again is trusted again, also behind a mongos. Then a hand-over costs two
+// A stream that is prompt again is trusted again, even behind a mongos. Then a hand-over costs two
 // commands and no poll.
 func TestLock_StreamIsPromptAgain_NobodyAsks(t *testing.T) {
 	for _, kind := range []catalog.Kind{catalog.Mongos, catalog.ReplicaSet} {
@@ -170,8 +170,8 @@ func TestLock_StreamIsPromptAgain_NobodyAsks(t *testing.T) {
 	}
 }
 
-// A late stream that breaks often is not trusted again when it reopens. A stream that breaks after
-// a long time is trusted again.
+// A late stream that breaks often is not trusted when it reopens. A stream that lasted long before
+// it broke is trusted again.
 func TestLock_StreamBreaksOften_IsNotTrusted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -219,7 +219,7 @@ func TestLock_IdleWait_QuestionsAreFew(t *testing.T) {
 	}
 }
 
-// slowToClose is a store with a first stream that takes a minute to close.
+// slowToClose is a store whose first stream takes a minute to close.
 type slowToClose struct {
 	catalog.Catalog
 	opened int
@@ -263,7 +263,7 @@ func TestLock_StreamOfAnEndedLoop_DoesNotTurnTheNextOff(t *testing.T) {
 	})
 }
 
-// With polling a hand-over costs a few polls and takes the time of a few writes, also with sixteen
+// With polling, a hand-over costs a few polls and takes as long as a few writes, even with sixteen
 // waiters in different processes. The number of polls does not grow with the number of turns.
 func TestLock_SixteenAsk_FewQuestionsAHandOver(t *testing.T) {
 	for _, c := range []struct {
@@ -319,8 +319,8 @@ func (w *world) behindMongos() *proc {
 	return p
 }
 
-// Readers in different processes behind one writer expect the same turn. The last reader does not
-// wait for the fifteen readers before it.
+// Readers that wait in different processes behind one writer expect the same turn. The last does
+// not wait for the fifteen before it.
 func TestLock_SixteenReadersAsk_AllAreAtHand(t *testing.T) {
 	for _, hold := range []time.Duration{20 * time.Millisecond, time.Second, 10 * time.Second} {
 		runInBubble(t, hold.String(), func(t *testing.T, w *world) {
@@ -353,8 +353,8 @@ func TestLock_SixteenReadersAsk_AllAreAtHand(t *testing.T) {
 	}
 }
 
-// After one long turn the waiters do not poll as rarely as during that turn. Grants that are found
-// late at its end count as turns, so the next round is not measured.
+// After one long turn, the waiters soon poll often again. The next round is not measured, because
+// grants that were found late at the end of the long turn count as turns.
 func TestLock_OneLongTurn_TheNextAreQuick(t *testing.T) {
 	for _, c := range []struct {
 		waiters    int

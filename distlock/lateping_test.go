@@ -72,8 +72,8 @@ func (w *world) startLate() (*proc, *latePings) {
 	return p, line
 }
 
-// D1, D4, I7: pings that are lost for 14 s and applied later cost no lock. They are applied
-// immediately, after ten minutes, or after the next ten pings.
+// D1, D4, I7: no guard is lost if pings are lost for 14 s and applied later: immediately, after the
+// next ten pings, after ten minutes or after an hour.
 func TestGuard_LostPingsAppliedLate_KeepsTheLock(t *testing.T) {
 	for name, later := range map[string]time.Duration{
 		"as soon as it heals": 0, "after the next ten pings": 51 * time.Second,
@@ -123,8 +123,8 @@ func TestGuard_PingOfAnOldIDAppliedLate_TouchesNothing(t *testing.T) {
 	})
 }
 
-// A ping that is applied after Close creates a ping document without locks. Another process
-// acquires the lock immediately, and the document is pruned like others.
+// A ping that is applied after Close creates a ping document, but no lock. Another process acquires
+// the lock immediately, and the document is pruned like others.
 func TestClose_PingAppliedLate_HoldsNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, line := w.startLate()

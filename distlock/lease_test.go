@@ -21,7 +21,7 @@ const (
 )
 
 // A job that hangs loses its guard at the lease's deadline, although its process pings. A waiter
-// acquires the lock soon after the lease's life. The process keeps its other locks.
+// acquires the lock soon after the lease has ended. The process keeps its other locks.
 func TestLease_HungJob_LosesItsLockWhileItsProcessLives(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -62,7 +62,7 @@ func TestLease_HungJob_LosesItsLockWhileItsProcessLives(t *testing.T) {
 
 func catalogLeases(w *world) int { return len(w.lock("a").Leases) }
 
-// A lease that is renewed in time is never taken over, for any number and patience of the waiters.
+// A lease that is renewed in time is never taken over, however many waiters wait and however long.
 // Each renewal costs one command.
 func TestLease_Renewed_IsNeverTaken(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -88,7 +88,7 @@ func TestLease_Renewed_IsNeverTaken(t *testing.T) {
 	})
 }
 
-// The life of a renewed lease counts from the send:
+// A renewed lease counts from the send of its renewal:
 //   - A slow reply shortens the remaining time.
 //   - A reply after the deadline makes the renewal fail.
 //   - An unknown outcome does not change the deadline.
@@ -157,8 +157,8 @@ func TestLease_RenewedBetweenLookAndTakeover_Wins(t *testing.T) {
 	})
 }
 
-// A contender that arrives long after a lease expired does not wait for a whole life. The witnesses
-// of the takeover rule shorten its watch to three ping intervals.
+// A contender that arrives long after a lease expired does not watch for the lease's whole life.
+// The takeover rule's witnesses shorten the watch to three ping intervals.
 func TestLease_RanOutLongAgo_IsTakenByTheWitnesses(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -212,8 +212,8 @@ func TestLease_GrantedInLine_CountsFromItsOwnRenewal(t *testing.T) {
 	})
 }
 
-// Sharers have separate leases. Only the sharer that hangs is evicted, and a hanging job blocks no
-// caller of its process either.
+// Sharers have separate leases. Only the sharer that hangs is evicted. It does not block the other
+// callers of its process either.
 func TestLease_Shared_OnlyTheOneThatHangsGoes(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
@@ -267,7 +267,7 @@ func TestLease_BadUse_IsRefused(t *testing.T) {
 	})
 }
 
-// The next renewal of a broken lock returns the loss, although another process holds the lock.
+// The next renewal of a broken lock returns ErrLockLost, the cause with which the context ends.
 func TestRenew_LockBroken_TellsTheLoss(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
@@ -297,8 +297,8 @@ func TestInspector_ShowsLeases(t *testing.T) {
 	})
 }
 
-// The first renewal of a lease counts from its send, too. If its outcome is unknown the lock is
-// released. Both hold for a single try and for a queued waiter.
+// The first renewal of a lease also counts from its send. If its outcome is unknown, the lock is
+// released. Both are true for a single try and for a queued waiter.
 func TestLease_FirstRenewal_SlowOrLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
@@ -331,8 +331,8 @@ func TestLease_FirstRenewal_SlowOrLost(t *testing.T) {
 	})
 }
 
-// A job hangs after its context ended, and its lease expires. The loss is reported immediately,
-// before the job returns.
+// If a job hangs after its context has ended, and its lease expires, the loss is reported
+// immediately, before the job returns.
 func TestLease_ContextEndedBefore_LossIsTold(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, d := w.observed(nil)

@@ -19,7 +19,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// hangs lists ways in which a store hangs. An obedient store ends a command at the end of its
+// hangs are the ways in which a store hangs. An obedient store ends a command at the end of its
 // context or at its own limit, like the driver. A deaf store ignores the context for 20 s.
 var hangs = map[string]struct {
 	hook  fault.Hook
@@ -57,7 +57,7 @@ func acquires(opts ...distlock.Option) func(context.Context, *proc, *distlock.Tr
 	}
 }
 
-// waits lists the calls that WaitAtMost bounds.
+// waits are the calls that WaitAtMost bounds.
 var waits = []asking{
 	{"Lock", false, acquires()},
 	{"Lock of a held lock", true, acquires()},
@@ -79,7 +79,7 @@ var waits = []asking{
 	}},
 }
 
-// asks lists the calls that only their context bounds.
+// asks are the calls that only their context bounds.
 var asks = []asking{
 	{"TryLock", false, func(ctx context.Context, p *proc, _ *distlock.TryGuard,
 		_ ...distlock.Option) error {
@@ -129,9 +129,9 @@ var asks = []asking{
 	}},
 }
 
-// Every call returns when its context or the time of WaitAtMost ends, whichever of its commands
-// hangs and whether or not the store notices the end. The background undoes the effects of the
-// call.
+// Every call returns when its context or the time of WaitAtMost ends, whichever command hangs and
+// even if the store does not notice the end. The effects of the call are then undone in the
+// background.
 func TestCalls_ServerHangs_ReturnInTime(t *testing.T) {
 	for store, hang := range hangs {
 		for answered := range 6 {
@@ -210,8 +210,8 @@ func asked(t *testing.T, a asking, answered int, hang fault.Hook, grace time.Dur
 	})
 }
 
-// Close returns before its context ends even if calls are pending. It names the locks that may still
-// be held. A pending Release then returns an error.
+// Close returns before its context ends even if calls are pending. It names the locks that may
+// still be held. A pending Release then returns an error.
 func TestClose_ServerHangs_ReturnsInTime(t *testing.T) {
 	for store, hang := range hangs {
 		runInBubble(t, store, func(t *testing.T, w *world) {
@@ -294,7 +294,7 @@ func TestClose_ServerHangs_NothingGoesOn(t *testing.T) {
 }
 
 // Close with an ended context still releases the locks, for example in "defer manager.Close(ctx)"
-// with the context of the work. It takes at most one command timeout without a reply.
+// with the context of the work. Without a reply, Close takes at most one command timeout.
 func TestClose_ContextHasEnded_StillGivesBack(t *testing.T) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -340,8 +340,8 @@ func TestClose_ContextHasEnded_StillGivesBack(t *testing.T) {
 	}
 }
 
-// Do releases the lock although its context has ended. It returns one command limit later if the
-// server does not answer.
+// Do releases the lock although its context has ended. If the server does not answer, Do returns
+// one command limit later.
 func TestDo_ContextEnds_GivesBack(t *testing.T) {
 	for name, limit := range map[string]time.Duration{
 		"healthy": time.Second, "hanging": time.Second + commandTimeout,

@@ -105,7 +105,7 @@ func TestReap_BusyProcess_NoFalseGhosts(t *testing.T) {
 	})
 }
 
-// impatient repeatedly waits for "a", for d each time, until it acquires the lock.
+// impatient waits for "a" again and again, for d each time, until it acquires the lock.
 func (p *proc) impatient(
 	t *testing.T, d time.Duration, opts ...distlock.Option,
 ) <-chan *distlock.TryGuard {
@@ -124,7 +124,7 @@ func (p *proc) impatient(
 	return got
 }
 
-// briefly waits for "a" for d and requires a refusal.
+// briefly queues for "a" for d, and must be refused.
 func (p *proc) briefly(d time.Duration, opts ...distlock.Option) {
 	p.w.t.Helper()
 	got := <-p.queue("a", append(opts, distlock.WaitAtMost(d))...)
@@ -152,7 +152,7 @@ func TestWaitAtMost_ComesAgainAtOnce_GoesOnWithItsPlace(t *testing.T) {
 	})
 }
 
-// The entry of a caller that does not return is removed soon, granted or not, and delays no waiter.
+// If a caller does not return, its entry is soon removed, even if granted, and delays no waiter.
 func TestWaitAtMost_DoesNotComeAgain_LeavesSoon(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		const soon = 10 * time.Millisecond

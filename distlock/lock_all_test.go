@@ -93,7 +93,7 @@ func TestLockAll_ManyNames_CostIsLinear(t *testing.T) {
 	}
 }
 
-// The release of ten locks takes as long as the release of one lock if the server hangs.
+// If the server hangs, the release of ten locks takes as long as the release of one.
 func TestGuards_Release_ServerHangs_TakesTheTimeOfOne(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)

@@ -19,7 +19,7 @@ import (
 	"mongodlm/takeover"
 )
 
-// J4: 10,000 held locks cost one ping and one read an interval, and no goroutine.
+// J4: 10,000 held locks cost one ping and one read per interval, and no goroutine.
 func TestManager_10000Locks_OnePingNoGoroutine(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left out by -short: ten thousand locks take long")
@@ -93,7 +93,7 @@ func TestClose_DuringAcquire_GivesBack(t *testing.T) {
 	})
 }
 
-// K2: Close without a reply of the server ends at its limit and lists the locks that may still be
+// K2: if the server does not reply, Close ends at its limit and lists the locks that may still be
 // held.
 func TestClose_DeadServer_IsBoundedAndSaysWhatStays(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -129,8 +129,8 @@ func TestLock_Waits_WithoutPolling_AndGetsItAtOnce(t *testing.T) {
 		assert.Equal(t, time.Since(start), 10*time.Minute,
 			"waited %v, want the ten minutes of the holder and no poll (%v)")
 		assert.Equal(t, b.store.Count(fault.Enter), 1, "%d commands to enter the line, want %d")
-		// A ping, a reaper's read, a hello and a waiter's read are four commands an interval of at
-		// least 27 s.
+		// A ping, a reaper's read, a hello and a waiter's read are four commands per interval,
+		// which is at least 27 s.
 		if n := b.store.Total() - before; n > 4*23+8 {
 			t.Errorf("%d commands in ten minutes", n)
 		}

@@ -15,8 +15,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// Readers share the lock, and a writer is alone. A reader that arrives after a waiting writer waits
-// behind it.
+// Readers share the lock, and a writer holds it alone. A reader that arrives after a waiting writer
+// waits behind it.
 func TestShared_WriterWaits_NobodyStarves(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
@@ -69,9 +69,9 @@ func TestShared_OneReaderDies_OnlyItIsEvicted(t *testing.T) {
 	})
 }
 
-// There are at most as many guards as permits, in the order of the calls. A call with another
+// There are never more guards than permits, and the calls get them in order. A call with another
 // number of permits gets an error that contains both numbers. The other number is valid once no
-// holder uses the old number.
+// holder uses the old one.
 func TestPermits_LimitHolds_AnotherLimitIsRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

@@ -163,8 +163,8 @@ func TestObserver_HolderLeavesBeforeTheOvertaking_NobodyIsNamed(t *testing.T) {
 	})
 }
 
-// If the reply of entering is lost and the dead holder is evicted meanwhile, the waiter's
-// acquisition is a takeover with the document's evidence.
+// If the reply to an enter is lost and the dead holder is evicted meanwhile, the acquisition is a
+// takeover with the evidence in the document.
 func TestObserver_DeadHolderEvictedBeforeTheLineWasKnown_IsATakeover(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder := w.start(nil)
@@ -192,8 +192,8 @@ func TestObserver_DeadHolderEvictedBeforeTheLineWasKnown_IsATakeover(t *testing.
 	})
 }
 
-// LockAll reports the outcome of each requested name like Lock, including a name without remaining
-// time and a name that its caller already holds.
+// LockAll reports the outcome of each requested name like Lock, even of a name for which no time is
+// left, or which its caller already holds.
 func TestObserver_LockAll_TellsTheNameThatFailed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, d := w.observed(nil)

@@ -373,7 +373,7 @@ func acquireRelease(tb testing.TB, o distlock.Observer) (run, end func()) {
 
 // An observer that stores nothing adds no allocation to an acquisition and its release, because an
 // event is a value. The test runs alone, because it counts all allocations of the program. A ping
-// that is due by real time affects one of three rounds.
+// in real time can affect only one of the three rounds.
 func TestObserver_AllocatesNothing(t *testing.T) {
 	if effort.Race {
 		t.Skip("the race detector allocates")
@@ -405,8 +405,8 @@ func BenchmarkTryLockRelease(b *testing.B) {
 	}
 }
 
-// A concurrent release waits for an observer that blocks against its contract. The virtual clock of
-// the test continues.
+// A concurrent release waits for an observer that breaks its contract by blocking. The virtual
+// clock of the test continues.
 func TestObserver_Blocks_ReleaseWaits(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(func(c *distlock.Config) {

@@ -168,8 +168,8 @@ func TestRelease_OfOneOfSeveral_DamagedDocument_OthersKeepTheirs(t *testing.T) {
 	}
 }
 
-// Lost replies over a malformed document leave no releases that repeat forever. Close reports no
-// locks that were never held.
+// If replies are lost while the document is malformed, no release is repeated forever. Close
+// reports no lock that was never held.
 func TestTryLock_RepliesLostOverAMalformedDocument_LeaveNoReleases(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)

@@ -79,7 +79,7 @@ func TestLock_FullLineOfADeadProcess_IsWatchedAndCleared(t *testing.T) {
 	}
 }
 
-// A contender only reads while it waits for room in a full queue of living waiters, for an hour.
+// While a contender waits for room in a queue full of living waiters for an hour, it only reads.
 func TestLock_FullLineOfTheLiving_IsReadAndNotWritten(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -102,7 +102,7 @@ func TestLock_FullLineOfTheLiving_IsReadAndNotWritten(t *testing.T) {
 	})
 }
 
-// A process without room in a queue reads seldom, for any rate of turns.
+// A process without room in a queue reads seldom, however fast turns pass.
 func TestLock_FullLineThatTurns_IsReadSeldom(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -230,8 +230,7 @@ func TestLock_AnotherLimitOfASilentHolder_LivesAgain_IsTold(t *testing.T) {
 	})
 }
 
-// A caller that waits for another limit does not keep other callers of its process from a free
-// place.
+// A caller with a mismatched limit does not keep other callers of its process from a free permit.
 func TestLock_AnotherLimitWaited_OthersOfTheProcessEnter(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		dead, b := w.start(nil), w.start(nil)
@@ -249,7 +248,7 @@ func TestLock_AnotherLimitWaited_OthersOfTheProcessEnter(t *testing.T) {
 // span is the time of one turn.
 type span struct{ from, to time.Time }
 
-// crowd makes n waiters of each process hold the lock once, and returns their spans in order.
+// crowd lets each process's callers hold the lock once, and returns their spans in order.
 func (w *world) crowd(hold time.Duration, counts map[*proc]int) []span {
 	w.t.Helper()
 	var mu sync.Mutex
@@ -277,9 +276,8 @@ func (w *world) crowd(hold time.Duration, counts map[*proc]int) []span {
 }
 
 // A lock that callers wait for, in its queue or outside of it, is not free for long:
-//   - With notices a hand-over takes no time in these tests.
-//   - With polling a hand-over takes at most a hundredth of Poll, or a sixteenth of the time since
-//     the process's last turn, and a fifth more.
+//   - With notices, a hand-over takes no time in these tests.
+//   - With polling, a hand-over takes at most 100 ms, and 1.2*Poll/50 on average.
 func TestLock_MoreThanHundredWaiters_LockDoesNotStandFree(t *testing.T) {
 	const hold = 10 * time.Millisecond
 	for name, counts := range map[string][]int{
@@ -348,8 +346,7 @@ func TestLock_QueueGivesUp_TheNextFindsRoom(t *testing.T) {
 	})
 }
 
-// A refused caller pauses before each new try, even if the server's reply contradicts the document
-// of a read.
+// A refused caller pauses before each new try, even if a read shows no reason for the refusal.
 func TestLock_RefusedWithoutAReasonThatShows_Pauses(t *testing.T) {
 	for name, refusal := range map[string]error{
 		"full": catalog.ErrQueueFull, "limit": &catalog.PermitMismatchError{Name: "a", Recorded: 3},
@@ -379,8 +376,8 @@ func TestLock_RefusedWithoutAReasonThatShows_Pauses(t *testing.T) {
 	}
 }
 
-// A wait continues if the outcome of a step against a dead process is unknown, in the queue or
-// outside of it. The next read shows the outcome.
+// If the outcome of a step against a dead process is unknown, a wait in the queue or outside of it
+// continues. The next read shows the outcome.
 func TestLock_StepAgainstTheDeadLost_GoesOn(t *testing.T) {
 	ways := map[string]func(w *world, dead *proc) (left func()){
 		"full line": func(w *world, dead *proc) func() {

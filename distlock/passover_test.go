@@ -45,8 +45,8 @@ func TestLock_FirstWaiterDied_ReleaseGrantsToTheNext(t *testing.T) {
 	}
 }
 
-// A dead process's crowd is passed over as a whole, a batch at each read. Another of its sessions
-// at the head of the queue does not restart the watch of its pings.
+// A dead process's crowd is passed over as a whole, a batch at each read. The watch of its pings
+// does not restart when its next session reaches the head of the queue.
 func TestLock_CrowdDied_ReleaseGrantsToWhoLives(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)

@@ -265,9 +265,9 @@ func TestLock_HeartbeatLostWhileWaiting_QueuesAgain(t *testing.T) {
 	})
 }
 
-// A waiter may give up, with an error from the shared snapshot, at the instant when the wait loop
-// condemns the holder in that snapshot. With the race detector this shows that a shared snapshot is
-// never written to.
+// A waiter gives up, with an error from a shared snapshot, at the instant when the wait loop
+// condemns the holder in that snapshot. The race detector shows that nothing writes to the
+// snapshot.
 func TestLock_GivesUpWhileTheHolderIsCondemned_NoDataRace(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		dead, b := w.start(nil), w.start(nil)

@@ -86,8 +86,8 @@ func (w *world) release(g *distlock.TryGuard) {
 	synctest.Wait()
 }
 
-// Waiters of all processes are served in the order of their calls, with rising fences, with notices
-// and with polling.
+// Waiters of all processes are served in the order of their calls with rising fences, by notices or
+// by polling.
 func TestLock_ManyProcesses_FirstComeFirstServed(t *testing.T) {
 	for _, notices := range []bool{true, false} {
 		runInBubble(t, fmt.Sprintf("notices %v", notices), func(t *testing.T, w *world) {

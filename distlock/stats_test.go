@@ -17,7 +17,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// Stats counts the present held, waited-for and unreleased locks of a process, without a command.
+// Stats counts the locks that a process holds, waits for or has yet to release, without a command.
 func TestStats_HeldWaitingUnreleased_AsTheyAre(t *testing.T) {
 	t.Run("stream", func(t *testing.T) { testStanding(t, "stream", "") })
 	t.Run("polling", func(t *testing.T) { testStanding(t, "polling", fault.GrantStream) })
@@ -74,8 +74,8 @@ func testStanding(t *testing.T, listening string, broken fault.Op) {
 	})
 }
 
-// The age of the ping and the remaining trust agree with each other. A clock that is behind appears
-// as skew.
+// Until trust ends, the ping's age and the remaining trust add up to the hold time. A clock that is
+// behind appears as skew.
 func TestStats_PingAgeAndSkew_ByTheClocks(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := &steppedClock{Clock: clock.System()}
@@ -143,9 +143,9 @@ func TestStats_Commands_AListingIsOne(t *testing.T) {
 	})
 }
 
-// OldestWait omits standbys for another holder's lock, because they wait as long as that holder
-// lives. It omits them everywhere: in the document, outside of a full queue and at the head of
-// their process's queue. Other calls count.
+// OldestWait omits standbys, because they wait as long as another holder of the lock lives. It
+// omits them everywhere: in the document, outside of a full queue and at the head of their
+// process's queue. Other calls count.
 func TestStats_OldestWait_LeavesOutWhoStandsBy(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)

@@ -140,8 +140,8 @@ func TestTryLock_Election_RestartsTheWatch(t *testing.T) {
 	})
 }
 
-// B1, G2-1: process A is stopped past the takeover by process B, and continues. A's context has
-// ended. A's release returns ErrLockLost and does not change B's document by a byte.
+// B1, G2-1: process A is stopped until process B has taken over, and then continues. A's context
+// has ended. A's release returns ErrLockLost and does not change B's document by a byte.
 func TestRelease_AfterTakeover_LeavesNewHolderAlone(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

@@ -114,7 +114,7 @@ func TestErrors_OfAClosedManager_SayDistlockOnce(t *testing.T) {
 	})
 }
 
-// Errors that require a change by the caller differ from temporary errors.
+// A malformed connection string is a ConfigError, not a temporary error.
 func TestNew_BadConnectionString_IsAConfigError(t *testing.T) {
 	t.Parallel()
 	for _, uri := range []string{
@@ -129,8 +129,8 @@ func TestNew_BadConnectionString_IsAConfigError(t *testing.T) {
 	}
 }
 
-// An error of a wait is one sentence: it names the process once, and the origin of an end by Close
-// once.
+// A wait's error is one sentence that names the process once. If Close ended the wait, the error
+// names the package once.
 func TestErrors_OfWaiting_ReadAsASentence(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

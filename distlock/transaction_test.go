@@ -95,7 +95,7 @@ func TestInTransaction_Visitors_TwoRunsAtMost(t *testing.T) {
 }
 
 // A renewal with the context of work belongs to the transaction. It is invisible before the commit,
-// counts from its send afterwards, and causes no further run.
+// and counts from its send afterwards. It causes no further run.
 func TestInTransaction_RenewInside_CountsWithTheCommit(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)
@@ -145,7 +145,7 @@ func (w *world) disturb(p *proc) {
 	assert.NoErr(w.t, p.Lock("a").RequestYield(w.t.Context(), "please"))
 }
 
-// A renewal has no effect without a commit: the work fails, or the commit's reply is lost.
+// A renewal has no effect if the work fails or the commit's reply is lost.
 func TestInTransaction_RenewInside_NotCommitted_DeadlineStays(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)

@@ -21,8 +21,8 @@ import (
 
 // snapshot is the store of a process that was restored from a snapshot of another machine. The
 // restored process pings under the original's id with the next numbers, and holds the original's
-// lock by its session. Its Manager is new, so snapshot replaces the Manager's first id and the
-// session of its guard in commands.
+// lock by its session. Because its Manager is new, snapshot replaces the Manager's first id and its
+// guard's session in commands.
 type snapshot struct {
 	catalog.Catalog
 	of   catalog.Lock // at the time of the snapshot
@@ -159,7 +159,7 @@ func (w *world) nobodyBut(holder *distlock.TryGuard, other *proc, d time.Duratio
 	}
 }
 
-// often sets a ping every 5 s and a takeover time of a minute.
+// often sets a ping interval of 5 s and a takeover time of a minute.
 func often(c *distlock.Config) {
 	c.Ping, c.Takeover, c.Margin = 5*time.Second, time.Minute, 15*time.Second
 }
@@ -172,7 +172,7 @@ func releaseWhenLost(g *distlock.TryGuard) {
 	}()
 }
 
-// slowly applies some commands 4 s after they were sent.
+// slowly returns a hook that applies ops 4 s after they were sent.
 func slowly(ops ...fault.Op) fault.Hook {
 	return func(ctx context.Context, call fault.Call, apply func() error) error {
 		if slices.Contains(ops, call.Op) {
@@ -187,7 +187,7 @@ func slowly(ops ...fault.Op) fault.Hook {
 }
 
 // A12, H7: a process that finds a twin releases no session of the twin. Each read of the old
-// process takes 4 s. So the work of one ping continues after a later ping has found the twin and a
+// process takes 4 s, so the work of one ping still runs when a later ping has found the twin and a
 // user has released the lost guard.
 func TestTwin_SlowChoresOfTheOldOne_FreeNothing(t *testing.T) {
 	for phase := range 10 {
@@ -206,9 +206,8 @@ func TestTwin_SlowChoresOfTheOldOne_FreeNothing(t *testing.T) {
 	}
 }
 
-// H7: a twin's session is not released although the old process already has the session on its
-// late-release list. The first try found no server, and the next try follows the ping that finds
-// the twin.
+// H7: a twin's session is not released even if the old process already has it on its late-release
+// list. The first try found no server, and the next try follows the ping that finds the twin.
 func TestTwin_GhostOnTheList_IsForgotten(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		old, third := w.start(often), w.start(often)
@@ -308,7 +307,7 @@ func TestRelease_OfALostGuard_WaitsForThePing(t *testing.T) {
 	})
 }
 
-// A release stops and returns that the lock was lost if a twin is found during its retries, because
+// If a twin is found while a release is retried, the release stops and returns ErrLockLost, because
 // the session in the document is the twin's.
 func TestTwin_FoundDuringTheRelease_SaysLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

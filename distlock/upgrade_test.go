@@ -27,8 +27,8 @@ func (c shardedConfig) Hello(ctx context.Context) (catalog.Server, error) {
 
 func (shardedConfig) UpgradeDrops(context.Context) string { return "the upgrade deletes all" }
 
-// New warns of an upgrade that deletes the collections. The server decides whether a config server
-// may have a separate database.
+// New warns of an upgrade that would delete the collections. The server decides whether a config
+// server may have a separate database.
 func TestNew_ConfigServer_WarnsAndTriesTheDatabase(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer

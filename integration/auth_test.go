@@ -49,7 +49,7 @@ func startSecured(t *testing.T, opts mongodtest.Options) *secured {
 	return s
 }
 
-// as returns the connection string of a user.
+// as returns a connection string for user.
 func (s *secured) as(user string) string {
 	return strings.Replace(s.URI(), "mongodb://", "mongodb://"+user+":"+password+"@", 1)
 }

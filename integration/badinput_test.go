@@ -27,8 +27,8 @@ func TestNew_UnreachableServer_SaysSoInTime(t *testing.T) {
 	wantNoSecret(t, err.Error())
 }
 
-// password and plainPassword are the secret of these tests: escaped for a connection string, and
-// plain.
+// password is the secret of these tests, escaped for a connection string. plainPassword is not
+// escaped.
 const (
 	password      = "n0b0dy%2Fmay%24see"
 	plainPassword = "n0b0dy/may$see"

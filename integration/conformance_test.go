@@ -20,9 +20,9 @@ import (
 // The stores of all deployments pass the conformance suite. memcatalog passes it too, so tests with
 // memcatalog also hold for these servers.
 //
-// The cases share a few databases, which are emptied after each case. A database per case would
-// take a replica set longer than all cases. A config server has only one database, which always
-// contains a ping of MongoDB.
+// The cases share a few databases, which are emptied after each case. A replica set takes longer to
+// create a database per case than to run all cases. A config server has only one database, which
+// always contains a ping of MongoDB.
 func TestCatalog_Conforms(t *testing.T) {
 	for _, d := range deployments {
 		t.Run(d.name, func(t *testing.T) {

@@ -42,7 +42,7 @@ type deployment struct {
 	slots chan struct{} // limits the parallel tests; made by start
 }
 
-// embeddedAtOnce is the number of tests that use the embedded server at a time.
+// embeddedAtOnce returns the number of tests that use the embedded server at a time.
 func embeddedAtOnce() int {
 	if effort.Race {
 		return 4
@@ -234,7 +234,7 @@ func inTurn(t *testing.T, these []*deployment, test func(t *testing.T, w *world)
 	}
 }
 
-// forEach runs a test on all available deployments in parallel. The test should mostly wait.
+// forEach runs a test on all available deployments in parallel, so the test should mostly wait.
 func forEach(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
 	forThese(t, deployments, test)
@@ -299,8 +299,8 @@ func summary() string {
 	return "integration: " + strings.Join(parts, "; ")
 }
 
-// pace is this machine's slowness compared with usual, from 1 to 4. The function paced multiplies
-// times by pace. startAll measures pace once before the first test.
+// pace is how many times slower than usual this machine is, from 1 to 4. The function paced
+// multiplies times by pace. startAll measures it once before the first test.
 var pace = 1.0
 
 func paced(d time.Duration) time.Duration { return time.Duration(float64(d) * pace) }

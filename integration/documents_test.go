@@ -12,7 +12,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// A dead names a planted lock and its dead holder, which never pings again.
+// A dead is a planted lock whose holder is dead and never pings again.
 type dead struct {
 	name    string
 	process string

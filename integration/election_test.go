@@ -66,9 +66,8 @@ func wantCandidates(t testing.TB, e *election.Election, n int) []election.Candid
 	return line
 }
 
-// A resignation sends the same writes as the release of a lock with a waiter. A call of Handover
-// also sends two snapshots, a read and a compare-and-set. A snapshot is two commands through a
-// mongos.
+// A resignation sends the same writes as the release of a lock with a waiter. Handover also sends
+// two snapshots, one read and one compare-and-set. Through a mongos, a snapshot is two commands.
 func TestElection_LeaderChange_Commands(t *testing.T) {
 	forEachInTurn(t, func(t *testing.T, w *world) {
 		plain, name := w.name("plain"), w.name("leader")

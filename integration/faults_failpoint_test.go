@@ -17,7 +17,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// A failure is a fail point's setting for one command, and its effect.
+// A failure is one setting of the fail point and its effect on a command.
 type failure struct {
 	name  string
 	data  bson.D

@@ -49,7 +49,7 @@ func TestFaults_BadLinkAtEachOperation(t *testing.T) {
 	}
 }
 
-// besides calls the function do while another process holds a lock. It checks that this lock stays
+// besides lets another process hold a lock and calls the function do. It checks that the lock stays
 // held and unchanged.
 func (w *world) besides(t *testing.T, do func()) {
 	t.Helper()

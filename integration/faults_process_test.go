@@ -65,8 +65,8 @@ func TestFaults_HolderStopped_ComesBackToNothing(t *testing.T) {
 	})
 }
 
-// B2: A holder that is stopped in a transaction until a takeover commits no write of the
-// transaction.
+// B2: If a lock is taken over while its holder is stopped in a transaction, no write of it is
+// committed.
 func TestFaults_HolderStoppedInTransaction_LeavesNothing(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("replicaset"), func(t *testing.T, w *world) {

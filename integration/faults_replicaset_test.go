@@ -298,7 +298,7 @@ func (c *cluster) others(t *testing.T, but int, do func(int) error) {
 	}
 }
 
-// hasty configures the contender that takes over most easily.
+// hasty sets the times of a contender that takes over early.
 func hasty(cfg *distlock.Config) {
 	cfg.Takeover, cfg.CommandTimeout = awayTakeover, time.Second
 	cfg.MaxWatchGap, cfg.Poll, cfg.PollMax = time.Minute, 20*time.Millisecond, 20*time.Millisecond

@@ -13,9 +13,9 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// Stats reports transactions, change streams and pipeline updates exactly if they work in the
-// configured database. The same holds for Hello in database config: a replica set has no
-// transactions and no change streams there.
+// Stats reports transactions, change streams and pipeline updates if and only if they work in the
+// configured database. So does Hello in database config, where a replica set has no transactions
+// and no change streams.
 func TestServer_Features_AreWhatReallyWorks(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {

@@ -24,7 +24,7 @@ import (
 var freeNames = flag.Int("freenames", 2000,
 	"how many free lock documents stand beside those that TestQueries_FreeNames_CostNothing reads")
 
-// A tape records a client's commands in a form that can be explained.
+// A tape records a client's commands so that they can be explained.
 type tape struct {
 	mu       sync.Mutex // guards commands
 	commands []bson.D
@@ -64,10 +64,10 @@ func (p *tape) take() []bson.D {
 	return commands
 }
 
-// The server's reads for each command do not depend on the number of free locks. Lock documents are
-// never deleted, and a free one still names its last holder. 2,000 free locks (flag -freenames) that
-// the asking process held last cost no additional key or document. Only the listing of all locks
-// reads the free ones.
+// For each command, the server reads the same number of keys and documents with any number of free
+// locks. Lock documents are never deleted, and a free one still names its last holder. The test has
+// 2,000 free locks (flag -freenames) that the asking process held last. Only the listing of all
+// locks reads the free ones.
 func TestQueries_FreeNames_CostNothing(t *testing.T) {
 	inTurn(t, large, func(t *testing.T, w *world) {
 		w.wantNoGrowth(t, options.Client())
@@ -304,7 +304,7 @@ func (w *world) operations(t *testing.T, c *mongocatalog.Catalog) []operation {
 	}
 }
 
-// freed returns a lock document with state 0, like the release by a manager without queues.
+// freed returns a lock document with state 0, as a manager without queues would leave it.
 func freed(raw bson.Raw) bson.D {
 	var doc bson.D
 	_ = bson.Unmarshal(raw, &doc) // valid, because the server sent the document

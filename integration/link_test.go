@@ -49,7 +49,7 @@ const (
 
 const slowBy = 200 * time.Millisecond
 
-// newLink starts a link to target until the end of the test.
+// newLink starts a link to target. It ends with the test.
 func newLink(t testing.TB, target string) *link {
 	t.Helper()
 	listener := assert.Value(net.Listen("tcp", "127.0.0.1:0"))(t)

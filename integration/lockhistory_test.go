@@ -48,8 +48,8 @@ func happen(past *history.Log, name string, n int, between time.Duration) {
 	}
 }
 
-// The collection has the events of a Manager in their order. The locks' client sends no command for
-// them. Read leaves out malformed documents and names them.
+// The collection contains the events of a Manager in their order. The locks' client sends no
+// command for them. Read leaves out malformed documents and names them.
 func TestHistory_OfAManager_IsRead(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -89,7 +89,7 @@ func TestHistory_OfAManager_IsRead(t *testing.T) {
 	})
 }
 
-// Read returns entries newest first. A limit or an age leaves out the oldest.
+// Read returns entries newest first. A limit or an age bound omits the oldest.
 func TestHistory_Query_NewestFirst(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -115,8 +115,8 @@ func TestHistory_Query_NewestFirst(t *testing.T) {
 	})
 }
 
-// The first entry creates a TTL index of Keep. If the server refuses the index, the newest 1,000
-// entries stay. Documents without a Date stay.
+// The first entry creates a TTL index for Keep. If the server refuses the index, only the newest
+// 1,000 entries stay. Documents without a Date stay.
 func TestHistory_Collection_IsBounded(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("embedded", "standalone"), func(t *testing.T, w *world) {
@@ -172,8 +172,8 @@ func TestHistory_ManyDocumentsWithoutADate_Stay(t *testing.T) {
 	})
 }
 
-// The server removes entries older than Keep. A Log with another Keep leaves the index, logs that
-// once, and records.
+// The server removes entries older than Keep. A Log with another Keep keeps the index, logs this
+// once, and still records.
 func TestHistory_TTL_OnAMongoDB(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone"), func(t *testing.T, w *world) {
@@ -200,7 +200,7 @@ func TestHistory_TTL_OnAMongoDB(t *testing.T) {
 	})
 }
 
-// Entries whose insert lost its reply are inserted again, and exist once.
+// If an insert's reply is lost, its entries are inserted again but exist only once.
 func TestHistory_ReplyLost_EntriesAreThereOnce(t *testing.T) {
 	t.Parallel()
 	forThese(t, wired, func(t *testing.T, w *world) {

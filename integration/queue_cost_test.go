@@ -10,7 +10,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// counted starts a process and counts its commands, without the heartbeat's.
+// counted starts a process and counts its commands, except heartbeats.
 func (w *world) counted(
 	t testing.TB, sent *counter, times func(*distlock.Config),
 ) *distlock.Manager {

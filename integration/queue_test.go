@@ -79,8 +79,8 @@ func wantReleased(t testing.TB, guards ...*distlock.TryGuard) {
 	}
 }
 
-// MongoDB's lock manager gets a lock only after distlock's queue is empty. MongoDB's manager polls,
-// and the lock is never free during a hand-over.
+// MongoDB's lock manager gets a lock only after distlock's queue is empty, because it polls and the
+// lock is never free during a hand-over.
 func TestConfigServer_OwnLockManager_WaitsForOurLine(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("configsvr"), func(t *testing.T, w *world) {

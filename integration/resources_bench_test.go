@@ -33,7 +33,7 @@ func used() resources {
 	return resources{runtime.NumGoroutine(), m.HeapInuse + m.StackInuse}
 }
 
-// measure waits for -benchfor and reports the commands, goroutines and bytes.
+// measure waits as long as -benchfor and reports the commands, goroutines and bytes.
 func measure(b *testing.B, before resources, each int, commands func() int) {
 	b.Helper()
 	b.ResetTimer()

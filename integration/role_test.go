@@ -27,7 +27,7 @@ var leastFeatures = []role.Feature{
 }
 
 // leastUser starts a replica set with users. It returns the connection string of a user with one
-// role. The function allow replaces the role's privileges in database distlock.
+// role, and a function that replaces the role's privileges in database distlock.
 func leastUser(t *testing.T) (uri string, allow func([]role.Privilege)) {
 	t.Helper()
 	d := startSecured(t, mongodtest.Options{ReplicaSet: 1})

@@ -216,8 +216,8 @@ func (w *world) heldOn(t testing.TB, m *distlock.Manager, shard int) *distlock.T
 	return nil
 }
 
-// A transaction's write on one shard exists exactly if the lock on another shard was held at the
-// commit.
+// A transaction's write on one shard exists if and only if the lock on another shard was held at
+// the commit.
 func TestSharded_InTransaction_LockAndDataOnTwoShards(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("sharded"), func(t *testing.T, w *world) {

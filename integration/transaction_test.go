@@ -38,7 +38,7 @@ func (w *world) count(t testing.TB, coll *mongo.Collection, filter bson.D) int64
 	return assert.Value(coll.CountDocuments(t.Context(), filter))(t)
 }
 
-// A transaction's writes exist exactly if the lock was held at the commit.
+// A transaction's writes exist if and only if the lock was held at the commit.
 func TestInTransaction_CommitsOnlyWhileHeld(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("replicaset", "mongos", "sharded", "uri"), func(t *testing.T, w *world) {
@@ -278,7 +278,8 @@ func (w *world) lockIsFree(t testing.TB, name string) bool {
 	return !l.Held && len(l.Waiters) == 0
 }
 
-// LockInTransaction of a held lock returns an error with the holder, or waits for the release.
+// LockInTransaction of a held lock returns an error that names the holder, or waits for the
+// release.
 func TestLockInTransaction_GuardHolds_WaitsOrIsTold(t *testing.T) {
 	t.Parallel()
 	forThese(t, transacting, func(t *testing.T, w *world) {

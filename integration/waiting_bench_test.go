@@ -27,7 +27,7 @@ var (
 	handOvers = flag.Int("handovers", 200, "how many hand-overs BenchmarkWaiting times in each row")
 )
 
-// BenchmarkWaiting measures the cost of waiting in a queue. The unit is a least write: the median
+// BenchmarkWaiting measures the cost of waiting in a queue. The unit, a least write, is the median
 // time of a durable update of one small document on the same server.
 func BenchmarkWaiting(b *testing.B) {
 	for _, d := range named("replicaset", "mongos", "sharded", "standalone", "embedded", "uri") {
@@ -102,8 +102,8 @@ type grab struct {
 	by    int
 }
 
-// timeHandOvers measures the time from the call of Release to the return of the next Lock, with a
-// number of queued callers.
+// timeHandOvers measures the time from the call of Release to the return of the next Lock, with the
+// given number of queued callers.
 func (w *world) timeHandOvers(b *testing.B, waiters int) {
 	var sent counter
 	all := w.contenders(b, min(waiters+1, 17, max(2, 17-waiters/8)), &sent) // 2, 15 or 9 processes
@@ -270,9 +270,8 @@ func (w *world) countIdle(b *testing.B) {
 	b.Logf("one waiter: %v; 1,000 of 20 locks: %v", all[0], all[1])
 }
 
-// settledDown waits until the waiters send at most seven commands in four of the longest pauses:
-// four queries, two getMores of a stream and a snapshot. The first checks of the waiters are then
-// over.
+// settledDown waits until the waiters have made their first checks. Then they send at most seven
+// commands in four of the longest pauses: four queries, two getMores of a stream and a snapshot.
 func (w *world) settledDown(t testing.TB, m *distlock.Manager, sent *counter) {
 	t.Helper()
 	eventually(t, time.Minute, "the waiters settle down", func() bool {
@@ -324,7 +323,7 @@ func (w *world) crowd(
 	}
 }
 
-// waitersOf counts the queued waiters of the locks whose names have a prefix.
+// waitersOf counts the queued waiters of the locks whose names have the given prefix.
 func (w *world) waitersOf(t testing.TB, prefix string) int {
 	t.Helper()
 	filter := byID(bson.D{field("$regex", "^"+w.name(prefix))})

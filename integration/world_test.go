@@ -233,7 +233,7 @@ const standstill = 10 * time.Minute
 
 var wantErr, heldError = assert.Is, locktest.WantHeld
 
-// monitored records or counts the commands of a client.
+// monitored is a recorder or a counter of a client's commands.
 type monitored interface{ monitor() *event.CommandMonitor }
 
 // client returns a private client. The parameter sent records or counts its commands.

@@ -79,7 +79,7 @@ func hang(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// happen observes n events, with the fences 1 to n, in no time.
+// happen observes n events with fences 1 to n. It must take no time.
 func (b *bench) happen(n int) {
 	b.t.Helper()
 	begun := time.Now()
@@ -109,7 +109,7 @@ func (b *bench) want(n int) {
 
 func (b *bench) warnings() int { return strings.Count(b.text.String(), `"level":"warn"`) }
 
-// The events of a second cost one insert. A Log without events has no goroutine and sends no
+// All events of a second cost one insert. A Log without events has no goroutine and sends no
 // command.
 func TestLog_EventsOfASecond_OneInsert(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
@@ -193,8 +193,7 @@ func TestLog_Close_InsertsTheRest(t *testing.T) {
 	}
 }
 
-// Close of a Log without a server returns an error after the first failure, or at the end of its
-// context.
+// If the server is away, Close returns an error after the first failure or when its context ends.
 func TestLog_Close_ServerAway_EndsWithAnError(t *testing.T) {
 	for name, refuse := range map[string]func(context.Context) error{"fails": away, "hangs": hang} {
 		t.Run(name, func(t *testing.T) {
@@ -254,8 +253,8 @@ func TestLog_Observe_EntryOfAnEvent(t *testing.T) {
 	})
 }
 
-// A Log records a Manager's events by the server's clock. A Log that cannot write delays no call of
-// the Manager.
+// A Log records a Manager's events with the server's time. A Log that cannot write delays no call
+// of the Manager.
 func TestLog_OfAManager_RecordsAndDelaysNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.set(away)
