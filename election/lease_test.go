@@ -14,7 +14,7 @@ import (
 const lease = 2 * time.Minute
 
 // Under a lease a leader that hangs loses its leadership although its process pings. Its context
-// ends, and another candidate leads within the lifetime of the lease and a watch of it. The old
+// ends, and another candidate leads within two lifetimes of the lease and a ping interval. The old
 // leader queues again only after its function has returned.
 func TestLease_LeaderHangs_AnotherLeads(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

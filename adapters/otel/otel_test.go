@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// traced is a program with a separate tracer, which observes the locks of its processes.
+// traced is a world with its own tracer, which records the locks of its processes.
 type traced struct {
 	*locktest.World
 	t        *testing.T

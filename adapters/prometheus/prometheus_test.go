@@ -242,7 +242,7 @@ func TestCollector_BeforeTheFirstLoss_ShowsZero(t *testing.T) {
 	}
 }
 
-// Odd properties of a server do not break a scrape, and a second Manager does not.
+// Odd properties of a server are escaped. A second call of Watch replaces the Source.
 func TestCollector_OddServer_IsEscaped(t *testing.T) {
 	t.Parallel()
 	c := newCollector(t)
