@@ -87,7 +87,7 @@ func setup(t *testing.T, change func(*pinger.Config)) *bundle {
 	return setupBy(t, clock.System(), change)
 }
 
-// setupBy is setup with the clock by.
+// setupBy does what setup does, with a given clock.
 func setupBy(t *testing.T, by clock.Clock, change func(*pinger.Config)) *bundle {
 	t.Helper()
 	skew := new(atomic.Int64)

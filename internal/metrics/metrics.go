@@ -108,8 +108,8 @@ func Zeros(labels []string, all ...*Metric) (zeros []Sample) {
 	return zeros
 }
 
-// Leading reports that this process leads. The end is reported when ctx has ended, or when over is
-// called, which waits for that report.
+// Leading reports that this process leads. It reports the end when ctx has ended, or when over is
+// called. over returns after the report of the end.
 func Leading(o Observer, ctx context.Context, kind, name string) (over func()) {
 	labels := []string{kind, name}
 	o.Sampled(Sample{Leads, labels, 1}, Sample{Terms, labels, 1})
