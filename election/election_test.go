@@ -179,8 +179,8 @@ func ended() context.Context {
 	return ctx
 }
 
-// No function is called for a term that was lost before it began. The reply with the grant comes
-// after the deadline.
+// No function is called for a term that was lost before it began, because the reply with the grant
+// came after the deadline.
 func TestRun_LostBeforeItBegan_FunctionIsNotCalled(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.stand(w.start()), w.stand(w.start())

@@ -70,8 +70,8 @@ func TestLease_OutOfBounds_Refused(t *testing.T) {
 
 func never2(context.Context, *election.Leadership) error { panic("it leads") }
 
-// A server that is slow for a minute, so that no lease can begin, does not drive the candidates out
-// of their election for good.
+// If the server is slow for a minute and no lease can begin, the candidates still stay in the
+// election.
 func TestLease_ServerSlowForAWhile_CandidatesStay(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		const short = 10 * time.Second

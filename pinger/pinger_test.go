@@ -219,8 +219,8 @@ func TestTerm_ReplyAfterDeadline_DoesNotRevive(t *testing.T) {
 	})
 }
 
-// D2, A10: without an acknowledged ping the term ends at the hold time by the clock, before any
-// timer has run. It stays over when the server is back.
+// D2, A10: without an acknowledged ping the term is over by the clock at the hold time, even before
+// any timer has run. It stays over when the server is back.
 func TestTerm_NoAcknowledgement_EndsAtHoldTime(t *testing.T) {
 	whileItPings(t, func(t *testing.T, b *bundle) {
 		term := b.p.Last()

@@ -12,7 +12,7 @@ import (
 )
 
 // ErrNotDue is returned by [BeginSlot] and [LatestSlot] if no slot may begin: the latest slot has
-// begun before, or the settings stop the schedule.
+// already begun, or the settings stop the schedule.
 var ErrNotDue = errors.New("singleton: no slot is due")
 
 // beginTries is the number of tries of BeginSlot when a store does not answer.

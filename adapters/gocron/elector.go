@@ -74,8 +74,8 @@ func (e *Elector) set(guard *distlock.TryGuard, err error) {
 }
 
 // IsLeader implements gocron.Elector. It returns nil while this process holds the lock and may
-// trust it. It does no I/O. Errors: ErrNotLeader, with the reason when the acquisition failed; the
-// error of the guard after a loss.
+// trust it. It does no I/O. Errors: ErrNotLeader, with the reason if the acquisition failed; after
+// a loss, the error of the guard.
 func (e *Elector) IsLeader(context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -85,7 +85,7 @@ func (e *Elector) IsLeader(context.Context) error {
 	return e.guard.Err()
 }
 
-// Close resigns and waits for the release of the lock, until ctx ends.
+// Close resigns. It waits until the lock is released or ctx ends.
 func (e *Elector) Close(ctx context.Context) error {
 	e.cancel()
 	select {

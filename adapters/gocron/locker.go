@@ -37,8 +37,8 @@ type Config struct {
 	// Zone is the time zone of the times that Schedule receives. Default UTC. gocron's default is
 	// time.Local, see gocron.WithLocation.
 	Zone *time.Location
-	// Wait is the maximum time for which a job waits for the lock. Another process may hold the
-	// lock briefly, to find that the job has run. Default 1 s. While the job runs in another
+	// Wait is the maximum time for which a job waits for the lock. Another process may hold the lock
+	// for a moment, only to find that the job has run. Default 1 s. While the job runs in another
 	// process, the wait ends with distlock.ErrHeld.
 	Wait time.Duration
 }

@@ -79,11 +79,11 @@ var Buckets = []float64{.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 
 // The others share one series without a name.
 const MostNames = 100
 
-// AskedEvery is the time for which an answer is used again, so frequent readers cause no more
-// commands.
+// AskedEvery is the time for which an answer is used again, so that frequent readers cause no
+// further commands.
 const AskedEvery = 15 * time.Second
 
-// AskTimeout limits the time for all answers.
+// AskTimeout is the longest wait for all answers.
 const AskTimeout = 10 * time.Second
 
 // A Sample is one value, with the values of the labels. A gauge with the value [Gone] is no longer

@@ -240,7 +240,7 @@ func (l *loop) setComplete(sent, trip time.Duration) {
 	}
 }
 
-// grantNext grants a free lock with a queue to the first waiter.
+// grantNext grants a free lock to the first waiter in its queue.
 func (l *loop) grantNext(ctx context.Context, ws []*Waiter, name string) {
 	_, grants, err := l.q.Store.Apply(ctx, transition.GrantNext{Name: name})
 	l.recordStep(ctx, ws, err)
@@ -306,7 +306,7 @@ func (l *loop) readLocks(ctx context.Context, by map[string][]*Waiter, names []s
 }
 
 // handle delivers the grants in a view. It ends waiters that must stop waiting, and evicts dead and
-// silent processes before a waiter.
+// silent processes ahead of a waiter.
 func (l *loop) handle(ctx context.Context, ws []*Waiter, v watch.View) {
 	if err := v.Malformed(); err != nil {
 		end(ws, End{Err: err})
@@ -354,7 +354,7 @@ func (l *loop) update(ws []*Waiter, v *watch.View) (last int) {
 	return last
 }
 
-// findDead reports whether a suspect before the last waiter is dead. It also brings the next read
+// findDead reports whether a suspect ahead of the last waiter is dead. It also brings the next read
 // forward to the time at which another suspect may be dead.
 func (l *loop) findDead(v *watch.View, last int) (dead bool) {
 	for _, one := range v.Suspects[:max(last, 0)] {

@@ -117,7 +117,8 @@ func (q *Queue) recordTrust(s *stream, lag error) {
 	s.signal()
 }
 
-// queued returns the queued waiters without a grant by lock name, and the sorted names.
+// queued returns, by lock name, the queued waiters that have no grant. It also returns the sorted
+// names.
 func (q *Queue) queued() (map[string][]*Waiter, []string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -20,7 +20,8 @@ type Eviction struct {
 // EvictDead evicts the dead suspects among the first n of a view. It begins with the last one, so
 // that no dead waiter is granted the lock. It leaves sessions of this process to its reaper, except
 // a holder of an expired lease. It returns an error only if it evicted no suspect. The error
-// matches [catalog.ErrNoMatch] if the lock has or may have changed and must be read again.
+// matches [catalog.ErrNoMatch] if the lock has changed, or may have changed, and must be read
+// again.
 func (j *Judge) EvictDead(ctx context.Context, v View, n int) (evicted []Eviction, err error) {
 	done := condemned{}
 	for _, one := range slices.Backward(v.Suspects[:n]) {

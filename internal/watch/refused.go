@@ -151,9 +151,9 @@ func (j *Judge) due(v *View, received time.Duration) time.Duration {
 	return due
 }
 
-// EvictDue evicts dead suspects from a lock that refused a call, if a suspect may be dead by now.
-// Every new acquisition of the lock calls it. The commands run in the background and continue after
-// the acquisition, which may have less time than one read takes.
+// EvictDue evicts dead suspects from a lock that refused a call, if a suspect may be dead by now. A
+// new call for the lock calls EvictDue. The commands run in the background and continue after that
+// call, which may have less time than one read takes.
 func (j *Judge) EvictDue(name string) {
 	r, now := &j.refused, j.Clock.Now().Mono
 	r.mu.Lock()
@@ -235,8 +235,8 @@ func (j *Judge) readLocks(ctx context.Context, names []string) (ok bool) {
 	return true
 }
 
-// update compares the progress of the suspects with the last one. It drops suspects that are alive
-// or have left.
+// update compares the progress of the suspects with that at the last read. It drops suspects that
+// are alive or have left.
 func (r *refusals) update(name string, now map[bson.ObjectID]progress) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
