@@ -186,10 +186,10 @@ func (e *Election) Resign(ctx context.Context) error {
 }
 
 // Handover ends the term of this Election as Resign does, and lets another candidate lead: the
-// first in the queue whose process id or metadata equals to. Handover moves it to the front of the
-// queue, and then ends the context of the function. The command that ends this term also begins the
-// next, so the lock document always names one leader. Handover returns nil if a reading afterwards
-// shows that the candidate led.
+// first in the queue that has the text to as its process id or metadata. Handover moves it to the
+// front of the queue, and then ends the context of the function. The command that ends this term
+// also begins the next, so the lock document always names one leader. Handover returns nil if a
+// reading afterwards shows that the candidate led.
 //
 // Handover refuses a candidate that is not queued, or has not pinged for two ping intervals, with
 // [ErrNoCandidate]. The function continues then. A candidate that died a moment ago counts as

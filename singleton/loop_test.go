@@ -157,8 +157,8 @@ func TestRun_Failures_BackOffAndReset(t *testing.T) {
 	})
 }
 
-// Run waits for the present round when its context ends. Drain later the context of the round ends,
-// and Run still waits for the round. No other process runs a round before that.
+// Run waits for the present round when its context ends. The context of the round ends only when
+// Drain has passed, and Run still waits for the round. No other process runs a round before that.
 func TestRun_Shutdown_Drains(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(0), w.start(0)

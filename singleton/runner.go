@@ -291,8 +291,8 @@ func (r *runner) may(ctx context.Context, t *tenure) (bool, error) {
 }
 
 // work runs a round and returns after do. The context of the round ends when the lock is lost, or
-// Drain after the end of ctx. A panic is an error. work returns false if the lock was lost before
-// the round, because another holder may then run the next round.
+// when Drain has passed since the end of ctx. A panic is an error. work returns false if the lock
+// was lost before the round, because another holder may then run the next round.
 func (r *runner) work(ctx context.Context, t *tenure, do func(context.Context) error) (
 	began bool, err error) {
 	// Close of the Manager does not release the lock before do returns.

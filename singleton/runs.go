@@ -104,7 +104,7 @@ func recordOf(ctx context.Context, store Store, name string) (Status, error) {
 // asked reports whether RunNow has requested a round since the latest round began.
 func (s Status) asked() bool { return s.asks > s.answered }
 
-// RunsKept is the number of rounds that a record keeps. It keeps the latest ones.
+// RunsKept is the number of latest rounds that a record keeps.
 const RunsKept = 20
 
 // A PastRun is one round of a loop, or one attempt of a slot. Its times are of the server's clock,

@@ -191,8 +191,8 @@ func TestLocker_Stopped_DoesNotRun(t *testing.T) {
 	})
 }
 
-// With an Elector on each of five processes, only the leader runs the jobs. After its close another
-// process leads. After the last close no process runs them.
+// With an Elector on each of five processes, only the leader runs the jobs. When the leader closes,
+// another process leads. After the last close no process runs them.
 func TestElector_OneLeader_OthersFollow(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var electors []*gocronlock.Elector

@@ -88,7 +88,7 @@ func NewLocker(c Config) (*Locker, error) {
 // the error:
 //
 //   - singleton.ErrNotDue when the job has run, or when the settings stop it. The error also
-//     matches ErrSameName when another job of this process has the same name
+//     matches ErrSameName when a job of that name has asked for the same slot before
 //   - distlock.ErrHeld when the job runs in another process
 //   - other errors of the lock and the store
 func (l *Locker) Lock(ctx context.Context, job string) (_ gocron.Lock, err error) {

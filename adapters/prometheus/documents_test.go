@@ -112,7 +112,7 @@ func TestAlerts_OfABadHalfHour_AreRaised(t *testing.T) {
 	assert.NoErr(t, err, string(out))
 }
 
-// The metrics in the dashboard and the alerts exist, with the labels that they select and group by.
+// The dashboard and the alerts use only metrics that exist, and labels of these metrics.
 func TestDashboardAndAlerts_AskForWhatThereIs(t *testing.T) {
 	t.Parallel()
 	expressions := append(dashboard(t), alerts(t)...)

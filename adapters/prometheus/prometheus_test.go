@@ -215,8 +215,8 @@ func everything(c *prometheus.Collector) {
 	}
 }
 
-// Rare events have the value zero before they happen, so that the first increase is visible. Causes
-// are label values.
+// Rare events have the value zero before they happen, so that the first increase is visible. A
+// cause is the value of a label.
 func TestCollector_BeforeTheFirstLoss_ShowsZero(t *testing.T) {
 	t.Parallel()
 	c := newCollector(t)

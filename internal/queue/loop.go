@@ -226,8 +226,8 @@ func (l *loop) poll(ctx context.Context, by map[string][]*Waiter, names []string
 	}
 }
 
-// setComplete records that all grants before the time sent, when a read or poll was sent, are
-// known. trip is the round trip of a poll, or zero for a read.
+// setComplete records that all grants before the time sent are known. A read or poll was sent at
+// that time. trip is the round trip of a poll, or zero for a read.
 func (l *loop) setComplete(sent, trip time.Duration) {
 	l.q.mu.Lock()
 	defer l.q.mu.Unlock()

@@ -74,9 +74,9 @@ func (s *stream) receive(ctx context.Context, q *Queue) error {
 		return err
 	}
 	defer grants.Close(context.WithoutCancel(ctx))
-	// A stream behind a mongos is trusted only when it has delivered in time. So is a stream after one
-	// that was late, or that broke before a poll could test it: the grants of the first poll may be
-	// older than the stream.
+	// A stream behind a mongos is trusted only when it has delivered in time. The same holds for a
+	// stream after one that was late, or that broke before a poll could test it: the grants of the
+	// first poll may be older than the stream.
 	opened := q.Clock.Now().Mono
 	s.set(q, quality{
 		open: true, trusted: q.Pinger.Server().Kind != catalog.Mongos && !q.lags.Failing() && !s.brief,

@@ -136,7 +136,7 @@ func (j *Judge) decideLease(one *Suspect, name string, seen catalog.Snapshot, le
 	}
 }
 
-// EvidenceOf returns the evidence on a holder or waiter, from the lock document and its ping.
+// EvidenceOf returns the evidence on a holder or waiter, from the lock document and the ping.
 func EvidenceOf(party catalog.Participant, state catalog.PingState) takeover.Evidence {
 	e := takeover.Evidence{
 		Held: true, Process: party.Process, TS: party.TS, Recorded: party.Takeover,
