@@ -5,9 +5,9 @@
 //
 // # Limits
 //
-// A term cannot stop a function. A function that ignores its context keeps the lock while its
-// process pings, unless it has a [Lease]. Leadership is LOST when the process was paused or cut off
-// for too long. Another candidate may then lead while the function still runs. So pass the fence,
+// Nothing stops a function that ignores its context. It keeps the lock while its process pings,
+// unless it has a [Lease]. Leadership is LOST when the process was paused or cut off for too long.
+// Another candidate may then lead while the function still runs. So pass the fence,
 // [Leadership].Fence, to the resources that the leader writes to, or write by InTransaction.
 //
 // # Promises
@@ -27,10 +27,10 @@
 //
 // # A leader that hangs
 //
-// Under [Lease] a term also ends when its function has not called Renew in time. Then another
-// candidate leads, even if the function still runs, as after a loss. The fence distinguishes the
-// two. Renew where the work makes progress, not by a timer. Use the same lease for all candidates,
-// because a candidate's lease applies to its terms only.
+// Under [Lease] a term also ends when its function has not called Renew in time. Then, as after a
+// loss, another candidate leads even if the function still runs. The fence distinguishes the two
+// leaders. Renew where the work makes progress, not by a timer. Use the same lease for all
+// candidates, because a candidate's lease applies to its terms only.
 //
 // # Duties of the function
 //
@@ -46,7 +46,7 @@
 //
 // # Names
 //
-// The name is a lock's name, in the same namespace. The holder of a plain lock with that name
-// counts as a leader without metadata, and candidates wait for it. [ErrMode] refuses a name that is
-// used with [distlock.Shared] or [distlock.Permits].
+// The name of an election is the name of a lock, in the same namespace. The holder of a plain lock
+// with that name counts as a leader without metadata, and candidates wait for it. [ErrMode] refuses
+// a name that is used with [distlock.Shared] or [distlock.Permits].
 package election

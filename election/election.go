@@ -50,10 +50,10 @@ func Run(ctx context.Context, manager *distlock.Manager, name string, fn Func,
 // of Config.Margin after the end of its context. It logs an error of fn, and the candidate queues
 // again after a pause, see [Backoff]. A panic in fn is a *[PanicError], logged with its stack.
 //
-// After the end of ctx Run returns nil when fn has returned, or the error of fn in the last term.
-// It ignores an error that only reports the end of the context. With [Once] it returns the failure
-// of the term: the error of fn, a *distlock.LostError or a *distlock.ReleaseError. If ctx ended
-// before that term it returns the cause of ctx. These errors end Run immediately, joined with the
+// When ctx has ended and fn has returned, Run returns the error of fn in the last term, or nil. It
+// ignores an error that only reports the end of the context. With [Once] it returns the failure of
+// the term: the error of fn, a *distlock.LostError or a *distlock.ReleaseError. If ctx ends before
+// that term, Run returns the cause of ctx. Run returns these errors immediately, joined with the
 // error of fn in the last term: [ErrMode], [ErrRunning], [distlock.ErrBadOption],
 // [distlock.ErrBadName], [distlock.ErrClosed], and the errors that end a wait, see
 // [distlock.DistributedLock.Lock].
@@ -122,8 +122,8 @@ func (e *Election) Run(ctx context.Context, fn Func, opts ...Option) error {
 	}
 }
 
-// ending returns the result of Run when err ends it. If err is the end of ctx, the result is the
-// error of the last term. With Once the result is always err.
+// ending returns what Run returns when err ends it. That is the error of the last term if err is
+// the end of ctx, and otherwise err. With Once it is always err.
 func (o options) ending(ctx context.Context, err, last error) error {
 	if ctx != nil && ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) && !o.once {
 		return last
@@ -167,12 +167,12 @@ func (e *Election) IsLeader() bool {
 
 // Resign ends the term of this Election. It ends the context of the function, waits for the
 // function, and releases the lock to the next candidate. This candidate goes to the end of the
-// queue. Resign returns nil if leadership was held until the release. If ctx ends before, Resign
-// returns its cause, and the term still ends as soon as the function returns. The function itself
+// queue. Resign returns nil if leadership was held until the release. If ctx ends first, Resign
+// returns the cause, and the term still ends as soon as the function returns. The function itself
 // should return instead of calling Resign. Called with the function's context, Resign returns
 // [ErrResigned].
 //
-// Errors: [ErrNotLeader], and no function is stopped; a *distlock.LostError; a
+// Errors: [ErrNotLeader], which means that no function was stopped; a *distlock.LostError; a
 // *distlock.ReleaseError. Round trips: those of [distlock.TryGuard.Release].
 func (e *Election) Resign(ctx context.Context) error {
 	if err := e.usable(ctx); err != nil {
@@ -185,11 +185,11 @@ func (e *Election) Resign(ctx context.Context) error {
 	return t.wait(ctx)
 }
 
-// Handover ends the term of this Election as Resign does, in favor of the first queued candidate
-// whose process id or metadata equals the argument to. Handover moves that candidate to the front
-// of the queue, and then ends the context of the function. The command that ends this term also
-// begins the next, so the lock document always names one leader. Handover returns nil if a reading
-// afterwards shows that the candidate led.
+// Handover ends the term of this Election as Resign does, and lets another candidate lead: the
+// first in the queue that has the text to as its process id or metadata. Handover moves it to the
+// front of the queue, and then ends the context of the function. The command that ends this term
+// also begins the next, so the lock document always names one leader. Handover returns nil if a
+// reading afterwards shows that the candidate led.
 //
 // Handover refuses a candidate that is not queued, or has not pinged for two ping intervals, with
 // [ErrNoCandidate]. The function continues then. A candidate that died a moment ago counts as
@@ -260,9 +260,9 @@ func silent(one distlock.LockInfo) bool {
 	return one.Condemned || one.PingAge < 0 || one.PingAge > 2*one.PingEvery
 }
 
-// RequestYield asks the leader to resign. Its [Leadership.YieldRequested] closes within a reading,
-// and the leader decides. The request is for the current term and never reaches the next leader.
-// The reason is at most 1 KiB. RequestYield costs a read and a compare-and-set.
+// RequestYield asks the leader to resign. The channel of its [Leadership.YieldRequested] closes
+// within one reading, and the leader decides. The request is for the current term and never reaches
+// a later leader. The reason is at most 1 KiB. RequestYield costs a read and a compare-and-set.
 //
 // Errors: [ErrNobody]; [distlock.ErrBadOption] for the reason; [distlock.ErrOutcomeUnknown]: ask
 // again; [distlock.ErrUnavailable]; [distlock.ErrClosed]; a *distlock.MalformedError.

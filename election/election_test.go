@@ -124,7 +124,7 @@ func TestRun_FunctionIgnoresItsContext_KeepsLeadershipUntilItReturns(t *testing.
 	}
 }
 
-// Resign of a candidate that never led stops nothing: no call, no context, and a clear error
+// Resign and Handover of a candidate that never led return a clear error and stop nothing
 // (client-go issue 1187).
 func TestResign_NeverLed_NothingIsStopped(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -172,15 +172,15 @@ func TestRun_PausedPastTheDeadline_LostBeforeAnotherLeads(t *testing.T) {
 	})
 }
 
-// ended returns a context that ends a second later, when the call with it has begun.
+// ended returns a context that ends a second later, after the call that uses it has begun.
 func ended() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	time.AfterFunc(time.Second, cancel)
 	return ctx
 }
 
-// No function is called for a term that was lost before it began. The reply with the grant comes
-// after the deadline.
+// No function is called for a term that was lost before it began, because the reply with the grant
+// came after the deadline.
 func TestRun_LostBeforeItBegan_FunctionIsNotCalled(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.stand(w.start()), w.stand(w.start())
@@ -337,7 +337,7 @@ func TestRun_FunctionPanics_TermFails_BacksOff(t *testing.T) {
 			!strings.Contains(panicked.Stack, "election_test") {
 			t.Errorf("%v", err)
 		}
-		// The text of one error panics, and the error that the other one wraps.
+		// The Error method of the first error panics, and the Unwrap method of the second.
 		for _, odd := range []error{(*os.PathError)(nil), (*net.OpError)(nil)} {
 			err = p.lead(t.Context(), func() error { return odd }, election.Once())
 			wantErr(t, err, election.ErrPanic)
@@ -390,7 +390,7 @@ func TestRun_Once_ReturnsTheError(t *testing.T) {
 	})
 }
 
-// Resign inside the function, with its context, does not wait for itself.
+// Resign does not wait for a function that calls it with the function's context.
 func TestResign_InsideTheFunction_DoesNotHang(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		e := election.New(w.start().Manager, name)

@@ -15,8 +15,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// Run returns nil when its caller stops it, at every stage, as Run of singleton and of claim does.
-// It also returns nil when the function returns the error of the context.
+// Run returns nil when its caller stops it at any stage, like Run of singleton and of claim. It
+// also returns nil when the function returns the error of the context.
 func TestRun_StoppedCleanly_IsNoError(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start()
@@ -51,8 +51,8 @@ func TestRun_StoppedCleanly_IsNoError(t *testing.T) {
 	})
 }
 
-// The error of the function is in the log, with the stack of a panic, and in the result of Run,
-// however the term ended: by itself, by Resign, or with the context of Run. A term without an error
+// The error of the function is logged, with the stack of a panic. Run returns the error, however
+// the term ended: by itself, by Resign, or with the context of Run. A later term without an error
 // clears it.
 func TestRun_FunctionFails_IsLoggedAndReturned(t *testing.T) {
 	failure := errors.New("disk full")

@@ -43,7 +43,7 @@ func (e *PanicError) Error() string {
 // Is reports whether target is ErrPanic.
 func (e *PanicError) Is(target error) bool { return target == ErrPanic }
 
-// failed wraps the error of an operation in the election's name.
+// failed adds the verb of the operation and the election's name to an error.
 func (e *Election) failed(verb string, err error) error {
 	return fmt.Errorf("election: %s %s: %w", verb, quoted(e.name), err)
 }

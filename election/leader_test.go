@@ -13,8 +13,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// IsLeader returns false when the leader may no longer be trusted: after the loss, even if the
-// function still runs, after a resignation, and before and after a term. It sends no command.
+// IsLeader returns false once the leader may not be trusted: after a loss, even if the function
+// still runs, after a resignation, and outside a term. It sends no command.
 func TestIsLeader_OnlyWhileItMayBeTrusted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		if election.New(nil, name).IsLeader() || (*election.Election)(nil).IsLeader() {

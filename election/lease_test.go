@@ -14,7 +14,7 @@ import (
 const lease = 2 * time.Minute
 
 // Under a lease a leader that hangs loses its leadership although its process pings. Its context
-// ends, and another candidate leads within the lifetime of the lease and a watch of it. The old
+// ends, and another candidate leads within two lifetimes of the lease and a ping interval. The old
 // leader queues again only after its function has returned.
 func TestLease_LeaderHangs_AnotherLeads(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -70,8 +70,8 @@ func TestLease_OutOfBounds_Refused(t *testing.T) {
 
 func never2(context.Context, *election.Leadership) error { panic("it leads") }
 
-// A server that is slow for a minute, so that no lease can begin, does not drive the candidates out
-// of their election for good.
+// If the server is slow for a minute and no lease can begin, the candidates still stay in the
+// election.
 func TestLease_ServerSlowForAWhile_CandidatesStay(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		const short = 10 * time.Second

@@ -9,7 +9,8 @@ import (
 	"mongodlm/internal/test/metricstest"
 )
 
-// The Observer of a Manager receives the leader, its loss immediately, and the number of terms.
+// The Observer of a Manager learns the number of terms, and whether its process leads. It learns of
+// a loss immediately.
 func TestRun_Observer_IsToldWhoLeads(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		start := func() (*run, *metricstest.Kept) {

@@ -17,9 +17,9 @@ import (
 // A Candidate is a process that waits to lead, or leads.
 type Candidate struct {
 	Process string // the process id
-	// Metadata is the option [Metadata] of the candidate; empty for a waiter for a plain lock.
+	// Metadata is the candidate's option [Metadata], or empty for a waiter for a plain lock.
 	Metadata string
-	// Session is the lock session. It has one queue entry, and the term that follows from it.
+	// Session is the lock session of the queue entry and of the term that follows.
 	Session bson.ObjectID
 	Since   time.Time // the beginning of its wait or term, by the server's clock; zero when unknown
 }
@@ -68,8 +68,9 @@ func (e *Election) Candidates(ctx context.Context) ([]Candidate, error) {
 // Observe yields the result of the first reading, and then every change that a reading shows, until
 // ctx ends. All observers of a process share its readings: one command about every Config.PollMax,
 // for any number of observers and elections. A change is yielded within that time. Of several
-// changes only the last is yielded; the fence shows whether a term was missed. The last error is
-// the cause of the end. After any other error the watch continues, and the leader is yielded again.
+// changes only the last is yielded; the fence shows whether a term was missed. The last result is
+// an error, the cause of the end. After any other error the watch continues, and the leader is
+// yielded again.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		if err := e.usable(ctx); err != nil {
@@ -164,9 +165,9 @@ func leaderOf(holder *distlock.LockInfo) Leader {
 	return Leader{Candidate: candidateOf(*holder), Fence: holder.Fence}
 }
 
-// CandidateOf returns the candidate or leader in info, a holder or waiter of a lock. Elected is
-// false for a plain lock of that name, and for the last holder of a free lock. The candidate has no
-// metadata then.
+// CandidateOf returns the candidate or leader that info describes. elected is false for a holder or
+// waiter of a plain lock of that name, and for the last holder of a free lock. c has no metadata
+// then.
 func CandidateOf(info distlock.LockInfo) (c Candidate, elected bool) {
 	c = Candidate{Process: info.Process, Session: info.Session, Since: info.Since}
 	head, _, ok := cutLast(info.Who)

@@ -41,8 +41,8 @@ func watch(e *election.Election) func() (leaders []election.Leader, errs []error
 	}
 }
 
-// An observer receives every leader and every absence of a leader (which etcd's Observe never
-// reports), with the metadata, within a reading, and once.
+// An observer receives every leader, with its metadata, and every absence of a leader (which etcd's
+// Observe never reports), once and within a reading.
 func TestObserve_EveryChange_NobodyIncluded(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		o, p := w.start(), w.start()

@@ -26,13 +26,12 @@ type optionFunc func(*options)
 func (f optionFunc) apply(o *options) { f(o) }
 
 // Metadata sets a public text of this candidate and leader, such as its address: at most 1 KiB of
-// valid UTF-8 without NUL. The lock document has it as the lock's why. Default empty.
+// valid UTF-8 without NUL. It is stored in the lock document as the lock's why. Default empty.
 func Metadata(text string) Option { return optionFunc(func(o *options) { o.metadata = text }) }
 
-// Backoff sets the pauses before this candidate queues again after its function ended a term. The
-// pause has the duration first. Consecutive failed terms double it up to most. Each pause varies
-// randomly by a fifth. Default 1 s and 1 min. After a resignation, a hand-over or a loss there is
-// no pause.
+// Backoff sets the pause before this candidate queues again after a term that its function ended.
+// The pause is first. Consecutive failed terms double it, up to most. Each pause varies randomly by
+// a fifth. Default 1 s and 1 min. After a resignation, a hand-over or a loss there is no pause.
 func Backoff(first, most time.Duration) Option {
 	return optionFunc(func(o *options) { o.first, o.most = first, most })
 }
@@ -41,11 +40,11 @@ func Backoff(first, most time.Duration) Option {
 func Once() Option { return optionFunc(func(o *options) { o.once = true }) }
 
 // Lease ends the term of a leader that hangs. The function calls [distlock.TryGuard.Renew] where
-// its work makes progress, at least every d less the margin of [distlock.Lease], by default three
-// quarters of d. Otherwise its context ends with [distlock.ErrLeaseExpired], and its leadership is
-// over. Another candidate leads after it has watched the lease unchanged for d, even if the
-// function still runs. This candidate queues again after its function has returned. Duration d is 1
-// ms to 7 days. By default there is no lease, and the heartbeat of the process is enough.
+// its work makes progress, at least once in d minus the margin of [distlock.Lease]: by default,
+// once in three quarters of d. Otherwise its context ends with [distlock.ErrLeaseExpired], and its
+// leadership is over. Another candidate leads after it has watched the lease unchanged for d, even
+// if the function still runs. This candidate queues again after its function has returned. Duration
+// d is 1 ms to 7 days. By default there is no lease, and the heartbeat of the process is enough.
 //
 // A lease costs one more command for a term, and one for each renewal. While the server is too slow
 // for d, see [distlock.Lease], no term begins. Run logs that, and the candidate queues again after

@@ -137,7 +137,7 @@ func (r *run) lead(ctx context.Context, leader *election.Leadership) error {
 	}
 }
 
-// led returns the fences of the function's calls.
+// led returns the fence of each call of the function.
 func (r *run) led() []int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -16,19 +16,19 @@ import (
 	"mongodlm/internal/metrics"
 )
 
-// A Leadership is one term, as its function receives it: a guard, trusted while its Err is nil.
-// Under a [Lease] the function calls its Renew. Its Release does not end the term; return from the
-// function instead. Do not use a Leadership after its function has returned.
+// A Leadership is one term, as its function receives it. It is a guard that is trusted while its
+// Err is nil. Under a [Lease] the function calls its Renew. Its Release does not end the term;
+// return from the function instead. Do not use a Leadership after its function has returned.
 type Leadership struct {
 	*distlock.TryGuard
 	term *term
 }
 
 // YieldRequested returns a channel that is closed when this leader was asked to resign, see
-// [Election.RequestYield]. The channel closes within a reading, never after the term, and never
-// because of a request to an earlier leader. The first call starts the readings: one command an
-// interval for all elections of the process. A leader that never calls YieldRequested sends no
-// command.
+// [Election.RequestYield]. It closes within one reading of the request, but never after the term,
+// and never because of a request to an earlier leader. The first call starts the readings: one
+// command an interval for all elections of the process. A leader that never calls YieldRequested
+// sends no command.
 func (l *Leadership) YieldRequested() <-chan struct{} {
 	l.term.ask.Do(l.term.listen)
 	return l.term.yield
@@ -83,8 +83,8 @@ func newTerm(e *Election, guard *distlock.TryGuard) *term {
 }
 
 // lead calls the function and releases the lock after the function has returned or called
-// runtime.Goexit. It ignores an error of the function that only reports the end of its context. The
-// result released is the error of the release.
+// runtime.Goexit. failed is the error of the function, or nil if that only reports the end of its
+// context. released is the error of the release.
 func (t *term) lead(fn Func, clk clock.Clock) (failed, released error) {
 	t.e.term.Store(t)
 	defer close(t.done)
@@ -143,8 +143,8 @@ func (t *term) complain(clk clock.Clock) {
 	}
 }
 
-// stop ends the function's context for another call. It returns false after the function has
-// returned. The first cause counts.
+// stop ends the function's context with the cause why. The first cause counts. It returns false
+// after the function has returned.
 func (t *term) stop(why error) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

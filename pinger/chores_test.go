@@ -67,7 +67,7 @@ func TestPrune_FirstTicksThenRarely(t *testing.T) {
 }
 
 // One wrong reading of the server's clock deletes no ping of a living process. The pruner's reading
-// may be days ahead, or the reading in the ping days behind.
+// may be days ahead, or the reading in the ping may be days behind.
 func TestPrune_OneWrongReadingOfTheClock_DeletesNoLivingPing(t *testing.T) {
 	for name, pruners := range map[string]bool{"the pruner's": true, "that of the ping": false} {
 		t.Run(name, func(t *testing.T) {

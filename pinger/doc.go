@@ -8,7 +8,7 @@
 // # Terms
 //
 // A [Term] is a period in which the process may trust its locks. It begins with an acknowledged
-// ping, and every further acknowledged ping renews it. It ends finally when one of these happens:
+// ping, and every further acknowledged ping renews it. It ends for good when one of these happens:
 //
 //   - No ping was acknowledged for the hold time (takeover - margin). The time counts from the SEND
 //     of the last acknowledged ping, by the larger of the monotonic and the wall clock.
@@ -35,11 +35,11 @@
 // no document, however long it was delayed. A delay can be long: the data of a closed socket may be
 // sent again when a link heals.
 //
-// The store takes a number only over a ping of the same process. The time local in the document
-// must be that of the last acknowledged ping, or of a ping sent since (the latest 63). If two
-// processes share one id, the second one to ping finds the ping of the other. This holds whether
-// its own number is smaller or, after failed pings, larger. It takes a new id and leaves the
-// document to the other process, which keeps its locks. Local times are distinguished by the
+// The store takes a number only over a ping of the same process. The field local of the document
+// must be the time of the last acknowledged ping, or of one of the latest 63 pings sent since. If
+// two processes share one id, the second one to ping finds the ping of the other. This holds
+// whether its own number is smaller or, after failed pings, larger. It takes a new id and leaves
+// the document to the other process, which keeps its locks. Local times are distinguished by the
 // millisecond.
 //
 // If the document was removed, the next ping makes it again. Its process detects that, and takes a

@@ -154,8 +154,8 @@ func TestClose_RemovalOfUnknownOutcome_IsTriedOnceMore(t *testing.T) {
 	}
 }
 
-// Close reports an acquisition of unknown outcome if its last ping ends the process id, so that it
-// cannot reap. It does not report the sessions under a twin's id, which belong to the twin.
+// If the last ping of Close ends the process id, Close cannot reap and reports an acquisition of
+// unknown outcome. It does not report the sessions under a twin's id, which belong to the twin.
 func TestClose_Doubt_LastPingGivesTheIDUp(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

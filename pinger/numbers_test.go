@@ -13,7 +13,7 @@ import (
 	"mongodlm/pinger"
 )
 
-// twin pings under the first id of the process, as a clone of the process would.
+// twin sends a ping under the first id of the process, as a clone of the process would.
 func (b *bundle) twin(t *testing.T, n int64) error {
 	t.Helper()
 	local := time.Now().Add(-time.Hour) // its clock differs
@@ -97,7 +97,7 @@ func TestLockPinger_RequestArrivesTwice_IsOnePing(t *testing.T) {
 }
 
 // A12, H2: of two processes with one id, the second one to ping gives the id up. The first one
-// keeps the document: the second one removes it neither with the id nor at its end.
+// keeps the document: the second one does not remove it, not even when it closes.
 func TestLockPinger_Twin_WhoeverPingsSecondGivesTheIDUp(t *testing.T) {
 	t.Parallel()
 	t.Run("the twin", func(t *testing.T) {
@@ -191,8 +191,8 @@ func TestLockPinger_ManyUnanswered_KnowsItsOwn(t *testing.T) {
 	}
 }
 
-// F12: the removal of its document costs a process its id. The document that its own ping made
-// again is removed.
+// F12: a process whose document was removed gives up its id. It also removes the document that its
+// own ping has made again.
 func TestLockPinger_DocumentRemoved_LeavesNone(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)

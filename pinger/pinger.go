@@ -39,7 +39,7 @@ type Owner interface {
 // Told receives the events of the pinger from its goroutines. It must not block, because a ping
 // waits for it.
 type Told interface {
-	// Pinged reports a ping with its duration took and its delay late. err is nil if the ping was
+	// Pinged reports a ping. took is its duration, and late is its delay. err is nil if the ping was
 	// acknowledged.
 	Pinged(process string, took, late time.Duration, err error)
 	// Over reports that a new process id replaces this one.
@@ -167,8 +167,8 @@ func (p *LockPinger) Term() *Term {
 	return nil
 }
 
-// Last returns the current or the last term, which has the cause of its end. It returns nil before
-// the first term.
+// Last returns the current term or, if there is none, the last one with the cause of its end. It
+// returns nil before the first term.
 func (p *LockPinger) Last() *Term { return p.term.Load() }
 
 // Process returns the process id of the pings. It is empty before the first acknowledged ping.
@@ -179,8 +179,9 @@ func (p *LockPinger) Process() string {
 	return ""
 }
 
-// Steady returns the monotonic time since which no ping has failed. ok is false after a failed ping.
-// A contender uses it to know that the server accepts pings, before it judges the pings of others.
+// Steady returns the monotonic time since which no ping has failed. ok is false after a failed
+// ping. A contender uses it to know that the server accepts pings, before it judges the pings of
+// others.
 func (p *LockPinger) Steady() (since time.Duration, ok bool) {
 	at := p.steady.Load()
 	return time.Duration(at), at >= 0
@@ -204,7 +205,7 @@ func (p *LockPinger) SetServer(s catalog.Server) {
 // Close stops the loops, tries the remaining releases once more, ends the term and removes the ping
 // document. If the term is already over, it first sends a ping, because locks of a twin must stay
 // held. ctx bounds all steps. The error names the locks that could not be released. The caller must
-// release the locks of the process before. Close is idempotent.
+// first release the locks of the process. Close is idempotent.
 //
 // Close waits for a ping that was sent, at most for its limit. A canceled ping could be applied
 // after the removal of the ping document and make it again.
@@ -316,8 +317,8 @@ type Stats struct {
 	Panics      int64         // recovered
 	MaxLateness time.Duration // largest delay of the ping loop
 	Lateness    time.Duration // latest delay of the ping loop
-	// Skew is the lead of the server's clock over this machine's at the last acknowledged ping,
-	// plus or minus half of its round trip.
+	// Skew is how far the server's clock was ahead of this machine's at the last acknowledged ping,
+	// plus or minus half of the ping's round trip.
 	Skew time.Duration
 	Left int // sessions in the queue of releases
 }

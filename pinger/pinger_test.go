@@ -87,7 +87,7 @@ func setup(t *testing.T, change func(*pinger.Config)) *bundle {
 	return setupBy(t, clock.System(), change)
 }
 
-// setupBy is setup with the clock by.
+// setupBy does what setup does, with a given clock.
 func setupBy(t *testing.T, by clock.Clock, change func(*pinger.Config)) *bundle {
 	t.Helper()
 	skew := new(atomic.Int64)
@@ -219,8 +219,8 @@ func TestTerm_ReplyAfterDeadline_DoesNotRevive(t *testing.T) {
 	})
 }
 
-// D2, A10: without an acknowledged ping the term ends at the hold time by the clock, before any
-// timer has run. It stays over when the server is back.
+// D2, A10: without an acknowledged ping the term is over by the clock at the hold time, even before
+// any timer has run. It stays over when the server is back.
 func TestTerm_NoAcknowledgement_EndsAtHoldTime(t *testing.T) {
 	whileItPings(t, func(t *testing.T, b *bundle) {
 		term := b.p.Last()

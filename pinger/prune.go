@@ -19,8 +19,8 @@ type silentPing struct {
 	again bool          // a later pruning has read the same state
 }
 
-// note replaces the documents of the last pruning by the old ones of this pruning. It returns the
-// documents that did not change for a ping interval of their process and for the parameter least.
+// note replaces the documents of the last pruning with old, those of this pruning. It returns the
+// documents that did not change for their process's ping interval, and for at least the time least.
 func (s silentPings) note(old []catalog.OldPing, now, least time.Duration) (ripe []catalog.OldPing) {
 	before := make(silentPings, len(s))
 	maps.Copy(before, s)
@@ -39,7 +39,8 @@ func (s silentPings) note(old []catalog.OldPing, now, least time.Duration) (ripe
 	return ripe
 }
 
-// due returns the time until the next pruning, which documents that were read only once need.
+// due returns the time after which another pruning must read the documents that were read only
+// once.
 func (s silentPings) due(interval time.Duration) time.Duration {
 	due := time.Duration(math.MaxInt64)
 	for _, p := range s {
@@ -84,8 +85,8 @@ const (
 )
 
 // pruneLocks deletes lock documents that were not acquired for the prune age. Each call handles a
-// part of them. It starts with the first name greater than the parameter after, and returns the
-// parameter for the next call.
+// part of them: it starts with the first name greater than after, and returns the value of after
+// for the next call.
 func (p *LockPinger) pruneLocks(ctx context.Context, now time.Time, after string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Limit)
 	defer cancel()

@@ -101,7 +101,7 @@ func (p *LockPinger) prepare(ctx context.Context) error {
 // decode (measured).
 //
 // Reap must follow an acknowledged ping of t, so that it never runs in a twin with the same process
-// id. Its findings count only while t lasts, until the release of a ghost is sent. The read may be
+// id. Its findings count, and the release of a ghost is sent, only while t lasts: the read may be
 // slow, and a later ping may have found a twin.
 func (p *LockPinger) Reap(ctx context.Context, t *Term) error {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Limit)
@@ -145,7 +145,7 @@ func (p *LockPinger) Reap(ctx context.Context, t *Term) error {
 	return nil
 }
 
-// Doubt records that a session of this process may appear in a lock later. The outcome of a command
+// Doubt records that a session of this process may appear in a lock later: the outcome of a command
 // that acquires or queues is unknown, and the store does not contain its session yet. Reap finds
 // the session when it appears. Close reaps once more. t is the term of the command. The doubt
 // belongs to t's process id, and ends if that id is a twin's.

@@ -49,7 +49,8 @@ func (q *releaseQueue) has(s catalog.Session) bool {
 	return q.entries[s] != nil
 }
 
-// sessions returns the sorted sessions of the queue, and the sessions that no goroutine tries.
+// sessions returns the sorted sessions of the queue, and those of them that no goroutine is
+// releasing now.
 func (q *releaseQueue) sessions() (all, resting []catalog.Session) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -62,7 +63,7 @@ func (q *releaseQueue) sessions() (all, resting []catalog.Session) {
 	return all, resting
 }
 
-// drain waits until no session is tried. Afterwards no try starts.
+// drain waits until no release is under way. Afterwards none starts.
 func (q *releaseQueue) drain() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -104,7 +105,7 @@ func (p *LockPinger) enlist(s catalog.Session, r release) {
 	}
 }
 
-// releaseAgain tries every session of the queue.
+// releaseAgain retries every session of the queue.
 func (p *LockPinger) releaseAgain() {
 	all, _ := p.queue.sessions()
 	p.retry(all...)

@@ -137,8 +137,8 @@ var errUnproven = errors.New(
 	"it waits for an acknowledged ping, since a twin may have the lock by now")
 
 // Releasing returns a context in which a session of a term may be removed from its lock now. A twin
-// holds its locks by the same sessions that this process had when it was copied, and only a ping
-// detects the twin:
+// holds its locks by the sessions that this process had when it was copied, and only a ping detects
+// the twin. So these rules apply:
 //
 //   - The release may be sent while a term of that process id is trusted. This may be the given
 //     term or a later one. A later term began with an acknowledged ping, so no twin had pinged

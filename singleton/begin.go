@@ -12,7 +12,7 @@ import (
 )
 
 // ErrNotDue is returned by [BeginSlot] and [LatestSlot] if no slot may begin: the latest slot has
-// begun before, or the settings stop the schedule.
+// already begun, or the settings stop the schedule.
 var ErrNotDue = errors.New("singleton: no slot is due")
 
 // beginTries is the number of tries of BeginSlot when a store does not answer.
@@ -57,13 +57,12 @@ type BegunSlot struct {
 // No slot begins twice.
 //
 // Function choose returns the slot to begin, as [LatestSlot] does. Its arguments are the time of
-// the latest slot, zero without a slot, and the server's clock. A slot that is not later than last
-// does not begin.
+// the latest slot, or zero if there was none, and the server's clock. A slot that is not later than
+// last does not begin.
 //
 // BeginSlot returns when ctx ends. Errors: the error of choose, unchanged; [ErrNotDue]; the errors
-// of [RunSlots]. The record may name the slot as running although no process runs it if the store
-// does not answer three times, if ctx ends, or if the guard is lost. BeginSlot sends three
-// commands.
+// of [RunSlots]. If the store does not answer three times, ctx ends or the guard is lost, the
+// record may name the slot as running although no process runs it. BeginSlot sends three commands.
 func BeginSlot(ctx context.Context, m *distlock.Manager, guard *distlock.TryGuard, store Store,
 	choose func(last, now time.Time) (time.Time, error)) (*BegunSlot, error) {
 	if guard == nil || choose == nil {

@@ -15,7 +15,8 @@ func hourly(last, now time.Time) (time.Time, error) {
 	return singleton.LatestSlot(singleton.Every(time.Hour), last, now)
 }
 
-// begin acquires the lock, begins a slot, ends the slot with the error over, and releases the lock.
+// begin acquires the lock, begins and ends a slot, and releases the lock. The slot ends with the
+// error over.
 func (p *process) begin(choose func(last, now time.Time) (time.Time, error), over error) (
 	time.Time, error) {
 	p.w.t.Helper()

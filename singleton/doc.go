@@ -13,8 +13,8 @@
 // Close of the Manager ends the context of a round and waits for it within the context of Close,
 // see [distlock.Manager.Close]. A round that continues keeps the lock until a takeover.
 //
-// If a process dies in a slot, the slot is not done exactly once. It has one attempt. With
-// Slots.Rerun attempts follow until one returns, up to MaxAttempts.
+// A slot is not done exactly once if its process dies. By default it has one attempt. With
+// Slots.Rerun it has up to MaxAttempts, until one returns.
 //
 // # Why the slot and not the lock
 //

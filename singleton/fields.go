@@ -75,7 +75,7 @@ func (f fields) err() error {
 
 func (f fields) lookup(field string) bson.RawValue { return f.raw.Lookup(field) }
 
-// The readers of fields that may be missing.
+// The methods below read fields that may be missing.
 
 func (f fields) text(field string) string {
 	v := f.lookup(field)

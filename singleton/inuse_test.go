@@ -72,8 +72,8 @@ func TestClose_RoundRuns_KeepsTheLock(t *testing.T) {
 	}
 }
 
-// A process that is stopped between the reply to the beginning and the call of Do does not call Do
-// when it continues, because another holder has continued meanwhile.
+// A process does not call Do if it was stopped after the reply to the beginning, and another holder
+// has taken over before it continues.
 func TestRound_StoppedBeforeItBegins_BeginsNothing(t *testing.T) {
 	for _, kind := range []singleton.Kind{singleton.KindLoop, singleton.KindSlots, "begin"} {
 		inBubbleSub(t, string(kind), func(t *testing.T, w *world) {

@@ -15,17 +15,17 @@ import (
 type Loop struct {
 	// Name is the name of the lock, of the settings and of the record. Required.
 	Name string
-	// Store keeps the settings and the record. The default is the database of the locks, by the
-	// client of the Manager. RunNow needs a Store.
+	// Store keeps the settings and the record. The default is a store in the database of the locks,
+	// with the client of the Manager. RunNow needs a Store.
 	Store Store
 	// Every is the time from the beginning of a round to the beginning of the next, at least 1 ms.
 	// The next round follows immediately if a round takes longer. Required.
 	Every time.Duration
-	// Jitter is the maximum random time by which a pause is longer than Every. Default zero.
+	// Jitter is the maximum of the random time that is added to Every. Default zero.
 	Jitter time.Duration
-	// Do runs a round. Its context ends when the lock is lost, and Drain after the end of Run's
-	// context. Do must return then, because Run waits for it. The guard has the fence. A round
-	// fails if Do returns an error or panics; the loop continues. Required.
+	// Do runs a round. Its context ends when the lock is lost, or when Drain has passed since the end
+	// of Run's context. Do must return then, because Run waits for it. The guard has the fence. A
+	// round fails if Do returns an error or panics; the loop continues. Required.
 	Do func(ctx context.Context, guard *distlock.TryGuard) error
 	// Turn is the number of rounds after which a process releases the lock and queues again, so
 	// that each process runs rounds. By default, 0, it keeps the lock.
@@ -48,8 +48,8 @@ type Loop struct {
 //
 // At most one round of a name runs under a trusted guard at any instant, under the assumptions of
 // package distlock. The previous holder recorded the time of the next round, and the new holder
-// keeps that time. If the previous holder died in a round, the next is due Every after its
-// beginning. So restarts do not make rounds more frequent.
+// keeps that time. If the previous holder died in a round, the next round is due Every after that
+// round began. So restarts do not make rounds more frequent.
 //
 // Run reads the settings before each round, see [ParseSettings]. If they stop the round or cannot
 // be parsed, Run reads them again after 10 s, or after Every if that is less. [List] returns the

@@ -16,7 +16,7 @@ import (
 	"mongodlm/singleton"
 )
 
-// Of five processes one runs the loop, every interval, at three commands a round. The other
+// One of five processes runs the loop every interval, with three commands a round. The other
 // processes send nothing for the loop.
 func TestRun_FiveProcesses_OneRuns(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -91,7 +91,7 @@ func TestRun_Turn_ProcessesTakeTurns(t *testing.T) {
 	})
 }
 
-// If the lock is lost during a late reply about the settings, no round begins, although no other
+// If the lock is lost while the reply with the settings is late, no round begins, although no other
 // process has the lock.
 func TestRun_LostBeforeTheRound_NoRoundBegins(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -157,8 +157,8 @@ func TestRun_Failures_BackOffAndReset(t *testing.T) {
 	})
 }
 
-// Run waits for the present round when its context ends. The context of the round ends Drain later,
-// and Run still waits. No other process runs a round before that.
+// Run waits for the present round when its context ends. The context of the round ends only when
+// Drain has passed, and Run still waits for the round. No other process runs a round before that.
 func TestRun_Shutdown_Drains(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(0), w.start(0)

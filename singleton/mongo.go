@@ -122,8 +122,8 @@ func (s *mongoStore) Ask(ctx context.Context, name string, rev int64) error {
 	return failed("write", s.records, "update", err)
 }
 
-// refused returns the reason why a change does not match a record, or nil if it matches. A missing
-// record has nil raw.
+// refused returns the reason why a change does not match a record, or nil if it matches. raw is nil
+// for a missing record.
 func (c Change) refused(raw bson.Raw) error {
 	if raw == nil {
 		if c.Rev != 0 {

@@ -201,9 +201,9 @@ func (r *runner) note(t *tenure, err error) {
 	}
 }
 
-// change changes the record by the guard's fence, within CommandTimeout. The end of Run's context
-// does not stop it, because the end of a round is recorded later. A process that has lost the lock
-// does not change the record.
+// change updates the record under the guard's fence, within CommandTimeout. The end of Run's
+// context does not stop it, because the end of a round is recorded later. A process that has lost
+// the lock does not change the record.
 func (r *runner) change(t *tenure, set bson.D, dates ...string) error {
 	return r.changeWithin(context.WithoutCancel(t.guard.Context()), t,
 		Change{Rev: t.rec.rev, Dates: dates, Set: set})
@@ -290,9 +290,9 @@ func (r *runner) may(ctx context.Context, t *tenure) (bool, error) {
 	return ok, nil
 }
 
-// work runs a round and returns after do. The context of the round ends when the lock is lost, and
-// Drain after ctx. A panic is an error. work returns false if the lock was lost before the round,
-// because another holder may then run the next round.
+// work runs a round and returns after do. The context of the round ends when the lock is lost, or
+// when Drain has passed since the end of ctx. A panic is an error. work returns false if the lock
+// was lost before the round, because another holder may then run the next round.
 func (r *runner) work(ctx context.Context, t *tenure, do func(context.Context) error) (
 	began bool, err error) {
 	// Close of the Manager does not release the lock before do returns.

@@ -29,10 +29,10 @@ var ErrNeverRan = errors.New("singleton: no process has run it")
 // stored; [ErrChanged] if the record changed during every try. Two commands.
 func (l Loop) RunNow(ctx context.Context) error { return runNow(ctx, l.Store, l.Name, KindLoop) }
 
-// RunNow requests a slot of the schedule with this name as soon as a slot may begin, like the
-// method of [Loop]. The slot's Time is its beginning, by the server's clock. If a slot of the
-// schedule is due by then, that slot answers the request. The next slot is the schedule's next
-// after it.
+// RunNow requests a slot of the schedule with this name, to begin as soon as a slot may begin; see
+// [Loop.RunNow]. The slot's Time is the time of its beginning, by the server's clock. If a slot of
+// the schedule is due by then, that slot answers the request. Afterwards the schedule continues
+// with its next slot.
 func (s Slots) RunNow(ctx context.Context) error { return runNow(ctx, s.Store, s.Name, KindSlots) }
 
 func runNow(ctx context.Context, store Store, name string, kind Kind) (err error) {
@@ -104,7 +104,7 @@ func recordOf(ctx context.Context, store Store, name string) (Status, error) {
 // asked reports whether RunNow has requested a round since the latest round began.
 func (s Status) asked() bool { return s.asks > s.answered }
 
-// RunsKept is the number of rounds in a record, the latest ones.
+// RunsKept is the number of latest rounds that a record keeps.
 const RunsKept = 20
 
 // A PastRun is one round of a loop, or one attempt of a slot. Its times are of the server's clock,
@@ -128,7 +128,7 @@ func (r *runner) beginning(t *tenure, slot time.Time, attempt int) bson.E {
 		Begun: r.now(t)}))
 }
 
-// interrupted returns the runs with the state Interrupted for a round without an end.
+// interrupted returns a copy of runs in which a last round without an end is Interrupted.
 func interrupted(runs []PastRun) []PastRun {
 	runs = slices.Clone(runs)
 	if n := len(runs); n > 0 && runs[n-1].State == Running {

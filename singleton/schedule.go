@@ -14,8 +14,8 @@ type Schedule interface {
 	Next(t time.Time) time.Time
 }
 
-// Every returns the schedule of all multiples of d since the year 1, in UTC: each full hour for an
-// hour. It never fires when d is not a positive multiple of a millisecond.
+// Every returns the schedule of all multiples of d since the year 1, in UTC. If d is an hour, that
+// is each full hour. It never fires when d is not a positive multiple of a millisecond.
 func Every(d time.Duration) Schedule { return every(d) }
 
 type every time.Duration
@@ -47,9 +47,9 @@ func next(s Schedule, t time.Time) (time.Time, error) {
 	return slot, nil
 }
 
-// due returns the latest slots after last and up to now, at most that number, the oldest first. It
-// also returns the number of older slots, counted up to mostCounted. It returns the error that the
-// schedule has no further slot only when no slot is due.
+// due returns the slots after last and up to now, the oldest first. If there are more than most, it
+// returns the latest. It also returns the number of older slots, counted up to mostCounted. If the
+// schedule has no further slot, that is an error only when no slot is due.
 func due(s Schedule, last, now time.Time, most int) (slots []time.Time, older int, err error) {
 	steps := 0
 	// between returns the slots after from and up to now; whole is false if there are more.
@@ -83,7 +83,7 @@ func due(s Schedule, last, now time.Time, most int) (slots []time.Time, older in
 	if whole {
 		return slots[older:], older, nil
 	}
-	// For very many slots, count from earlier and earlier times until there are enough.
+	// There are more slots: look further and further back until there are enough.
 	older = mostCounted
 	for back := time.Second; ; back *= 2 {
 		slots, _, err = between(now.Add(-back), mostSteps)

@@ -203,8 +203,8 @@ func TestRunSlots_OldHoldersWriteIsLate_ChangesNothing(t *testing.T) {
 	}
 }
 
-// A slot that fails or panics counts as run, and the schedule continues. A slot that takes longer
-// than the interval makes the next slots missed. A slot that the settings stop is missed.
+// A slot that fails or panics counts as run, and the schedule continues. Slots that are due while
+// another slot runs are missed. A slot that the settings stop is missed.
 func TestRunSlots_FailsAndTakesLongAndStops(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var j journal

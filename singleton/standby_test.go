@@ -8,7 +8,7 @@ import (
 	"mongodlm/singleton"
 )
 
-// The processes that wait for the end of a loop's or schedule's process do not count in
+// Processes that wait while another process runs the loop or schedule do not count in
 // Stats.OldestWait.
 func TestRun_FollowersWait_NoLineStandsStill(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

@@ -91,7 +91,8 @@ type process struct {
 	ctx   context.Context
 }
 
-// steps makes the store's server clock wrong. It returns the difference in nanoseconds.
+// steps gives the store a wrong server clock. A test sets the clock's error in nanoseconds by the
+// result.
 func (w *world) steps() *atomic.Int64 {
 	var by atomic.Int64
 	w.store = singleton.NewMemoryStore(func() time.Time {
@@ -120,9 +121,9 @@ func (w *world) startWith(skew time.Duration, change func(*distlock.Config)) *pr
 	return p
 }
 
-// cut keeps every command of the process from the server until the command's timeout. The server
-// may apply the command later: after the pause from late, or never if the pause is negative.
-// heal ends the cut.
+// cut keeps every command of the process from the server until the command times out. A command to
+// the store may be applied after a further pause, which late returns, or never if the pause is
+// negative. heal ends the cut.
 func (p *process) cut(late func() time.Duration) {
 	timeUp := func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, p.Config().CommandTimeout)
@@ -170,7 +171,8 @@ func refused(_ context.Context, call fault.Call, _ func() error) error {
 
 func silent(context.Context, func() error) error { return errors.New("no answer on purpose") }
 
-// lose loses the replies to n commands after the first ones, with the commands applied or not.
+// lose drops the replies to n commands, after the first ones. applied decides whether these
+// commands are applied.
 func (y *way) lose(first, n int, applied bool) {
 	sent := 0
 	y.set(func(ctx context.Context, apply func() error) error {

@@ -95,8 +95,8 @@ type naiveLock struct{ *distlock.TryGuard }
 
 func (n naiveLock) Unlock(context.Context) error { return n.Release() }
 
-// A quick job every minute on five processes, started ten seconds apart, runs once a minute with a
-// slot. With a lock for each run it runs five times (gocron issue 841).
+// Five processes, started ten seconds apart, have a quick job every minute. With a slot it runs
+// once a minute. With a lock for each run it runs five times (gocron issue 841).
 func TestLocker_Issue841_DurationJobOnStaggeredProcesses(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -191,8 +191,8 @@ func TestLocker_Stopped_DoesNotRun(t *testing.T) {
 	})
 }
 
-// With an Elector on each of five processes, one process runs the jobs. When it closes another
-// process runs them. After the last close no process does.
+// With an Elector on each of five processes, only the leader runs the jobs. When the leader closes,
+// another process leads. After the last close no process runs them.
 func TestElector_OneLeader_OthersFollow(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var electors []*gocronlock.Elector
@@ -291,7 +291,7 @@ type panicking struct{}
 
 func (panicking) Next(time.Time) time.Time { panic("boom") }
 
-// A schedule that panics keeps no lock, and a nil context is an error.
+// A schedule that panics leaves the lock free. A nil context is an error.
 func TestLocker_SchedulePanics_LockIsReleased(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		l := w.locker(gocronlock.Config{Schedule: panicking{}})

@@ -21,31 +21,31 @@ var ErrConfig = errors.New("gocronlock: bad configuration")
 type Config struct {
 	// Manager is the Manager of this process. Required.
 	Manager *distlock.Manager
-	// Store has the records of the jobs and their pause switch, see package singleton. Required.
+	// Store holds the records of the jobs and the pause switch, see package singleton. Required.
 	Store singleton.Store
-	// Schedule is the schedule of the jobs, for jobs that are due at times of the day, the same on
-	// all processes. Each of its slots runs once. It may be a schedule of
-	// github.com/robfig/cron/v3.
+	// Schedule is for jobs that are due at times of the day, which are the same on all processes. Each
+	// of its slots runs once. It may be a schedule of github.com/robfig/cron/v3.
 	Schedule singleton.Schedule
-	// Gap is for jobs of gocron.DurationJob, which are due at other times on each process. It is
-	// the minimum time between the beginnings of two runs. Nine tenths of the job's interval is a
-	// good value: with the whole interval, a timer that fires a moment too early skips a run.
+	// Gap is the minimum time between the beginnings of two runs. It is for jobs of
+	// gocron.DurationJob, which are due at different times on each process. Nine tenths of the job's
+	// interval is a good value: with the whole interval, a timer that fires a moment too early skips a
+	// run.
 	Gap time.Duration
-	// Early is the amount by which a process's clock may be ahead of the server's clock without the
-	// loss of a due slot. Default 1 s. It is for Schedule only.
+	// Early is how far a process's clock may be ahead of the server's clock before the process loses a
+	// due slot. Default 1 s. It is for Schedule only.
 	Early time.Duration
 	// Zone is the time zone of the times that Schedule receives. Default UTC. gocron's default is
 	// time.Local, see gocron.WithLocation.
 	Zone *time.Location
-	// Wait is the maximum time for which a job waits for the lock. Another process may hold the
-	// lock briefly, to find that the job has run. Default 1 s. While the job runs in another
+	// Wait is the maximum time for which a job waits for the lock. Another process may hold the lock
+	// for a moment, only to find that the job has run. Default 1 s. While the job runs in another
 	// process, the wait ends with distlock.ErrHeld.
 	Wait time.Duration
 }
 
-// ErrSameName is matched by an error of Lock, together with singleton.ErrNotDue, if this Locker was
-// asked for the same slot before. Two jobs of the process may share the name, as the jobs of one
-// method value or closure do without gocron.WithName. Only one of them would run. Or one job is due
+// ErrSameName is matched by an error of Lock, together with singleton.ErrNotDue, if a job of that
+// name has asked this Locker for the same slot before. Two jobs may share the name, for example
+// jobs of one method value without gocron.WithName. Then only one of them runs. Or one job is due
 // more often than Config.Schedule or Gap allows.
 var ErrSameName = errors.New("gocronlock: a job of this name has asked for the slot already; " +
 	"give each job a name of its own by gocron.WithName, and let none be due more often than " +
@@ -87,8 +87,8 @@ func NewLocker(c Config) (*Locker, error) {
 // sends five commands. If it returns an error the job does not run, and gocron.AfterLockError gets
 // the error:
 //
-//   - singleton.ErrNotDue when the job has run, or is stopped in the settings, with ErrSameName
-//     when another job of this process has its name
+//   - singleton.ErrNotDue when the job has run, or when the settings stop it. The error also
+//     matches ErrSameName when a job of that name has asked for the same slot before
 //   - distlock.ErrHeld when the job runs in another process
 //   - other errors of the lock and the store
 func (l *Locker) Lock(ctx context.Context, job string) (_ gocron.Lock, err error) {

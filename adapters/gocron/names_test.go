@@ -19,7 +19,7 @@ import (
 	"mongodlm/singleton"
 )
 
-// A report is a type whose method value is the task of jobs.
+// A report has a method whose value is the task of several jobs.
 type report struct{ done func() }
 
 func (r *report) run() { r.done() }

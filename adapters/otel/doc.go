@@ -5,14 +5,13 @@
 //
 // The spans are:
 //
-//   - "distlock acquire": the call to its outcome, with an event "granted" if the lock came from the
-//     queue. Its parent is the span in the context of the call.
+//   - "distlock acquire": from the call to its outcome, with an event "granted" if the lock came
+//     from the queue. Its parent is the span in the context of the call.
 //   - "distlock takeover": an instant. Its parent is "distlock acquire".
 //   - "distlock release": all tries. Its parent is the span in the context of the acquisition.
 //   - "distlock lost" and "distlock dropped": an instant, with the same parent.
 //   - "distlock evicted", "distlock condemned", "distlock broken", "distlock released late" and
-//     "distlock process over": an instant without a parent. Only a break has one, its caller's
-//     span.
+//     "distlock process over": an instant. Only a break has a parent, the span of its caller.
 //
 // Their attributes are:
 //
@@ -23,9 +22,10 @@
 //   - distlock.process, distlock.previous_process: the process id. The second is the id of the
 //     evicted, condemned or broken process.
 //   - distlock.takeover.rule, distlock.takeover.evidence
-//   - distlock.waited, distlock.held: seconds of the span and of the hold, by the monotonic clock
+//   - distlock.waited, distlock.held: the length of the span and of the hold, in seconds of the
+//     monotonic clock
 //
 // Pings make no spans. The driver can trace the commands. The package depends only on the API of
-// OpenTelemetry; the program chooses the exporter of the spans. The package has no metrics. Package
-// adapters/prometheus has them, and [distlock.Observers] joins both.
+// OpenTelemetry; the program chooses the exporter of the spans. Metrics are in package
+// adapters/prometheus, and [distlock.Observers] combines the two.
 package otel

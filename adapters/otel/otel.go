@@ -113,7 +113,7 @@ func (t *Tracer) span(ctx context.Context, name string, e distlock.Event) {
 	}
 }
 
-// byRule returns the rule and the evidence that declared a process dead.
+// byRule returns the rule and the evidence by which a process was declared dead.
 func byRule(e distlock.Event) (attributes []attribute.KeyValue) {
 	if e.Rule != "" {
 		attributes = append(attributes, attrRule.String(clean(e.Rule)))

@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// traced is a program with a separate tracer, which observes the locks of its processes.
+// traced is a world with its own tracer, which records the locks of its processes.
 type traced struct {
 	*locktest.World
 	t        *testing.T
@@ -75,7 +75,7 @@ func attr(attributes []attribute.KeyValue, key string) string {
 func lasted(s sdk.ReadOnlySpan) time.Duration { return s.EndTime().Sub(s.StartTime()) }
 
 // The span of an acquisition lasts as long as its wait and records the hand-over of the lock. The
-// span of the release, which has no context, is a child of the same caller.
+// span of the release is a child of the same caller's span, although Release gets no context.
 func TestTracer_WaitAndRelease_AreSpansOfTheCaller(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *traced) {
 		first, second := w.start(), w.start()
@@ -137,8 +137,8 @@ func TestTracer_Refused_IsAnErrorOnlyIfOneIs(t *testing.T) {
 	})
 }
 
-// A takeover is a span below the span of the acquisition, with its evidence. Invalid strings of
-// other processes become valid.
+// The span of a takeover is a child of the acquisition's span, and has the evidence. Invalid
+// strings of other processes become valid.
 func TestTracer_Takeover_IsASpanWithItsEvidence(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *traced) {
 		tracer := otel.New(otel.Options{Provider: w.provider})

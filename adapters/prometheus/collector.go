@@ -124,7 +124,7 @@ func (c *Collector) begin(names []string) {
 	c.evictions.WithLabelValues("waiter", "silent")
 }
 
-// labels appends the label for the lock's name to the labels of a metric if there are names.
+// labels adds the label of the lock's name to the labels of a metric, if the Collector has names.
 func (c *Collector) labels(all []string) []string {
 	if len(c.names) > 0 {
 		return append(slices.Clip(all), "lock")

@@ -45,10 +45,10 @@ func document(t *testing.T) string {
 	return string(text)
 }
 
-// metricItem matches a metric in that document.
+// metricItem matches the item of a metric in docs/metrics.md.
 var metricItem = regexp.MustCompile("(?m)^- `(distlock_\\w+)(?:{([\\w,]+)})?`(, histogram)?: .")
 
-// documented returns the name, the type and the labels in an item.
+// documented returns the name, the type and the labels of the metric in an item.
 func documented(item []string) (name, kind, labels string) {
 	kind = "gauge"
 	switch {
@@ -60,8 +60,8 @@ func documented(item []string) (name, kind, labels string) {
 	return item[1], kind, strings.ReplaceAll(item[2], ",", ", ")
 }
 
-// ofThePage is the prefix of the metrics of "distlock ui". That package compares them with the
-// document.
+// ofThePage is the prefix of the metrics of "distlock ui". A test of that command compares them
+// with docs/metrics.md.
 const ofThePage = "distlock_store_"
 
 // docs/metrics.md lists every metric, with its type and labels, and no other metric.
@@ -112,7 +112,7 @@ func TestAlerts_OfABadHalfHour_AreRaised(t *testing.T) {
 	assert.NoErr(t, err, string(out))
 }
 
-// The metrics in the dashboard and the alerts exist, with the labels that they select and group by.
+// The dashboard and the alerts use only metrics that exist, and labels of these metrics.
 func TestDashboardAndAlerts_AskForWhatThereIs(t *testing.T) {
 	t.Parallel()
 	expressions := append(dashboard(t), alerts(t)...)

@@ -215,8 +215,8 @@ func everything(c *prometheus.Collector) {
 	}
 }
 
-// Rare events have the value zero before they happen, so that the first increase is visible. Causes
-// are label values.
+// Rare events have the value zero before they happen, so that the first increase is visible. A
+// cause is the value of a label.
 func TestCollector_BeforeTheFirstLoss_ShowsZero(t *testing.T) {
 	t.Parallel()
 	c := newCollector(t)
@@ -242,7 +242,7 @@ func TestCollector_BeforeTheFirstLoss_ShowsZero(t *testing.T) {
 	}
 }
 
-// Odd properties of a server do not break a scrape, and a second Manager does not.
+// Odd properties of a server are escaped. A second call of Watch replaces the Source.
 func TestCollector_OddServer_IsEscaped(t *testing.T) {
 	t.Parallel()
 	c := newCollector(t)

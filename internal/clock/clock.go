@@ -113,7 +113,7 @@ func Over(done <-chan struct{}) bool {
 	}
 }
 
-// Until returns a context that ends when done is closed. Then a command under way is given up.
+// Until returns a context that ends when done is closed, so that a command under way is given up.
 func Until(done <-chan struct{}) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() { // ends with ctx

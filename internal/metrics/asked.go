@@ -41,7 +41,7 @@ func (a *Asked) Asks(run func(context.Context) []Sample) (stop func()) {
 }
 
 // All calls all functions at the same time, and returns within AskTimeout. It does not call a
-// function again within AskedEvery. The samples have the labels that Names shows.
+// function again within AskedEvery. The labels of the samples are those that names shows.
 func (a *Asked) All(ctx context.Context, names *Names) []Sample {
 	a.mu.Lock()
 	asks := slices.Clone(a.asks)
@@ -97,7 +97,7 @@ type Names struct {
 	seen map[string]bool
 }
 
-// Shown returns the values of the labels for display. A name beyond the first ones is empty.
+// Shown returns the label values of s for display. A name after the first MostNames becomes empty.
 func (n *Names) Shown(s Sample) []string {
 	last := len(s.Labels) - 1
 	name := s.Labels[last]

@@ -79,11 +79,11 @@ var Buckets = []float64{.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 
 // The others share one series without a name.
 const MostNames = 100
 
-// AskedEvery is the time for which an answer is used again, so frequent readers cause no more
-// commands.
+// AskedEvery is the time for which an answer is used again, so that frequent readers cause no
+// further commands.
 const AskedEvery = 15 * time.Second
 
-// AskTimeout limits the time for all answers.
+// AskTimeout is the longest wait for all answers.
 const AskTimeout = 10 * time.Second
 
 // A Sample is one value, with the values of the labels. A gauge with the value [Gone] is no longer
@@ -108,8 +108,8 @@ func Zeros(labels []string, all ...*Metric) (zeros []Sample) {
 	return zeros
 }
 
-// Leading reports that this process leads. The end is reported when ctx has ended, or when over is
-// called, which waits for that report.
+// Leading reports that this process leads. It reports the end when ctx has ended, or when over is
+// called. over returns after the report of the end.
 func Leading(o Observer, ctx context.Context, kind, name string) (over func()) {
 	labels := []string{kind, name}
 	o.Sampled(Sample{Leads, labels, 1}, Sample{Terms, labels, 1})

@@ -14,8 +14,8 @@ import (
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// However often somebody reads, the server is asked once in a while; of two queues of one name one
-// series is shown; one that panics or was closed is not.
+// However often the metrics are read, each function is asked at most once in AskedEvery. Two queues
+// of one name share one series. A function that panics or was stopped has none.
 func TestAsked_ReadOften_AsksSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var a metrics.Asked
@@ -41,7 +41,7 @@ func TestAsked_ReadOften_AsksSeldom(t *testing.T) {
 	})
 }
 
-// One that hangs keeps nobody from reading for longer than it is said.
+// A function that hangs delays a reader by at most AskTimeout.
 func TestAsked_Hangs_IsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var a metrics.Asked
@@ -52,7 +52,7 @@ func TestAsked_Hangs_IsBounded(t *testing.T) {
 	})
 }
 
-// The names of elections may be as many as there are tenants: a few are told apart.
+// The first MostNames names are shown. All others share the empty name.
 func TestNames_TooMany_AreTogether(t *testing.T) {
 	t.Parallel()
 	var n metrics.Names

@@ -19,16 +19,16 @@ import (
 // number of waiters:
 //
 //   - A change stream delivers the grants, if the server has change streams. Its delay is measured,
-//     see stream.go. While the stream delivers in time, the loop polls only to verify that: after
-//     PollMax, or a quarter of the time without progress if that is longer.
+//     see stream.go. While the stream delivers in time, the loop polls only to verify that. The
+//     pause is then PollMax, or a quarter of the time without progress if that is longer.
 //   - Without such a stream the loop polls: one command reads the grants. The pause is a small part
-//     of the time without progress, and a smaller part if a waiter is near the front. So polls add
-//     the same share to every wait. Once a grant is due, the pause is a small part of the pace, see
-//     pace.go. It is at most PollMax, and at least two round trips, or one for the first waiter, so
-//     that it follows the server.
+//     of the time without progress, and a smaller part if a waiter is near the front. So polls
+//     lengthen all waits by the same share. Once a grant is due, the pause is a small part of the
+//     pace, see pace.go. Every pause is at most PollMax. It is at least two round trips, or one for
+//     the first waiter, so a slow server is polled less.
 //   - Once per ping interval one command reads the locks with the pings of holders and waiters. For
 //     a new waiter the read comes after a sixth of the interval, or after half of a short waiting
-//     time, see MarkQueued. It starts and continues the watch, and finds grants that were not
+//     time, see MarkQueued. The read starts or continues the watch, and finds grants that were not
 //     delivered.
 type loop struct {
 	q *Queue
@@ -226,8 +226,8 @@ func (l *loop) poll(ctx context.Context, by map[string][]*Waiter, names []string
 	}
 }
 
-// setComplete records that every grant before the send of a read or poll is known. trip is the
-// round trip of a poll, or zero for a read.
+// setComplete records that all grants before the time sent are known. A read or poll was sent at
+// that time. trip is the round trip of a poll, or zero for a read.
 func (l *loop) setComplete(sent, trip time.Duration) {
 	l.q.mu.Lock()
 	defer l.q.mu.Unlock()
@@ -240,7 +240,7 @@ func (l *loop) setComplete(sent, trip time.Duration) {
 	}
 }
 
-// grantNext grants a free lock with a queue to the first waiter.
+// grantNext grants a free lock to the first waiter in its queue.
 func (l *loop) grantNext(ctx context.Context, ws []*Waiter, name string) {
 	_, grants, err := l.q.Store.Apply(ctx, transition.GrantNext{Name: name})
 	l.recordStep(ctx, ws, err)
@@ -306,7 +306,7 @@ func (l *loop) readLocks(ctx context.Context, by map[string][]*Waiter, names []s
 }
 
 // handle delivers the grants in a view. It ends waiters that must stop waiting, and evicts dead and
-// silent processes before a waiter.
+// silent processes ahead of a waiter.
 func (l *loop) handle(ctx context.Context, ws []*Waiter, v watch.View) {
 	if err := v.Malformed(); err != nil {
 		end(ws, End{Err: err})
@@ -330,7 +330,7 @@ func (l *loop) handle(ctx context.Context, ws []*Waiter, v watch.View) {
 }
 
 // update gives each waiter the view and its place, and delivers the grants. It returns the index of
-// the last waiter among the suspects, or -1 if all waiters are missing.
+// the last waiter among the suspects, or -1 if no waiter is among them.
 func (l *loop) update(ws []*Waiter, v *watch.View) (last int) {
 	last = -1
 	var missing []*Waiter
@@ -354,7 +354,7 @@ func (l *loop) update(ws []*Waiter, v *watch.View) (last int) {
 	return last
 }
 
-// findDead reports whether a suspect before the last waiter is dead. It also brings the next read
+// findDead reports whether a suspect ahead of the last waiter is dead. It also brings the next read
 // forward to the time at which another suspect may be dead.
 func (l *loop) findDead(v *watch.View, last int) (dead bool) {
 	for _, one := range v.Suspects[:max(last, 0)] {

@@ -11,10 +11,10 @@ import (
 // in one queue would all poll as often as the first waiter, and their polls would delay its grant.
 // So a later waiter polls less often until its grant is expected.
 //
-// Until a waiter is expected to be first, the pause between two polls grows to 1/approach of that
-// time. Each poll returns the waiter's place, so it also shows a change of the pace. For the first
-// waiter the pause grows to 1/approach of the time until its grant, and at most to 1/unexpected of
-// the time without progress, because no poll shows that its grant comes sooner.
+// For a later waiter the pause between two polls grows to 1/approach of the time until it is
+// expected to be first. Each poll returns the waiter's place, so it also shows a change of the
+// pace. For the first waiter the pause grows to 1/approach of the time until its grant, and at most
+// to 1/unexpected of the time without progress, because no poll shows that its grant comes sooner.
 //
 // Once its grant is due, the pause is at most 1/whenDue of the pace or of the delay, whichever is
 // longer. So a lock with a long queue is free for a small part of the pace, not of the long wait.
@@ -25,8 +25,8 @@ const (
 )
 
 // The recorded pace grows to at most maxGrowth times the last one, so waiters poll for a while as
-// if grants still followed quickly. The pace since a waiter was queued replaces the recorded one if
-// it is minSpeedup times as quick.
+// if grants still followed quickly. A waiter uses the pace since it was queued instead if that is
+// more than minSpeedup times as quick.
 const (
 	maxGrowth  = 2
 	minSpeedup = 4
@@ -44,9 +44,9 @@ type expectation struct {
 	pace time.Duration // 0 if unknown
 }
 
-// expecting returns the locks whose queues the next poll reads. Such a lock has a waiter that
-// expects its grant, the grant is late by less than PollMax, and the pace is at most approach times
-// PollMax. It returns at most maxQueues locks, those with the soonest grants.
+// expecting returns the locks whose queues the next poll reads: at most maxQueues, those with the
+// soonest grants. The pace of such a lock is at most approach times PollMax. One of its waiters,
+// not the first, has a grant that is late by less than PollMax, or not late.
 func (q *Queue) expecting(by map[string][]*Waiter, now time.Duration) []string {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -88,8 +88,8 @@ func (q *Queue) recordPace(w *Waiter, now time.Duration) {
 }
 
 // timeLeft returns the time until the grant of a waiter at a pace. It is negative if the grant is
-// late. After more than twice its expected wait, a waiter is late by the excess, whatever its
-// place.
+// late. A waiter that has waited for more than twice the expected time is late by the excess over
+// that time, whatever its place.
 func (w *Waiter) timeLeft(pace, now time.Duration) time.Duration {
 	expected := time.Duration(w.behind+1) * pace
 	if late := now - w.since - expected; late > expected {

@@ -30,8 +30,8 @@ type Config struct {
 	PollMax     time.Duration // the longest pause
 	MaxWatchGap time.Duration // the longest time between two reads of one observation
 
-	// Closed is closed when the process stops waiting. Go starts a goroutine that ends soon
-	// afterwards.
+	// Closed is closed when the process stops waiting. Go starts a goroutine, which ends soon after
+	// Closed is closed.
 	Closed <-chan struct{}
 	Go     func(func())
 }
@@ -117,7 +117,8 @@ func (q *Queue) recordTrust(s *stream, lag error) {
 	s.signal()
 }
 
-// queued returns the queued waiters without a grant by lock name, and the sorted names.
+// queued returns, by lock name, the queued waiters that have no grant. It also returns the sorted
+// names.
 func (q *Queue) queued() (map[string][]*Waiter, []string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -193,9 +194,9 @@ func (q *Queue) Register(r catalog.Request) *Waiter {
 }
 
 // MarkQueued records that a session is queued, as the lock document shows. From now on the loop
-// watches its lock. left is the remaining time of the callers, or 0 without a limit. If this
-// process knows neither the pace of the lock nor its holder, the lock is read after half of that
-// time. The process, for example a job of cron, may not live longer.
+// watches the lock. left is the remaining time of the callers, or 0 without a limit. If this
+// process knows neither the pace of the lock nor its holder, the loop reads the lock after half of
+// left: the process, for example a cron job, may not live longer.
 func (q *Queue) MarkQueued(w *Waiter, lock catalog.Lock, left time.Duration) {
 	now := q.Clock.Now().Mono
 	q.mu.Lock()

@@ -20,7 +20,7 @@ import (
 	"mongodlm/pinger"
 )
 
-// With the race detector: the loop may end while a session is queued.
+// A session may be queued while the loop ends, without a data race.
 func TestQueue_QueuedWhileTheLoopEnds_NoDataRace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

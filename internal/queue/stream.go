@@ -22,8 +22,8 @@ type stream struct {
 	brief   bool    // the last change stream broke within PollMax; used only by the goroutine
 }
 
-// openStream makes a stream the stream of the queue, and keeps it open until close. On a server
-// without change streams it opens none.
+// openStream opens a change stream for the queue, and keeps it open until close is called. On a
+// server without change streams it opens none.
 func openStream(q *Queue) *stream {
 	s := &stream{changed: make(chan struct{}, 1), done: make(chan struct{})}
 	q.mu.Lock()
@@ -74,9 +74,9 @@ func (s *stream) receive(ctx context.Context, q *Queue) error {
 		return err
 	}
 	defer grants.Close(context.WithoutCancel(ctx))
-	// A stream behind a mongos must prove that it delivers in time. The same holds after a stream
-	// that was late, or that broke before a poll could test it: the grants of the first poll may be
-	// older than the stream.
+	// A stream behind a mongos is trusted only when it has delivered in time. The same holds for a
+	// stream after one that was late, or that broke before a poll could test it: the grants of the
+	// first poll may be older than the stream.
 	opened := q.Clock.Now().Mono
 	s.set(q, quality{
 		open: true, trusted: q.Pinger.Server().Kind != catalog.Mongos && !q.lags.Failing() && !s.brief,
@@ -97,7 +97,7 @@ func (s *stream) receive(ctx context.Context, q *Queue) error {
 	}
 }
 
-// set begins or ends a change stream.
+// set records that a change stream has begun or ended.
 func (s *stream) set(q *Queue, is quality) {
 	q.mu.Lock()
 	s.quality = is
@@ -142,29 +142,30 @@ type polled struct {
 	at   time.Duration // monotonic
 }
 
-// A stream is trusted after a trial of PollMax and trialGrants grants. No grant may be late, and at
-// most one in trialShare may be slower than the next poll. So after one late grant, a stream whose
-// delay is slightly above the shortest pause is not trusted at a quick pace, because polls are some
-// milliseconds quicker at each grant. At a slow pace the pauses are long, and the stream is as
-// quick as polls.
+// A stream is trusted after a trial that lasts at least PollMax and includes at least trialGrants
+// grants. None of them may be late, and for each slow one at least trialShare must be prompt. So at
+// a quick pace, a stream that was late once and is slightly slower than prompt stays untrusted,
+// because polls are some milliseconds quicker at each grant. At a slow pace the pauses are long,
+// and the stream is as quick as polls.
 const (
 	trialGrants = 3
 	trialShare  = 8
 )
 
-// bounds are the limits of a prompt and of a late delivery, and the length of a trial.
+// bounds holds the longest delay of a prompt delivery, the longest delay that is not late, and the
+// length of a trial.
 type bounds struct{ prompt, late, trial time.Duration }
 
-// bounds returns limits that follow the round trip. A stream that delivers within two shortest
-// pauses between polls is as quick as polls. The caller holds mu.
+// bounds returns limits that depend on the round trip. A stream is as quick as polls if it delivers
+// within two of the shortest pauses between polls. The caller holds mu.
 func (q *Queue) bounds() bounds {
 	prompt := 2 * q.minPause(roundTrips*q.rtt)
 	return bounds{prompt: prompt, trial: q.PollMax, late: max(prompt, q.Poll/5, 50*time.Millisecond)}
 }
 
 // deliver records a grant that the stream delivered. first is set if the grant was not known. A
-// stream delivers in order, so all grants from before since are known. It reports whether the trust
-// in the stream has changed, with an error if the stream lags.
+// stream delivers in order, so all grants before the time since are known. deliver reports whether
+// the trust in the stream has changed, with an error if the stream lags.
 func (s *quality) deliver(ts bson.ObjectID, first bool, since, now time.Duration, b bounds) (
 	changed bool, lag error,
 ) {

@@ -1,6 +1,5 @@
-// Package role lists the MongoDB privileges that each feature needs. They are the least with which
-// the feature works and logs no warning. Tests compare the list with the commands that are really
-// sent.
+// Package role lists the MongoDB privileges that each feature needs. They are the fewest with which
+// the feature works and logs no warning. Tests compare the list with the commands that are sent.
 package role
 
 import (

@@ -15,12 +15,13 @@ import (
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// optional are the actions without which a warning is logged and everything works: one drops the
-// index of an early version, one reads the feature compatibility version of a config server.
+// optional are the actions without which everything works but a warning is logged. dropIndex drops
+// the index of an early version. getParameter reads the feature compatibility version of a config
+// server.
 var optional = []string{"dropIndex", "getParameter"}
 
-// Every action that the adapter names when it is refused is one that the role grants on that
-// collection.
+// If the server refuses an operation, the adapter names the missing actions. The role grants each
+// of them on that collection.
 func TestOf_WhatTheAdapterNames_IsGranted(t *testing.T) {
 	t.Parallel()
 	named := regexp.MustCompile(`\bon\(catalog\.(Locks|Pings)Collection, "([^"]+)"`)
@@ -63,7 +64,7 @@ func granted(privileges []role.Privilege, collection, action string) bool {
 	})
 }
 
-// Together they grant nothing twice and nothing that none asks for.
+// The privileges of all features together contain each action of a feature once, and no other.
 func TestOf_Together_IsTheUnion(t *testing.T) {
 	t.Parallel()
 	together := role.Of("jobs", role.Features()...)

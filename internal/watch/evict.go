@@ -20,7 +20,8 @@ type Eviction struct {
 // EvictDead evicts the dead suspects among the first n of a view. It begins with the last one, so
 // that no dead waiter is granted the lock. It leaves sessions of this process to its reaper, except
 // a holder of an expired lease. It returns an error only if it evicted no suspect. The error
-// matches [catalog.ErrNoMatch] if the lock has or may have changed and must be read again.
+// matches [catalog.ErrNoMatch] if the lock has changed, or may have changed, and must be read
+// again.
 func (j *Judge) EvictDead(ctx context.Context, v View, n int) (evicted []Eviction, err error) {
 	done := condemned{}
 	for _, one := range slices.Backward(v.Suspects[:n]) {
@@ -107,8 +108,8 @@ func (j *Judge) condemn(ctx context.Context, v View, dead Suspect, done condemne
 // samePrimary verifies, right before a takeover, that the server that answered the reads is primary
 // now. An old primary that was cut off may answer reads for an election timeout. A holder of this
 // program is condemned afterwards, by a write that only the true primary can carry out. A foreign
-// holder cannot be condemned. For it, the last read is repeated between two calls of Hello and
-// before a linearizable read, so that the read comes from the true primary (R5).
+// holder cannot be condemned. Between two calls of Hello, the last read is repeated and a
+// linearizable read follows, so that the repeated read comes from the true primary (R5).
 func (j *Judge) samePrimary(ctx context.Context, v View, dead Suspect) error {
 	if err := j.isPrimary(ctx, v); err != nil || !dead.Evidence.Foreign() {
 		return err
@@ -169,10 +170,10 @@ const maxSilent = 16
 // returns the number of evicted waiters, and the time until another waiter may have missed two
 // pings. The time is zero if no waiter has missed one ping.
 //
-// If all waiters are silent, the cause may be a server that was away and accepted no pings. So this
-// process must have observed the waiter for longer than an interval, and must have had its own
-// pings acknowledged for as long. If all holders are dead, neither is required: the process that
-// evicts them may have no time for that, and must not grant the lock to another dead process.
+// If all waiters are silent, the server may have been away and have accepted no pings. So this
+// process must have observed the waiter for longer than an interval, and its own pings must have
+// been acknowledged for as long. Neither is required if all holders are dead: the process that
+// evicts them may have no time for it, and must not grant the lock to another dead process.
 func (j *Judge) EvictSilent(ctx context.Context, v View, n int) (
 	evicted int, next time.Duration,
 ) {

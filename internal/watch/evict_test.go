@@ -81,7 +81,7 @@ func TestEvictDead_SeveralDead_EachGrantIsDeliveredAtOnce(t *testing.T) {
 	}
 }
 
-// Observations without further reads are dropped, by one search per interval.
+// Observations that get no further reads are dropped, by one search per interval.
 func TestDecide_ManyObservations_SweptOnceAnInterval(t *testing.T) {
 	t.Parallel()
 	const interval, gap, many = 30 * time.Second, time.Minute, 600
@@ -112,8 +112,8 @@ func TestDecide_ManyObservations_SweptOnceAnInterval(t *testing.T) {
 	}
 }
 
-// A holder with a malformed ping is not evicted, although its lease has not changed for its life:
-// half of the evidence is not sufficient.
+// A holder with a malformed ping is not evicted, although its lease has not changed for its
+// lifetime: half of the evidence is not sufficient.
 func TestDecide_LeaseRanOut_MalformedPing_IsLeftAlone(t *testing.T) {
 	t.Parallel()
 	const life, second = time.Minute, time.Second

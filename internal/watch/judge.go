@@ -28,8 +28,8 @@ type Judge struct {
 	// Granted receives the grants that follow an eviction, immediately.
 	Granted func([]catalog.Grant)
 
-	// Interval is the time between two reads of the locks that refused a call. The goroutine that Go
-	// starts ends soon after Closed is closed.
+	// Interval is the time between two reads of the locks that refused a call. Go starts a goroutine,
+	// which ends soon after Closed is closed.
 	Interval time.Duration
 	Go       func(func())
 	Closed   <-chan struct{}
@@ -108,15 +108,15 @@ func (j *Judge) Decide(name string, seen catalog.Snapshot, sent, received clock.
 	return v
 }
 
-// An evidenceKey is equal for all holders and waiters of a lock that share one decision. The safety
-// of a takeover depends on the ping of the process.
+// An evidenceKey is equal for all holders and waiters of a lock that share one decision. They have
+// one process, because the safety of a takeover depends on the process's ping.
 type evidenceKey struct {
 	process  string
 	takeover time.Duration
 }
 
-// decideLease judges a holder with a live ping by its lease. Decide does not call it for a malformed
-// ping, because a version that writes other pings may define leases differently.
+// decideLease judges a holder with a live ping by its lease. Decide does not call it for a
+// malformed ping, because a version that writes other pings may define leases differently.
 func (j *Judge) decideLease(one *Suspect, name string, seen catalog.Snapshot, lease catalog.Lease,
 	sent, received clock.Reading) {
 	e := takeover.Evidence{
@@ -136,7 +136,7 @@ func (j *Judge) decideLease(one *Suspect, name string, seen catalog.Snapshot, le
 	}
 }
 
-// EvidenceOf returns the evidence in the documents on a holder or waiter.
+// EvidenceOf returns the evidence on a holder or waiter, from the lock document and the ping.
 func EvidenceOf(party catalog.Participant, state catalog.PingState) takeover.Evidence {
 	e := takeover.Evidence{
 		Held: true, Process: party.Process, TS: party.TS, Recorded: party.Takeover,

@@ -21,8 +21,9 @@ type observed struct {
 	last time.Duration // monotonic time of the last read
 }
 
-// Above maxObservations observations, abandoned ones are dropped. This happens once per ping
-// interval, because a search through all observations after each read would cost milliseconds.
+// If there are more than maxObservations observations, abandoned ones are dropped. This happens
+// once per ping interval, because a search through all observations after each read would cost
+// milliseconds.
 const maxObservations = 256
 
 // add adds one read to the observation of its subject, and decides.

@@ -15,8 +15,8 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// maxRefused limits the locks of refused calls that a process watches. The lock with the oldest
-// refusal is dropped first.
+// maxRefused is the most locks that a process watches because they refused a call. The lock with
+// the oldest refusal is dropped first.
 const maxRefused = 256
 
 // maxSightings limits the sightings that are recorded after one read of several locks. Each
@@ -152,8 +152,8 @@ func (j *Judge) due(v *View, received time.Duration) time.Duration {
 }
 
 // EvictDue evicts dead suspects from a lock that refused a call, if a suspect may be dead by now. A
-// new call for the lock calls it. The commands run in the background and continue after the call,
-// because the call's time may be shorter than one read.
+// new call for the lock calls EvictDue. The commands run in the background and continue after that
+// call, which may have less time than one read takes.
 func (j *Judge) EvictDue(name string) {
 	r, now := &j.refused, j.Clock.Now().Mono
 	r.mu.Lock()
@@ -186,7 +186,7 @@ func (j *Judge) noteRead(v *View, sent, received clock.Reading) {
 	}
 }
 
-// unread returns the locks without a read since a time. over is set if no lock is left.
+// unread returns the locks that were not read after the time since. over is set if no lock is left.
 func (r *refusals) unread(since time.Duration) (names []string, over bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -235,8 +235,8 @@ func (j *Judge) readLocks(ctx context.Context, names []string) (ok bool) {
 	return true
 }
 
-// update compares the progress of the suspects with the last one. It drops suspects that are alive
-// or have left.
+// update compares the progress of the suspects with that at the last read. It drops suspects that
+// are alive or have left.
 func (r *refusals) update(name string, now map[bson.ObjectID]progress) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -259,10 +259,10 @@ func (r *refusals) update(name string, now map[bson.ObjectID]progress) {
 	}
 }
 
-// RecordSightings records in the pings of silent processes when this process observed them.
-// Contenders can use the record after this process is gone. The views come from one read. A process
-// gets one sighting, however many locks it uses. After an error of the server, the rest is left to
-// the next read or to another process.
+// RecordSightings records in the ping of each silent process when this process observed it.
+// Contenders can use that after this process is gone. The views come from one read. A process gets
+// one sighting, however many locks it uses. After an error of the server, the rest is left to the
+// next read or to another process.
 func (j *Judge) RecordSightings(ctx context.Context, views ...View) {
 	done := map[string]bool{}
 	own := j.Pinger.Process()

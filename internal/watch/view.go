@@ -27,8 +27,8 @@ type Suspect struct {
 	Silent bool
 }
 
-// ViewOf returns a view of a lock document alone. Its suspects are the holders, without pings and
-// decisions.
+// ViewOf returns a view that is made from a lock document only. Its suspects are the holders,
+// without pings and decisions.
 func ViewOf(lock catalog.Lock) *View {
 	v := &View{Snapshot: catalog.Snapshot{Lock: &lock}, Name: lock.Name}
 	for _, p := range lock.Holders() {
@@ -89,7 +89,7 @@ func (v *View) Malformed() error {
 	return nil
 }
 
-// OtherLimit returns an error if the lock is in use with another limit than asked, or nil.
+// OtherLimit returns an error if the lock is in use with a limit other than asked, or nil.
 func (v *View) OtherLimit(asked int32) *catalog.PermitMismatchError {
 	if v.Lock == nil || len(v.Suspects) == 0 || v.Lock.Limit == asked {
 		return nil
@@ -97,8 +97,8 @@ func (v *View) OtherLimit(asked int32) *catalog.PermitMismatchError {
 	return &catalog.PermitMismatchError{Name: v.Name, Recorded: v.Lock.Limit, Asked: asked}
 }
 
-// OthersSilent reports whether all processes that use the lock with another limit than asked are
-// silent for too long, so that they may be dead.
+// OthersSilent reports whether all processes that use the lock with a limit other than asked have
+// been silent for too long, so that they may be dead.
 func (v *View) OthersSilent(asked int32) bool {
 	for _, one := range v.Suspects {
 		verdict := one.Decision.Verdict
