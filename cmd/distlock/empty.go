@@ -14,11 +14,12 @@ import (
 	"mongodlm/catalog/mongocatalog"
 )
 
-// maxSearched is the maximum number of databases for a search for locks in other databases.
+// maxSearched is the most databases of a server that others searches for locks.
 const maxSearched = 50
 
-// void describes a database without locks, because an operator may have named the wrong database.
-// It reports whether the database never had locks, if the user may list its collections.
+// void returns a text about a database without locks: an operator may have named the wrong one.
+// never reports whether the database never had locks. It is false if this user may not list the
+// collections.
 func (s *store) void(ctx context.Context) (text string, never bool) {
 	ctx, cancel := context.WithTimeout(ctx, mongocatalog.DefaultCommandTimeout)
 	defer cancel()
@@ -35,7 +36,7 @@ func (s *store) void(ctx context.Context) (text string, never bool) {
 	return text, true
 }
 
-// nothing returns the text of void for a database that never had locks. Otherwise it returns text.
+// The method nothing returns the text of void for a database that never had locks, and else text.
 func (s *store) nothing(ctx context.Context, text string) string {
 	if why, never := s.void(ctx); never {
 		return why

@@ -77,7 +77,7 @@ func stamp(t *time.Time) string {
 	return instant(*t)
 }
 
-// A problemList has the documents that cannot be parsed. A document appears once.
+// A problemList has the documents that cannot be parsed, each once.
 type problemList []problem
 
 func (l *problemList) add(bad *distlock.MalformedError) {

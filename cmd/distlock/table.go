@@ -145,8 +145,8 @@ func (t table) fit(l layout) (widths []int, cut bool) {
 	return widths, true
 }
 
-// distinctWidth returns the minimum width of the first column, at least least, that keeps different
-// cells different.
+// distinctWidth returns the smallest width of the first column that keeps different cells
+// different. The width is not below least.
 func (t table) distinctWidth(least int) int {
 	whole, longest := map[string]bool{}, least
 	for _, row := range t.rows {
