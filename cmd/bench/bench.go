@@ -41,13 +41,13 @@ const (
 )
 
 // benchPatience bounds one command. It is long, so that a slow server is measured, too. closeLimit
-// bounds the end of a Manager and of the client.
+// bounds the closing of a Manager and of the client.
 const (
 	benchPatience = 30 * time.Second
 	closeLimit    = 10 * time.Second
 )
 
-// run measures, prints the figures and drops the database, even when ctx ends.
+// run measures and prints the figures. It drops the database even if ctx has ended.
 func (v *bench) run(ctx context.Context, out, errOut io.Writer) error {
 	client, err := mongocatalog.Dial(options.Client(), v.uri, 0, "")
 	if err != nil {

@@ -37,7 +37,7 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run runs the whole program without the signal handling. It returns the exit code.
+// run runs the whole program, except the signal handling. It returns the exit code.
 func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	v := &bench{database: "distlock_bench_" + bson.NewObjectID().Hex()}
 	err := v.accept(args, errOut)

@@ -125,7 +125,7 @@ func (b *breaker) breakable(holders []distlock.LockInfo) (distlock.LockInfo, err
 	return distlock.LockInfo{}, fmt.Errorf("%s: it is not as you saw it, nothing was changed", has)
 }
 
-// outcome describes the state of the lock after a break in a sentence.
+// outcome returns a sentence about the state of the lock after a break.
 func outcome(now []distlock.LockInfo) string {
 	switch {
 	case len(now) == 0:

@@ -23,10 +23,10 @@ import (
 	"mongodlm/distlock/history"
 )
 
-// envURI names the environment variable that replaces --uri.
+// envURI is the environment variable that replaces --uri.
 const envURI = "MONGODLM_URI"
 
-// envDatabase names the environment variable that replaces --database.
+// envDatabase is the environment variable that replaces --database.
 const envDatabase = "MONGODLM_DATABASE"
 
 // closeLimit bounds the cleanup at the end of a command.
@@ -50,8 +50,8 @@ const maxURIFile = 64 << 10
 // connection has the flags for the server and the database of the locks.
 type connection struct{ uri, uriFile, database string }
 
-// flags declares the flags. The environment is not the default of a flag, because the help would
-// print it with the password.
+// flags declares the flags. No default comes from the environment, because the help would print it
+// with the password.
 func (c *connection) flags(f *pflag.FlagSet) {
 	f.StringVar(&c.uri, "uri", "", "connection `string` of the MongoDB, which other users of this "+
 		"machine can read in the\nlist of processes; default: "+envURI)
@@ -163,8 +163,8 @@ func (c *connection) open(ctx context.Context, pool uint64, log zerolog.Logger) 
 	return s, err
 }
 
-// inspector returns an Inspector. In the history, who is the author of its breaks. inspector does
-// no I/O.
+// inspector returns an Inspector. The parameter who is the author of its breaks in the history.
+// inspector does no I/O.
 func (s *store) inspector(ctx context.Context, log zerolog.Logger, who string) (
 	*distlock.Inspector, error) {
 	return distlock.NewInspector(ctx, distlock.Config{Client: s.client, Database: s.database,

@@ -28,8 +28,8 @@ func dieWith(parent int) {
 // them. The init process of a container may not wait for orphans, which then seem to run.
 func adoptOrphans() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
-// bury waits for the adopted processes that have exited. It does not wait for others: the code that
-// started them does. When bury meets one of them, it leaves the rest to the next call.
+// bury waits for the adopted processes that have exited. It does not wait for the processes in
+// others: the code that started them does. When bury meets one, it leaves the rest to the next call.
 func bury(others ...int) {
 	for {
 		var info unix.Siginfo // the package has no name for the field with the number

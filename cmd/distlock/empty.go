@@ -14,12 +14,11 @@ import (
 	"mongodlm/catalog/mongocatalog"
 )
 
-// maxSearched is the most databases of a server that others searches for locks.
+// maxSearched limits the search for other databases with locks: a server with more is not searched.
 const maxSearched = 50
 
-// void returns a text about a database without locks: an operator may have named the wrong one.
-// never reports whether the database never had locks. It is false if this user may not list the
-// collections.
+// void explains that a database has no locks, because an operator may have named the wrong one. It
+// returns never = true only if the database never had locks and the user may list its collections.
 func (s *store) void(ctx context.Context) (text string, never bool) {
 	ctx, cancel := context.WithTimeout(ctx, mongocatalog.DefaultCommandTimeout)
 	defer cancel()
@@ -36,7 +35,7 @@ func (s *store) void(ctx context.Context) (text string, never bool) {
 	return text, true
 }
 
-// The method nothing returns the text of void for a database that never had locks, and else text.
+// The method nothing returns text, or the text of void if the database never had locks.
 func (s *store) nothing(ctx context.Context, text string) string {
 	if why, never := s.void(ctx); never {
 		return why

@@ -133,7 +133,7 @@ func (g *guardian) trust(until time.Time) {
 func (g *guardian) ending() { g.tell(endingWord) }
 
 // tell sends a line. It waits at most a second for a guardian that does not read. It ignores a
-// guardian that has exited, because under reports that.
+// guardian that has exited, which runner.under reports.
 func (g *guardian) tell(line string) {
 	_ = g.pipe.SetWriteDeadline(g.clock.Now().Wall.Add(time.Second)) // pipes support deadlines
 	_, _ = io.WriteString(g.pipe, line+"\n")

@@ -80,7 +80,7 @@ func (p *program) pids(n int) []string {
 	return found
 }
 
-// quick has times that are short enough for a test, and long enough for a busy machine.
+// quick sets times that are short enough for a test, and long enough for a busy machine.
 const quick = "--ping 300ms --takeover 20s --grace 500ms"
 
 // No process holds a lock while a command of its previous holder runs, even if run is killed or

@@ -21,7 +21,7 @@ import (
 // defaultHistory is the default number of entries.
 const defaultHistory = 100
 
-// past lists the events of locks. It only reads.
+// past is the command that lists the events of locks. It only reads.
 type past struct {
 	lister
 	name  string // empty for all locks

@@ -17,7 +17,7 @@ import (
 	"mongodlm/distlock"
 )
 
-// locks lists the locks. It only reads, and does not ping.
+// locks is the command that lists the locks. It only reads, and does not ping.
 type locks struct {
 	lister
 	sieve
@@ -262,7 +262,7 @@ func (l listing) print(w io.Writer, how layout) {
 	}
 }
 
-// summary returns the numbers of locks, of locks in trouble, and of waiters as text.
+// summary tells how many locks, locks in trouble and waiters there are.
 func (l listing) summary() string {
 	text := fmt.Sprintf("%d locks, %d in trouble, %d waiters", l.count(), l.troubled, len(l.Line.Waiters))
 	if n := len(l.Malformed); n > 0 {

@@ -17,8 +17,8 @@ import (
 	"mongodlm/singleton"
 )
 
-// loops lists the loops and schedules, or the latest rounds of one loop or schedule. It only reads,
-// except with --forget-future.
+// loops is the command that lists the loops and schedules, or the latest rounds of one of them. It
+// only reads, except with --forget-future.
 type loops struct {
 	lister
 	name   string

@@ -148,7 +148,7 @@ func unknown(top *cobra.Command, word string) error {
 	return exit{exitUsage, errors.New(text)}
 }
 
-// command returns a command of package cobra that runs the command of the topic.
+// command returns the cobra command that runs the topic's command.
 func (t topic) command(s stdio) *cobra.Command {
 	v := t.make()
 	told := func(code int, err error) error { // removes the password of the connection string

@@ -20,7 +20,8 @@ import (
 	"mongodlm/distlock"
 )
 
-// processes lists the processes that ping, hold a lock or wait for one. It only reads.
+// processes is the command that lists the processes that ping, hold a lock or wait for one. It only
+// reads.
 type processes struct{ lister }
 
 func (v *processes) accept(c call) error {
@@ -104,7 +105,7 @@ func (p processRow) trouble() int {
 	return min(1, len(p.Waits))
 }
 
-// parties adds the processes that are in listed to the map.
+// parties adds the processes of the listed holders and waiters to the map.
 func parties(listed iter.Seq2[distlock.LockInfo, error], into map[string]*processRow,
 	malformed *problemList) error {
 	for one, err := range listed {

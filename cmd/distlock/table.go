@@ -57,7 +57,7 @@ func (l layout) process(id string) string {
 	return l.text(id, 200)
 }
 
-// text formats a stored string for a table. It may cut the string to limit runes.
+// text formats a stored string for a table. It may cut the string to a length of limit runes.
 func (l layout) text(s string, limit int) string {
 	if l.whole {
 		limit = longText

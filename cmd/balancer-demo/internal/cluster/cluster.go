@@ -186,7 +186,7 @@ func (n Collection) ordered(chunks []Chunk) ([]Chunk, error) {
 	return all, nil
 }
 
-// limits returns the lowest and the highest bound.
+// limits returns the lowest and the highest bound of the collection's chunks.
 func (n Collection) limits() (lowest, highest Text, err error) {
 	var key bson.D
 	if bson.UnmarshalExtJSON([]byte(n.Key), false, &key) != nil || len(key) == 0 {

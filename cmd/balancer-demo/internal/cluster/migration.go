@@ -13,8 +13,8 @@ type Migration struct {
 	From, To string
 }
 
-// Filter returns a filter for the chunk in config.chunks. It matches while the chunk is on the
-// shard From and no holder with a higher fence has moved it. Otherwise the holder is stale.
+// Filter returns a filter for the chunk in config.chunks. It matches while the chunk is on shard
+// m.From and no holder with a higher fence has moved it. Otherwise the holder is stale.
 func (m Migration) Filter(fence int64) bson.M {
 	return bson.M{"_id": m.Chunk.ID, "shard": m.From, "$or": bson.A{
 		bson.M{"fence": bson.M{"$exists": false}}, bson.M{"fence": bson.M{"$lte": fence}},

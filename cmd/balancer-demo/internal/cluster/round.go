@@ -55,7 +55,7 @@ func (r Round) Validate() error {
 	return nil
 }
 
-// TickID is the _id of the document that Tick updates, in RoundsCollection.
+// TickID is the _id of the document in RoundsCollection that Tick updates.
 const TickID = "tick"
 
 // Tick returns the update that makes the server write a new Timestamp into the field "at". The

@@ -187,7 +187,7 @@ func judgeChunks(h History, changes []cluster.Change) []Violation {
 }
 
 // judgePlace compares the shard of a chunk with its last change. If a process dies between a move
-// and its entry, the chunk has the fence of an unfinished round. That is not a violation.
+// and the changelog entry, the chunk has the fence of an unfinished round. That is not a violation.
 func judgePlace(h History, chunk, old cluster.Chunk, last map[string]cluster.Change) []Violation {
 	want, fence := old.Shard, old.Fence
 	if c, moved := last[chunk.Name()]; moved {
@@ -208,5 +208,5 @@ func judgePlace(h History, chunk, old cluster.Chunk, last map[string]cluster.Cha
 		chunk.Shard, chunk.Fence, want, fence)}}
 }
 
-// at formats a server's stamp: seconds and the count within the second.
+// at formats a server's stamp as seconds and the count within that second.
 func at(t bson.Timestamp) string { return fmt.Sprintf("%d.%d", t.T, t.I) }
