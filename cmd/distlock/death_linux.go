@@ -29,7 +29,7 @@ func dieWith(parent int) {
 func adoptOrphans() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
 // bury waits for the adopted processes that have exited. It does not wait for the processes in
-// others: the code that started them does. When bury meets one, it leaves the rest to the next call.
+// others: the code that started them does. If bury meets one, it leaves the rest to the next call.
 func bury(others ...int) {
 	for {
 		var info unix.Siginfo // the package has no name for the field with the number
