@@ -24,7 +24,7 @@ import (
 	"mongodlm/singleton"
 )
 
-// closeLimit bounds the release of the lock by a process that is terminating.
+// closeLimit is how long a terminating process may take to release its lock.
 const closeLimit = 10 * time.Second
 
 // beBalancer runs one balancer process. It writes its events as lines of JSON.
@@ -77,7 +77,7 @@ func beBalancer(ctx context.Context, o opts, in io.Reader, out, errOut io.Writer
 	return errors.Join(err, manager.Close(end), past.Close(end))
 }
 
-// teller returns a function that writes events as lines of JSON. It ignores a reader that is gone.
+// teller returns a function that writes events as lines of JSON and ignores write errors.
 func teller(out io.Writer) func(balancer.Event) {
 	var mu sync.Mutex // keeps lines whole
 	enc := json.NewEncoder(out)
@@ -122,7 +122,7 @@ func (m *metadata) close() {
 	_ = m.client.Disconnect(ctx) // best effort
 }
 
-// load runs the command that only loads the cluster.
+// load implements "balancer-demo load", which only loads the cluster.
 func load(ctx context.Context, o opts, out io.Writer) error {
 	cluster, err := readCluster(o.cluster)
 	if err != nil {

@@ -21,7 +21,7 @@ const (
 	mostDeaths = 3                      // bounds the deaths of balancers that the demo did not kill
 )
 
-// demo is the parent of the balancers.
+// A demo is the parent process of the balancers.
 type demo struct {
 	o         opts
 	out       io.Writer
@@ -150,7 +150,7 @@ func (d *demo) handle(ctx context.Context, e balancer.Event) {
 	d.faults.note(ctx, e)
 }
 
-// tell logs an event of a balancer, if it is important enough.
+// tell logs a balancer's event if the event is important enough.
 func (d *demo) tell(e balancer.Event) {
 	switch e.Kind {
 	case balancer.Started:
@@ -182,7 +182,7 @@ func (d *demo) say(number int, kind, format string, args ...any) {
 	fmt.Fprintln(d.out, line(d.since(), number, kind, fmt.Sprintf(format, args...)))
 }
 
-// line formats an event as one line, without the newline, even if the text has control characters:
+// line formats an event as one line without the newline. It escapes control characters:
 //
 //	12.3s #2 takeover: took the lock of a dead holder after 4.1s fence=42 evidence="..."
 func line(at time.Duration, number int, kind, text string) string {
@@ -193,7 +193,7 @@ func line(at time.Duration, number int, kind, text string) string {
 	return fmt.Sprintf("%.1fs %s %s: %s", at.Seconds(), who, kind, catalog.Printable(text, 1000))
 }
 
-// short rounds a duration for a reader.
+// short returns a duration rounded for display.
 func short(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
 
 func (d *demo) spawn(number int) error {

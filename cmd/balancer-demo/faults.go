@@ -8,14 +8,14 @@ import (
 	"mongodlm/cmd/balancer-demo/internal/balancer"
 )
 
-// The number of rounds before the demo injects a fault, so that a fault interrupts work.
+// The demo waits for this number of rounds before each fault, so that the fault interrupts work.
 const (
 	killAfter = 6
 	stopAfter = 14
 )
 
-// faults injects the faults. It kills a holder once. It stops another holder past its deadline and
-// continues it once. Each fault must hit a process that holds the lock. After a miss faults tries
+// faults is the demo's fault injector. It kills one holder. It stops another until its deadline has
+// passed, and then continues it. If a process did not hold the lock when it was hit, faults tries
 // again.
 type faults struct {
 	d          *demo
@@ -24,7 +24,7 @@ type faults struct {
 	resumed    bool
 }
 
-// A fault is one fault in a process that held the lock.
+// A fault is the killing or the stopping of a process that held the lock.
 type fault struct {
 	kind     string
 	planned  bool
@@ -106,7 +106,7 @@ func (f *faults) hit(ctx context.Context, which *fault, e balancer.Event, text s
 	return true
 }
 
-// tick continues the stopped process after another process has taken over and used its lock.
+// tick continues the stopped process once another process has taken over the lock and used it.
 func (f *faults) tick() {
 	if f.resumeAt > 0 && f.d.since() >= f.resumeAt && !f.resumed {
 		f.resumed = true

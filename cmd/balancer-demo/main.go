@@ -36,18 +36,18 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// interrupted is the cause of a demo that a signal ended.
+// interrupted is the error of a demo that a signal ended.
 type interrupted struct{ os.Signal }
 
 func (i interrupted) Error() string { return "ended by a signal: " + i.String() }
 
-// code returns the exit code that a shell has for a process that a signal ended.
+// code returns the exit code that a shell reports for a process that a signal ended.
 func (i interrupted) code() int {
 	number, _ := i.Signal.(syscall.Signal)
 	return 128 + int(number)
 }
 
-// errUsage marks an error that is already printed with the flags.
+// errUsage marks a usage error that package flag has already printed.
 var errUsage = errors.New("usage")
 
 func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {

@@ -123,7 +123,8 @@ func smallCluster(t *testing.T) string {
 	return path
 }
 
-// The demo's page is for this machine only. The error for another address names the alternative.
+// The demo serves its page only to this machine. The error for any other address names the
+// alternative.
 func TestParse_PageForOtherMachines_Refused(t *testing.T) {
 	t.Parallel()
 	for addr, text := range map[string]string{

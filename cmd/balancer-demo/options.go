@@ -74,7 +74,7 @@ func parse(command string, args []string, errOut io.Writer) (opts, error) {
 	return o, err
 }
 
-// check returns errors that would otherwise occur later, before any process is started.
+// check finds errors in the command line before any process is started.
 func (o *opts) check(command string, rest []string) error {
 	switch {
 	case len(rest) > 0:

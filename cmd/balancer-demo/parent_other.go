@@ -4,5 +4,5 @@ package main
 
 import "os/exec"
 
-// dieWithUs does nothing: the end of the standard input ends a balancer.
+// dieWithUs does nothing: a balancer exits at the end of its standard input.
 func dieWithUs(*exec.Cmd) {}

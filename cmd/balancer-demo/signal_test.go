@@ -16,8 +16,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// started matches the log line of a ready balancer. The process id in it contains the number of the
-// operating system.
+// started matches the log line of a ready balancer. It captures the operating system's process id,
+// which is part of the balancer's id.
 var started = regexp.MustCompile(`started: ready process="?[^:]*:(\d+):`)
 
 // A signal, a closed terminal or a reader that goes away leaves no process and no folder. None of

@@ -2,7 +2,7 @@
 
 package main
 
-// canStop reports whether a process can be stopped and continued here.
+// canStop is false, because this system cannot stop and continue a process.
 const canStop = false
 
 func stop(*process)   {}

@@ -4,7 +4,7 @@ package main
 
 import "syscall"
 
-// canStop reports whether a process can be stopped and continued here.
+// canStop is true, because this system can stop and continue a process.
 const canStop = true
 
 func stop(p *process)   { _ = p.cmd.Process.Signal(syscall.SIGSTOP) }

@@ -41,13 +41,13 @@ const (
 )
 
 // benchPatience bounds one command. It is long, so that a slow server is measured, too. closeLimit
-// bounds the end of a Manager and of the client.
+// bounds the closing of a Manager and of the client.
 const (
 	benchPatience = 30 * time.Second
 	closeLimit    = 10 * time.Second
 )
 
-// run measures, prints the figures and drops the database, even when ctx ends.
+// run measures and prints the figures. It drops the database even if ctx has ended.
 func (v *bench) run(ctx context.Context, out, errOut io.Writer) error {
 	client, err := mongocatalog.Dial(options.Client(), v.uri, 0, "")
 	if err != nil {
@@ -77,7 +77,7 @@ func (v *bench) run(ctx context.Context, out, errOut io.Writer) error {
 	return figures.print(out)
 }
 
-// hosts returns the servers of the connection string without the user.
+// hosts returns the servers of the connection string, without user and password.
 func (v *bench) hosts() string {
 	_, hosts, _ := strings.Cut(v.uri, "://")
 	hosts = hosts[strings.LastIndex(hosts, "@")+1:] // first: a password may have a ?
@@ -92,7 +92,7 @@ type figure struct {
 	Count     int     `json:"count"`
 	PerSecond float64 `json:"perSecond"`
 	MedianMS  float64 `json:"medianMS"` // of one operation; the mean where several run at a time
-	// LeastWrites is the median as a multiple of the least write's median.
+	// LeastWrites is MedianMS divided by the MedianMS of the least write.
 	LeastWrites float64 `json:"leastWrites"`
 }
 

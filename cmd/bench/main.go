@@ -1,6 +1,6 @@
 // Command bench measures a server with one client: the round trip and the least write. The least
-// write is one update of one document that a majority has journaled. For comparison bench measures
-// a lock that is acquired and released, a lock that two processes hand to each other, and rows that
+// write is one update of one document, journaled by a majority. For comparison bench measures a
+// lock that is acquired and released, a lock that two processes hand to each other, and rows that
 // 16 workers claim and complete. It works in a new database, distlock_bench_..., and drops it.
 //
 //	go run ./cmd/bench --uri URI [--for 1s] [--json]
@@ -8,9 +8,10 @@
 // Without --uri it uses the environment variable MONGODLM_URI. The exit code is 0 after all
 // measurements and the drop of the database, 1 otherwise, and 2 for a usage error.
 //
-// With --json it prints one object: server names the server, and figures has one object for each
-// measurement. Its fields are what, count, perSecond, medianMS (the mean where several operations
-// run at a time) and leastWrites (medianMS divided by the least write's medianMS).
+// With --json it prints one object. Its field "server" names the server, and "figures" has one
+// object for each measurement. These have the fields "what", "count", "perSecond", "medianMS" (the
+// mean where several operations run at a time) and "leastWrites" (medianMS divided by the least
+// write's medianMS).
 package main
 
 import (
@@ -36,7 +37,7 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run runs the whole program without the signal handling. It returns the exit code.
+// run runs the whole program, except the signal handling. It returns the exit code.
 func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	v := &bench{database: "distlock_bench_" + bson.NewObjectID().Hex()}
 	err := v.accept(args, errOut)

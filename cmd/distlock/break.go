@@ -15,7 +15,7 @@ import (
 	"mongodlm/election"
 )
 
-// maxBreakWhy leaves room for the prefix that is stored before the reason.
+// maxBreakWhy is the most bytes of a reason. It leaves room for the prefix that is stored before.
 const maxBreakWhy = maxText - len("broken: ")
 
 // breaker frees a lock by force.
@@ -125,7 +125,7 @@ func (b *breaker) breakable(holders []distlock.LockInfo) (distlock.LockInfo, err
 	return distlock.LockInfo{}, fmt.Errorf("%s: it is not as you saw it, nothing was changed", has)
 }
 
-// outcome describes the state of the lock after a break in a sentence.
+// outcome returns a sentence about the state of the lock after a break.
 func outcome(now []distlock.LockInfo) string {
 	switch {
 	case len(now) == 0:
@@ -236,7 +236,7 @@ func describeWhy(w io.Writer, how layout, i distlock.LockInfo) {
 	wrap(w, how, "  "+what+"  "+shown(i.Why, longText), "            ")
 }
 
-// learns describes in a sentence when a live holder notices the break.
+// learns returns a sentence that tells when a live holder will notice the break.
 func learns(holder distlock.LockInfo) string {
 	within := ""
 	if holder.PingEvery > 0 {

@@ -12,7 +12,7 @@ import (
 	"mongodlm/internal/test/bsontest"
 )
 
-// ours writes a lock that stranger holds, in the format of this package.
+// ours writes a lock that the process stranger holds, and a recent ping, as this package does.
 func (b *base) ours(name string, fence int64) {
 	b.t.Helper()
 	b.held(name, fence)
@@ -82,8 +82,8 @@ func TestBreak_NoOrMalformedLock_IsRefused(t *testing.T) {
 		want(t, exitFailed, `field "state"`, "set state to the int 0")
 }
 
-// MongoDB's lock manager replaced the holder that the operator saw, with the same fence. A break
-// needs the manager's session, which is printed first.
+// A holder of MongoDB's lock manager has the fence of the holder before it. So a break also needs
+// the holder's session, which a first attempt prints.
 func TestBreak_ForeignHolder_NeedsTheSession(t *testing.T) {
 	b := newBase(t)
 	b.held("balancer", 41)

@@ -22,8 +22,8 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// pipeDelay bounds the wait for output after the command has exited, because other processes may
-// hold its pipes.
+// pipeDelay bounds the wait for output after the command has exited. Without it, other processes
+// that hold the command's pipes open would prolong the wait.
 const pipeDelay = time.Second
 
 // groupPoll is the pause between two checks for the exit of a process group.
@@ -127,7 +127,7 @@ func (r *runner) under(ctx context.Context, guard *distlock.TryGuard, path strin
 func (r *runner) renewal() time.Duration { return min(r.ping/4, time.Second) }
 
 // start starts the command in a new process group with a guardian. If run has the terminal, the
-// group gets the foreground. A byte in the pipe releases the command when all of that is in place.
+// group moves to the foreground. Until all of that is done, the command waits for a byte in a pipe.
 func (r *runner) start(guard *distlock.TryGuard, path string, s stdio) (*group, error) {
 	word, speak, err := os.Pipe()
 	if err != nil {
@@ -175,7 +175,8 @@ func (r *runner) start(guard *distlock.TryGuard, path string, s stdio) (*group, 
 	return g, nil
 }
 
-// withoutSecrets removes the variables with the server, its password and the database.
+// withoutSecrets removes the variables for the connection string (with its password) and the
+// database.
 func withoutSecrets(environ []string) []string {
 	return slices.DeleteFunc(environ, func(variable string) bool {
 		name, _, _ := strings.Cut(variable, "=")
@@ -183,7 +184,7 @@ func withoutSecrets(environ []string) []string {
 	})
 }
 
-// wait waits for the end of the command, and reports each stop of the command.
+// wait waits until the command exits. It reports each time that the command is stopped.
 func (g *group) wait() {
 	defer close(g.ended)
 	for {
@@ -212,9 +213,9 @@ func (g *group) forward(s syscall.Signal) {
 	g.signal(syscall.SIGCONT)
 }
 
-// resume continues a stopped command, because all waiters wait while the command is stopped. If the
-// command needs the terminal, resume gives it the terminal. It returns false if another job has the
-// terminal.
+// resume continues a stopped command, because a stopped command makes all waiters for its lock
+// wait. If the command needs the terminal, resume gives it the terminal. It returns false if
+// another job has the terminal.
 func (g *group) resume(by syscall.Signal) bool {
 	wants := by == syscall.SIGTTIN || by == syscall.SIGTTOU
 	if wants && g.tty != nil && !g.tty.give(g.pgid) {
@@ -246,14 +247,14 @@ func (g *group) gone() bool {
 	}
 }
 
-// vanished reports whether a process group has no member. A process that has exited without a wait
-// for it is a member.
+// vanished reports whether a process group has no member. An exited process is a member until its
+// parent has waited for it.
 func vanished(pgid int) bool { return errors.Is(syscall.Kill(-pgid, 0), syscall.ESRCH) }
 
-// end ends the rest of the group with SIGTERM, and with SIGKILL after the grace. If the lock is
-// lost, SIGKILL comes no later than the grace after the deadline. It comes immediately if this
-// process noticed the loss too late. While the lock is trusted, end waits on Linux until no process
-// of the group runs. It takes the terminal back.
+// end sends SIGTERM to the rest of the group, and SIGKILL when the grace has passed. If the lock is
+// lost, it sends SIGKILL no later than the grace after the deadline, or immediately if that time
+// has passed. While the lock is trusted, end waits on Linux until no process of the group runs.
+// Finally it takes the terminal back.
 func (g *group) end(lost context.Context, grace time.Duration, guard *distlock.TryGuard) {
 	defer func() { g.tty.takeBack(g.pgid, g.status.Signaled()) }()
 	if g.gone() {

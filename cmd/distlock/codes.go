@@ -7,7 +7,7 @@ import (
 	"mongodlm/distlock"
 )
 
-// codes has the exit codes for errors without a code.
+// codes has the exit codes for errors that have none of their own.
 type codes struct{ failed, usage int }
 
 // The exit codes of all commands except run.
@@ -17,8 +17,8 @@ const (
 	exitWarned = 3 // from doctor: fit, with warnings
 )
 
-// The exit codes of run itself. run also returns the code of its command. Most commands exit with
-// 0, with a small number, or with more than 128. So most codes of run are in the range between.
+// The exit codes of run itself. Otherwise run exits with the code of its command. Most commands
+// exit with a small number, or with more than 128. So most codes of run lie between.
 const (
 	exitHeld        = 75 // EX_TEMPFAIL of sysexits.h
 	exitWrongCall   = 110

@@ -14,7 +14,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// The exit code of an error is independent of the rest of the error.
+// Every error of acquiring has its exit code, even when wrapped or joined with another error.
 func TestCodeOf_EveryErrorOfAcquiring_HasItsOwn(t *testing.T) {
 	t.Parallel()
 	held := &distlock.HeldError{Name: "a"}

@@ -23,17 +23,17 @@ import (
 	"mongodlm/distlock/history"
 )
 
-// envURI names the environment variable that replaces --uri.
+// envURI is the environment variable that replaces --uri.
 const envURI = "MONGODLM_URI"
 
-// envDatabase names the environment variable that replaces --database.
+// envDatabase is the environment variable that replaces --database.
 const envDatabase = "MONGODLM_DATABASE"
 
 // closeLimit bounds the cleanup at the end of a command.
 const closeLimit = 10 * time.Second
 
-// The defaults of package distlock. Only defaultDatabase differs: a separate database supports all
-// features of the server, which mongosDatabase does not.
+// The defaults of package distlock, except defaultDatabase. A separate database supports all
+// features of the server, unlike mongosDatabase.
 const (
 	defaultDatabase = "distlock"
 	mongosDatabase  = "config"
@@ -50,8 +50,8 @@ const maxURIFile = 64 << 10
 // connection has the flags for the server and the database of the locks.
 type connection struct{ uri, uriFile, database string }
 
-// flags declares the flags. The environment is not the default of a flag, because the help would
-// print it with the password.
+// flags declares the flags. No default comes from the environment, because the help would print it
+// with the password.
 func (c *connection) flags(f *pflag.FlagSet) {
 	f.StringVar(&c.uri, "uri", "", "connection `string` of the MongoDB, which other users of this "+
 		"machine can read in the\nlist of processes; default: "+envURI)
@@ -117,7 +117,7 @@ func (c *connection) readURI(warn func(string)) error {
 	return nil
 }
 
-// problems replaces the fields in the error of a configuration by flags.
+// problems replaces the names of fields in a configuration error by the names of flags.
 func problems(err error) error {
 	var config *distlock.ConfigError
 	if errors.As(err, &config) {
@@ -126,11 +126,11 @@ func problems(err error) error {
 	return err
 }
 
-// flagNames replaces the fields of a configuration by their flags.
+// flagNames replaces the names of configuration fields by the names of their flags.
 var flagNames = strings.NewReplacer("Database", "--database", "Ping", "--ping", "Takeover",
 	"--takeover")
 
-// hosts returns the servers of the connection string without the user.
+// hosts returns the servers of the connection string, without user and password.
 func (c *connection) hosts() string {
 	_, hosts, _ := strings.Cut(c.uri, "://")
 	hosts = hosts[strings.LastIndex(hosts, "@")+1:] // first: a password may have a ?
@@ -139,7 +139,7 @@ func (c *connection) hosts() string {
 	return catalog.Printable(hosts, 200)
 }
 
-// A store gives access to the documents without a heartbeat.
+// A store gives access to the documents of a database. It sends no heartbeats.
 type store struct {
 	client *mongo.Client
 	*distlock.Inspector
@@ -148,8 +148,8 @@ type store struct {
 	never    bool // void found no collection of locks
 }
 
-// open makes a client of at most pool connections. With pool 0 the connection string decides. open
-// does no I/O.
+// open makes a client with at most pool connections. If pool is 0, the connection string sets the
+// limit. open does no I/O.
 func (c *connection) open(ctx context.Context, pool uint64, log zerolog.Logger) (*store, error) {
 	client, err := mongocatalog.Dial(options.Client(), c.uri, pool, "")
 	if err != nil {
@@ -163,7 +163,7 @@ func (c *connection) open(ctx context.Context, pool uint64, log zerolog.Logger) 
 	return s, err
 }
 
-// inspector returns an Inspector. The history names the parameter who as the author of its breaks.
+// inspector returns an Inspector. The parameter who is the author of its breaks in the history.
 // inspector does no I/O.
 func (s *store) inspector(ctx context.Context, log zerolog.Logger, who string) (
 	*distlock.Inspector, error) {
@@ -190,7 +190,7 @@ func disconnect(client *mongo.Client) {
 	_ = client.Disconnect(ctx) // best effort
 }
 
-// noServer is the first part of the errors of explain. The rest differs from attempt to attempt.
+// noServer is the beginning of explain's error texts. The rest may differ between attempts.
 const noServer = "no server answers at "
 
 // explain rewrites the error of an unreachable server.
@@ -205,7 +205,7 @@ func (c *connection) explain(err error) error {
 	return err
 }
 
-// logging has the flag for the file of the log.
+// logging has the flag for the log file.
 type logging struct{ path string }
 
 func (l *logging) flags(f *pflag.FlagSet) {
@@ -225,8 +225,9 @@ func (l *logging) open() (zerolog.Logger, func(), error) {
 	return logger, func() { _ = f.Close() }, nil // every event was written whole
 }
 
-// redact removes the users and passwords of connection strings from a text, and each form of uri's
-// password. Package catalog has already redacted the texts of servers and drivers.
+// redact removes the users and passwords of connection strings from a text. It also removes the
+// password of uri everywhere, escaped or not. Package catalog has already redacted the texts of
+// servers and drivers.
 func redact(text, uri string) string {
 	text = catalog.RedactUserInfo(text)
 	_, rest, _ := strings.Cut(uri, "://")

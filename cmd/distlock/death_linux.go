@@ -24,12 +24,12 @@ func dieWith(parent int) {
 	}
 }
 
-// adoptOrphans makes this process the parent of the command's orphans, which then waits for them.
-// The init process of a container may not, and then they seem to run.
+// adoptOrphans makes this process the parent of the command's orphans, so that it can wait for
+// them. The init process of a container may not wait for orphans, which then seem to run.
 func adoptOrphans() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
-// bury waits for the adopted processes that have exited. It leaves the given children to the code
-// that started them. Until that code has waited for them, other processes remain for the next call.
+// bury waits for the adopted processes that have exited. It does not wait for the processes in
+// others: the code that started them does. If bury meets one, it leaves the rest to the next call.
 func bury(others ...int) {
 	for {
 		var info unix.Siginfo // the package has no name for the field with the number
@@ -42,8 +42,8 @@ func bury(others ...int) {
 	}
 }
 
-// working reports whether a process of a group has not exited, if /proc shows the process. An
-// exited process may stay a zombie if its parent is outside the group.
+// working reports whether /proc shows a process of the group that has not exited. An exited process
+// may stay a zombie if its parent is outside the group.
 func working(pgid int) bool {
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	return slices.ContainsFunc(stats, func(path string) bool {

@@ -5,7 +5,7 @@ package main
 // dieWith does nothing: on this system only the guardian ends the command of a killed run.
 func dieWith(int) {}
 
-// adoptOrphans does nothing: here the init process waits for orphans of the command.
+// adoptOrphans does nothing: on this system the command's orphans are left to the init process.
 func adoptOrphans() {}
 
 // bury does nothing: this process adopts no processes.

@@ -146,7 +146,7 @@ const (
 	mostIdle = 100_000 // maximum that is counted
 )
 
-// idleLocks warns if the number of unused locks is at least many. Their names may be generated.
+// idleLocks warns if the number of unused locks has reached many. Their names may be generated.
 func idleLocks(ctx context.Context, db *mongo.Database, many int64, r *report) error {
 	old := bson.D{{Key: "state", Value: 0}, {Key: "when", Value: bson.D{
 		{Key: "$lt", Value: clock.System().Now().Wall.Add(-idleAge)}}}}

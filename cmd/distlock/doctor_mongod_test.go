@@ -124,7 +124,7 @@ func privilegesOf(t *testing.T, command bson.D) []privilege {
 	return doc.Privileges
 }
 
-// everyCommand lists each command that has a connection string.
+// everyCommand lists the commands that take a connection string.
 var everyCommand = []string{
 	"doctor --rounds 1 --contenders 2", "locks", "locks a", "ps", "loops", "claims rows",
 	"claims rows --dead", "claims rows --retry 1",

@@ -15,7 +15,7 @@ import (
 	"mongodlm/distlock"
 )
 
-// A Dossier has the details of one lock that a listing does not have.
+// A Dossier has the details of one lock that are not in a listing.
 type Dossier struct {
 	// Outlooks has an outlook for each holder, in the order of the holders.
 	Outlooks []outlook.Outlook `json:"ifTheHolderDiedNow"`

@@ -53,7 +53,7 @@ func TestLocks_Name_JSON_HasAllOfIt(t *testing.T) {
 	}
 }
 
-// fillShared writes locks with several holders to a database that fill has filled.
+// fillShared adds locks with several holders to the locks that fill writes.
 func fillShared(b *base) {
 	fence := func(n int64) bson.E { return bson.E{Key: "fence", Value: n} }
 	b.share("pool", catalog.Permit, 3,

@@ -14,11 +14,11 @@ import (
 	"mongodlm/catalog/mongocatalog"
 )
 
-// maxSearched is the maximum number of databases for a search for locks in other databases.
+// maxSearched limits the search for other databases with locks: a server with more is not searched.
 const maxSearched = 50
 
-// void describes a database without locks, because an operator may have named the wrong database.
-// It reports whether the database never had locks, if the user may list its collections.
+// void explains that a database has no locks, because an operator may have named the wrong one. It
+// returns never = true only if the database never had locks and the user may list its collections.
 func (s *store) void(ctx context.Context) (text string, never bool) {
 	ctx, cancel := context.WithTimeout(ctx, mongocatalog.DefaultCommandTimeout)
 	defer cancel()
@@ -35,7 +35,7 @@ func (s *store) void(ctx context.Context) (text string, never bool) {
 	return text, true
 }
 
-// nothing returns the text of void for a database that never had locks. Otherwise it returns text.
+// The method nothing returns text, or the text of void if the database never had locks.
 func (s *store) nothing(ctx context.Context, text string) string {
 	if why, never := s.void(ctx); never {
 		return why

@@ -31,7 +31,7 @@ const (
 	endingWord = "ending" // run has sent SIGTERM to the command
 )
 
-// hidden runs as a starter or a guardian. It returns false for all other command lines.
+// hidden acts as a starter or a guardian if args ask for one. Otherwise it returns false.
 func hidden(args []string) (code int, was bool) {
 	if len(args) < 4 {
 		return 0, false
@@ -45,8 +45,7 @@ func hidden(args []string) (code int, was bool) {
 	return 0, false
 }
 
-// again returns a command that runs this program again, even if its file has been replaced
-// meanwhile.
+// again returns a command that runs this program again, even if the program's file was replaced.
 func again(args ...string) *exec.Cmd {
 	path := "/proc/self/exe"
 	if _, err := os.Stat(path); err != nil {
@@ -118,8 +117,8 @@ func (r *runner) guard(pgid int, until time.Time, s stdio) (*guardian, error) {
 	return g, nil
 }
 
-// late returns the delay of the guardian after the deadline. It is long enough for run to act
-// itself, and at most half of the time between SIGKILL and the takeover.
+// late returns how long after the deadline the guardian acts. The delay is long enough for run to
+// act first, and at most half of the time between SIGKILL and the takeover.
 func (r *runner) late() time.Duration { return min(r.takeover/20, time.Second) }
 
 // trust sends the deadline if it has changed.
@@ -133,8 +132,8 @@ func (g *guardian) trust(until time.Time) {
 // ending tells the guardian that run has sent SIGTERM to the command.
 func (g *guardian) ending() { g.tell(endingWord) }
 
-// tell sends a line. It waits at most a second for a guardian that does not read. The function
-// under reports a guardian that has exited.
+// tell sends a line. It waits at most a second for a guardian that does not read. It ignores a
+// guardian that has exited, which runner.under reports.
 func (g *guardian) tell(line string) {
 	_ = g.pipe.SetWriteDeadline(g.clock.Now().Wall.Add(time.Second)) // pipes support deadlines
 	_, _ = io.WriteString(g.pipe, line+"\n")
@@ -237,13 +236,13 @@ func (v *vigil) hear(line string) {
 	}
 }
 
-// remaining returns the time before the guardian acts.
+// remaining returns the time until the guardian acts.
 func (v *vigil) remaining() time.Duration {
 	return v.left - clock.HolderElapsed(v.begun, v.clock.Now())
 }
 
-// end ends the group. It sends SIGTERM if run has not sent it. It sends SIGKILL after the grace,
-// but no later than the grace after the deadline.
+// end ends the group. It sends SIGTERM, unless run has. It sends SIGKILL after the grace, and no
+// later than the grace after remaining has become 0.
 func (v *vigil) end() {
 	if !v.ending {
 		_ = syscall.Kill(-v.pgid, syscall.SIGTERM) // the group may have exited

@@ -80,7 +80,7 @@ func (p *program) pids(n int) []string {
 	return found
 }
 
-// quick is short enough for a test, and long enough for a busy machine.
+// quick sets times that are short enough for a test, and long enough for a busy machine.
 const quick = "--ping 300ms --takeover 20s --grace 500ms"
 
 // No process holds a lock while a command of its previous holder runs, even if run is killed or
@@ -123,7 +123,7 @@ func TestRun_KilledOrStopped_CommandIsDeadBeforeTheNextHolds(t *testing.T) {
 	}
 }
 
-// On Linux the kernel ends the command with run, even without a guardian.
+// On Linux the kernel kills the command when run dies, even without a guardian.
 func TestRun_GuardianKilled_IsToldAndTheCommandDiesWithRun(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux lets a process die with its parent")
@@ -152,8 +152,8 @@ func TestRun_GuardianKilled_IsToldAndTheCommandDiesWithRun(t *testing.T) {
 	})
 }
 
-// While the command runs, run waits for every process that exits in the command's group or outside
-// of it. No zombie remains.
+// While its command runs, run waits for every process that exits, in the command's group or not. No
+// zombie remains.
 func TestRun_Orphans_AreWaitedForWhileTheCommandRuns(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only on Linux run adopts orphans")

@@ -21,7 +21,7 @@ import (
 // defaultHistory is the default number of entries.
 const defaultHistory = 100
 
-// past lists the events of locks. It only reads.
+// past is the command that lists the events of locks. It only reads.
 type past struct {
 	lister
 	name  string // empty for all locks
@@ -113,7 +113,7 @@ func (v *past) collect(ctx context.Context, st *store) (chronicle, error) {
 	return found, nil
 }
 
-// nothing returns the text for an empty list.
+// The method nothing returns the text for an empty list.
 func (v *past) nothing(ctx context.Context, st *store) string {
 	of, within := "", ""
 	if v.name != "" {
@@ -211,7 +211,7 @@ func (r pastRow) columns(how layout) []string {
 	}
 }
 
-// span formats a number of milliseconds; a dash for 0.
+// span formats a number of milliseconds. It returns a dash for 0.
 func span(ms int64) string {
 	if ms == 0 {
 		return "-"

@@ -85,7 +85,7 @@ func TestHistory_Shown(t *testing.T) {
 		"acquired (leader)", "broken")
 }
 
-// An age counts by the server's clock. An empty result names a possible reason.
+// The flag --since counts back from the server's time. An empty result names a possible reason.
 func TestHistory_SinceAndNothing(t *testing.T) {
 	b := newBase(t)
 	b.cli("history").want(t, exitFailed, "nothing was ever locked there")

@@ -25,7 +25,7 @@ type waiterRow struct {
 	Who     string     `json:"who"`
 	Why     string     `json:"why"`
 	Since   *time.Time `json:"since"` // when it queued, by the server's clock; null when unknown
-	// WaitedMS and PingAgeMS are by the server's clock; null when unknown.
+	// WaitedMS and PingAgeMS are measured by the server's clock. They are null when unknown.
 	WaitedMS  *int64   `json:"waitedMS"`
 	PingAgeMS *int64   `json:"pingAgeMS"`
 	Marks     []string `json:"marks"`

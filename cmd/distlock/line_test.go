@@ -13,7 +13,7 @@ import (
 	"mongodlm/internal/test/bsontest"
 )
 
-// longAgo stands for the age of a party since a fixed day.
+// longAgo makes party use a fixed day instead of an age.
 const longAgo = time.Duration(-1)
 
 // party returns a holder or a waiter of a lock document, with the given age.

@@ -17,7 +17,7 @@ import (
 	"mongodlm/distlock"
 )
 
-// locks lists the locks. It only reads, and does not ping.
+// locks is the command that lists the locks. It only reads, and does not ping.
 type locks struct {
 	lister
 	sieve
@@ -113,7 +113,8 @@ type row struct {
 	Who     string     `json:"who"`
 	Why     string     `json:"why"`
 	Since   *time.Time `json:"since"` // by the server's clock; null when unknown
-	// HeldForMS and PingAgeMS are by the server's clock. They are null when unknown or free.
+	// HeldForMS and PingAgeMS are measured by the server's clock. They are null when unknown, or
+	// when the lock is free.
 	HeldForMS *int64 `json:"heldForMS"`
 	PingAgeMS *int64 `json:"pingAgeMS"`
 	// LeaseMS is the lifetime that the holder gave the lock, or 0 without a lease. LeaseAgeMS is
@@ -151,8 +152,8 @@ func (l *locks) collect(ctx context.Context, st *store) (listing, error) {
 	return found, nil
 }
 
-// nothing sets the text for an empty listing, with the number of free locks. The function void
-// returns the text for a database without locks.
+// The method nothing sets the text for an empty listing, with the number of free locks. It calls
+// void to get the text for a database without locks.
 func (l *listing) nothing(free int, void func() (text string, never bool)) {
 	switch {
 	case len(l.Locks) > 0:
@@ -261,7 +262,7 @@ func (l listing) print(w io.Writer, how layout) {
 	}
 }
 
-// summary returns the numbers of locks, of locks in trouble, and of waiters as text.
+// summary tells how many locks, locks in trouble and waiters there are.
 func (l listing) summary() string {
 	text := fmt.Sprintf("%d locks, %d in trouble, %d waiters", l.count(), l.troubled, len(l.Line.Waiters))
 	if n := len(l.Malformed); n > 0 {

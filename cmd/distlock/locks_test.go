@@ -177,7 +177,7 @@ func TestLocks_Leader_IsShownWithItsMetadata(t *testing.T) {
 	b.cli("locks", "was").want(t, 0, "why       10.0.0.7:8080")
 }
 
-// A lease has a mark, and another mark after its expiry. A free lock has neither mark.
+// A lease has one mark before its expiry and another mark afterwards. A free lock has neither mark.
 func TestMarks_Lease(t *testing.T) {
 	t.Parallel()
 	for want, i := range map[string]distlock.LockInfo{

@@ -17,8 +17,8 @@ import (
 	"mongodlm/singleton"
 )
 
-// loops lists the loops and schedules, or the latest rounds of one loop or schedule. It only reads,
-// except with --forget-future.
+// loops is the command that lists the loops and schedules, or the latest rounds of one of them. It
+// only reads, except with --forget-future.
 type loops struct {
 	lister
 	name   string
@@ -87,7 +87,7 @@ type rota struct {
 }
 
 // A loopRow is one loop or schedule. Its strings are as stored. Its times are by the server's
-// clock; a missing time is null.
+// clock. A missing time is null.
 type loopRow struct {
 	Name      string     `json:"name"`
 	Kind      string     `json:"kind"`  // loop or slots
@@ -141,8 +141,8 @@ func (v *loops) collect(ctx context.Context, st *store) (rota, error) {
 	return found, nil
 }
 
-// trouble orders a listing. Loops that cannot run come first. Failing loops follow, by the number
-// of failures, and then the other loops.
+// trouble returns a loop's weight in a listing, the heaviest first. A loop that cannot run is the
+// heaviest. Every other loop weighs as much as its number of failures.
 func (r loopRow) trouble() int64 {
 	if r.Malformed != "" {
 		return math.MaxInt64
@@ -188,7 +188,7 @@ type roundList struct {
 }
 
 // A roundRow is one round. Its strings are as stored. Its times are by the server's clock. A
-// missing time is null, and the duration of a round without an end.
+// missing time is null, and so is the duration of a round that has not ended.
 type roundRow struct {
 	State   string     `json:"state"`
 	Begun   *time.Time `json:"begun"`

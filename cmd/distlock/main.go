@@ -97,7 +97,7 @@ func notify(caught chan<- os.Signal, signals ...os.Signal) {
 	}
 }
 
-// run runs the whole program without the signal handling. It returns the exit code.
+// run runs the whole program, except the signal handling. It returns the exit code.
 func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
 	top := root(stdio{in, out, errOut})
 	top.SetArgs(joined(args))

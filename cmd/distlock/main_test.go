@@ -208,14 +208,14 @@ func (b *base) lock(name string) catalog.Lock {
 // stranger is a process that no longer pings.
 const stranger = "host:1:1700000000:id"
 
-// hold writes a lock that stranger holds, and stranger's ping.
+// hold writes a lock that the process stranger holds, and the ping of that process.
 func (b *base) hold(name string, fence int64) {
 	b.t.Helper()
 	b.held(name, fence)
 	b.ping(stranger, time.Second)
 }
 
-// held writes a lock that stranger holds.
+// held writes a lock that the process stranger holds.
 func (b *base) held(name string, fence int64) {
 	b.t.Helper()
 	b.heldBy(name, stranger, fence)

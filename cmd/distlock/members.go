@@ -22,7 +22,7 @@ type member struct {
 	Host  string `json:"host"`
 	State string `json:"state"` // primary, secondary, arbiter or other; empty without an answer
 	// AheadMS is the offset of the member's clock from this machine's clock, corrected by half the
-	// round trip. Both are null if the member did not answer.
+	// round trip. AheadMS and RoundTripMS are null if the member did not answer.
 	AheadMS     *int64 `json:"aheadMS"`
 	RoundTripMS *int64 `json:"roundTripMS"`
 	Problem     string `json:"problem"` // the error of the commands to the member
@@ -167,8 +167,8 @@ func (r *report) judgeMembers() {
 	}
 }
 
-// writeConcern warns of a replica set that may lose majority writes. The user must have the
-// privilege to read its configuration.
+// writeConcern warns of a replica set that may lose majority writes. It reports if the user lacks
+// the privilege to read the set's configuration.
 func (d *doctor) writeConcern(ctx context.Context, st *store, r *report) error {
 	reply, err := st.primary("admin").RunCommand(ctx,
 		bson.D{{Key: "replSetGetConfig", Value: 1}}).Raw()

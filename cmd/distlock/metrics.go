@@ -21,7 +21,7 @@ func (m *metrics) accept() (err error) {
 	return err
 }
 
-// serve exports the collectors until end is called, if the flag is set. It prints the address.
+// If the flag is set, serve exports the collectors until end is called, and prints the address.
 func (m *metrics) serve(ctx context.Context, say func(string, ...any),
 	shown ...prom.Collector) (end func(), err error) {
 	if m.addr == "" {

@@ -18,8 +18,8 @@ import (
 // A command is a subcommand of distlock, with its flags.
 type command interface {
 	flags(f *pflag.FlagSet)
-	// accept receives the other arguments and validates the whole command line. Its errors are
-	// usage errors. It reads only the files that flags name.
+	// accept receives the arguments that are not flags, and validates the whole command line. Its
+	// errors are usage errors. It reads only the files that flags name.
 	accept(c call) error
 	run(ctx context.Context, s stdio) error
 	// secrets returns the connection string. Its user information is never printed.
@@ -148,7 +148,7 @@ func unknown(top *cobra.Command, word string) error {
 	return exit{exitUsage, errors.New(text)}
 }
 
-// command returns a command of package cobra that runs the command of the topic.
+// command returns the cobra command that runs the topic's command.
 func (t topic) command(s stdio) *cobra.Command {
 	v := t.make()
 	told := func(code int, err error) error { // removes the password of the connection string
@@ -242,7 +242,7 @@ func joined(args []string) []string {
 	return all
 }
 
-// nothing returns an error if the command line has arguments.
+// The method nothing returns an error if the command line has arguments.
 func (c call) nothing() error {
 	if rest := append(c.args, c.after...); len(rest) > 0 {
 		return fmt.Errorf("unexpected argument %q; flags begin with --", shown(redact(rest[0], ""), 60))

@@ -29,7 +29,7 @@ const (
 // condemned, without a ping, or foreign (of another lock manager).
 var holderStates = []string{"alive", "late", "silent", "condemned", "no_ping", "foreign"}
 
-// The kinds of events that need attention, although the process that reports them may be dead.
+// The kinds of events that need attention even after the process that reported them has died.
 var overseen = []string{words.Broken, words.Dropped}
 
 var (
@@ -41,8 +41,8 @@ var (
 		"by kind; at most 1000 are counted.", []string{"kind"}, nil)
 )
 
-// An overseer collects metrics that no process reports about itself, because a dead process is not
-// scraped. It queries the server during a scrape.
+// An overseer collects metrics of all processes, because a dead process cannot be scraped itself.
+// It queries the server during a scrape.
 type overseer struct {
 	ctx   context.Context // for all commands, because Collect receives no context
 	st    *store

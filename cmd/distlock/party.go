@@ -44,7 +44,7 @@ func permits(holders []distlock.LockInfo) string {
 	return fmt.Sprintf("%d of %d permits", len(holders), holders[0].Limit)
 }
 
-// milliseconds returns a duration for JSON. It returns nil for a negative duration, which is
+// milliseconds returns a duration for JSON. It returns nil for a negative duration, which means
 // unknown.
 func milliseconds(d time.Duration) *int64 {
 	if d < 0 {
@@ -62,7 +62,7 @@ func duration(ms *int64) time.Duration {
 	return time.Duration(*ms) * time.Millisecond
 }
 
-// moment returns a time for JSON. It returns nil for the zero time, which is unknown.
+// moment returns a time for JSON. It returns nil for the zero time, which means unknown.
 func moment(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
@@ -77,7 +77,7 @@ func stamp(t *time.Time) string {
 	return instant(*t)
 }
 
-// A problemList has the documents that cannot be parsed. A document appears once.
+// A problemList has the documents that cannot be parsed, each once.
 type problemList []problem
 
 func (l *problemList) add(bad *distlock.MalformedError) {

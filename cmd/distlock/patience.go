@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// forever is the value of --wait for a wait without a bound. It is also the default if the flag has
-// no value.
+// forever is the value of --wait for a wait without a limit. The flag without a value means the
+// same.
 const forever = "forever"
 
 // patience is the flag for the wait limit. Its value is optional.
@@ -16,7 +16,7 @@ type patience struct {
 	forever bool
 }
 
-// String returns the value in the syntax of the flag. It is empty without waiting.
+// String returns the value in the syntax of the flag. It is empty if the limit is 0.
 func (p *patience) String() string {
 	switch {
 	case p.forever:

@@ -125,8 +125,9 @@ func (d *doctor) needing(collection string, actions []string) []string {
 // codeUnauthorized is the error code for a missing privilege.
 const codeUnauthorized = 13
 
-// try reports whether the server denies an action on a collection. It ignores all other results.
-// The commands match no document, or fail on every server after the check of the privilege.
+// try reports whether the server denies an action on a collection. It ignores all other answers.
+// Its commands change nothing: they match no document, or every server refuses them after it has
+// checked the privilege.
 func try(ctx context.Context, db *mongo.Database, on, scratch, action string) (denied bool,
 	err error) {
 	nothing := bson.D{{Key: "_id", Value: scratch}}
@@ -167,8 +168,8 @@ func try(ctx context.Context, db *mongo.Database, on, scratch, action string) (d
 	return refused(ctx, db.RunCommand(ctx, command).Err())
 }
 
-// refused distinguishes a missing privilege from all other answers of a server. failed is the error
-// of a command without an answer.
+// refused reports whether err is the server's answer that a privilege is missing. failed is the
+// error if the server did not answer.
 func refused(ctx context.Context, err error) (denied bool, failed error) {
 	var server mongo.ServerError
 	switch {

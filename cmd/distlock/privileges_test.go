@@ -87,7 +87,7 @@ func actionsOf(name string, command bson.Raw) []string {
 	return []string{"the unknown action of " + name}
 }
 
-// spied returns a client of the base and records its commands.
+// spied returns a client of the base, and the record of the client's commands.
 func (b *base) spied() (*mongo.Client, *privileged) {
 	b.t.Helper()
 	p := &privileged{used: map[string]bool{}}
@@ -103,7 +103,7 @@ func TestRole_IsTheLeast(t *testing.T) {
 	t.Parallel()
 	for feature, c := range map[role.Feature]struct {
 		use func(*testing.T, *base, *mongo.Client)
-		// with lists the features that this feature requires.
+		// The features that this feature requires.
 		with []role.Feature
 		// elsewhere lists actions that only other servers check. The integration tests try them.
 		elsewhere string
@@ -335,7 +335,7 @@ func TestDoctorRole_IsADocument(t *testing.T) {
 }
 
 // The checks of doctor change no document and create no collection. The integration tests check the
-// same with users.
+// same on a server with users.
 func TestDoctor_LeavesNoTrace(t *testing.T) {
 	b := newBase(t)
 	features := strings.ReplaceAll(role.Names(), " ", "")

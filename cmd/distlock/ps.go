@@ -20,7 +20,8 @@ import (
 	"mongodlm/distlock"
 )
 
-// processes lists the processes that ping, hold a lock or wait for one. It only reads.
+// processes is the command that lists the processes that ping, hold a lock or wait for one. It only
+// reads.
 type processes struct{ lister }
 
 func (v *processes) accept(c call) error {
@@ -92,8 +93,8 @@ func (v *processes) collect(ctx context.Context, st *store) (census, error) {
 	return found, nil
 }
 
-// trouble orders a listing. Lock holders with a mark other than "foreign" come first, by the number
-// of locks. Waiters with such a mark follow, and then the rest.
+// trouble returns a process's weight in a listing, the heaviest first. With a mark other than
+// "foreign", a holder weighs more with each lock, and a waiter weighs 1. All others weigh 0.
 func (p processRow) trouble() int {
 	switch {
 	case !slices.ContainsFunc(p.Marks, func(mark string) bool { return mark != "foreign" }):
@@ -104,7 +105,7 @@ func (p processRow) trouble() int {
 	return min(1, len(p.Waits))
 }
 
-// parties adds the processes of a listing to the map into.
+// parties adds the processes of the listed holders and waiters to the map.
 func parties(listed iter.Seq2[distlock.LockInfo, error], into map[string]*processRow,
 	malformed *problemList) error {
 	for one, err := range listed {
@@ -139,14 +140,14 @@ func parties(listed iter.Seq2[distlock.LockInfo, error], into map[string]*proces
 	return nil
 }
 
-// processMarks returns the marks that do not depend on a single lock.
+// processMarks returns the marks that apply to the process, not to one of its locks.
 func processMarks(one distlock.LockInfo) []string {
 	return slices.DeleteFunc(marks(one), func(m string) bool {
 		return m == "leader" || m == "candidate" || strings.HasPrefix(m, "lease")
 	})
 }
 
-// pings adds the data of the ping documents. It includes processes without locks.
+// pings adds the data of the ping documents to the map, including processes without locks.
 func (s *store) pings(ctx context.Context, into map[string]*processRow,
 	malformed *problemList) error {
 	now, err := s.now(ctx)
@@ -226,7 +227,7 @@ func (c census) print(w io.Writer, how layout) {
 	c.Malformed.print(w, how)
 }
 
-// signed formats the difference of a clock, to a tenth of a second.
+// signed formats a clock's offset with its sign, to a tenth of a second.
 func signed(d time.Duration) string {
 	if d = d.Round(100 * time.Millisecond); d > 0 {
 		return "+" + d.String()

@@ -68,7 +68,7 @@ func session(t *testing.T, script string, args ...string) (p *program, person *o
 	return p, person
 }
 
-// types writes a person's input.
+// types sends text to a terminal, as if a person typed it.
 func types(t *testing.T, person io.Writer, text string) {
 	t.Helper()
 	assert.Value(io.WriteString(person, text))(t)
@@ -130,8 +130,8 @@ func TestRun_ControlZ_StopsNothing(t *testing.T) {
 	}
 }
 
-// In the background, a command that reads from the terminal is ended. Otherwise it would hold its
-// lock while it waits for the terminal.
+// A background command that reads from the terminal is ended. Otherwise it would hold its lock
+// while it waits for the terminal.
 func TestRun_Background_CommandThatReadsIsEnded(t *testing.T) {
 	b := newBase(t)
 	p, _ := session(t, `set -m; "$@" & wait $!; echo "code $?"`,

@@ -295,8 +295,8 @@ func (r *runner) refused(ctx context.Context, err error) error {
 	return exit{code, err}
 }
 
-// inTheWayOf names the holder in one line. The line has the process id once, because an operator
-// searches for it. If the holder is unknown, the line has the reason.
+// inTheWayOf returns a one-line error that names the holder, or the reason why the holder is
+// unknown. The line has the process id once, because an operator searches for it.
 func (r *runner) inTheWayOf(h *distlock.HeldError) error {
 	if h.Process == "" {
 		return fmt.Errorf("lock %s was not to be had, and who holds it is not known: %s", named(h.Name),

@@ -146,8 +146,8 @@ func TestRun_CommandLeavesAProcess_ItIsEndedBeforeTheLockIsFree(t *testing.T) {
 	await(t, ended).want(t, 0, "left running")
 }
 
-// run waits no longer than an obedient process takes to exit, even if nothing waits for orphans, as
-// in a container without an init.
+// If the command leaves a process that obeys SIGTERM, run waits only until that process exits. This
+// holds even if nothing waits for orphans, as in a container without an init.
 func TestRun_CommandLeavesAProcessThatObeys_NothingIsKilled(t *testing.T) {
 	b := newBase(t)
 	r := b.run("--grace 20s --takeover 5m", "parent", "polite").want(t, 0)

@@ -18,7 +18,7 @@ type sieve struct {
 	order          string
 }
 
-// orders are the sort orders; the first is the default. The function of returns the weight of a
+// orders are the sort orders. The first is the default. The function "of" returns the weight of a
 // row. Heavier locks come first. Locks with the same weight are sorted by name.
 var orders = []struct {
 	name string
@@ -57,8 +57,7 @@ func (v *sieve) accept() error {
 	return fmt.Errorf("--sort is %q, must be one of %s", v.order, strings.Join(names, ", "))
 }
 
-// queueing returns the number of waiters of each lock that wait for their turn. It returns 0 for a
-// lock that has only other waiters.
+// queueing returns, for each lock with waiters, how many of them wait for their turn.
 func queueing(l listing) map[string]int {
 	turns := map[string]int{}
 	for _, w := range l.Line.Waiters {

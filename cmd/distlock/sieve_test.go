@@ -21,8 +21,8 @@ func (l listing) names() (all []string) {
 	return slices.Compact(all)
 }
 
-// Locks are sorted by trouble and then by the requested order. Filters remove all other locks with
-// their queues.
+// Locks are sorted by trouble and then by the requested order. A filter removes all other locks,
+// and their queues.
 func TestSieve_OrdersAndFilters(t *testing.T) {
 	t.Parallel()
 	ms := func(n int64) *int64 { return &n }

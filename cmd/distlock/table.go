@@ -57,7 +57,7 @@ func (l layout) process(id string) string {
 	return l.text(id, 200)
 }
 
-// text formats a stored string for a table. It may cut the string to limit runes.
+// text formats a stored string for a table. It may cut the string to a length of limit runes.
 func (l layout) text(s string, limit int) string {
 	if l.whole {
 		limit = longText
@@ -145,8 +145,8 @@ func (t table) fit(l layout) (widths []int, cut bool) {
 	return widths, true
 }
 
-// distinctWidth returns the minimum width of the first column, at least least, that keeps different
-// cells different.
+// distinctWidth returns the smallest width of the first column that keeps different cells
+// different. The width is not below least.
 func (t table) distinctWidth(least int) int {
 	whole, longest := map[string]bool{}, least
 	for _, row := range t.rows {

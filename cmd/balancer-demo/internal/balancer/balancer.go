@@ -3,11 +3,11 @@
 // which chunks to move; this package moves them.
 //
 // A round has three steps: record the round, read the cluster, and move one chunk of each
-// collection that needs a move. singleton reads in distlock_settings when rounds may run. After
-// each round the lock goes to the first balancer in the queue. mongos polled until 3.2, and held
-// the lock permanently from 3.4 on. Every move has two guards. The guard is checked before the
-// move, and the filter contains the fence. So a holder with a lost lock cannot undo the moves of
-// its successor.
+// collection that needs a move. Package singleton reads from collection distlock_settings when
+// rounds may run. After each round the lock goes to the first balancer in the queue. Up to version
+// 3.2 mongos polled for the lock. From 3.4 on the lock was held permanently. Every move is guarded
+// twice: the lock's guard is checked before it, and its filter contains the fence. So a holder that
+// lost the lock cannot undo the moves of its successor.
 package balancer
 
 import (
@@ -28,7 +28,7 @@ import (
 	"mongodlm/singleton"
 )
 
-// LockName and LockWhy have the values of mongos.
+// LockName and LockWhy are the lock's name and reason in mongos.
 const (
 	LockName = "balancer"
 	LockWhy  = "doing balance round"
@@ -77,7 +77,7 @@ type Balancer struct {
 	probing chan int64   // the fences of lost locks
 }
 
-// New makes the balancer with that number. Run runs the balancer, and emit receives its events.
+// New returns the balancer with the given number. It passes its events to emit. Run starts it.
 func New(number int, emit func(Event)) *Balancer {
 	return &Balancer{number: number, emit: emit, probing: make(chan int64, 1)}
 }
@@ -102,9 +102,9 @@ func (b *Balancer) Observe(e distlock.Event) {
 	}
 }
 
-// Run runs rounds until ctx ends, alternating with the other balancers. It reports an error of a
-// round and continues with the next round. manager must have the balancer as its observer. locks is
-// the database of the settings, which control when rounds run.
+// Run runs rounds until ctx ends, in turn with the other balancers. After an error in a round it
+// reports the error and goes on. The balancer must be the observer of manager. locks is the
+// database with the settings, which control when rounds run.
 func (b *Balancer) Run(ctx context.Context, manager *distlock.Manager, store *Store,
 	locks singleton.Store) error {
 	b.manager, b.store = manager, store

@@ -16,8 +16,8 @@ import (
 // ErrNotEmpty is returned by Load when the database already has a cluster.
 var ErrNotEmpty = errors.New("balancer: the database holds a cluster already")
 
-// ErrStale is returned by Move when the chunk is no longer on the shard to leave, or has a higher
-// fence. This process may no longer move the chunk.
+// ErrStale is returned by Move when the chunk has left the source shard, or has a higher fence.
+// This process may no longer move the chunk.
 var ErrStale = errors.New("balancer: a newer holder was here")
 
 // Store reads and writes the metadata of one cluster in one database. It is safe for concurrent
@@ -27,8 +27,8 @@ type Store struct {
 	prefix string
 }
 
-// NewStore works on the collections of a database. On a config server their names have a prefix,
-// because the server's metadata has the same names and must not change.
+// NewStore returns the Store of a database. On a config server the collections' names have a
+// prefix, because the server's own metadata has the same names and must not change.
 func NewStore(client *mongo.Client, database string, configServer bool) *Store {
 	majority := options.Database().SetWriteConcern(writeconcern.Majority())
 	s := &Store{db: client.Database(database, majority)}
@@ -101,7 +101,7 @@ func (s *Store) Tick(ctx context.Context) (bson.Timestamp, error) {
 	return stamped(tick.At, err, "tick")
 }
 
-// stamped returns an error for a reply without a stamp.
+// stamped returns at. It also returns an error if the command failed or its reply has no stamp.
 func stamped(at bson.Timestamp, err error, what string) (bson.Timestamp, error) {
 	if err == nil && at.IsZero() {
 		err = errors.New("the server wrote no timestamp")

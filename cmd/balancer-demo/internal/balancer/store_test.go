@@ -32,8 +32,8 @@ func open(t *testing.T) *mongo.Client {
 	return client
 }
 
-// A holder that lost its lock cannot undo its successor's move of a chunk. The judge reads only the
-// records of the balancers.
+// A holder that lost its lock cannot undo its successor's move of a chunk. History returns only the
+// balancers' own records.
 func TestStore_StaleMove_MatchesNothing(t *testing.T) {
 	t.Parallel()
 	client := open(t)

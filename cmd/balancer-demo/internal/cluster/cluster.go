@@ -56,9 +56,8 @@ type Chunk struct {
 	Fence   int64          `bson:"fence,omitempty"` // of the last move by the demo, or 0
 }
 
-// A Text is a document as canonical extended JSON. It is stored as JSON, because the embedded
-// config server stores neither MinKey nor field names with dots. It can also be read from a
-// document.
+// A Text is a document as canonical extended JSON. It is stored as a string, because the embedded
+// config server stores neither MinKey nor field names with dots. Decoding also accepts a document.
 type Text string
 
 // UnmarshalBSONValue implements [bson.ValueUnmarshaler].
@@ -71,8 +70,8 @@ func (t *Text) UnmarshalBSONValue(kind byte, data []byte) error {
 	return nil
 }
 
-// Name returns the _id for people: a string unchanged, everything else as extended JSON. Two chunks
-// of a cluster have different names.
+// Name returns the _id for display: a string unchanged, everything else as extended JSON. Two
+// chunks of a cluster have different names.
 func (c Chunk) Name() string { return text(c.ID) }
 
 // text returns a value as text: a string unchanged, everything else as canonical extended JSON.
@@ -148,8 +147,9 @@ func Assemble(c Cluster) (Cluster, error) {
 	return c, nil
 }
 
-// ordered returns a collection's chunks in the order of their keys, from MinKey to MaxKey. Each
-// chunk starts at the end of the previous chunk. The chunks of a dropped collection are unchanged.
+// ordered returns a collection's chunks in the order of their keys, from MinKey to MaxKey. It
+// returns an error unless each chunk starts at the end of the previous one. The chunks of a dropped
+// collection are returned unchanged.
 func (n Collection) ordered(chunks []Chunk) ([]Chunk, error) {
 	if n.Dropped {
 		return chunks, nil
@@ -186,7 +186,7 @@ func (n Collection) ordered(chunks []Chunk) ([]Chunk, error) {
 	return all, nil
 }
 
-// limits returns the lowest and the highest bound.
+// limits returns the lowest and the highest bound of the collection's chunks.
 func (n Collection) limits() (lowest, highest Text, err error) {
 	var key bson.D
 	if bson.UnmarshalExtJSON([]byte(n.Key), false, &key) != nil || len(key) == 0 {

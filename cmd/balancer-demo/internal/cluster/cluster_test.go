@@ -127,7 +127,7 @@ func TestAssemble_WholeIsWrong_NamesTheDocument(t *testing.T) {
 	}
 }
 
-// Stored documents with bounds and keys as strings are read back unchanged, in any order.
+// Documents are read back unchanged, in any order, when bounds and keys are stored as strings.
 func TestAssemble_EveryDocumentOfTheSample_ReadsBackTheSame(t *testing.T) {
 	t.Parallel()
 	want, err := cluster.Sample()
@@ -149,7 +149,7 @@ func TestAssemble_EveryDocumentOfTheSample_ReadsBackTheSame(t *testing.T) {
 	assert.Equal(t, n.Key, `{"a.b": 1}`, "a key with a dot: %q, want %q")
 }
 
-// stored writes documents and reads them back, starting with the last.
+// stored encodes documents and decodes them again, in reverse order.
 func stored[T any](t *testing.T, documents []T) []T {
 	t.Helper()
 	var back []T

@@ -10,13 +10,13 @@
 // # How a move is guarded
 //
 // The filter of a move names the chunk and its present shard, and requires that the chunk has no
-// higher fence. So a holder with a lost lock cannot undo its successor's moves of that chunk:
+// higher fence. So a holder that lost its lock cannot undo its successor's moves of that chunk:
 //
 //	filter: {_id: <id>, shard: <from>, $or: [{fence: {$exists: false}}, {fence: {$lte: <mine>}}]}
 //	update: {$set: {shard: <to>, fence: <mine>, lastmod: <next>}, $currentDate: {movedAt: ...}}
 //
-// A chunk that no later holder has moved has no higher fence, and the filter does not protect it.
-// The holder's deadline protects it. Package referee detects a failure of the deadline, because the
-// server stamps every move. A move with a stamp after the start of a round with a higher fence is a
+// The filter does not protect a chunk that no later holder has moved, because its fence is not
+// higher. The holder's deadline protects it. Package referee detects a failure of the deadline by
+// the server's stamp of each move: a stamp after the start of a round with a higher fence is a
 // violation.
 package cluster

@@ -18,11 +18,11 @@ import (
 var sample []byte
 
 // Sample returns a small cluster that is out of balance. It has five shards, one of them draining,
-// eight collections (one dropped, one with noBalance) and 612 chunks, four of five on one shard.
-// The policy needs 70 rounds to balance it. The sample is an ordinary cluster file.
+// eight collections (one dropped, one with noBalance) and 612 chunks, four fifths of them on one
+// shard. The policy needs 70 rounds to balance it. The sample is an ordinary cluster file.
 func Sample() (Cluster, error) { return Load("sample/cluster.json", bytes.NewReader(sample)) }
 
-// errExport is the remedy for a text that is not an export.
+// errExport is the advice for an input that is not an export.
 var errExport = errors.New("export it again with mongoexport, with or without --jsonArray")
 
 // Load reads the metadata of a cluster from the output of mongoexport for config.shards,
@@ -57,7 +57,7 @@ func Load(name string, source io.Reader) (Cluster, error) {
 	return c, nil
 }
 
-// read appends the documents of a text. An error comes with the number of a line.
+// read appends the documents of a text. With an error it returns the number of the line.
 func (c *Cluster) read(all []byte) (line int, err error) {
 	values := json.NewDecoder(bytes.NewReader(all))
 	for {

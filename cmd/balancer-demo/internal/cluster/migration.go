@@ -13,8 +13,8 @@ type Migration struct {
 	From, To string
 }
 
-// Filter matches the chunk in config.chunks while the chunk is on the shard to leave and no holder
-// with a higher fence has moved it. If the filter does not match, the holder is stale.
+// Filter returns a filter for the chunk in config.chunks. It matches while the chunk is on shard
+// m.From and no holder with a higher fence has moved it. Otherwise the holder is stale.
 func (m Migration) Filter(fence int64) bson.M {
 	return bson.M{"_id": m.Chunk.ID, "shard": m.From, "$or": bson.A{
 		bson.M{"fence": bson.M{"$exists": false}}, bson.M{"fence": bson.M{"$lte": fence}},
@@ -29,9 +29,9 @@ func (m Migration) Update(fence int64, version bson.Timestamp) bson.M {
 		"$currentDate": stampOf("movedAt")}
 }
 
-// NextVersion returns the version that the next move in a collection writes. It has one migration
-// more than the highest of all the collection's chunks, and no split. mongos also raised a chunk on
-// the giving shard. This package does not, because no router uses these versions.
+// NextVersion returns the version for the next move in a collection. It counts one migration more
+// than the highest version in the collection, and no split. mongos also raised the version of a
+// chunk on the giving shard. This package does not, because no router uses these versions.
 func (c Cluster) NextVersion(ns string) bson.Timestamp {
 	var highest uint32
 	for _, chunk := range c.Chunks {
@@ -42,7 +42,7 @@ func (c Cluster) NextVersion(ns string) bson.Timestamp {
 	return bson.Timestamp{T: highest + 1}
 }
 
-// Moved is the value of the field what in the changelog entry of a completed move.
+// Moved is the value of the field "what" in the changelog entry of a completed move.
 const Moved = "moveChunk.commit"
 
 // A Change is an entry of config.changelog about a move, in the shape of mongos' entries.
@@ -56,7 +56,7 @@ type Change struct {
 	Details    `bson:"details"`
 }
 
-// Details describe the move. mongos has no Chunk, Process, Fence and MovedAt.
+// Details describe the move. mongos' entries have no Chunk, Process, Fence or MovedAt.
 type Details struct {
 	Min     Text           `bson:"min"`
 	Max     Text           `bson:"max"`
@@ -68,7 +68,7 @@ type Details struct {
 	MovedAt bson.Timestamp `bson:"movedAt"` // the server's stamp in the chunk
 }
 
-// Changed returns the entry about a move that a process has made with its fence.
+// Changed returns the changelog entry for a move that a process has made with its fence.
 func (m Migration) Changed(process string, fence int64, at bson.Timestamp,
 	host string, pid int, now time.Time) Change {
 	server := fmt.Sprintf("%s:%d", host, pid)

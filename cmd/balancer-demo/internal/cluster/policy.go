@@ -1,7 +1,7 @@
 package cluster
 
-// Threshold returns the difference between a collection's most and least loaded shard that starts
-// balancing: 2 below 20 chunks, 4 below 80, 8 otherwise.
+// Threshold returns how many more chunks the most loaded shard must have than the least loaded
+// before a collection is balanced: 2 below 20 chunks, 4 below 80, 8 otherwise.
 func Threshold(chunks int) int {
 	switch {
 	case chunks < 20:
@@ -16,15 +16,15 @@ func Threshold(chunks int) int {
 // of each collection, in the order of the collections' names. Without candidates the cluster is
 // balanced as well as possible.
 //
-// A draining shard comes first: it gives a chunk at any difference, and never receives. Otherwise
-// the most loaded shard gives to the least loaded shard when their difference has reached
+// A draining shard comes first: it gives a chunk whatever the difference, and never receives one.
+// Otherwise the most loaded shard gives to the least loaded shard when their difference has reached
 // Threshold. The chunk with the lowest min moves. Shards with the same load are taken in the order
 // of their ids. Dropped collections, collections with noBalance and jumbo chunks are skipped.
 //
 // Source: mongos 2.4 to 3.2, balancer policy, as the manual describes it. There are two
 // differences. mongos lowered the threshold to 2 after a round with a move. Here the next round may
 // run in another process, which does not know of that move. If the most loaded shard had only jumbo
-// chunks, mongos stopped. Here the next loaded shard gives.
+// chunks, mongos stopped. Here the next most loaded shard gives.
 func Candidates(c Cluster) []Migration {
 	chunks := map[string][]Chunk{}
 	for _, chunk := range c.Chunks {

@@ -19,10 +19,11 @@ const (
 // A Round is the record of one round of a balancer, in a separate collection. Both stamps come from
 // the server, which writes them when Tick updates the document TickID.
 //
-// The judge treats a stamp as an instant when the guard was valid. So a process gets the stamp,
-// then checks the guard, and then records the round. If it is paused between stamp and check, it
-// finds its lock lost and records nothing (Entered) or Lost (Left). In the other order a stamp
-// could come long after the check, and the judge would report a false violation.
+// The judge treats a stamp as an instant at which the guard was valid. So a process gets the stamp,
+// then checks the guard, and then records the round. If it loses its lock in a pause between stamp
+// and check, the check fails. Then it records nothing (for Entered), or the outcome Lost (for
+// Left). In the other order a stamp could come long after the check, and the judge would report a
+// false violation.
 type Round struct {
 	ID      string         `bson:"_id"` // see NewRound
 	Process string         `bson:"process"`
@@ -33,7 +34,7 @@ type Round struct {
 	Moves   int64          `bson:"moves"`
 }
 
-// NewRound returns a round that begins. A process never has two rounds with one fence.
+// NewRound returns a new round. Its ID is unique, because a process has one round per fence.
 func NewRound(process string, fence int64, at bson.Timestamp) Round {
 	return Round{ID: fmt.Sprintf("%s/%d", process, fence), Process: process, Fence: fence, Entered: at}
 }
@@ -54,10 +55,10 @@ func (r Round) Validate() error {
 	return nil
 }
 
-// TickID is the _id of the document that Tick updates, in RoundsCollection.
+// TickID is the _id of the document in RoundsCollection that Tick updates.
 const TickID = "tick"
 
-// Tick returns the update that makes the server write a new Timestamp into the field at. The
-// Timestamp is larger than all earlier ones. MongoDB raises it with every write of the whole
-// server. The embedded config server raises it unless the server restarts within one second.
+// Tick returns the update that makes the server write a new Timestamp into the field "at". The
+// Timestamp is larger than all earlier ones. MongoDB raises it with every write to the server. The
+// embedded config server raises it unless the server restarts within one second.
 func Tick() bson.M { return bson.M{"$currentDate": stampOf("at")} }

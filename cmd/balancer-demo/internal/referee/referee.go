@@ -1,6 +1,6 @@
-// Package referee checks the records of the balancers and the server after a run. It searches for
-// balancers that worked at the same time, writes of a stale holder, and lost chunks. It is pure and
-// independent of the lock. Its evidence is the server's stamps.
+// Package referee checks, after a run, what the balancers and the server have recorded. It searches
+// for balancers that worked at the same time, writes of a stale holder, and lost chunks. It is pure
+// and independent of the lock. Its evidence is the server's stamps.
 package referee
 
 import (
@@ -36,7 +36,7 @@ type Violation struct {
 	Evidence string `json:"evidence"`
 }
 
-// A History is the input of the judge: the chunks before and after, and the records between them.
+// A History is the input of the judge: the chunks before and after a run, and the run's records.
 type History struct {
 	Before, After []cluster.Chunk
 	Rounds        []cluster.Round
@@ -46,9 +46,9 @@ type History struct {
 // Judge returns every violation in a history. An empty result proves that the lock worked. Judge is
 // pure: it ignores the order of the slices, and uses only the server's stamps.
 //
-// A finished round is an interval in which its process had the lock. An unfinished or lost round
-// has only a certain start. It lasts until a round with a higher fence starts. Every move of its
-// process after that is a stale write.
+// A finished round is an interval in which its process had the lock. Of an unfinished or lost round
+// only the start is certain. It is taken to last until a round with a higher fence starts. Every
+// later move of its process is a stale write.
 func Judge(h History) []Violation {
 	rounds := slices.Clone(h.Rounds)
 	slices.SortFunc(rounds, func(a, b cluster.Round) int {
@@ -92,8 +92,8 @@ func judgeRounds(rounds []cluster.Round) []Violation {
 	return found
 }
 
-// judgeMoves finds moves that should not have matched. The rounds and the changes are in the order
-// of the server's stamps.
+// judgeMoves finds moves by a stale holder and moves outside of a round. rounds and changes are in
+// the order of the server's stamps.
 func judgeMoves(rounds []cluster.Round, changes []cluster.Change) []Violation {
 	var found []Violation
 	highest := map[string]cluster.Change{} // by chunk, the move with the highest fence
@@ -132,7 +132,7 @@ func newerRound(rounds []cluster.Round, c cluster.Change) *cluster.Round {
 	return nil
 }
 
-// ownRound returns the problem with the round of c. It is empty without a problem.
+// ownRound describes what is wrong with the round of change c. It returns "" if nothing is wrong.
 func ownRound(rounds []cluster.Round, c cluster.Change) string {
 	for _, r := range rounds {
 		if r.Process != c.Process || r.Fence != c.Fence {
@@ -149,8 +149,8 @@ func ownRound(rounds []cluster.Round, c cluster.Change) string {
 	return "but has recorded no round with that fence"
 }
 
-// judgeChunks compares the chunks before and after. It also compares the shard of every chunk with
-// the changelog. changes are in the order of the server's stamps.
+// judgeChunks compares the chunks before a run with those after it. It also compares each chunk's
+// shard with the changelog. changes are in the order of the server's stamps.
 func judgeChunks(h History, changes []cluster.Change) []Violation {
 	var found []Violation
 	was, seen, last := map[string]cluster.Chunk{}, map[string]bool{}, map[string]cluster.Change{}
@@ -187,7 +187,7 @@ func judgeChunks(h History, changes []cluster.Change) []Violation {
 }
 
 // judgePlace compares the shard of a chunk with its last change. If a process dies between a move
-// and its entry, the chunk has the fence of an unfinished round. That is not a violation.
+// and the changelog entry, the chunk has the fence of an unfinished round. That is not a violation.
 func judgePlace(h History, chunk, old cluster.Chunk, last map[string]cluster.Change) []Violation {
 	want, fence := old.Shard, old.Fence
 	if c, moved := last[chunk.Name()]; moved {
@@ -208,5 +208,5 @@ func judgePlace(h History, chunk, old cluster.Chunk, last map[string]cluster.Cha
 		chunk.Shard, chunk.Fence, want, fence)}}
 }
 
-// at formats a server's stamp: seconds and the count within the second.
+// at formats a server's stamp as seconds and the count within that second.
 func at(t bson.Timestamp) string { return fmt.Sprintf("%d.%d", t.T, t.I) }

@@ -109,7 +109,7 @@ func roundBreaches() map[string]breach {
 	}
 }
 
-// moveBreaches returns breaches by moves that should not have matched.
+// moveBreaches returns breaches that are visible in the moves.
 func moveBreaches() map[string]breach {
 	return map[string]breach{
 		"a stale write on one chunk": {addMove(moved("p1", 4, 46, "db.x-3", "b", "a")),
