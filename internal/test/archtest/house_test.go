@@ -22,8 +22,8 @@ import (
 
 const root = "../../.."
 
-// listed returns the packages of the workspace and their dependencies, by path. Each has its
-// imports and whether it has a package comment. It calls go list once, which takes half a second.
+// listed returns the packages of the workspace and their dependencies, by path, with their imports
+// and whether they have a package comment. It calls go list once, which takes half a second.
 var listed = sync.OnceValues(func() (map[string]listing, error) {
 	cmd := exec.Command("go", "list", "-deps", "-f",
 		`{{.ImportPath}} {{ne .Doc ""}} {{join .Imports " "}}`, "work")
@@ -94,7 +94,7 @@ func TestImports_PointOneWay(t *testing.T) {
 		"catalog/mongocatalog": {"catalog", "catalog/transition", "internal/clock"},
 		"catalog/memcatalog":   {"catalog", "catalog/transition", "internal/clock"},
 		"pinger":               {"catalog", "catalog/transition", "internal/clock"},
-		// neither the queue nor guards
+		// It uses neither the queue nor guards.
 		"internal/watch": {"catalog", "catalog/transition", "pinger", "takeover", "internal/clock"},
 		"internal/queue": {"catalog", "catalog/transition", "pinger", "internal/clock",
 			"internal/watch"}, // no managers
@@ -151,9 +151,9 @@ func TestShipped_ImportsNothingOfTheTests(t *testing.T) {
 }
 
 // Files of package distlock do not use certain types of other files:
-//   - events use no lock and no call
-//   - the owned sessions, the guards and the release use no call
-//   - a call uses no holding
+//   - events.go uses no lock and no call.
+//   - owned.go, guard.go and release.go use no call.
+//   - call.go, entry.go and agent.go use no holding.
 func TestDistlock_RoomsAreApart(t *testing.T) {
 	t.Parallel()
 	for file, unknown := range map[string][]string{

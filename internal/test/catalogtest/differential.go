@@ -347,7 +347,7 @@ var missing = missingField{}
 
 func left(v any) bool { _, ok := v.(missingField); return ok }
 
-// Arrays. A server's filter matches an array if it matches one of its elements.
+// A server's filter matches an array if it matches one of the array's elements.
 var (
 	arrayOfZero = bson.A{int32(0)}
 	arrayOfOne  = bson.A{int32(1)}

@@ -56,8 +56,8 @@ type Call struct {
 	Subject string // lock name or process id; empty if the operation has neither
 }
 
-// A Hook decides the outcome of a call. It may call apply at most once, which carries out the
-// operation and returns its error. The caller gets the hook's error, and no result with an error.
+// A Hook decides the outcome of a call. It may call apply at most once. The function apply carries
+// out the operation and returns its error. The caller gets the hook's error, and with it no result.
 type Hook func(ctx context.Context, call Call, apply func() error) error
 
 // Catalog passes every operation through a hook and counts it. Safe for concurrent use.

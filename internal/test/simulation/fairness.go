@@ -173,8 +173,8 @@ type tenant struct {
 	id string
 }
 
-// A lease is the term of a process id by its acknowledged pings. The oracle computes the term
-// itself, since a question to the process would make the process notice the end.
+// A lease is the term of a process id, which acknowledged pings extend. The oracle computes the
+// term itself. If it asked the process, the process would notice the end.
 type lease struct {
 	sent clock.Reading // send time of the last acknowledged ping
 	over bool

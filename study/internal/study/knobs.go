@@ -30,7 +30,7 @@ const (
 	widest  = 366 * 24 * h // largest error of a clock
 )
 
-// dialsOf has the knobs of each process. dialsAll has the common knobs.
+// dialsOf lists the knobs of each process. dialsAll lists the common knobs.
 var (
 	dialsOf = []dial{
 		{"clock", lengthForm, -widest, widest,
@@ -97,7 +97,7 @@ func (t turn) name() string {
 	return t.who + "." + t.knob
 }
 
-// allKinds has the commands that a setting may name.
+// allKinds lists the commands that a setting may name.
 const allKinds = "ping, read, insert, grab, finalize, sight, take-over, release, read-again, " +
 	"clean, clock, write, ask"
 

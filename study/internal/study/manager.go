@@ -73,8 +73,8 @@ func Generations() []Generation {
 	return all
 }
 
-// decides returns the time from the holder's stop, ten seconds after a ping, to a contender's
-// takeover decision, including polls. It adds two seconds.
+// decides returns the time between a holder's stop, ten seconds after its ping, and a contender's
+// decision to take over. The time includes polls and two spare seconds.
 func (g Generation) decides() time.Duration {
 	switch {
 	case g.Name == Ours:

@@ -185,7 +185,7 @@ func (r *record) exchange(c *command, err error) {
 	r.again(c.p.name+string(c.kind)+digits.ReplaceAllString(c.op+m.Answer, ""), m)
 }
 
-// again adds a mark, or counts it if the key has one. The caller holds mu.
+// again adds a mark, or counts a repetition if the key has a mark. The caller holds mu.
 func (r *record) again(key string, m Mark) {
 	if i, known := r.same[key]; known {
 		r.out.Marks[i].Count++
@@ -311,8 +311,8 @@ var (
 	ourLabel   = regexp.MustCompile(`:[0-9a-f]{8}\b`)
 )
 
-// plain replaces the random part of this module's process ids, and ObjectIDs by ts-1, ts-2 and so
-// on in the order of their appearance.
+// plain replaces the random parts of this module's names by words, and ObjectIDs by ts-1, ts-2 and
+// so on in the order of their appearance.
 func (r *record) plain(s string) string {
 	s = ourProcess.ReplaceAllString(s, "$1:pid:$2:uuid")
 	s = objectIDs.ReplaceAllStringFunc(s, func(id string) string {
