@@ -17,7 +17,7 @@ import (
 // graph, which includes the dependencies of tests. Both count the program and this module.
 const mostLinked, mostModules = 15, 30
 
-// heavy matches modules of the embedded server, of the integration tests and of the tools.
+// heavy matches modules that belong to the embedded server, the integration tests or the tools.
 var heavy = regexp.MustCompile(
 	`(?i)ferretdb|sqlite|grpc|opentelemetry|prometheus|pgx|protobuf|toxiproxy|porcupine|honnef`)
 

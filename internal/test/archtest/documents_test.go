@@ -27,7 +27,7 @@ var foreignNames = regexp.MustCompile(`^(` + strings.Join([]string{
 	`[A-Z_]+(=\d+)?( [A-Z_]+(=\d+)?)*`, // environment, definitions of the model
 	`errors\.Is|excl|setsid|featureFlagSBE|go (get|work sync)|docker compose .*|spin .*`,
 	`\.lockpings\.find\(\)|db\.getSiblingDB.*`,
-	// Alerts and attributes of spans. Tests of metrics/prometheus and metrics/otel check them.
+	// These are alerts and span attributes. Tests of metrics/prometheus and metrics/otel check them.
 	`Distlock[A-Z]\w+|distlock\.[a-z]\w+(\.\w+)?`,
 	`(catalogtest )?Group/Case|package\.Test/subtest|ts fence process`, // the notation of names
 }, "|") + `)$`)

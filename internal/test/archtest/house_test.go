@@ -246,7 +246,7 @@ func TestClock_ReadInOnePlace(t *testing.T) {
 	})
 }
 
-// Packages take random numbers from the clock, so a seed replays a random walk.
+// Packages take random numbers from their clock, so that a seed repeats a random walk.
 func TestClock_BringsTheChance(t *testing.T) {
 	t.Parallel()
 	for _, pkg := range []string{"pinger", "internal/watch", "internal/queue", "internal/rows",
@@ -278,7 +278,7 @@ func TestPackages_AreDocumented_FilesFit(t *testing.T) {
 	})
 }
 
-// Each package with tests, except this one, checks that its tests leave no goroutines.
+// Each package with tests, except this one, checks that its tests leave no goroutines behind.
 func TestPackages_LookForLeaks(t *testing.T) {
 	t.Parallel()
 	dirs, checked := map[string]bool{}, map[string]bool{}

@@ -207,7 +207,7 @@ func of[A, T any](do func(context.Context, A) (T, error), a A) func(context.Cont
 	return func(ctx context.Context) error { return assert.Err(do(ctx, a)) }
 }
 
-// ofTwo is like the function of, for two arguments.
+// ofTwo is like of, for a function do with two arguments.
 func ofTwo[A, B, T any](
 	do func(context.Context, A, B) (T, error), a A, b B,
 ) func(context.Context) error {

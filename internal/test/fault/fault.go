@@ -146,7 +146,7 @@ func (c *Catalog) add(n int) {
 	c.running += n
 }
 
-// On returns a hook that calls do for one operation. The function do decides the outcome. Other
+// On returns a hook in which the function do decides the outcome of one operation. All other
 // operations are carried out.
 func On(op Op, do func(apply func() error) error) Hook {
 	return func(_ context.Context, call Call, apply func() error) error {

@@ -63,7 +63,7 @@ func (w *world) revive(i int) {
 // Always adds a check that runs after every event.
 func (o *Outside) Always(look func()) { o.w.always = append(o.w.always, look) }
 
-// Violated records a violation of a rule of a package above the lock.
+// Violated records that a rule of a package built on the lock was broken.
 func (o *Outside) Violated(rule, format string, args ...any) {
 	o.w.judge.violated(rule, format, args...)
 }

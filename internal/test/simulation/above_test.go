@@ -69,7 +69,7 @@ func (g *guild) look() {
 	}
 }
 
-// begin notes the start of a work.
+// begin records the start of a work.
 func (g *guild) begin(u *simulation.User, fence int64, err func() error) *work {
 	g.out.Say("%s begins under fence %d", u, fence)
 	w := &work{u: u, err: err, fence: fence}

@@ -47,8 +47,8 @@
 //     queue while its term lasts by its own clock.
 //   - I5: accepted fences do not fall.
 //   - I6: a ghost disappears within a tick and a command.
-//   - I7: without further faults, a waiter gets in time a lock that is free or has a dead holder,
-//     and learns of its grant in time.
+//   - I7: without further faults, a lock that is free or has a dead holder goes to a waiter in
+//     time, and the waiter learns of the grant in time.
 //   - I8: an orderly Close leaves no session and no ping.
 //   - order: no waiter is overtaken.
 //   - twin: a process that has learned of its twin, or has expired, takes no lock from the twin.

@@ -138,7 +138,7 @@ func (o *oracle) evicted(c *call, held catalog.Participant, holds bool) {
 // takeover. The fastest clock shows the whole time no earlier.
 const leastRate = 0.8
 
-// foreignLives notes a sign of life of a foreign process: a ping or an acquisition.
+// foreignLives records a sign of life of a foreign process: a ping or an acquisition.
 func (o *oracle) foreignLives(process string) { o.foreign[process] = o.w.Now() }
 
 // foreignTook checks that no process trusts a lock when a foreign process takes the lock (I1).
@@ -154,7 +154,7 @@ func (o *oracle) foreignTook(process, name string) {
 	}
 }
 
-// changed notes which sessions have stopped holding a lock. It forgets those that hold the lock
+// changed records which sessions have stopped holding a lock. It forgets those that hold the lock
 // again.
 func (o *oracle) changed(before, after []bson.ObjectID) {
 	for _, ts := range before {

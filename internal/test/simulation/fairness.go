@@ -180,8 +180,8 @@ type lease struct {
 	over bool
 }
 
-// lasts reports whether a process may trust its process id now, by its own clock. After an expiry
-// it never may again (R4).
+// lasts reports whether a process may trust its process id now, by its own clock. A term that has
+// expired stays expired (R4).
 func (l *lease) lasts(p *process) bool {
 	c := p.config()
 	l.over = l.over || clock.HolderElapsed(l.sent, p.Clock.Now()) >= c.Takeover-c.Margin

@@ -34,7 +34,7 @@ type tenure struct {
 	sure, late clock.Reading
 }
 
-// renewed notes the answered renewal c. In a transaction answered is the commit, else it is c.
+// renewed records the answered renewal c. In a transaction answered is the commit, else it is c.
 func (o *oracle) renewed(c, answered *call) {
 	t := o.tenures[c.ts]
 	if t == nil || o.guardOf(c.ts) == nil { // no guard trusts it yet

@@ -28,7 +28,7 @@ type waitingFor struct {
 	limit time.Duration
 }
 
-// trouble notes a fault of a process, or of the world if p is nil. All time limits start again.
+// trouble records a fault of a process, or of the world if p is nil. All time limits start again.
 func (o *oracle) trouble(p *process) {
 	o.troubles = o.w.Now()
 	if p != nil {
@@ -38,7 +38,7 @@ func (o *oracle) trouble(p *process) {
 
 func (o *oracle) elected() { o.trouble(nil) }
 
-// slack allows for a few commands and for the interval of the checks.
+// slack returns the extra time for a few commands and for the interval of the checks.
 func (o *oracle) slack() time.Duration { return o.w.s.Timing.Ping/2 + time.Second }
 
 // slowThings checks every lock document and its holder.

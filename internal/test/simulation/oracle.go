@@ -129,7 +129,7 @@ func (o *oracle) violated(rule, format string, args ...any) {
 	o.w.log.add("VIOLATION %s: %s", v.Rule, v.What)
 }
 
-// begin notes the start of an attempt, and the method end notes its end. Users call both.
+// begin records the start of an attempt, and the method end records its end. Users call both.
 func (o *oracle) begin(p *process, label string, a *attempt) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -141,7 +141,7 @@ func (o *oracle) begin(p *process, label string, a *attempt) {
 	o.add(a.name)
 }
 
-// register notes the name of a lock that a user asks for.
+// register records the name of a lock that a user asks for.
 func (o *oracle) register(name string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -175,7 +175,7 @@ func (o *oracle) end(p *process, label string, a *attempt, h *Held, err error) {
 	}
 }
 
-// released notes that Release has returned.
+// released records that Release has returned.
 func (o *oracle) released(h *Held, err error, called time.Duration) {
 	switch {
 	case err == nil:
@@ -366,7 +366,7 @@ func (o *oracle) wrote(h *Held) bool {
 	return true
 }
 
-// sent notes a command when it is sent.
+// sent records a command when it is sent.
 func (o *oracle) sent(c *call) {
 	if c.op == fault.Acquire || c.op == fault.Enter {
 		o.mu.Lock()

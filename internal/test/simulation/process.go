@@ -178,7 +178,7 @@ func (p *process) leaves(ts bson.ObjectID) bool {
 	})
 }
 
-// alias notes the process id in a command, and returns the process id that the store knows.
+// alias records the process id in a command, and returns the process id that the store knows.
 func (p *process) alias(id string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

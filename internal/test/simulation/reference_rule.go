@@ -21,7 +21,7 @@ type seen struct {
 	wall           time.Time     // contender's wall clock at the reply
 }
 
-// replied notes an answer that has reached its process.
+// replied records an answer that has reached its process.
 func (o *oracle) replied(c *call) {
 	switch c.op {
 	case fault.Ping:
@@ -51,7 +51,7 @@ func (o *oracle) replied(c *call) {
 	}
 }
 
-// stands notes that an attempt is queued.
+// stands records that an attempt is queued.
 func (o *oracle) stands(c *call) {
 	l, _ := o.w.store.lockAsOf(c.subject, nil)
 	o.mu.Lock()

@@ -173,7 +173,7 @@ func (g *gen20) lock(name string, patience time.Duration) (tenure, error) {
 	})
 }
 
-// tryLock is lock_try, :466-881. seen has the earlier observations.
+// tryLock is lock_try, :466-881. seen contains the earlier observations.
 func (g *gen20) tryLock(name string, seen map[string]seen20) (tenure, error) {
 	if err := g.begin(); err != nil {
 		return nil, err

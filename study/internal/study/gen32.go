@@ -138,7 +138,7 @@ func (g *gen32) findOne(at line, collection, id string) (d document, err error) 
 	return d, err
 }
 
-// lock calls the lock function of :265, again after an error, until patience ends.
+// lock calls the lock function of :265, and repeats it after an error until patience ends.
 func (g *gen32) lock(name string, patience time.Duration) (tenure, error) {
 	end := g.p.w.Now() + patience
 	for {

@@ -49,7 +49,7 @@ type want struct {
 	from, until time.Duration
 }
 
-// wants notes that a process wants the lock. The wait ends when the caller calls the returned
+// wants records that a process wants the lock. The wait ends when the caller calls the returned
 // function.
 func (j *judge) wants(p *process) func() {
 	w := &want{p: p, from: j.w.Now()}
@@ -146,7 +146,7 @@ func (j *judge) look() {
 	}
 }
 
-// reads notes the holder in the lock document.
+// reads records the holder in the lock document.
 func (j *judge) reads(d document) {
 	holder := ""
 	if d.state() > 0 {

@@ -172,8 +172,8 @@ func (c Case) knobs() (knobs []turn) {
 }
 
 // With returns the case with some of its knobs set, each as NAME=VALUE. The process may be omitted
-// if the case sets the knob for only one process. Repeated settings of a knob all apply. A setting
-// replaces the case's own setting of the knob.
+// if the case sets the knob for only one process. If a knob is set repeatedly, all its settings
+// apply. They replace the case's own setting of the knob.
 func (c Case) With(settings ...string) (Case, error) {
 	c.Set, c.turns = nil, nil
 	for _, text := range settings {

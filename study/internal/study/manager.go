@@ -92,8 +92,8 @@ func (g Generation) decides() time.Duration {
 // A manager is the lock manager of one process.
 type manager interface {
 	start() bool // starts the pings, and reports whether that succeeded
-	// lock acquires a lock like the users of the generation, for at most the duration patience.
-	// With 0 it tries once.
+	// lock acquires a lock like the users of the generation. It waits no longer than patience. With 0
+	// it tries once.
 	lock(name string, patience time.Duration) (tenure, error)
 }
 

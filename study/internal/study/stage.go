@@ -127,7 +127,7 @@ func (w *world) drops(_ *process, t turn) {
 	})
 }
 
-// frees frees the lock like an operator.
+// frees acts like an operator who frees the lock.
 func (w *world) frees(_ *process, t turn) {
 	w.happens(nil, t, "operator", "an operator sets "+value(free), func() {
 		w.change(locks, byID(w.lock), free, true)

@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// Run plays the cases by the generations. It returns all plays of the first case, then of the
+// Run plays each case with each generation. It returns all plays of the first case, then of the
 // second case, and so on. When ctx ends, it waits for the running plays and returns the cause.
 func Run(ctx context.Context, cases []Case, generations []Generation) ([]Play, error) {
 	plays := make([]Play, len(cases)*len(generations))
