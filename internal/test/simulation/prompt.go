@@ -96,8 +96,8 @@ func (o *oracle) lateCalls(now time.Duration) (late []lateCall) {
 	return late
 }
 
-// closesInTime checks a Close that a fault called. It must return once its context ends, or after one
-// try if the context was already done. Unless a fault has struck, no lock may name the process then.
+// closesInTime checks a Close that a fault called. It must return once its context ends, or after
+// one try if the context was already done. Unless a fault has struck, no lock may name the process.
 func (o *oracle) closesInTime(p *process, c *closing) {
 	late := o.w.Now() - c.since - c.limit
 	if c.limit == 0 { // Close limits itself by its own clock

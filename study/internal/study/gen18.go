@@ -151,8 +151,7 @@ type held18 struct {
 func (h *held18) release() error {
 	var err error
 	for pause := 2 * time.Second; pause <= 1<<tries18*time.Second; pause *= 2 {
-		// The update matches only the _id, with any holder (H2), also if repeated after a lost reply
-		// (H3).
+		// It matches only the _id, with any holder (H2), also if repeated after a lost reply (H3).
 		_, err = h.g.at(319, 220).update(Release, locks, byID(h.name), free, false)
 		if err == nil {
 			_, err = h.g.at(320, 221).reread(h.name) // for the log; but a failure counts (H4)

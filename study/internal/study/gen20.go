@@ -78,8 +78,7 @@ func (g *gen20) alone() (done func()) {
 	return func() { <-g.mutex }
 }
 
-// begin is got(), :221-248. While the servers' clocks differ it starts no pings, so there is no
-// lock.
+// begin is got(), :221-248. While the servers' clocks differ it starts no pings and gets no lock.
 func (g *gen20) begin() error {
 	if g.pings && g.p.pace == 0 {
 		return nil // :470: the lock object has its ping thread; a command makes a new object
