@@ -155,7 +155,7 @@ func (o *oracle) add(name string) {
 	}
 }
 
-// asked returns a copy of the noted names. Other goroutines may add names concurrently.
+// asked returns a copy of the recorded names. Other goroutines may add names concurrently.
 func (o *oracle) asked() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
