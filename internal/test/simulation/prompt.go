@@ -97,7 +97,7 @@ func (o *oracle) lateCalls(now time.Duration) (late []lateCall) {
 }
 
 // closesInTime checks a Close that a fault called. It must return once its context ends, or after
-// one try if it was already done. Unless a fault has struck, no lock may name the process afterwards.
+// one try if it was already done. After it no lock may name the process, unless a fault has struck.
 func (o *oracle) closesInTime(p *process, c *closing) {
 	late := o.w.Now() - c.since - c.limit
 	if c.limit == 0 { // Close limits itself by its own clock
