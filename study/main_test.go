@@ -71,8 +71,8 @@ func TestRun_VerdictsFirst_TimelineOnRequest(t *testing.T) {
 		"dist_lock_catalog_impl.cpp:244")
 }
 
-// A hole and a part of a name find their cases. Several cases are printed as a table, which names
-// the release that is played in place of a generation.
+// The number of a hole and a part of a name find their cases. Several cases are printed as a table,
+// which names the release that is played in place of a generation.
 func TestRun_FindsCases(t *testing.T) {
 	t.Parallel()
 	called(t, 0, []string{"clock", "--generation", "1.6"}, "clock-ahead", "config-clocks-apart")

@@ -9,7 +9,7 @@ import (
 	"mongodlm/study/internal/study"
 )
 
-// table prints the cases by generation, in few words each.
+// table prints the cases by generation, in a few words each.
 func (c *call) table(w io.Writer, plays []study.Play) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprint(t, "CASE\tHOLES")

@@ -13,11 +13,11 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// mostLinked limits the modules that a program with the lock links. mostModules limits its module
+// mostLinked bounds the modules linked into a program with the lock. mostModules bounds its module
 // graph, which includes the dependencies of tests. Both count the program and this module.
 const mostLinked, mostModules = 15, 30
 
-// heavy matches modules of the embedded server, of the integration tests and of the tools.
+// heavy matches modules that belong to the embedded server, the integration tests or the tools.
 var heavy = regexp.MustCompile(
 	`(?i)ferretdb|sqlite|grpc|opentelemetry|prometheus|pgx|protobuf|toxiproxy|porcupine|honnef`)
 
@@ -99,7 +99,7 @@ func TestConsumer_OutsideOfTheWorkspace_HasASmallGraph(t *testing.T) {
 	few(t, "has in its graph", graph, mostModules)
 }
 
-// few checks the number and the names of modules. The list has one module per line.
+// few checks the number and the names of the modules in list, which has one module per line.
 func few(t *testing.T, does, list string, most int) {
 	t.Helper()
 	modules := strings.Split(list, "\n")

@@ -17,8 +17,8 @@ import (
 )
 
 // foreignNames matches names in backticks that this module does not declare:
-//   - names of mongos, of MongoDB and of other programs
-//   - names in the documents in the database
+//   - names in mongos, MongoDB and other programs
+//   - names in database documents
 //   - patterns
 var foreignNames = regexp.MustCompile(`^(` + strings.Join([]string{
 	`_distLockPingThread|checkSkew|dist_lock_try|grabLock|isLockExpired|lock_try|reenter|stopPing|unlock`,
@@ -27,12 +27,12 @@ var foreignNames = regexp.MustCompile(`^(` + strings.Join([]string{
 	`[A-Z_]+(=\d+)?( [A-Z_]+(=\d+)?)*`, // environment, definitions of the model
 	`errors\.Is|excl|setsid|featureFlagSBE|go (get|work sync)|docker compose .*|spin .*`,
 	`\.lockpings\.find\(\)|db\.getSiblingDB.*`,
-	// Alerts and attributes of spans. Tests of metrics/prometheus and metrics/otel check them.
+	// These are alerts and span attributes. Tests of metrics/prometheus and metrics/otel check them.
 	`Distlock[A-Z]\w+|distlock\.[a-z]\w+(\.\w+)?`,
 	`(catalogtest )?Group/Case|package\.Test/subtest|ts fence process`, // the notation of names
 }, "|") + `)$`)
 
-// house contains the existing names: files, declarations, and words in strings of Go files.
+// A house is the set of existing names: files, declarations, and words in strings of Go files.
 type house struct {
 	files    map[string]bool            // files and folders, relative to the root
 	bases    map[string][]string        // files by base name
@@ -179,8 +179,7 @@ var (
 	phrase = regexp.MustCompile(`^[a-z]+[:;,]?( [a-z]+[:;,]?)+$`)
 )
 
-// missing returns the problem of a name in backticks that does not exist. It returns "" for a name
-// that exists.
+// missing describes what is wrong with a name in backticks. It returns "" if the name exists.
 func (h *house) missing(name string) string {
 	is := func(ok bool, what string) string {
 		if ok {
@@ -267,7 +266,7 @@ func (h *house) missingSymbol(name string) string {
 	return ""
 }
 
-// variable reports whether a name is a variable of the examples and its type has the method.
+// variable reports whether name is a variable of the examples with a type that has the method.
 func variable(declared map[string]bool, name, method string) bool {
 	of := map[string]string{"guard": "TryGuard", "manager": "Manager", "lock": "DistributedLock"}
 	return declared[of[name]+"."+method]
@@ -310,7 +309,7 @@ func documents(t *testing.T) (names []string) {
 }
 
 // All names in the documents exist: tests, files, folders, packages, functions, types, their
-// members, flags, and log messages. The test first checks missing with existing and invented names.
+// members, flags, and log messages. The test first tries the checker on real and invented names.
 func TestDocuments_NameWhatExists(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

@@ -22,8 +22,8 @@ import (
 
 const root = "../../.."
 
-// listed returns the packages of the workspace and their dependencies, by path. Each has its
-// imports and whether it has a package comment. It calls go list once, which takes half a second.
+// listed returns the packages of the workspace and their dependencies, by path, with their imports
+// and whether they have a package comment. It calls go list once, which takes half a second.
 var listed = sync.OnceValues(func() (map[string]listing, error) {
 	cmd := exec.Command("go", "list", "-deps", "-f",
 		`{{.ImportPath}} {{ne .Doc ""}} {{join .Imports " "}}`, "work")
@@ -94,7 +94,7 @@ func TestImports_PointOneWay(t *testing.T) {
 		"catalog/mongocatalog": {"catalog", "catalog/transition", "internal/clock"},
 		"catalog/memcatalog":   {"catalog", "catalog/transition", "internal/clock"},
 		"pinger":               {"catalog", "catalog/transition", "internal/clock"},
-		// neither the queue nor guards
+		// It uses neither the queue nor guards.
 		"internal/watch": {"catalog", "catalog/transition", "pinger", "takeover", "internal/clock"},
 		"internal/queue": {"catalog", "catalog/transition", "pinger", "internal/clock",
 			"internal/watch"}, // no managers
@@ -151,9 +151,9 @@ func TestShipped_ImportsNothingOfTheTests(t *testing.T) {
 }
 
 // Files of package distlock do not use certain types of other files:
-//   - events use no lock and no call
-//   - the owned sessions, the guards and the release use no call
-//   - a call uses no holding
+//   - events.go uses no lock and no call.
+//   - owned.go, guard.go and release.go use no call.
+//   - call.go, entry.go and agent.go use no holding.
 func TestDistlock_RoomsAreApart(t *testing.T) {
 	t.Parallel()
 	for file, unknown := range map[string][]string{
@@ -246,7 +246,7 @@ func TestClock_ReadInOnePlace(t *testing.T) {
 	})
 }
 
-// Packages take random numbers from the clock, so a seed replays a random walk.
+// Packages take random numbers from their clock, so that a seed repeats a random walk.
 func TestClock_BringsTheChance(t *testing.T) {
 	t.Parallel()
 	for _, pkg := range []string{"pinger", "internal/watch", "internal/queue", "internal/rows",
@@ -278,7 +278,7 @@ func TestPackages_AreDocumented_FilesFit(t *testing.T) {
 	})
 }
 
-// Each package with tests, except this one, checks that its tests leave no goroutines.
+// Each package with tests, except this one, checks that its tests leave no goroutines behind.
 func TestPackages_LookForLeaks(t *testing.T) {
 	t.Parallel()
 	dirs, checked := map[string]bool{}, map[string]bool{}

@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// Log stores the lines of a logger. A test may read them while goroutines write. A [bytes.Buffer]
-// would be a race even after synctest.Wait, which does not order later writes after the read. Safe
-// for concurrent use.
+// Log stores the lines of a logger. A test may read them while goroutines write. With a
+// [bytes.Buffer] that would be a race: even after synctest.Wait, later writes are not ordered after
+// the read. Safe for concurrent use.
 type Log struct {
 	mu  sync.Mutex // guards buf
 	buf bytes.Buffer

@@ -199,15 +199,15 @@ var acquireCases = []testCase{
 	}},
 }
 
-// Operations maps the name of an operation of a store to a call with plain arguments.
+// Operations maps the name of a store operation to a function that calls it with plain arguments.
 type Operations map[string]func(context.Context) error
 
-// of binds the operation do to the argument a and drops its result.
+// of returns a function that calls do with the argument a and drops the result.
 func of[A, T any](do func(context.Context, A) (T, error), a A) func(context.Context) error {
 	return func(ctx context.Context) error { return assert.Err(do(ctx, a)) }
 }
 
-// ofTwo is like the function of, for two arguments.
+// ofTwo is like of, for a function do with two arguments.
 func ofTwo[A, B, T any](
 	do func(context.Context, A, B) (T, error), a A, b B,
 ) func(context.Context) error {

@@ -18,8 +18,8 @@ import (
 )
 
 // RunDifferential applies the same random operations to two empty stores and compares all results
-// and documents. It ignores dates of the server and sessions that Break creates. It enlarges a
-// small fence before a grant, because the grant would raise the fence to the server's clock. It
+// and documents. It ignores the server's dates and the sessions that Break creates. It enlarges a
+// small fence before a grant, which would otherwise raise the fence to the server's clock. It
 // prints the command that repeats a failed run.
 func RunDifferential(t *testing.T, a, b Store) {
 	t.Helper()
@@ -347,7 +347,7 @@ var missing = missingField{}
 
 func left(v any) bool { _, ok := v.(missingField); return ok }
 
-// Arrays. A server's filter matches an array if it matches one of its elements.
+// A server's filter matches an array if it matches one of the array's elements.
 var (
 	arrayOfZero = bson.A{int32(0)}
 	arrayOfOne  = bson.A{int32(1)}

@@ -70,7 +70,7 @@ func (m *machine) lift(t *rapid.T, name string) {
 	})
 }
 
-// rewrite changes fields of a lock document in both stores, like an operator.
+// rewrite changes fields of a lock document in both stores, as an operator would.
 func (m *machine) rewrite(t *rapid.T, name string, fields ...bson.E) {
 	m.both(t, fmt.Sprint("rewrite ", fields), func(s Store) string {
 		raw, err := s.Document(m.ctx, catalog.LocksCollection, name)

@@ -88,7 +88,7 @@ func foreignHeld(b *bench, g historical) { // F19
 	if look.Ping == nil || look.Ping.HasSeq || look.Ping.At.UnixMilli() != 1_296_157_002_000 {
 		b.Fatalf("ping: %+v, %v", look.Ping, look.PingErr)
 	}
-	// A foreign process ignores a condemnation, so Condemn refuses it.
+	// Foreign processes ignore a condemnation, so Condemn refuses to condemn them.
 	b.wantUntouched("lockpings", look.Ping.Process, func() {
 		how := catalog.Condemnation{By: alice}
 		b.wantErr(On(b.Catalog).Condemn(b.ctx, look.Ping.Process, look.Ping, how), catalog.ErrNoMatch)
@@ -104,7 +104,7 @@ func foreignTakenOver(b *bench, g historical) {
 	if err != nil || l.Fence != from.Fence+1 {
 		b.Fatalf("take over: %+v, %v", l, err)
 	}
-	// A foreign holder's release names its own ts, or at least its own process.
+	// A foreign holder releases by its own ts, or at least by its own process, so nothing matches.
 	s := from.Session()
 	b.wantUntouched("locks", "balancer", func() {
 		b.wantErr(b.release(s), catalog.ErrNoMatch)
@@ -137,8 +137,8 @@ func foreign2011(b *bench) { // F19
 	}
 }
 
-// damagedCases test documents that an operator or a newer version has damaged. A session in such a
-// document can leave it. It frees the lock only if no other session is in the document.
+// damagedCases test documents that an operator or a newer version has damaged. A session in a
+// damaged document can leave the lock. The lock becomes free only if no other session is in it.
 var damagedCases = []testCase{
 	{"WhileShared_ReleaseFreesWhatNobodyElseHolds", func(b *bench) {
 		for i, damage := range [][]bson.E{

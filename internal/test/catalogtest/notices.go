@@ -11,7 +11,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// noticesWithin bounds the wait for one notice. A server needs far less.
+// noticesWithin is the longest wait for one notice. A server needs far less.
 const noticesWithin = 20 * time.Second
 
 // notices opens a stream of grants. ok is false if the store returned ErrNoGrantStream because it

@@ -13,10 +13,10 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// oddCases test unusual lock documents, which all operations must parse alike. On a malformed
-// document they fail without a change, except the release by its holder. The errors of all
-// operations except Acquire and Leave name the field. In a valid document each session that enters
-// can leave.
+// oddCases test lock documents with unusual fields. All operations must parse them alike:
+//   - A malformed document is refused and not changed, except that its holder can release. The
+//     errors of all operations except Acquire and Leave name the malformed field.
+//   - In a valid document each session that enters can leave.
 var oddCases = []testCase{
 	{"State", func(b *bench) { b.odd(oddStates) }},
 	{"FenceAndRev", func(b *bench) { b.odd(append(oddCounters("fence"), oddCounters("rev")...)) }},
@@ -46,10 +46,10 @@ var oddCases = []testCase{
 // An oddity is a set of fields of a lock document with unusual values.
 type oddity struct {
 	fields []bson.E
-	// free names the malformed field of a free document. held names that of a held document. Both
-	// are empty for a valid document.
+	// free is the name of the malformed field in a free document, and held that in a held document.
+	// Both are empty for a valid document.
 	free, held string
-	// sets is true if the fields include the state. Then only one document is checked.
+	// sets is true if fields includes the state. The document is then checked only once.
 	sets bool
 }
 
@@ -194,7 +194,7 @@ func oddSharers() []oddity {
 	return list
 }
 
-// odd checks the documents with each oddity, free and held.
+// odd adds each oddity to a free and to a held document, and checks both documents.
 func (b *bench) odd(list []oddity) {
 	b.Helper()
 	for i, o := range list {
@@ -268,9 +268,9 @@ func unusual(v any, inArray bool) bool {
 	return false
 }
 
-// refusedByAll checks that all operations refuse a malformed document, name its field and do not
-// change it. But Acquire returns ErrNotFree, and a release by a session outside of the document
-// returns ErrNoMatch.
+// refusedByAll checks that operations refuse a malformed document, name its field and do not change
+// it. Two operations return another error: Acquire returns ErrNotFree, and a release by a session
+// that is not in the document returns ErrNoMatch.
 func (b *bench) refusedByAll(name, bad string) {
 	b.Helper()
 	s := catalog.Session{Name: name, TS: oddHolderTS}
@@ -359,8 +359,8 @@ func (b *bench) listed(name string) error {
 	return nil
 }
 
-// freedByItsHolder checks that the holder of a lock with a damaged document can release the lock.
-// It removes the document.
+// freedByItsHolder checks that the holder can release a lock with a damaged document. Then it
+// deletes the document.
 func (b *bench) freedByItsHolder(name string, raw bson.Raw) {
 	b.Helper()
 	state, isNumber := raw.Lookup("state").AsInt64OK()
@@ -392,7 +392,7 @@ func (b *bench) freedByItsHolder(name string, raw bson.Raw) {
 	assert.Must(b, b.Delete(b.ctx, "locks", name))
 }
 
-// leftToAHand checks that no release frees a lock with unknown holders. It removes the document.
+// leftToAHand checks that no release frees a lock with unknown holders, and deletes its document.
 func (b *bench) leftToAHand(name string, ts bson.ObjectID) {
 	b.Helper()
 	b.wantUntouched("locks", name, func() {

@@ -381,7 +381,7 @@ var choreCases = []testCase{
 	}},
 }
 
-// prune deletes the pings that are older than d.
+// rewrite changes fields of a lock document, as an operator would.
 func (b *bench) prune(d time.Duration) (int, error) {
 	return pruneOld(b.ctx, b.Catalog, b.ago(d))
 }

@@ -19,7 +19,7 @@ var queueCases = slices.Concat(
 // planted is a large fence. No grant raises it to the server's clock, so the next fence is known.
 const planted = int64(1) << 40
 
-// party inserts a free lock with the fence planted, and returns attempts of n processes.
+// party inserts a free lock with a known large fence, and returns attempts of n processes.
 func (b *bench) party(name string, n int) []catalog.Request {
 	b.Helper()
 	b.insert("locks", append(free(name), field("fence", planted)))
@@ -106,7 +106,7 @@ func plantedWaiter(r catalog.Request) bson.D {
 	return with(waiting(r), field("since", bson.DateTime(5)))
 }
 
-// waiters returns the field with the queue of a wanted document.
+// waiters returns the queue field of an expected document.
 func waiters(grants ...catalog.Request) bson.E {
 	list := bson.A{}
 	for _, g := range grants {
@@ -133,7 +133,7 @@ func (b *bench) refused(r catalog.Request, how catalog.EnterMode, want error) {
 	})
 }
 
-// wantLimit enters and checks that the lock is in use with the recorded limit.
+// wantLimit checks that r cannot enter, because the lock is in use with the recorded limit.
 func (b *bench) wantLimit(r catalog.Request, recorded int32) {
 	b.Helper()
 	for _, how := range []catalog.EnterMode{catalog.Queue, catalog.Try} {

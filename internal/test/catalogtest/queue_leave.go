@@ -341,8 +341,8 @@ var buryCases = []testCase{
 	}},
 }
 
-// readers makes n processes share a lock. permits makes n processes enter a lock with that many
-// permits.
+// readers makes n processes share a lock. permits makes n processes enter a semaphore with the
+// given limit.
 func (b *bench) readers(name string, n int) []catalog.Request {
 	return b.sharing(name, n, catalog.Shared, 0)
 }
@@ -361,7 +361,7 @@ func (b *bench) sharing(name string, n int, mode catalog.Mode, limit int32) []ca
 	return g
 }
 
-// wantLine requires that the queue is want, in this order.
+// wantLine requires that the queue consists of want, in order.
 func (b *bench) wantLine(l catalog.Lock, want ...catalog.Request) {
 	b.Helper()
 	assert.MustEqual(b, len(l.Waiters), len(want), "%d wait, want %d")

@@ -19,7 +19,7 @@ func (b *bench) nearMillis(n int64) bool {
 	return b.near(time.UnixMilli(n)) && n > planted
 }
 
-// try enters in the given mode, and requires that r holds the lock.
+// try makes r enter the lock in the given mode, and requires that r then holds it.
 func (b *bench) try(r catalog.Request, how catalog.EnterMode) catalog.Lock {
 	b.Helper()
 	l, err := On(b.Catalog).Enter(b.ctx, r, how)
@@ -31,7 +31,7 @@ func (b *bench) try(r catalog.Request, how catalog.EnterMode) catalog.Lock {
 
 // lineCases test the modes of entry, also with foreign documents.
 var lineCases = []testCase{
-	// An exclusive request without queueing takes a free lock by the plain acquisition.
+	// An exclusive request that does not queue takes a free lock with the plain acquisition.
 	{"Try_Free_Holds", func(b *bench) {
 		name := "x"
 		g := b.party(name, 1)[0]
@@ -162,8 +162,8 @@ var lineCases = []testCase{
 	}},
 }
 
-// malformedQueue checks the errors of Enter, Evict, GrantNext, Leave and a read for a document with
-// the given field, held and free. It also checks that the holder can release the lock.
+// malformedQueue sets a field to a malformed value in a held and in a free document. It checks the
+// errors of Enter, Evict, GrantNext, Leave and a read, and that the holder can still release.
 func (b *bench) malformedQueue(name, key string, value any, where string) {
 	b.Helper()
 	holder := catalog.Holder{
@@ -196,7 +196,7 @@ func (b *bench) malformedQueue(name, key string, value any, where string) {
 		field(key, value), field("state", int32(0)), field("rev", int64(1))))
 }
 
-// anyText enters, leaves and evicts with strings that are expressions of the server's language.
+// anyText checks that a lock may contain strings that are expressions in MongoDB's query language.
 func (b *bench) anyText(name string, mode catalog.Mode) {
 	b.Helper()
 	g := b.party(name, 3)

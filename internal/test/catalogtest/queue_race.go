@@ -13,7 +13,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// rounds returns the number of rounds: memory or server, by the kind of the store.
+// rounds returns the first argument for the memory store and the second for a server.
 func (b *bench) rounds(memory, server int) int {
 	b.Helper()
 	if s, err := b.Catalog.Hello(b.ctx); err == nil && s.Kind == catalog.Memory {

@@ -64,7 +64,7 @@ func (b *bench) heldOrFree(process string, names ...string) ([]catalog.Grant, []
 	return grants, free
 }
 
-// waits returns the entry of r in the result of Held while r is queued.
+// waits returns the row of Held for r while r is queued.
 func waits(r catalog.Request) catalog.HeldSession {
 	return catalog.HeldSession{Session: r.Session, Waits: true}
 }

@@ -224,8 +224,8 @@ func (b *bench) wantMalformed(err error, collection, id, field string) {
 	assert.Slices(b, []string{collection, id, field}, got, "malformed document\nwant %q\ngot  %q")
 }
 
-// wantTwin checks that a ping was refused because the document has the number found, 0 for no
-// number.
+// wantTwin checks that a ping was refused because the stored ping has the number in found. Zero
+// means that it has no number.
 func (b *bench) wantTwin(err error, sent catalog.Heartbeat, found int64) {
 	b.Helper()
 	b.wantErr(err, catalog.ErrTwin)
@@ -252,7 +252,7 @@ func sentinels(err error) []string {
 	return kinds
 }
 
-// serverDate in a wanted document represents the present Date of the server's clock.
+// A serverDate in an expected document stands for a Date close to the server's clock.
 type serverDate struct{}
 
 // wantDocument compares a document with want, including types. The order of fields is irrelevant in
@@ -313,8 +313,8 @@ func numbered(list bson.A) bson.D {
 	return doc
 }
 
-// lines formats a document as sorted lines, one per field. It replaces a present Date by a name if
-// want has a serverDate in its place.
+// lines formats a document as sorted lines, one per field. Where want has a serverDate, it formats
+// a Date close to the server's clock as a name.
 func (b *bench) lines(prefix string, raw bson.Raw, want bson.D) []string {
 	b.Helper()
 	elements, err := raw.Elements()
@@ -393,7 +393,7 @@ func acquired(r catalog.Request, fence, rev int64) bson.D {
 	}
 }
 
-// with returns a copy of doc with the fields set, in place or appended.
+// with returns a copy of doc with these fields. It replaces the existing ones and appends the rest.
 func with(doc bson.D, fields ...bson.E) bson.D {
 	doc = slices.Clone(doc)
 	for _, f := range fields {

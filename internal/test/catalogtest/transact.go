@@ -12,8 +12,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// transactCases test transactions. A server without transactions returns an error before the
-// function runs. A server with transactions commits exactly while the session holds the lock.
+// transactCases test transactions. A server without transactions returns an error and does not run
+// the function. Other servers commit if and only if the session still holds the lock.
 var transactCases = []testCase{
 	{"HeldToTheEnd_Commits_AndRaisesRev", func(b *bench) {
 		g := request("balancer", alice)
@@ -101,8 +101,8 @@ var transactCases = []testCase{
 		runs := 0
 		err := b.Catalog.Transact(b.ctx, g.Session, func(ctx context.Context) error {
 			if runs++; runs == 1 {
-				// A transaction reads the snapshot of its first command. Without a command here the
-				// snapshot would include the write below, without a conflict.
+				// A transaction reads a snapshot as of its first command. Without this command the snapshot
+				// would include the write below, and there would be no conflict.
 				if _, err := b.Document(ctx, catalog.LocksCollection, "balancer"); err != nil {
 					return err
 				}

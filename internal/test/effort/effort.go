@@ -1,6 +1,6 @@
 // Package effort sets the number of attempts of random tests, and runs the tests. With the race
-// detector the tests make a sixth of the attempts: a step takes five to ten times as long, and the
-// detector finds other mistakes.
+// detector the tests make a sixth of the attempts, because each step takes five to ten times as
+// long and the detector finds other mistakes.
 package effort
 
 import (

@@ -56,8 +56,8 @@ type Call struct {
 	Subject string // lock name or process id; empty if the operation has neither
 }
 
-// A Hook decides the outcome of a call. It may call apply at most once, which carries out the
-// operation and returns its error. The caller gets the hook's error, and no result with an error.
+// A Hook decides the outcome of a call. It may call apply at most once. The function apply carries
+// out the operation and returns its error. The caller gets the hook's error, and with it no result.
 type Hook func(ctx context.Context, call Call, apply func() error) error
 
 // Catalog passes every operation through a hook and counts it. Safe for concurrent use.
@@ -146,7 +146,7 @@ func (c *Catalog) add(n int) {
 	c.running += n
 }
 
-// On returns a hook that calls do for one operation. The function do decides the outcome. Other
+// On returns a hook in which the function do decides the outcome of one operation. All other
 // operations are carried out.
 func On(op Op, do func(apply func() error) error) Hook {
 	return func(_ context.Context, call Call, apply func() error) error {

@@ -136,8 +136,8 @@ func (w *World) Lock(name string) catalog.Lock {
 	return l
 }
 
-// WrongClock returns a clock with a wrong wall clock and a right monotonic clock. The argument is
-// the error.
+// WrongClock returns a clock with a wall time that is off by the argument. Its monotonic time is
+// right.
 func WrongClock(by time.Duration) clock.Clock { return wrong{clock.System(), by} }
 
 type wrong struct {

@@ -23,14 +23,14 @@ const startLimit = 90 * time.Second
 type Options struct {
 	// ReplicaSet is the number of members; 0 is a standalone.
 	ReplicaSet int
-	// ConfigServer starts the members with --configsvr.
+	// ConfigServer adds --configsvr to the arguments of the members.
 	ConfigServer bool
-	// ShardServer starts the members with --shardsvr.
+	// ShardServer adds --shardsvr to the arguments of the members.
 	ShardServer bool
-	// Auth starts the program with --auth. The members of a replica set get a new key file.
+	// Auth adds --auth to the arguments. The members of a replica set get a new key file.
 	Auth bool
-	// TLS names the PEM files of the authority, and of the server with its key. The members accept
-	// connections with and without TLS.
+	// TLS names two PEM files: the authority, and the server's certificate with its key. The members
+	// accept connections with and without TLS.
 	TLS *TLS
 }
 
@@ -252,7 +252,7 @@ func (d *Deployment) primary(ctx context.Context) (int, error) {
 	return 0, errors.New("no member is primary")
 }
 
-// restTime is the step-down time of the only member of a replica set.
+// restTime is how long the only member of a replica set steps down.
 const restTime = 2 * time.Second
 
 // StepDown makes the primary step down for at least a minute, so that another member is elected.

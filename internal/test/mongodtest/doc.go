@@ -2,8 +2,8 @@
 // server, or a sharded cluster with a mongos. They use free loopback ports and temporary folders.
 // The package can stop, kill, pause and step down each program.
 //
-// Every process is ended by its id. If the test program dies before it has closed a deployment, for
-// example at its time limit, a helper kills the servers when a pipe ends.
+// Every process is ended by its id. The test program may die before it closes a deployment, for
+// example at its time limit. A pipe then ends, and a helper kills the servers.
 //
 // The package is for tests only. The servers are fast and not durable. Without Options.Auth every
 // user of the machine may write to them.

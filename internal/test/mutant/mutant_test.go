@@ -55,8 +55,8 @@ func testExists(t *testing.T, m mutant.Mistake) {
 	t.Errorf("%q: no test %s in %s", m.Name, m.Test, m.Package)
 }
 
-// Each mistake, made alone, makes its test fail. The tests of the packages check that they pass
-// without a mistake.
+// Each mistake alone makes its test fail. The ordinary test run checks that the test passes without
+// the mistake.
 func TestMistakes_AreNoticed(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

@@ -1,6 +1,6 @@
 package mutant
 
-// all has the mistakes of the lock, its stores, elections, loops and schedules.
+// all lists the mistakes in the lock, its stores, elections, loops and schedules.
 var all = []Mistake{
 	{Name: "eviction by _id alone", File: "catalog/transition/enter_leave.go",
 		Old:     "	p, waits := l.WaitedBy(t.TS)\n",
@@ -32,7 +32,7 @@ var all = []Mistake{
 		New:     "	t := p.Takeover\n	if false {",
 		Package: "distlock", Test: "TestTryLock_HolderHasLongerTakeover_ContenderWaits",
 		Rule: "the holder's takeover time is"},
-	// The rule of mongos 1.8: it decides at the first read.
+	// This is the rule of mongos 1.8, which decides at the first read.
 	{Name: "age of the ping by the contender's clock", File: "takeover/decide.go",
 		Old:     "if j.watched >= j.takeover {",
 		New:     "if j.now.Wall.Sub(j.now.Ping) >= j.takeover {",

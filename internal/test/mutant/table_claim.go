@@ -1,6 +1,6 @@
 package mutant
 
-// ofClaim has the mistakes of package claim.
+// ofClaim lists the mistakes in package claim.
 var ofClaim = []Mistake{
 	{Name: "a slot of another name is left alone", File: "claim/rescue.go",
 		Old: "!strings.HasPrefix(slot.Name, prefix)", New: "!strings.HasPrefix(slot.Name, " +

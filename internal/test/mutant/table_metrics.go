@@ -1,6 +1,6 @@
 package mutant
 
-// ofMetrics has mistakes in the metrics of the work under locks.
+// ofMetrics lists the mistakes in the metrics of work under locks.
 var ofMetrics = []Mistake{
 	{Name: "a server is asked for metrics whenever somebody reads", File: "internal/metrics/asked.go",
 		Old: "now-a.at >= AskedEvery", New: "now >= a.at",

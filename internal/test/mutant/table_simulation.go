@@ -7,8 +7,8 @@ const (
 	singles = "TestSingles_EveryCommand_FindsNothing"
 )
 
-// bySimulation names the mistakes that the simulation must notice too, by random walks or by single
-// faults. Each has the oracle that reports it.
+// bySimulation lists the mistakes that the simulation must also notice, in random walks or with
+// single faults. The rule is the oracle that reports the mistake.
 var bySimulation = []struct{ test, name, rule string }{
 	{Walks, "release by _id alone", "I3:"},
 	{Walks, "trusted for takeover + ping", "I4:"},

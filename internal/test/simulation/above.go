@@ -9,8 +9,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// This file serves packages built on the lock. Their users bring a store and rules of their own.
-// The commands to that store meet the faults of a schedule like the commands of the lock.
+// This file serves packages built on the lock. A user of such a package brings another store and
+// more rules. The faults of a schedule also strike the commands to that store.
 
 // Manager returns the process's Manager.
 func (u *User) Manager() *distlock.Manager { return u.m }
@@ -30,8 +30,8 @@ func (u *User) Dead() bool { return u.p.Dead }
 
 func (u *User) String() string { return u.p.String() }
 
-// Command submits a command to a store other than the store of the locks. The command is an event
-// that meets faults. The loop of the world calls do, perhaps late or twice.
+// Command submits a command to a store that does not keep the locks. The command is an event, and
+// faults can strike it. The loop of the world calls do, perhaps late or twice.
 func (u *User) Command(ctx context.Context, op fault.Op, writes bool, do func() error) error {
 	return (&call{p: u.p, op: op, writes: writes, do: do}).submit(ctx)
 }
@@ -42,8 +42,8 @@ func (u *User) Notice(do func()) {
 	w.Post(u.p.Index, "notice", func() { u.p.WhenRunning(do) })
 }
 
-// Die kills the process and starts another process in its place after the duration back. It returns
-// when the run is over.
+// Die kills the process and replaces it with another process after a delay. It returns when the run
+// is over.
 func (u *User) Die(back time.Duration) {
 	p := u.p
 	p.w.Post(p.Index, "die", func() {
@@ -53,7 +53,7 @@ func (u *User) Die(back time.Duration) {
 	<-p.ctx.Done()
 }
 
-// revive starts a new process in a place if the last one is over.
+// revive starts a new process in a place if its previous process is over.
 func (w *world) revive(i int) {
 	if p := w.slots[i]; p != nil && p.over() {
 		w.launch(i)
@@ -63,7 +63,7 @@ func (w *world) revive(i int) {
 // Always adds a check that runs after every event.
 func (o *Outside) Always(look func()) { o.w.always = append(o.w.always, look) }
 
-// Violated records a violation of a rule of a package above the lock.
+// Violated records that a rule of a package built on the lock was broken.
 func (o *Outside) Violated(rule, format string, args ...any) {
 	o.w.judge.violated(rule, format, args...)
 }

@@ -47,7 +47,7 @@ type guild struct {
 	sum   map[string]int
 }
 
-// kinds has the packages and modes built on the lock.
+// kinds maps the packages and modes built on the lock to their users.
 var kinds = map[string]func(*guild, *simulation.User){
 	"election": (*guild).stand, "loop": (*guild).loop, "slots": slotted(false),
 	"reruns": slotted(true),
@@ -69,7 +69,7 @@ func (g *guild) look() {
 	}
 }
 
-// begin notes the start of a work.
+// begin records the start of a work.
 func (g *guild) begin(u *simulation.User, fence int64, err func() error) *work {
 	g.out.Say("%s begins under fence %d", u, fence)
 	w := &work{u: u, err: err, fence: fence}
@@ -189,7 +189,7 @@ func slotted(rerun bool) func(*guild, *simulation.User) {
 	}
 }
 
-// early is the lead of a clock that ran a tenth too fast for half a minute.
+// early is how far a clock is ahead after it ran a tenth too fast for half a minute.
 const early = 3 * time.Second
 
 // mark checks that no slot starts twice or before its time, and that slots start in order.
@@ -269,7 +269,7 @@ func walkAbove(kind string, seed uint64) (simulation.Schedule, *guild) {
 		o.At(s.Length+s.Quiet-time.Millisecond, func() {
 			g.mu.Lock()
 			defer g.mu.Unlock()
-			// A function takes a minute at most, and a pause takes less.
+			// A function takes at most a minute, and a pause takes less.
 			if idle := o.Now() - g.last; idle > 3*time.Minute && !(g.clock && strings.Contains(kind, "s")) {
 				o.Violated("goes on", "nothing has begun for %v", idle)
 			}

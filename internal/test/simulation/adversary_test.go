@@ -8,7 +8,7 @@ import (
 	"mongodlm/internal/test/simulation"
 )
 
-// With -v the test names the seeds from SEED_FROM to SEED_TO that have a violation.
+// With -v the test lists the seeds from SEED_FROM to SEED_TO that have a violation.
 func TestAdversary_Seeds(t *testing.T) {
 	from, _ := strconv.ParseUint(os.Getenv("SEED_FROM"), 10, 64)
 	to, _ := strconv.ParseUint(os.Getenv("SEED_TO"), 10, 64)

@@ -19,13 +19,13 @@ import (
 // opWrite is a write of a user to the protected resource.
 const opWrite fault.Op = "write"
 
-// A call is one command of a process, from the time it is made.
+// A call is one command of a process.
 type call struct {
 	p       *process
 	op      fault.Op
 	subject string // lock name or process id that the store knows
 	writes  bool
-	// mayBeOld allows an old state as the answer.
+	// mayBeOld is set if the answer may be an old state.
 	mayBeOld bool
 	ts       bson.ObjectID // session in the command, if any
 	request  catalog.Request
@@ -98,8 +98,8 @@ func (c *call) submit(ctx context.Context) error {
 	return c.timeout(ctx.Err())
 }
 
-// unsent returns the error of a command if its context was done before it was sent, or in the same
-// instant. In that case Go's scheduler would otherwise choose the error.
+// unsent returns the error of a command whose context was done before it was sent, or in the same
+// instant. In the second case Go's scheduler would otherwise choose the error.
 func unsent(cause error) error { return fmt.Errorf("not sent: %w", cause) }
 
 func (c *call) timeout(cause error) error {
@@ -133,7 +133,7 @@ func (c *call) finish(err error) {
 	close(c.done)
 }
 
-// reply answers a command when its process runs.
+// reply answers a command once its process runs.
 func (c *call) reply(err error) {
 	c.p.WhenRunning(func() {
 		if c.answered || c.expired.Load() {

@@ -42,8 +42,8 @@ func (w *world) choose(due []*virtual.Event) int {
 	return own[w.chance("own order", due[0].At, uint64(due[head].Owner+1))%uint64(len(own))]
 }
 
-// chance returns a number that depends only on the seed and the arguments. So the removal of one
-// fault changes as few other events as possible.
+// chance returns a number that depends only on the seed and the arguments. Removing one fault
+// therefore changes as few other events as possible.
 func (w *world) chance(what string, at time.Duration, n uint64) uint64 {
 	h := w.s.Seed*0x9e3779b97f4a7c15 + uint64(at)*0xbf58476d1ce4e5b9 + n*0x94d049bb133111eb
 	for _, c := range []byte(what) {

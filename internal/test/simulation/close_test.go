@@ -33,7 +33,7 @@ func TestClose_GhostSinceTheLastTick_IsReleased(t *testing.T) {
 	}
 }
 
-// I8: a ping is in transit when the process closes. Its ping document stays removed.
+// I8: if a ping is in transit when its process closes, the ping document stays removed.
 func TestClose_PingUnderWay_LeavesNoPing(t *testing.T) {
 	t.Parallel()
 	slow := simulation.Fault{Kind: simulation.DelayRequest, Op: fault.Ping, Nth: 2, For: time.Second}

@@ -6,9 +6,9 @@
 // of faults. [Run] plays the schedule and returns a [Result] with the violations. A process acts
 // only when one of its timers fires or one of its commands is answered. Both are events of one
 // queue. The queue hands out one event at a time and waits until every goroutine is blocked again,
-// so the schedule chooses the order of the events of one instant. If one event wakes two goroutines
-// of a process, Go's scheduler decides which goroutine runs first. A schedule may therefore have a
-// few timelines.
+// so the schedule chooses the order of simultaneous events. If one event wakes two goroutines of a
+// process, Go's scheduler decides which goroutine runs first. A schedule may therefore have a few
+// timelines.
 //
 // # Faults
 //
@@ -32,23 +32,23 @@
 // MongoDB's own lock manager may run at the same time, see [Foreign].
 //
 // Queued waiters learn of their grants by polling. If the schedule sets Streams, they learn of them
-// from a stream of notices. A notice is an event that meets the faults of a command: it may be
+// from a stream of notices. A notice is an event, and the faults of a command strike it: it may be
 // late, or the stream breaks and the notice is lost. A stream may be severed at any time.
 //
 // # Oracles
 //
 // The oracles run after every event. They check these rules:
 //
-//   - I1: while an exclusive guard of a name is trusted, no other guard of the name is. The number
-//     of trusted permits is at most the limit. Each guard uses the clock of its process.
+//   - I1: while an exclusive guard is trusted, no other guard of the same lock is trusted. The
+//     number of trusted permits is at most the limit. Each guard uses the clock of its process.
 //   - I2: fences rise.
 //   - I3: no conditional write touches another session's document or moves another session in it.
-//   - I4: the loser of a takeover has stopped trusting its guard before the takeover. No process is
-//     evicted from a queue while its term lasts by its own clock.
+//   - I4: before a takeover the loser has stopped trusting its guard. No process is evicted from a
+//     queue while its term lasts by its own clock.
 //   - I5: accepted fences do not fall.
 //   - I6: a ghost disappears within a tick and a command.
-//   - I7: without further faults, a waiter gets a lock that is free or has a dead holder in time,
-//     and learns of its grant in time.
+//   - I7: without further faults, a lock that is free or has a dead holder goes to a waiter in
+//     time, and the waiter learns of the grant in time.
 //   - I8: an orderly Close leaves no session and no ping.
 //   - order: no waiter is overtaken.
 //   - twin: a process that has learned of its twin, or has expired, takes no lock from the twin.
@@ -68,16 +68,16 @@
 // # Packages built on the lock
 //
 // The random walks of elections, loops and schedules are in this package. The walks of rows are in
-// package claim. The commands of their stores meet the same faults, see [User.Command], and their
+// package claim. The same faults strike the commands of their stores, see [User.Command], and their
 // functions kill their processes. Their oracles check after every event that at most one term,
 // round, slot or handler of a row trusts its lock. In the end all possible work is done, each row
 // was marked done once, and a row is dead only after its allowed number of attempts. If a claim
-// draws lots, a seed has other timelines.
+// draws lots, the same seed may have several timelines.
 //
 // # Limits
 //
 // Events happen one at a time, so the simulation does not search for data races. The race detector
-// does that. Rates of clocks stay within a ratio of 1.2, as the guarantee assumes, except in tests
-// that ask for more. The simulation does not use an operator's Break, which by design lets two
-// holders in.
+// does that. The rates of two clocks differ by a factor of at most 1.2, as the guarantee assumes,
+// except in tests that ask for more. The simulation does not use an operator's Break, which by
+// design lets two holders in.
 package simulation

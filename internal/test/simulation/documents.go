@@ -14,7 +14,7 @@ import (
 
 // This file checks every write. It compares the documents before and after the write.
 
-// A state is the document that a command writes, at one instant.
+// A state is the document that a command writes, as it was at one instant.
 type state struct {
 	collection string
 	raw        bson.Raw
@@ -65,9 +65,9 @@ func (o *oracle) applied(c *call, before state, err error) {
 }
 
 // pingChanged checks a change of a ping document:
-//   - a condemned document does not change
-//   - only the watched state is condemned, and no foreign process
-//   - numbers rise
+//   - A condemned document does not change.
+//   - A process is condemned only in the watched state, and a foreign process never.
+//   - The ping's number rises.
 func (o *oracle) pingChanged(c *call, raw, after bson.Raw) {
 	if _, foreign := o.foreign[c.subject]; foreign &&
 		(c.op == fault.Condemn || c.op == fault.Witness) {
@@ -106,7 +106,7 @@ func (o *oracle) renamed(p *process, old string) {
 	}
 }
 
-// evicted checks I4: the loser of a takeover has stopped trusting its lock or its place before.
+// evicted checks I4: before the takeover the loser has stopped trusting its lock or its place.
 func (o *oracle) evicted(c *call, held catalog.Participant, holds bool) {
 	if c.from.Waits { // a waiter that is passed over holds no lock, and enters again if it lives
 		if holds {
@@ -134,11 +134,11 @@ func (o *oracle) evicted(c *call, held catalog.Participant, holds bool) {
 	}
 }
 
-// leastRate is a fraction of the foreign takeover time. A contender may take over after this
-// fraction in true time, because the fastest clock then shows the whole time.
+// leastRate is the fraction of the foreign takeover time that passes in true time before a
+// takeover. The fastest clock shows the whole time no earlier.
 const leastRate = 0.8
 
-// foreignLives notes a sign of life of a foreign process: a ping or an acquisition.
+// foreignLives records a sign of life of a foreign process: a ping or an acquisition.
 func (o *oracle) foreignLives(process string) { o.foreign[process] = o.w.Now() }
 
 // foreignTook checks that no process trusts a lock when a foreign process takes the lock (I1).
@@ -154,7 +154,7 @@ func (o *oracle) foreignTook(process, name string) {
 	}
 }
 
-// changed notes which sessions have stopped holding a lock. It forgets those that hold the lock
+// changed records which sessions have stopped holding a lock. It forgets those that hold the lock
 // again.
 func (o *oracle) changed(before, after []bson.ObjectID) {
 	for _, ts := range before {

@@ -45,8 +45,8 @@ func variants() []Fault {
 	return all
 }
 
-// Singles returns one schedule for each kind of fault and each command of each process. The fault
-// strikes that command. calls has the number of commands of each process without the fault.
+// Singles returns a schedule for each kind of fault and each command of each process, in which the
+// fault strikes the command. calls[i] is the number of commands of process i without the fault.
 func Singles(base Schedule, calls []int) iter.Seq[Schedule] {
 	return func(yield func(Schedule) bool) {
 		for _, f := range variants() {
@@ -65,8 +65,8 @@ func Singles(base Schedule, calls []int) iter.Seq[Schedule] {
 	}
 }
 
-// others returns schedules with other orders of the events of equal instants. Each has one more
-// choice than base, after the choices of base. r is the run of base.
+// others returns schedules that order simultaneous events differently. Each has the choices of base
+// and one more. r is the run of base.
 func others(base Schedule, r Result) iter.Seq[Schedule] {
 	return func(yield func(Schedule) bool) {
 		for n := len(base.Choices); n < len(r.Options); n++ {
@@ -83,9 +83,8 @@ func others(base Schedule, r Result) iter.Seq[Schedule] {
 	}
 }
 
-// Orders plays the orders of the events of equal instants. The parameter deviations limits the
-// choices that differ from the first order. The function run plays a schedule and reports whether
-// to continue.
+// Orders plays a schedule with simultaneous events in different orders. At most deviations choices
+// differ from the first order. The function run plays a schedule and reports whether to continue.
 func Orders(base Schedule, deviations int, run func(Schedule) (Result, bool)) bool {
 	r, on := run(base)
 	if !on {

@@ -69,7 +69,7 @@ func TestSingles_EveryCommand_FindsNothing(t *testing.T) {
 		sum.Takeovers)
 }
 
-// The small schedules pass in every order of the events of one instant.
+// The small schedules pass with simultaneous events in every order.
 func TestOrders_OfEqualInstants_FindNothing(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

@@ -173,15 +173,15 @@ type tenant struct {
 	id string
 }
 
-// A lease is the term of a process id by its acknowledged pings. The oracle computes the term
-// itself, since a question to the process would make the process notice the end.
+// A lease is the term of a process id, which acknowledged pings extend. The oracle computes the
+// term itself. If it asked the process, the process would notice the end.
 type lease struct {
 	sent clock.Reading // send time of the last acknowledged ping
 	over bool
 }
 
-// lasts reports whether a process may trust its process id now, by its own clock. After an expiry
-// it never may again (R4).
+// lasts reports whether a process may trust its process id now, by its own clock. A term that has
+// expired stays expired (R4).
 func (l *lease) lasts(p *process) bool {
 	c := p.config()
 	l.over = l.over || clock.HolderElapsed(l.sent, p.Clock.Now()) >= c.Takeover-c.Margin

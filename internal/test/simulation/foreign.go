@@ -9,7 +9,7 @@ import (
 	"mongodlm/catalog"
 )
 
-// A Foreign is MongoDB's own lock manager of a config server of 3.2 to 6.0. It uses the same
+// A Foreign is MongoDB's own lock manager, in a config server of 3.2 to 6.0. It uses the same
 // collections as the processes.
 //   - Its id never changes, and its pings have no seq.
 //   - It takes free locks and keeps the other fields and the queue in their documents.

@@ -157,8 +157,8 @@ func (w *world) bend(c *call, f Fault, k *course) {
 	}
 }
 
-// carryOut runs a command on its course. The process waits at most for a command's limit. The store
-// applies a slower command later.
+// carryOut runs a command on its course. The process waits no longer than the time limit of a
+// command. The store applies a slower command later.
 func (w *world) carryOut(c *call, k course) {
 	p, limit := c.p, w.s.Timing.Limit
 	if c.op != opWrite && k.request+k.reply > limit {
@@ -218,8 +218,8 @@ func (w *world) arrive(c *call, k course, inTime bool) {
 	c.reply(err)
 }
 
-// blocked reports whether a write must wait for a transaction. The sender of the write waits at
-// most for a command's limit.
+// blocked reports whether a write must wait for a transaction. Its sender waits no longer than the
+// time limit of a command.
 func (w *world) blocked(c *call) bool {
 	if !c.writes || c.inside != nil || c.op == opWrite || !w.Server.Busy(c.subject) {
 		return false

@@ -24,17 +24,17 @@ func (u *User) renewFor(h *Held, every, d time.Duration) {
 	}
 }
 
-// A tenure is a guard's lease. The oracle computes it from the renewals that were answered to the
-// process.
+// A tenure is a guard's lease. The oracle computes the lease from the renewals whose answers have
+// reached the process.
 type tenure struct {
 	life time.Duration
-	// sure is the send time of the last renewal with an answer that counted. late is the send time
-	// of the last renewal with an answer that may have counted. Its caller stopped waiting in the
-	// same instant.
+	// sure is the send time of the last renewal with an answer that counted. late may be newer: it
+	// includes a renewal that was answered in the same instant in which its caller stopped waiting,
+	// so the answer may have counted.
 	sure, late clock.Reading
 }
 
-// renewed notes an answered renewal. Its answer may be that of its transaction's commit.
+// renewed records the answered renewal c. In a transaction answered is the commit, else it is c.
 func (o *oracle) renewed(c, answered *call) {
 	t := o.tenures[c.ts]
 	if t == nil || o.guardOf(c.ts) == nil { // no guard trusts it yet
@@ -77,7 +77,7 @@ func (o *oracle) runOut(open []*Held) {
 	}
 }
 
-// takenByLease checks a takeover by lease: the renewal that it names is the last renewal.
+// takenByLease checks that a takeover by lease names the last renewal.
 func (o *oracle) takenByLease(c *call, was catalog.Lock) {
 	lease, ok := was.LeaseOf(c.from.TS)
 	if c.from.Renewal != 0 && (!ok || lease.Number != c.from.Renewal) {
@@ -86,15 +86,14 @@ func (o *oracle) takenByLease(c *call, was catalog.Lock) {
 	}
 }
 
-// hung returns the time limit for the takeover of a lock after its lease has expired, from a live
-// holder.
+// hung returns the time limit for a takeover from a live holder after the lease has expired.
 func (o *oracle) hung(ts bson.ObjectID) time.Duration {
 	t := o.w.s.Timing
 	return scaled(o.tenures[ts].life + t.MaxGap + 3*t.PollMax + 2*t.Ping + 2*t.Limit + o.slack())
 }
 
-// byLease returns a lock's snapshots with the renewals of one holder in place of its pings. It also
-// returns the last life of the lease.
+// byLease converts snapshots of a lock for the takeover rule: the renewals of one holder replace
+// its pings. It also returns the duration of the lease in the last snapshot.
 func byLease(looks []seen, from catalog.Holder, ping time.Duration) (shown []seen,
 	life time.Duration) {
 	for _, l := range looks {

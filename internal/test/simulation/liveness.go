@@ -21,14 +21,14 @@ type slowThing struct {
 	ts   bson.ObjectID
 }
 
-// waitingFor has the start of a slowThing, and the time at which each process began to contend.
+// waitingFor holds the start of a slowThing, and the time at which each process began to contend.
 type waitingFor struct {
 	since time.Duration
 	by    map[*process]time.Duration
 	limit time.Duration
 }
 
-// trouble notes a fault of a process, or of the world if p is nil. All time limits start again.
+// trouble records a fault of a process, or of the world if p is nil. All time limits start again.
 func (o *oracle) trouble(p *process) {
 	o.troubles = o.w.Now()
 	if p != nil {
@@ -38,7 +38,7 @@ func (o *oracle) trouble(p *process) {
 
 func (o *oracle) elected() { o.trouble(nil) }
 
-// slack allows for a few commands and for the interval of the checks.
+// slack returns the extra time for a few commands and for the interval of the checks.
 func (o *oracle) slack() time.Duration { return o.w.s.Timing.Ping/2 + time.Second }
 
 // slowThings checks every lock document and its holder.
@@ -169,7 +169,7 @@ func (o *oracle) expect(name string, open []*Held,
 	return found
 }
 
-// tried returns the time within which a job for the lock has run twice. It returns 0 if there is no
+// tried returns the time in which a job that uses the lock runs twice. It returns 0 if there is no
 // such job, or if the job can decide only by its own watch.
 func (o *oracle) tried(name string) time.Duration {
 	for _, p := range o.w.s.Processes {
@@ -191,8 +191,8 @@ func (o *oracle) jobsAlone(l catalog.Lock) bool {
 		})
 }
 
-// inTheWay reports whether a dead holder blocks a contender: the holder is the only one, or a
-// contender is queued for a permit or in another mode.
+// inTheWay reports whether a dead holder blocks a contender: it is the only holder, or a contender
+// is queued for a permit or in another mode.
 func (o *oracle) inTheWay(l catalog.Lock, dead catalog.Participant, contenders []*process) bool {
 	if len(l.Holders()) == 1 {
 		return true
@@ -255,11 +255,11 @@ func (o *oracle) eviction(p catalog.Participant) time.Duration {
 	return scaled(need + t.MaxGap + 3*t.PollMax + 2*t.Ping + 2*t.Limit + o.slack())
 }
 
-// knows returns the problem of a holder, or "" if there is no problem:
-//   - its lease has expired
-//   - its process does not know of the lock
-//   - its waiter has not learned of the grant
-//   - it is dead
+// knows describes what is wrong with a holder, or returns "" if nothing is:
+//   - The lease has expired.
+//   - The process does not know that it holds the lock.
+//   - The waiter has not learned of its grant.
+//   - The holder is dead.
 func (o *oracle) knows(holder catalog.Participant, open []*Held) string {
 	for _, h := range open {
 		switch {
@@ -287,8 +287,8 @@ func (o *oracle) knows(holder catalog.Participant, open []*Held) string {
 	return deadHeld
 }
 
-// telling returns the time limit for a waiter to learn of its grant, which is the pause between two
-// polls. With a stream the pause is a quarter of the wait, at most a ping interval.
+// telling returns the time limit for a waiter to learn of its grant. It allows for the pause
+// between two polls: with a stream a quarter of the wait, at most a ping interval.
 func (o *oracle) telling() time.Duration {
 	t := o.w.s.Timing
 	pause := max(t.PollMax, min(t.Ping, o.w.Now()/4)) * 12 / 10
@@ -318,7 +318,7 @@ func (o *oracle) contenders(name string) []*process {
 	return found
 }
 
-// underWay returns the unfinished attempt of a live process that uses a session, or nil.
+// underWay returns the unfinished attempt that uses the session ts in a live process, or nil.
 func (o *oracle) underWay(ts bson.ObjectID) *attempt {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -335,7 +335,7 @@ func (o *oracle) underWay(ts bson.ObjectID) *attempt {
 	return nil
 }
 
-// goesOn reports whether the caller that owned a place waits for the same lock again, in a call
+// goesOn reports whether the former owner of a place is waiting for the same lock in a new call
 // that has not sent a command yet. Such a call continues with the place that its timed-out
 // predecessor left. Another caller's call does not.
 func (o *oracle) goesOn(p *process, name string, place catalog.Participant) bool {

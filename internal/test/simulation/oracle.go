@@ -77,9 +77,9 @@ type oracle struct {
 	left     map[bson.ObjectID]time.Duration // time at which a session stopped holding its lock
 	forgiven map[bson.ObjectID]bool          // sessions that an unaware twin has released
 
-	// posthumous has the sessions of late commands: their process had died, closed or taken another
-	// id, or was closing while a transaction blocked the command. The process may have searched for
-	// the sessions earlier.
+	// posthumous contains the sessions of commands that ran too late, because their process had died,
+	// closed or taken another id, or was closing while a transaction blocked them. The process may
+	// have searched for its sessions earlier.
 	posthumous map[bson.ObjectID]bool
 
 	mu       sync.Mutex // guards the rest
@@ -129,7 +129,7 @@ func (o *oracle) violated(rule, format string, args ...any) {
 	o.w.log.add("VIOLATION %s: %s", v.Rule, v.What)
 }
 
-// begin notes the start of an attempt, end its end. Users call both.
+// begin records the start of an attempt, and the method end records its end. Users call both.
 func (o *oracle) begin(p *process, label string, a *attempt) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -141,7 +141,7 @@ func (o *oracle) begin(p *process, label string, a *attempt) {
 	o.add(a.name)
 }
 
-// register notes the name of a lock that a user asks for.
+// register records the name of a lock that a user asks for.
 func (o *oracle) register(name string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -155,7 +155,7 @@ func (o *oracle) add(name string) {
 	}
 }
 
-// asked returns the noted names. Commands posted earlier may add names concurrently.
+// asked returns a copy of the recorded names. Other goroutines may add names concurrently.
 func (o *oracle) asked() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -175,7 +175,7 @@ func (o *oracle) end(p *process, label string, a *attempt, h *Held, err error) {
 	}
 }
 
-// released notes that Release has returned.
+// released records that Release has returned.
 func (o *oracle) released(h *Held, err error, called time.Duration) {
 	switch {
 	case err == nil:
@@ -226,7 +226,7 @@ func (o *oracle) look() {
 	}
 }
 
-// learn checks the end of an attempt. Fences rise (I2), and the error of a failed attempt is true
+// learn checks the end of an attempt: fences rise (I2), and the error of a failed attempt is true
 // (I6).
 func (o *oracle) learn(n news) {
 	switch {
@@ -255,9 +255,9 @@ func (o *oracle) learn(n news) {
 	if n.p.struck-n.a.struck != 1 || n.p.closing != nil { // Close also ends commands
 		return
 	}
-	// Only one fault has struck, so the store answered the check. After a failed attempt the store
-	// must not hold the lock for it, with two exceptions. Its release is in transit, or its release
-	// waits for the next ping, because the term has expired and a twin may have the lock.
+	// Only one fault has struck, so the store answered when the process checked the lock. The store
+	// must not hold the lock for a failed attempt, with two exceptions: its release is in transit, or
+	// waits for the next ping because the term has expired and a twin may have the lock.
 	l, bad := catalog.ParseLock(o.w.Server.Document(catalog.LocksCollection, n.a.name))
 	if !errors.Is(n.err, distlock.ErrOutcomeUnknown) || bad != nil {
 		return
@@ -271,7 +271,7 @@ func (o *oracle) learn(n news) {
 }
 
 // fenceOf checks I2: the fence of an exclusive guard is larger than the fences of all earlier
-// guards. Sharers may report their guards in another order than they got them.
+// guards. Sharers may report their guards in another order than they acquired them.
 func (o *oracle) fenceOf(n news) {
 	fence, handed := n.got.guard.Fence(), o.handed[n.got.name]
 	if handed == nil {
@@ -289,7 +289,7 @@ func (o *oracle) fenceOf(n news) {
 	handed[0] = max(handed[0], fence)
 }
 
-// trusted reports whether a guard may be trusted by the clock of its process. It records a loss.
+// trusted reports whether a guard may be trusted by its process's clock, and records a loss.
 func (o *oracle) trusted(h *Held) bool {
 	if err := h.guard.Err(); err != nil {
 		o.lose(h, err)
@@ -366,7 +366,7 @@ func (o *oracle) wrote(h *Held) bool {
 	return true
 }
 
-// sent notes a command when it is sent.
+// sent records a command when it is sent.
 func (o *oracle) sent(c *call) {
 	if c.op == fault.Acquire || c.op == fault.Enter {
 		o.mu.Lock()

@@ -29,7 +29,7 @@ func newPort(p *process) *port {
 
 func (o *port) store() *store { return o.p.w.store }
 
-// asEvents has the commands that are events.
+// asEvents lists the commands that are events.
 var asEvents = []catalog.Op{
 	fault.Acquire, fault.Enter, fault.Release, fault.Evict, fault.GrantNext, fault.Confirm,
 	fault.SeedFence, fault.Renew, fault.Break,

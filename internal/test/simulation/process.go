@@ -151,8 +151,8 @@ func (p *process) id() string {
 	return p.ids[len(p.ids)-1]
 }
 
-// before returns the process id that the process used before id, or "" for the first id. It also
-// returns "" during the start, which tries again with another id after a failure.
+// before returns the process id that the process had before id, or "" if id is its first. During
+// the start it returns "", because the start tries other ids after failures.
 func (p *process) before(id string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -178,7 +178,7 @@ func (p *process) leaves(ts bson.ObjectID) bool {
 	})
 }
 
-// alias notes the process id in a command, and returns the process id that the store knows.
+// alias records the process id in a command, and returns the process id that the store knows.
 func (p *process) alias(id string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

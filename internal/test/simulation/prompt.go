@@ -96,8 +96,8 @@ func (o *oracle) lateCalls(now time.Duration) (late []lateCall) {
 	return late
 }
 
-// closesInTime checks a Close that a fault called. It returns within its context, or after one try
-// if the context was already done. Unless a fault has struck, no lock names the process afterwards.
+// closesInTime checks a Close that a fault called. It must return once its context ends, or after
+// one try if it was already done. After it no lock may name the process, unless a fault has struck.
 func (o *oracle) closesInTime(p *process, c *closing) {
 	late := o.w.Now() - c.since - c.limit
 	if c.limit == 0 { // Close limits itself by its own clock
@@ -136,7 +136,7 @@ type asking struct {
 	name string
 }
 
-// asks notes a caller that polls a lock. The returned function removes the note.
+// asks records a caller that polls a lock. The returned function removes the record.
 func (o *oracle) asks(p *process, name string) func() {
 	a := &asking{p, name}
 	o.mu.Lock()

@@ -11,8 +11,8 @@ import (
 	"mongodlm/takeover"
 )
 
-// seen is a snapshot that a contender has received. The field about is one party of the lock, if it
-// has parties.
+// A seen is a snapshot that a contender has received. If the lock has parties, the field about is
+// one of them.
 type seen struct {
 	catalog.Snapshot
 	about          catalog.Participant
@@ -21,7 +21,7 @@ type seen struct {
 	wall           time.Time     // contender's wall clock at the reply
 }
 
-// replied notes an answer that has reached its process.
+// replied records an answer that has reached its process.
 func (o *oracle) replied(c *call) {
 	switch c.op {
 	case fault.Ping:
@@ -51,7 +51,7 @@ func (o *oracle) replied(c *call) {
 	}
 }
 
-// stands notes that an attempt is queued.
+// stands records that an attempt is queued.
 func (o *oracle) stands(c *call) {
 	l, _ := o.w.store.lockAsOf(c.subject, nil)
 	o.mu.Lock()
@@ -61,8 +61,8 @@ func (o *oracle) stands(c *call) {
 	}
 }
 
-// about returns the snapshots that include the holder's process. Their field about is the holder,
-// or else another session of its process.
+// about returns the snapshots in which the holder's process is a party, and sets their field about
+// to the holder, or else to another session of that process.
 func about(looks []seen, from catalog.Holder) []seen {
 	var shown []seen
 	for _, l := range looks {
@@ -82,7 +82,7 @@ func about(looks []seen, from catalog.Holder) []seen {
 	return shown
 }
 
-// byTheRule checks an eviction with its contender's snapshots.
+// byTheRule checks that the contender's snapshots allow its eviction.
 func (o *oracle) byTheRule(c *call) {
 	if c.from.Waits { // a waiter that is passed over enters again if it lives
 		return
@@ -92,10 +92,10 @@ func (o *oracle) byTheRule(c *call) {
 	}
 }
 
-// reference repeats the written takeover rule without package takeover. It returns the reason why
-// the snapshots do not allow an eviction, or "" if they allow it. It is no stricter than the rule:
-// it compares only neighbours, and every recent snapshot may be the deciding one, because several
-// users of a process read concurrently.
+// reference implements the written takeover rule without package takeover. It returns "" if the
+// snapshots allow an eviction, or else the reason. Several users of a process read concurrently, so
+// reference is no stricter than the rule: it compares only neighbours, and every recent snapshot
+// may be the deciding one.
 func reference(looks []seen, from catalog.Holder, own time.Duration, t Timing) string {
 	const unseen = "nobody has looked at that session lately"
 	why := unseen
@@ -124,8 +124,8 @@ func reference(looks []seen, from catalog.Holder, own time.Duration, t Timing) s
 	return why
 }
 
-// allows checks a takeover after the last snapshot. It returns the reason against the takeover, or
-// "".
+// allows checks a takeover after the last snapshot. It returns "", or the reason against the
+// takeover.
 func allows(looks []seen, own time.Duration, t Timing) string {
 	now := looks[len(looks)-1]
 	if now.Ping != nil && now.Ping.Condemned != nil && !stranger(now) {
@@ -215,8 +215,8 @@ func witnessed(l seen, need, watched time.Duration, t Timing) string {
 	return ""
 }
 
-// sighted reports whether another contender has left its observation, with two clocks that agreed.
-// Since then the server's clock and the clocks of both contenders must have counted two intervals.
+// sighted reports whether another contender, whose clock agreed with the server's, left an
+// observation at least two intervals ago, by the server's clock and by the contenders' clocks.
 func sighted(l seen, trip time.Duration, t Timing) bool {
 	s := l.Ping.Sight
 	if s.By == "" || s.Seq != l.Ping.Seq || s.At.Sub(s.Local).Abs() > t.Takeover/30+trip/2 {

@@ -10,8 +10,8 @@ import (
 	"mongodlm/catalog"
 )
 
-// If no rule allows a takeover, the report has the figures of the latest snapshot, which has
-// watched for longest, and the requirements of each rule.
+// If no rule allows a takeover, the report explains what each rule requires. Its figures are from
+// the latest snapshot, which follows the longest watch.
 func TestReference_Refusal_SaysWhatEachRuleWanted(t *testing.T) {
 	t.Parallel()
 	timing := Timing{Ping: 10 * time.Second, Takeover: time.Minute, MaxGap: 30 * time.Second}

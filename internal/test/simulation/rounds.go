@@ -19,8 +19,7 @@ type outsider struct {
 	name string
 }
 
-// outside has the start of a wait without a place in the queue, and the number of grants since
-// then.
+// outside holds the start of a wait without a place in the queue, and the number of grants since.
 type outside struct {
 	since time.Duration
 	turns int

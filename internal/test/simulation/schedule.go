@@ -136,7 +136,7 @@ func Mongos() Timing {
 
 // A Process is one process of a schedule.
 type Process struct {
-	// Rate is the rate of its clocks. 0 means 1.
+	// Rate is the rate of the clocks. 0 means 1.
 	Rate float64
 	// Offset is the lead of the wall clock over true time.
 	Offset time.Duration
@@ -148,8 +148,8 @@ type Process struct {
 	// Snapshot also gives the process the numbers and the locks of the previous process. A call for
 	// such a lock returns without delay, with the same session.
 	Snapshot bool
-	// Every makes the process a job. A new process starts in this interval unless the last process
-	// still runs. It closes when its users have returned. It tries to acquire the lock Job.
+	// Every makes the process a job, which tries to acquire the lock Job. A new process starts in
+	// this interval unless the last one still runs. A process closes when its users have returned.
 	Every time.Duration
 	Job   string
 	// Users are the functions of its users. Each runs in a goroutine.
@@ -175,8 +175,8 @@ type Schedule struct {
 	Foreign []Foreign
 	// World schedules events that belong to no process, such as a foreign holder.
 	World func(*Outside)
-	// Choices[i] selects the first process of the i-th instant at which several processes have an
-	// event. 0 selects the first process by index. Seed makes the later choices.
+	// Choices[i] selects the process that is first at the i-th instant at which several have an
+	// event. 0 selects the one with the lowest index. After the last element Seed makes the choices.
 	Choices []int
 	// Trace keeps the timeline.
 	Trace bool

@@ -39,9 +39,9 @@ type Result struct {
 	Violations []Violation
 	Timeline   []string
 	Stats
-	// CallsOf has the number of commands of the first process in each place.
+	// CallsOf[i] is the number of commands of the first process in place i.
 	CallsOf []int
-	// Options has the number of choices at every instant at which several processes had an event.
+	// Options[i] is the number of choices at the i-th instant with events of several processes.
 	Options []int
 }
 

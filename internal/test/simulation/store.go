@@ -11,7 +11,7 @@ import (
 	"mongodlm/catalog/memcatalog"
 )
 
-// A store is the only store of a world: the store in memory, and the past states of its documents.
+// A store contains the documents of a world, and their past states.
 type store struct {
 	*memcatalog.Catalog
 	w      *world
@@ -28,8 +28,8 @@ type version struct {
 	holders []bson.ObjectID // the lock's holders
 }
 
-// A picture is an old state, returned by an old primary or a lagging member. It has the instant,
-// and the primary's name if the server believes that it is the primary.
+// A picture identifies the old state that an old primary or a lagging member returns, by its
+// instant. primary is the name of an old primary that believes it is still the primary, or "".
 type picture struct {
 	at      time.Duration
 	primary string
@@ -160,8 +160,8 @@ func (s *store) read(name string, raw bson.Raw) parsed {
 	return last
 }
 
-// A parsed is a lock document and its content. Most documents are read repeatedly before they
-// change.
+// A parsed is a lock document with its parsed content. It is cached, because most documents are
+// read repeatedly before they change.
 type parsed struct {
 	raw  bson.Raw
 	lock catalog.Lock
@@ -190,8 +190,8 @@ func (s *store) attend(names []string, old *picture) (map[string]catalog.Snapsho
 	return looks, nil
 }
 
-// heldOrFree returns the named locks that are free, have a grant of the process, or are listed in
-// lines.
+// heldOrFree returns those of the named locks that are free, were granted to the process, or are
+// also named in lines.
 func (s *store) heldOrFree(process string, names, lines []string,
 	old *picture) (locks []catalog.Lock) {
 	for _, name := range names {

@@ -105,8 +105,8 @@ func (s *store) tell(name string, was, is bson.Raw) {
 	}
 }
 
-// send puts a notice in transit. The faults of a command strike the notice. A fault that would lose
-// a command breaks the stream and loses the notice.
+// send puts a notice in transit. The faults of a command also strike a notice. A fault that would
+// lose a command breaks the stream, and the notice is lost.
 func (w *world) send(st *stream, name string, grants []catalog.Grant) {
 	p := st.p
 	c := &call{p: p, op: fault.Notice, subject: name, sent: w.Now()}

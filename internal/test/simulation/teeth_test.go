@@ -20,9 +20,9 @@ func scene(t *testing.T, name string) simulation.Schedule {
 	return simulation.Schedule{}
 }
 
-// A8: a holder with a clock at three quarters of the true rate, exactly the bound, loses its guard
-// before a takeover. A clock that is 40 % slow is beyond the bound, and the oracle reports the
-// overlap.
+// A8: a holder with a clock at three quarters of the true rate, which is the bound, loses its guard
+// before a takeover. For a clock that is 40 % slow, which is beyond the bound, the oracle reports
+// two holders.
 func TestRates_WithinAndBeyondTheBound(t *testing.T) {
 	for rate, want := range map[float64]bool{0.75: false, 0.6: true} {
 		s := scene(t, "cut")
@@ -75,8 +75,8 @@ func TestRun_EndsAtAViolation_WithJobs(t *testing.T) {
 	}
 }
 
-// I7: the ping interval is as long as the gap that breaks a watch, and a waiter reads once per
-// interval, a little late. The waiter still takes over from a dead process.
+// I7: a waiter takes over from a dead process, even if the ping interval is as long as the gap that
+// breaks a watch, and the waiter reads only once per interval, a little late.
 func TestQueue_PingAsLongAsTheGap_DeadAreTakenOver(t *testing.T) {
 	t.Parallel()
 	for n := 1; n <= 2; n++ {

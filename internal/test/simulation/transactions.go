@@ -23,8 +23,8 @@ const (
 	opCommit fault.Op = "commit"
 )
 
-// inDoubt is the pause before two kinds of repetition: a write that waits for a transaction is
-// tried again, and a transaction after a conflict runs again.
+// inDoubt is the pause before a write that a transaction blocks is tried again, and before a
+// transaction runs again after a conflict.
 const inDoubt = 10 * time.Millisecond
 
 // errTransient is the error of a transaction that was undone and may run again.
@@ -158,9 +158,9 @@ func (o *port) EnterTransaction(ctx context.Context, r catalog.Request) (catalog
 }
 
 // commits checks a commit at its instant:
-//   - the lock under which the transaction runs is held, and its fence is not too small (I5)
-//   - no guard of a lock that the transaction has entered is trusted (I1)
-//   - the fence of such a lock is larger than all earlier fences (I2)
+//   - The process holds the lock under which the transaction runs. Its fence is not too small (I5).
+//   - No guard is trusted for a lock that the transaction has acquired (I1).
+//   - The fence of such a lock is larger than all its earlier fences (I2).
 func (o *oracle) commits(c *call) {
 	in := c.inside
 	if in.Over() {
@@ -190,7 +190,7 @@ func (o *oracle) commits(c *call) {
 	}
 }
 
-// passed checks I2 for a lock that a transaction has entered.
+// passed checks I2 for a lock that a transaction has acquired.
 func (o *oracle) passed(p *process, name string, fence int64) {
 	handed := o.handed[name]
 	if handed == nil {
@@ -205,8 +205,8 @@ func (o *oracle) passed(p *process, name string, fence int64) {
 	o.accepted[name] = max(o.accepted[name], fence)
 }
 
-// InTransaction works for d in a transaction under a guard, for at most limit. It renews the lease
-// in the transaction. Without a fault the work runs at most twice.
+// InTransaction works for d in a transaction under a guard. limit is the longest time for the call.
+// The lease is renewed in the transaction. Without a fault the work runs at most twice.
 func (u *User) InTransaction(h *Held, d, limit time.Duration, nested bool) {
 	ctx, end := u.bounded(h.name, limit)
 	defer end()

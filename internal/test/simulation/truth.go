@@ -62,8 +62,8 @@ func named(e *distlock.HeldError) func(catalog.Lock) bool {
 	}
 }
 
-// wasSometime reports whether a lock was in a state at some instant of a call, or up to two ping
-// intervals before the call. The process may have read the lock then.
+// wasSometime reports whether a lock was in a state at some instant of a call, or in the two ping
+// intervals before the call, because the process may have read the lock earlier.
 func (o *oracle) wasSometime(a *attempt, name string, is func(catalog.Lock) bool) bool {
 	past := o.w.store.past[key(catalog.LocksCollection, name)]
 	for _, v := range slices.Backward(past) {
@@ -113,7 +113,7 @@ func (o *oracle) noGhosts() {
 	}
 }
 
-// heldThroughout checks a Release that returned nil. The session held the lock from the grant to
+// heldThroughout checks a Release that returned nil: the session held the lock from the grant to
 // the release, and the release ended the tenure.
 func (o *oracle) heldThroughout(h *Held, called time.Duration) {
 	switch left, gone := o.left[h.session()]; {
@@ -125,8 +125,8 @@ func (o *oracle) heldThroughout(h *Held, called time.Duration) {
 	}
 }
 
-// lostForNothing checks the first loss of a guard. The term has expired, the process is condemned,
-// or the store shows that the guard has lost the lock.
+// lostForNothing checks the reason for the first loss of a guard: its term has expired, its process
+// is condemned, or the store shows that it has lost the lock.
 func (o *oracle) lostForNothing(h *Held, why error) {
 	id := h.guard.Process()
 	l := o.leases[tenant{h.p, id}]

@@ -9,9 +9,9 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// This file implements the restore of a machine's snapshot. The restored process continues under
-// another process's id, with its numbers and locks. The restored process has a new Manager, so its
-// commands get the process id and the sessions of the snapshot on their way to the store.
+// This file implements the restore of a machine's snapshot. The restored process continues with
+// another process's id, numbers and locks. In fact it has a new Manager, so the simulation puts the
+// process id and the sessions of the snapshot into its commands.
 
 // A snapshot is the state of a process at the instant of the snapshot.
 type snapshot struct {
@@ -94,7 +94,7 @@ func (s *snapshot) held(sessions []catalog.HeldSession) []catalog.HeldSession {
 	return known
 }
 
-// number returns the lead of the stored seq over the seq of the process, under the id of the
+// number returns the difference between the stored seq and the process's seq, for the id of the
 // snapshot.
 func (o *port) number(b catalog.Heartbeat) int64 {
 	if s := o.p.snapshot; s != nil && b.Process == o.p.twin {
@@ -120,8 +120,8 @@ func (p *process) metTwin() {
 }
 
 // mayRelease reports whether a process that sends a release may still believe that it owns the
-// sessions under its id. It may if it has not learned of a twin, and the term of its last
-// acknowledged ping lasts.
+// sessions under its id. That is so until it learns of a twin, or until the term of its last
+// acknowledged ping ends.
 func (o *oracle) mayRelease(p *process) bool {
 	p.mu.Lock()
 	met := p.met

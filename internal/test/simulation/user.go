@@ -76,7 +76,7 @@ func (u *User) Until(at time.Duration) bool { return u.Sleep(at - u.p.w.Now()) }
 type How struct {
 	// Wait is the longest wait in the queue. With 0 the user tries once.
 	Wait time.Duration
-	// Context ends the wait by the context and not by WaitAtMost.
+	// Context is set if the context and not WaitAtMost ends the wait.
 	Context bool
 	// Shared acquires for reading.
 	Shared bool
@@ -103,7 +103,7 @@ func (h How) mode() catalog.Mode {
 // Try acquires a lock if it is free or may be taken over. It returns nil on failure.
 func (u *User) Try(name string) *Held { return u.Acquire(name, How{}) }
 
-// Lock acquires a lock, with a wait of at most wait in the queue. It returns nil on failure.
+// Lock acquires a lock. It waits in the queue no longer than wait, and returns nil on failure.
 func (u *User) Lock(name string, wait time.Duration) *Held {
 	return u.Acquire(name, How{Wait: wait})
 }
@@ -187,7 +187,7 @@ func (u *User) Acquire(name string, how How) *Held {
 	return u.end(a, how, g, err)
 }
 
-// ended calls the function end at the end of a guard. It cancels the context of the guard's
+// ended calls end when the guard's context ends. The function end cancels the context of the
 // acquisition.
 func (p *process) ended(ctx context.Context, end func()) { context.AfterFunc(ctx, end) }
 
@@ -248,8 +248,8 @@ func (u *User) ReleaseAll(held []*Held) {
 }
 
 // Do acquires a lock, works under it for d and releases it, in one call of the Manager. The work
-// returns at the end of the context, because Close waits for it. Work under a plain guard ignores
-// the context.
+// stops at the end of its context, because Close waits for it. Work under a plain guard ignores its
+// context.
 func (u *User) Do(name string, how How, d time.Duration) {
 	a := u.attempt(name, how)
 	ctx, end := u.context(how, a)

@@ -80,7 +80,7 @@ func (v view) Read(ctx context.Context, name string) (catalog.Lock, error) {
 	return l, err
 }
 
-// List implements [catalog.Locks]. With waited it reads all rows at one instant.
+// List implements [catalog.Locks]. If waited is true, it reads all rows at one instant.
 func (v view) List(ctx context.Context, waited bool) iter.Seq2[catalog.Snapshot, error] {
 	if !waited {
 		return v.store.List(ctx, false)

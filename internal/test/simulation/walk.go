@@ -94,7 +94,7 @@ func (u *User) unusual(name string, names []string, how How) {
 	}
 }
 
-// plain returns the names except permitted.
+// plain returns names without the semaphore, permitted.
 func plain(names []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == permitted })
 }
@@ -120,14 +120,14 @@ func (u *User) how(name string) How {
 	return how
 }
 
-// shares chooses whether a lock is shared. It shares one lock in four, but no lock beside a foreign
-// manager, which knows only the first sharer.
+// shares chooses whether a lock is shared. It shares one lock in four. It shares no lock if a
+// foreign manager runs, because such a manager knows only the first sharer.
 func (u *User) shares(name string) bool {
 	return name != permitted && len(u.p.w.s.Foreign) == 0 && u.Chance.IntN(4) == 0
 }
 
-// limitOf returns the limit of permits for a call. It is mostly the same, sometimes another limit,
-// or 0 for a plain lock of the same name.
+// limitOf returns the limit of permits for a call, or 0 for a plain lock. For the semaphore it
+// sometimes returns another limit, or 0.
 func limitOf(u *User, name string) int {
 	if name != permitted {
 		return 0
@@ -149,7 +149,7 @@ func (u *User) some(d time.Duration) time.Duration {
 // Walk returns the schedule of a random walk. The same seed gives the same schedule.
 //
 // The walk keeps the assumptions of the guarantee:
-//   - Rates of clocks differ by less than 1.2.
+//   - The rates of clocks differ by a factor of less than 1.2.
 //   - The wall clock of a suspended process continues.
 //   - The server's clock steps, or the clocks of processes are wrong, but not both, because the
 //     shorter takeover rule tolerates only a SINGLE wrong clock. Both may happen if only the watch
@@ -198,7 +198,7 @@ func Walk(seed uint64) Schedule {
 	return s
 }
 
-// kinds has the possible faults of one walk.
+// kinds contains the possible faults of one walk.
 type kinds struct {
 	kinds         []Kind
 	serverClock   bool // the server's clock may step
@@ -206,7 +206,7 @@ type kinds struct {
 	foreign       bool // a foreign manager takes part
 }
 
-// always has the faults of every walk. A kind that is listed twice is twice as likely.
+// always lists the faults of every walk. A kind that is listed twice is twice as likely.
 var always = []Kind{
 	DelayRequest, DelayRequest, DelayReply, DelayReply, Refuse, Drop, LoseReply, LoseReply,
 	ApplyLate, ApplyLate, ApplyLate, Duplicate, Duplicate, StaleRead, CrashBefore, CrashAfter,
@@ -266,7 +266,7 @@ func wandering(r *rand.Rand, s Schedule, names []string) Foreign {
 	return f
 }
 
-// ops has the commands for which faults matter most.
+// ops lists the commands for which faults matter most.
 var ops = []fault.Op{
 	fault.Acquire, fault.Look, fault.Condemn, fault.Witness, fault.Evict, fault.Release, fault.Ping,
 	fault.Held,

@@ -44,7 +44,7 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 	}
 }
 
-// ask checks that Ask counts a request in the record with the given revision and keeps the
+// ask checks that Ask counts a request if the record has the given revision, and keeps the
 // revision. It also checks that a holder's change keeps the count.
 func ask(t *testing.T, s Store) {
 	assert.Is(t, s.Ask(t.Context(), "a", 1), singleton.ErrChanged)

@@ -11,9 +11,9 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// A Clock is the clock of one process. It runs at a rate of true time. Its wall clock can step or
-// stop. Its monotonic clock stops while the process is suspended. Its timers are events of the
-// agenda.
+// A Clock is the clock of one process. It runs at a fixed rate relative to true time. Its wall
+// clock can step or stop. Its monotonic clock stops while the process is suspended. Its timers are
+// events of the agenda.
 type Clock struct {
 	// Chance returns a number between 0 and 1 that spreads pauses. Nil means always 0.5.
 	Chance func() float64
@@ -99,8 +99,8 @@ func (c *Clock) NewTimer(d time.Duration) clock.Timer {
 	return t
 }
 
-// site returns the names of the waiting functions. The names order two timers of one instant
-// independently of the build.
+// site returns the names of the functions that wait for a new timer. The names order two timers of
+// one instant independently of the build.
 func site() string {
 	var pcs [6]uintptr
 	n := runtime.Callers(3, pcs[:])

@@ -31,7 +31,7 @@ func (w *World) NewProcess(index int, rate float64) *Process {
 	return p
 }
 
-// Go starts a goroutine of the process. It must end when the process is buried.
+// Go starts a goroutine of the process. The goroutine must end when the process is buried.
 func (p *Process) Go(do func()) {
 	p.running.Add(1)
 	go func() { // ends when the process is buried: see World.Drain
@@ -110,8 +110,8 @@ func (p *Process) resume() {
 	}
 }
 
-// Bury ends the play for the process, so that its goroutines end. It calls fail, which fails the
-// pending commands of the process, and delivers all delayed events.
+// Bury ends the play for the process, so that its goroutines end. It calls fail, which must fail
+// the process's pending commands, and then delivers all delayed events.
 func (p *Process) Bury(fail func()) {
 	p.buried.Store(true)
 	p.frozen.Store(false)

@@ -27,7 +27,7 @@ type World struct {
 	// Choose selects the next of several events of one instant. The events are in the order of
 	// their requests. If Choose is nil, the first event is next.
 	Choose func(due []*Event) int
-	// Primary is the number of elections.
+	// Primary is the number of elections, and the number of the present primary.
 	Primary int
 
 	base      clock.Clock // the virtual time

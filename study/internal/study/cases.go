@@ -41,7 +41,7 @@ type Verdict struct {
 	Why    string // reason in one sentence
 }
 
-// fileOf has the source file with most of a generation's code, by column.
+// fileOf maps a column to the source file with most of the generation's code.
 var fileOf = map[string]string{
 	"1.8": "r1.8.5 client/distlock.cpp",
 	"2.0": "r2.0.9 client/distlock.cpp",
@@ -111,8 +111,8 @@ func (c *Case) reads(key, value string) {
 // Cases returns all cases with an accident, in the order of the course.
 func Cases() []Case { return slices.Clone(written()[:len(written())-1]) }
 
-// Verdict returns the expected outcome in a generation. ok is false for another release, or if
-// knobs are set.
+// Verdict returns the expected outcome in a generation. ok is false if g is another release than
+// that of its column, or if knobs are set.
 func (c Case) Verdict(g Generation) (v Verdict, ok bool) {
 	v, ok = c.Verdicts[g.column]
 	return v, ok && g.Name == g.column && len(c.Set) == 0

@@ -15,14 +15,14 @@
 //
 // The judge computes the outcome. A process holds the lock from the answer of its acquisition until
 // it releases the lock, dies, or learns that it must not trust the lock. "TWO" is the time during
-// which two running processes were holders. A frozen process does not count as a holder there, but
-// the tests count it for this module. "Idle" is the longest time during which a living process
-// wanted the lock and no holder worked. A write is stale if the resource accepts it after a write
-// of a newer holder.
+// which two running processes were holders. It does not count frozen processes, but the tests of
+// this module's lock do. "Idle" is the longest time during which a living process wanted the lock
+// and no holder worked. A write is stale if the resource accepts it after a write of a newer
+// holder.
 //
 // # Cases
 //
-// cases.txt has the cases with their verdicts. A test compares the verdicts with the plays. A
+// cases.txt contains the cases with their verdicts. A test compares the verdicts with the plays. A
 // reader may set knobs of a case differently (knobs.go). A sweep turns one knob until a generation
 // breaks.
 //

@@ -170,9 +170,9 @@ func (p line) insert(kind Kind, collection string, d document) error {
 		}, nil)
 }
 
-// findAndModify changes the first document that matches a query, and returns the changed document,
-// or nil without a match. With upsert it then inserts a document with the _id of the first query,
-// or returns errDuplicate if that _id exists.
+// findAndModify changes the first document that matches one of the queries and returns it, or nil
+// without a match. If upsert is set and nothing matches, it inserts a document with the _id of the
+// first query, or returns errDuplicate if that _id exists.
 func (p line) findAndModify(kind Kind, collection string, queries []bson.D, set bson.D,
 	upsert bool) (d document, err error) {
 	text := func() string {

@@ -134,13 +134,13 @@ func (g *gen18) force(d document) error {
 		return errHeld
 	}
 	g.at(227, 141).note("%d min since the ping > %d: forces", minutes, limit)
-	// It matches the _id only, so it frees the lock of every present holder (H1). H22: n is not
-	// checked.
+	// The update matches only the _id, so it frees the lock of every present holder (H1). H22: n is
+	// not checked.
 	_, err = g.at(235, 148).update(Take, locks, byID(d.text("_id")), free, false)
 	return err
 }
 
-// held18 is an acquired lock. The lock object keeps no such state (:312, H23).
+// held18 is an acquired lock. In mongos the lock object does not know that (:312, H23).
 type held18 struct {
 	bare
 	g    *gen18
@@ -151,7 +151,7 @@ type held18 struct {
 func (h *held18) release() error {
 	var err error
 	for pause := 2 * time.Second; pause <= 1<<tries18*time.Second; pause *= 2 {
-		// It matches the _id only, with every holder (H2), and again after a lost reply (H3).
+		// It matches only the _id, with any holder (H2), also if repeated after a lost reply (H3).
 		_, err = h.g.at(319, 220).update(Release, locks, byID(h.name), free, false)
 		if err == nil {
 			_, err = h.g.at(320, 221).reread(h.name) // for the log; but a failure counts (H4)

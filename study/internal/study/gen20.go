@@ -21,7 +21,7 @@ type gen20 struct {
 	release release
 	id      string // with the port; the last part is a constant, since mongos never seeds rand()
 	pings   bool   // the ping thread runs
-	// mutex of the pinger, :67. It guards pings and queue, also during requests to servers (G2-7).
+	// mutex is the pinger's, :67. It guards pings and queue, also during requests to servers (G2-7).
 	mutex chan struct{}
 	queue []bson.ObjectID
 	seen  map[string]seen20 // LastPings, :315, by lock name
@@ -78,7 +78,7 @@ func (g *gen20) alone() (done func()) {
 	return func() { <-g.mutex }
 }
 
-// begin is got, :221-248. While the servers' clocks differ it starts no pings, so there is no lock.
+// begin is got(), :221-248. While the servers' clocks differ it starts no pings and gets no lock.
 func (g *gen20) begin() error {
 	if g.pings && g.p.pace == 0 {
 		return nil // :470: the lock object has its ping thread; a command makes a new object
@@ -156,8 +156,8 @@ func (g *gen20) later(at line, ts bson.ObjectID) {
 	at.note("queues the release for after its next ping")
 }
 
-// lock calls lock_try until patience ends. It does so like the balancer (r2.0.9 s/balance.cpp:302),
-// and from 2.4 on like acquire of ScopedDistributedLock (r2.4.14:1102, 1161).
+// lock calls lock_try until patience ends. It pauses between calls like the balancer (r2.0.9
+// s/balance.cpp:302), and from 2.4 on like ScopedDistributedLock's acquire (r2.4.14:1102, 1161).
 func (g *gen20) lock(name string, patience time.Duration) (tenure, error) {
 	poll := cmp.Or(g.p.pace, 30*time.Second)
 	if g.release.since(2, 4, 0) {
@@ -172,7 +172,7 @@ func (g *gen20) lock(name string, patience time.Duration) (tenure, error) {
 	})
 }
 
-// tryLock is lock_try, :466-881. seen has the earlier observations.
+// tryLock is lock_try, :466-881. seen contains the earlier observations.
 func (g *gen20) tryLock(name string, seen map[string]seen20) (tenure, error) {
 	if err := g.begin(); err != nil {
 		return nil, err

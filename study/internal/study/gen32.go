@@ -13,9 +13,9 @@ import (
 // gen32 is the lock of 3.2 to 6.0 on config servers that are a replica set (2015-2022), one per
 // process. Line numbers such as :230 refer to r3.2.22
 // src/mongo/s/catalog/replset/replset_dist_lock_manager.cpp. Those with "catalog" refer to
-// dist_lock_catalog_impl.cpp in the same folder. The code checks the release if releases differ.
-// r3.4.18 src/mongo/s/catalog/replset_dist_lock_manager.cpp has a session per call, which can
-// overtake itself (:377), and also releases by name (:338). 5.0 is file50.
+// dist_lock_catalog_impl.cpp in the same folder. Where releases differ, the code checks the
+// release. In r3.4.18 src/mongo/s/catalog/replset_dist_lock_manager.cpp a call keeps one session,
+// can overtake itself (:377), and also releases by name (:338). For 5.0 see file50.
 type gen32 struct {
 	p       *process
 	release release
@@ -138,7 +138,7 @@ func (g *gen32) findOne(at line, collection, id string) (d document, err error) 
 	return d, err
 }
 
-// lock calls the lock function of :265, again after an error, until patience ends.
+// lock calls the lock function of :265, and repeats it after an error until patience ends.
 func (g *gen32) lock(name string, patience time.Duration) (tenure, error) {
 	end := g.p.w.Now() + patience
 	for {

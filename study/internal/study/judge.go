@@ -33,7 +33,7 @@ type tenureRecord struct {
 	h tenure
 	n int // rank of the holder; a larger rank is a newer holder
 	// Until is the end of the guard, by the holder's clock or by a release, or else the end of the
-	// play. A frozen holder learns of the end when it runs again. Until then lapsed is true.
+	// play. lapsed is true from then until a frozen holder runs again and learns of the end.
 	From, Until time.Duration
 	lapsed      bool
 	Works       time.Duration // end of the work, before Until if the holder hangs
@@ -49,7 +49,7 @@ type want struct {
 	from, until time.Duration
 }
 
-// wants notes that a process wants the lock. The wait ends when the caller calls the returned
+// wants records that a process wants the lock. The wait ends when the caller calls the returned
 // function.
 func (j *judge) wants(p *process) func() {
 	w := &want{p: p, from: j.w.Now()}
@@ -146,7 +146,7 @@ func (j *judge) look() {
 	}
 }
 
-// reads notes the holder in the lock document.
+// reads records the holder in the lock document.
 func (j *judge) reads(d document) {
 	holder := ""
 	if d.state() > 0 {
@@ -209,9 +209,9 @@ func (o Outcome) Parts() []string {
 func (o Outcome) String() string { return strings.Join(o.Parts(), ", ") }
 
 // Shape returns the kind of failure of a generation: two holders, stuck, a stale write, starved, or
-// late (longer than a takeover). It returns "-" without a failure, and "no" for a case that cannot
-// be played. It tolerates a process that wakes and asks before it writes, which is a holder for the
-// time of a request.
+// late (idle for longer than a takeover). It returns "-" without a failure, and "no" for a case
+// that cannot be played. It tolerates that a process that wakes and asks before it writes is a
+// second holder for the time of a request.
 func (o Outcome) Shape() string {
 	const question, takeover, often = time.Second, 17 * time.Minute, 5
 	shape := "-"

@@ -30,7 +30,7 @@ const (
 	widest  = 366 * 24 * h // largest error of a clock
 )
 
-// dialsOf has the knobs of each process. dialsAll has the common knobs.
+// dialsOf lists the knobs of each process. dialsAll lists the common knobs.
 var (
 	dialsOf = []dial{
 		{"clock", lengthForm, -widest, widest,
@@ -97,7 +97,7 @@ func (t turn) name() string {
 	return t.who + "." + t.knob
 }
 
-// allKinds has the commands that a setting may name.
+// allKinds lists the commands that a setting may name.
 const allKinds = "ping, read, insert, grab, finalize, sight, take-over, release, read-again, " +
 	"clean, clock, write, ask"
 
@@ -172,8 +172,8 @@ func (c Case) knobs() (knobs []turn) {
 }
 
 // With returns the case with some of its knobs set, each as NAME=VALUE. The process may be omitted
-// if the case sets the knob for only one process. Repeated settings of a knob all apply. A setting
-// replaces the case's own setting of the knob.
+// if the case sets the knob for only one process. If a knob is set repeatedly, all its settings
+// apply. They replace the case's own setting of the knob.
 func (c Case) With(settings ...string) (Case, error) {
 	c.Set, c.turns = nil, nil
 	for _, text := range settings {

@@ -73,8 +73,8 @@ func Generations() []Generation {
 	return all
 }
 
-// decides returns the time from the holder's stop, ten seconds after a ping, to a contender's
-// takeover decision, including polls. It adds two seconds.
+// decides returns the time between a holder's stop, ten seconds after its ping, and a contender's
+// decision to take over. The time includes polls and two spare seconds.
 func (g Generation) decides() time.Duration {
 	switch {
 	case g.Name == Ours:
@@ -92,8 +92,8 @@ func (g Generation) decides() time.Duration {
 // A manager is the lock manager of one process.
 type manager interface {
 	start() bool // starts the pings, and reports whether that succeeded
-	// lock acquires a lock like the users of the generation, for at most the duration patience.
-	// With 0 it tries once.
+	// lock acquires a lock like the users of the generation. It waits no longer than patience. With 0
+	// it tries once.
 	lock(name string, patience time.Duration) (tenure, error)
 }
 

@@ -22,7 +22,7 @@ type ours struct {
 
 func newOurs(p *process, _ release) manager { return &ours{p: p} }
 
-// kinds has the purpose of each operation of package distlock.
+// kinds maps each operation of package distlock to its purpose.
 var kinds = map[fault.Op]Kind{
 	fault.Acquire: Grab, fault.Enter: Grab, fault.Confirm: Grab, fault.SeedFence: Grab,
 	fault.Renew: Ping, fault.Ping: Ping, fault.RemovePing: Clean, fault.Prune: Clean,
@@ -59,7 +59,7 @@ func (o *ours) through(ctx context.Context, call fault.Call, apply func() error)
 	}
 }
 
-// start makes the Manager and repeats that after a failure. It returns after the first ping.
+// start makes the Manager, and tries again after a failure. It returns after the first ping.
 func (o *ours) start() bool {
 	store := fault.Wrap(o.p.w.Server)
 	store.Set(o.through)

@@ -71,7 +71,7 @@ func Page(cases []Case, generations []Generation, plays []Play) string {
 	return strings.Replace(pageTemplate, "DATA", string(data), 1) // Marshal escapes <, > and &
 }
 
-// barKinds has the kinds of bars in drawing order.
+// barKinds lists the kinds of bars in drawing order.
 var barKinds = []string{"waits", "holds", "hangs", "paused", "cut", "two"}
 
 func (p Play) page(c Case, g Generation, texts *pool) pagePlay {

@@ -12,7 +12,7 @@ import (
 	"mongodlm/internal/test/virtual"
 )
 
-// A command that failed with errUnreachable was not carried out. After the other errors this is
+// A command that failed with errUnreachable was not carried out. After every other error that is
 // unknown.
 var (
 	errUnreachable = errors.New("no server can be reached")

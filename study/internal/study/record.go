@@ -105,7 +105,7 @@ func (r *record) span(p *process, kind string, from, until time.Duration) {
 	r.out.Bars = append(r.out.Bars, Bar{Process: r.index(p), Kind: kind, From: from, Until: until})
 }
 
-// two notes a period during which a process and another process both held the lock. It extends an
+// two records a period during which a process and another process both held the lock. It extends an
 // adjacent period.
 func (r *record) two(p *process, from, until time.Duration) {
 	for i, b := range r.out.Bars {
@@ -117,7 +117,7 @@ func (r *record) two(p *process, from, until time.Duration) {
 	r.span(p, "two", from, until)
 }
 
-// write notes a write to the protected resource. The verdict is "written", "stale" (after a write
+// write records a write to the protected resource. The verdict is "written", "stale" (after a write
 // of a newer holder) or "fenced" (refused).
 func (r *record) write(t *tenureRecord, verdict string) {
 	text := map[string]string{"written": "writes", "stale": "STALE WRITE: a newer holder has written",
@@ -128,7 +128,7 @@ func (r *record) write(t *tenureRecord, verdict string) {
 		Text: text, Count: 1})
 }
 
-// note notes the figures of a contender's decision in an old generation, as mongos logged them. A
+// note records the figures of a contender's decision in an old generation, as mongos logged them. A
 // repetition is only counted. The first word of format is the kind of the note.
 func (p line) note(format string, args ...any) {
 	r := p.w.record
@@ -145,7 +145,7 @@ func (p line) note(format string, args ...any) {
 	r.again(p.name+p.source+format, m)
 }
 
-// decides notes a decision by one clock, with its present time and its time at the start of the
+// decides records a decision by one clock, with its present time and its time at the start of the
 // watch.
 func (p line) decides(now, was time.Time, limit time.Duration, force bool) {
 	format := "%s - %s = %s unchanged, within %s"
@@ -155,7 +155,7 @@ func (p line) decides(now, was time.Time, limit time.Duration, force bool) {
 	p.note(format, value(date(now)), value(date(was)), Span(max(0, now.Sub(was))), Span(limit))
 }
 
-// exchange notes a command and its answer. A repetition with the same answer is only counted,
+// exchange records a command and its answer. A repetition with the same answer is only counted,
 // because there are thousands of polls. The count ends with the next mark or change of a lock
 // document.
 func (r *record) exchange(c *command, err error) {
@@ -185,7 +185,7 @@ func (r *record) exchange(c *command, err error) {
 	r.again(c.p.name+string(c.kind)+digits.ReplaceAllString(c.op+m.Answer, ""), m)
 }
 
-// again adds a mark, or counts it if the key has one. The caller holds mu.
+// again adds a mark, or counts a repetition if the key has a mark. The caller holds mu.
 func (r *record) again(key string, m Mark) {
 	if i, known := r.same[key]; known {
 		r.out.Marks[i].Count++
@@ -203,8 +203,8 @@ func (r *record) again(key string, m Mark) {
 	r.out.Marks = append(r.out.Marks, m)
 }
 
-// changes notes the documents that a process, or an operator (nil), has changed. It reports whether
-// it found a change.
+// changes records the documents that a process, or an operator (nil), has changed. It reports
+// whether it found a change.
 func (r *record) changes(by *process) bool {
 	before := len(r.out.Versions)
 	for _, collection := range []string{locks, pings} {
@@ -311,8 +311,8 @@ var (
 	ourLabel   = regexp.MustCompile(`:[0-9a-f]{8}\b`)
 )
 
-// plain replaces the random part of this module's process ids, and ObjectIDs by ts-1, ts-2 and so
-// on in the order of their appearance.
+// plain replaces the random parts of this module's names by words, and ObjectIDs by ts-1, ts-2 and
+// so on in the order of their appearance.
 func (r *record) plain(s string) string {
 	s = ourProcess.ReplaceAllString(s, "$1:pid:$2:uuid")
 	s = objectIDs.ReplaceAllStringFunc(s, func(id string) string {

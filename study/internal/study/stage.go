@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// acts has the settings of a case that are not knobs. Times are true time since the start of the
+// acts lists the settings of a case that are not knobs. Times are true time since the start of the
 // play.
 var acts = []dial{
 	{"wants", stretchForm, 0, longest, // the process tries once at that time, and works for LENGTH
@@ -127,7 +127,7 @@ func (w *world) drops(_ *process, t turn) {
 	})
 }
 
-// frees frees the lock like an operator.
+// frees acts like an operator who frees the lock.
 func (w *world) frees(_ *process, t turn) {
 	w.happens(nil, t, "operator", "an operator sets "+value(free), func() {
 		w.change(locks, byID(w.lock), free, true)
@@ -135,7 +135,7 @@ func (w *world) frees(_ *process, t turn) {
 	})
 }
 
-// accidentsOf has the accidents of a command, by dial.
+// accidentsOf maps dials to the accidents of a command.
 var accidentsOf = map[string]accident{"late": delayed, "lost": replyLost, "refused": refused,
 	"stills": pauseAfter, "forsaken": late}
 

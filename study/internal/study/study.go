@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// Run plays the cases by the generations. It returns all plays of the first case, then of the
+// Run plays each case with each generation. It returns all plays of the first case, then of the
 // second case, and so on. When ctx ends, it waits for the running plays and returns the cause.
 func Run(ctx context.Context, cases []Case, generations []Generation) ([]Play, error) {
 	plays := make([]Play, len(cases)*len(generations))
@@ -26,8 +26,8 @@ func Run(ctx context.Context, cases []Case, generations []Generation) ([]Play, e
 	return plays, context.Cause(ctx)
 }
 
-// FindCases returns the case with a name, or the cases with a hole, or the cases with a part of
-// their name. Without an exact match it also returns all names.
+// FindCases returns the case with this name, or the cases of this hole, or the cases with names
+// that contain it. Unless it finds the name itself, it also returns all names.
 func FindCases(name string) (found []Case, names []string) {
 	var parts []Case
 	for _, c := range written() {
@@ -47,7 +47,7 @@ func FindCases(name string) (found []Case, names []string) {
 	return found, names
 }
 
-// series has the releases that existed: the first and the last third number, and the column.
+// series lists the releases that existed: the range of each series' third number, and its column.
 var series = []struct {
 	name        string
 	first, last int

@@ -50,10 +50,10 @@ func outcomes(visit func(c study.Case, g study.Generation, p study.Play)) {
 	}
 }
 
-// In every case of this module at most one process believes that it is the holder, even if a holder
-// is frozen. No write of an older holder is accepted after a write of a newer holder, and the lock
-// does not stay lost. The exception is an upgrade that drops the documents: two processes hold the
-// lock until the next ping, but the fence still rises.
+// In every case at most one process believes that it holds this module's lock, even if a holder is
+// frozen. No write of an older holder is accepted after a write of a newer holder. The waiters get
+// the lock and are overtaken at most once. The exception is an upgrade that drops the documents:
+// two processes hold the lock until the next ping, but the fence still rises.
 func TestOurs_OneHolder_NoStaleWrite(t *testing.T) {
 	t.Parallel()
 	outcomes(func(c study.Case, _ study.Generation, p study.Play) {
@@ -115,9 +115,9 @@ func TestGenerations_FailAsTheirSourcesRead(t *testing.T) {
 	})
 }
 
-// The newer holder is the holder that the document named later, whenever its process learns of
-// that. In finalize-late A reads an old answer, so A's writes are stale. Only in 2.0 and 2.6 does
-// A's second step follow B's, so B's writes are stale.
+// The newer of two holders is the one that the document named later, no matter when its process
+// learns that. In finalize-late A reads an old answer, so A's writes are stale. In 2.0 and 2.6 A's
+// second step follows B's instead, so B's writes are stale.
 func TestJudge_NewerIsNamedLater(t *testing.T) {
 	t.Parallel()
 	found, _ := study.FindCases("finalize-late")
@@ -146,9 +146,9 @@ func TestJudge_NewerIsNamedLater(t *testing.T) {
 	}
 }
 
-// Two figures of the notes are right. 1.8 truncates minutes, so its 15 minutes are 16. A holder of
-// this module that is cut off stops 3 min 45 s before the next holder begins. In 1.8, 2.0 and 2.4.1
-// a frozen holder does not learn of its loss.
+// The notes are right: 1.8 truncates minutes, so it takes over after 16 minutes and not 15. A
+// cut-off holder of this module stops 3 min 45 s before the next holder begins. In 1.8, 2.0 and
+// 2.4.1 a frozen holder does not learn of its loss.
 func TestFigures_OfTheNotes(t *testing.T) {
 	t.Parallel()
 	if l := set(t, "cut-off", "1.8").Outcome.Losses[0]; l.At < 18*time.Minute || l.At > 19*time.Minute {

@@ -18,8 +18,8 @@ type Sweep struct {
 	Most        time.Duration
 	breaks      func(Outcome) bool
 	Breaks      string // name of the failure
-	// Edges has the values from which generations break, by the constants of their sources. The
-	// other generations never break.
+	// Edges maps a generation to the value from which it breaks, and to the reason. A generation that
+	// is not in Edges never breaks.
 	Edges map[string]Edge
 }
 

@@ -25,8 +25,8 @@ type Row struct {
 func Time(at time.Duration) string { return noon.Add(at).Format("15:04:05.0") }
 
 // Rows returns the events by time: the commands of the processes with their answers, and the
-// versions of the lock document. Pings and polls of one kind are one row. The verdict names the
-// deciding step. It may be empty.
+// versions of the lock document. Pings and polls of one kind are one row. The verdict, which may be
+// empty, names the deciding step.
 func (p Play) Rows(v Verdict) []Row {
 	var rows []Row
 	decides := p.deciding(v)
@@ -101,8 +101,8 @@ func (p Play) deciding(v Verdict) int {
 	return found
 }
 
-// housekeeping reports whether a mark is an irrelevant successful command, which accompanies each
-// ping.
+// housekeeping reports whether a mark is one of the uninteresting successful commands that
+// accompany a ping.
 func (m Mark) housekeeping() bool {
 	quiet := m.Answer == "0 removed" || m.Answer == "none" || m.Answer == "done" ||
 		strings.HasPrefix(m.Answer, "state ")
@@ -146,8 +146,8 @@ func changes(before, now []Field) string {
 	return strings.Join(parts, ", ")
 }
 
-// Cell returns the outcome in few words. It adds the release if a release is played in place of the
-// column.
+// Cell returns the outcome in a few words. If a release is played in place of the column, Cell adds
+// its name.
 func (p Play) Cell() string {
 	words := map[string]string{"-": "one holder", "no": "not possible", "two": p.Outcome.Parts()[0],
 		"stale": "a stale write", "stuck": "stuck", "starved": "a waiter starves", "late": "late"}

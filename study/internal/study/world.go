@@ -35,8 +35,8 @@ type world struct {
 	judge      *judge
 }
 
-// play plays a case and returns its outcome. Only package testing has virtual time. The zero value
-// of testing.T also works outside of a test.
+// play plays a case and returns its outcome. Virtual time requires a testing.T, but the zero value
+// works outside of a test.
 func play(c Case, g Generation) (p Play) {
 	g = c.as(g)
 	p = Play{Case: c.Name, Generation: g.Name, Title: g.Title}
