@@ -34,7 +34,7 @@ func form(values url.Values) func(*http.Request) {
 
 func breaks(c *ui.Config) { c.AllowBreak = true }
 
-// held returns the address at which a holder is broken.
+// held returns the address of the page that breaks a guard's lock.
 func held(g *distlock.TryGuard, name string) string {
 	return fmt.Sprintf("/break?name=%s&fence=%d&session=%s", url.QueryEscape(name), g.Fence(),
 		g.Session().Hex())

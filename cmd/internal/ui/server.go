@@ -52,7 +52,7 @@ type Config struct {
 	// Loopback refuses requests for other hosts than the loopback of this machine. A foreign page
 	// could send such a request through a DNS name that resolves to this machine.
 	Loopback bool
-	// Secure is set with TLS: browsers then send cookies by TLS only.
+	// Secure is set with TLS: browsers then send cookies only over TLS.
 	Secure bool
 	// Redact removes secrets from a text. Nil removes nothing.
 	Redact func(string) string

@@ -149,8 +149,8 @@ func Silent(i distlock.LockInfo) bool {
 	return i.HasPing && i.PingAge > cmp.Or(i.Takeover, DefaultTakeover)
 }
 
-// NextIsGone returns a warning before a break of a lock with a next waiter that is gone, or "". The
-// warning names the first waiter that is not gone.
+// NextIsGone returns a warning for an operator before a break if the next waiter is gone, else "".
+// The warning names the first waiter that is not gone.
 func NextIsGone(line []distlock.LockInfo) string {
 	at := slices.IndexFunc(line, func(i distlock.LockInfo) bool { return !i.Gone() })
 	left := "no other waiter is queued."
