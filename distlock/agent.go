@@ -17,7 +17,7 @@ const (
 	// entry is queued before the first one is granted the lock, so a hand-over never waits for a new
 	// entry.
 	maxEntries = 2
-	// crowded is the number of queued entries from which on a process keeps only one entry.
+	// crowded is the number of queued entries at which a process starts to keep only one entry.
 	crowded = catalog.MaxWaiters / 2
 	// maxOrphans limits the pending tries without callers. When there are that many, a further TryLock
 	// waits until one of them ends.
@@ -35,7 +35,7 @@ type agents struct {
 	rtt    time.Duration // smoothed round trip of a command that queues an entry
 }
 
-// maxAgents is the number of agents from which on sweep removes idle agents.
+// maxAgents is the number of agents at which sweep starts to remove idle agents.
 const maxAgents = 256
 
 // An agent acquires one lock for all callers of a process. Callers form one queue, first come,
@@ -89,7 +89,7 @@ func (in *agents) of(name string) *agent {
 	return a
 }
 
-// sweep removes idle agents that do not pause after a failure, if there are too many agents. The
+// sweep removes idle agents that do not pause after a failure, if there are maxAgents agents. The
 // caller holds mu.
 func (in *agents) sweep() {
 	if len(in.byName) < maxAgents {
@@ -99,7 +99,7 @@ func (in *agents) sweep() {
 	maps.DeleteFunc(in.byName, func(_ string, a *agent) bool { return a.idle() && a.resume <= now })
 }
 
-// idle reports whether the agent has no calls, entries and tries. The caller holds mu.
+// idle reports whether the agent has neither calls nor entries nor tries. The caller holds mu.
 func (a *agent) idle() bool { return len(a.calls)+len(a.entries)+a.orphans == 0 }
 
 // leave removes a call. left is false if the call already has its answer. why is the reason why the
@@ -203,7 +203,7 @@ func (a *agent) hasRoom(limit int32, inRun bool) bool {
 }
 
 // granted ends an entry or a try. It gives the session to the call prefer if possible, else to the
-// first call with the same want, else back.
+// first call with the same want. If there is none, it gives the session back.
 func (a *agent) granted(s *session, e *entry, prefer *call) {
 	a.in.mu.Lock()
 	a.ended(e, prefer)

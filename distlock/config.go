@@ -24,7 +24,7 @@ const (
 )
 
 // configServerTakeover is the time after which MongoDB's own lock manager on a config server takes
-// our locks. It ignores the takeover time in our documents.
+// our locks. The manager ignores the takeover time in our documents.
 const configServerTakeover = 15 * time.Minute
 
 // Config is the configuration of a Manager. Only the connection must be set: every other field that
@@ -57,7 +57,7 @@ type Config struct {
 	CommandTimeout time.Duration // limit of one command; default 5 s
 	// PruneLocks makes the Manager delete the documents of locks that were not used for 4 days, or for
 	// Takeover if that is longer: up to 10,000 once an hour. Use it for generated names, such as one
-	// for each order. Fences still rise, unless the server's clock is set back by as long. The user
+	// for each order. Fences still rise, unless the server's clock is set back by that time. The user
 	// needs the privilege to remove.
 	PruneLocks bool
 

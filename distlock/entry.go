@@ -289,8 +289,8 @@ func grantedLock(g catalog.Grant) catalog.Lock {
 	return catalog.Lock{Name: g.Name, Held: true, TS: g.TS, Process: g.Process, Fence: g.Fence}
 }
 
-// A backoff makes pauses with jitter. The first is least. Each further one is half as long again,
-// up to most.
+// A backoff makes pauses with jitter. The first pause is least, and each further one is longer by
+// half, up to most.
 type backoff struct{ least, most, last time.Duration }
 
 func (b *backoff) next(m *Manager) time.Duration {

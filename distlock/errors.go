@@ -72,8 +72,8 @@ func (e *DeadlockError) Error() string {
 func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock }
 
 // A HeldError names the holder that keeps the caller out: one that is alive by the takeover rule,
-// or the first waiter of a free lock. For a call that waited, the process read the holder up to two
-// ping intervals ago. The times are those of the server's clock.
+// or the first waiter of a free lock. If the call waited, the holder was read up to two ping
+// intervals before. The times are those of the server's clock.
 type HeldError struct {
 	Name       string
 	Process    string    // the holder's process id; "" when unknown

@@ -213,7 +213,7 @@ func (all observers) Asks(ask func(context.Context) []metrics.Sample) (stop func
 // An EventKind is the kind of an event.
 type EventKind int
 
-// Events of a lock. Each comment ends with the fields that the event sets.
+// Events of a lock. Each comment describes the event and then lists the fields that it sets.
 const (
 	EventAcquired  EventKind = iota + 1 // acquired without waiting; Waited
 	EventGranted                        // granted from the queue; Waited, Evidence after a break

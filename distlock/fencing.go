@@ -19,8 +19,8 @@ const fenceField = "_fence"
 // FindOneAndUpdate of any collection. The fenced filter matches only a document that no newer
 // holder has written. The fenced update stores this guard's fence in the field _fence. If the
 // fenced filter does not match an existing document, a newer holder has written it. An upsert then
-// fails with DuplicateKey. Before a write that depends on the document's content, read it with a
-// fenced FindOneAndUpdate. No I/O.
+// fails with DuplicateKey. Before a write that depends on the content of the document, read the
+// document with a fenced FindOneAndUpdate. No I/O.
 //
 // Fenced stops a stale holder only on documents that a newer holder has written.
 // [TryGuard.InTransaction] stops it everywhere.
@@ -160,9 +160,10 @@ func (g *TryGuard) InTransaction(ctx context.Context, work func(ctx context.Cont
 // Session.WithTransaction. The lock has no guard and no fence, and needs no release. Call
 // LockInTransaction first in the transaction. PostgreSQL has pg_advisory_xact_lock for this.
 //
-// Until the commit, other callers wait in the server, where each of them occupies a connection, or
-// get a write conflict. Clocks do not matter: the writes of the transaction appear while the lock
-// is held, or not at all. MongoDB ends a transaction after 60 s (transactionLifetimeLimitSeconds).
+// Until the transaction ends, its write to the lock document makes other callers wait in the
+// server, each with a connection, or get a write conflict. Clocks do not matter: the writes of the
+// transaction appear while the lock is held, or not at all. MongoDB ends a transaction after 60 s
+// (transactionLifetimeLimitSeconds).
 //
 // While a guard holds the lock, the call polls outside of the transaction, without a queue entry,
 // and takes over a dead holder. A transaction that has read before still sees the old state. The
@@ -278,9 +279,9 @@ func (c *call) evictDead(ctx context.Context, scene watch.View) error {
 	return c.m.heldError(scene)
 }
 
-// withoutLabel returns an error without the driver's labels that matches the same errors of this
-// package as err. If err has only a label, another transaction has or had the lock, and the result
-// matches ErrHeld.
+// withoutLabel removes the driver's labels from an error. The result matches the same errors of
+// this package. If the error has no other cause than such a label, another transaction has or had
+// the lock, and the result matches ErrHeld.
 func withoutLabel(err error) error {
 	bare := &acquireError{text: err.Error()}
 	for _, c := range causes {

@@ -159,8 +159,8 @@ func (i LockInfo) Gone() bool {
 // Locks lists all locks by name, held or not. It yields a row for each holder, or for the last
 // holder of a free lock. For a document that cannot be understood it yields a *MalformedError and
 // continues. Any other error ends the listing: [ErrUnavailable], *PrivilegeError, [ErrClosed], the
-// cause of ctx. It sends one command for each page of the reply. PostgreSQL has pg_locks for this,
-// with granted.
+// cause of ctx. It sends one command for each page of the reply. PostgreSQL shows such rows in
+// pg_locks, with granted set.
 func (i *Inspector) Locks(ctx context.Context) iter.Seq2[LockInfo, error] {
 	return i.list(ctx, false, i.holders)
 }

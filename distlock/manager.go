@@ -203,9 +203,9 @@ func (m *Manager) Err() error {
 
 // Close ends all guards with [ErrClosed], releases their locks, waits for acquisitions and releases
 // under way, stops the heartbeat and removes the ping document. It returns at the latest when ctx
-// ends. If ctx has already expired, it makes one try within CommandTimeout. The error reports locks
+// ends, or after one try within CommandTimeout if ctx has already expired. The error reports locks
 // that may still be held until a takeover. Blocked calls return when Close returns. A second Close
-// waits for the first and returns nil, or an error if its ctx ends before.
+// waits for the first and returns nil, or an error if its ctx ends first.
 //
 // If a function of [Manager.Do], an election, a loop, a schedule or a queue runs under a lock,
 // Close releases the lock when the function has returned. The function's context ends when Close

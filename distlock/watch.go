@@ -43,7 +43,7 @@ func (s *snapshot) holder() *LockInfo {
 	return &info
 }
 
-// same reports whether next need not be delivered after s. Two errors in a row are the same.
+// same reports whether next shows no change since s. Two errors in a row are no change.
 func (s *snapshot) same(next *snapshot) bool {
 	switch {
 	case s == nil || s.err != nil || next.err != nil:

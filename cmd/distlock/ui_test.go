@@ -38,7 +38,7 @@ func TestUI_WrongDatabase_SaysThatNothingWasEverLocked(t *testing.T) {
 	}
 }
 
-// Flags that would show the locks to other machines are a usage error that names the remedy.
+// Flags that would show the locks to other machines cause a usage error, which names the remedy.
 func TestUI_WrongCall_SaysTheRemedy(t *testing.T) {
 	t.Parallel()
 	for text, args := range map[string][]string{

@@ -80,7 +80,7 @@ func TestBreak_NextIsDead_IsSaid(t *testing.T) {
 	})
 }
 
-// Reading breaks no lock. A break in two steps frees the lock, for any name.
+// Requests that only read break no lock. A break in two steps frees a lock of any name.
 func TestBreak_TwoSteps_Frees(t *testing.T) {
 	inBubble(t, breaks, func(t *testing.T, w *world) {
 		m := w.process()

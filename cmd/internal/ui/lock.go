@@ -98,7 +98,7 @@ func (s *Server) showLock(r *http.Request, now *listing) any {
 	return p
 }
 
-// one reads a lock that a listing has omitted or could not parse.
+// one reads a single lock, which a listing has omitted or could not parse.
 func (s *Server) one(ctx context.Context, name string) (*lock, string) {
 	holders, line, err := s.cfg.Inspector.Holder(ctx, name)
 	switch {

@@ -22,7 +22,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// paths lists all pages. The page of a lock shows the lock job.
+// paths lists all pages. The page of a single lock is shown for the lock "job".
 var paths = []string{"/", "/?show=all", "/timeline", "/processes", "/elections", "/loops",
 	"/queues", "/server", "/lock", "/lock?name=job"}
 

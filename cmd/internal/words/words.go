@@ -173,8 +173,7 @@ func Suspect(i distlock.LockInfo) bool {
 const LongQueue = 10
 
 // StandsBy reports whether a waiter waits only for the death of the holder, and not for its turn in
-// the queue. Such waiters are a candidate, a follower of a loop or schedule, and a rescuer of a
-// queue.
+// the queue. Candidates, followers of a loop or schedule, and rescuers of a queue stand by.
 func StandsBy(i distlock.LockInfo) bool {
 	switch Role(i) {
 	case "election", "loop", "slots":
