@@ -80,9 +80,9 @@ func (t Tally) String() string {
 }
 
 // Check races contenders on scratch documents of a server and counts the winners. Keep locks only
-// on a server with an Atomic report. A bare FerretDB v1 is not atomic: 97 of 100 measured rounds of
-// compare-and-set had several winners, and about as many acquisitions of a released lock. Only the
-// first acquisition of a name had one winner, because its unique _id decides.
+// on a server with an Atomic report. A bare FerretDB v1 is not atomic: of 100 measured rounds of
+// compare-and-set, 97 had several winners, and so had about as many acquisitions of a released
+// lock. Only the first acquisition of a name had one winner, because its unique _id decides.
 //
 // Check creates a collection distlock_check_<random> and drops it afterwards, even after an error
 // or the end of ctx. After an error the check was not carried out and the report is empty. If only

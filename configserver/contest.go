@@ -78,8 +78,8 @@ func (c *contest) race(ctx context.Context, try attempt) ([]bson.ObjectID, error
 		ended.Go(func() {
 			ready.Done()
 			<-start
-			// Without the cancellation of ctx: a command that still runs when the scratch
-			// collection is dropped would create the collection again.
+			// The end of ctx does not cut off the command, because a command that still runs when the
+			// scratch collection is dropped would create the collection again.
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commandTimeout)
 			defer cancel()
 			won, err := try(ctx, session)
@@ -99,8 +99,8 @@ func (c *contest) race(ctx context.Context, try attempt) ([]bson.ObjectID, error
 	return winners, failed
 }
 
-// acquireRound races for a lock, in turn for a missing and for a released lock. It deletes the
-// document afterwards, because each document slows FerretDB down.
+// acquireRound races for a lock. In even rounds the lock's document is missing, in odd rounds the
+// lock is released. It deletes the document afterwards, because each document slows FerretDB down.
 func (c *contest) acquireRound(ctx context.Context, round int, t *Tally) error {
 	id := fmt.Sprintf("acquire-%d", round)
 	byID := bson.D{{Key: "_id", Value: id}}

@@ -168,7 +168,7 @@ func TestReadFrame_Ends(t *testing.T) {
 	}
 }
 
-// Parsing ends without a panic for any bytes of a client. A forwarded message is valid and has the
+// Parsing does not panic, whatever bytes a client sends. A forwarded message is valid and has the
 // same meaning.
 func FuzzParse(f *testing.F) {
 	f.Add(message(f, 1, insertOne, 0))

@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// objects has the objects in the manifests.
+// objects contains the objects of the manifests.
 type objects struct {
 	services map[string]*corev1.Service
 	configs  map[string]*corev1.ConfigMap

@@ -16,15 +16,16 @@ import (
 	"mongodlm/pinger"
 )
 
-// A fence below unseeded was counted up from zero. Such a fence is raised to the server's clock in
-// milliseconds before a guard is made, so fences rise even after an operator deleted the document.
+// unseeded is the least fence that was not counted up from zero. A smaller fence is raised to the
+// server's clock in milliseconds before a guard is made, so fences rise even after an operator
+// deleted the document.
 const unseeded = 1 << 31
 
 // maxRaces limits how many times one call starts again because the document changed between two
 // commands.
 const maxRaces = 3
 
-// A session is a lock session that an agent acquires for a try or an entry.
+// A session is one acquisition by an agent, for a try or an entry.
 type session struct {
 	want     want
 	term     *pinger.Term
@@ -41,16 +42,15 @@ type session struct {
 	previous string // the dead process, if this session evicted it
 }
 
-// An eviction records the removal of a dead process. fence is the lock's fence at that time.
+// An eviction records the removal of a dead process. fence is the lock's fence before the removal.
 type eviction struct {
 	evidence string
 	process  string
 	fence    int64
 }
 
-// begin makes a session, which this process owns before a command is sent. The session ends with
-// [Manager.giveBack], or with attemptEnded of the owned sessions. Errors: [ErrClosed];
-// [ErrNoHeartbeat].
+// begin makes a session and adds it to the owned sessions, before any command is sent. Either
+// [Manager.giveBack] or attemptEnded must end it. Errors: [ErrClosed]; [ErrNoHeartbeat].
 func (m *Manager) begin(name string, w want, how catalog.EnterMode) (*session, error) {
 	if clock.Over(m.closed) {
 		return nil, acquiring(name, ErrClosed)
@@ -82,8 +82,8 @@ func (m *Manager) giveBack(s *session) {
 	m.owned.attemptEnded(s.request.TS)
 }
 
-// try acquires the lock for a call of TryLock, without a queue entry. If the call has ended by
-// then, the session serves another call or is given back.
+// try acquires the lock for a TryLock call, without a queue entry. If the call ends first, the
+// session serves another call or is given back.
 func (a *agent) try(c *call) {
 	defer a.m.recovered(a, nil, c)
 	s, err := a.m.begin(a.name, c.o.want, catalog.Try)
@@ -108,7 +108,7 @@ func (a *agent) try(c *call) {
 }
 
 // recovered handles a panic in an entry or a try, for example in a logger, an observer or a store.
-// The calls concerned get an error.
+// Their calls get an error.
 func (m *Manager) recovered(a *agent, e *entry, c *call) {
 	if r := recover(); r != nil {
 		err := fmt.Errorf("the logger or the store panicked: %v", r)
@@ -154,9 +154,9 @@ func refused(err error) bool {
 		errors.Is(err, catalog.ErrPermitMismatch)
 }
 
-// take sends the session. It tries the plain command first, if the caller asks for that and the
-// lock is exclusive. The plain command refuses some free locks, such as one that a foreign manager
-// left with its sharers. A second take enters these locks.
+// take sends the session. If plainly is set and the mode is exclusive, it sends the plain command.
+// That command refuses some free locks, such as one that a foreign manager left with its sharers. A
+// second take without plainly acquires these locks.
 func (a *agent) take(s *session, plainly bool) (catalog.Lock, error) {
 	enter := transition.Enter{Request: s.request, How: s.how}
 	if plainly && s.want.mode == catalog.Exclusive {
@@ -217,8 +217,9 @@ func (a *agent) grantNext(s *session, scene watch.View) error {
 	return fmt.Errorf("distlock: acquire %s: grant it to the next: %w", quoted(a.name), err)
 }
 
-// answer returns the reason why living processes keep the session out: a *PermitMismatchError for
-// another limit, a *HeldError if the queue has no place. Otherwise it returns errFree.
+// answer returns the reason why living processes keep the session out: a *PermitMismatchError if
+// they use another limit, or a *HeldError if the session has no place in the queue. Otherwise it
+// returns errFree.
 func (a *agent) answer(s *session, scene watch.View) error {
 	_, waits := scene.Lock.WaitedBy(s.request.TS) // after a lost reply; entering again returns it
 	_, holds := scene.Lock.HeldBy(s.request.TS)
@@ -233,9 +234,9 @@ func (a *agent) answer(s *session, scene watch.View) error {
 	return held
 }
 
-// confirm determines the outcome of a failed acquisition. If the outcome is unknown, a write asks
-// the server for the session. It returns nil if the session holds the lock. Otherwise the
-// background releases the session if it appears later.
+// confirm returns nil if a failed acquisition succeeded after all. If its outcome is unknown,
+// confirm sends a write that finds the session in the lock document. After an error the background
+// releases the session if it appears later.
 func (a *agent) confirm(s *session, err error) error {
 	failed := acquiring(a.name, err)
 	if !errors.Is(err, catalog.ErrUnknownOutcome) {
@@ -381,7 +382,8 @@ func (c *call) report(h *holding, s *session) {
 	c.m.events.emit(c.o.parent, event)
 }
 
-// heldError describes the first holder that is not known to be dead, or the first holder or waiter.
+// heldError describes the first holder that is not known to be dead, else the first holder, else
+// the first waiter.
 func (m *Manager) heldError(s watch.View) *HeldError {
 	e := &HeldError{Name: s.Name, PingAge: -1, Holders: len(s.Holders())}
 	if s.Lock != nil {

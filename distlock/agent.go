@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// maxEntries is the number of entries of a process in the queue of one lock. The second entry
-	// is queued before the first one is granted the lock, so a hand-over never waits for a new
+	// maxEntries is the number of entries that a process keeps in the queue of one lock. The second
+	// entry is queued before the first one is granted the lock, so a hand-over never waits for a new
 	// entry.
 	maxEntries = 2
-	// With crowded queued entries or more, a process keeps only one entry.
+	// crowded is the number of queued entries at which a process starts to keep only one entry.
 	crowded = catalog.MaxWaiters / 2
-	// maxOrphans limits the pending tries without callers. At that number, a further TryLock waits
-	// until one of them ends.
+	// maxOrphans limits the pending tries without callers. When there are that many, a further TryLock
+	// waits until one of them ends.
 	maxOrphans = 2
 	// leastSpare is the shortest time for which an entry without a call is kept.
 	leastSpare = 10 * time.Millisecond
@@ -35,13 +35,14 @@ type agents struct {
 	rtt    time.Duration // smoothed round trip of a command that queues an entry
 }
 
-// With maxAgents agents or more, sweep removes idle agents.
+// maxAgents is the number of agents at which sweep starts to remove idle agents.
 const maxAgents = 256
 
 // An agent acquires one lock for all callers of a process. Callers form one queue, first come,
-// first served. The agent keeps at most maxEntries entries in the queue of the lock document. A
-// session that is granted the lock serves the first caller with the same want, or is released
-// immediately. Commands belong to the agent: a caller that times out cancels no command.
+// first served. The agent keeps at most maxEntries entries in the queue of the lock document, or
+// one for each call that run counts. A session that is granted the lock serves the first caller
+// with the same want, or is released immediately. Commands belong to the agent: a caller that times
+// out cancels no command.
 type agent struct {
 	in      *agents
 	m       *Manager
@@ -56,8 +57,8 @@ type agent struct {
 	resume time.Duration // monotonic time before which no entry is sent after a failure
 }
 
-// A want is the part of a request that the lock document records. A session serves every call with
-// its want.
+// A want is the part of a request that the lock document records. A session can serve every call
+// with the same want.
 type want struct {
 	mode  catalog.Mode
 	limit int32
@@ -77,7 +78,7 @@ func (in *agents) join(c *call) {
 	a.adjust()
 }
 
-// of returns the agent of a name. The caller holds mu.
+// of returns the agent for a lock name. The caller holds mu.
 func (in *agents) of(name string) *agent {
 	a := in.byName[name]
 	if a == nil {
@@ -88,7 +89,8 @@ func (in *agents) of(name string) *agent {
 	return a
 }
 
-// sweep removes idle agents after their pause. The caller holds mu.
+// sweep removes idle agents that do not pause after a failure, if there are maxAgents agents. The
+// caller holds mu.
 func (in *agents) sweep() {
 	if len(in.byName) < maxAgents {
 		return
@@ -97,11 +99,12 @@ func (in *agents) sweep() {
 	maps.DeleteFunc(in.byName, func(_ string, a *agent) bool { return a.idle() && a.resume <= now })
 }
 
-// idle reports whether the agent has no calls, entries and tries. The caller holds mu.
+// idle reports whether the agent has neither calls nor entries nor tries. The caller holds mu.
 func (a *agent) idle() bool { return len(a.calls)+len(a.entries)+a.orphans == 0 }
 
-// leave removes a call. left is false if the call was answered before. why is the reason for its
-// wait: that of an entry, preferably with the call's want, else the last failure, else nil.
+// leave removes a call. left is false if the call already has its answer. why is the reason why the
+// call waited, or nil: the reason of an entry, preferably one with the call's want, or else the
+// last failure.
 func (a *agent) leave(c *call) (left bool, why error) {
 	a.in.mu.Lock()
 	defer a.in.mu.Unlock()
@@ -186,9 +189,9 @@ func (a *agent) run() int {
 	return n
 }
 
-// hasRoom reports whether the agent may keep one more entry with that limit. inRun is set for a
-// call that run counts. Entries with another limit do not count: a live holder refuses them, and a
-// silent holder keeps them waiting. The caller holds mu.
+// hasRoom reports whether the agent may keep one more entry with that limit. inRun is set if the
+// entry is for a call that run counts. Entries with another limit do not count: a live holder
+// refuses them, and a silent holder keeps them waiting. The caller holds mu.
 func (a *agent) hasRoom(limit int32, inRun bool) bool {
 	n := 0
 	for _, e := range a.entries {
@@ -199,8 +202,8 @@ func (a *agent) hasRoom(limit int32, inRun bool) bool {
 	return n == 0 || a.queued+len(a.entries) < crowded && (inRun || n < maxEntries)
 }
 
-// granted ends an entry or a try, and gives its session to the call prefer, or else to the first
-// call with the same want.
+// granted ends an entry or a try. It gives the session to the call prefer if possible, else to the
+// first call with the same want. If there is none, it gives the session back.
 func (a *agent) granted(s *session, e *entry, prefer *call) {
 	a.in.mu.Lock()
 	a.ended(e, prefer)
@@ -212,8 +215,8 @@ func (a *agent) granted(s *session, e *entry, prefer *call) {
 	}
 }
 
-// serve gives a session to a call. It returns false if no call can use the session. The caller
-// holds mu.
+// serve gives a session to a call, if possible to prefer. It returns false if no call can use the
+// session. The caller holds mu.
 func (a *agent) serve(s *session, prefer *call) bool {
 	fits := func(c *call) bool { return c.o.want == s.want && c.ctx.Err() == nil }
 	i := slices.Index(a.calls, prefer)
@@ -244,9 +247,9 @@ func (in *agents) passOn(s *session) {
 	a.granted(s, nil, nil)
 }
 
-// failed ends an entry or a try with a permanent error, or only ends it if err is nil. It returns
-// the error to the caller of the try, or to all calls that wait for an entry. A
-// *PermitMismatchError concerns only calls with the same limit.
+// failed ends an entry or a try. A non-nil err is permanent and becomes the answer to the call of
+// the try, or to all calls that wait for an entry. A *PermitMismatchError of an entry is the answer
+// only to calls with the entry's limit.
 func (a *agent) failed(err error, e *entry, of *call) {
 	a.in.mu.Lock()
 	defer a.in.mu.Unlock()
@@ -297,7 +300,8 @@ func (a *agent) dismiss(e *entry) bool {
 	return e.spare
 }
 
-// timeLeft returns the shortest remaining time of the calls with that want; 0 without a limit.
+// timeLeft returns the shortest remaining time of the calls with that want, or 0 if none has a
+// limit.
 func (a *agent) timeLeft(w want) (left time.Duration) {
 	now := a.m.cfg.Clock.Now()
 	a.in.mu.Lock()
@@ -321,7 +325,8 @@ func (a *agent) timeLeft(w want) (left time.Duration) {
 	return left
 }
 
-// answered records an answer of the server: the queue in the lock document, and the round trip.
+// answered records the number of queued entries of other processes, and the round trip of the
+// command. It ends the pause after a failure.
 func (a *agent) answered(lock catalog.Lock, process string, took time.Duration) {
 	others := 0
 	for _, p := range lock.Waiters {
@@ -356,8 +361,8 @@ func (a *agent) backedOff() time.Duration {
 	return a.resume - a.m.cfg.Clock.Now().Mono
 }
 
-// waiting returns the number of waiting calls and the longest time that a call has waited. The time
-// leaves out calls on standby.
+// waiting returns the number of waiting calls, and the longest time that a call not on standby has
+// waited.
 func (in *agents) waiting() (n int, oldest time.Duration) {
 	now := in.m.cfg.Clock.Now().Mono
 	in.mu.Lock()
@@ -376,8 +381,8 @@ func (in *agents) waiting() (n int, oldest time.Duration) {
 	return n, oldest
 }
 
-// An entry is one session of an agent in the queue of the lock document. It serves every call with
-// its want.
+// An entry is one session of an agent in the queue of the lock document. It can serve every call
+// with the same want.
 type entry struct {
 	a       *agent
 	m       *Manager
@@ -415,7 +420,7 @@ func (e *entry) reason() error {
 	return nil
 }
 
-// note records why the session cannot be queued, or nil once it is queued.
+// note records the reason why the session cannot be queued. Nil clears it.
 func (e *entry) note(failure error) {
 	e.a.in.mu.Lock()
 	defer e.a.in.mu.Unlock()

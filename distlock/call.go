@@ -152,7 +152,7 @@ func (c *call) notAcquired(kind EventKind, err error) {
 	})
 }
 
-// noHeartbeat returns the error of an acquisition without acknowledged pings.
+// noHeartbeat returns the error of an acquisition while the pings are not acknowledged.
 func noHeartbeat(name string, why error) error {
 	if why == nil {
 		return acquiring(name, ErrNoHeartbeat)

@@ -17,26 +17,27 @@ const (
 	defaultDatabase = "config"
 	defaultTakeover = 15 * time.Minute // also of a foreign holder
 	defaultPoll     = 500 * time.Millisecond
-	// pruneAge is the least age at which pings without a lock, and locks under Config.PruneLocks,
-	// are deleted. pruneEvery is the time between two prunings, plus or minus half.
+	// pruneAge is the least age of the documents that pruning deletes: pings without a lock and, if
+	// Config.PruneLocks is set, locks. pruneEvery is the time between two prunings, plus or minus
+	// half.
 	pruneAge, pruneEvery = 4 * 24 * time.Hour, time.Hour
 )
 
-// MongoDB's own lock manager on a config server takes our locks after configServerTakeover. It
-// ignores the takeover time in our documents.
+// configServerTakeover is the time after which MongoDB's own lock manager on a config server takes
+// our locks. The manager ignores the takeover time in our documents.
 const configServerTakeover = 15 * time.Minute
 
-// Config is the configuration of a Manager. The zero value of every field except the connection
-// means its default, which is that of mongos where possible. New refuses contradictions and never
-// corrects them.
+// Config is the configuration of a Manager. Only the connection must be set: every other field that
+// is zero means its default, which is the value of mongos where possible. New refuses
+// contradictions and never corrects them.
 type Config struct {
 	// One of URI, ClientOptions, Client and Catalog must be set.
 
 	URI           string                 // its concerns, read preference and retries are ignored
 	ClientOptions *options.ClientOptions // for a client for locks, and one with 2 connections for pings
 	Client        *mongo.Client          // of the application, for acquiring and releasing; not closed
-	// PingClient is the client of the heartbeat when Client is set. If it is nil, the heartbeat
-	// shares Client, and an application that uses up its pool can lose its locks.
+	// PingClient is the client of the heartbeat when Client is set. If it is nil, the heartbeat shares
+	// Client, and an application that uses up Client's pool can lose its locks.
 	PingClient *mongo.Client
 	Catalog    catalog.Catalog // another store, such as memcatalog in a unit test
 
@@ -54,10 +55,10 @@ type Config struct {
 	// Defaults 500 ms and 5 s, or Takeover/30 if that is less.
 	Poll, PollMax  time.Duration
 	CommandTimeout time.Duration // limit of one command; default 5 s
-	// PruneLocks deletes, once an hour, up to 10,000 documents of locks that were not used for 4
-	// days, or for Takeover if that is longer. Use it for generated names, such as one for each
-	// order. Fences still rise unless the server's clock goes back by that age. It needs the
-	// privilege to remove.
+	// PruneLocks makes the Manager delete the documents of locks that were not used for 4 days, or for
+	// Takeover if that is longer: up to 10,000 once an hour. Use it for generated names, such as one
+	// for each order. Fences still rise, unless the server's clock is set back by that time. The user
+	// needs the privilege to remove.
 	PruneLocks bool
 
 	Tuning

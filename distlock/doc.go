@@ -3,9 +3,10 @@
 // [Manager] is one process with its heartbeat. A [DistributedLock] is a name. A [TryGuard] is a
 // held lock.
 //
-// Use a separate database (Config.Database: "distlock") unless the program runs a cluster. On
-// config, servers refuse change streams, and most servers refuse transactions. Defer the release.
-// Pass the guard's context to the work. Test errors with [errors.Is]. [ErrHeld] is not a failure.
+// Use a separate database (Config.Database: "distlock") unless the program runs a cluster. In
+// database config, servers refuse change streams, and most servers refuse transactions. Defer the
+// release. Pass the guard's context to the work. Test errors with [errors.Is]. [ErrHeld] is not a
+// failure.
 //
 // # Guarantees
 //
@@ -30,9 +31,9 @@
 // keeps its lock, unless the lock has a [Lease], which the work itself renews.
 //
 // An operator who edits the document of a held lock, or breaks the lock with [Inspector.Break], can
-// let a second holder in until the first holder's next ping. MongoDB's own lock manager can also do
-// that, on a config server of 3.2 to 6.0 whose clock steps by more than 15 minutes: it decides by
-// one clock.
+// let a second holder in until the first holder's next ping. So can MongoDB's own lock manager,
+// which decides by one clock: on a config server of 3.2 to 6.0, when that clock steps by more than
+// 15 minutes.
 //
 // By default a takeover may also use clock values, if all of them agree (see package takeover). If
 // the clocks of the server and the contender jump together while the holder is cut off for two or
@@ -47,8 +48,8 @@
 //     new id at every start, after it was condemned, and after it found a twin. A twin is another
 //     process with the same id, for example after the restore of a snapshot.
 //   - Holder: a process or caller that has the lock. Contender: one that wants it.
-//   - Queue: the waiters of a lock, in its document. A process has at most two entries in it.
-//     Waiter: a contender with an entry.
+//   - Queue: the waiters of a lock, in its document. A process has at most two entries in it, more
+//     only with [Shared] and [Permits]. Waiter: a contender with an entry.
 //   - Grant: the transfer of a lock to the next waiter, by the command that frees the lock.
 //   - Guard: a held lock, as the caller sees it. Trusted: its Err is nil. Lost: no longer trusted,
 //     although it was not released.

@@ -11,7 +11,7 @@ import (
 	"mongodlm/internal/watch"
 )
 
-// errDismissed ends an entry that no call needs.
+// errDismissed is the error of an entry that no call needs.
 var errDismissed = errors.New("no caller waits for the entry")
 
 // run queues sessions, one after the other, until one is granted the lock, an error ends the wait,
@@ -37,8 +37,8 @@ func (e *entry) run() {
 	}
 }
 
-// acquire queues one session and returns it once it holds the lock. After an error the background
-// removes the session from the document if it may be there.
+// acquire queues one session and returns it once it holds the lock. If it fails and the session may
+// be in the document, the background removes the session.
 func (e *entry) acquire() (_ *session, err error) {
 	if pause := e.a.backedOff(); pause > 0 {
 		if _, err := e.wait(nil, nil, pause); err != nil {
@@ -101,7 +101,8 @@ func (e *entry) acquire() (_ *session, err error) {
 	return s, err
 }
 
-// watch publishes the waiter of the present session, or nil, to the callers.
+// watch publishes the waiter of the current session to the callers. w is nil when there is no
+// session.
 func (e *entry) watch(w *queue.Waiter) {
 	e.a.in.mu.Lock()
 	defer e.a.in.mu.Unlock()
@@ -109,8 +110,8 @@ func (e *entry) watch(w *queue.Waiter) {
 }
 
 // enter sends the session until the server has answered. It repeats a command with an unknown
-// outcome, because entering the same session again is harmless. It returns the lock, which the
-// session holds or is queued in.
+// outcome, because entering the same session again is harmless. It returns the lock that the
+// session holds or waits for.
 func (e *entry) enter(s *session, w *queue.Waiter) (catalog.Lock, error) {
 	pauses := backoff{least: e.m.cfg.Poll / 10, most: e.m.cfg.PollMax}
 	for again := false; ; {
@@ -154,8 +155,8 @@ func (e *entry) failed(s *session, w *queue.Waiter, err error) (catalog.Lock, er
 
 // findRoom waits while the queue is full, or while silent processes use the lock with another
 // limit. It reads the lock, evicts dead processes and pauses until the session may be sent again.
-// After a second refusal in a row it pauses at least once. Errors: those of wait; a
-// *PermitMismatchError when a living process uses another limit; errors of reading.
+// After a second refusal in a row (again) it pauses at least once. Errors: those of wait; a
+// *PermitMismatchError when a living process uses another limit; errors of the read.
 func (e *entry) findRoom(
 	s *session, w *queue.Waiter, pauses *backoff, refusal error, again bool,
 ) (catalog.Lock, error) {
@@ -190,8 +191,8 @@ func (e *entry) fullness(err error, scene watch.View) error {
 	return held
 }
 
-// pause waits for a session that may not be queued. It returns the lock if the session was granted
-// it during the pause.
+// pause waits while the session may not be queued. If the session is granted the lock during the
+// pause, pause returns the lock.
 func (e *entry) pause(s *session, w *queue.Waiter, d time.Duration) (l catalog.Lock, err error) {
 	grant, err := e.wait(s, w, d)
 	if err != nil || grant == nil {
@@ -205,8 +206,8 @@ func (e *entry) pause(s *session, w *queue.Waiter, d time.Duration) (l catalog.L
 var errRemoved = errors.New("its queue entry was removed")
 
 // wait waits for a grant of the session, or until the pause is over. A negative pause never ends.
-// After the pause it returns nil, nil. Errors: errDismissed when no call needed the entry for a
-// round trip; errRemoved; the reason why the session must stop waiting.
+// After the pause it returns nil, nil. Errors: errDismissed when no call has needed the entry for
+// the time of keptFor; errRemoved; the reason why the session must stop waiting.
 func (e *entry) wait(s *session, w *queue.Waiter, pause time.Duration) (*catalog.Grant, error) {
 	var up, spare <-chan time.Time
 	if pause >= 0 {
@@ -288,7 +289,8 @@ func grantedLock(g catalog.Grant) catalog.Lock {
 	return catalog.Lock{Name: g.Name, Held: true, TS: g.TS, Process: g.Process, Fence: g.Fence}
 }
 
-// A backoff makes pauses with jitter that grow by half, from least to most.
+// A backoff makes pauses with jitter. The first pause is least, and each further one is longer by
+// half, up to most.
 type backoff struct{ least, most, last time.Duration }
 
 func (b *backoff) next(m *Manager) time.Duration {

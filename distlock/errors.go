@@ -39,14 +39,14 @@ var (
 	ErrClosed        = errors.New("distlock: closed")                    // the Manager is closed
 	ErrConfig        = errors.New("distlock: bad configuration")         // of *ConfigError
 	ErrFenceMismatch = errors.New("distlock: lock is not as you saw it") // of Break
-	// ErrNoTransactions means that the server or database has no transactions, or that the context
-	// of LockInTransaction carries none. Without transactions are a standalone server, the embedded
-	// server, and database config of a replica set.
+	// ErrNoTransactions means that the server or database has no transactions, or that the context of
+	// LockInTransaction carries none. A standalone server, the embedded server, and database config of
+	// a replica set have no transactions.
 	ErrNoTransactions = catalog.ErrNoTransactions
 )
 
-// A MalformedError names a document that cannot be understood, and its field. Such a lock is never
-// treated as free and never taken over.
+// A MalformedError names a document that cannot be understood, and the bad field in it. A lock with
+// such a document is never treated as free and never taken over.
 type MalformedError = catalog.MalformedError
 
 // A PrivilegeError names the privilege that the connection's user lacks, or reports that the
@@ -72,8 +72,8 @@ func (e *DeadlockError) Error() string {
 func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock }
 
 // A HeldError names the holder that keeps the caller out: one that is alive by the takeover rule,
-// or the first waiter of a free lock. For a call that waited, the process read the holder up to two
-// ping intervals ago. Times are by the server's clock.
+// or the first waiter of a free lock. If the call waited, the holder was read up to two ping
+// intervals before. The times are those of the server's clock.
 type HeldError struct {
 	Name       string
 	Process    string    // the holder's process id; "" when unknown
@@ -175,7 +175,7 @@ func (e *ConfigError) Is(target error) bool { return target == ErrConfig }
 
 func quoted(s string) string { return `"` + catalog.Printable(s, 200) + `"` }
 
-// acquiring adds the name of the lock to err, unless err is a *PermitMismatchError, which has it.
+// acquiring adds the name of the lock to err. A *PermitMismatchError already names the lock.
 func acquiring(name string, err error) error {
 	var limit *PermitMismatchError
 	if errors.As(err, &limit) {
@@ -184,7 +184,8 @@ func acquiring(name string, err error) error {
 	return &acquireError{text: acquirePrefix(name) + reasonText(name, err), causes: []error{err}}
 }
 
-// An acquireError is an error of an operation on a lock. Its text has the prefix only once.
+// An acquireError is an error of an operation on a lock. Its text has this package's prefix only
+// once.
 type acquireError struct {
 	text   string
 	causes []error
@@ -207,8 +208,8 @@ func worthWaiting(err error) bool {
 // plain returns the text of an error without this package's prefix.
 func plain(err error) string { return strings.TrimPrefix(err.Error(), "distlock: ") }
 
-// failedTo adds an operation and the name of a lock to an error. An unknown outcome matches
-// ErrOutcomeUnknown.
+// failedTo adds an operation and the name of a lock to an error. If the outcome is unknown, the
+// result matches ErrOutcomeUnknown.
 func failedTo(do, name string, err error) error {
 	if errors.Is(err, catalog.ErrUnknownOutcome) {
 		err = doubtful(err)
@@ -229,7 +230,7 @@ func doubtful(err error) error {
 
 func acquirePrefix(name string) string { return "distlock: acquire " + quoted(name) + ": " }
 
-// reasonText returns the text of an error without the prefixes of the same acquisition.
+// reasonText returns the text of an error without acquirePrefix and without this package's prefix.
 func reasonText(name string, err error) string {
 	return strings.TrimPrefix(strings.TrimPrefix(err.Error(), acquirePrefix(name)), "distlock: ")
 }

@@ -27,7 +27,7 @@ type emitter struct {
 	panicked  atomic.Bool // a panic was recovered and logged
 }
 
-// newEmitter returns nil without observers, so that events are built only for observers.
+// newEmitter returns nil if there are no observers. No events are built then.
 func newEmitter(o Observer, c clock.Clock, log zerolog.Logger) *emitter {
 	all, _ := Observers(o).(observers)
 	if len(all) == 0 {
@@ -60,10 +60,10 @@ func (e *emitter) one(ctx context.Context, o Observer, event Event) {
 	o.Observe(event)
 }
 
-// brokenWord begins the evidence of a grant that follows a break.
+// brokenWord is the prefix of the evidence when a break grants the lock to a waiter.
 const brokenWord = "broken: "
 
-// ruleOf returns the rule named in evidence from package watch, or "".
+// ruleOf returns the rule that an evidence string of package watch names, or "".
 func ruleOf(evidence string) string {
 	rest, ok := strings.CutPrefix(evidence, "rule ")
 	rule, _, found := strings.Cut(rest, ": ")
@@ -77,8 +77,8 @@ func ruleOf(evidence string) string {
 	return ""
 }
 
-// subjectOf returns the dead process named in evidence from package watch or takeover. It returns ""
-// if the evidence does not contain the full name.
+// subjectOf returns the dead process that an evidence string of package watch or takeover names. It
+// returns "" if the string does not contain the full name.
 func subjectOf(evidence string) string {
 	at := strings.IndexByte(evidence, '"')
 	if at < 0 || !strings.HasSuffix(evidence[:at], " of ") && !strings.HasSuffix(evidence[:at], ": ") {
@@ -143,14 +143,14 @@ func (b *background) Evicted(lock string, dead watch.Suspect, evidence string) {
 // method ObserveContext(context.Context, Event), the Manager calls that method instead of Observe,
 // with the context of the call that acquires, or acquired, the lock.
 //
-// Several goroutines may call Observe at a time: those of the callers, and that of the heartbeat.
-// Observe must return fast, because it can delay pings. It must not call the Manager or its guards.
-// A panic in it is recovered.
+// Several goroutines may call Observe at the same time: those of the callers and that of the
+// heartbeat. Observe must return fast, because it can delay pings. It must not call the Manager or
+// its guards. A panic in it is recovered.
 //
 // The events of a lock session are its acquisition, then its loss, if any, then its release or
-// drop. A guard that was lost before the caller got it is a failed acquisition. There are no events
-// for a call that is refused for its name, options or context, for a release that is not the last
-// one, for [TryGuard.Reenter] and for [DistributedLock.LockInTransaction].
+// drop. A guard that was lost before the caller got it is a failed acquisition. [TryGuard.Reenter]
+// and [DistributedLock.LockInTransaction] have no events, and neither has a release that is not the
+// last one, or a call that is refused because of its name, options or context.
 type Observer interface {
 	Observe(e Event)
 }
@@ -160,7 +160,8 @@ type contextObserver interface {
 	ObserveContext(ctx context.Context, e Event)
 }
 
-// Observers returns an Observer that calls the given ones in order. It returns nil without any.
+// Observers returns an Observer that calls the given Observers in order. It returns nil if all are
+// nil.
 func Observers(all ...Observer) Observer {
 	var list observers
 	for _, o := range all {
@@ -212,7 +213,7 @@ func (all observers) Asks(ask func(context.Context) []metrics.Sample) (stop func
 // An EventKind is the kind of an event.
 type EventKind int
 
-// Events of a lock. After the semicolon follow the fields that the event sets.
+// Events of a lock. Each comment describes the event and then lists the fields that it sets.
 const (
 	EventAcquired  EventKind = iota + 1 // acquired without waiting; Waited
 	EventGranted                        // granted from the queue; Waited, Evidence after a break
@@ -237,7 +238,7 @@ const (
 	EventProcessOver                        // condemned, or a twin was found: it takes a new id; Err
 )
 
-// String returns the kind as the log words it.
+// String returns the word that the log uses for the kind.
 func (k EventKind) String() string {
 	if text, ok := eventWords[k]; ok {
 		return text
@@ -278,7 +279,8 @@ type Event struct {
 
 const canceled, closed = "canceled", "closed"
 
-// causes lists the words of [Event.Cause]. If an error matches several, the first one counts.
+// causes lists the words of [Event.Cause]. If an error matches several entries, the first one
+// counts.
 var causes = []struct {
 	err  error
 	word string
@@ -302,7 +304,7 @@ var causes = []struct {
 	{ErrHeld, "held"},
 }
 
-// Cause returns the kind of Err in one word, as a label. It returns "" without an error.
+// Cause returns the kind of Err in one word, as a label. It returns "" if Err is nil.
 //
 //   - of an acquisition: "held", "permits", "deadlock", "canceled" (its context ended), "no
 //     heartbeat"
@@ -326,8 +328,8 @@ func (e Event) Cause() string {
 	return "other"
 }
 
-// endOfContext reports whether an error of an acquisition reports only the end of a command's
-// context, in any wording of the store. Such an error concerns neither the lock nor the server.
+// endOfContext reports whether an acquisition failed only because a command's context ended,
+// however the store words that. Such an error concerns neither the lock nor the server.
 func endOfContext(err error) bool {
 	cause := Event{Err: err}.Cause()
 	return (cause == canceled || cause == closed) && !errors.Is(err, ErrHeld)

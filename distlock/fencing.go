@@ -15,11 +15,12 @@ import (
 // fenceField is the field of a fenced document that stores the highest fence that wrote it.
 const fenceField = "_fence"
 
-// Fenced makes a filter and an update of one document fenced, for UpdateOne or FindOneAndUpdate of
-// any collection. The fenced filter matches only a document that no newer holder has written. The
-// fenced update stores this guard's fence in the field _fence. If the filter matches no document
-// although the document exists, a newer holder has written it. An upsert then fails with
-// DuplicateKey. To compute from a document, read it with a fenced FindOneAndUpdate. No I/O.
+// Fenced adds the fence to the filter and the update of one document, for UpdateOne or
+// FindOneAndUpdate of any collection. The fenced filter matches only a document that no newer
+// holder has written. The fenced update stores this guard's fence in the field _fence. If the
+// fenced filter does not match an existing document, a newer holder has written it. An upsert then
+// fails with DuplicateKey. Before a write that depends on the content of the document, read the
+// document with a fenced FindOneAndUpdate. No I/O.
 //
 // Fenced stops a stale holder only on documents that a newer holder has written.
 // [TryGuard.InTransaction] stops it everywhere.
@@ -71,14 +72,14 @@ func (g *TryGuard) Fenced(filter, update bson.D) (fencedFilter, fencedUpdate bso
 }
 
 // InTransaction runs work in a MongoDB transaction that commits only while the lock is held. The
-// transaction changes the lock document, filtered by the lock session. If a takeover comes first,
-// the transaction fails with [ErrLockLost] without a write. If the takeover comes second, it waits
-// for the end of the transaction.
+// transaction changes the lock document, filtered by the lock session. After a takeover the
+// transaction fails with [ErrLockLost] without a write. A takeover that begins later waits for the
+// end of the transaction.
 //
 // work passes its context to every operation. All operations use the same client: Config.Client, or
 // mongo.SessionFromContext(ctx).Client(). work returns the error of an operation that fails. It may
-// run several times and must have no other effects. It runs at most twice because of writes to the
-// lock document, and once more for each election and each conflict over its own documents. All runs
+// run several times and must have no other effects. It runs again at most once because of writes to
+// the lock document, and once for each election and each conflict over its own documents. All runs
 // together are bounded by ctx, by the guard, and by Takeover - Margin. Keep work short: a takeover
 // waits for it, up to 60 s if the process stops (transactionLifetimeLimitSeconds).
 //
@@ -157,16 +158,17 @@ func (g *TryGuard) InTransaction(ctx context.Context, work func(ctx context.Cont
 // LockInTransaction acquires the lock inside the caller's transaction, and holds it until the
 // commit or the abort. ctx carries the transaction, like the context in the function of
 // Session.WithTransaction. The lock has no guard and no fence, and needs no release. Call
-// LockInTransaction first in the transaction. PostgreSQL: pg_advisory_xact_lock.
+// LockInTransaction first in the transaction. PostgreSQL has pg_advisory_xact_lock for this.
 //
-// Other callers wait in the server for the uncommitted write to the lock document, each with a
-// connection, or get a write conflict. Clocks do not matter: the writes of the transaction appear
-// while the lock is held, or not at all. MongoDB ends a transaction after 60 s
+// Until the transaction ends, its write to the lock document makes other callers wait in the
+// server, each with a connection, or get a write conflict. Clocks do not matter: the writes of the
+// transaction appear while the lock is held, or not at all. MongoDB ends a transaction after 60 s
 // (transactionLifetimeLimitSeconds).
 //
 // While a guard holds the lock, the call polls outside of the transaction, without a queue entry,
-// and takes over a dead holder. A transaction that has already read sees an older state. The error
-// then has the driver's label for it, and WithTransaction runs the function again.
+// and takes over a dead holder. A transaction that has read before still sees the old state. The
+// error then has the driver's label TransientTransactionError, and WithTransaction runs the
+// function again.
 //
 // Errors: as Lock; [ErrNoTransactions]; [ErrBadOption] for [Shared], [Permits], [Lease].
 func (l *DistributedLock) LockInTransaction(ctx context.Context, opts ...Option) error {
@@ -277,9 +279,9 @@ func (c *call) evictDead(ctx context.Context, scene watch.View) error {
 	return c.m.heldError(scene)
 }
 
-// withoutLabel removes the driver's labels from an error, which still matches the same errors of
-// this package. Without another cause, such a label means that another transaction has or had the
-// lock. The result then matches ErrHeld.
+// withoutLabel removes the driver's labels from an error. The result matches the same errors of
+// this package. If the error has no other cause than such a label, another transaction has or had
+// the lock, and the result matches ErrHeld.
 func withoutLabel(err error) error {
 	bare := &acquireError{text: err.Error()}
 	for _, c := range causes {

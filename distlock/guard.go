@@ -20,7 +20,7 @@ import (
 // A TryGuard is a held lock (mongos: dist_lock_try). It is trusted until its [TryGuard.Deadline],
 // which every acknowledged ping of the process extends. A lost guard stays lost.
 //
-// It is safe for concurrent use and must not be copied. Every goroutine may release it. If an
+// It is safe for concurrent use and must not be copied. Any goroutine may release it. If an
 // unreleased guard and its contexts become unreachable, the lock is released after the next ping,
 // with a warning in the log. A goroutine that only waits for Done does not keep the guard
 // reachable.
@@ -68,8 +68,9 @@ type holding struct {
 	outcome  error         // of the release, once freed is closed
 }
 
-// The lineage of a context is the list of guards above it. A guard's context has that guard and the
-// lineage of the acquisition's context. So a call with a guard's context names its caller's guards.
+// The lineage of a context is the list of guards that it derives from. A guard's context adds that
+// guard to the lineage of the context of its acquisition. So the context of a call shows which
+// guards its caller holds.
 
 type lineageKey struct{}
 
@@ -79,10 +80,10 @@ type lineage struct {
 	above *lineage
 }
 
-// A guardContext is the context of a holding that users get. It keeps the guards reachable, and
-// every derived context does the same: a caller that keeps only the context holds the lock. A
-// derived context that is never cancelled keeps them until the holding ends. Package context offers
-// no other way, and holding a lock too long is safe.
+// A guardContext is the context of a holding that users get. It and every derived context keep the
+// guards reachable, so a caller that keeps only the context still holds the lock. A derived context
+// that is never cancelled keeps them until the holding ends. Package context offers no other way,
+// and holding a lock too long is safe.
 type guardContext struct {
 	context.Context     // the holding's context
 	keeps           any // the guard or the guards
@@ -103,18 +104,19 @@ func (g *TryGuard) Process() string { return g.h.process }
 // valid at a time. No I/O.
 func (g *TryGuard) Fence() int64 { return g.h.fence }
 
-// TakeoverEvidence returns the evidence that the previous holder was dead. It returns "" without a
-// takeover.
+// TakeoverEvidence returns the evidence that the previous holder was dead, or "broken: " and the
+// reason if an operator broke its lock. Otherwise it returns "".
 func (g *TryGuard) TakeoverEvidence() string { return g.h.evidence }
 
-// Context returns a context that ends when the guard is lost, released or closed. It also ends with
-// the context of the acquisition, and the lock is still held then. [context.Cause] matches
-// ErrLockLost, ErrReleased, ErrClosed or the parent's cause.
+// Context returns a context that ends when the guard is lost or released or the Manager is closed.
+// It also ends when the context of the acquisition ends, but then the lock stays held.
+// [context.Cause] matches ErrLockLost, ErrReleased, ErrClosed or the parent's cause.
 func (g *TryGuard) Context() context.Context { return g.ctx }
 
-// Err returns nil while the guard may be trusted, a *LostError once it is lost, [ErrReleased] or
-// [ErrClosed] afterwards, and [ErrBadOption] for a nil guard. Every call reads the clock, so a
-// process that was paused detects the loss before any timer has run. No I/O.
+// Err returns nil while the guard may be trusted. Otherwise it returns a *LostError if the guard
+// was lost, [ErrReleased] if it was released, [ErrClosed] if its Manager was closed, or
+// [ErrBadOption] if it is nil. Every call reads the clock, so a process that was paused detects the
+// loss before any timer has run. No I/O.
 func (g *TryGuard) Err() error {
 	if g == nil {
 		return fmt.Errorf("%w: the guard is nil", ErrBadOption)
@@ -139,8 +141,8 @@ func (g *TryGuard) Deadline() time.Time {
 
 // Verify asks the server whether this guard holds the lock. It sends one read, which is
 // linearizable on a replica set. It returns nil if the guard held the lock at some instant inside
-// the call. It returns a *LostError if the guard did not; the guard is lost then. An error that Err
-// does not return means that the server could not be asked.
+// the call. It returns a *LostError if the guard did not hold the lock, and the guard is lost from
+// then on. If Verify returns an error and Err returns nil, the server could not be asked.
 func (g *TryGuard) Verify(ctx context.Context) error {
 	if err := usable(ctx); err != nil {
 		return err
@@ -335,9 +337,9 @@ func (h *holding) transaction(ctx context.Context) *transaction {
 	return t
 }
 
-// apart keeps the transactions of the guard from running until done is called, because they write
-// the same document. It waits for a running one, for at most Config.CommandTimeout. With the
-// context of the transaction itself it does not wait.
+// apart waits for a running transaction of the guard, for at most Config.CommandTimeout, and lets
+// no other begin until done is called, because the caller writes the same document. With the
+// context of the transaction itself apart does nothing.
 func (h *holding) apart(ctx context.Context) (done func(), err error) {
 	if h.transaction(ctx) != nil {
 		return func() {}, nil
@@ -365,8 +367,8 @@ func owned(ctx context.Context, name string) (own []*holding) {
 	return own
 }
 
-// heldByCaller returns a *DeadlockError if the caller waits for a lock that it holds itself, in a
-// mode that excludes its own. It sends no command.
+// heldByCaller returns a *DeadlockError if a call would wait for a guard of its own caller. It
+// sends no command.
 func (m *Manager) heldByCaller(ctx context.Context, name string, o acquireOptions) error {
 	if o.checked || o.bounded && o.wait == 0 {
 		return nil // checked before, or the call does not wait
@@ -375,8 +377,8 @@ func (m *Manager) heldByCaller(ctx context.Context, name string, o acquireOption
 	for _, h := range owned(ctx, name) {
 		switch {
 		case h.m != m || h.limit != o.limit || h.err() != nil:
-			// The guard may be of another store. The server refuses another limit. Another process
-			// may have the lock of a lost guard.
+			// A guard of another Manager may be of another store. The server refuses a call with another
+			// limit. A lost guard may no longer have the lock.
 			continue
 		case o.mode == catalog.Permit:
 			if permits++; permits < int(o.limit) {

@@ -36,8 +36,8 @@ type Inspector struct {
 	close   func(context.Context) error                     // closes the Inspector's store
 }
 
-// NewInspector opens the store of cfg. It also uses Database, CommandTimeout, Logger, Observer and
-// Host. No I/O. Errors: *ConfigError; the cause of an expired ctx.
+// NewInspector opens the store of cfg. Of the other fields it uses Database, CommandTimeout,
+// Logger, Observer and Host. No I/O. Errors: *ConfigError; the cause of an expired ctx.
 func NewInspector(ctx context.Context, cfg Config) (*Inspector, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ func (i *Inspector) begin(ctx context.Context) (context.Context, func(), error) 
 }
 
 // A LockInfo is one holder or waiter of a lock. Texts are as stored: escape them before display.
-// Times and ages are by the server's clock.
+// Times and ages are those of the server's clock.
 type LockInfo struct {
 	Name     string        // name of the lock
 	Place    int           // place in the queue: 1 for the next; 0 for a holder
@@ -146,8 +146,9 @@ type LockInfo struct {
 	Self      bool            // it is the process of the Inspector's Manager
 }
 
-// Gone reports whether a waiter is passed over: it is condemned, silent for two pings or its
-// takeover time, or queued for its takeover time without a ping.
+// Gone reports whether a waiter is passed over. It is condemned, or silent for two ping intervals
+// (for its takeover time if the interval is unknown), or queued for its takeover time without a
+// ping document.
 func (i LockInfo) Gone() bool {
 	if i.Place > 0 && !i.HasPing && i.BadPing == nil && i.Age > cmp.Or(i.Takeover, defaultTakeover) {
 		return true
@@ -158,7 +159,8 @@ func (i LockInfo) Gone() bool {
 // Locks lists all locks by name, held or not. It yields a row for each holder, or for the last
 // holder of a free lock. For a document that cannot be understood it yields a *MalformedError and
 // continues. Any other error ends the listing: [ErrUnavailable], *PrivilegeError, [ErrClosed], the
-// cause of ctx. It sends one command for each page of the reply. PostgreSQL: pg_locks, granted.
+// cause of ctx. It sends one command for each page of the reply. PostgreSQL shows such rows in
+// pg_locks, with granted set.
 func (i *Inspector) Locks(ctx context.Context) iter.Seq2[LockInfo, error] {
 	return i.list(ctx, false, i.holders)
 }
@@ -276,8 +278,8 @@ func pulseOf(seen catalog.Snapshot, p catalog.Participant) catalog.PingState {
 	return seen.Pings[p.Process]
 }
 
-// fenced reports whether a holder raised the fence at its acquisition. Such a holder shares the
-// lock, which no foreign manager can do, or its ping has the fields of this package.
+// fenced reports whether a holder raised the fence at its acquisition: its mode is shared or
+// permit, which no foreign manager has, or its ping has the fields of this package.
 func fenced(p catalog.Participant, pulse catalog.PingState) bool {
 	return p.Mode != catalog.Exclusive || pulse.Ping != nil && pulse.Ping.HasSeq
 }
@@ -286,9 +288,9 @@ func fenced(p catalog.Participant, pulse catalog.PingState) bool {
 // the given fence and, if a session is given, that session (LockInfo.Session). Break writes why
 // into the document, raises the fence, changes the session, and grants the lock to the next waiter.
 // Before that it removes dead waiters, and waiters that have missed two pings by the server's
-// clock. A removed waiter that is alive queues again in its place. From a shared lock Break removes
-// only the holder with that fence. A holder without a ping, or of a foreign manager, needs the
-// session.
+// clock. A removed waiter that is alive queues again and gets its old place. From a shared lock
+// Break removes only the holder with that fence. A holder without a ping, or of a foreign manager,
+// needs the session.
 //
 // Break can let two holders in. A living holder learns of the break with its next ping, at most
 // Ping plus one command later, and trusts its guard until then. Make sure that the holder is dead
@@ -403,10 +405,10 @@ func (i *Inspector) breakLock(ctx context.Context, name string, fence int64, why
 	return seen, now, err
 }
 
-// removeGone removes the waiters that are gone, with one command each, so that the break does not
-// grant the lock to one of them. If other holders remain, it leaves exclusive waiters, because the
-// break does not grant them the lock. It returns the number of remaining waiters, and the processes
-// that were granted the lock. Errors are left to the break.
+// removeGone removes the waiters that are gone, with one command for each, so that the break does
+// not grant the lock to one of them. If other holders remain, it keeps exclusive waiters, because
+// the break does not grant them the lock. It returns the number of remaining waiters, and the
+// processes that were granted the lock. It ignores errors: the break that follows reports its own.
 func (i *Inspector) removeGone(ctx context.Context, look catalog.Snapshot, alone bool) (
 	waiters int, now []LockInfo) {
 	for _, w := range i.waiters(look) {

@@ -28,8 +28,8 @@ func (in internals) Standby(name string) *DistributedLock {
 	return &DistributedLock{in.m, name, true}
 }
 
-// Database returns the database of the locks, with the client of the locks. It returns nil with
-// Config.Catalog.
+// Database returns the database of the locks, with the client of the locks. It returns nil if
+// Config.Catalog is set.
 func (in internals) Database() *mongo.Database {
 	if in.m.client == nil {
 		return nil
@@ -37,17 +37,17 @@ func (in internals) Database() *mongo.Database {
 	return in.m.client.Database(in.m.cfg.Database)
 }
 
-// Use marks a guard as in use by a function until done is called. Manager.Close ends the guard and
-// waits for done before it releases the lock. Call the guard's
-// Err after Use, and start the function only if Err returns nil. No I/O.
+// Use marks a guard as in use by a function, until done is called. Manager.Close ends the guard and
+// waits for done before it releases the lock. Call the guard's Err after Use, and start the
+// function only if Err returns nil. No I/O.
 func (in internals) Use(g *TryGuard) (done func()) { return g.h.use() }
 
 // Watch yields the holder of a lock, or nil for a free lock, and then every change until ctx ends.
 // Of several holders it yields the first. A request to release the lock (LockInfo.YieldBy) is also
-// a change. About every Config.PollMax, one command reads all names that the process watches. There
-// is one more command for each hundred names, and three commands on the embedded server. Of several
-// changes between two reads, or while the caller handles a value, Watch yields only the last. The
-// fence counts the rest.
+// a change. About every Config.PollMax, one command reads all names that the process watches. More
+// than a hundred names need one more command for each hundred, and the embedded server needs three
+// commands. Of several changes between two reads, or while the caller handles a value, Watch yields
+// only the last. The fence shows how many acquisitions were left out.
 //
 // A temporary error such as ErrUnavailable is yielded once, and so is a *MalformedError. The watch
 // continues, and always yields the next snapshot. The error that ends the watch is yielded last:

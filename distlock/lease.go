@@ -89,8 +89,8 @@ func leaseNotBegun(name string, fence int64, err error) error {
 	return fmt.Errorf("begin its lease: %w", err)
 }
 
-// renew sends a renewal with a new number. The server's counter does not change after the send of
-// the last renewal.
+// renew sends a renewal with a new number, and returns the time of the send. No document has this
+// number before, so a contender's watch of it begins after the send.
 func (m *Manager) renew(ctx context.Context, s catalog.Session, l *lease) (clock.Reading, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.CommandTimeout)
 	defer cancel()
@@ -112,7 +112,7 @@ func (l *lease) over(c clock.Clock) error {
 }
 
 // renewed extends the lease from sent, unless the lease expired before the reply came: a lost guard
-// stays lost. One caller at a time, see [holding.apart].
+// stays lost. Only one goroutine at a time may call it, see [holding.apart].
 func (l *lease) renewed(c clock.Clock, sent clock.Reading) {
 	if l.over(c) == nil {
 		l.sent.Store(&sent)
@@ -210,7 +210,8 @@ func (h *holding) renew(ctx context.Context) error {
 // context has already ended. It ends with the guard.
 func (h *holding) watchLease() {
 	defer func() { _ = recover() }() // a logger that panics must not end the program
-	// At least once per interval: the timer of a suspended machine was suspended too.
+	// The timer fires at least once per ping interval, because the timer of a suspended machine is
+	// suspended too.
 	next := func() time.Duration { return min(h.lease.left(h.m.cfg.Clock), h.m.cfg.Ping) }
 	timer := h.m.cfg.Clock.NewTimer(next())
 	defer timer.Stop()

@@ -22,13 +22,13 @@ type DistributedLock struct {
 func (m *Manager) Lock(name string) *DistributedLock { return &DistributedLock{m: m, name: name} }
 
 // TryLock acquires the lock if it is free or its holder is dead by the takeover rule. It does not
-// wait for a holder. It returns when ctx ends. The command continues, and a lock that it acquires
-// serves the next caller of the process, or is released immediately. The guard's context is a child
-// of ctx. mongos: lock_try.
+// wait for a holder. If ctx ends, TryLock returns and its command continues: a lock that the
+// command still acquires serves the next caller of the process, or is released immediately. The
+// guard's context is a child of ctx. TryLock corresponds to lock_try of mongos.
 //
 // After a refusal the background watches the holders, with one read per interval for up to 256
 // names. So the first call after the takeover time takes the lock. A new process continues a watch
-// that another process recorded in the holder's ping, at least two intervals before.
+// that another process recorded in the holder's ping document at least two intervals earlier.
 //
 // Errors: *HeldError; *PermitMismatchError; [ErrBadName] and [ErrBadOption]; [ErrNoHeartbeat];
 // [ErrClosed]; [ErrUnavailable]; [ErrOutcomeUnknown]; *MalformedError; *PrivilegeError; *LostError
@@ -48,9 +48,9 @@ func (l *DistributedLock) TryLock(ctx context.Context, opts ...Option) (*TryGuar
 
 // Lock acquires the lock. It waits while other processes hold the lock, until ctx ends or the time
 // of [WaitAtMost] is up. The callers of a process are served first come, first served. The process
-// has at most two entries in the queue of the lock document. The command that frees the lock grants
-// it to the next entry. So a process with many callers delays a process with one caller by at most
-// three turns. mongos polled.
+// has at most two entries in the queue of the lock document, more only with [Shared] and [Permits].
+// The command that frees the lock grants it to the next entry. So a process with many callers
+// delays a process with one caller by at most three turns. mongos polled.
 //
 // A caller that waits behind a live holder sends no command: one change stream, or one periodic
 // read, serves all callers of a process. An entry of a process that has missed two pings is passed
@@ -77,9 +77,9 @@ func (l *DistributedLock) Lock(ctx context.Context, opts ...Option) (*TryGuard, 
 	return c.acquire(ctx)
 }
 
-// Holder returns the holder of the lock, the first of several holders, or nil. The lock may have
-// changed by the time Holder returns. Errors and round trips: as [Inspector.Holder]. MySQL:
-// IS_USED_LOCK.
+// Holder returns the holder of the lock, or nil. Of several holders it returns the first. The lock
+// may have changed by the time Holder returns. Errors and round trips: as [Inspector.Holder].
+// Holder corresponds to IS_USED_LOCK of MySQL.
 func (l *DistributedLock) Holder(ctx context.Context) (*LockInfo, error) {
 	holders, _, err := l.m.Inspector().Holder(ctx, l.name)
 	if err != nil || len(holders) == 0 || !holders[0].Held {
@@ -137,11 +137,11 @@ func (m *Manager) Do(ctx context.Context, name string,
 // Guards are the guards of locks that were acquired together. They are safe for concurrent use.
 type Guards struct{ guards []*TryGuard }
 
-// LockAll acquires several locks, all or no lock. It waits for each lock like
+// LockAll acquires several locks: all of them or none. It waits for each lock like
 // [DistributedLock.Lock], in the order of the names, so two calls of LockAll cannot deadlock.
-// Callers that hold other locks can. [WaitAtMost] bounds the whole call. If one acquisition fails,
-// the background releases the acquired locks. LockAll renews a [Lease] while it waits: at least two
-// thirds of the lease are left when LockAll returns.
+// Callers that already hold other locks can. [WaitAtMost] bounds the whole call. If one acquisition
+// fails, the background releases the acquired locks. LockAll renews a [Lease] while it waits: at
+// least two thirds of the lease are left when LockAll returns.
 //
 // Errors: those of Lock, for the name that failed; [ErrBadOption] for an empty list or a name that
 // occurs twice.
@@ -231,7 +231,7 @@ func (g *Guards) All() []*TryGuard { return slices.Clone(g.guards) }
 // Context returns a context that ends when any lock is lost or released.
 func (g *Guards) Context() context.Context { return g.guards[len(g.guards)-1].Context() }
 
-// Err returns nil while all guards may be trusted, else the error of the first lost one.
+// Err returns nil while all guards may be trusted, else the first error in the order of the names.
 func (g *Guards) Err() error {
 	for _, one := range g.guards {
 		if err := one.Err(); err != nil {
@@ -241,8 +241,8 @@ func (g *Guards) Err() error {
 	return nil
 }
 
-// Release releases all guards, the last first and up to 16 at a time, and joins their errors. Nil
-// Guards return nil.
+// Release releases all guards in reverse order, up to 16 at a time, and joins their errors. For nil
+// Guards it returns nil.
 func (g *Guards) Release() error {
 	if g == nil {
 		return nil

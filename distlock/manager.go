@@ -93,7 +93,8 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 	return m, nil
 }
 
-// creating wraps an error of New, except a *ConfigError: its text is complete.
+// creating wraps an error of New. It returns a *ConfigError unchanged, because its text is
+// complete.
 func creating(err error) error {
 	if errors.Is(err, ErrConfig) {
 		return err
@@ -201,10 +202,10 @@ func (m *Manager) Err() error {
 }
 
 // Close ends all guards with [ErrClosed], releases their locks, waits for acquisitions and releases
-// under way, stops the heartbeat and removes the ping document. It returns within ctx. If ctx has
-// already expired, it makes one try within CommandTimeout. The error reports locks that may still
-// be held until a takeover. Blocked calls return when Close returns. Closing again waits and
-// returns nil.
+// under way, stops the heartbeat and removes the ping document. It returns at the latest when ctx
+// ends, or after one try within CommandTimeout if ctx has already expired. The error reports locks
+// that may still be held until a takeover. Blocked calls return when Close returns. A second Close
+// waits for the first and returns nil, or an error if its ctx ends first.
 //
 // If a function of [Manager.Do], an election, a loop, a schedule or a queue runs under a lock,
 // Close releases the lock when the function has returned. The function's context ends when Close
@@ -281,8 +282,8 @@ func (m *Manager) within(ctx context.Context, d time.Duration) (context.Context,
 	return ctx, func() { cancel(nil) }
 }
 
-// loops holds the background loops of a Manager. No loop begins after Wait, so an acquisition that
-// is too late for Close is undone.
+// loops holds the background loops of a Manager. No loop begins after Wait. An acquisition that is
+// too late for Close is undone.
 type loops struct {
 	mu   sync.Mutex // guards over, and the start of loops
 	over bool

@@ -55,10 +55,10 @@ func WaitAtMost(d time.Duration) Option {
 	return optionFunc(func(o *acquireOptions) { o.wait, o.bounded = d, true })
 }
 
-// Shared acquires the lock for reading. The lock has up to 1,000 shared holders, or one holder
-// without this option; more callers wait. A shared contender waits behind an exclusive one that
-// came earlier, so no writer starves. The lock document lists every holder, and is rewritten when a
-// holder comes or goes.
+// Shared acquires the lock for reading. The lock has up to 1,000 shared holders, or one holder that
+// acquired it without this option. Further callers wait. A shared contender waits behind an
+// exclusive one that came earlier, so no writer starves. The lock document lists every holder, and
+// is rewritten when a holder comes or goes.
 func Shared() Option {
 	return optionFunc(func(o *acquireOptions) { o.mode = catalog.Shared })
 }

@@ -80,7 +80,7 @@ func (t *ownedSessions) remove(h *holding) {
 	}
 }
 
-// mostLate limits the fences that are kept for the events of late releases.
+// mostLate limits the number of fences that are kept for EventReleasedLate.
 const mostLate = 10_000
 
 // releaseLater leaves the release of a holding to the background.
@@ -157,7 +157,8 @@ func (t *ownedSessions) TermBegan(term *pinger.Term) {
 }
 
 func (t *ownedSessions) watchdog(term *pinger.Term) {
-	// At least once per interval: the timer of a suspended machine was suspended too.
+	// The timer fires at least once per ping interval, because the timer of a suspended machine is
+	// suspended too.
 	next := func() time.Duration { return min(term.Left(), t.m.cfg.Ping) }
 	timer := t.m.cfg.Clock.NewTimer(next())
 	defer timer.Stop()
@@ -201,7 +202,7 @@ func (t *ownedSessions) drop(h *holding) {
 
 // Sweep ends and releases the guards that were dropped without Release since the last Sweep. It
 // returns the sessions of the guards that are trusted under term. Until swept is called, Owns also
-// reports the sessions that end from now on.
+// returns true for the sessions that end in the meantime.
 func (t *ownedSessions) Sweep(term *pinger.Term) (guarded []catalog.Session, swept func()) {
 	t.mu.Lock()
 	dropped := t.dropped
@@ -246,7 +247,7 @@ func (t *ownedSessions) Vanished(ctx context.Context, s catalog.Session) {
 	}
 }
 
-// errBroken is the cause of a guard's loss by a break in its own process.
+// errBroken is the cause when a break through the guard's own Manager ends the guard.
 var errBroken = errors.New("an operator breaks it")
 
 // A lockBreak is the target of a break: a session, or a name with a fence if the operator gave no

@@ -15,24 +15,25 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// This file releases locks for a caller and for Close. Both return the outcome, so they wait and
-// try again. A release without a waiting caller, for example after an abandoned call or a dropped
-// guard, belongs to the pinger in the background. All releases use ReleaseInStore.
+// This file releases locks for a caller and for Close. Both report the outcome, so they wait for
+// it, and try again after a failure. A release without a waiting caller, for example after an
+// abandoned call or a dropped guard, belongs to the pinger in the background. All releases use
+// ReleaseInStore.
 
 // Release frees the lock if this guard still holds it. If another holder has the lock, Release
-// changes no document: it names the lock session, while mongos 1.8 named only _id. After
-// [TryGuard.Reenter] the last release frees the lock. Release works even after the context of the
-// acquisition has expired. It sends one command, or after a failure up to three, with pauses of 2
-// and 4 s.
+// changes no document, because its command names the lock session. The command of mongos 1.8 named
+// only _id. After [TryGuard.Reenter] the last release frees the lock. Release works even after the
+// context of the acquisition has expired. It sends one command, or after a failure up to three,
+// with pauses of 2 and 4 s.
 //
 // It returns nil when the lock was freed while the guard was trusted. Errors:
 //
-//   - *LostError: the guard was lost before, whether or not the document could be freed. The
-//     background frees it after an acknowledged ping, unless a twin may have the lock.
+//   - *LostError: the guard was lost before the release, whether or not the document could be
+//     freed. The background frees it after an acknowledged ping, unless a twin may have the lock.
 //   - An error that matches [ErrClosed]: Close freed the lock before.
 //   - *ReleaseError: every try failed.
 //
-// A second Release waits for the first one and returns the same. A nil guard returns nil, so
+// A second Release waits for the first one and returns the same result. A nil guard returns nil, so
 // Release may be deferred before the error is checked.
 func (g *TryGuard) Release() error {
 	if g == nil {
@@ -66,7 +67,8 @@ func (h *holding) broken() error {
 }
 
 // release ends the guard and frees the document once. If another call has started the release, it
-// waits for that one. Both end with ctx. why becomes the cause of the guard's context.
+// waits for that one. In both cases it returns at the latest when ctx ends. why becomes the cause
+// of the guard's context.
 func (h *holding) release(ctx context.Context, why error) error {
 	h.mu.Lock()
 	freed, first := h.freed, h.freed == nil
@@ -139,9 +141,9 @@ func (h *holding) failed(tries int, err error) error {
 	return &ReleaseError{Name: h.session.Name, Fence: h.fence, Tries: tries, Err: err}
 }
 
-// tryRelease frees the document by its session. By default it tries three times, like mongos. If a
-// try matches no document after one of unknown outcome, the unknown one was applied, provided that
-// the term and the lease last: no other process can have taken the lock.
+// tryRelease frees the document by its session. By default it tries three times, like mongos. If
+// the outcome of a try is unknown and a later try matches no document, the earlier one freed the
+// lock, provided that the term and the lease last: no other process can have taken the lock.
 func (h *holding) tryRelease(ctx context.Context) (tries int, err error) {
 	unknown := false
 	last := clock.Over(h.m.closed)
@@ -252,8 +254,8 @@ func sideBySide(n int, do func(i int)) {
 // runs under it. See [internals.Use]. Close ends the guard, but does not release its lock before
 // the function has returned.
 
-// use reports that a function is about to run under the guard, until done is called. Call err after
-// use, not before. Then either Close sees the function, or the function does not begin.
+// use marks the guard as in use by a function, until done is called. Call err after use, not
+// before. Then either Close sees the function, or the function does not begin.
 func (h *holding) use() (done func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -270,8 +272,8 @@ func (h *holding) use() (done func()) {
 }
 
 // busy returns nil when no function runs under the guard. Otherwise it returns a channel that is
-// closed when a function returns. A function that calls Close with its own context does not count,
-// because that call gives up its lock, like Release.
+// closed when a function returns. A function that itself calls Close, with its own context, does
+// not count, because that call gives up the lock, like Release.
 func (h *holding) busy(closing context.Context) <-chan struct{} {
 	own := 0
 	if slices.Contains(owned(closing, h.session.Name), h) {

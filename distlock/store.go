@@ -19,8 +19,8 @@ import (
 // one for the chores.
 const heartbeatPool = 2
 
-// heartbeatPurpose follows the application name of the heartbeat's own client, so that an operator
-// can exempt only the pings from the server's limits for clients.
+// heartbeatPurpose is appended to the application name of the heartbeat's own client, so that an
+// operator can exempt only the pings from the server's limits for clients.
 const heartbeatPurpose = "heartbeat"
 
 // A store is the database of a Manager. It has two clients, one for acquisitions and releases, one
@@ -57,8 +57,7 @@ func openStore(ctx context.Context, cfg Config, heartbeat bool) (store, error) {
 	}
 	var own []*mongo.Client
 	hangUp := func(ctx context.Context) error {
-		// The driver ends its sessions on the server, and selects a server for as long as ctx
-		// allows.
+		// Disconnect ends the driver's sessions on the server, and waits for a server until ctx ends.
 		ctx, cancel := context.WithTimeout(ctx, cfg.CommandTimeout)
 		defer cancel()
 		var errs []error
@@ -168,13 +167,14 @@ func (c sentCommands) byKind() map[string]int64 {
 	return sent
 }
 
-// grace is the longest time by which a command ends before its limit. A caller that waits for as
-// long as the limit then learns whether the command was sent at all.
+// grace is the most by which a command ends before its limit. So a caller that waits until the
+// limit learns whether the command was sent at all.
 const grace = 50 * time.Millisecond
 
-// prompt wraps a store: each operation returns when its context ends. It also counts the operations.
-// The command of an operation continues until its limit or the end of life, because to cut it off
-// closes its connection. The outcome of a write that is not answered in time is unknown.
+// prompt wraps a store. It counts the operations, and each of them returns when its context ends.
+// The command of the operation continues until its limit or until the context life ends, because a
+// cancelled command closes its connection. The outcome of a write that is not answered in time is
+// unknown.
 func prompt(
 	store catalog.Catalog, life context.Context, limit time.Duration, sent sentCommands,
 ) catalog.Catalog {
@@ -220,10 +220,9 @@ func asPromptAsTheStore(ctx context.Context, c catalog.Call) bool {
 	return ok && catalog.TransactionUnder(ctx, s) != nil
 }
 
-// inTime carries out a command with a separate context. It returns the result if that comes before
-// the end of ctx, and at most grace after the end of the command's context. When the result has
-// arrived, it calls the function end, which may end the command's context. A panic in the command
-// is passed to the caller.
+// inTime carries out the function do with the context command. It returns the result if that
+// arrives before ctx ends, and no later than grace after command ends. When do has returned, inTime
+// calls the function end, which may end command. A panic in do is passed on to the caller.
 func inTime(ctx, command context.Context, writes bool, do sending, end func()) error {
 	if ctx.Err() != nil {
 		end()

@@ -43,7 +43,7 @@ func (s *snapshot) holder() *LockInfo {
 	return &info
 }
 
-// same reports whether the next snapshot needs no delivery. Two failures in a row are the same.
+// same reports whether next shows no change since s. Two errors in a row are no change.
 func (s *snapshot) same(next *snapshot) bool {
 	switch {
 	case s == nil || s.err != nil || next.err != nil:
@@ -81,7 +81,7 @@ func (w *watcher) leave(name string) {
 }
 
 // current returns the current snapshot of a name, or nil before the first one. The channel is
-// closed by the next change of a name.
+// closed when the snapshot of any name changes.
 func (w *watcher) current(name string) (*snapshot, <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -165,8 +165,8 @@ func (t table) distinctWidth(least int) int {
 	return least
 }
 
-// shrink cuts the widest columns until the row fits, and reports whether it does. It cuts no column
-// below its minimum width multiplied by times.
+// shrink cuts the widest columns until the row fits, and reports whether it does. No column becomes
+// narrower than its minimum width, multiplied by times.
 func (t table) shrink(widths []int, limit, times int) bool {
 	for total(widths) > limit {
 		widest := -1
@@ -198,7 +198,7 @@ func total(widths []int) int {
 	return sum
 }
 
-// idles reports whether no cell of a column has information.
+// idles reports whether column i contains no information.
 func (t table) idles(i int) bool {
 	for _, row := range t.rows {
 		if row[i] != t.columns[i].idle && row[i] != "-" {

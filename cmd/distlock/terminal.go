@@ -10,7 +10,7 @@ import (
 	"golang.org/x/term"
 )
 
-// A terminal is the controlling terminal of this process. A nil terminal has no owner, and give
+// A terminal is the controlling terminal of this process. A nil *terminal is valid: its give
 // returns false.
 type terminal struct {
 	file  *os.File
@@ -18,7 +18,7 @@ type terminal struct {
 	modes *term.State // the modes at the time of give
 }
 
-// openTerminal opens the controlling terminal. It returns nil without a terminal.
+// openTerminal opens the controlling terminal. It returns nil if there is none.
 func openTerminal() *terminal {
 	file, err := os.OpenFile("/dev/tty", os.O_RDWR|syscall.O_NOCTTY, 0)
 	if err != nil {
@@ -27,7 +27,8 @@ func openTerminal() *terminal {
 	return &terminal{file: file, own: syscall.Getpgrp()}
 }
 
-// fd returns the descriptor. Afterwards the file must not be used in another way.
+// fd returns the file descriptor. After the first call, use only the descriptor and Close, not the
+// file.
 func (t *terminal) fd() int { return int(t.file.Fd()) }
 
 // owner returns the process group in the foreground, or 0 when unknown.
@@ -39,8 +40,8 @@ func (t *terminal) owner() int {
 	return pgid
 }
 
-// give puts a process group into the foreground if the group of this process has it. It reports
-// whether the given group is in the foreground.
+// give puts a process group into the foreground if the group of this process is there. It reports
+// whether the given group is in the foreground now.
 func (t *terminal) give(pgid int) bool {
 	if t == nil {
 		return false
@@ -52,8 +53,8 @@ func (t *terminal) give(pgid int) bool {
 	return t.owner() == pgid
 }
 
-// takeBack puts the group of this process into the foreground if pgid has it, and closes the
-// terminal. It restores the modes of the terminal after a group that was killed. SIGTTOU must be
+// takeBack puts the group of this process into the foreground if the group pgid is there, and
+// closes the terminal. If killed is set, it also restores the terminal's modes. SIGTTOU must be
 // ignored.
 func (t *terminal) takeBack(pgid int, killed bool) {
 	if t == nil {

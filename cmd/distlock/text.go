@@ -26,8 +26,8 @@ var (
 	remedy    = words.Remedy
 )
 
-// writeJSON writes a value for programs. Strings keep their value. It writes characters that a
-// terminal could interpret as \u escapes.
+// writeJSON writes a value as JSON for programs. If a terminal could interpret a character of a
+// string, writeJSON writes the \u escape, which has the same value.
 func writeJSON(w io.Writer, value any) error {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -39,7 +39,7 @@ func writeJSON(w io.Writer, value any) error {
 	return err
 }
 
-// safe replaces the characters of a JSON text that a terminal could interpret with \u escapes.
+// safe writes each character of a JSON text that a terminal could interpret as its \u escape.
 func safe(text string) string {
 	var safe strings.Builder
 	for _, r := range text {

@@ -203,8 +203,8 @@ func login(message []byte) []byte {
 // keyFile returns the option that names a certificate and its key.
 func keyFile(path string) string { return "tlsCertificateKeyFile=" + url.QueryEscape(path) }
 
-// The connection string configures TLS and X.509. With it, commands that hold, list and examine
-// locks reach a server that requires a certificate. The error for a wrong certificate gives the
+// The connection string configures TLS and X.509. The commands that acquire, list and examine locks
+// then reach a server that requires a certificate. The error for a wrong certificate gives the
 // reason and shows no secret.
 func TestTLS_ThroughTheConnectionString(t *testing.T) {
 	b := newBase(t)

@@ -61,8 +61,8 @@ func (b *base) dead(ids ...any) (queue string) {
 	return queue
 }
 
-// Selected dead rows, or all dead rows, are retried or removed after a confirmation with their
-// number. Only the confirmed rows change. A confirmation works once.
+// Selected dead rows, or all dead rows, are retried or removed after a confirmation that shows
+// their number. Only the confirmed rows change. A confirmation works once.
 func TestUI_DeadRows_ShownRetriedDiscarded(t *testing.T) {
 	b := newBase(t)
 	at := "/dead?queue=" + url.QueryEscape(b.dead(`a"b`, 7, 8, bson.NewObjectID(), "last", "z"))
@@ -137,7 +137,8 @@ func TestUI_DeadRows_MoreThanAPage_AreTurned(t *testing.T) {
 	}
 }
 
-// Every change has the requirements of a break. Only the collection of a queue is shown.
+// A change of dead rows has the same requirements as a break. The page shows only collections of
+// queues.
 func TestUI_DeadRows_WithoutWhatItNeeds_Refused(t *testing.T) {
 	b := newBase(t)
 	at := "/dead?queue=" + url.QueryEscape(b.dead(1, 2))

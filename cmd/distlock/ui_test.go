@@ -30,7 +30,7 @@ func TestUI_ShowsThePage_NoPassword(t *testing.T) {
 	}
 }
 
-// The page for a misspelt database has the same text as the command line.
+// For a misspelt database the page shows the same text as the command line.
 func TestUI_WrongDatabase_SaysThatNothingWasEverLocked(t *testing.T) {
 	_, page := newBase(t).opened()("GET", "/", nil, "none")
 	if !strings.Contains(page, "nothing was ever locked there") {
@@ -38,7 +38,7 @@ func TestUI_WrongDatabase_SaysThatNothingWasEverLocked(t *testing.T) {
 	}
 }
 
-// Flags that would show the locks to other machines are a usage error that names the remedy.
+// Flags that would show the locks to other machines cause a usage error, which names the remedy.
 func TestUI_WrongCall_SaysTheRemedy(t *testing.T) {
 	t.Parallel()
 	for text, args := range map[string][]string{

@@ -10,8 +10,8 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// While run waits it prints the reason after tellAfter. After a change it prints the reason again,
-// at most every tellEvery. A read takes at most slowAfter. A release that takes longer than
+// The times of the messages of a waiting run. It prints the reason after tellAfter, and a changed
+// reason at most every tellEvery. slowAfter bounds a read. A release that takes longer than
 // slowAfter is always reported.
 const (
 	tellAfter = time.Second

@@ -47,7 +47,8 @@ const (
 // are as stored: escape them before printing them.
 type Entry struct {
 	ID bson.ObjectID `bson:"_id"`
-	// At is by the server's clock, as the last ping measured it; without a ping by the machine's.
+	// At is the time by the server's clock, as the last ping measured it. Before a ping it is the time
+	// by the machine's clock.
 	At       time.Time     `bson:"at"`
 	Kind     string        `bson:"kind"` // the word of the [distlock.EventKind]
 	Name     string        `bson:"name"` // of the lock
@@ -65,7 +66,7 @@ type Entry struct {
 	HeldMS   int64         `bson:"heldMS,omitempty"`
 }
 
-// Options of a [Log]. The zero value means the defaults.
+// Options are the options of a [Log]. The zero value means the defaults.
 type Options struct {
 	// Keep is the age at which the server removes an entry: 1 min to 10 years, default 30 days. The
 	// first process creates the index. A process with another Keep does not change the index: it logs
@@ -74,10 +75,10 @@ type Options struct {
 	Logger zerolog.Logger // default silent
 }
 
-// A Log inserts the events of Managers and Inspectors into the collection. Make it with [New]. Safe
-// for concurrent use, except Close. No call of package distlock waits for it: one goroutine inserts
-// the entries, each within about a second. A process that dies loses the entries of that second.
-// While inserts fail, the Log keeps 2,000 entries and drops the later ones.
+// A Log inserts the events of Managers and Inspectors into the collection. Make it with [New]. It
+// is safe for concurrent use, except Close. No call of package distlock waits for a Log: one
+// goroutine inserts the entries, each within about a second. A process that dies loses the entries
+// of that second. While inserts fail, the Log keeps 2,000 entries and drops the later ones.
 type Log struct {
 	insert  func(context.Context, []Entry) error
 	log     zerolog.Logger
@@ -92,7 +93,7 @@ type Log struct {
 	waiting         []Entry
 	working, closed bool // working: the worker runs
 
-	// Owned by the worker, then by Close.
+	// The fields below belong to the worker, and after its end to Close.
 	c        *mongo.Collection
 	keep     time.Duration
 	failing  bool // the last insert failed
@@ -100,8 +101,8 @@ type Log struct {
 	bounded  bool // the server has no TTL indexes
 }
 
-// New returns a Log that writes by means of client, which it does not close. No I/O: the first
-// entry creates the collection and its indexes. Errors: *distlock.ConfigError.
+// New returns a Log that uses client and does not close it. No I/O: the first entry creates the
+// collection and its indexes. Errors: *distlock.ConfigError.
 func New(client *mongo.Client, database string, o Options) (*Log, error) {
 	l := &Log{keep: cmp.Or(o.Keep, 720*time.Hour),
 		log: o.Logger.With().Str("collection", database+"."+Collection).Logger()}
@@ -158,15 +159,15 @@ func (l *Log) Observe(e distlock.Event) {
 	}
 }
 
-// work is the only goroutine of a Log. It ends when no entry waits, or with Close.
+// work is the only goroutine of a Log. It ends when all entries are inserted, or with Close.
 func (l *Log) work() {
 	for pause := gather; pause > 0 && clock.Sleep(clock.System(), pause, l.ctx.Done()); {
 		pause, _ = l.flush(l.ctx) // flush logs the error
 	}
 }
 
-// flush inserts the entries that wait, and returns the time until the next flush; 0 if no entry
-// waits then. It is for one goroutine at a time.
+// flush inserts the waiting entries. It returns the time until the next flush, or 0 if no entries
+// are left. One goroutine at a time may call it.
 func (l *Log) flush(ctx context.Context) (pause time.Duration, err error) {
 	l.mu.Lock()
 	next := l.waiting
@@ -191,8 +192,8 @@ func (l *Log) flush(ctx context.Context) (pause time.Duration, err error) {
 	return 0, nil
 }
 
-// Close inserts the pending entries. Close the Manager first: the Log drops later events. After an
-// error, of an insert or of ctx, some entries are not inserted.
+// Close inserts the pending entries. Close the Manager first: the Log drops later events. If it
+// returns an error, from an insert or from ctx, some entries are not inserted.
 func (l *Log) Close(ctx context.Context) error {
 	l.mu.Lock()
 	l.closed = true
@@ -203,8 +204,8 @@ func (l *Log) Close(ctx context.Context) error {
 	return err
 }
 
-// insertMany inserts entries. After an error it may be called again with the same entries: those
-// that exist stay.
+// insertMany inserts entries. After an error it may be called again with the same entries. It
+// inserts none of them twice.
 func (l *Log) insertMany(ctx context.Context, entries []Entry) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -252,7 +253,7 @@ func (l *Log) prepare(ctx context.Context) error {
 	return nil
 }
 
-// newest is the order of a listing.
+// newest sorts the newest entry first.
 var newest = bson.D{{Key: "at", Value: int32(-1)}}
 
 // A Query selects entries. The zero value selects all.

@@ -1,6 +1,6 @@
-// Package outlook forecasts the takeover of a held lock. It predicts when the holder loses the
-// lock, when another process may take it, as package takeover decides, and the next holder. It
-// writes the forecast for the command line and the page.
+// Package outlook forecasts the takeover of a held lock: the time when the holder loses the lock,
+// the time when another process may take it by the rules of package takeover, and the next holder.
+// It writes the forecast for the command line and the page.
 package outlook
 
 import (
@@ -14,7 +14,7 @@ import (
 )
 
 // An Outlook is the forecast for a lock whose holder stops pinging now. Its times count from the
-// read, by the server's clock.
+// time of the read, by the server's clock.
 type Outlook struct {
 	Process string `json:"process"`
 	// Rule is the rule that lets a contender take the lock: "condemned", "lease", "witnesses" or
@@ -30,14 +30,14 @@ type Outlook struct {
 	EarliestMS *int64 `json:"takenInMS"`
 	LatestMS   *int64 `json:"takenAtTheLatestInMS"`
 	Others     int    `json:"others"` // the number of other holders
-	// Next is the first waiter in the queue that is not dead: it gets the lock next. It is empty
-	// without such a waiter. Passed is the number of dead waiters before it.
+	// Next is the first waiter in the queue that is not dead: it gets the lock next. Next is empty if
+	// there is no such waiter. Passed is the number of dead waiters before it.
 	Next   string `json:"next"`
 	Passed int    `json:"passedOver"`
 
 	pulse string        // the watched sign of life; empty without one
 	age   time.Duration // of the pulse; negative when unknown
-	// watched is the time for which a waiter has watched the pulse; negative when unknown.
+	// watched is the longest time for which a live waiter has watched pulse; negative when unknown.
 	watched time.Duration
 	late    bool // the holder is gone or its lease has run out: a takeover is in progress
 }
@@ -55,13 +55,14 @@ func duration(ms *int64) time.Duration {
 	return time.Duration(*ms) * time.Millisecond
 }
 
-// marginShare is the divisor of the takeover time that gives a holder's default margin.
+// The default margin of a holder is the takeover time divided by marginShare.
 const marginShare = 4
 
-// Foresee returns the decision of a contender, by package takeover, if holder h stops pinging now.
+// Foresee returns the forecast, by the rules of package takeover, for the case that holder h stops
+// pinging now.
 //
-// others is the number of holders besides h. A waiter that is dead, or dies with h, watches no
-// pulse and gets no lock.
+// others is the number of holders besides h. Foresee leaves out waiters in line that are dead or
+// die with h.
 func Foresee(h distlock.LockInfo, others int, line []distlock.LockInfo) Outlook {
 	e := takeover.Evidence{Held: true, Process: h.Process, Recorded: h.Takeover, HasPing: h.HasPing,
 		HasSeq: !h.Foreign, PingInterval: h.PingEvery}
@@ -117,7 +118,7 @@ func (o *Outlook) soonest(e takeover.Evidence, p takeover.Policy,
 	}
 	first := look(-o.watched)
 	whenOld := max(0, whole-o.age)
-	// The rule with the shorter watch needs an old ping.
+	// The rule witnesses needs an old ping but a shorter watch than the rule watch.
 	seen := takeover.Decide(first, look(whenOld), p).Remaining
 	for _, at := range []time.Duration{0, whenOld, whenOld + seen} {
 		if d := takeover.Decide(first, look(at), p); d.Verdict == takeover.Take {
@@ -127,7 +128,7 @@ func (o *Outlook) soonest(e takeover.Evidence, p takeover.Policy,
 	return max(0, whole-o.watched), "watch"
 }
 
-// ask sets the rule and the times for a contender with policy p. Evidence e has no times yet.
+// ask sets the rule and the times for a contender with policy p. Evidence e is still without times.
 func (o *Outlook) ask(e takeover.Evidence, p takeover.Policy) {
 	p.Rule = takeover.WatchOnly
 	whole, earliest := takeover.Decide(e, e, p).Remaining, time.Duration(0)
@@ -162,8 +163,8 @@ func (o *Outlook) ask(e takeover.Evidence, p takeover.Policy) {
 // A Line is one statement of an outlook.
 type Line struct{ What, Text string }
 
-// Lines returns the forecast as statements. It assumes that the holder dies now. The function name
-// returns the displayed name of a process.
+// Lines returns the forecast as statements. It assumes that the holder dies now. Parameter name
+// maps a process to its displayed name.
 func (o Outlook) Lines(name func(process string) string) []Line {
 	switch o.Rule {
 	case "never":
@@ -195,7 +196,7 @@ func (o Outlook) then(name func(process string) string) string {
 	return fmt.Sprintf("it remains held, by %d more; %s gets it when there is room", o.Others, next)
 }
 
-// limit returns the name of the time in TakeoverMS.
+// limit returns the words for the time in TakeoverMS.
 func (o Outlook) limit() string {
 	if o.Rule == "lease" {
 		return "life of its lease"

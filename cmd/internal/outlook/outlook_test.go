@@ -67,8 +67,8 @@ func TestForesee_Rules(t *testing.T) {
 	}
 }
 
-// The forecast counts the time that live waiters have watched, and names the first waiter that
-// would survive. Its times agree with package takeover.
+// The forecast counts the time for which live waiters have watched the holder, and names the first
+// waiter that survives the holder. Its times agree with package takeover.
 func TestForesee_Line_LeavesItsDeadOut(t *testing.T) {
 	t.Parallel()
 	at := func(process string, waited, ping time.Duration,

@@ -34,7 +34,7 @@ func form(values url.Values) func(*http.Request) {
 
 func breaks(c *ui.Config) { c.AllowBreak = true }
 
-// held returns the address at which a holder is broken.
+// held returns the address of the page that breaks a guard's lock.
 func held(g *distlock.TryGuard, name string) string {
 	return fmt.Sprintf("/break?name=%s&fence=%d&session=%s", url.QueryEscape(name), g.Fence(),
 		g.Session().Hex())
@@ -80,7 +80,7 @@ func TestBreak_NextIsDead_IsSaid(t *testing.T) {
 	})
 }
 
-// Reading breaks no lock. A break in two steps frees the lock, for any name.
+// Requests that only read break no lock. A break in two steps frees a lock of any name.
 func TestBreak_TwoSteps_Frees(t *testing.T) {
 	inBubble(t, breaks, func(t *testing.T, w *world) {
 		m := w.process()

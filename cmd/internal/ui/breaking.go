@@ -19,7 +19,7 @@ import (
 // breakLimit bounds a break. A break continues even if the browser disconnects.
 const breakLimit = 10 * time.Second
 
-// A breakPage requests the confirmation of a break, or has its result.
+// A breakPage requests the confirmation of a break, or shows its result.
 type breakPage struct {
 	Name    string
 	Target  distlock.LockInfo
@@ -56,7 +56,7 @@ func named(form url.Values) (b breaking, err error) {
 	return b, nil
 }
 
-// texts identify this break in a ticket.
+// texts returns the strings that identify this break in a ticket.
 func (b breaking) texts() []string {
 	return []string{"break", b.name, strconv.FormatInt(b.fence, 10), b.session.Hex()}
 }

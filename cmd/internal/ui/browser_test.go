@@ -139,7 +139,7 @@ func (b *tab) live() {
 	b.until("the page is live", `document.getElementById("live").dataset.state === "on"`)
 }
 
-// until waits until a condition holds, also if the tab has moved to another page.
+// until waits until a condition holds, even if the tab has moved to another page.
 func (b *tab) until(what, condition string) {
 	b.t.Helper()
 	text := ""

@@ -19,14 +19,14 @@ import (
 	"mongodlm/cmd/internal/words"
 )
 
-// The maximum number of dead rows on a page, and of rows to count.
+// maxDead bounds the dead rows on a page, and maxCounted the dead rows that are counted.
 const (
 	maxDead    = 100
 	maxCounted = 100_000
 )
 
-// The lifetime of the number of dead rows, and the time limit for the count. The poller's round
-// waits for the count, and the page does not need the number.
+// keepDead is the time for which a count of dead rows stays valid. deadLimit bounds the count,
+// because the poller's round waits for it although the page can do without the number.
 const (
 	keepDead  = 15 * time.Second
 	deadLimit = time.Second
@@ -250,8 +250,8 @@ func (s *Server) writeDead(w http.ResponseWriter, r *http.Request, code int, row
 	s.write(w, code, "static", l)
 }
 
-// readDead counts the dead rows of the first queues for the page of locks. It sends one command a
-// queue.
+// readDead counts the dead rows of the first queues for the page of locks. It sends one command for
+// each queue.
 func (s *Server) readDead(ctx context.Context) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, deadLimit)
 	defer cancel()

@@ -34,7 +34,7 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 	}))
 	inner := same.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 { // a stream has no body, and is read to its end
-			// The writers of tests do not support this.
+			// The response writers of tests support no deadline.
 			_ = http.NewResponseController(w).SetReadDeadline(s.clock.Now().Wall.Add(bodyTimeout))
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)

@@ -40,8 +40,9 @@ func (a *Access) Flags(f *flag.FlagSet) {
 	f.StringVar(&a.KeyFile, "tls-key", "", "the `file` with its key")
 }
 
-// Check returns an error for a configuration that would show the page to unauthorized users, or
-// allow more. It reads no file and resolves no name.
+// Check returns an error for a configuration that would show the page to other machines without a
+// token file or TLS, or let them break locks without a token file. It reads no file and resolves no
+// name.
 func (a Access) Check(allowBreak bool) error {
 	_, port, err := net.SplitHostPort(a.Addr)
 	if err != nil {

@@ -129,7 +129,7 @@ func TestRun_CannotBe_SaysWhy(t *testing.T) {
 	}
 }
 
-// With TLS and a token the page is served by TLS, and only to holders of the token. A live page
+// With TLS and a token the page is served over TLS, and only to holders of the token. A live page
 // does not prevent the end of the server.
 func TestRun_TLSAndToken(t *testing.T) {
 	t.Parallel()

@@ -9,7 +9,8 @@ import (
 	"mongodlm/distlock"
 )
 
-// Bounds of one round. The page reports omitted locks. A search for the whole name finds them.
+// Bounds of one round, which reads the locks. The page reports that locks were omitted. A search
+// for the whole name finds an omitted lock.
 const (
 	maxLocks = 10_000 // locks, in the order of names
 	maxRows  = 20_000 // holders, and the same number of waiters
@@ -38,7 +39,7 @@ type listing struct {
 	dead    reading[int64] // the number of dead rows; unknown without queues
 }
 
-// keepVoid is the lifetime of the knowledge that a database has no locks.
+// keepVoid is the time for which the message about a database without locks stays valid.
 const keepVoid = 10 * time.Second
 
 // read makes a round. It also reads the reason for an empty listing, the loops, and the number of

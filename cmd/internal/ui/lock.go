@@ -64,8 +64,8 @@ func holdersOf(k *lock) (all []holder) {
 	return all
 }
 
-// maxEvents bounds the events on the page of a lock, and also its further unusual events: a
-// takeover stays visible after a hundred acquisitions.
+// maxEvents is the number of newest events on the page of a lock. As many older events are shown if
+// they are unusual, so a takeover stays visible after a hundred acquisitions.
 const maxEvents = 100
 
 func (s *Server) showLock(r *http.Request, now *listing) any {
@@ -98,7 +98,7 @@ func (s *Server) showLock(r *http.Request, now *listing) any {
 	return p
 }
 
-// one reads a lock that a listing has omitted or could not parse.
+// one reads a single lock, which a listing has omitted or could not parse.
 func (s *Server) one(ctx context.Context, name string) (*lock, string) {
 	holders, line, err := s.cfg.Inspector.Holder(ctx, name)
 	switch {

@@ -64,7 +64,7 @@ func (s *Server) showElections(_ *http.Request, now *listing) any {
 	return rows
 }
 
-// A queueRow is a queue of package claim. The locks of its workers reveal it.
+// A queueRow is a queue of package claim. The page finds it by the locks of its workers.
 type queueRow struct {
 	Namespace, Queue string
 	Workers          int
@@ -73,7 +73,7 @@ type queueRow struct {
 	due     string // Due of the queue's Config
 }
 
-// A queueBook has the number of a server's queues, and the rows of the first queues.
+// A queueBook contains the number of a server's queues, and the rows of the first queues.
 type queueBook struct {
 	Rows  []queueRow
 	Total int
@@ -165,7 +165,7 @@ type serverPage struct {
 	Interval time.Duration
 }
 
-// showServer also shows the page itself, which needs no server.
+// showServer shows the members, and figures of the page itself. These need no answer of the server.
 func (s *Server) showServer(r *http.Request, now *state) content {
 	return content{Known: true, Data: serverPage{Members: contentOf(s.members.get(r.Context()),
 		itself), Took: now.took, Rounds: now.seq, Lookers: len(s.streams), Interval: s.cfg.Interval,

@@ -22,7 +22,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// paths lists all pages. The page of a lock shows the lock job.
+// paths lists all pages. The page of a single lock is shown for the lock "job".
 var paths = []string{"/", "/?show=all", "/timeline", "/processes", "/elections", "/loops",
 	"/queues", "/server", "/lock", "/lock?name=job"}
 
@@ -69,8 +69,8 @@ func TestPage_ForeignTexts_Escaped(t *testing.T) {
 	})
 }
 
-// Foreign strings in fields that this package usually writes are shown as text and end no event of
-// a stream. They include the process and kind of an event and the values of an address.
+// Foreign strings in fields that usually come from this project, such as the process and kind of an
+// event or the values of an address, are shown as text. They do not end an event of a stream.
 func TestStream_ForeignTextsInOurFields_EndNoEvent(t *testing.T) {
 	const odd = "odd\r\rdata: <b>\u202e\x1b"
 	inBubble(t, nil, func(t *testing.T, w *world) {
@@ -419,7 +419,8 @@ func TestPage_ForeignHolderGaveBack_HasItsEnd(t *testing.T) {
 	})
 }
 
-// A lock that was released without a viewer is not shown as held until the next viewer.
+// If a lock is released while there is no viewer, the page does not show it as held up to the time
+// of the next viewer.
 func TestPage_NobodyLooked_TheEndIsNotMadeUp(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		w.unwritten = true

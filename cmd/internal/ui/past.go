@@ -25,7 +25,7 @@ type past struct {
 	cut    bool    // the history has more
 }
 
-// pasts has the histories that open pages show.
+// pasts caches the histories that pages show.
 type pasts struct {
 	s  *Server
 	mu sync.Mutex // guards the map by
@@ -71,8 +71,8 @@ func (s *Server) readPast(ctx context.Context, name string) (past, error) {
 }
 
 // events returns the events of a lock, or of all locks if the name is empty, oldest first. source
-// describes where they come from: the stored history, and observed changes that are not yet stored
-// or never. whole is false if the stored history could not be read.
+// describes where they come from: the stored history, and observed changes that it does not
+// contain. whole is false if the stored history could not be read.
 func (s *Server) events(ctx context.Context, name string) (_ []event, source string, whole bool) {
 	seen, since := s.poller.record.of(name)
 	read := s.pasts.of(ctx, name)

@@ -54,7 +54,7 @@ type processList struct {
 	Empty   string // the message for an empty list
 }
 
-// A census has the newest pings.
+// A census contains the newest pings.
 type census struct {
 	pings []catalog.Ping
 	more  bool

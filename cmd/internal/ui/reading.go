@@ -6,9 +6,9 @@ import (
 	"mongodlm/cmd/internal/words"
 )
 
-// A reading is a value that was read from the server, or the reason of the failure. Only
-// [contentOf] makes a page from it. A reading that never succeeded has no value, so no page shows a
-// figure or "none" for it.
+// A reading is a value that was read from the server, or the reason why the read failed, or both.
+// Only [contentOf] makes a page from it. A reading that never succeeded has no value, so no page
+// shows a figure or "none" for it.
 type reading[T any] struct {
 	value   T
 	at      time.Time // by this machine's clock; zero before the first success

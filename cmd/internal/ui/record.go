@@ -16,8 +16,8 @@ import (
 // maxRecord bounds the number of events in a record.
 const maxRecord = 5_000
 
-// If a holding ends between two rounds, its end gets the time of the second round. If the gap
-// between the rounds exceeds maxGap, its end gets the time of the first.
+// maxGap is the longest time between two rounds for which a holding that ended between them gets
+// the time of the second as its end. After a longer time it gets the time of the first.
 const maxGap = 15 * time.Second
 
 // The kinds of events, as in package distlock. Rounds detect only the first four.

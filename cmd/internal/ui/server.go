@@ -29,16 +29,16 @@ const MinInterval = 100 * time.Millisecond
 type Config struct {
 	// Inspector reads and breaks the locks.
 	Inspector *distlock.Inspector
-	// Past reads the stored history, as [history.Read] does. With nil the page has no history.
+	// Past reads the stored history, as [history.Read] does. If it is nil, the page has no history.
 	Past func(context.Context, history.Query) ([]history.Entry, []*distlock.MalformedError, error)
-	// Client reads loops, queues and members. With nil their pages show an error.
+	// Client reads loops, queues and members. If it is nil, their pages show an error.
 	Client *mongo.Client
 	// Members reads the clock of each member of a replica set. If it is nil or returns no member,
 	// the page reads only the server that accepts writes.
 	Members func(context.Context) ([]Member, error)
 	// Void describes a database without locks, and whether it ever had locks. It may be nil.
 	Void func(context.Context) (string, error)
-	// Hosts and Database describe in the page where the locks are. They contain no password.
+	// Hosts and Database show on the page where the locks are stored. They contain no password.
 	Hosts, Database string
 	// Interval is the time between two rounds; default DefaultInterval.
 	Interval time.Duration
@@ -46,13 +46,13 @@ type Config struct {
 	AllowBreak bool
 	// Tokens are the accepted tokens. If it is empty, browsers need no token.
 	Tokens Tokens
-	// InspectorOf returns the Inspector that breaks locks in the name of a token's owner. With nil
-	// the page uses Inspector.
+	// InspectorOf returns the Inspector that breaks locks in the name of a token's owner. If it is
+	// nil, the page uses Inspector.
 	InspectorOf func(who string) *distlock.Inspector
 	// Loopback refuses requests for other hosts than the loopback of this machine. A foreign page
 	// could send such a request through a DNS name that resolves to this machine.
 	Loopback bool
-	// Secure is set with TLS: browsers then send cookies by TLS only.
+	// Secure is set with TLS: browsers then send cookies only over TLS.
 	Secure bool
 	// Redact removes secrets from a text. Nil removes nothing.
 	Redact func(string) string

@@ -53,8 +53,8 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, v view) {
 	}
 }
 
-// lines formats the data of an event. A carriage return would end a line of the stream. As a
-// character reference it means the same to the browser.
+// lines formats the data of an event. A carriage return would end a line of the stream, so lines
+// replaces it by the equivalent character reference.
 var lines = strings.NewReplacer("\n", "\ndata: ", "\r", "&#13;")
 
 // A rendered is a view of one state, rendered once for all its viewers.

@@ -58,8 +58,8 @@ func TestTokens_File(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-// The author of a break is the owner of the token, also with a cookie. The author is the program if
-// the token has no owner.
+// The author of a break is the owner of the token, whether the request has the token or its cookie.
+// If the token has no owner, the author is the program.
 func TestBreak_InTheNameOfTheToken(t *testing.T) {
 	const alices, bobs, nobodys = "0123456789abcdef", "fedcba9876543210", "0011223344556677"
 	var asked []string

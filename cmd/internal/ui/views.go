@@ -43,7 +43,7 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"pct":   func(x float64) string { return strconv.FormatFloat(x, 'f', 3, 64) + "%" },
 }).ParseFS(sources, "templates/*.html"))
 
-// maxName exceeds the length limit of a lock name, in runes.
+// maxName is a number of runes that no lock name exceeds.
 const maxName = 1_100
 
 func quoted(name string) string { return words.NamedTo(name, maxName) }
@@ -202,7 +202,7 @@ func count(n *int, yes bool) {
 	}
 }
 
-// several formats a number of things.
+// several returns n and the word, in the plural unless n is 1.
 func several(n int, word string) string {
 	if n != 1 {
 		word += "s"

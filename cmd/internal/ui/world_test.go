@@ -187,7 +187,7 @@ func lack(t *testing.T, page string, texts ...string) {
 	}
 }
 
-// browser receives a stream. It reads when its function let returns.
+// browser receives a stream. It reads the next part when its function let returns.
 type browser struct {
 	mu     sync.Mutex // guards events and text
 	events int

@@ -25,8 +25,8 @@ type Happening struct {
 	Held, Waited                                        time.Duration
 }
 
-// Sentence describes the event and its cause in one sentence. The function name returns the
-// displayed name of a process.
+// Sentence describes the event and its cause in one sentence. Parameter name maps a process to its
+// displayed name.
 func (h Happening) Sentence(name func(process string) string) string {
 	who, other := name(h.Process), name(h.Previous)
 	told := ""
@@ -71,8 +71,8 @@ func (h Happening) Sentence(name func(process string) string) string {
 	return who + told + after(h.Held) + because(h.Cause)
 }
 
-// Span converts a stored number of milliseconds, possibly by a foreign program. It limits the
-// result to 0 to 100 years.
+// Span converts a stored number of milliseconds. A foreign program may have stored any number, so
+// Span limits the result to 0 to 100 years.
 func Span(ms int64) time.Duration {
 	const most = 100 * 365 * 24 * time.Hour
 	return time.Duration(min(max(0, ms), most.Milliseconds())) * time.Millisecond
@@ -85,7 +85,7 @@ func after(d time.Duration) string {
 	return " after " + Age(d)
 }
 
-// maxReason exceeds the length limit of a reason, in runes, so a reason is shown whole.
+// maxReason is a number of runes that no reason exceeds, so a reason is shown whole.
 const maxReason = 1024
 
 func because(why string) string {

@@ -26,7 +26,7 @@ func ID(id bson.RawValue) string {
 	return id.String()
 }
 
-// ParseID parses an _id. A text in no other format of ID is a string.
+// ParseID parses an _id in a format of [ID]. A text in none of these formats is a string.
 func ParseID(text string) (bson.RawValue, error) {
 	var value any = text
 	switch oid, err := bson.ObjectIDFromHex(text); {

@@ -149,8 +149,8 @@ func Silent(i distlock.LockInfo) bool {
 	return i.HasPing && i.PingAge > cmp.Or(i.Takeover, DefaultTakeover)
 }
 
-// NextIsGone returns a warning before a break of a lock with a next waiter that is gone, or "". The
-// warning names the first waiter that is not gone.
+// NextIsGone returns a warning for an operator before a break if the next waiter is gone, else "".
+// The warning names the first waiter that is not gone.
 func NextIsGone(line []distlock.LockInfo) string {
 	at := slices.IndexFunc(line, func(i distlock.LockInfo) bool { return !i.Gone() })
 	left := "no other waiter is queued."
@@ -173,8 +173,7 @@ func Suspect(i distlock.LockInfo) bool {
 const LongQueue = 10
 
 // StandsBy reports whether a waiter waits only for the death of the holder, and not for its turn in
-// the queue. Such waiters are a candidate, a follower of a loop or schedule, and a rescuer of a
-// queue.
+// the queue. Candidates, followers of a loop or schedule, and rescuers of a queue stand by.
 func StandsBy(i distlock.LockInfo) bool {
 	switch Role(i) {
 	case "election", "loop", "slots":
