@@ -16,8 +16,8 @@ import (
 // prefix begins the names of all locks of this package.
 const prefix = "claim:"
 
-// patience is the time limit of a command on rows, in CommandTimeouts. It is long: a command that a
-// slow server carries out after its client gave up costs two more commands.
+// patience is the time limit of a command on rows, in CommandTimeouts. It is long because a command
+// costs two more commands if a slow server carries it out after its client gave up.
 const patience = 6
 
 // An engine is a queue without the type of its rows.
@@ -86,8 +86,8 @@ func (e *engine) command() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(e.base, e.limit)
 }
 
-// sent sends a command, or a few, and notes for the pace of this process whether it failed. Errors
-// that a server answers with are no failures.
+// sent calls a function that sends one or a few commands, and records in the pace whether it
+// failed. An error that the server answered is not a failure, see answered.
 func sent[T any](e *engine, send func(ctx context.Context) (T, error)) (T, error) {
 	ctx, done := e.command()
 	defer done()
@@ -104,7 +104,7 @@ func signal(c chan struct{}) {
 	}
 }
 
-// start notes the Run of a queue, unless the queue is closed, and starts the background.
+// start registers a run and starts the background. It returns ErrClosed or ErrRunning if it cannot.
 func (e *engine) start(r *run) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -143,16 +143,17 @@ func (e *engine) listen() {
 	}
 }
 
-// A pauseSwitch is the last known state of the switch that pauses a queue.
+// A pauseSwitch is the last known state of a queue's pause switch.
 type pauseSwitch struct {
 	paused bool
 	until  time.Duration // when it is read again
 }
 
-// switchAge is the time between two reads of the switch, in Tends.
+// switchAge is the time between two reads of the pause switch, in Tends.
 const switchAge = 12
 
-// isPaused reports whether the queue is paused. One command a minute, and each Tend while it is.
+// isPaused reports whether the queue is paused. It sends one command a minute, and during a pause
+// one command a Tend.
 func (e *engine) isPaused() bool {
 	now := e.clock.Now().Mono
 	e.mu.Lock()
@@ -186,14 +187,14 @@ func (e *engine) isPaused() bool {
 	return paused
 }
 
-// rare is the time between two commands of the background, in times that the last one took: a slow
-// server serves rows first.
+// rare is the pause between two commands of the background, as a multiple of the last command's
+// duration. A slow server therefore serves rows first.
 const rare = 20
 
-// mostLogged bounds the rows and slots of which a process remembers that it logged them.
+// mostLogged is the most rows and slots that a process remembers as logged.
 const mostLogged = 10_000
 
-// logOnce reports whether a thing was not logged before.
+// logOnce reports whether what was not logged before, and remembers it.
 func (e *engine) logOnce(what string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -204,7 +205,7 @@ func (e *engine) logOnce(what string) bool {
 	return true
 }
 
-// A claimed is a row and the claim of it.
+// A claimed is a row with its claim.
 type claimed struct {
 	row   rows.Row
 	s     *session
@@ -223,7 +224,7 @@ type claimed struct {
 	doneErr  error // of the last DoneWith, if it failed
 }
 
-// lose ends the context of the handler: the row is not its own any more.
+// lose records that this claim has lost its row, and ends the context of the handler.
 func (c *claimed) lose(why error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -238,7 +239,7 @@ func (c *claimed) lostErr() error {
 	return c.lost
 }
 
-// oldest is the age of the oldest claim of this process; zero without one.
+// oldest returns the age of this process's oldest claim, or zero if it has no claim.
 func (e *engine) oldest() (age time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -249,5 +250,5 @@ func (e *engine) oldest() (age time.Duration) {
 	return age
 }
 
-// claimID is the batch and the _id of a claim.
+// claimID returns a key for the batch and the _id of a claim.
 func claimID(row rows.Row) string { return row.Mark.Batch.Hex() + rows.Key(row.ID) }

@@ -14,7 +14,7 @@ import (
 
 // A Row is a document that this process has claimed for a handler. Safe for concurrent use.
 type Row[T any] struct {
-	// Doc is the document at the claim.
+	// Doc is the document at the time of the claim.
 	Doc T
 	e   *engine
 	c   *claimed
@@ -23,7 +23,7 @@ type Row[T any] struct {
 // ID returns the document's _id.
 func (r *Row[T]) ID() bson.RawValue { return r.c.row.ID }
 
-// Raw returns the whole document at the claim.
+// Raw returns the whole document at the time of the claim.
 func (r *Row[T]) Raw() bson.Raw { return r.c.row.Doc }
 
 // Fence returns a number that rises with every claim of this row.
@@ -32,13 +32,14 @@ func (r *Row[T]) Fence() int64 { return r.c.row.Mark.Fence }
 // Attempt returns the number of this attempt, 1 for the first.
 func (r *Row[T]) Attempt() int { return int(r.c.row.Mark.Attempts) }
 
-// LastError returns the text of the last failure, empty without one.
+// LastError returns the text of the last failure, or an empty string if there is none.
 func (r *Row[T]) LastError() string { return r.c.row.Mark.Error }
 
 // Errors returns the last ten failures before this attempt, the oldest first.
 func (r *Row[T]) Errors() []Failure { return failuresOf(r.c.row.Mark) }
 
-// Err returns nil while this process may believe that the row is its own. No I/O.
+// Err returns nil as long as this process may believe that it holds the claim, and then the reason
+// for the end. It does no I/O.
 func (r *Row[T]) Err() error {
 	r.c.mu.Lock()
 	over := r.c.returned || r.c.done
@@ -53,9 +54,10 @@ func (r *Row[T]) Err() error {
 	return lost
 }
 
-// DoneWith marks the row done in one transaction with what work writes by its context: both happen
-// or neither does. work may run several times. If DoneWith fails, a handler that returns nil fails
-// with its error. Errors: *LostError, ErrFinished, that of work, and ErrNoTransactions.
+// DoneWith runs work in a transaction that also marks the row done. Either both take effect or
+// neither does. The writes of work must use its context. DoneWith may run work several times. If
+// DoneWith fails and the handler returns nil, the attempt fails with the error of DoneWith. Errors:
+// *LostError, ErrFinished, ErrNoTransactions, and the error of work.
 func (r *Row[T]) DoneWith(ctx context.Context, work func(ctx context.Context) error) error {
 	if err := usable(ctx); err != nil {
 		return err
