@@ -30,9 +30,9 @@ const (
 // Counts is the number of a queue's rows in each state.
 type Counts struct {
 	Ready, Claimed, Retrying, Dead, Done int64
-	Refused                              int64 // rows of this process that the server refuses to change; it tries them again
-	Later                                int64 // ready and not due, or without a date, see [Config].Due
-	Odd                                  int64 // rows that can never be claimed, see [Admin.Odd]; no other number has them
+	Refused                              int64 // rows that the server refuses to change; this process tries them again
+	Later                                int64 // ready rows that are not due or have no date, see [Config].Due
+	Odd                                  int64 // rows that can never be claimed, see [Admin.Odd]; no other field counts them
 }
 
 // An Info is a row as stored. A zero time is unknown.
@@ -41,8 +41,8 @@ type Info struct {
 	Doc       bson.Raw // the whole document
 	State     State
 	Attempts  int
-	Errors    []Failure // as of [Row.Errors]
-	LastError string    // of a dead row the reason of its death
+	Errors    []Failure // the last ten, the oldest first
+	LastError string    // for a dead row, why it is dead
 	NotBefore time.Time // when a retrying row is due
 	DoneAt    time.Time
 	DeadAt    time.Time

@@ -194,7 +194,7 @@ const rare = 20
 // mostLogged is the most rows and slots that a process remembers as logged.
 const mostLogged = 10_000
 
-// logOnce reports whether what was not logged before, and remembers it.
+// logOnce returns true at its first call for a thing.
 func (e *engine) logOnce(what string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

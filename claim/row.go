@@ -133,7 +133,7 @@ type Failure struct {
 	Attempt int       // 1 for the first
 	At      time.Time // by the clock of the collection's server
 	Process string    // empty if it died
-	Error   string    // about 700 bytes of it
+	Error   string    // its first 700 bytes or so
 }
 
 func failuresOf(m rows.Mark) (list []Failure) {

@@ -137,7 +137,8 @@ func TestUI_DeadRows_MoreThanAPage_AreTurned(t *testing.T) {
 	}
 }
 
-// Every change has the requirements of a break. Only the collection of a queue is shown.
+// Changes of dead rows have the same requirements as a break of a lock. Only the collection of a
+// queue is shown.
 func TestUI_DeadRows_WithoutWhatItNeeds_Refused(t *testing.T) {
 	b := newBase(t)
 	at := "/dead?queue=" + url.QueryEscape(b.dead(1, 2))

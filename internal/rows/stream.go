@@ -10,14 +10,14 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// ErrNoStream is returned by Watch where there are no change streams.
+// ErrNoStream is the error of Watch on servers without change streams.
 var ErrNoStream = errors.New("no change streams here")
 
 // codesNoStream are the codes of servers without change streams: a standalone (40573, 20), a
-// database of the server's own (73), and servers that do not know the stage.
+// database of the server itself (73), and servers that do not know the stage.
 var codesNoStream = []int{codeIllegal, codeCommandNotFound, 73, 115, 238, 40324, 40573}
 
-// An Event is a change of one row. Its ID is valid during the call only.
+// An Event is a change of one row. Its ID is valid only during the call that reports it.
 type Event struct {
 	Kind EventKind
 	ID   bson.RawValue
@@ -27,7 +27,7 @@ type Event struct {
 // An EventKind is the kind of a change.
 type EventKind string
 
-// The kinds. Rows that do not match the filter have events, too.
+// The kinds of events. Rows that do not match the filter have events, too.
 const (
 	Opened  EventKind = ""        // the stream begins
 	Arrived EventKind = "arrived" // the row is new, or is ready again
@@ -35,8 +35,8 @@ const (
 	Freed   EventKind = "freed"   // the row gave up its key, or was removed
 )
 
-// stages reduces the events of a change stream to Events. The names of updatedFields have dots, so
-// the stages read them as values.
+// stages returns the stages that reduce the events of a change stream to Events. The names in
+// updatedFields have dots, so the stages read them as values.
 func (m *Mongo) stages() bson.A {
 	is := func(a, b any) bson.D { return d("$eq", bson.A{a, b}) }
 	among := func(one, of any) bson.D { return d("$in", bson.A{one, of}) }
@@ -108,8 +108,8 @@ func (m *Mongo) Watch(ctx context.Context, report func(Event)) error {
 	return m.failed("changeStream, find", stream.Err())
 }
 
-// own matches events of the queue's rows, as far as equal values in the filter can: of rows that
-// were inserted or replaced, in collections without a collation.
+// own filters out inserts and replacements of rows outside the queue. It compares only equal values
+// in the filter, and only in collections without a collation.
 func (m *Mongo) own() bson.D {
 	if m.collated.Load() {
 		return nil
