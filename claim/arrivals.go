@@ -9,45 +9,45 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// An arrivals holds the ready rows and the due times that a process knows from the change stream.
-// The process claims a row soon after the row is ready.
+// arrivals holds the ready rows and the due times that a process knows from the change stream. The
+// process claims a row soon after the row is ready.
 //
-// Every process receives every event. Each therefore waits for a random part of the spread, and
-// claims only if no other process has taken the row meanwhile. A claim that finds no row makes the
-// spread four times as long. A claim that finds a row makes it a little shorter. About one such
+// Every process receives every event. Each process therefore waits for a random part of the spread,
+// and claims only if no other process has taken the row meanwhile. A claim that finds no row makes
+// the spread four times as long. A claim that finds a row makes it a little shorter. About one such
 // claim in twenty finds no row, with any number of processes.
 type arrivals struct {
 	clock  clock.Clock
 	poll   time.Duration
 	server func() time.Time // nil: rows have no due times
-	news   chan struct{}    // one element when a waiting worker has to reconsider
+	news   chan struct{}    // one element if a waiting worker must compute its turn again
 
 	mu      sync.Mutex // guards the rest
 	open    bool       // there is a stream
-	streams int        // how often that has changed
+	streams int        // how often open was set
 	events  int64
-	rows    map[string]arrival // rows that are ready or will be, by _id
+	rows    map[string]arrival // known rows by _id
 	sure    bool               // no other row is ready
 	blocked bool               // ready rows may wait for a key
 	freed   int64              // the number of the last event that freed a key
-	planned bool               // rows has the due times until end
-	end     time.Time          // zero: all
+	planned bool               // rows contains all due times until end
+	end     time.Time          // zero: no limit
 	reread  time.Duration      // when due times may be read again
 
 	first string        // the row for which pause was drawn
-	pause time.Duration // of this process, after that row is ready
+	pause time.Duration // from the time when that row is ready to the claim
 	wide  time.Duration // the spread
 
 	looked   time.Duration // when this process last found no row
 	jitter   float64
 	surprise bool    // the row of the last claim was not known
-	polls    float64 // from then until it polls
+	polls    float64 // the time from looked to the next poll, in polls
 }
 
 // An arrival is a row that is ready or will be ready.
 type arrival struct {
-	at    time.Duration // of the event
-	due   time.Time     // zero: it is ready
+	at    time.Duration // when the event arrived
+	due   time.Time     // zero: the row is ready
 	event int64
 }
 
@@ -59,7 +59,7 @@ const (
 	wider       = 4.       // after a claim that found no row
 	narrower    = 13. / 14 // after a claim that found a row
 	fewPolls    = 10.      // between two polls with a stream
-	mostPolls   = 300.     // the same, if they find no rows
+	mostPolls   = 300.     // between two polls that find no rows
 )
 
 func newArrivals(c clock.Clock, poll time.Duration) *arrivals {
@@ -94,7 +94,7 @@ func (a *arrivals) hear(event rows.Event) {
 // add adds a row. The caller holds mu.
 func (a *arrivals) add(key string, due time.Time) {
 	if was, is := a.rows[key]; is && due.IsZero() && a.server != nil {
-		due = was.due // ready again, and due as before
+		due = was.due // the row is ready again with the same due time
 	}
 	if !due.IsZero() && !a.end.IsZero() && due.After(a.end) {
 		return
@@ -154,7 +154,7 @@ func (a *arrivals) isWaited() bool {
 	return a.blocked && !a.open
 }
 
-// A question is the state of an arrivals when a claim is sent.
+// A question is the state of arrivals when a claim is sent.
 type question struct {
 	streams int
 	events  int64
@@ -194,7 +194,7 @@ func (a *arrivals) answered(q question, c *claimed, empty bool) {
 			delete(a.rows, key)
 		}
 	}
-	a.sure = current && !full && !(q.held && a.freed > q.events) // a key may be free since the claim
+	a.sure = current && !full && !(q.held && a.freed > q.events) // a key may be free now
 	if !a.end.IsZero() && len(a.rows) == 0 {
 		a.planned = false
 	}
@@ -205,12 +205,12 @@ func (a *arrivals) answered(q question, c *claimed, empty bool) {
 type reason int
 
 const (
-	working reason = iota // it had a row just now
-	idle                  // it found no row
-	hinted                // it made a row ready itself
-	heard                 // by an event, or a due time
+	working reason = iota // the worker has just handled a row
+	idle                  // the last claim found no row
+	hinted                // this process made a row ready
+	heard                 // an event or a due time announced a row
 	polling
-	blind // it does not claim: it reads due times first
+	blind // the process reads due times before it claims
 )
 
 // learned adapts the spread and the time between polls to the result of a claim.
@@ -224,7 +224,7 @@ func (a *arrivals) learned(why reason, found bool) {
 		}
 		a.wide = min(max(time.Duration(float64(a.wide)*by), leastSpread), mostSpread*a.poll)
 	case why == polling && found && !a.surprise:
-	case why == polling && found: // by a change that is no event, as one that makes it match Filter
+	case why == polling && found: // a change without an event made the row ready or match Filter
 		a.polls, a.sure = fewPolls, false
 	case why == polling && a.open:
 		a.polls = min(2*a.polls, mostPolls)

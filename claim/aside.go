@@ -18,8 +18,8 @@ type aside struct {
 	pause time.Duration
 }
 
-// The pause before a refused row is tried again doubles from refusedPause to refusedMost. A process
-// leaves out at most mostAsides rows.
+// A refused row is tried again after a pause, which doubles from refusedPause to refusedMost. A
+// process leaves out at most mostAsides rows.
 const (
 	refusedPause = time.Minute
 	refusedMost  = time.Hour
@@ -69,7 +69,7 @@ func (e *engine) without() (ids []bson.RawValue) {
 		switch {
 		case one.until > now:
 			ids = append(ids, one.id)
-		case now-one.until > one.pause: // it was claimed, or is gone
+		case now-one.until > one.pause: // the row was claimed, or is gone
 			delete(e.asides, key)
 		}
 	}
@@ -96,7 +96,8 @@ func (e *engine) isCompany(c *claimed) bool {
 	return false
 }
 
-// setApart logs a claim of such a row, and returns the outcome that retries it later.
+// setApart logs a claim for which isCompany is true, and returns the outcome that retries its row
+// later.
 func (e *engine) setApart(c *claimed) outcome {
 	e.log.Warn().Str("row", rows.Text(c.row.ID)).Msg("the field of a row was removed while a handler " +
 		"works on it: handlers must change documents by operators, not replace them")

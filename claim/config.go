@@ -17,8 +17,8 @@ import (
 // Config selects the rows of a queue and sets how they are handled. A zero field has its default. A
 // queue logs to the Logger of its Manager.
 type Config struct {
-	// Queue is the name of the queue. All its processes have the same Queue, Filter, Due and Key.
-	// Other queues of the collection have other names. Default "queue".
+	// Queue is the name of the queue in its collection. All processes of the queue have the same
+	// Queue, Filter, Due and Key. Default "queue".
 	Queue string
 	// Field is the document field in which this package keeps its state, a name without a dot.
 	// Default "claim".
@@ -53,7 +53,7 @@ type Config struct {
 	// OnStuck is called once for a handler that has not returned 30 s after the end of its context.
 	OnStuck func(ctx context.Context, row Info)
 
-	growth     time.Duration // of the pause, with each retry
+	growth     time.Duration // the factor of the pause between two retries
 	poll, tend time.Duration
 }
 
@@ -85,8 +85,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// name returns the part of the lock names that identifies the queue. Another Field is another
-// queue. Names with a slash or a colon are quoted.
+// name returns the part of the lock names that identifies the queue. The same Queue with another
+// Field is another queue. Names with a slash or a colon are quoted.
 func (c Config) name() string {
 	part := func(text string) string {
 		if strings.ContainsAny(text, "/:") {

@@ -17,7 +17,7 @@ import (
 // itemCommands are the commands that claim rows and end claims.
 var itemCommands = []string{"claim", "end", "current", "first", "held", "later"}
 
-// An ages records how late handlers began.
+// ages records how late handlers began.
 type ages struct {
 	mu   sync.Mutex
 	born map[int]time.Time
@@ -105,8 +105,8 @@ func tenASecond(t *testing.T, w *world, processes, n int, due bool) (each float6
 	return float64(sent()-before) / float64(n), a.late
 }
 
-// At ten rows a second a row costs 2.1 commands at most, and 2.3 if a hundred idle processes
-// receive its event.
+// At ten rows a second a row costs at most 2.1 commands, and at most 2.3 if a hundred idle
+// processes receive its event.
 func TestRun_IdleProcesses_CommandsAnItem(t *testing.T) {
 	t.Parallel()
 	for _, processes := range []int{1, 20, 100} {

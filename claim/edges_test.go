@@ -34,8 +34,8 @@ func (n nullable) Held(ctx context.Context) (keys []bson.RawValue, err error) {
 	return keys, err
 }
 
-// If a rescuer has failed the attempt, an end that the server never applied does not count as
-// applied. OnDead is not called for a row that is retried.
+// After a rescuer has failed the attempt, an end that the server never applied counts as lost.
+// OnDead is not called for the row, which is retried.
 func TestEnd_NotApplied_RowRescued_IsLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)

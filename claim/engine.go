@@ -25,17 +25,17 @@ type engine struct {
 	m      *distlock.Manager
 	store  rows.Store
 	cfg    Config
-	prefix string // of the names of its locks
+	prefix string // starts the names of the queue's locks
 	locks  string // the database of the locks
 	clock  clock.Clock
 	log    zerolog.Logger
-	limit  time.Duration // of one command
+	limit  time.Duration // the time limit of one command
 	server serverClock
 	pace   pace
 	hooks  *hooks
 
-	base  context.Context // of commands: no caller cancels them
-	life  context.Context // until Close
+	base  context.Context // the context of commands, which no caller cancels
+	life  context.Context // ends at Close
 	end   context.CancelFunc
 	woken chan struct{} // one element if a row may be ready
 	due   chan struct{} // one element if a retry of this process is due
@@ -46,10 +46,10 @@ type engine struct {
 	background sync.WaitGroup
 
 	mu      sync.Mutex // guards the rest
-	begun   bool       // the background runs
+	begun   bool       // the background goroutines run
 	closing *closing   // nil before Close
-	running *run       // nil while Run does not run
-	now     *session   // nil without one
+	running *run       // nil if neither Run nor Serve runs
+	now     *session   // nil without a slot
 	retired map[*session]struct{}
 	flying  map[*claimed]struct{}
 	asides  map[string]aside
@@ -146,7 +146,7 @@ func (e *engine) listen() {
 // A pauseSwitch is the last known state of a queue's pause switch.
 type pauseSwitch struct {
 	paused bool
-	until  time.Duration // when it is read again
+	until  time.Duration // when the switch is read again
 }
 
 // switchAge is the time between two reads of the pause switch, in Tends.
@@ -214,14 +214,14 @@ type claimed struct {
 
 	mu       sync.Mutex // guards the rest
 	cancel   context.CancelCauseFunc
-	lost     error           // the row is not claimed by this claim any more, or is cancelled
+	lost     error           // set when the claim has lost its row, or the row is cancelled
 	stopped  time.Duration   // the end of its handler's context; zero before
 	stuck    bool            // the handler did not return, and was reported
 	returned bool            // the handler has returned
-	working  *sync.WaitGroup // of DoneWith; nil while it does not run
+	working  *sync.WaitGroup // waits for DoneWith; nil while that does not run
 	stopWork context.CancelCauseFunc
-	done     bool  // by DoneWith
-	doneErr  error // of the last DoneWith, if it failed
+	done     bool  // set by DoneWith
+	doneErr  error // the error of the last DoneWith
 }
 
 // lose records that this claim has lost its row, and ends the context of the handler.

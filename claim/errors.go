@@ -16,8 +16,9 @@ import (
 //   - ErrFinished: a method of Row was called after the end of the claim.
 //   - ErrNoTransactions: DoneWith was called, and the server has no transactions.
 //   - ErrOver: Cancel was called for a row that is dead, done or gone.
-//   - ErrCancelled matches the *LostError of a cancelled row, the cause of its handler's context.
-//   - ErrNoSlot is only logged. Every slot that the process tried is held.
+//   - ErrCancelled: the row was cancelled. Its *LostError, the cause of its handler's context,
+//     matches ErrCancelled.
+//   - ErrNoSlot: every slot that the process tried is held. This error is only logged.
 var (
 	ErrLost           = errors.New("claim: row is lost")
 	ErrFinished       = errors.New("claim: row is finished")
@@ -28,7 +29,7 @@ var (
 	ErrOver           = errors.New("claim: row is over")
 	ErrCancelled      = errors.New("claim: row was cancelled")
 	ErrNoTransactions = distlock.ErrNoTransactions
-	// ErrTimeout matches the cause of a handler's context that ended after Config.Timeout.
+	// ErrTimeout is matched by the cause of a handler's context that ended after Config.Timeout.
 	ErrTimeout = errors.New("claim: the handler had not returned after Config.Timeout")
 )
 

@@ -74,9 +74,9 @@ func wished(err error) wish {
 type outcome struct {
 	c        *claimed
 	end      rows.Ending
-	pause    time.Duration // of Retrying
-	recorded bool          // by DoneWith, at first
-	owed     bool          // the server refuses it
+	pause    time.Duration // before a retry
+	recorded bool          // set at first only by DoneWith
+	owed     bool          // the server refuses the end
 }
 
 // givenBack returns the outcome for a row whose handler did not begin or was interrupted.
@@ -109,7 +109,8 @@ func (e *engine) timed(ctx context.Context) (context.Context, context.CancelFunc
 	return context.WithTimeoutCause(ctx, e.cfg.Timeout, cause)
 }
 
-// timedOut returns the error of a handler that Config.Timeout ended, or nil if it did not end it.
+// timedOut returns the error of a handler whose context ended after Config.Timeout, and nil for any
+// other handler.
 func timedOut(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
 	if err == nil || !errors.Is(cause, ErrTimeout) || wished(err).err != nil {

@@ -18,7 +18,7 @@ type pace struct {
 
 	mu    sync.Mutex // guards the rest
 	pause time.Duration
-	since time.Duration // when it was doubled last
+	since time.Duration // when the pause was last doubled
 }
 
 // Bounds of the pause.

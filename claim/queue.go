@@ -136,7 +136,8 @@ func (q *Queue[T]) Add(ctx context.Context, docs ...T) error {
 	return err
 }
 
-// mostKey is the most bytes of a key of Insert, because old servers bound the entries of an index.
+// mostKey is the most bytes of a key of Insert, because old servers limit the size of an index
+// entry.
 const mostKey = 900
 
 // Insert adds a document unless the collection has a document with this key, and reports whether it

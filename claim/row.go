@@ -94,10 +94,10 @@ func (e *engine) doneWith(ctx context.Context, c *claimed,
 	}()
 	end := c.row.End(rows.Done)
 	end.At = e.wall()
-	gone, known := false, true // in the latest run; known: it was not committed
+	gone, known := false, true // of the latest run; known means that it was not committed
 	err = e.store.Transact(ctx, func(ctx context.Context) error {
 		known = true
-		n, err := e.store.End(ctx, end) // first, so that another's write to the row is a conflict
+		n, err := e.store.End(ctx, end) // first: concurrent writes to the row conflict
 		if gone = err == nil && n == 0; gone {
 			return ErrLost
 		}
@@ -132,7 +132,7 @@ func (e *engine) doneWith(ctx context.Context, c *claimed,
 type Failure struct {
 	Attempt int       // 1 for the first
 	At      time.Time // by the clock of the collection's server
-	Process string    // empty if it died
+	Process string    // empty if the process died
 	Error   string    // its first 700 bytes or so
 }
 

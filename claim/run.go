@@ -19,15 +19,15 @@ const mostAsking = 8
 // A run is one call of Run or Serve.
 type run struct {
 	e       *engine
-	ctx     context.Context // ends when no more rows are to be claimed
-	hard    context.Context // ends when handlers are to end
+	ctx     context.Context // ends when the run must claim no more rows
+	hard    context.Context // ends when the handlers must end
 	stop    context.CancelCauseFunc
 	ended   chan struct{} // closed at the end of the run
 	handle  func(context.Context, *claimed) error
 	permits chan struct{} // a worker takes one to claim a row
 
 	mu     sync.Mutex // guards asking
-	asking int        // the number of permits: one while no row is ready
+	asking int        // the number of permits, which is one while no row is ready
 }
 
 // begin registers a run, or returns ErrClosed or ErrRunning. The caller calls wait.

@@ -16,7 +16,7 @@ import (
 	"mongodlm/internal/test/locktest"
 )
 
-// Each row is done, and handled by one of several processes.
+// With several processes, each row is done and has one handler.
 func TestRun_SeveralProcesses_EachRowOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 300)

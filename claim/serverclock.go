@@ -15,7 +15,7 @@ import (
 type serverClock struct {
 	own    clock.Clock
 	read   func(context.Context) (time.Time, error) // one command
-	asking chan struct{}                            // one element while it is read
+	asking chan struct{}                            // one element while the clock is read
 
 	mu      sync.Mutex // guards the rest
 	known   bool

@@ -21,9 +21,9 @@ type session struct {
 
 	pending map[bson.ObjectID]struct{} // claims without a reply
 	rows    int                        // claims in flight, or without a recorded end
-	unsure  bool                       // claims of lost replies are given back before the next claim
-	doubt   int                        // so many more Tends search for them
-	retired bool                       // no more rows are claimed under it
+	unsure  bool                       // the next claim must first give back claims of lost replies
+	doubt   int                        // the number of Tends that still search for such claims
+	retired bool                       // no more rows are claimed in this session
 }
 
 func (s *session) err() error { return s.guard.Err() }
@@ -161,8 +161,7 @@ func (e *engine) try(name, why string) (*distlock.TryGuard, error) {
 }
 
 // retire ends a session after the end of its last claim. Until then the process keeps the slot,
-// even if it is lost. Thus no second handler of this process joins a handler that ignores its
-// context.
+// even a lost one. Thus no second handler of this process joins a handler that ignores its context.
 func (e *engine) retire(s *session) {
 	e.mu.Lock()
 	first := !s.retired
@@ -230,7 +229,7 @@ func (e *engine) claim() (*claimed, error) {
 			}
 		}
 		switch {
-		case errors.As(err, &held): // since a moment ago, or null
+		case errors.As(err, &held): // another process just took the key, or the key is null
 			key := held.Key
 			if key.IsZero() {
 				key.Type = bson.TypeNull

@@ -9,8 +9,8 @@ import (
 	"mongodlm/internal/metrics"
 )
 
-// A stats reports to the Observer of the Manager. In the one process of the queue that rescues
-// rows, it also counts the rows when the Observer asks, with at most ten commands.
+// stats reports to the Observer of the Manager. In the one process of the queue that rescues rows,
+// it also counts the rows when the Observer asks, with at most ten commands.
 type stats struct {
 	e       *engine
 	to      metrics.Observer

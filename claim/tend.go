@@ -62,7 +62,7 @@ func (e *engine) tendOnce(all bool) (err error) {
 //   - end the handlers of rows that are lost or cancelled
 func (e *engine) tendClaims(s *session) (err error) {
 	e.mu.Lock()
-	s.unsure, s.doubt = false, max(s.doubt-1, 0) // a claim may fail meanwhile
+	s.unsure, s.doubt = false, max(s.doubt-1, 0) // set first, because a claim may fail meanwhile
 	e.mu.Unlock()
 	defer func() {
 		if err != nil {
@@ -174,8 +174,8 @@ func (e *engine) wake() error {
 	return e.unlessRefused("wake", err)
 }
 
-// unlessRefused returns err, except if the server refuses to change some rows. It logs the first
-// such error, because the other rows were changed.
+// unlessRefused returns err, or nil if the server only refuses to change some rows, because the
+// other rows were changed. It logs the first such error.
 func (e *engine) unlessRefused(what string, err error) error {
 	if !isRefused(err) {
 		return err
@@ -199,7 +199,7 @@ func (e *engine) failRows(guard *distlock.TryGuard, died []rows.Row) (n int, _ e
 		return 0, err
 	}
 	now := e.wall()
-	most := int64(math.MaxInt64) // that of another queue is not known: its own process will see it
+	most := int64(math.MaxInt64) // for another queue, whose own processes know its limit
 	if strings.HasPrefix(guard.Name(), e.prefix+":") {
 		most = int64(e.cfg.MaxAttempts)
 	}

@@ -13,7 +13,7 @@ import (
 
 // A HeldError is the error of Claim if another row holds the key of the first ready row. The
 // command changed no row.
-type HeldError struct{ Key bson.RawValue } // zero if the server does not report it
+type HeldError struct{ Key bson.RawValue } // zero if the server does not report the key
 
 func (e *HeldError) Error() string {
 	return fmt.Sprintf("another row holds the key %s", Text(e.Key))
@@ -83,7 +83,7 @@ func KeyText(v bson.RawValue) string {
 	return Key(v)
 }
 
-// MostHeld is the most held keys that one command reads, and mostHeldBytes is their largest size,
+// MostHeld is the most held keys that one command reads. Their size is at most mostHeldBytes,
 // because the next claim sends them back. The server refuses claims of other held keys one by one.
 const (
 	MostHeld      = 10_000
@@ -107,7 +107,7 @@ func (m *Mongo) notOf(keys []bson.RawValue) (is bson.D) {
 // would refuse its value or read it as an operator. A held regular expression therefore delays all
 // rows whose keys are regular expressions, and {$gt: 1} all rows whose keys are documents.
 func asked(keys []bson.RawValue) (values []bson.RawValue, types []string) {
-	values = []bson.RawValue{} // a nil one would be null
+	values = []bson.RawValue{} // a nil slice would be null
 	for _, key := range keys {
 		switch key.Type {
 		case bson.TypeNull:

@@ -9,9 +9,9 @@ import (
 
 // A Failure is a failed attempt, as a row stores it.
 type Failure struct {
-	Attempt int64 // zero if it is not known
+	Attempt int64 // zero if unknown
 	At      time.Time
-	Process string // empty if it died
+	Process string // empty if the process died
 	Error   string
 }
 

@@ -21,7 +21,7 @@ type Options struct {
 	Filter bson.D
 	Due    string // the field with the date of a row; empty: all rows are due
 	Key    string // the field whose value makes rows a chain; empty: there are no chains
-	Keeps  bool   // done rows are removed after a while: their times need an index
+	Keeps  bool   // done rows are removed after a while, which needs an index of their times
 }
 
 // MostClaimed is the most rows that Claimed returns.
@@ -42,7 +42,7 @@ type Mongo struct {
 	unique       atomic.Bool // the index for the keys of InsertUnique exists
 	oldHello     atomic.Bool
 	collated     atomic.Bool // the collection has a collation
-	sharded      atomic.Bool // the server refused a claim for want of the shard key
+	sharded      atomic.Bool // the server refused a claim because its filter lacks the shard key
 }
 
 var _ Store = (*Mongo)(nil)
@@ -59,7 +59,7 @@ func NewMongo(coll *mongo.Collection, o Options) *Mongo {
 	}
 	if o.Key != "" {
 		m.chain = newChain(o.Key)
-		m.sort = append(m.sort, e("_id", 1)) // all processes see the rows of a key in one order
+		m.sort = append(m.sort, e("_id", 1)) // so that all processes see a key's rows in one order
 	}
 	return m
 }
@@ -163,8 +163,9 @@ func (m *Mongo) Claim(ctx context.Context, c Claim, ask Ask) (*Row, error) {
 	return &row, nil
 }
 
-// claim claims a row with one command. Some servers refuse that command in a sharded collection,
-// because its filter has no shard key, such as MongoDB 4.4. There a claim takes three commands.
+// claim claims a row with one command. Some servers, such as MongoDB 4.4, refuse that command in a
+// sharded collection, because its filter lacks the shard key. On such a server a claim takes three
+// commands.
 func (m *Mongo) claim(ctx context.Context, c Claim, ask Ask) (doc bson.Raw, err error) {
 	if m.sharded.Load() {
 		return m.claimByID(ctx, c, ask)
@@ -299,7 +300,7 @@ func (m *Mongo) ending(end Ending) bson.D {
 	}
 	unset := []string{"locks", "slot", "slotFence", "session"}
 	switch end.To {
-	case Ready: // the state is absent, as in a new row: the index gives both by their age
+	case Ready: // no state, like a new row, so that the index returns both by their age
 		unset = append(unset, "state")
 	case Retrying:
 		set = append(set, m.is(Retrying), m.e("notBefore", end.NotBefore))

@@ -20,12 +20,12 @@ const (
 // ManyKeys is the problem of a row that would be in several chains.
 const ManyKeys = "is a list, and Config.Key needs one value"
 
-// A part is a part of a row's field. If a part is wrong, the row is odd, and no process claims or
-// ends it.
+// A part is one element of a row's field. If a part is wrong, the row is odd, and no process claims
+// or ends it.
 type part struct {
 	name string
-	kind bson.Type // TypeInt64: a whole number from zero to mostCount
-	of   State     // the rows that need the part; empty: it may be absent in any
+	kind bson.Type // TypeInt64 allows any number type, from zero to mostCount
+	of   State     // the state of the rows that need the part; empty: no row needs it
 }
 
 var parts = []part{

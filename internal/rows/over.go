@@ -86,7 +86,7 @@ func (m *Mongo) Cancel(ctx context.Context, now time.Time, id bson.RawValue) (St
 	dead := bson.D{e("$set", bson.D{m.is(Dead), m.e("error", Cancelled), m.e("deadAt", now)}),
 		m.unset("notBefore", "holds", "cancelled")}
 	marked := d("$set", bson.D{m.e("cancelled", true)})
-	const rounds = 3 // its claim may end between two commands
+	const rounds = 3 // because the row's claim may end between two commands
 	for range rounds {
 		waits := m.mine(e("_id", id), m.e("state", in(bson.A{nil, Ready, Retrying})),
 			e("$nor", m.oddReady()[:2]))
@@ -94,7 +94,7 @@ func (m *Mongo) Cancel(ctx context.Context, now time.Time, id bson.RawValue) (St
 			return Dead, err
 		}
 		if n, err := m.only(ctx, id, bson.D{e("_id", id), m.is(Claimed)}, marked); n > 0 || err != nil {
-			return Claimed, err // also if its handler has changed the fields that Filter names
+			return Claimed, err // even if its handler has changed the fields that Filter names
 		}
 		found, err := m.Current(ctx, []bson.RawValue{id}, false)
 		if err != nil || len(found) == 0 || found[0].Mark.State == Dead || found[0].Mark.State == Done {

@@ -17,24 +17,24 @@ type State string
 const (
 	Ready    State = "ready"
 	Claimed  State = "claimed"
-	Retrying State = "retrying" // until notBefore
-	Dead     State = "dead"     // it failed too often, or was discarded or cancelled
+	Retrying State = "retrying" // waits until notBefore
+	Dead     State = "dead"     // failed too often, or was discarded or cancelled
 	Done     State = "done"
 )
 
 // A Mark is the field of a row, as stored. An absent field is zero.
 type Mark struct {
 	State     State
-	Locks     string        // the database of the slot; empty if it is not known
+	Locks     string        // the database of the slot; empty if unknown
 	Slot      string        // the name of the lock of the process that claimed the row
-	SlotFence int64         // of that lock
-	Session   bson.ObjectID // of that lock
+	SlotFence int64         // the fence of that lock
+	Session   bson.ObjectID // the session of that lock
 	Batch     bson.ObjectID // new for every claim
 	Fence     int64         // rises with every claim of this row
-	Attempts  int64         // claims that count, the present one included; at most Fence
+	Attempts  int64         // counted claims, including the present one; at most Fence
 	NotBefore time.Time
 	Error     string
-	Cancelled bool      // while the row was claimed: its claim ends as Dead
+	Cancelled bool      // set while the row was claimed; the claim ends as Dead
 	Holds     string    // the name of Options.Key while the row holds its key
 	Failures  []Failure // the last ones
 	DoneAt    time.Time
@@ -68,8 +68,8 @@ type Ending struct {
 	Session  bson.ObjectID
 	Batch    bson.ObjectID
 	To       State     // Ready, Retrying, Dead or Done
-	Attempts int64     // the number that stays
-	At       time.Time // of Done and Dead
+	Attempts int64     // the number of attempts after the end
+	At       time.Time // set for Done and Dead
 	// NotBefore is set for Retrying. Error and Failures are set for Retrying and Dead. Keep leaves
 	// the stored error and failures unchanged.
 	NotBefore time.Time
@@ -110,10 +110,10 @@ type Depth struct {
 
 // An Ask selects among the ready rows.
 type Ask struct {
-	Due     time.Time       // with Options.Due: only rows that are due then
-	Without []bson.RawValue // not the rows with these _ids
-	Held    []bson.RawValue // not the rows with these keys, unless a row holds its key itself
-	Only    bson.RawValue   // the row with this _id; zero: any row
+	Due     time.Time       // with Options.Due: only rows that are due at this time
+	Without []bson.RawValue // excludes the rows with these _ids
+	Held    []bson.RawValue // excludes the rows with these keys, except rows that hold their key
+	Only    bson.RawValue   // selects only the row with this _id; zero: no restriction
 }
 
 // A Store keeps the rows of one queue. Each method sends one command, unless its comment gives
@@ -230,7 +230,7 @@ func Parse(doc bson.Raw, field string) (Row, *Malformed) {
 		}
 	}
 	m.Fence, m.Attempts, m.SlotFence = count(in, "fence"), count(in, "attempts"), count(in, "slotFence")
-	m.Attempts = min(m.Attempts, m.Fence) // more can only come from another program
+	m.Attempts = min(m.Attempts, m.Fence) // only another program writes more
 	m.Locks, _ = in.Lookup("locks").StringValueOK()
 	m.Slot, _ = in.Lookup("slot").StringValueOK()
 	m.Cancelled, _ = in.Lookup("cancelled").BooleanOK()

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// A field that an operator broke is reported, and its row is never ready.
+// A malformed field is reported, and its row is never ready.
 func TestParse_MalformedFields_AreNamed(t *testing.T) {
 	t.Parallel()
 	for field, claim := range map[string]any{

@@ -25,7 +25,7 @@ var ErrNoTransactions = catalog.ErrNoTransactions
 
 // Codes of the server.
 const (
-	codeBadValue          = 2 // a hint that names no index, among others
+	codeBadValue          = 2 // for example a hint that names no index
 	codeUnauthorized      = 13
 	codeIllegal           = 20 // transactions on a standalone
 	codeDuplicate         = 11000
@@ -71,7 +71,7 @@ func (m *Mongo) Transact(ctx context.Context, work func(context.Context) error) 
 	defer session.EndSession(context.WithoutCancel(ctx))
 	opts := options.Transaction().SetWriteConcern(writeconcern.Majority()).
 		SetReadConcern(readconcern.Snapshot()).
-		SetReadPreference(readpref.Primary()) // else the client's, with which work could not read
+		SetReadPreference(readpref.Primary()) // the client's may not allow reads in work
 	run := func(ctx context.Context) (any, error) { return nil, work(ctx) }
 	for range mostAgain {
 		if _, err = session.WithTransaction(ctx, run, opts); !errors.Is(err, errAgain) {
@@ -122,10 +122,10 @@ const (
 // An index is an index that the queries need.
 type index struct {
 	keys   bson.D
-	only   bson.D // of a partial index
+	only   bson.D // the filter of a partial index
 	unique bool
 	sparse bool
-	spared bool // FerretDB v1 does without: it has no partial indexes, and reads everything anyway
+	spared bool // FerretDB v1 needs no such index: it always reads everything
 }
 
 // name returns the name that drivers and the shell give to an index.
@@ -198,7 +198,7 @@ func (m *Mongo) command(i index) string {
 	var texts []string
 	for _, one := range arguments {
 		if len(one) > 0 {
-			text, _ := bson.MarshalExtJSON(one, false, false) // names and small numbers
+			text, _ := bson.MarshalExtJSON(one, false, false) // names and small numbers cannot fail
 			texts = append(texts, catalog.Printable(string(text), len(text)))
 		}
 	}
@@ -238,8 +238,8 @@ func (m *Mongo) create(ctx context.Context, i index) error {
 		m.failed("createIndex", err))
 }
 
-// Prepare creates the missing indexes. If none is missing, it sends one command, or two with
-// Options.Key.
+// Prepare creates the missing indexes. If none is missing, it usually sends one command, or two
+// with Options.Key.
 func (m *Mongo) Prepare(ctx context.Context) error {
 	ctx = Alone(ctx)
 	missing, err := m.lacking(ctx)

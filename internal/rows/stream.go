@@ -21,7 +21,7 @@ var codesNoStream = []int{codeIllegal, codeCommandNotFound, 73, 115, 238, 40324,
 type Event struct {
 	Kind EventKind
 	ID   bson.RawValue
-	Due  time.Time // of a new row with a due time, or of a row whose due time changed
+	Due  time.Time // the due time of a new row, or a changed due time
 }
 
 // An EventKind is the kind of a change.
@@ -30,7 +30,7 @@ type EventKind string
 // The kinds of events. Rows that do not match the filter have events, too.
 const (
 	Opened  EventKind = ""        // the stream begins
-	Arrived EventKind = "arrived" // the row is new, or is ready again
+	Arrived EventKind = "arrived" // the row is new or ready again
 	Taken   EventKind = "taken"   // the row was claimed
 	Freed   EventKind = "freed"   // the row gave up its key, or was removed
 )
@@ -54,7 +54,7 @@ func (m *Mongo) stages() bson.A {
 	if m.chain.key != "" || m.due != "" {
 		kinds = append(kinds, "delete")
 	}
-	var dropped any = false // a row that was dead before its time
+	var dropped any = false // a row became dead before its due time
 	if m.due != "" {
 		dropped = among(bson.D{e("k", m.at("state")), e("v", Dead)}, list)
 	}
@@ -85,7 +85,7 @@ func (m *Mongo) stages() bson.A {
 // Watch is documented in [Store].
 func (m *Mongo) Watch(ctx context.Context, report func(Event)) error {
 	ctx = Alone(ctx)
-	if _, mongos, err := m.kind(ctx); err != nil || mongos { // its events wait for idle shards
+	if _, mongos, err := m.kind(ctx); err != nil || mongos { // a mongos delays events for idle shards
 		return cmp.Or(err, fmt.Errorf("%w: the server is a mongos", ErrNoStream))
 	}
 	stream, err := m.rows.Watch(ctx, m.stages())
@@ -108,8 +108,8 @@ func (m *Mongo) Watch(ctx context.Context, report func(Event)) error {
 	return m.failed("changeStream, find", stream.Err())
 }
 
-// own filters out inserts and replacements of rows outside the queue. It compares only equal values
-// in the filter, and only in collections without a collation.
+// own filters out inserts and replacements of rows outside the queue. It uses only the filter's
+// equality conditions, and does nothing for a collection with a collation.
 func (m *Mongo) own() bson.D {
 	if m.collated.Load() {
 		return nil

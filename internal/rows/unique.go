@@ -67,7 +67,7 @@ func (m *Mongo) setting(doc any) (bson.D, error) {
 			set = append(set, e(name, one.Value()))
 		}
 	}
-	if len(set) == 0 { // a server wants one
+	if len(set) == 0 { // a server requires at least one field
 		set = append(set, m.e("attempts", int64(0)))
 	}
 	return set, nil

@@ -41,7 +41,7 @@ type record struct {
 	rows.Row
 	age   int64 // the number of earlier rows
 	due   time.Time
-	never bool   // it has no date
+	never bool   // the row has no date
 	key   string // of its chain; empty without one
 	list  bool   // its key is a list
 }
@@ -106,7 +106,7 @@ func (m *Memory) Dones(id bson.RawValue) int {
 	return m.done[rows.Key(id)]
 }
 
-// Edit changes the mark of a row, as an operator does. It updates the list of ready rows.
+// Edit changes the mark of a row, as a person does by hand. It updates the list of ready rows.
 func (m *Memory) Edit(id bson.RawValue, edit func(*rows.Mark)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
