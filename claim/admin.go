@@ -159,8 +159,8 @@ func (a *Admin) RetryAll(ctx context.Context) (n int, err error) {
 	return n, err
 }
 
-// Delete removes the documents of the rows with these _ids. The state is StateDead or StateDone,
-// and rows in another state stay. It returns the number of removed documents.
+// Delete removes the documents of the rows with these _ids. The state must be StateDead or
+// StateDone, and rows in another state stay. It returns the number of removed documents.
 func (a *Admin) Delete(ctx context.Context, state State, ids ...any) (int, error) {
 	raw, err := rawIDs(ctx, state, ids)
 	if err != nil || len(raw) == 0 {
@@ -219,8 +219,8 @@ func (a *Admin) Repair(ctx context.Context) (int, error) {
 }
 
 // Cancel makes a row dead with the error "cancelled". If the row is dead, done or gone, it returns
-// ErrOver. If a handler works on the row, the handler's context ends within about 5 s. Then the row
-// is dead after the handler returns, and OnDead is called.
+// ErrOver. If a handler works on the row, the handler's context ends within about 5 s. The row is
+// dead once the handler has returned, and then OnDead is called.
 func (a *Admin) Cancel(ctx context.Context, id any) error {
 	raw, err := rawIDs(ctx, StateDead, []any{id})
 	if err != nil {

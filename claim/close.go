@@ -15,8 +15,8 @@ import (
 //   - ends the contexts of the remaining handlers, and waits at most 10 s for them
 //   - closes the queue, in the background if a handler still has not returned
 //
-// If ctx has ended before the call, Serve only closes the queue. Serve returns the errors of Run
-// and Close. After ErrRunning the queue stays open.
+// If ctx has ended before the call, or if Run fails, Serve only closes the queue. Serve returns the
+// errors of Run and Close. After ErrRunning the queue stays open.
 func (q *Queue[T]) Serve(ctx context.Context, grace time.Duration,
 	handle func(ctx context.Context, row *Row[T]) error) error {
 	if err := usable(ctx); err != nil {

@@ -81,13 +81,13 @@ func newEngine(ctx context.Context, m *distlock.Manager, store rows.Store, names
 	return e
 }
 
-// command returns the context of one command. It ends by its own limit only.
+// command returns the context of one command. Only the time limit ends it.
 func (e *engine) command() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(e.base, e.limit)
 }
 
 // sent calls a function that sends one or a few commands, and records in the pace whether it
-// failed. An error that the server answered is not a failure, see answered.
+// failed. An error for which answered returns true is not a failure.
 func sent[T any](e *engine, send func(ctx context.Context) (T, error)) (T, error) {
 	ctx, done := e.command()
 	defer done()

@@ -168,7 +168,7 @@ func (e *engine) rescueSlot(guard *distlock.TryGuard, slot rows.Slot) (n int, _ 
 	}
 }
 
-// purgeLots is the most lots of a thousand rows that one round of the rescue removes.
+// purgeLots is the most batches, of a thousand rows each, that one round of the rescue removes.
 const purgeLots = 20
 
 // purgeDone removes rows that have been done for longer than Config.KeepDone.

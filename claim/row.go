@@ -38,8 +38,8 @@ func (r *Row[T]) LastError() string { return r.c.row.Mark.Error }
 // Errors returns the last ten failures before this attempt, the oldest first.
 func (r *Row[T]) Errors() []Failure { return failuresOf(r.c.row.Mark) }
 
-// Err returns nil as long as this process may believe that it holds the claim, and then the reason
-// for the end. It does no I/O.
+// Err returns nil as long as this process may believe that it holds the claim, and afterwards the
+// reason for the end. It does no I/O.
 func (r *Row[T]) Err() error {
 	r.c.mu.Lock()
 	over := r.c.returned || r.c.done

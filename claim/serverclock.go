@@ -103,7 +103,8 @@ const (
 	ownRetry = time.Minute
 )
 
-// wakeAt wakes the due retries at a time by the server's clock, if the time is near.
+// wakeAt wakes the due retries at a time by the server's clock, unless that is more than ownRetry
+// away.
 func (e *engine) wakeAt(at time.Time) {
 	now, _ := e.server.last()
 	pause := max(at.Sub(now), 0) + gather

@@ -218,7 +218,7 @@ func (m *Mongo) Settle(ctx context.Context) (int, error) {
 	return n, m.failed("update", err)
 }
 
-// gate returns the index with which the server allows one claimed row of a key at a time.
+// gate returns the index with which the server allows only one row of a key to hold that key.
 func (m *Mongo) gate() index {
 	return index{keys: bson.D{e(m.chain.key, 1), m.e("holds", 1)}, unique: true,
 		only: bson.D{m.holds(), e(m.chain.key, d("$exists", true))}}

@@ -10,8 +10,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// over matches rows that have been Dead or Done since before a time. A zero time matches all of
-// them.
+// over matches rows that have been Dead or Done since before a time. A zero time matches all rows
+// in that state.
 func (m *Mongo) over(state State, before time.Time, more ...bson.E) bson.D {
 	is := append(bson.D{m.is(state)}, more...)
 	if !before.IsZero() {

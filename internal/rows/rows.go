@@ -99,7 +99,7 @@ type Counts struct {
 	Odd                                  int64
 }
 
-// A Depth is the number of a queue's rows and the times since when they wait.
+// A Depth holds the number of a queue's rows and the times of its first rows.
 type Depth struct {
 	Counts
 	// Since is the time from which the first ready row could be claimed: its due time, or without
@@ -139,7 +139,7 @@ type Store interface {
 	Claimed(ctx context.Context, slot Slot) ([]Row, error)
 	// Current returns the rows with these _ids, with their documents if documents is true.
 	Current(ctx context.Context, ids []bson.RawValue, documents bool) ([]Row, error)
-	// Wake makes the retrying rows that are due ready.
+	// Wake turns the retrying rows that are due into ready rows.
 	Wake(ctx context.Context, now time.Time) (int, error)
 	// Slots returns the slots of all claimed rows.
 	Slots(ctx context.Context) ([]Slot, error)

@@ -85,7 +85,7 @@ func (m *Mongo) stages() bson.A {
 // Watch is documented in [Store].
 func (m *Mongo) Watch(ctx context.Context, report func(Event)) error {
 	ctx = Alone(ctx)
-	if _, mongos, err := m.kind(ctx); err != nil || mongos { // a mongos delays events for idle shards
+	if _, mongos, err := m.kind(ctx); err != nil || mongos { // a mongos waits for idle shards
 		return cmp.Or(err, fmt.Errorf("%w: the server is a mongos", ErrNoStream))
 	}
 	stream, err := m.rows.Watch(ctx, m.stages())
