@@ -20,7 +20,7 @@ type arrivals struct {
 	clock  clock.Clock
 	poll   time.Duration
 	server func() time.Time // nil: rows have no due times
-	news   chan struct{}    // one element if a waiting worker must compute its turn again
+	news   chan struct{}    // one element if a waiting worker must compute its next claim again
 
 	mu      sync.Mutex // guards the rest
 	open    bool       // there is a stream

@@ -19,8 +19,8 @@ import (
 	"mongodlm/internal/test/metricstest"
 )
 
-// The context of a cancelled row's handler ends. The row is dead and is not handled again, whatever
-// its handler returns and even if its process dies.
+// The context of a cancelled row's handler ends. The row is dead and is not handled again, for any
+// result of its handler and even if its process dies.
 func TestCancel_WhileHandled_IsDead(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 4)

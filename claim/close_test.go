@@ -53,7 +53,7 @@ func TestClose_RunsOutOfTime_FinishesInTheBackground(t *testing.T) {
 	})
 }
 
-// Close gives back a row whose claim had no reply.
+// Close gives back a row that was claimed without a reply.
 func TestClose_LostReply_RowIsGivenBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 2)

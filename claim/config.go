@@ -136,8 +136,8 @@ func (c Config) problems() (list []string) {
 	return list
 }
 
-// names returns the first part of filter that names the given field, or may name it. It returns an
-// empty string if there is none.
+// names returns the first part of filter that names the given field, or may name it. For other
+// filters it returns an empty string.
 func names(filter bson.D, field string) string {
 	text, err := bson.MarshalExtJSON(filter, false, false)
 	if err != nil || len(filter) == 0 {

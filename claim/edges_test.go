@@ -14,14 +14,14 @@ import (
 	"mongodlm/internal/test/locktest"
 )
 
-// transacting is a store whose transactions never conflict.
+// transacting is a store with transactions that never conflict.
 type transacting struct{ *gate }
 
 func (transacting) Transact(ctx context.Context, work func(context.Context) error) error {
 	return work(ctx)
 }
 
-// nullable is a store whose Held omits null, like the store on MongoDB.
+// nullable is a store with a Held that omits null, like the store on MongoDB.
 type nullable struct{ *gate }
 
 func (n nullable) Held(ctx context.Context) (keys []bson.RawValue, err error) {
@@ -106,7 +106,7 @@ func TestDoneWith_HandlerGoesOn_ContextLasts(t *testing.T) {
 	})
 }
 
-// Rows whose key is null are one chain, which delays no other chain. A process that cannot claim
+// Rows with the key null are one chain, which delays no other chain. A process that cannot claim
 // the next row of that chain pauses between its commands.
 func TestChains_KeyNull_DelaysNoOtherChain(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

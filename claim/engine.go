@@ -55,7 +55,7 @@ type engine struct {
 	asides  map[string]aside
 	logged  map[string]bool // odd rows and slots
 	sw      pauseSwitch
-	owed    int // claims whose end the server refuses
+	owed    int // claims that the server refuses to end
 }
 
 func newEngine(ctx context.Context, m *distlock.Manager, store rows.Store, namespace string,

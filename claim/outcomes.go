@@ -61,7 +61,7 @@ func badPause(function string, pause time.Duration) error {
 
 const noReason = "failed without a reason"
 
-// wished returns the wish in an error, or the zero value if there is none.
+// wished returns the wish in an error, or the zero value for other errors.
 func wished(err error) wish {
 	var w *wish
 	if errors.As(err, &w) {
@@ -109,8 +109,8 @@ func (e *engine) timed(ctx context.Context) (context.Context, context.CancelFunc
 	return context.WithTimeoutCause(ctx, e.cfg.Timeout, cause)
 }
 
-// timedOut returns the error of a handler whose context ended after Config.Timeout, and nil for any
-// other handler.
+// timedOut returns the error of a handler that ran into Config.Timeout, and nil for any other
+// handler.
 func timedOut(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
 	if err == nil || !errors.Is(cause, ErrTimeout) || wished(err).err != nil {

@@ -279,7 +279,7 @@ func (p *play) stay(u *simulation.User, ended <-chan struct{}) {
 	}
 }
 
-// elsewhere returns a Manager whose locks are in another database.
+// elsewhere returns a Manager with its locks in another database.
 func (p *play) elsewhere(u *simulation.User) (*distlock.Manager, error) {
 	cfg := u.Manager().Config()
 	own := cfg

@@ -32,14 +32,14 @@ func (r *Row[T]) Fence() int64 { return r.c.row.Mark.Fence }
 // Attempt returns the number of this attempt, 1 for the first.
 func (r *Row[T]) Attempt() int { return int(r.c.row.Mark.Attempts) }
 
-// LastError returns the text of the last failure, or an empty string if there is none.
+// LastError returns the text of the last failure, or an empty string without a failure.
 func (r *Row[T]) LastError() string { return r.c.row.Mark.Error }
 
 // Errors returns the last ten failures before this attempt, the oldest first.
 func (r *Row[T]) Errors() []Failure { return failuresOf(r.c.row.Mark) }
 
-// Err returns nil as long as this process may believe that it holds the claim, and afterwards the
-// reason for the end. It does no I/O.
+// Err returns nil while this process may believe that it holds the claim, and afterwards the reason
+// for the end. It does no I/O.
 func (r *Row[T]) Err() error {
 	r.c.mu.Lock()
 	over := r.c.returned || r.c.done

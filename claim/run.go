@@ -207,7 +207,7 @@ func (r *run) handled(c *claimed) (o outcome, took time.Duration) {
 // errReturned is the cause of the context of a handler that has returned.
 var errReturned = errors.New("claim: the handler has returned")
 
-// stoppedAt sets the time when the handler's context ended.
+// stoppedAt sets the end time of the handler's context.
 func (c *claimed) stoppedAt(at time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -230,8 +230,8 @@ func (c *claimed) finishedWork() (done bool, failed error) {
 	return c.done, c.doneErr
 }
 
-// safely calls the handler. It turns panics into errors, and also runtime.Goexit, which would end
-// the worker.
+// safely calls the handler. It converts panics into errors, and also runtime.Goexit, which would
+// end the worker.
 func (r *run) safely(ctx context.Context, c *claimed) error {
 	done := make(chan error, 1)
 	go func() {

@@ -97,7 +97,7 @@ func notBefore(now time.Time, pause time.Duration) time.Time {
 }
 
 // gather is the time that a process waits for more due retries, because one command wakes all of
-// them. The rescue wakes retries whose pause is longer than ownRetry.
+// them. The rescue wakes retries with a pause longer than ownRetry.
 const (
 	gather   = 20 * time.Millisecond
 	ownRetry = time.Minute

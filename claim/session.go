@@ -62,7 +62,7 @@ func (e *engine) claimed(s *session, c rows.Claim, row *rows.Row, err error) *cl
 	return one
 }
 
-// finished removes a claim whose end is recorded.
+// finished removes a claim with a recorded end.
 func (e *engine) finished(c *claimed) {
 	e.mu.Lock()
 	delete(e.flying, c)
@@ -193,7 +193,7 @@ func (e *engine) current() *session {
 	return e.now
 }
 
-// sessions returns the present session, and the retired sessions whose claims have not ended.
+// sessions returns the present session, and the retired sessions with open claims.
 func (e *engine) sessions() []*session {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -161,7 +161,7 @@ func (e *engine) findLost(before map[string]*claimed, there map[string]rows.Row)
 	return nil
 }
 
-// wake turns the retrying rows that are due into ready rows, with one command.
+// wake makes due retries ready, with one command.
 func (e *engine) wake() error {
 	now, err := e.serverNow()
 	if err != nil {

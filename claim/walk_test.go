@@ -111,7 +111,7 @@ func TestWalk_OfAQueue_FindsNothing(t *testing.T) {
 	t.Logf("%d walks in %v: %v", n, time.Since(start).Round(time.Millisecond), sum)
 }
 
-// The walks detect a store whose ends do not compare the claim.
+// The walks detect a store with ends that do not compare the claim.
 func TestWalk_CompletionWithoutClaim_IsNoticed(t *testing.T) {
 	t.Parallel()
 	for seed := uint64(4); seed <= 25; seed++ { // none before does

@@ -104,7 +104,7 @@ func (w *world) startWrong(by time.Duration, cfg Config) *proc {
 	return w.startAt(w.World, by, "", cfg)
 }
 
-// startAt is startWrong for a process whose locks are on the given server, in the given database.
+// startAt is startWrong for a process with its locks on the given server, in the given database.
 func (w *world) startAt(locks *locktest.World, by time.Duration, database string,
 	cfg Config) *proc {
 	w.t.Helper()

@@ -105,7 +105,7 @@ func (m *Mongo) notOf(keys []bson.RawValue) (is bson.D) {
 
 // asked returns keys in the form for a query. A key is in types instead of values if the server
 // would refuse its value or read it as an operator. A held regular expression therefore delays all
-// rows whose keys are regular expressions, and {$gt: 1} all rows whose keys are documents.
+// rows with a regular expression as their key, and {$gt: 1} all rows with a document as their key.
 func asked(keys []bson.RawValue) (values []bson.RawValue, types []string) {
 	values = []bson.RawValue{} // a nil slice would be null
 	for _, key := range keys {

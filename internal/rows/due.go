@@ -33,7 +33,7 @@ func (m *Mongo) Later(ctx context.Context, after time.Time, n int) (found []Comi
 	return found, m.failed("find", err)
 }
 
-// dateIn returns the date in a field of a document, or the zero time if there is none.
+// dateIn returns the date in a field of a document, or the zero time without a date.
 func dateIn(doc bson.Raw, path string) time.Time {
 	at, ok := doc.Lookup(strings.Split(path, ".")...).TimeOK()
 	if !ok {

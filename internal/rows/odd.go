@@ -116,7 +116,7 @@ func pathTo(path []string, i int) string {
 	return name.String()
 }
 
-// wrongDue matches rows whose due field has a value that is neither a date nor null.
+// wrongDue matches rows with a due field that is neither a date nor null.
 func (m *Mongo) wrongDue() bson.D {
 	return d(m.due, bson.D{e("$exists", true), e("$not", d("$type", bson.A{"date", "null"}))})
 }

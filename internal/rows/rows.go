@@ -139,7 +139,7 @@ type Store interface {
 	Claimed(ctx context.Context, slot Slot) ([]Row, error)
 	// Current returns the rows with these _ids, with their documents if documents is true.
 	Current(ctx context.Context, ids []bson.RawValue, documents bool) ([]Row, error)
-	// Wake turns the retrying rows that are due into ready rows.
+	// Wake makes due retries ready.
 	Wake(ctx context.Context, now time.Time) (int, error)
 	// Slots returns the slots of all claimed rows.
 	Slots(ctx context.Context) ([]Slot, error)
