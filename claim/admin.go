@@ -27,22 +27,22 @@ const (
 	StateDone     = State(rows.Done)
 )
 
-// Counts are the rows of a queue by state.
+// Counts is the number of a queue's rows in each state.
 type Counts struct {
 	Ready, Claimed, Retrying, Dead, Done int64
-	Refused                              int64 // rows of this process that the server refuses to change; it tries them again
-	Later                                int64 // ready and not due, or without a date, see [Config].Due
-	Odd                                  int64 // rows that can never be claimed, see [Admin.Odd]; no other number has them
+	Refused                              int64 // rows that the server refuses to change; this process tries them again
+	Later                                int64 // ready rows that are not due or have no date, see [Config].Due
+	Odd                                  int64 // rows that can never be claimed, see [Admin.Odd]; no other field counts them
 }
 
-// An Info is a row as it is stored. Zero times are not known.
+// An Info is a row as stored. A zero time is unknown.
 type Info struct {
 	ID        bson.RawValue
 	Doc       bson.Raw // the whole document
 	State     State
 	Attempts  int
-	Errors    []Failure // as of [Row.Errors]
-	LastError string    // of a dead row the reason of its death
+	Errors    []Failure // the last ten, the oldest first
+	LastError string    // for a dead row, why it is dead
 	NotBefore time.Time // when a retrying row is due
 	DoneAt    time.Time
 	DeadAt    time.Time
@@ -54,15 +54,15 @@ func infoOf(row rows.Row) Info {
 		m.DoneAt, m.DeadAt}
 }
 
-// An Admin sees and changes the rows of a queue by hand. It needs no Manager. Its methods return
-// ErrConfig, a *distlock.PrivilegeError, and the errors of the driver.
+// An Admin lists, counts and changes the rows of a queue. It needs no Manager. Its methods return
+// ErrConfig, a *distlock.PrivilegeError, or an error of the driver.
 type Admin struct {
 	store     *rows.Mongo
 	cfg       Config
 	namespace string
 }
 
-// NewAdmin returns an Admin, or a *ConfigError. No I/O.
+// NewAdmin returns an Admin for a queue in coll, or a *ConfigError. It does no I/O.
 func NewAdmin(coll *mongo.Collection, cfg Config) (*Admin, error) { return newAdmin(coll, cfg, nil) }
 
 func newAdmin(coll *mongo.Collection, cfg Config, problems []string) (*Admin, error) {
@@ -79,7 +79,7 @@ func newAdmin(coll *mongo.Collection, cfg Config, problems []string) (*Admin, er
 	return &Admin{store, cfg, coll.Database().Name() + "." + coll.Name()}, nil
 }
 
-// check refuses a nil context, and states other than these.
+// check returns a *ConfigError if ctx is nil or the list does not contain state.
 func check(ctx context.Context, state State, of ...State) error {
 	var list []string
 	if ctx == nil {
@@ -94,8 +94,8 @@ func check(ctx context.Context, state State, of ...State) error {
 	return nil
 }
 
-// List returns the rows of a state. A row that cannot be parsed comes with an error, its ID and its
-// Doc; another error is the last.
+// List returns the rows in a state. If it cannot parse a row, it returns the row's ID and Doc with
+// an error, and continues. Any other error ends the list.
 func (a *Admin) List(ctx context.Context, state State) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
 		err := check(ctx, state, StateReady, StateClaimed, StateRetrying, StateDead, StateDone)
@@ -111,7 +111,7 @@ func (a *Admin) List(ctx context.Context, state State) iter.Seq2[Info, error] {
 	}
 }
 
-// Count counts the rows. Seven commands at most.
+// Count counts the rows in each state. It sends at most nine commands.
 func (a *Admin) Count(ctx context.Context) (Counts, error) {
 	if err := usable(ctx); err != nil {
 		return Counts{}, err
@@ -120,7 +120,8 @@ func (a *Admin) Count(ctx context.Context) (Counts, error) {
 	return Counts(d.Counts), err
 }
 
-// Retry makes dead rows ready, from their first attempt. An id is an _id.
+// Retry makes the dead rows with these _ids ready and resets their attempts. It returns the number
+// of rows that it changed.
 func (a *Admin) Retry(ctx context.Context, ids ...any) (int, error) {
 	raw, err := rawIDs(ctx, StateDead, ids)
 	if err != nil {
@@ -129,7 +130,7 @@ func (a *Admin) Retry(ctx context.Context, ids ...any) (int, error) {
 	return a.store.Retry(ctx, raw)
 }
 
-// RetryAll is Retry of all dead rows. Two commands for a thousand.
+// RetryAll is Retry for all dead rows. It sends about eleven commands for a thousand rows.
 func (a *Admin) RetryAll(ctx context.Context) (n int, err error) {
 	var ids []bson.RawValue
 	var refused *rows.RefusedError // the server changes the other rows
@@ -158,7 +159,8 @@ func (a *Admin) RetryAll(ctx context.Context) (n int, err error) {
 	return n, err
 }
 
-// Delete removes the documents of rows that are dead, or done.
+// Delete removes the documents of the rows with these _ids. The state must be StateDead or
+// StateDone, and rows in another state stay. It returns the number of removed documents.
 func (a *Admin) Delete(ctx context.Context, state State, ids ...any) (int, error) {
 	raw, err := rawIDs(ctx, state, ids)
 	if err != nil || len(raw) == 0 {
@@ -167,8 +169,9 @@ func (a *Admin) Delete(ctx context.Context, state State, ids ...any) (int, error
 	return a.store.Remove(ctx, rows.State(state), raw)
 }
 
-// Purge removes the documents of rows that have been dead, or done, for longer than a time by the
-// server's clock; zero: all of them. Two commands for a thousand rows.
+// Purge removes the documents of rows that have been in a state, StateDead or StateDone, for longer
+// than olderThan by the server's clock. A zero olderThan removes all of them. It sends two commands
+// for a thousand rows.
 func (a *Admin) Purge(ctx context.Context, state State, olderThan time.Duration) (n int, err error) {
 	if err := check(ctx, state, StateDead, StateDone); err != nil {
 		return 0, err
@@ -192,8 +195,9 @@ func (a *Admin) Purge(ctx context.Context, state State, olderThan time.Duration)
 	}
 }
 
-// Odd returns why rows can never be claimed, of twenty at most: a part of their field, their key or
-// their due date has a wrong type, or no process has their claim.
+// Odd returns the problems of at most twenty rows that can never be claimed or ended. The field,
+// the key or the due date of such a row has a wrong type or value, or a claimed row names no
+// process.
 func (a *Admin) Odd(ctx context.Context) (problems []string, err error) {
 	if err := usable(ctx); err != nil {
 		return nil, err
@@ -205,8 +209,8 @@ func (a *Admin) Odd(ctx context.Context) (problems []string, err error) {
 	return problems, err
 }
 
-// Repair makes odd claimed rows ready, from their first attempt, up to 1,000. A row with a wrong
-// fence stays odd.
+// Repair makes up to 1,000 odd claimed rows ready and resets their attempts. A row with a wrong
+// fence stays odd. Repair returns the number of rows that it changed.
 func (a *Admin) Repair(ctx context.Context) (int, error) {
 	if err := usable(ctx); err != nil {
 		return 0, err
@@ -214,8 +218,9 @@ func (a *Admin) Repair(ctx context.Context) (int, error) {
 	return a.store.Repair(ctx)
 }
 
-// Cancel makes a row dead, with the error "cancelled", or returns ErrOver. The context of a handler
-// that works on it ends within 5 s; then the row is dead, and OnDead is called.
+// Cancel makes a row dead with the error "cancelled". If the row is dead, done or gone, it returns
+// ErrOver. If a handler works on the row, the handler's context ends within about 5 s. The row is
+// dead once the handler has returned, and then OnDead is called.
 func (a *Admin) Cancel(ctx context.Context, id any) error {
 	raw, err := rawIDs(ctx, StateDead, []any{id})
 	if err != nil {
@@ -235,8 +240,8 @@ func (a *Admin) Cancel(ctx context.Context, id any) error {
 	return nil
 }
 
-// SetPaused pauses this queue in all processes within about a minute, or resumes it within 5 s.
-// Handlers may finish.
+// SetPaused pauses or resumes the queue. All processes notice a pause within about a minute, and
+// its end within about 10 s. Running handlers continue.
 func (a *Admin) SetPaused(ctx context.Context, paused bool) error {
 	if err := usable(ctx); err != nil {
 		return err
@@ -254,7 +259,7 @@ func (a *Admin) Paused(ctx context.Context) (bool, error) {
 	return a.store.Paused(ctx, a.switchName())
 }
 
-// MissingIndexes returns the commands of the shell that create the missing indexes.
+// MissingIndexes returns the shell commands that create the missing indexes.
 func (a *Admin) MissingIndexes(ctx context.Context) ([]string, error) {
 	if err := usable(ctx); err != nil {
 		return nil, err
@@ -270,7 +275,7 @@ func (a *Admin) CreateIndexes(ctx context.Context) error {
 	return a.store.Prepare(ctx)
 }
 
-// rawIDs checks a call about rows, and returns their _ids as the server has them.
+// rawIDs checks ctx and state, and returns ids as raw values.
 func rawIDs(ctx context.Context, state State, ids []any) (raw []bson.RawValue, err error) {
 	err = check(ctx, state, StateDead, StateDone)
 	for _, id := range ids {

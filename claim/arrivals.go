@@ -9,47 +9,49 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// arrivals are the ready rows and the due times that a process knows by the change stream, so that
-// it claims when a row is ready. Every process receives every event. So each waits for a random
-// part of a spread, and claims unless the row was taken by then. A claim without a row doubles the
-// spread, and one that finds a row makes it a little smaller: about one claim in ten finds no row,
-// with however many processes there are.
+// arrivals holds the ready rows and the due times that a process knows from the change stream. The
+// process claims a row soon after the row is ready.
+//
+// Every process receives every event. Each process therefore waits for a random part of the spread,
+// and claims only if no other process has taken the row meanwhile. A claim that finds no row makes
+// the spread four times as long. A claim that finds a row makes it a little shorter. About one such
+// claim in twenty finds no row, with any number of processes.
 type arrivals struct {
 	clock  clock.Clock
 	poll   time.Duration
 	server func() time.Time // nil: rows have no due times
-	news   chan struct{}    // one element when a waiting worker has to reconsider
+	news   chan struct{}    // one element if a waiting worker must compute its next claim again
 
 	mu      sync.Mutex // guards the rest
 	open    bool       // there is a stream
-	streams int        // how often that has changed
+	streams int        // how often open was set
 	events  int64
-	rows    map[string]arrival // rows that are ready or will be, by _id
+	rows    map[string]arrival // known rows by _id
 	sure    bool               // no other row is ready
 	blocked bool               // ready rows may wait for a key
 	freed   int64              // the number of the last event that freed a key
-	planned bool               // rows has the due times until end
-	end     time.Time          // zero: all
+	planned bool               // rows contains all due times until end
+	end     time.Time          // zero: no limit
 	reread  time.Duration      // when due times may be read again
 
 	first string        // the row for which pause was drawn
-	pause time.Duration // of this process, after that row is ready
+	pause time.Duration // from the time when that row is ready to the claim
 	wide  time.Duration // the spread
 
 	looked   time.Duration // when this process last found no row
 	jitter   float64
 	surprise bool    // the row of the last claim was not known
-	polls    float64 // from then until it polls
+	polls    float64 // the time from looked to the next poll, in polls
 }
 
-// An arrival is a row that is ready, or will be.
+// An arrival is a row that is ready or will be ready.
 type arrival struct {
-	at    time.Duration // of the event
-	due   time.Time     // zero: it is ready
+	at    time.Duration // when the event arrived
+	due   time.Time     // zero: the row is ready
 	event int64
 }
 
-// Bounds of the rows that a process knows, and of its pauses.
+// Bounds of the known rows, the spread and the polls.
 const (
 	mostKnown   = 1000
 	leastSpread = 4 * time.Millisecond
@@ -57,7 +59,7 @@ const (
 	wider       = 4.       // after a claim that found no row
 	narrower    = 13. / 14 // after a claim that found a row
 	fewPolls    = 10.      // between two polls with a stream
-	mostPolls   = 300.     // the same, if they find no rows
+	mostPolls   = 300.     // between two polls that find no rows
 )
 
 func newArrivals(c clock.Clock, poll time.Duration) *arrivals {
@@ -67,7 +69,7 @@ func newArrivals(c clock.Clock, poll time.Duration) *arrivals {
 
 func (a *arrivals) now() time.Duration { return a.clock.Now().Mono }
 
-// hear receives an event of the stream.
+// hear handles an event of the stream.
 func (a *arrivals) hear(event rows.Event) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -92,7 +94,7 @@ func (a *arrivals) hear(event rows.Event) {
 // add adds a row. The caller holds mu.
 func (a *arrivals) add(key string, due time.Time) {
 	if was, is := a.rows[key]; is && due.IsZero() && a.server != nil {
-		due = was.due // ready again, and due as before
+		due = was.due // the row is ready again with the same due time
 	}
 	if !due.IsZero() && !a.end.IsZero() && due.After(a.end) {
 		return
@@ -112,7 +114,7 @@ func (a *arrivals) ended() {
 	a.restart(false)
 }
 
-// restart forgets the events when a stream begins or ends. The caller holds mu.
+// restart forgets all rows when a stream begins or ends. The caller holds mu.
 func (a *arrivals) restart(open bool) {
 	a.open, a.streams = open, a.streams+1
 	a.sure, a.planned, a.end, a.reread = false, false, time.Time{}, 0
@@ -120,7 +122,7 @@ func (a *arrivals) restart(open bool) {
 	signal(a.news)
 }
 
-// readyAt returns when a row is ready, by the monotonic clock.
+// readyAt returns the monotonic time when a row is ready.
 func (a *arrivals) readyAt(one arrival) time.Duration {
 	if one.due.IsZero() {
 		return one.at
@@ -128,7 +130,7 @@ func (a *arrivals) readyAt(one arrival) time.Duration {
 	return max(a.now()+min(one.due.Sub(a.server()), mostTime), one.at)
 }
 
-// next returns the row that is ready first, and when. The caller holds mu.
+// next returns the known row that is ready first, and its time. The caller holds mu.
 func (a *arrivals) next() (key string, at time.Duration, is bool) {
 	for id, one := range a.rows {
 		if ready := a.readyAt(one); !is || ready < at || ready == at && id < key {
@@ -138,14 +140,14 @@ func (a *arrivals) next() (key string, at time.Duration, is bool) {
 	return key, at, is
 }
 
-// knows reports whether every ready row is known: then this process waits before it claims.
+// knows reports whether every ready row is known, so that the process can wait for an event.
 func (a *arrivals) knows() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.open && a.sure
 }
 
-// isWaited reports whether the end of a row may free the key of another, without an event.
+// isWaited reports whether a row may wait for a key whose release causes no event.
 func (a *arrivals) isWaited() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -167,8 +169,9 @@ func (a *arrivals) asks() question {
 	return question{streams: a.streams, events: a.events, sent: a.now()}
 }
 
-// answered notes the answer to a claim: a row, or that none is ready. Rows that arrived before the
-// claim was sent are not ready then, or belong to another queue, or wait for a key.
+// answered records the reply to a claim. If no row is ready, empty is true, and answered forgets
+// the rows that arrived before the claim was sent. They are not ready, belong to another queue, or
+// wait for a key.
 func (a *arrivals) answered(q question, c *claimed, empty bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -191,26 +194,26 @@ func (a *arrivals) answered(q question, c *claimed, empty bool) {
 			delete(a.rows, key)
 		}
 	}
-	a.sure = current && !full && !(q.held && a.freed > q.events) // a key may be free since the claim
+	a.sure = current && !full && !(q.held && a.freed > q.events) // a key may be free now
 	if !a.end.IsZero() && len(a.rows) == 0 {
 		a.planned = false
 	}
 	a.looked, a.jitter = a.now(), 0.8+0.4*clock.Chance(a.clock)
 }
 
-// A reason is why a process claims.
+// A reason is why a process sends a claim.
 type reason int
 
 const (
-	working reason = iota // it had a row just now
-	idle                  // it found no row
-	hinted                // it made a row ready itself
-	heard                 // by an event, or a due time
+	working reason = iota // the worker has just handled a row
+	idle                  // the last claim found no row
+	hinted                // this process made a row ready
+	heard                 // an event or a due time announced a row
 	polling
-	blind // it does not claim: it reads due times first
+	blind // the process reads due times before it claims
 )
 
-// learned adapts the spread and the polls to the result of a claim.
+// learned adapts the spread and the time between polls to the result of a claim.
 func (a *arrivals) learned(why reason, found bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -221,14 +224,14 @@ func (a *arrivals) learned(why reason, found bool) {
 		}
 		a.wide = min(max(time.Duration(float64(a.wide)*by), leastSpread), mostSpread*a.poll)
 	case why == polling && found && !a.surprise:
-	case why == polling && found: // by a change that is no event, as one that makes it match Filter
+	case why == polling && found: // a change without an event made the row ready or match Filter
 		a.polls, a.sure = fewPolls, false
 	case why == polling && a.open:
 		a.polls = min(2*a.polls, mostPolls)
 	}
 }
 
-// turn returns when this process claims, and why. The caller holds mu.
+// turn returns the time of this process's next claim and its reason. The caller holds mu.
 func (a *arrivals) turn() (at time.Duration, why reason) {
 	polls := 1.
 	if a.open {
@@ -254,7 +257,7 @@ func (a *arrivals) turn() (at time.Duration, why reason) {
 	return at, why
 }
 
-// await waits until a row may be ready, and returns why.
+// await waits until a row may be ready, and returns the reason to claim.
 func (e *engine) await(ctx context.Context) reason {
 	a := e.arrivals
 	a.mu.Lock()
@@ -286,7 +289,7 @@ func (e *engine) await(ctx context.Context) reason {
 	return idle
 }
 
-// plan reads the due times of the next rows. One command.
+// plan reads the due times of the next rows with one command.
 func (e *engine) plan() {
 	a := e.arrivals
 	q, after := a.asks(), a.server()

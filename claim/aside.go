@@ -11,23 +11,23 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// An aside is a row that this process leaves out of its claims for a while: the server refuses to
-// change it.
+// An aside is a row that the server refuses to change. This process does not claim it for a while.
 type aside struct {
 	id    bson.RawValue
 	until time.Duration // monotonic
 	pause time.Duration
 }
 
-// A refused row is tried again after a pause that doubles. A process leaves out so many rows.
+// A refused row is tried again after a pause, which doubles from refusedPause to refusedMost. A
+// process leaves out at most mostAsides rows.
 const (
 	refusedPause = time.Minute
 	refusedMost  = time.Hour
 	mostAsides   = 1000
 )
 
-// findRefused finds the row that the server refuses to let this process claim, and sets it aside.
-// It claims the row if the server accepts that now. Two commands.
+// findRefused finds the row that the server refused to let this process claim, and sets it aside.
+// If the server accepts the claim now, findRefused returns the claimed row. It sends two commands.
 func (e *engine) findRefused(s *session) (*claimed, error) {
 	ask, err := e.ask()
 	if err != nil {
@@ -60,7 +60,7 @@ func (e *engine) findRefused(s *session) (*claimed, error) {
 	return nil, nil
 }
 
-// without returns the rows that are set aside.
+// without returns the _ids of the rows that this process leaves out now.
 func (e *engine) without() (ids []bson.RawValue) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -69,22 +69,22 @@ func (e *engine) without() (ids []bson.RawValue) {
 		switch {
 		case one.until > now:
 			ids = append(ids, one.id)
-		case now-one.until > one.pause: // it was claimed, or is gone
+		case now-one.until > one.pause: // the row was claimed, or is gone
 			delete(e.asides, key)
 		}
 	}
 	return ids
 }
 
-// refused is the number of rows that this process leaves out or cannot end.
+// refused returns the number of rows that this process leaves out or cannot end.
 func (e *engine) refused() int64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return int64(len(e.asides) + e.owed)
 }
 
-// isCompany reports whether a handler of this process works on the row already: its field was
-// removed meanwhile, by a person, or by the handler, which replaced the document.
+// isCompany reports whether a handler of this process already works on the row. This happens if the
+// row's field was removed, by a person or by a handler that replaced the document.
 func (e *engine) isCompany(c *claimed) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -96,7 +96,8 @@ func (e *engine) isCompany(c *claimed) bool {
 	return false
 }
 
-// setApart ends the claim of such a row for a while.
+// setApart logs a claim for which isCompany is true, and returns the outcome that retries its row
+// later.
 func (e *engine) setApart(c *claimed) outcome {
 	e.log.Warn().Str("row", rows.Text(c.row.ID)).Msg("the field of a row was removed while a handler " +
 		"works on it: handlers must change documents by operators, not replace them")

@@ -19,8 +19,8 @@ import (
 	"mongodlm/internal/test/metricstest"
 )
 
-// It tries to break: the context of a cancelled row's handler does not end, or the row is handled
-// again, whatever its handler returns and if its process dies.
+// The context of a cancelled row's handler ends. The row is dead and is not handled again, for any
+// result of its handler and even if its process dies.
 func TestCancel_WhileHandled_IsDead(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 4)
@@ -62,7 +62,7 @@ func TestCancel_WhileHandled_IsDead(t *testing.T) {
 	})
 }
 
-// It tries to break: the outcomes of claims are counted once each, and the rows by one process.
+// Each outcome of a claim is counted once. Only one process counts the rows.
 func TestStats_Outcomes_CountedOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 6)

@@ -14,8 +14,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// It tries to break: rows of a key are handled one after the other, in order, by processes that
-// race, also when attempts fail.
+// Racing processes handle the rows of a key in order, one at a time, even if attempts fail.
 func TestChains_ProcessesRace_InOrder(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		const n, keys = 300, 20
@@ -58,7 +57,7 @@ func TestChains_ProcessesRace_InOrder(t *testing.T) {
 	})
 }
 
-// It tries to break: a dead row of a key stops its chain, or a row that is dead by a hand does.
+// A dead row does not stop its chain, even after an edit by hand lets it hold its key.
 func TestChains_DeadRow_LetsItsKeyGo(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.rows.Keyed("chain")
@@ -79,7 +78,7 @@ func TestChains_DeadRow_LetsItsKeyGo(t *testing.T) {
 	})
 }
 
-// It tries to break: Add accepts a row that could never be claimed.
+// Add refuses a document with a list as its key, because the row could never be claimed.
 func TestChains_AList_IsRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(Config{})

@@ -10,10 +10,13 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// Serve is Run for a program: when ctx ends, as by SIGTERM, it claims no more rows and waits for
-// the handlers for at most grace; then it ends their contexts and closes the queue, in the
-// background if a handler does not return within 10 s. If ctx has ended before, Serve only closes
-// the queue. It returns the errors of Run and Close; after ErrRunning the queue stays open.
+// Serve is Run with an orderly end for a program. After ctx ends, for example by SIGTERM, Serve:
+//   - claims no more rows, and waits at most grace for the handlers
+//   - ends the contexts of the remaining handlers, and waits at most 10 s for them
+//   - closes the queue, in the background if a handler still has not returned
+//
+// If ctx has ended before the call, or if Run fails, Serve only closes the queue. Serve returns the
+// errors of Run and Close. After ErrRunning the queue stays open.
 func (q *Queue[T]) Serve(ctx context.Context, grace time.Duration,
 	handle func(ctx context.Context, row *Row[T]) error) error {
 	if err := usable(ctx); err != nil {
@@ -51,16 +54,16 @@ func (q *Queue[T]) Serve(ctx context.Context, grace time.Duration,
 	return errors.Join(err, closed)
 }
 
-// closeLimit is the time for which Serve waits for handlers whose contexts have ended, and for
-// Close.
+// closeLimit is the longest wait for handlers whose contexts have ended, for Close, and for hooks.
 const closeLimit = 10 * time.Second
 
-// Close ends the contexts of the handlers, waits until the ends of their claims are recorded, and
-// releases the slot. The contexts of running hooks end after 10 s. If ctx ends before, Close
-// returns an error and continues in the background. A handler that calls Close waits for itself.
+// Close ends the contexts of the handlers, waits until the end of each claim is recorded, and
+// releases the slot. It also waits for running hooks, whose contexts end after 10 s. If ctx ends
+// first, Close returns an error and continues in the background. A handler that calls Close waits
+// for itself.
 func (q *Queue[T]) Close(ctx context.Context) error { return q.e.close(ctx) }
 
-// A closing is the end of a queue.
+// A closing is the close of a queue. done is closed at its end.
 type closing struct{ done chan struct{} }
 
 func (e *engine) close(ctx context.Context) error {
@@ -88,7 +91,7 @@ func (e *engine) close(ctx context.Context) error {
 	return fmt.Errorf("claim: %s; the queue closes in the background: %w", what, context.Cause(ctx))
 }
 
-// finishClose is the rest of Close.
+// finishClose does the work of Close in the background.
 func (e *engine) finishClose(c *closing, running *run) {
 	defer close(c.done)
 	if running != nil {

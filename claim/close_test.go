@@ -12,8 +12,8 @@ import (
 	"mongodlm/internal/test/locktest"
 )
 
-// It tries to break: Close that runs out of time leaves claimed rows: it continues in the
-// background, also when commands fail.
+// If its context ends, Close continues in the background until no row is claimed, even if commands
+// fail.
 func TestClose_RunsOutOfTime_FinishesInTheBackground(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 40)
@@ -53,7 +53,7 @@ func TestClose_RunsOutOfTime_FinishesInTheBackground(t *testing.T) {
 	})
 }
 
-// It tries to break: Close leaves a row that the process claimed without a reply.
+// Close gives back a row that was claimed without a reply.
 func TestClose_LostReply_RowIsGivenBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 2)
@@ -80,8 +80,8 @@ func TestClose_LostReply_RowIsGivenBack(t *testing.T) {
 	})
 }
 
-// It tries to break: Serve claims no row after the end of its context, lets handlers finish within
-// the grace, ends the others, and closes.
+// After its context ends, Serve claims no more rows. It lets handlers finish within the grace, ends
+// the others, and closes the queue.
 func TestServe_AtItsEnd_HandlersFinish(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 4)
@@ -110,7 +110,7 @@ func TestServe_AtItsEnd_HandlersFinish(t *testing.T) {
 	})
 }
 
-// It tries to break: Serve hangs on a handler that ignores its context.
+// Serve returns even if a handler ignores its context.
 func TestServe_HandlerIgnoresItsEnd_Returns(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
@@ -127,8 +127,7 @@ func TestServe_HandlerIgnoresItsEnd_Returns(t *testing.T) {
 	})
 }
 
-// It tries to break: Serve returns an error, or another one each time, if its context has ended
-// before.
+// Serve returns nil if its context has ended before the call, and ErrClosed at the next call.
 func TestServe_ContextEnded_ReturnsNil(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		ended, cancel := context.WithCancel(t.Context())
@@ -141,7 +140,7 @@ func TestServe_ContextEnded_ReturnsNil(t *testing.T) {
 	})
 }
 
-// It tries to break: a second Serve closes the queue under the first Run.
+// A second Serve returns ErrRunning and does not close the queue of the first Run.
 func TestServe_AnotherRuns_IsRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		ended, cancel := context.WithCancel(t.Context())
@@ -155,7 +154,7 @@ func TestServe_AnotherRuns_IsRefused(t *testing.T) {
 	})
 }
 
-// It tries to break: Close waits for ever for a hook that waits for the end of its context.
+// Close returns even if a hook waits for the end of its context.
 func TestClose_HookWaitsForItsContext_Returns(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
@@ -169,8 +168,8 @@ func TestClose_HookWaitsForItsContext_Returns(t *testing.T) {
 	})
 }
 
-// It tries to break: a claim that the server carries out after Close counts as an attempt, so that
-// the row is dead although no handler began.
+// A claim that the server carries out after Close does not count as an attempt, because no handler
+// began.
 func TestClose_ClaimAppliedLater_DoesNotCount(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
@@ -190,8 +189,7 @@ func TestClose_ClaimAppliedLater_DoesNotCount(t *testing.T) {
 	})
 }
 
-// It tries to break: a process that holds the lock of the rescue and cannot read rows stops the
-// rescue of all processes.
+// If the process with the rescue lock cannot read rows, another process takes over the rescue.
 func TestRescue_RescuerCannotRead_AnotherRescues(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		first := w.start(Config{})
@@ -208,8 +206,7 @@ func TestRescue_RescuerCannotRead_AnotherRescues(t *testing.T) {
 	})
 }
 
-// It tries to break: OnDead is called by the rescuer as well if the process of a row records first
-// that the row is dead.
+// OnDead is called once if the row's own process records the death before the rescuer.
 func TestRescue_OwnerRecordsFirst_OnDeadIsCalledOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
@@ -239,8 +236,7 @@ func TestRescue_OwnerRecordsFirst_OnDeadIsCalledOnce(t *testing.T) {
 	})
 }
 
-// It tries to break: a row waits for minutes if its chain is free while a claim waits for its
-// reply.
+// A row begins soon if its chain becomes free while a claim waits for its reply.
 func TestChains_FreedDuringAClaim_NextBegins(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.rows.Keyed("chain")

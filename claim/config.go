@@ -14,44 +14,46 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// Config selects the rows of a queue and how they are handled. Zero fields have their defaults. The
-// events of a queue go to the Logger of its Manager.
+// Config selects the rows of a queue and sets how they are handled. A zero field has its default. A
+// queue logs to the Logger of its Manager.
 type Config struct {
-	// Queue names the queue among those of one collection. All its processes have the same Queue,
-	// Filter, Due and Key. Default "queue".
+	// Queue is the name of the queue in its collection. All processes of the queue have the same
+	// Queue, Filter, Due and Key. Default "queue".
 	Queue string
-	// Field is the field of this package in a document, without a dot. Default "claim".
+	// Field is the document field in which this package keeps its state, a name without a dot.
+	// Default "claim".
 	Field string
-	// Filter selects the documents that are rows. It must not name Field. Default: all.
+	// Filter selects the documents that are rows. It must not name Field. Default: all documents.
 	Filter bson.D
-	// Due is the field, dotted if it lies deeper, with the date at which a row is due, by the clock of
-	// the collection's server; the earliest is first. A row with null or without the field never is.
-	// Default: all rows are due, about by age.
+	// Due is the field with the date from which a row is due, by the clock of the collection's
+	// server. The name may be dotted. The earliest row is first. A row is never due if the field is
+	// null or absent. Default: all rows are due, roughly by age.
 	Due string
-	// Key is the field, dotted if it lies deeper, whose value makes rows a chain. Default: no chains.
+	// Key is the field whose value makes rows a chain. The name may be dotted. Default: no chains.
 	Key string
 
-	// Workers is how many handlers a process runs at a time, at most 1,000. Default 1.
+	// Workers is the number of handlers that a process runs at a time, at most 1,000. Default 1.
 	Workers int
-	// MaxAttempts is how often a row is claimed until it is dead. Default 10.
+	// MaxAttempts is the number of failed attempts after which a row is dead. Default 10.
 	MaxAttempts int
-	// Backoff is the pause before the first retry; it doubles with each, up to 16 h, give or take a
-	// fifth. Default: 1 s, and five times as long with each: ten attempts take more than a day.
+	// Backoff is the pause before the first retry. It doubles with each retry, up to 16 h, give or
+	// take a fifth. Default: 1 s, which grows fivefold with each retry, so that ten attempts take
+	// more than a day.
 	Backoff time.Duration
-	// Timeout ends a handler's context so long after the handler began; its error is a failure then.
-	// A handler that ignores its context keeps its row and its worker, see OnStuck. Default: no
-	// timeout.
+	// Timeout is the time after which a handler's context ends. An error of that handler then
+	// counts as a failure. A handler that ignores its context keeps its row and its worker, see
+	// OnStuck. Default: no timeout.
 	Timeout time.Duration
-	// KeepDone removes the document of a row that has been done for so long. Default: it stays.
+	// KeepDone is the time after which the document of a done row is removed. Default: it stays.
 	KeepDone time.Duration
 
-	// OnDead is called in the process that has recorded that a row is dead, at most once; [Admin.List]
-	// has all of them. Hooks are called one at a time; Close waits for them.
+	// OnDead is called at most once for a death, in the process that recorded it. [Admin.List]
+	// returns all dead rows. Hooks are called one at a time. Close waits for them.
 	OnDead func(ctx context.Context, row Info)
-	// OnStuck is called once for a handler that has not returned 30 s after its context ended.
+	// OnStuck is called once for a handler that has not returned 30 s after the end of its context.
 	OnStuck func(ctx context.Context, row Info)
 
-	growth     time.Duration // of the pause, with each retry
+	growth     time.Duration // the factor of the pause between two retries
 	poll, tend time.Duration
 }
 
@@ -83,8 +85,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// name is the part of the names of its locks that names a queue: two fields of a collection are two
-// queues. Names with a slash or a colon are quoted.
+// name returns the part of the lock names that identifies the queue. The same Queue with another
+// Field is another queue. Names with a slash or a colon are quoted.
 func (c Config) name() string {
 	part := func(text string) string {
 		if strings.ContainsAny(text, "/:") {
@@ -98,7 +100,7 @@ func (c Config) name() string {
 	return part(c.Queue) + "/" + part(c.Field)
 }
 
-// problems lists every contradiction of a Config with its defaults.
+// problems returns every contradiction in a Config with its defaults.
 func (c Config) problems() (list []string) {
 	bad := func(wrong bool, format string, args ...any) {
 		if wrong {
@@ -134,7 +136,8 @@ func (c Config) problems() (list []string) {
 	return list
 }
 
-// names returns the part of a filter that names the field of this package, or may name it.
+// names returns the first part of filter that names the given field, or may name it. For other
+// filters it returns an empty string.
 func names(filter bson.D, field string) string {
 	text, err := bson.MarshalExtJSON(filter, false, false)
 	if err != nil || len(filter) == 0 {
@@ -177,7 +180,7 @@ func (c Config) keyProblems() (list []string) {
 	return list
 }
 
-// pathProblems returns the problems of the name of a field.
+// pathProblems returns the problems of a field name.
 func (c Config) pathProblems(what, path string) (list []string) {
 	parts := strings.Split(path, ".")
 	wrong := func(part string) bool { return part == "" || part[0] == '$' }
@@ -191,8 +194,8 @@ func (c Config) pathProblems(what, path string) (list []string) {
 	return list
 }
 
-// reason is the reason with which a process holds its slot. It names the parts of the configuration
-// that other programs need to count the rows as the queue does.
+// reason returns the text with which a process holds its slot. Other programs read Due and Key from
+// that text, because they need both to count the rows.
 func (c Config) reason() string {
 	text := claiming
 	if c.Due != "" {
@@ -210,8 +213,9 @@ const (
 	keyedBy  = ", in chains by "
 )
 
-// ConfigOf returns Due and Key of a queue from the reason with which its processes hold their
-// slots, [distlock.LockInfo].Why, for [NewAdmin]. Zero for another text.
+// ConfigOf returns the Due and Key of a queue, for [NewAdmin]. It parses the text with which the
+// queue's processes hold their slots, [distlock.LockInfo].Why. For any other text it returns a zero
+// Config.
 func ConfigOf(why string) (c Config) {
 	rest, is := strings.CutPrefix(why, claiming)
 	if !is {

@@ -12,8 +12,8 @@ import (
 
 func d(key string, value any) bson.D { return bson.D{{Key: key, Value: value}} }
 
-// A configuration that contradicts itself is refused, with the field named: above all a filter that
-// names the field of this package, however it does.
+// A contradictory configuration is refused, and the error names the field. A filter cannot name the
+// field of this package in any form.
 func TestConfig_Contradictions_AreNamed(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -63,7 +63,7 @@ func TestConfig_Contradictions_AreNamed(t *testing.T) {
 	}
 }
 
-// What a process says of its queue by the reason of its slot is read as it was said.
+// ConfigOf returns the Due and Key that a process wrote into the reason of its slot.
 func TestConfigOf_Reasons(t *testing.T) {
 	t.Parallel()
 	odd := Config{Due: `a "b", in chains by "c"`, Key: "\n, due by "}
@@ -77,8 +77,8 @@ func TestConfigOf_Reasons(t *testing.T) {
 	}
 }
 
-// It tries to break: two queues have locks of one name, and so one rescuer, which sees the rows of
-// one of them. Names without a slash or a colon are taken as they are.
+// Different queues have different lock names, so that each has its own rescuer. Names without a
+// slash or a colon are not quoted.
 func TestConfig_LocksOfTwoQueues_HaveTwoNames(t *testing.T) {
 	t.Parallel()
 	queues := map[string]bool{}

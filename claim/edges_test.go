@@ -14,14 +14,14 @@ import (
 	"mongodlm/internal/test/locktest"
 )
 
-// transacting is a store with transactions that conflict with none.
+// transacting is a store with transactions that never conflict.
 type transacting struct{ *gate }
 
 func (transacting) Transact(ctx context.Context, work func(context.Context) error) error {
 	return work(ctx)
 }
 
-// nullable is a store whose Held leaves null out, as that of MongoDB does.
+// nullable is a store with a Held that omits null, like the store on MongoDB.
 type nullable struct{ *gate }
 
 func (n nullable) Held(ctx context.Context) (keys []bson.RawValue, err error) {
@@ -34,8 +34,8 @@ func (n nullable) Held(ctx context.Context) (keys []bson.RawValue, err error) {
 	return keys, err
 }
 
-// It tries to break: an end that the server never applied is not taken for applied after a rescuer
-// has failed the attempt: OnDead is not called for a row that is retried.
+// After a rescuer has failed the attempt, an end that the server never applied counts as lost.
+// OnDead is not called for the row, which is retried.
 func TestEnd_NotApplied_RowRescued_IsLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
@@ -65,8 +65,8 @@ func TestEnd_NotApplied_RowRescued_IsLost(t *testing.T) {
 	})
 }
 
-// It tries to break: a DoneWith in a goroutine whose work ignores its context costs a worker, and
-// is reported.
+// If the work of a DoneWith in a goroutine ignores its context, it occupies its worker and is
+// reported.
 func TestDoneWith_InAGoroutine_DoesNotReturn_IsReported(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 2)
@@ -87,7 +87,7 @@ func TestDoneWith_InAGoroutine_DoesNotReturn_IsReported(t *testing.T) {
 	})
 }
 
-// It tries to break: the context of a handler that goes on after DoneWith does not end as lost.
+// The context of a handler that continues after DoneWith does not end.
 func TestDoneWith_HandlerGoesOn_ContextLasts(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
@@ -106,8 +106,8 @@ func TestDoneWith_HandlerGoesOn_ContextLasts(t *testing.T) {
 	})
 }
 
-// It tries to break: rows whose key is null are one chain, which delays no other chain, and a
-// process that cannot have the next of them does not send commands without a pause.
+// Rows with the key null are one chain, which delays no other chain. A process that cannot claim
+// the next row of that chain pauses between its commands.
 func TestChains_KeyNull_DelaysNoOtherChain(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.rows.Keyed("chain")
@@ -142,8 +142,8 @@ func TestChains_KeyNull_DelaysNoOtherChain(t *testing.T) {
 	})
 }
 
-// It tries to break: a claim that was found after a refusal is not handled beside another claim of
-// the same row in the same process.
+// A process runs one handler of a row at a time, even if it finds another claim of the row after a
+// refusal.
 func TestClaim_FoundAfterARefusal_OneHandlerAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
@@ -171,8 +171,8 @@ func TestClaim_FoundAfterARefusal_OneHandlerAtOnce(t *testing.T) {
 	})
 }
 
-// It tries to break: a cancelled claim whose reply was lost is dead from the time at which it is
-// ended, so that a purge by age keeps the row.
+// A cancelled row whose claim lost its reply is dead from the time its claim is ended. A purge by
+// age therefore keeps the row.
 func TestCancel_ClaimOfALostReply_DeadSinceNow(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)

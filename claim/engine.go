@@ -16,8 +16,8 @@ import (
 // prefix begins the names of all locks of this package.
 const prefix = "claim:"
 
-// patience is the time limit of a command on rows, in CommandTimeouts. It is long: a command that a
-// slow server carries out after its client gave up costs two more commands.
+// patience is the time limit of a command on rows, in CommandTimeouts. It is long because a command
+// costs two more commands if a slow server carries it out after its client gave up.
 const patience = 6
 
 // An engine is a queue without the type of its rows.
@@ -25,17 +25,17 @@ type engine struct {
 	m      *distlock.Manager
 	store  rows.Store
 	cfg    Config
-	prefix string // of the names of its locks
+	prefix string // starts the names of the queue's locks
 	locks  string // the database of the locks
 	clock  clock.Clock
 	log    zerolog.Logger
-	limit  time.Duration // of one command
+	limit  time.Duration // the time limit of one command
 	server serverClock
 	pace   pace
 	hooks  *hooks
 
-	base  context.Context // of commands: no caller cancels them
-	life  context.Context // until Close
+	base  context.Context // the context of commands, which no caller cancels
+	life  context.Context // ends at Close
 	end   context.CancelFunc
 	woken chan struct{} // one element if a row may be ready
 	due   chan struct{} // one element if a retry of this process is due
@@ -46,16 +46,16 @@ type engine struct {
 	background sync.WaitGroup
 
 	mu      sync.Mutex // guards the rest
-	begun   bool       // the background runs
+	begun   bool       // the background goroutines run
 	closing *closing   // nil before Close
-	running *run       // nil while Run does not run
-	now     *session   // nil without one
+	running *run       // nil if neither Run nor Serve runs
+	now     *session   // nil without a slot
 	retired map[*session]struct{}
 	flying  map[*claimed]struct{}
 	asides  map[string]aside
 	logged  map[string]bool // odd rows and slots
 	sw      pauseSwitch
-	owed    int // claims whose end the server refuses
+	owed    int // claims that the server refuses to end
 }
 
 func newEngine(ctx context.Context, m *distlock.Manager, store rows.Store, namespace string,
@@ -81,13 +81,13 @@ func newEngine(ctx context.Context, m *distlock.Manager, store rows.Store, names
 	return e
 }
 
-// command returns the context of one command. It ends by its own limit only.
+// command returns the context of one command. Only the time limit ends it.
 func (e *engine) command() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(e.base, e.limit)
 }
 
-// sent sends a command, or a few, and notes for the pace of this process whether it failed. Errors
-// that a server answers with are no failures.
+// sent calls a function that sends one or a few commands, and records in the pace whether it
+// failed. An error for which answered returns true is not a failure.
 func sent[T any](e *engine, send func(ctx context.Context) (T, error)) (T, error) {
 	ctx, done := e.command()
 	defer done()
@@ -104,7 +104,7 @@ func signal(c chan struct{}) {
 	}
 }
 
-// start notes the Run of a queue, unless the queue is closed, and starts the background.
+// start registers a run and starts the background. It returns ErrClosed or ErrRunning if it cannot.
 func (e *engine) start(r *run) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -143,16 +143,17 @@ func (e *engine) listen() {
 	}
 }
 
-// A pauseSwitch is the last known state of the switch that pauses a queue.
+// A pauseSwitch is the last known state of a queue's pause switch.
 type pauseSwitch struct {
 	paused bool
-	until  time.Duration // when it is read again
+	until  time.Duration // when the switch is read again
 }
 
-// switchAge is the time between two reads of the switch, in Tends.
+// switchAge is the time between two reads of the pause switch, in Tends.
 const switchAge = 12
 
-// isPaused reports whether the queue is paused. One command a minute, and each Tend while it is.
+// isPaused reports whether the queue is paused. It sends one command a minute, and during a pause
+// one command a Tend.
 func (e *engine) isPaused() bool {
 	now := e.clock.Now().Mono
 	e.mu.Lock()
@@ -186,14 +187,14 @@ func (e *engine) isPaused() bool {
 	return paused
 }
 
-// rare is the time between two commands of the background, in times that the last one took: a slow
-// server serves rows first.
+// rare is the pause between two commands of the background, as a multiple of the last command's
+// duration. A slow server therefore serves rows first.
 const rare = 20
 
-// mostLogged bounds the rows and slots of which a process remembers that it logged them.
+// mostLogged is the most rows and slots that a process remembers as logged.
 const mostLogged = 10_000
 
-// logOnce reports whether a thing was not logged before.
+// logOnce returns true at its first call for a thing.
 func (e *engine) logOnce(what string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -204,7 +205,7 @@ func (e *engine) logOnce(what string) bool {
 	return true
 }
 
-// A claimed is a row and the claim of it.
+// A claimed is a row with its claim.
 type claimed struct {
 	row   rows.Row
 	s     *session
@@ -213,17 +214,17 @@ type claimed struct {
 
 	mu       sync.Mutex // guards the rest
 	cancel   context.CancelCauseFunc
-	lost     error           // the row is not claimed by this claim any more, or is cancelled
+	lost     error           // set when the claim has lost its row, or the row is cancelled
 	stopped  time.Duration   // the end of its handler's context; zero before
 	stuck    bool            // the handler did not return, and was reported
 	returned bool            // the handler has returned
-	working  *sync.WaitGroup // of DoneWith; nil while it does not run
+	working  *sync.WaitGroup // waits for DoneWith; nil while that does not run
 	stopWork context.CancelCauseFunc
-	done     bool  // by DoneWith
-	doneErr  error // of the last DoneWith, if it failed
+	done     bool  // set by DoneWith
+	doneErr  error // the error of the last DoneWith
 }
 
-// lose ends the context of the handler: the row is not its own any more.
+// lose records that this claim has lost its row, and ends the context of the handler.
 func (c *claimed) lose(why error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -238,7 +239,7 @@ func (c *claimed) lostErr() error {
 	return c.lost
 }
 
-// oldest is the age of the oldest claim of this process; zero without one.
+// oldest returns the age of this process's oldest claim, or zero if it has no claim.
 func (e *engine) oldest() (age time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -249,5 +250,5 @@ func (e *engine) oldest() (age time.Duration) {
 	return age
 }
 
-// claimID is the batch and the _id of a claim.
+// claimID returns a key for the batch and the _id of a claim.
 func claimID(row rows.Row) string { return row.Mark.Batch.Hex() + rows.Key(row.ID) }

@@ -10,10 +10,15 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// Errors of Run and Serve: ErrRunning while another one runs, ErrClosed after Close of the queue.
-// Of Row: ErrFinished after the end of the claim, ErrNoTransactions. Of Admin.Cancel: ErrOver for a
-// row that is dead, done or gone. ErrCancelled is matched by the *LostError of a cancelled row, the
-// cause of its handler's context. ErrNoSlot is logged if every slot that a process tried is held.
+// The errors of this package:
+//   - ErrRunning: Run or Serve was called while another call runs.
+//   - ErrClosed: Run or Serve was called after Close of the queue.
+//   - ErrFinished: a method of Row was called after the end of the claim.
+//   - ErrNoTransactions: DoneWith was called, and the server has no transactions.
+//   - ErrOver: Cancel was called for a row that is dead, done or gone.
+//   - ErrCancelled: the row was cancelled. Its *LostError, the cause of its handler's context,
+//     matches ErrCancelled.
+//   - ErrNoSlot: every slot that the process tried is held. This error is only logged.
 var (
 	ErrLost           = errors.New("claim: row is lost")
 	ErrFinished       = errors.New("claim: row is finished")
@@ -24,12 +29,12 @@ var (
 	ErrOver           = errors.New("claim: row is over")
 	ErrCancelled      = errors.New("claim: row was cancelled")
 	ErrNoTransactions = distlock.ErrNoTransactions
-	// ErrTimeout is matched by the cause with which a handler's context ends after Config.Timeout.
+	// ErrTimeout is matched by the cause of a handler's context that ended after Config.Timeout.
 	ErrTimeout = errors.New("claim: the handler had not returned after Config.Timeout")
 )
 
-// A ConfigError lists every contradiction of a Config. It matches ErrConfig, as the errors of calls
-// with a nil context or function do.
+// A ConfigError lists every contradiction in a Config. It matches ErrConfig. Calls with a nil
+// context or function return a *ConfigError, too.
 type ConfigError struct{ Problems []string }
 
 func (e *ConfigError) Error() string {
@@ -39,7 +44,7 @@ func (e *ConfigError) Error() string {
 // Is reports whether target is ErrConfig.
 func (e *ConfigError) Is(target error) bool { return target == ErrConfig }
 
-// badQuery marks the refusal of a query as an error of the configuration.
+// badQuery makes the refusal of a query match ErrConfig.
 func badQuery(err error) error {
 	var query *rows.QueryError
 	if errors.As(err, &query) {
@@ -50,7 +55,7 @@ func badQuery(err error) error {
 
 const noContext = "the context is nil; pass context.Background()"
 
-// usable refuses a nil context.
+// usable returns a *ConfigError for a nil context.
 func usable(ctx context.Context) error {
 	if ctx == nil {
 		return &ConfigError{Problems: []string{noContext}}
@@ -76,7 +81,7 @@ func (e *LostError) Is(target error) bool {
 	return target == ErrLost || target == ErrCancelled && e.cancelled
 }
 
-// lost returns the *LostError of a row; found is nil if it is gone.
+// lost returns the *LostError of a claim. found is the row now, or nil if its document is gone.
 func lost(c *claimed, found *rows.Row) error {
 	e := &LostError{ID: rows.Text(c.row.ID), Fence: c.row.Mark.Fence, Now: "its document is gone"}
 	if found != nil {

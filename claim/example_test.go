@@ -12,7 +12,7 @@ import (
 	"mongodlm/claim"
 )
 
-// Mail is a row of the examples.
+// Mail is the type of the rows in the examples.
 type Mail struct {
 	ID  string `bson:"_id"`
 	To  string
@@ -21,15 +21,15 @@ type Mail struct {
 
 var errNoSuchAddress = errors.New("no such address")
 
-// busyError is the error of a server that names a pause.
+// busyError is an error of a busy server that asks for a pause.
 type busyError struct{ pause time.Duration }
 
 func (e busyError) Error() string { return "busy" }
 
 func send(context.Context, Mail) error { return errNoSuchAddress }
 
-// A handler chooses the end of its claim by the error that it returns. A program that is to end by
-// SIGTERM gives its handlers half a minute.
+// A handler chooses the end of its claim by its error. When SIGTERM ends the program, the handlers
+// have half a minute to finish.
 func ExampleQueue_Serve() {
 	var mails *claim.Queue[Mail] // of claim.New
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
@@ -51,7 +51,7 @@ func ExampleQueue_Serve() {
 	log.Print(err)
 }
 
-// Dead rows are listed, retried, and removed in the end.
+// Dead rows are listed, retried and finally removed.
 func ExampleAdmin_List() {
 	ctx := context.Background()
 	var mails *claim.Admin // of claim.NewAdmin

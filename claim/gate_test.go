@@ -14,7 +14,7 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// gate passes every command on rows through a hook, and counts them.
+// gate is a store that passes every command through a hook and counts the commands.
 type gate struct {
 	rows.Store
 	mu     sync.Mutex // guards the rest
@@ -32,14 +32,14 @@ func (g *gate) set(hook func(context.Context, string, func() error) error) {
 	g.hook = hook
 }
 
-// lag makes events late, in order.
+// lag delays events and keeps their order.
 func (g *gate) lag(least, most time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.late = func() time.Duration { return least + rand.N(most-least+1) }
 }
 
-// Watch delivers events as late as the gate is set to.
+// Watch delivers events with the delay that lag set.
 func (g *gate) Watch(ctx context.Context, report func(rows.Event)) error {
 	if g.deaf {
 		return rows.ErrNoStream
@@ -75,7 +75,7 @@ func (g *gate) Watch(ctx context.Context, report func(rows.Event)) error {
 	})
 }
 
-// on passes commands of these names through a hook.
+// on passes the named commands through a hook.
 func (g *gate) on(hook func(apply func() error) error, commands ...string) {
 	g.set(func(_ context.Context, command string, apply func() error) error {
 		if slices.Contains(commands, command) {
@@ -94,7 +94,7 @@ func (g *gate) count(commands ...string) (n int) {
 	return n
 }
 
-// tally is how often each command was sent.
+// tally returns the number of times that each command was sent.
 func (g *gate) tally() map[string]int {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// hooks calls OnDead and OnStuck, one call at a time, in a goroutine.
+// hooks calls OnDead and OnStuck in the background, one call at a time.
 type hooks struct {
 	e     *engine
 	ctx   context.Context

@@ -14,7 +14,7 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// A wish is an error by which a handler chooses the end of its claim.
+// A wish is an error with which a handler chooses the end of its claim.
 type wish struct {
 	err   error
 	dead  bool
@@ -25,7 +25,7 @@ type wish struct {
 func (w *wish) Error() string { return w.err.Error() }
 func (w *wish) Unwrap() error { return w.err }
 
-// Snooze returns an error with which a handler puts its row off.
+// Snooze returns an error with which a handler postpones its row. The attempt does not count.
 func Snooze(pause time.Duration) error {
 	if bad := badPause("Snooze", pause); bad != nil {
 		return bad
@@ -41,7 +41,7 @@ func Discard(err error) error {
 	return &wish{err: err, dead: true}
 }
 
-// RetryAfter returns an error with which a handler fails and sets the pause.
+// RetryAfter returns an error with which a handler fails and chooses the pause before the retry.
 func RetryAfter(pause time.Duration, err error) error {
 	if err == nil {
 		err = errors.New(noReason)
@@ -61,7 +61,7 @@ func badPause(function string, pause time.Duration) error {
 
 const noReason = "failed without a reason"
 
-// wished returns the wish in an error; the zero value without one.
+// wished returns the wish in an error, or the zero value for other errors.
 func wished(err error) wish {
 	var w *wish
 	if errors.As(err, &w) {
@@ -74,15 +74,15 @@ func wished(err error) wish {
 type outcome struct {
 	c        *claimed
 	end      rows.Ending
-	pause    time.Duration // of Retrying
-	recorded bool          // by DoneWith, at first
-	owed     bool          // the server refuses it
+	pause    time.Duration // before a retry
+	recorded bool          // set at first only by DoneWith
+	owed     bool          // the server refuses the end
 }
 
-// givenBack is the outcome of a row whose handler did not begin, or was interrupted.
+// givenBack returns the outcome for a row whose handler did not begin or was interrupted.
 func givenBack(c *claimed) outcome { return outcome{c: c, end: c.row.Uncounted(rows.Ready)} }
 
-// failure is the outcome of a row whose handler returned an error.
+// failure returns the outcome for a row whose handler returned an error.
 func (e *engine) failure(c *claimed, cause error) outcome {
 	text, w, attempts := printable(cause.Error()), wished(cause), c.row.Mark.Attempts
 	o := outcome{c: c, end: c.row.End(rows.Retrying), pause: e.backoff(attempts)}
@@ -100,7 +100,7 @@ func (e *engine) failure(c *claimed, cause error) outcome {
 	return o
 }
 
-// timed ends a handler's context after Config.Timeout.
+// timed returns a context for a handler that ends after Config.Timeout.
 func (e *engine) timed(ctx context.Context) (context.Context, context.CancelFunc) {
 	if e.cfg.Timeout == 0 {
 		return context.WithCancel(ctx)
@@ -109,7 +109,8 @@ func (e *engine) timed(ctx context.Context) (context.Context, context.CancelFunc
 	return context.WithTimeoutCause(ctx, e.cfg.Timeout, cause)
 }
 
-// timedOut returns the error of a handler that its timeout ended, else nil.
+// timedOut returns the error of a handler that ran into Config.Timeout, and nil for any other
+// handler.
 func timedOut(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
 	if err == nil || !errors.Is(cause, ErrTimeout) || wished(err).err != nil {
@@ -121,7 +122,7 @@ func timedOut(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", cause, err)
 }
 
-// printable returns a text as a row keeps it.
+// printable returns text in the form that a row stores: valid UTF-8 with a bounded length.
 func printable(text string) string {
 	const most = 2000
 	text = strings.ToValidUTF8(text, "?")
@@ -186,8 +187,9 @@ func (e *engine) owe(n int) {
 	e.owed += n
 }
 
-// shortened is an ending that needs no more room than the claim did, so that the server does not
-// refuse it by the size of the row: with the start of the error only. False if it is short already.
+// shortened returns the outcome without the new failure and with only the start of the error. The
+// row then needs no more room than while it was claimed, so that the server does not refuse its
+// size. The second result is false if the outcome was already short.
 func (o outcome) shortened() (outcome, bool) {
 	const most = 100
 	if o.end.Keep || o.end.To == rows.Done || len(o.end.Error) <= most && o.end.Failures != nil {
@@ -199,8 +201,8 @@ func (o outcome) shortened() (outcome, bool) {
 	return o, true
 }
 
-// finish sends the end of a claim, and reads the row if it does not match. It returns nil if the
-// claim has this end, a *LostError if it has another one.
+// finish sends the end of a claim. If the command matches no row, finish reads the row. It returns
+// nil if the claim has this end, and a *LostError if the claim has another end.
 func (e *engine) finish(o outcome) error {
 	end, c := o.end, o.c
 	known := errors.Is(c.lostErr(), ErrCancelled)
@@ -268,7 +270,7 @@ func (e *engine) ended(c *claimed, end rows.Ending) {
 	e.stats.ended(outcome)
 }
 
-// reread returns the row of a claim; nil if it is gone.
+// reread returns the present row of a claim, or nil if the row is gone.
 func (e *engine) reread(c *claimed) (*rows.Row, error) {
 	found, err := sent(e, func(ctx context.Context) ([]rows.Row, error) {
 		return e.store.Current(ctx, []bson.RawValue{c.row.ID}, false)
@@ -279,20 +281,20 @@ func (e *engine) reread(c *claimed) (*rows.Row, error) {
 	return &found[0], nil
 }
 
-// isClaim reports whether a row is still claimed as it was.
+// isClaim reports whether a row still has the same claim.
 func isClaim(row, was rows.Row) bool {
 	return row.Mark.State == rows.Claimed && row.Mark.Batch == was.Mark.Batch
 }
 
-// cancelled is the end of a row that was cancelled while it was claimed.
+// cancelled returns the end for a row that was cancelled while it was claimed.
 func cancelled(row rows.Row) rows.Ending {
 	end := row.End(rows.Dead)
 	end.Error, end.Failures = rows.Cancelled, slices.Clone(row.Mark.Failures)
 	return end
 }
 
-// contradicts reports whether a row shows that an end was not applied: a rescuer keeps the batch
-// and fails the attempt in its place.
+// contradicts reports whether a row shows that an end was not applied. A rescuer keeps the batch
+// and fails the attempt instead.
 func contradicts(m rows.Mark, end rows.Ending) bool {
 	switch {
 	case m.State == rows.Done:

@@ -9,16 +9,16 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// A pace is the pause of one process before its next command on rows. A failure or a timeout
-// doubles it, and makes it at least as long as the command took; a success halves it: so a server
-// that is too slow for all processes has fewer of them at a time, and finishes rows. Safe for
-// concurrent use.
+// A pace is the pause before the next command of this process on rows. A failure or a timeout
+// doubles the pause and makes it at least as long as the command took. A success halves it. With a
+// slow server fewer processes therefore send commands at a time, so that rows are finished. Safe
+// for concurrent use.
 type pace struct {
 	clock clock.Clock
 
 	mu    sync.Mutex // guards the rest
 	pause time.Duration
-	since time.Duration // when it was doubled last
+	since time.Duration // when the pause was last doubled
 }
 
 // Bounds of the pause.
@@ -27,8 +27,8 @@ const (
 	mostPause  = time.Minute
 )
 
-// note notes the outcome of a command that was sent at a time. Commands that were sent before the
-// last failure do not double the pause again.
+// note records the result of a command that was sent at a time. A command that was sent before the
+// last failure does not double the pause again.
 func (p *pace) note(at time.Duration, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -50,7 +50,7 @@ func (p *pace) now() time.Duration {
 	return p.pause
 }
 
-// wait waits for the pause, give or take half of it. It returns false if done is closed before.
+// wait waits for the pause, give or take half of it. It returns false if done is closed first.
 func (p *pace) wait(done <-chan struct{}) bool {
 	pause := p.now()
 	if pause == 0 {
@@ -59,8 +59,7 @@ func (p *pace) wait(done <-chan struct{}) bool {
 	return clock.Sleep(p.clock, pause/2+upTo(p.clock, pause), done)
 }
 
-// answered reports whether the server has answered with this error, so that it is known that the
-// command changed no row, except for the rows that it names.
+// answered reports whether err is a final answer of the server, so that the outcome is known.
 func answered(err error) bool {
 	var held *rows.HeldError
 	var refused *rows.RefusedError
@@ -68,8 +67,8 @@ func answered(err error) bool {
 	return errors.As(err, &held) || errors.As(err, &refused) || errors.As(err, &query) || isDenied(err)
 }
 
-// upTo returns a random number from 0 to most, by the chance of the clock.
+// upTo returns a random number from 0 to most, drawn from the clock.
 func upTo[T ~int | ~int64](c clock.Clock, most T) T { return T(clock.Chance(c) * float64(most+1)) }
 
-// jittered returns a pause, give or take a fifth.
+// jittered returns d, give or take a random fifth.
 func jittered(c clock.Clock, d time.Duration) time.Duration { return d - d/5 + upTo(c, 2*d/5) }

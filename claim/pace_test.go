@@ -10,8 +10,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// It tries to break: failures double the pause up to a minute, those of concurrent commands once,
-// and successes halve it; an answer of the server is no failure.
+// Failures double the pause up to a minute, concurrent failures only once, and successes halve it.
+// An answer of the server is not a failure.
 func TestPace_Failures_DoubleThePause(t *testing.T) {
 	t.Parallel()
 	p := pace{clock: clock.System()}
@@ -31,7 +31,7 @@ func TestPace_Failures_DoubleThePause(t *testing.T) {
 	assert.Equal(t, p.now(), 0, "the pause is %v, want %v")
 }
 
-// It tries to break: ten attempts end within an outage of a day, or a pause exceeds its bound.
+// Ten attempts last longer than an outage of a day. No pause exceeds its bound.
 func TestBackoff_Defaults_OutlastAnOutage(t *testing.T) {
 	t.Parallel()
 	e := &engine{cfg: Config{}.withDefaults(), clock: clock.System()}

@@ -19,7 +19,7 @@ import (
 	"mongodlm/internal/test/simulation"
 )
 
-// A play is one run of a queue in the simulation: what its processes do, and what is found wrong.
+// A play is one run of a queue in the simulation, with the violations that it found.
 type play struct {
 	seed     uint64
 	cfg      Config
@@ -48,7 +48,7 @@ type play struct {
 	marks   map[int]string         // of the rows, for the timeline
 }
 
-// Rules of the queue, for the reports.
+// The rules of the queue, as the reports name them.
 const (
 	ruleTwo   = "two at work"
 	ruleOnce  = "done once"
@@ -57,7 +57,7 @@ const (
 	ruleFence = "fences rise"
 )
 
-// begin makes a run of its own.
+// begin sets up the store, the rows and the checks of a run.
 func (p *play) begin(o *simulation.Outside, s simulation.Schedule) {
 	p.out, p.store = o, memrows.New()
 	p.locks = memcatalog.New(memcatalog.Options{Now: o.ServerNow})
@@ -106,7 +106,7 @@ func (p *play) violated(rule, format string, args ...any) {
 	}
 }
 
-// look judges after every event.
+// look checks the rules after every event.
 func (p *play) look() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,7 +137,7 @@ func (p *play) look() {
 	}
 }
 
-// settled is for how long all rows have been done or dead, after everything has healed.
+// settled returns for how long all rows have been done or dead since everything healed.
 func (p *play) settled(now time.Duration) time.Duration {
 	if !p.out.Healed() {
 		return 0
@@ -148,7 +148,7 @@ func (p *play) settled(now time.Duration) time.Duration {
 	return now - p.since
 }
 
-// try notes that a claim of a row counts as an attempt.
+// try records that a claim of a row counts as an attempt.
 func (p *play) try(id int, fence int64) {
 	if p.tried[id] == nil {
 		p.tried[id] = map[int64]bool{}
@@ -156,7 +156,7 @@ func (p *play) try(id int, fence int64) {
 	p.tried[id][fence] = true
 }
 
-// tell writes what has become of rows into the timeline.
+// tell writes changed rows into the timeline.
 func (p *play) tell() {
 	for _, row := range p.store.All() {
 		id, m := number(row), row.Mark
@@ -168,7 +168,7 @@ func (p *play) tell() {
 	}
 }
 
-// last judges what must have happened by now.
+// last checks the rules for the end of the run.
 func (p *play) last() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -195,14 +195,14 @@ func (p *play) last() {
 	}
 }
 
-// A way is the way of a queue to its store: every command is an event.
+// A way is a queue's connection to its store. Every command is an event of the simulation.
 type way struct {
 	*gate
 	u       *simulation.User
 	streams bool
 }
 
-// Watch hears by events, too.
+// Watch delivers events of the store as events of the simulation.
 func (s way) Watch(ctx context.Context, tell func(rows.Event)) error {
 	if !s.streams {
 		return rows.ErrNoStream
@@ -215,7 +215,7 @@ var reads = []string{"first", "claimed", "current", "slots", "clock", "odd", "he
 
 func op(command string) fault.Op { return fault.Op("rows: " + command) }
 
-// user is what a process does: it has a queue, and now and then it closes it and begins anew.
+// user runs a queue in a process. Now and then it closes the queue and opens a new one.
 func (p *play) user(u *simulation.User, i int, streams bool) {
 	m := u.Manager()
 	if i == p.other {
@@ -253,7 +253,7 @@ func (p *play) user(u *simulation.User, i int, streams bool) {
 	}
 }
 
-// stay waits while the queue runs: to the end of the run, or for a while.
+// stay waits for a random time or until the queue's run ends.
 func (p *play) stay(u *simulation.User, ended <-chan struct{}) {
 	after := time.Duration(u.Chance.IntN(3600)) * time.Second
 	stop := make(chan struct{})
@@ -279,7 +279,7 @@ func (p *play) stay(u *simulation.User, ended <-chan struct{}) {
 	}
 }
 
-// elsewhere is a Manager whose locks are in another database.
+// elsewhere returns a Manager with its locks in another database.
 func (p *play) elsewhere(u *simulation.User) (*distlock.Manager, error) {
 	cfg := u.Manager().Config()
 	own := cfg
@@ -299,7 +299,7 @@ func (p *play) elsewhere(u *simulation.User) (*distlock.Manager, error) {
 	return distlock.New(u.Context(), own)
 }
 
-// handle is the work on a row.
+// handle is the handler of all rows.
 func (p *play) handle(ctx context.Context, u *simulation.User, q *Queue[item],
 	row *Row[item]) error {
 	id := row.Doc.ID

@@ -15,17 +15,18 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// A Queue is the rows of one collection, for one process. T is the type into which their documents
-// decode. Safe for concurrent use.
+// A Queue gives one process the rows of one collection. Their documents decode into T. Safe for
+// concurrent use.
 type Queue[T any] struct {
 	e     *engine
 	admin *Admin
 }
 
-// New checks the configuration and creates the indexes that the queue needs. Close the queue before
-// the Manager, whose database may be on another server. Errors: a *ConfigError, also if the server
-// cannot have chains; a *distlock.PrivilegeError with the command that creates an index; ErrConfig
-// if the server refuses Filter.
+// New checks the configuration, creates the indexes that the queue needs, and returns the queue.
+// Close the queue before the Manager. The Manager's database may be on another server. Errors:
+//   - a *ConfigError, also if the server cannot have chains
+//   - a *distlock.PrivilegeError, with the command that creates an index
+//   - ErrConfig if the server refuses Filter
 func New[T any](ctx context.Context, m *distlock.Manager, coll *mongo.Collection,
 	cfg Config) (*Queue[T], error) {
 	var list []string
@@ -69,12 +70,13 @@ func onStore[T any](ctx context.Context, m *distlock.Manager, store rows.Store, 
 	return &Queue[T]{e: newEngine(ctx, m, store, namespace, cfg)}
 }
 
-// Admin returns the functions that see and change the rows by hand.
+// Admin returns the Admin that lists and changes the queue's rows.
 func (q *Queue[T]) Admin() *Admin { return q.admin }
 
-// Run claims rows and gives each to handle, Workers at a time, until ctx ends; then the contexts of
-// the handlers end, too, and Run returns nil when the ends of all claims are recorded. One Run at a
-// time. Errors: a missing privilege, a closed Manager, a refused query.
+// Run claims rows and calls handle for each, Workers at a time, until ctx ends. Then the contexts
+// of the handlers end, too, and Run returns nil when the end of each claim is recorded. Only one
+// Run or Serve can run at a time. Run returns an error for a missing privilege, a closed Manager,
+// or a refused query.
 func (q *Queue[T]) Run(ctx context.Context,
 	handle func(ctx context.Context, row *Row[T]) error) error {
 	if err := usable(ctx); err != nil {
@@ -100,7 +102,7 @@ func (q *Queue[T]) begin(handle func(ctx context.Context, row *Row[T]) error) (*
 	})
 }
 
-// decode survives panics of the type of the rows.
+// decode decodes the document of a claim. A panic of the row type is an error.
 func (q *Queue[T]) decode(c *claimed) (row *Row[T], err error) {
 	row = &Row[T]{e: q.e, c: c}
 	defer func() {
@@ -114,8 +116,8 @@ func (q *Queue[T]) decode(c *claimed) (row *Row[T], err error) {
 	return row, nil
 }
 
-// Add inserts documents, and wakes this process when they are due. With the context of DoneWith it
-// belongs to that transaction. It refuses documents with a list in the field of Config.Key.
+// Add inserts documents and wakes this process. With the context of DoneWith, the insert is part of
+// that transaction. Add refuses documents with a list in the field of Config.Key.
 func (q *Queue[T]) Add(ctx context.Context, docs ...T) error {
 	if err := usable(ctx); err != nil || len(docs) == 0 {
 		return err
@@ -134,13 +136,15 @@ func (q *Queue[T]) Add(ctx context.Context, docs ...T) error {
 	return err
 }
 
-// mostKey bounds a key of Insert, as old servers bound the entries of an index.
+// mostKey is the most bytes of a key of Insert, because old servers limit the size of an index
+// entry.
 const mostKey = 900
 
-// Insert adds a document unless the collection has one with this key, of at most 900 bytes, and
-// reports whether it did. A key is in use until its document is removed. With the context of
-// DoneWith it belongs to that transaction. It creates a unique index on claim.unique, which a
-// sharded collection may not be able to have. After an error the document may exist: call it again.
+// Insert adds a document unless the collection has a document with this key, and reports whether it
+// did. The key has at most 900 bytes, and is in use until its document is removed. With the context
+// of DoneWith, the insert is part of that transaction. Insert creates a unique index on
+// claim.unique, which some sharded collections cannot have. After an error the document may exist:
+// call Insert again.
 func (q *Queue[T]) Insert(ctx context.Context, key string, doc T) (inserted bool, err error) {
 	if err := usable(ctx); err != nil {
 		return false, err
@@ -178,7 +182,7 @@ func (e *engine) oneKey(docs ...any) error {
 	return nil
 }
 
-// Counts counts the rows. Seven commands at most.
+// Counts counts the rows in each state. It sends at most nine commands.
 func (q *Queue[T]) Counts(ctx context.Context) (Counts, error) {
 	if err := usable(ctx); err != nil {
 		return Counts{}, err

@@ -12,8 +12,8 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// rescue cares for the rows of other processes, in the one process of the queue that holds the lock
-// of the rescue. All other processes try the lock now and then.
+// rescue cares for the rows of other processes, in the one process of the queue that holds the
+// rescue lock. The other processes try that lock now and then.
 func (e *engine) rescue() {
 	pause := e.rescueEvery()
 	for {
@@ -42,20 +42,20 @@ func (e *engine) rescue() {
 	}
 }
 
-// rescueEvery is the time between two rounds of the rescue. Each is a reading of all slots that own
-// rows, and the readings add up to a takeover of the slots of dead processes.
+// rescueEvery returns the time between two rounds of the rescue. Each round reads all slots that
+// own rows. Together these reads allow a takeover of a dead process's slot.
 func (e *engine) rescueEvery() time.Duration {
 	return min(max(e.cfg.tend, e.m.Config().Ping), e.tryEvery())
 }
 
-// tryEvery is the time between two tries of the lock of the rescue.
+// tryEvery returns the time between two tries of the rescue lock.
 func (e *engine) tryEvery() time.Duration {
 	cfg := e.m.Config()
 	return min(cfg.MaxWatchGap/3, cfg.Takeover/10)
 }
 
 // watch runs rounds of the rescue until the lock is lost or the queue closes. It returns false if
-// reading the slots has failed for Ping.
+// it could not read the slots for Ping.
 func (e *engine) watch(guard *distlock.TryGuard) bool {
 	ctx, cancel := context.WithCancel(guard.Context())
 	defer cancel()
@@ -83,8 +83,8 @@ func (e *engine) watch(guard *distlock.TryGuard) bool {
 	return true
 }
 
-// rescueOnce tries the slots that own rows. A slot that is free, or that the takeover rule gives to
-// this process, has no holder: its rows are failed.
+// rescueOnce tries to take the slots that own rows. If it gets a slot, the slot is free or its
+// holder is dead by the takeover rule. The rows of that slot are failed.
 func (e *engine) rescueOnce(ctx context.Context, slots []rows.Slot) error {
 	odd, err := sent(e, e.store.Odd)
 	for _, one := range odd {
@@ -108,8 +108,8 @@ func (e *engine) rescueOnce(ctx context.Context, slots []rows.Slot) error {
 	return err
 }
 
-// mayTry reports whether this process can judge the holder of a slot. It cannot if the lock is in
-// another database.
+// mayTry reports whether this process can judge the holder of a slot. It cannot if the slot's lock
+// is in another database or belongs to no queue.
 func (e *engine) mayTry(slot rows.Slot) bool {
 	problem := ""
 	switch {
@@ -168,7 +168,7 @@ func (e *engine) rescueSlot(guard *distlock.TryGuard, slot rows.Slot) (n int, _ 
 	}
 }
 
-// purgeLots is the number of lots of a thousand rows that one round of the rescue removes at most.
+// purgeLots is the most batches, of a thousand rows each, that one round of the rescue removes.
 const purgeLots = 20
 
 // purgeDone removes rows that have been done for longer than Config.KeepDone.

@@ -16,8 +16,8 @@ import (
 // stay is a handler that waits for the end of its context.
 func stay(ctx context.Context, _ *Row[item]) error { <-ctx.Done(); return context.Cause(ctx) }
 
-// It tries to break: rows under a slot in another database are rescued by a process that knows of
-// no holder there.
+// Rows of a slot in another database are left alone, because this process cannot judge their
+// holder.
 func TestRescue_AnotherLockDatabase_RowsAreLeftAlone(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 2)
@@ -31,7 +31,7 @@ func TestRescue_AnotherLockDatabase_RowsAreLeftAlone(t *testing.T) {
 	})
 }
 
-// It tries to break: rows of dead slots with the name of another queue stay claimed.
+// Rows of dead slots are rescued even if the slots have the name of another queue.
 func TestRescue_RenamedQueue_RowsOfDeadSlotsAreRescued(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
@@ -45,7 +45,7 @@ func TestRescue_RenamedQueue_RowsOfDeadSlotsAreRescued(t *testing.T) {
 	})
 }
 
-// It tries to break: a row is handled again by a process whose handler still works on it, when its
+// A process does not handle a row again while its handler still works on it, even if the row's
 // field was removed.
 func TestRun_FieldRemovedWhileHandled_NoSecondHandlerHere(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -67,7 +67,7 @@ func TestRun_FieldRemovedWhileHandled_NoSecondHandlerHere(t *testing.T) {
 	})
 }
 
-// It tries to break: retries of a process that has ended, and done rows, stay for ever.
+// Retries of a closed process become ready, and old done rows are removed.
 func TestRescue_RetriesAndDoneRows_OfOthers(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 3)
@@ -87,7 +87,8 @@ func TestRescue_RetriesAndDoneRows_OfOthers(t *testing.T) {
 	})
 }
 
-// It tries to break: the clocks of processes, an hour wrong, matter for pauses and due times.
+// Pauses and due times do not depend on the clocks of the processes, even if these are an hour
+// wrong.
 func TestDue_WrongClocks_NoRowIsEarly(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.rows.Due("execute_at")
@@ -109,7 +110,7 @@ func TestDue_WrongClocks_NoRowIsEarly(t *testing.T) {
 	})
 }
 
-// It tries to break: the slot is lost before the reply to a claim arrives, and a handler begins.
+// No handler begins if the slot is lost before the reply to the claim arrives.
 func TestRun_SlotLostBeforeTheReply_NoHandlerBegins(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
@@ -128,7 +129,7 @@ func TestRun_SlotLostBeforeTheReply_NoHandlerBegins(t *testing.T) {
 	})
 }
 
-// It tries to break: Close of the Manager releases the slot while a handler runs.
+// Close of the Manager waits for a running handler before it releases the slot.
 func TestClose_OfTheManager_HandlerRuns_IsWaitedFor(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)

@@ -14,7 +14,7 @@ import (
 
 // A Row is a document that this process has claimed for a handler. Safe for concurrent use.
 type Row[T any] struct {
-	// Doc is the document at the claim.
+	// Doc is the document at the time of the claim.
 	Doc T
 	e   *engine
 	c   *claimed
@@ -23,7 +23,7 @@ type Row[T any] struct {
 // ID returns the document's _id.
 func (r *Row[T]) ID() bson.RawValue { return r.c.row.ID }
 
-// Raw returns the whole document at the claim.
+// Raw returns the whole document at the time of the claim.
 func (r *Row[T]) Raw() bson.Raw { return r.c.row.Doc }
 
 // Fence returns a number that rises with every claim of this row.
@@ -32,13 +32,14 @@ func (r *Row[T]) Fence() int64 { return r.c.row.Mark.Fence }
 // Attempt returns the number of this attempt, 1 for the first.
 func (r *Row[T]) Attempt() int { return int(r.c.row.Mark.Attempts) }
 
-// LastError returns the text of the last failure, empty without one.
+// LastError returns the text of the last failure, or an empty string without a failure.
 func (r *Row[T]) LastError() string { return r.c.row.Mark.Error }
 
 // Errors returns the last ten failures before this attempt, the oldest first.
 func (r *Row[T]) Errors() []Failure { return failuresOf(r.c.row.Mark) }
 
-// Err returns nil while this process may believe that the row is its own. No I/O.
+// Err returns nil while this process may believe that it holds the claim, and afterwards the reason
+// for the end. It does no I/O.
 func (r *Row[T]) Err() error {
 	r.c.mu.Lock()
 	over := r.c.returned || r.c.done
@@ -53,9 +54,10 @@ func (r *Row[T]) Err() error {
 	return lost
 }
 
-// DoneWith marks the row done in one transaction with what work writes by its context: both happen
-// or neither does. work may run several times. If DoneWith fails, a handler that returns nil fails
-// with its error. Errors: *LostError, ErrFinished, that of work, and ErrNoTransactions.
+// DoneWith runs work in a transaction that also marks the row done. Either both take effect or
+// neither does. The writes of work must use its context. DoneWith may run work several times. If
+// DoneWith fails and the handler returns nil, the attempt fails with the error of DoneWith. Errors:
+// *LostError, ErrFinished, ErrNoTransactions, and the error of work.
 func (r *Row[T]) DoneWith(ctx context.Context, work func(ctx context.Context) error) error {
 	if err := usable(ctx); err != nil {
 		return err
@@ -92,10 +94,10 @@ func (e *engine) doneWith(ctx context.Context, c *claimed,
 	}()
 	end := c.row.End(rows.Done)
 	end.At = e.wall()
-	gone, known := false, true // in the latest run; known: it was not committed
+	gone, known := false, true // of the latest run; known means that it was not committed
 	err = e.store.Transact(ctx, func(ctx context.Context) error {
 		known = true
-		n, err := e.store.End(ctx, end) // first, so that another's write to the row is a conflict
+		n, err := e.store.End(ctx, end) // first: concurrent writes to the row conflict
 		if gone = err == nil && n == 0; gone {
 			return ErrLost
 		}
@@ -130,8 +132,8 @@ func (e *engine) doneWith(ctx context.Context, c *claimed,
 type Failure struct {
 	Attempt int       // 1 for the first
 	At      time.Time // by the clock of the collection's server
-	Process string    // empty if it died
-	Error   string    // about 700 bytes of it
+	Process string    // empty if the process died
+	Error   string    // its first 700 bytes or so
 }
 
 func failuresOf(m rows.Mark) (list []Failure) {

@@ -13,21 +13,21 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// mostAsking is how many workers of a process may claim at the same time.
+// mostAsking is the most workers of a process that claim at the same time.
 const mostAsking = 8
 
 // A run is one call of Run or Serve.
 type run struct {
 	e       *engine
-	ctx     context.Context // ends when no more rows are to be claimed
-	hard    context.Context // ends when handlers are to end
+	ctx     context.Context // ends when the run must claim no more rows
+	hard    context.Context // ends when the handlers must end
 	stop    context.CancelCauseFunc
 	ended   chan struct{} // closed at the end of the run
 	handle  func(context.Context, *claimed) error
 	permits chan struct{} // a worker takes one to claim a row
 
 	mu     sync.Mutex // guards asking
-	asking int        // the number of permits: one while no row is ready
+	asking int        // the number of permits, which is one while no row is ready
 }
 
 // begin registers a run, or returns ErrClosed or ErrRunning. The caller calls wait.
@@ -37,7 +37,7 @@ func (e *engine) begin(handle func(context.Context, *claimed) error) (*run, erro
 	return r, e.start(r)
 }
 
-// wait runs handlers until ctx ends. Their contexts end with hard.
+// wait runs handlers until ctx ends. The contexts of the handlers end when hard ends.
 func (r *run) wait(ctx, hard context.Context) error {
 	e := r.e
 	defer func() {
@@ -125,8 +125,8 @@ func (r *run) next() *claimed {
 	}
 }
 
-// pass gives the permit back, and another one if it has found a row. Permits that find no row are
-// dropped, except for the last.
+// pass gives the permit back. If a row was found, pass adds a second permit. If no row was found,
+// it drops the permit unless that is the last one.
 func (r *run) pass(found bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -142,7 +142,7 @@ func (r *run) pass(found bool) {
 	}
 }
 
-// drop drops the permit unless it is the last one.
+// drop drops the permit and returns true, unless it is the last permit.
 func (r *run) drop() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -153,15 +153,15 @@ func (r *run) drop() bool {
 	return true
 }
 
-// hopeless reports whether an error does not pass by waiting.
+// hopeless reports whether waiting cannot cure an error.
 func hopeless(err error) bool {
 	var query *rows.QueryError
 	return isClosed(err) || isDenied(err) || errors.As(err, &query)
 }
 
-// workOn has a row handled and records the end of its claim.
+// workOn calls the handler for a row and records the end of its claim.
 func (r *run) workOn(c *claimed) {
-	// Until the end is recorded, so that the row is not done twice.
+	// The slot is in use until the end is recorded, so that the row is not done twice.
 	defer r.e.m.Internal(leading.Key{}).Use(c.s.guard)()
 	o, took := r.handled(c)
 	if took > 0 {
@@ -170,7 +170,7 @@ func (r *run) workOn(c *claimed) {
 	r.e.record(o)
 }
 
-// handled runs the handler and returns the end of the claim, and how long the handler ran.
+// handled runs the handler. It returns the outcome and the handler's running time.
 func (r *run) handled(c *claimed) (o outcome, took time.Duration) {
 	e, guard := r.e, c.s.guard
 	ctx, cancel := context.WithCancelCause(r.hard)
@@ -204,17 +204,17 @@ func (r *run) handled(c *claimed) (o outcome, took time.Duration) {
 	return e.failure(c, err), took
 }
 
-// errReturned ends the context of a handler that has returned.
+// errReturned is the cause of the context of a handler that has returned.
 var errReturned = errors.New("claim: the handler has returned")
 
-// stoppedAt sets the time of the end of the handler's context.
+// stoppedAt sets the end time of the handler's context.
 func (c *claimed) stoppedAt(at time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stopped = max(at, 1)
 }
 
-// finishedWork waits for a DoneWith that the handler left running, cancels its context, and
+// finishedWork ends the context of a DoneWith that the handler left running, waits for it, and
 // returns its result.
 func (c *claimed) finishedWork() (done bool, failed error) {
 	c.mu.Lock()
@@ -230,7 +230,8 @@ func (c *claimed) finishedWork() (done bool, failed error) {
 	return c.done, c.doneErr
 }
 
-// safely turns panics, and runtime.Goexit, which would end the worker, into errors.
+// safely calls the handler. It converts panics into errors, and also runtime.Goexit, which would
+// end the worker.
 func (r *run) safely(ctx context.Context, c *claimed) error {
 	done := make(chan error, 1)
 	go func() {

@@ -16,7 +16,7 @@ import (
 	"mongodlm/internal/test/locktest"
 )
 
-// It tries to break: every row is done, by one handler, among several processes.
+// With several processes, each row is done and has one handler.
 func TestRun_SeveralProcesses_EachRowOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 300)
@@ -38,8 +38,8 @@ func TestRun_SeveralProcesses_EachRowOnce(t *testing.T) {
 	})
 }
 
-// It tries to break: a handler's error, panic, Discard, RetryAfter, Snooze and Goexit end the claim
-// as the package comment has it, and no row is dead with fewer attempts than MaxAttempts.
+// A handler's error, panic, Discard, RetryAfter, Snooze or Goexit ends the claim as the package
+// comment says. Except by Discard, no row is dead before MaxAttempts attempts.
 func TestRun_WhatHandlersReturn_EndsTheClaim(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 6)
@@ -86,8 +86,8 @@ func TestRun_WhatHandlersReturn_EndsTheClaim(t *testing.T) {
 	})
 }
 
-// It tries to break: a timeout is a failure, a handler that ignores it is reported once, by the log
-// and by OnStuck, and keeps its row.
+// A timeout is a failure. A handler that ignores its timeout keeps its row, and is reported once in
+// the log and once to OnStuck.
 func TestRun_HandlerIgnoresItsTimeout_IsReported(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 2)
@@ -114,8 +114,8 @@ func TestRun_HandlerIgnoresItsTimeout_IsReported(t *testing.T) {
 	})
 }
 
-// It tries to break: a process that dies fails the attempts of its rows: another process handles
-// them after the takeover, with the error "process died" and the pause of a retry.
+// If a process dies, the attempts of its rows fail with the error "process died". Another process
+// handles the rows after the takeover and the pause of a retry.
 func TestRescue_ProcessDies_AttemptsFail(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 3)
@@ -139,8 +139,8 @@ func TestRescue_ProcessDies_AttemptsFail(t *testing.T) {
 	})
 }
 
-// It tries to break: a row that kills its process each time is dead after MaxAttempts, reported to
-// OnDead, and kills no other row.
+// A row that kills its process each time is dead after MaxAttempts and reported to OnDead. No other
+// row dies.
 func TestRescue_PoisonRow_DiesAloneAndReported(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 3)
@@ -181,8 +181,8 @@ func TestRescue_PoisonRow_DiesAloneAndReported(t *testing.T) {
 	})
 }
 
-// It tries to break: a claim whose reply is lost is given back before the process claims again, and
-// does not count; one that is carried out late is given back by a Tend.
+// A claim with a lost reply is given back before the process claims again, and does not count. If
+// the server carries out the claim late, a Tend gives it back.
 func TestRun_LostReplies_AreGivenBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 3)
@@ -217,7 +217,7 @@ func TestRun_LostReplies_AreGivenBack(t *testing.T) {
 	})
 }
 
-// It tries to break: a failed end is repeated until it is recorded, and the worker keeps its row.
+// A failed end is repeated until it is recorded, and the worker keeps its row.
 func TestRun_EndsFail_AreRepeated(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 2)
@@ -240,7 +240,7 @@ func TestRun_EndsFail_AreRepeated(t *testing.T) {
 	})
 }
 
-// It tries to break: the pause switch stops the claims of all processes, and only those.
+// The pause switch stops the claims of all processes and nothing else.
 func TestPause_AllProcesses_ClaimNoRow(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		for range 3 {
@@ -258,7 +258,7 @@ func TestPause_AllProcesses_ClaimNoRow(t *testing.T) {
 	})
 }
 
-// It tries to break: the loss of the slot ends the handlers before another process has their rows.
+// If the slot is lost, the handlers end before another process has their rows.
 func TestRun_SlotLost_HandlerEndsFirst(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
@@ -288,8 +288,7 @@ func TestRun_SlotLost_HandlerEndsFirst(t *testing.T) {
 	})
 }
 
-// It tries to break: rows that the server refuses to claim or to end stop the others, or cost a
-// worker.
+// Rows that the server refuses to claim or to end do not stop other rows or occupy a worker.
 func TestRun_RefusedRows_OthersAreDone(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 20)
@@ -313,8 +312,8 @@ func TestRun_RefusedRows_OthersAreDone(t *testing.T) {
 	})
 }
 
-// It tries to break: a row that was claimed without a reply, and that the server refuses to give
-// back, stops its process.
+// A process continues even if the server refuses to give back a row that was claimed without a
+// reply.
 func TestRun_LostReplyOfARefusedRow_OthersAreDone(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 5)
@@ -335,7 +334,7 @@ func TestRun_LostReplyOfARefusedRow_OthersAreDone(t *testing.T) {
 	})
 }
 
-// It tries to break: an odd row is logged once.
+// An odd row is logged once.
 func TestRescue_OddRow_LoggedOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
@@ -347,7 +346,7 @@ func TestRescue_OddRow_LoggedOnce(t *testing.T) {
 	})
 }
 
-// It tries to break: attempts that another program wrote make a row dead before it was tried.
+// Attempts that another program wrote do not make a row dead before it was tried.
 func TestRun_AttemptsOfAHand_AreNotBelieved(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
@@ -362,7 +361,7 @@ func TestRun_AttemptsOfAHand_AreNotBelieved(t *testing.T) {
 	})
 }
 
-// It tries to break: a rescued row starves beside idle processes, with and without a stream.
+// A rescued row begins in time beside idle processes, with and without a stream.
 func TestRescue_RowBesideIdleProcesses_BeginsInTime(t *testing.T) {
 	t.Parallel()
 	for _, deaf := range []bool{false, true} {
@@ -389,7 +388,7 @@ func TestRescue_RowBesideIdleProcesses_BeginsInTime(t *testing.T) {
 	}
 }
 
-// It tries to break: a query that the server refuses ends Run, and a closed Manager does.
+// Run returns if the server refuses the query or the Manager is closed.
 func TestRun_Hopeless_Returns(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(Config{})

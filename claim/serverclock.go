@@ -10,12 +10,12 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// A serverClock estimates the clock of the collection's server. All processes count
-// pauses and due times by it, so their own clocks do not matter. Safe for concurrent use.
+// A serverClock estimates the clock of the collection's server. All processes measure pauses and
+// due times with it, so that their own clocks do not matter. Safe for concurrent use.
 type serverClock struct {
 	own    clock.Clock
 	read   func(context.Context) (time.Time, error) // one command
-	asking chan struct{}                            // one element while it is read
+	asking chan struct{}                            // one element while the clock is read
 
 	mu      sync.Mutex // guards the rest
 	known   bool
@@ -23,11 +23,11 @@ type serverClock struct {
 	replied time.Duration // monotonic time of the reply
 }
 
-// clockAge is the age after which the server's clock is read again. A step of it, or the clock of a
-// new primary, is noticed within that time.
+// clockAge is the age after which the server's clock is read again. Within that time a jump of the
+// clock, or a new primary's clock, is noticed.
 const clockAge = time.Minute
 
-// now returns a lower bound of the server's time: the time in its last reply, and the time since
+// now returns a lower bound of the server's time: the time in its last reply plus the time since
 // that reply arrived.
 func (s *serverClock) now(ctx context.Context) (time.Time, error) {
 	select {
@@ -53,7 +53,8 @@ func (s *serverClock) now(ctx context.Context) (time.Time, error) {
 	return now, nil
 }
 
-// last returns the time by the last reply, and the age of that. No I/O.
+// last returns the server's time, estimated from its last reply, and the age of that reply. It does
+// no I/O.
 func (s *serverClock) last() (now time.Time, age time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,7 +65,7 @@ func (s *serverClock) last() (now time.Time, age time.Duration) {
 	return s.said.Add(age), age
 }
 
-// serverNow is a lower bound of the server's time. One command a minute.
+// serverNow returns a lower bound of the server's time. It sends one command a minute.
 func (e *engine) serverNow() (time.Time, error) {
 	if now, age := e.server.last(); age <= clockAge {
 		return now, nil
@@ -76,7 +77,8 @@ func (e *engine) serverNow() (time.Time, error) {
 	return now, err
 }
 
-// wall is the server's time for people: by the last reply, or else the process's own.
+// wall returns the server's time for people, estimated from its last reply. Without a reply it
+// returns the time of this process.
 func (e *engine) wall() time.Time {
 	now, _ := e.server.last()
 	if now.IsZero() {
@@ -85,8 +87,8 @@ func (e *engine) wall() time.Time {
 	return now.Truncate(time.Millisecond)
 }
 
-// notBefore is the time after a pause. No pause becomes shorter: the server's clock, and a row,
-// have whole milliseconds.
+// notBefore returns the time after a pause. Rounding to the whole milliseconds of the server's
+// clock and of rows never shortens the pause.
 func notBefore(now time.Time, pause time.Duration) time.Time {
 	if pause > 0 {
 		pause += 2*time.Millisecond - 1
@@ -94,14 +96,15 @@ func notBefore(now time.Time, pause time.Duration) time.Time {
 	return now.Add(pause).Truncate(time.Millisecond)
 }
 
-// gather is the time for which a process waits for further retries that are due: rows that are due
-// together are one command. The rescue wakes retries whose pause is longer than ownRetry.
+// gather is the time that a process waits for more due retries, because one command wakes all of
+// them. The rescue wakes retries with a pause longer than ownRetry.
 const (
 	gather   = 20 * time.Millisecond
 	ownRetry = time.Minute
 )
 
-// wakeAt wakes a row at a time by the server's clock.
+// wakeAt wakes the due retries at a time by the server's clock, unless that is more than ownRetry
+// away.
 func (e *engine) wakeAt(at time.Time) {
 	now, _ := e.server.last()
 	pause := max(at.Sub(now), 0) + gather
@@ -115,7 +118,7 @@ func (e *engine) wakeAt(at time.Time) {
 	}()
 }
 
-// backoff is the pause after the n'th attempt.
+// backoff returns the pause after attempt n.
 func (e *engine) backoff(n int64) time.Duration {
 	pause, most := e.cfg.Backoff, max(mostBackoff, e.cfg.Backoff)
 	for i := int64(1); i < n && pause < most; i++ {

@@ -13,26 +13,26 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// A session is the time for which a process holds a slot. Every row that it claims belongs to a
-// session. The mutex of the engine guards all fields but the first two.
+// A session is the time for which a process holds a slot. Every claimed row belongs to a session.
+// The mutex of the engine guards all fields except guard and slot.
 type session struct {
 	guard *distlock.TryGuard
 	slot  rows.Slot
 
 	pending map[bson.ObjectID]struct{} // claims without a reply
 	rows    int                        // claims in flight, or without a recorded end
-	unsure  bool                       // claims of lost replies are given back before the next claim
-	doubt   int                        // so many more Tends search for them
-	retired bool                       // no more rows are claimed under it
+	unsure  bool                       // the next claim must first give back claims of lost replies
+	doubt   int                        // the number of Tends that still search for such claims
+	retired bool                       // no more rows are claimed in this session
 }
 
 func (s *session) err() error { return s.guard.Err() }
 
-// doubts is the number of Tends for which a process looks for a claim that the server may carry out
-// late.
+// doubts is the number of Tends during which a process looks for a claim that the server may carry
+// out late.
 const doubts = 12
 
-// newClaim returns the mark of a new claim.
+// newClaim registers a claim that waits for its reply, and returns its mark.
 func (e *engine) newClaim(s *session) rows.Claim {
 	c := rows.Claim{Locks: s.slot.Locks, Slot: s.slot.Name, SlotFence: s.guard.Fence(),
 		Session: s.guard.Session(), Batch: bson.NewObjectID(), At: e.clock.Now().Wall}
@@ -43,7 +43,7 @@ func (e *engine) newClaim(s *session) rows.Claim {
 	return c
 }
 
-// claimed ends a claim's wait for its reply. It returns nil without a row.
+// claimed ends a claim's wait for its reply. It returns nil if there is no row.
 func (e *engine) claimed(s *session, c rows.Claim, row *rows.Row, err error) *claimed {
 	var one *claimed
 	e.mu.Lock()
@@ -62,7 +62,7 @@ func (e *engine) claimed(s *session, c rows.Claim, row *rows.Row, err error) *cl
 	return one
 }
 
-// finished removes a claim whose end is recorded.
+// finished removes a claim with a recorded end.
 func (e *engine) finished(c *claimed) {
 	e.mu.Lock()
 	delete(e.flying, c)
@@ -73,7 +73,8 @@ func (e *engine) finished(c *claimed) {
 	e.gone(c.s)
 }
 
-// gone releases the slot of a retired session with its last claim.
+// gone removes a claim of a session. If the session is retired and has no other claim, gone
+// releases its slot.
 func (e *engine) gone(s *session) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -82,7 +83,8 @@ func (e *engine) gone(s *session) {
 	}
 }
 
-// leave releases a slot in the background. The caller holds e.mu. Close releases slots itself.
+// leave releases a session's slot in the background, except during Close, which does it itself. The
+// caller holds e.mu.
 func (e *engine) leave(s *session) {
 	if e.closing == nil {
 		delete(e.retired, s)
@@ -120,11 +122,11 @@ func (e *engine) session() (*session, error) {
 	return s, nil
 }
 
-// slot is the lock of this name in the process's own database.
+// slot returns the slot with this name in the lock database of this process.
 func (e *engine) slot(name string) rows.Slot { return rows.Slot{Locks: e.locks, Name: name} }
 
-// A process tries slots at random among a few, and among more if these are held: so the names are
-// few, and a hundred processes that start together rarely meet.
+// A process tries random slots among a few, and among more if they are held. Thus few names are
+// used, and a hundred processes that start together rarely collide.
 const (
 	firstSlots = 256
 	mostSlots  = 65536
@@ -159,7 +161,7 @@ func (e *engine) try(name, why string) (*distlock.TryGuard, error) {
 }
 
 // retire ends a session after the end of its last claim. Until then the process keeps the slot,
-// lost or not: a handler that ignores its context gets no company from this process.
+// even a lost one. Thus no second handler of this process joins a handler that ignores its context.
 func (e *engine) retire(s *session) {
 	e.mu.Lock()
 	first := !s.retired
@@ -191,7 +193,7 @@ func (e *engine) current() *session {
 	return e.now
 }
 
-// sessions are the present session and the retired ones that wait for the ends of their claims.
+// sessions returns the present session, and the retired sessions with open claims.
 func (e *engine) sessions() []*session {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -202,7 +204,7 @@ func (e *engine) sessions() []*session {
 	return all
 }
 
-// claim claims a row; nil if no row is ready.
+// claim claims a row. It returns nil if no row is ready.
 func (e *engine) claim() (*claimed, error) {
 	s, err := e.session()
 	if err != nil {
@@ -227,7 +229,7 @@ func (e *engine) claim() (*claimed, error) {
 			}
 		}
 		switch {
-		case errors.As(err, &held): // since a moment ago, or null
+		case errors.As(err, &held): // another process just took the key, or the key is null
 			key := held.Key
 			if key.IsZero() {
 				key.Type = bson.TypeNull
@@ -242,7 +244,7 @@ func (e *engine) claim() (*claimed, error) {
 	return nil, errors.New("claim: the server refused many claims, or more than 10,000 keys are held")
 }
 
-// mostRefused is the number of rows that one worker tries one after the other.
+// mostRefused is the most claims that one worker tries one after the other.
 const mostRefused = 100
 
 func (e *engine) claimOnce(s *session, busy []bson.RawValue) (*claimed, error) {
@@ -265,8 +267,8 @@ func (e *engine) claimRow(s *session, ask rows.Ask) (*claimed, error) {
 		return e.store.Claim(ctx, c, ask)
 	})
 	if err == nil && row != nil {
-		// The slot was held when the reply arrived, so it was held at the claim. Else the row belongs
-		// to a session that is over, and is rescued.
+		// If the slot is still held, it was held at the claim. Otherwise the row belongs to a
+		// session that is over, and is rescued.
 		err = s.err()
 	}
 	if err != nil {
@@ -275,8 +277,8 @@ func (e *engine) claimRow(s *session, ask rows.Ask) (*claimed, error) {
 	return e.claimed(s, c, row, err), err
 }
 
-// ask returns which rows to claim. It reads the server's clock with Config.Due, and the held keys
-// with Config.Key.
+// ask returns the selection of the rows to claim. With Config.Due it reads the server's clock, and
+// with Config.Key the held keys.
 func (e *engine) ask() (ask rows.Ask, err error) {
 	ask.Without = e.without()
 	if e.cfg.Due != "" {

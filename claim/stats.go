@@ -9,8 +9,8 @@ import (
 	"mongodlm/internal/metrics"
 )
 
-// A stats reports to the Observer of the Manager. The process that rescues rows, one of the queue,
-// also counts them when the Observer asks: ten commands at most.
+// stats reports to the Observer of the Manager. In the one process of the queue that rescues rows,
+// it also counts the rows when the Observer asks, with at most ten commands.
 type stats struct {
 	e       *engine
 	to      metrics.Observer
@@ -19,7 +19,7 @@ type stats struct {
 	stop    func()
 }
 
-// mostCounted is the number of rows of a state that are counted for metrics.
+// mostCounted is the most rows of a state that are counted for metrics.
 const mostCounted = 10_000
 
 func (e *engine) observed() *stats {
@@ -34,7 +34,7 @@ func (s *stats) sample(m *metrics.Metric, value float64, before ...string) metri
 	return metrics.Sample{Metric: m, Labels: append(before, s.name...), Value: value}
 }
 
-// handled notes how long a handler ran.
+// handled reports how long a handler ran.
 func (s *stats) handled(took time.Duration) {
 	s.to.Sampled(s.sample(metrics.HandlerTime, took.Seconds()))
 }
@@ -44,10 +44,10 @@ func (s *stats) ended(outcome string) {
 	s.to.Sampled(s.sample(metrics.Attempts, 1, outcome))
 }
 
-// stuck notes how many handlers do not return.
+// stuck reports the number of handlers that do not return.
 func (s *stats) stuck(n int) { s.to.Sampled(s.sample(metrics.Stuck, float64(n))) }
 
-// answer returns the samples that are read when the Observer asks.
+// answer returns the samples for a request of the Observer.
 func (s *stats) answer(ctx context.Context) []metrics.Sample {
 	all := []metrics.Sample{s.sample(metrics.Oldest, s.e.oldest().Seconds(), "claimed")}
 	if !s.rescues.Load() {

@@ -14,12 +14,12 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// seldom is the number of Tends after which an idle process reads its claims, too, and wakes
+// seldom is the number of Tends after which even an idle process reads its claims, and wakes
 // retries that other processes have left.
 const seldom = 60
 
-// tend cares for the rows of this process. A Tend is one command while rows are in flight or in
-// doubt, and no command for an idle process, except for two every five minutes.
+// tend cares for the rows of this process. A Tend sends one command while rows are in flight or in
+// doubt. An idle process sends only two commands every five minutes.
 func (e *engine) tend() {
 	last := time.Duration(0) // how long the last command took
 	for round := 1; ; round++ {
@@ -55,12 +55,14 @@ func (e *engine) tendOnce(all bool) (err error) {
 	return err
 }
 
-// tendClaims reads the rows that are claimed under a slot. It gives back claims of lost replies,
-// fails claims of earlier holders of the slot, and ends the handlers of rows that are lost or
-// cancelled. One command, and another if there are rows to end.
+// tendClaims reads the rows that are claimed under a slot, with one command. It sends more commands
+// only if it has to:
+//   - give back claims of lost replies
+//   - fail claims of earlier holders of the slot
+//   - end the handlers of rows that are lost or cancelled
 func (e *engine) tendClaims(s *session) (err error) {
 	e.mu.Lock()
-	s.unsure, s.doubt = false, max(s.doubt-1, 0) // a claim may fail meanwhile
+	s.unsure, s.doubt = false, max(s.doubt-1, 0) // set first, because a claim may fail meanwhile
 	e.mu.Unlock()
 	defer func() {
 		if err != nil {
@@ -111,7 +113,7 @@ func (e *engine) tendClaims(s *session) (err error) {
 	return errors.Join(err, bad)
 }
 
-// endedUnused is the end of a claim without a handler.
+// endedUnused returns the end of a claim for which no handler began.
 func endedUnused(row rows.Row) rows.Ending {
 	if row.Mark.Cancelled {
 		return cancelled(row)
@@ -119,7 +121,7 @@ func endedUnused(row rows.Row) rows.Ending {
 	return row.Uncounted(rows.Ready)
 }
 
-// flyingOf returns the claims of a session, by claimID.
+// flyingOf returns the claims of a session by claimID.
 func (e *engine) flyingOf(s *session) map[string]*claimed {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -132,7 +134,7 @@ func (e *engine) flyingOf(s *session) map[string]*claimed {
 	return all
 }
 
-// findLost ends the handlers of rows that are cancelled, or that the server does not have any more.
+// findLost ends the handlers of rows that are cancelled or that the server no longer has.
 func (e *engine) findLost(before map[string]*claimed, there map[string]rows.Row) error {
 	for id, c := range before {
 		row, is := there[id]
@@ -159,7 +161,7 @@ func (e *engine) findLost(before map[string]*claimed, there map[string]rows.Row)
 	return nil
 }
 
-// wake makes retrying rows ready that are due. One command.
+// wake makes due retries ready, with one command.
 func (e *engine) wake() error {
 	now, err := e.serverNow()
 	if err != nil {
@@ -172,8 +174,8 @@ func (e *engine) wake() error {
 	return e.unlessRefused("wake", err)
 }
 
-// unlessRefused logs the first error with which the server refuses to change rows, and returns all
-// other errors: the rows that are not refused were changed.
+// unlessRefused returns err, or nil if the server only refuses to change some rows, because the
+// other rows were changed. It logs the first such error.
 func (e *engine) unlessRefused(what string, err error) error {
 	if !isRefused(err) {
 		return err
@@ -184,9 +186,10 @@ func (e *engine) unlessRefused(what string, err error) error {
 	return nil
 }
 
-// failRows fails the attempts of rows whose process died, and returns how many; guard holds their
-// slot. A row whose process has released the slot is given back: no handler began, since the server
-// carried the claim out later. Rows that the server refuses to change stay.
+// failRows fails the attempts of rows whose process died, and returns the number of changed rows.
+// guard holds their slot. If the process released the slot, the row is given back, because the
+// server carried out the claim later and no handler began. Rows that the server refuses to change
+// stay.
 func (e *engine) failRows(guard *distlock.TryGuard, died []rows.Row) (n int, _ error) {
 	if len(died) == 0 {
 		return 0, nil
@@ -196,7 +199,7 @@ func (e *engine) failRows(guard *distlock.TryGuard, died []rows.Row) (n int, _ e
 		return 0, err
 	}
 	now := e.wall()
-	most := int64(math.MaxInt64) // that of another queue is not known: its own process will see it
+	most := int64(math.MaxInt64) // for another queue, whose own processes know its limit
 	if strings.HasPrefix(guard.Name(), e.prefix+":") {
 		most = int64(e.cfg.MaxAttempts)
 	}
@@ -236,8 +239,8 @@ func (e *engine) failRows(guard *distlock.TryGuard, died []rows.Row) (n int, _ e
 	return n, err
 }
 
-// makeDead records that a row is dead. It calls OnDead if this command did it: the process of the
-// row may have been faster.
+// makeDead records that a row is dead. It calls OnDead only if this command changed the row,
+// because the row's own process may have been faster.
 func (e *engine) makeDead(end rows.Ending) (int, error) {
 	n, err := sent(e, func(ctx context.Context) (int, error) { return e.store.End(ctx, end) })
 	if n == 0 || err != nil || e.cfg.OnDead == nil {
@@ -254,11 +257,11 @@ func (e *engine) makeDead(end rows.Ending) (int, error) {
 	return n, nil
 }
 
-// stuckAfter is the time after the end of a handler's context after which the handler is reported.
+// stuckAfter is the time from the end of a handler's context to the report that it is stuck.
 const stuckAfter = 30 * time.Second
 
-// findStuck reports handlers that do not return although their contexts have ended. Each costs its
-// worker until it returns.
+// findStuck reports handlers that have not returned although their contexts have ended. Each
+// occupies its worker until it returns.
 func (e *engine) findStuck() {
 	now := e.clock.Now().Mono
 	n := 0
@@ -292,8 +295,8 @@ func isDenied(err error) bool {
 
 func isNoStream(err error) bool { return errors.Is(err, rows.ErrNoStream) }
 
-// sleep waits, and wakes the retries of this process meanwhile. It returns false when the queue
-// closes.
+// sleep waits for a pause, and meanwhile wakes the retries of this process. It returns false when
+// the queue closes.
 func (e *engine) sleep(pause time.Duration) bool {
 	t := e.clock.NewTimer(pause)
 	defer t.Stop()

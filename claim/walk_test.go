@@ -13,7 +13,7 @@ import (
 	"mongodlm/internal/test/simulation"
 )
 
-// The flags of the simulation, as in its own package.
+// The flags of the simulation, with the same names as in its own package.
 var (
 	walkSeed  = flag.Uint64("simulation.seed", 0, "play this one random walk and print its timeline")
 	walkTime  = flag.Duration("simulation.time", 0, "walk at random for that long")
@@ -22,11 +22,11 @@ var (
 	walkOn    = flag.Bool("simulation.on", false, "go on after a violation")
 )
 
-// rowOps are the commands of the queue at which faults are of interest.
+// rowOps are the queue's commands with faults. A repeated command is chosen more often.
 var rowOps = []string{"claim", "claim", "claim", "end", "end", "end", "current", "claimed", "claimed",
 	"wake", "slots", "first", "held", "settle"}
 
-// walk makes the schedule of a random walk: what goes wrong in the lock's own goes wrong here.
+// walk returns a random walk of a queue. Its faults are those of a walk of the lock.
 func walk(seed uint64) (simulation.Schedule, *play) {
 	s := simulation.Walk(seed)
 	r := rand.New(rand.NewPCG(seed, 21))
@@ -69,7 +69,7 @@ func walk(seed uint64) (simulation.Schedule, *play) {
 	return s, p
 }
 
-// walks is the number of random walks; with -short or the race detector fewer.
+// walks returns the number of random walks, which is smaller with -short or the race detector.
 func walks() int {
 	if (testing.Short() || effort.Race) && *walkTime == 0 {
 		return min(*walkCount, 10)
@@ -77,8 +77,10 @@ func walks() int {
 	return *walkCount
 }
 
-// Whatever goes wrong: never two at work on one row, every row that can be done is done in time and
-// marked so once, and none dies that was not tried as often as it may be.
+// In a walk with random faults:
+//   - A row has at most one handler at a time.
+//   - Every row that can be done is done in time, and marked done once.
+//   - A row is dead only after MaxAttempts attempts.
 func TestWalk_OfAQueue_FindsNothing(t *testing.T) {
 	t.Parallel()
 	if *walkSeed != 0 {
@@ -109,7 +111,7 @@ func TestWalk_OfAQueue_FindsNothing(t *testing.T) {
 	t.Logf("%d walks in %v: %v", n, time.Since(start).Round(time.Millisecond), sum)
 }
 
-// A store whose completions do not compare the claim is noticed: the walks have teeth.
+// The walks detect a store with ends that do not compare the claim.
 func TestWalk_CompletionWithoutClaim_IsNoticed(t *testing.T) {
 	t.Parallel()
 	for seed := uint64(4); seed <= 25; seed++ { // none before does
@@ -123,9 +125,9 @@ func TestWalk_CompletionWithoutClaim_IsNoticed(t *testing.T) {
 	t.Error("nothing was noticed: the walks have no teeth")
 }
 
-// A walk can be played again by its seed: what a process leaves to chance comes from its clock.
-// Where two goroutines of one process are ready in one instant, Go's scheduler chooses, so that a
-// seed may have a few timelines; it has not a new one every time.
+// A seed replays its walk, because a process takes all random numbers from its clock. A seed may
+// have a few timelines, because Go's scheduler chooses between goroutines that are ready at the
+// same time. It does not have a new timeline each time.
 func TestWalk_SameSeed_SameTimeline(t *testing.T) {
 	t.Parallel()
 	const plays = 4

@@ -15,11 +15,12 @@ const (
 	ruleOrder = "order within a key"
 )
 
-// slowest is how long a handler of a walk works at most, and a row waits for what others found out.
+// slowest is the longest time between two rows of a chain: a handler's work and the wait of the
+// next row for events.
 const slowest = 80 * time.Second
 
-// chain puts rows of some walks into chains, most of them into few, and gives the walk more time to
-// end: the longest chain is worked on one row after the other.
+// chain puts the rows of some walks into chains, most of them into a few. It gives such a walk more
+// time to end, because the rows of the longest chain are handled one after the other.
 func (p *play) chain(s *simulation.Schedule) {
 	r := rand.New(rand.NewPCG(p.seed, 23))
 	if r.IntN(2) == 0 {
@@ -42,7 +43,7 @@ func (p *play) chain(s *simulation.Schedule) {
 	s.Quiet += time.Duration(most) * slowest
 }
 
-// key is that of a row: a row that another one adds is in its chain.
+// key returns the key of a row. A row that a handler adds is in the chain of the handler's row.
 func (p *play) key(id int) string {
 	if p.keys == nil {
 		return ""
@@ -50,8 +51,8 @@ func (p *play) key(id int) string {
 	return p.keys[id%p.n]
 }
 
-// first judges that a row is the first one of its chain that is left, as it begins. One that the
-// server refused to change may have been left out.
+// first checks that a row that begins is the first remaining row of its chain. It skips rows that
+// the server refused to change.
 func (p *play) first(id int, fence int64) {
 	if p.key(id) == "" {
 		return

@@ -29,7 +29,7 @@ type item struct {
 	Due   time.Time `bson:"execute_at,omitempty"`
 }
 
-// world is one server, and the processes that claim rows on it, in virtual time.
+// world is one server and the processes that claim its rows, in virtual time.
 type world struct {
 	*locktest.World
 	t    *testing.T
@@ -45,7 +45,7 @@ func inBubble(t *testing.T, test func(t *testing.T, w *world)) {
 	})
 }
 
-// logs are the events of all processes.
+// logs holds the log events of all processes.
 type logs struct {
 	mu   sync.Mutex // guards text
 	text []string
@@ -64,7 +64,7 @@ func (l *logs) String() string {
 	return strings.Join(l.text, "")
 }
 
-// with is the number of events that have all of these words.
+// with returns the number of events that contain all of these words.
 func (l *logs) with(words ...string) (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -76,7 +76,7 @@ func (l *logs) with(words ...string) (n int) {
 	return n
 }
 
-// add adds n rows with the numbers from first on.
+// add inserts n rows, numbered from first.
 func (w *world) add(first, n int) {
 	w.t.Helper()
 	docs := make([]any, n)
@@ -86,7 +86,8 @@ func (w *world) add(first, n int) {
 	assert.Must(w.t, w.rows.Insert(w.t.Context(), docs))
 }
 
-// proc is one process: its Manager, its queue, and the ways to both stores, where faults are put.
+// proc is one process: its Manager, its queue, and the connections to both stores, which can have
+// faults.
 type proc struct {
 	*Queue[item]
 	m    *distlock.Manager
@@ -94,16 +95,16 @@ type proc struct {
 	gate *gate
 }
 
-// start starts a process until the end of the test.
+// start starts a process that runs until the end of the test.
 func (w *world) start(cfg Config) *proc { return w.startWrong(0, cfg) }
 
-// startWrong starts a process whose time of day is wrong by so much.
+// startWrong starts a process with a time of day that is wrong by the given duration.
 func (w *world) startWrong(by time.Duration, cfg Config) *proc {
 	w.t.Helper()
 	return w.startAt(w.World, by, "", cfg)
 }
 
-// startAt starts a process whose locks are on this server, in this database.
+// startAt is startWrong for a process with its locks on the given server, in the given database.
 func (w *world) startAt(locks *locktest.World, by time.Duration, database string,
 	cfg Config) *proc {
 	w.t.Helper()
@@ -129,13 +130,14 @@ func (w *world) startAt(locks *locktest.World, by time.Duration, database string
 	return p
 }
 
-// A handler is what Run calls for a row.
+// A handler is the function that Run calls for a row.
 type handler = func(context.Context, *Row[item]) error
 
-// finish is a handler that returns.
+// finish is a handler that returns nil at once.
 func finish(context.Context, *Row[item]) error { return nil }
 
-// run runs until the end of the test, or until the stop that it returns, which waits.
+// run calls Run in the background until the end of the test. The function stop ends Run earlier and
+// waits for it.
 func (p *proc) run(t *testing.T, handle handler) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -148,13 +150,13 @@ func (p *proc) run(t *testing.T, handle handler) (stop func()) {
 	return stop
 }
 
-// cut cuts a process off both stores for good, as SIGKILL would as far as others can see.
+// cut separates a process from both stores for good. To other processes this is like SIGKILL.
 func (p *proc) cut() {
 	p.lock.Set(refused)
 	p.gate.set(func(context.Context, string, func() error) error { return errCut })
 }
 
-// refused is what becomes of a command to the locks of a process that is cut off.
+// refused refuses a lock command of a process that is cut off.
 func refused(_ context.Context, call fault.Call, _ func() error) error {
 	return fault.Refused(call.Op)
 }
@@ -166,7 +168,7 @@ func (w *world) counts() Counts {
 	return Counts(d.Counts)
 }
 
-// settle waits in virtual time until the counts are as wanted.
+// settle waits in virtual time until done accepts the counts.
 func (w *world) settle(limit time.Duration, done func(Counts) bool) {
 	w.t.Helper()
 	for end := time.Now().Add(limit); !done(w.counts()); {
@@ -181,13 +183,13 @@ func are(want Counts) func(Counts) bool { return func(c Counts) bool { return c 
 
 func allDone(n int) func(Counts) bool { return are(Counts{Done: int64(n)}) }
 
-// want checks how many rows there are.
+// want checks the counts.
 func (w *world) want(want Counts) {
 	w.t.Helper()
 	assert.Equal(w.t, w.counts(), want, "%+v, want %+v")
 }
 
-// refuse makes the server refuse to change these rows.
+// refuse makes the server refuse changes of the rows that the function selects.
 func (w *world) refuse(these func(rows.Row) bool) {
 	w.rows.Refuse(func(r rows.Row) error {
 		if these(r) {
@@ -199,7 +201,7 @@ func (w *world) refuse(these func(rows.Row) bool) {
 
 var wantErr = assert.Is
 
-// number is the _id of a row of the tests.
+// number returns the _id of a row of the tests.
 func number(r rows.Row) int { n, _ := r.ID.AsInt64OK(); return int(n) }
 
 func (w *world) row(id int) rows.Row {

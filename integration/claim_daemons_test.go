@@ -345,7 +345,7 @@ func (f *fleet) handlings(d *daemon) (all []handling) {
 	return all
 }
 
-// late returns a percentile of the lateness.
+// late returns a percentile of the handlers' lateness.
 func (f *fleet) late(percent int) time.Duration {
 	slices.Sort(f.lateness)
 	return f.lateness[(len(f.lateness)-1)*percent/100].Round(time.Millisecond)

@@ -111,8 +111,8 @@ func TestClaims_RowsOfEachState_AreCounted(t *testing.T) {
 	b.cli("claims", "--field", "a").want(t, exitUsage, "COLLECTION")
 }
 
-// Rows that are not due yet count as later. A flag, or the lock of a worker, names the field with
-// the due time. Rows that no worker gets are reported with the reason.
+// Rows that are not due yet count as later. A flag or a worker's lock names the field with the due
+// time. Rows that can never be claimed are reported with the reason.
 func TestClaims_RowsNotDue_CountAsLater(t *testing.T) {
 	b := newBase(t)
 	at := func(d time.Duration) bson.DateTime { return bson.NewDateTimeFromTime(time.Now().Add(d)) }
@@ -135,8 +135,8 @@ func TestClaims_RowsNotDue_CountAsLater(t *testing.T) {
 	b.cli("claims", "mails", "--due", "$at").want(t, exitUsage, "--due")
 }
 
-// A missing collection is an error. Rows without the field do not count as ready. Both messages
-// name the likely cause.
+// A command on a missing collection fails and lists the queues. If no row has the field, the output
+// names the field instead of counting the rows as ready.
 func TestClaims_MisspeltCollectionOrField_NoFigures(t *testing.T) {
 	b := newBase(t)
 	b.held("claim:"+b.name+".mails:queue:0000", 7)

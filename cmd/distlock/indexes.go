@@ -18,7 +18,7 @@ import (
 	"mongodlm/claim"
 )
 
-// queueFlags name a queue of package claim. doctor checks the queue's indexes.
+// queueFlags names a queue of package claim, whose indexes doctor checks.
 type queueFlags struct{ collection, field, due string }
 
 func (q *queueFlags) flags(f *pflag.FlagSet) {

@@ -15,7 +15,7 @@ import (
 	"mongodlm/internal/test/bsontest"
 )
 
-// missing returns the commands by which doctor would create indexes.
+// missing returns the commands with which doctor would create indexes.
 func missing(t *testing.T, b *base, more ...string) []string {
 	t.Helper()
 	return examined(t, b, more...).MissingIndexes

@@ -14,8 +14,8 @@ import (
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// However often the metrics are read, each function is asked at most once in AskedEvery. Two queues
-// of one name share one series. A function that panics or was stopped has none.
+// Each function is asked at most once in AskedEvery, however often the metrics are read. Two queues
+// with one name share a series. A function that panics or was stopped has no series.
 func TestAsked_ReadOften_AsksSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var a metrics.Asked

@@ -15,9 +15,8 @@ import (
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// optional are the actions without which everything works but a warning is logged. dropIndex drops
-// the index of an early version. getParameter reads the feature compatibility version of a config
-// server.
+// optional are the actions that only prevent a logged warning. dropIndex drops the index of an
+// early version. getParameter reads the feature compatibility version of a config server.
 var optional = []string{"dropIndex", "getParameter"}
 
 // If the server refuses an operation, the adapter names the missing actions. The role grants each

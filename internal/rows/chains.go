@@ -11,15 +11,16 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// A HeldError is returned by Claim if another row holds the key of the first one. The command
-// changed no row.
-type HeldError struct{ Key bson.RawValue } // zero if the server does not report it
+// A HeldError is the error of Claim if another row holds the key of the first ready row. The
+// command changed no row.
+type HeldError struct{ Key bson.RawValue } // zero if the server does not report the key
 
 func (e *HeldError) Error() string {
 	return fmt.Sprintf("another row holds the key %s", Text(e.Key))
 }
 
-// held returns the *HeldError of a claim that the server refuses; nil for other errors.
+// held returns a *HeldError if the server refused a claim because of a held key, and nil for other
+// errors.
 func (m *Mongo) held(err error) error {
 	var command mongo.CommandError
 	if m.chain.key == "" || !errors.As(err, &command) || command.Code != codeDuplicate {
@@ -28,7 +29,7 @@ func (m *Mongo) held(err error) error {
 	return &HeldError{command.Raw.Lookup("keyValue", m.chain.key)}
 }
 
-// A KeyError reports that the server cannot keep rows with one key apart.
+// A KeyError reports that the server cannot have the unique index for chains.
 type KeyError struct {
 	Key string
 	Err error
@@ -40,8 +41,9 @@ func (e *KeyError) Error() string {
 }
 func (e *KeyError) Unwrap() error { return e.Err }
 
-// A chain is the rows with one value in a field, the key. One of them holds the key at a time, from
-// its first claim until it is done or dead. Zero: there are no chains.
+// A chain names the key of a queue's chains. The rows with one value in that field are a chain. One
+// of them holds the key at a time, from its first claim until it is done or dead. With a zero chain
+// there are no chains.
 type chain struct {
 	key  string
 	path []string
@@ -49,7 +51,7 @@ type chain struct {
 
 func newChain(key string) chain { return chain{key: key, path: strings.Split(key, ".")} }
 
-// KeyOf returns the key of a document; false if it is in no chain.
+// KeyOf returns the key of a document, or false if the document is in no chain.
 func KeyOf(doc bson.Raw, key string) (bson.RawValue, bool) { return newChain(key).of(doc) }
 
 func (c chain) of(doc bson.Raw) (bson.RawValue, bool) {
@@ -57,8 +59,8 @@ func (c chain) of(doc bson.Raw) (bson.RawValue, bool) {
 	return key, err == nil
 }
 
-// ListIn returns the field on the path of a document's key that is a list; empty without one. A
-// document with a list would be in several chains.
+// ListIn returns the first field on the path of the key that is a list in the document, or an empty
+// string. A document with a list would be in several chains.
 func ListIn(doc bson.Raw, key string) string {
 	c := newChain(key)
 	for i := range c.path {
@@ -69,7 +71,8 @@ func ListIn(doc bson.Raw, key string) string {
 	return ""
 }
 
-// KeyText returns a value as the key of a map. Equal numbers of different types have one key.
+// KeyText returns a key as a string for a map. Equal numbers of different types have the same
+// string.
 func KeyText(v bson.RawValue) string {
 	switch v.Type {
 	case bson.TypeInt32, bson.TypeInt64, bson.TypeDouble:
@@ -80,14 +83,15 @@ func KeyText(v bson.RawValue) string {
 	return Key(v)
 }
 
-// MostHeld is the number of held keys that one command reads, and mostHeldBytes their size: the
-// next claim sends them back. The server refuses claims of further held keys one by one.
+// MostHeld is the most held keys that one command reads. Their size is at most mostHeldBytes,
+// because the next claim sends them back. The server refuses claims of other held keys one by one.
 const (
 	MostHeld      = 10_000
 	mostHeldBytes = 4 << 20
 )
 
-// notOf matches rows without these keys. A row without a key does not have the key null.
+// notOf matches the rows that have none of these keys. A row without the field does not have the
+// key null.
 func (m *Mongo) notOf(keys []bson.RawValue) (is bson.D) {
 	values, types := asked(keys)
 	if len(types) > 0 {
@@ -99,11 +103,11 @@ func (m *Mongo) notOf(keys []bson.RawValue) (is bson.D) {
 	return is
 }
 
-// asked returns keys as a query can have them: by value, or by their type where a value would be
-// refused or understood as an operator. So one regular expression that is held as a key delays the
-// rows whose keys are regular expressions, and {$gt: 1} those whose keys are documents.
+// asked returns keys in the form for a query. A key is in types instead of values if the server
+// would refuse its value or read it as an operator. A held regular expression therefore delays all
+// rows with a regular expression as their key, and {$gt: 1} all rows with a document as their key.
 func asked(keys []bson.RawValue) (values []bson.RawValue, types []string) {
-	values = []bson.RawValue{} // a nil one would be null
+	values = []bson.RawValue{} // a nil slice would be null
 	for _, key := range keys {
 		switch key.Type {
 		case bson.TypeNull:
@@ -125,8 +129,8 @@ func asked(keys []bson.RawValue) (values []bson.RawValue, types []string) {
 	return values, types
 }
 
-// isOperator reports whether a server takes a value for an operator: a document whose first name
-// begins with a dollar, and which is no DBRef.
+// isOperator reports whether a server reads a document as an operator. This is so if its first name
+// begins with a dollar, except in a DBRef.
 func isOperator(doc bson.Raw) bool {
 	first, err := doc.IndexErr(0)
 	return err == nil && strings.HasPrefix(first.Key(), "$") && doc.Lookup("$id").Type == 0
@@ -159,8 +163,8 @@ func (m *Mongo) Held(ctx context.Context) (keys []bson.RawValue, err error) {
 	return keys, nil
 }
 
-// inOrder returns the documents of a query in order. The query names its index: a planner may
-// choose that of _id, and read all done rows.
+// inOrder returns the documents of a query in order. The query names its index, because a planner
+// may choose the index of _id and read all done rows.
 func (m *Mongo) inOrder(ctx context.Context, filter bson.D, opts *options.FindOptionsBuilder) (
 	docs []bson.Raw, err error) {
 	if len(m.sort) > 0 {
@@ -175,8 +179,8 @@ func (m *Mongo) inOrder(ctx context.Context, filter bson.D, opts *options.FindOp
 
 func (m *Mongo) order() bson.D { return append(bson.D{m.e("state", 1)}, m.sort...) }
 
-// healed sends a command that names an index. If the index is missing, as after a drop of the
-// collection, it creates the index and sends the command again.
+// healed sends a command that names an index. If the index is missing, for example after a drop of
+// the collection, healed creates it and sends the command again.
 func (m *Mongo) healed(ctx context.Context, send func() error) error {
 	refused := func(err error) bool {
 		return has(err, codeBadValue) && strings.Contains(err.Error(), "hint")
@@ -214,13 +218,13 @@ func (m *Mongo) Settle(ctx context.Context) (int, error) {
 	return n, m.failed("update", err)
 }
 
-// gate is the index by which the server lets one row of a key be claimed at a time.
+// gate returns the index with which the server allows only one row of a key to hold that key.
 func (m *Mongo) gate() index {
 	return index{keys: bson.D{e(m.chain.key, 1), m.e("holds", 1)}, unique: true,
 		only: bson.D{m.holds(), e(m.chain.key, d("$exists", true))}}
 }
 
-// holders is the index of the held keys.
+// holders returns the index of the held keys.
 func (m *Mongo) holders() index {
 	keys := bson.D{m.e("holds", 1), m.e("state", 1), e(m.chain.key, 1)}
 	return index{keys: keys, only: bson.D{m.holds()}}

@@ -54,7 +54,7 @@ func (m *Mongo) Count(ctx context.Context, most int64) (depth Depth, err error) 
 	return depth, err
 }
 
-// ages sets the times of a depth. Two commands.
+// ages sets the times of a depth with two commands.
 func (m *Mongo) ages(ctx context.Context, depth *Depth, ask Ask) error {
 	head := func(field string) *options.FindOptionsBuilder {
 		return options.Find().SetLimit(1).SetBatchSize(2).SetProjection(d(field, 1))
@@ -74,7 +74,7 @@ func (m *Mongo) ages(ctx context.Context, depth *Depth, ask Ask) error {
 	return m.failed("find", err)
 }
 
-// since is the time from which a ready row could be claimed.
+// since returns the time from which a ready row could be claimed.
 func (m *Mongo) since(row bson.Raw) time.Time {
 	if m.due != "" {
 		return dateIn(row, m.due)

@@ -10,10 +10,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// isDue matches rows that are due. A row without a date never is.
+// isDue matches rows that are due at a time. A row without a date is never due.
 func (m *Mongo) isDue(at time.Time) bson.E { return e(m.due, d("$lte", at)) }
 
-// A Coming is a row that is due at a time.
+// A Coming is a row that will be due at a known time.
 type Coming struct {
 	ID  bson.RawValue
 	Due time.Time
@@ -33,7 +33,7 @@ func (m *Mongo) Later(ctx context.Context, after time.Time, n int) (found []Comi
 	return found, m.failed("find", err)
 }
 
-// dateIn returns the date in a field of a document; zero if it has none.
+// dateIn returns the date in a field of a document, or the zero time without a date.
 func dateIn(doc bson.Raw, path string) time.Time {
 	at, ok := doc.Lookup(strings.Split(path, ".")...).TimeOK()
 	if !ok {
@@ -42,9 +42,12 @@ func dateIn(doc bson.Raw, path string) time.Time {
 	return at.UTC()
 }
 
-// dueStages returns three expressions for an event of the change stream: the due time of its row,
-// if the event has it; whether a new row has one; and whether the event changes one. list is the
-// changed fields, by name.
+// dueStages returns three expressions for an event of the change stream:
+//   - due is the due time of the row, if the event has it.
+//   - added reports whether a new row has a due time.
+//   - moved reports whether the event changes the due time.
+//
+// The expression list holds the changed fields by name.
 func (m *Mongo) dueStages(list string) (due, added, moved any) {
 	if m.due == "" {
 		return nil, true, false
@@ -74,7 +77,7 @@ func (m *Mongo) Now(ctx context.Context) (time.Time, error) {
 	return now.UTC(), nil
 }
 
-// hello returns the reply to hello, or to isMaster of servers before MongoDB 4.4.2.
+// hello returns the reply to hello, or to isMaster on servers before MongoDB 4.4.2.
 func (m *Mongo) hello(ctx context.Context) (bson.Raw, error) {
 	ctx = Alone(ctx)
 	db := m.rows.Database()

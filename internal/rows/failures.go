@@ -7,23 +7,23 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// A Failure is a failed attempt, as a row keeps it.
+// A Failure is a failed attempt, as a row stores it.
 type Failure struct {
-	Attempt int64 // zero if it is not known
+	Attempt int64 // zero if unknown
 	At      time.Time
-	Process string // empty if it died
+	Process string // empty if the process died
 	Error   string
 }
 
-// Bounds of the failures that a row keeps: their number, and the bytes of their texts. With its
-// last error a row grows by about 10 KB at most.
+// Bounds of the failures that a row keeps: their number and the bytes of their texts. With the last
+// error they add about 10 KB at most to a row.
 const (
 	MostFailures = 10
 	mostText     = 700
 	mostProcess  = 200
 )
 
-// Failed returns the failures of a row with one more.
+// Failed returns the failures of a row with one more, at most the last MostFailures.
 func Failed(before []Failure, one Failure) []Failure {
 	one.Error, one.Process = cut(one.Error, mostText), cut(one.Process, mostProcess)
 	all := append(before[:len(before):len(before)], one)
@@ -37,7 +37,7 @@ func cut(text string, most int) string {
 	return text
 }
 
-// stored returns a failure as it is stored.
+// stored returns a failure in its stored form.
 func (f Failure) stored() bson.D {
 	d := bson.D{}
 	if f.Attempt > 0 {
@@ -58,7 +58,8 @@ func storedAll(list []Failure) bson.A {
 	return all
 }
 
-// failuresOf returns the failures in the field of a row that it can parse.
+// failuresOf returns the last failures in the field of a row. It skips failures that it cannot
+// parse.
 func failuresOf(in bson.Raw) (list []Failure) {
 	array, _ := in.Lookup("errors").ArrayOK()
 	values, _ := array.Values()

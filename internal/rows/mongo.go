@@ -15,20 +15,20 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 )
 
-// Options are the parts of a queue's configuration that its store knows.
+// Options are the parts of a queue's configuration that its store needs.
 type Options struct {
 	Field  string
 	Filter bson.D
 	Due    string // the field with the date of a row; empty: all rows are due
 	Key    string // the field whose value makes rows a chain; empty: there are no chains
-	Keeps  bool   // done rows are removed after a while: their times need an index
+	Keeps  bool   // done rows are removed after a while, which needs an index of their times
 }
 
 // MostClaimed is the most rows that Claimed returns.
 const MostClaimed = 2000
 
 // Mongo is a store over a collection of the user. It uses plain operators, which the embedded
-// server has, and writes no field of a document except Options.Field.
+// server supports. It writes no field of a document except Options.Field.
 type Mongo struct {
 	rows   *mongo.Collection
 	field  string
@@ -42,13 +42,14 @@ type Mongo struct {
 	unique       atomic.Bool // the index for the keys of InsertUnique exists
 	oldHello     atomic.Bool
 	collated     atomic.Bool // the collection has a collation
-	sharded      atomic.Bool // the server refused a claim for want of the shard key
+	sharded      atomic.Bool // the server refused a claim because its filter lacks the shard key
 }
 
 var _ Store = (*Mongo)(nil)
 
 // NewMongo returns a store over a collection. Its writes wait for a majority, whatever the write
-// concern of the collection: a claim that an election undoes would be given twice.
+// concern of the collection. Otherwise an election could undo a claim, and the row would be claimed
+// twice.
 func NewMongo(coll *mongo.Collection, o Options) *Mongo {
 	safe := options.Collection().SetWriteConcern(writeconcern.Majority()).
 		SetReadConcern(readconcern.Majority()).SetReadPreference(readpref.Primary())
@@ -58,15 +59,15 @@ func NewMongo(coll *mongo.Collection, o Options) *Mongo {
 	}
 	if o.Key != "" {
 		m.chain = newChain(o.Key)
-		m.sort = append(m.sort, e("_id", 1)) // all processes see the rows of a key in one order
+		m.sort = append(m.sort, e("_id", 1)) // so that all processes see a key's rows in one order
 	}
 	return m
 }
 
-// Alone returns a context whose commands join no transaction.
+// Alone returns a context whose commands are in no transaction.
 func Alone(ctx context.Context) context.Context { return mongo.NewSessionContext(ctx, nil) }
 
-// transacts reports whether commands with a context belong to a transaction.
+// transacts reports whether commands with ctx are in a transaction.
 func transacts(ctx context.Context) bool {
 	session := mongo.SessionFromContext(ctx)
 	return session != nil && session.TransactionRunning()
@@ -88,14 +89,14 @@ func (m *Mongo) unset(names ...string) bson.E {
 	return e("$unset", all)
 }
 
-// mark is the projection to the field.
+// mark returns the projection to the _id and the field.
 func (m *Mongo) mark() bson.D { return bson.D{e("_id", 1), e(m.field, 1)} }
 
 func not(condition bson.D) bson.D { return d("$not", condition) }
 
 func in[T any](values []T) bson.D { return d("$in", values) }
 
-// mine matches the rows of the queue that also match more.
+// mine matches the rows of the queue that also match the conditions in more.
 func (m *Mongo) mine(more ...bson.E) bson.D {
 	if len(m.filter) == 0 {
 		return more
@@ -107,7 +108,7 @@ func (m *Mongo) isReady() bson.E { return m.e("state", d("$in", bson.A{nil, Read
 
 func (m *Mongo) is(s State) bson.E { return m.e("state", s) }
 
-// wanted matches the ready rows that ask selects.
+// wanted matches the ready rows that an Ask selects.
 func (m *Mongo) wanted(ask Ask) bson.D {
 	is := bson.D{m.isReady()}
 	if m.due != "" {
@@ -162,8 +163,9 @@ func (m *Mongo) Claim(ctx context.Context, c Claim, ask Ask) (*Row, error) {
 	return &row, nil
 }
 
-// claim claims a row by one command. A sharded collection refuses it on a server that demands the
-// shard key in the filter, as MongoDB 4.4 does. There a claim takes three commands.
+// claim claims a row with one command. Some servers, such as MongoDB 4.4, refuse that command in a
+// sharded collection, because its filter lacks the shard key. On such a server a claim takes three
+// commands.
 func (m *Mongo) claim(ctx context.Context, c Claim, ask Ask) (doc bson.Raw, err error) {
 	if m.sharded.Load() {
 		return m.claimByID(ctx, c, ask)
@@ -183,11 +185,12 @@ func (m *Mongo) claim(ctx context.Context, c Claim, ask Ask) (doc bson.Raw, err 
 	return doc, err
 }
 
-// claimRaces bounds the rows that other processes claim between the read and the update of a claim.
+// claimRaces is the number of tries of a claim whose row another process takes between read and
+// update.
 const claimRaces = 10
 
-// claimByID reads the row to claim, updates it by its _id if it still is as wanted, and reads it.
-// An error after the update has an unknown outcome.
+// claimByID reads the row to claim, updates it by its _id if it still matches, and reads the
+// result. An error after the update leaves the outcome unknown.
 func (m *Mongo) claimByID(ctx context.Context, c Claim, ask Ask) (bson.Raw, error) {
 	for range claimRaces {
 		docs, err := m.inOrder(ctx, m.wanted(ask), options.Find().SetLimit(1).SetBatchSize(2))
@@ -258,7 +261,7 @@ func (m *Mongo) docs(ctx context.Context, filter bson.D, opts *options.FindOptio
 	return read(m.rows.Find(ctx, filter, opts))(ctx)
 }
 
-// read returns all documents of a cursor.
+// read returns a function that reads all documents of a cursor.
 func read(cursor *mongo.Cursor, err error) func(context.Context) ([]bson.Raw, error) {
 	return func(ctx context.Context) (docs []bson.Raw, _ error) {
 		if err == nil {
@@ -280,7 +283,7 @@ func (m *Mongo) End(ctx context.Context, endings ...Ending) (int, error) {
 	return m.each(ctx, ids, changes)
 }
 
-// before matches the claim that an ending ends.
+// before matches the row while it has the claim that an ending ends.
 func (m *Mongo) before(end Ending) bson.D {
 	is := bson.D{e("_id", end.ID), m.is(Claimed), m.e("session", end.Session), m.e("batch", end.Batch)}
 	if end.To == Retrying || end.To == Ready {
@@ -289,7 +292,7 @@ func (m *Mongo) before(end Ending) bson.D {
 	return is
 }
 
-// ending is the update of a claim that ends. Fence and batch stay.
+// ending returns the update that ends a claim. Fence and batch stay.
 func (m *Mongo) ending(end Ending) bson.D {
 	set := bson.D{m.e("attempts", end.Attempts)}
 	if !end.Keep && (end.To == Retrying || end.To == Dead) {
@@ -297,7 +300,7 @@ func (m *Mongo) ending(end Ending) bson.D {
 	}
 	unset := []string{"locks", "slot", "slotFence", "session"}
 	switch end.To {
-	case Ready: // the state is absent, as in a new row: the index gives both by their age
+	case Ready: // no state, like a new row, so that the index returns both by their age
 		unset = append(unset, "state")
 	case Retrying:
 		set = append(set, m.is(Retrying), m.e("notBefore", end.NotBefore))
@@ -350,8 +353,8 @@ func (m *Mongo) Wake(ctx context.Context, now time.Time) (int, error) {
 	return m.each(ctx, ids, changes)
 }
 
-// Slots is documented in [Store]. It groups, since the embedded server has no distinct with a time
-// limit.
+// Slots is documented in [Store]. It groups, because the embedded server has no distinct with a
+// time limit.
 func (m *Mongo) Slots(ctx context.Context) (found []Slot, _ error) {
 	both := bson.D{e("locks", "$"+m.at("locks")), e("slot", "$"+m.at("slot"))}
 	groups, err := m.aggregate(ctx, d("$match", bson.D{m.is(Claimed)}), d("$group", d("_id", both)))
@@ -376,7 +379,8 @@ func (m *Mongo) Insert(ctx context.Context, docs []any) error {
 	return m.failed("insert", err)
 }
 
-// SettingsCollection holds the pause switches of queues, in the database of their rows.
+// SettingsCollection is the collection with the pause switches of queues. It is in the database of
+// the rows.
 const SettingsCollection = "distlock_settings"
 
 func (m *Mongo) settings() *mongo.Collection {
@@ -405,7 +409,7 @@ func (m *Mongo) Paused(ctx context.Context, queue string) (bool, error) {
 	return stopped, nil
 }
 
-// SetPaused pauses the queue of this name, or resumes it.
+// SetPaused pauses or resumes the queue of this name.
 func (m *Mongo) SetPaused(ctx context.Context, queue string, paused bool) error {
 	ctx = Alone(ctx)
 	var err error

@@ -10,8 +10,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// Bounds of Odd: the rows of each kind, and the ready rows that it reads. Odd rows are never
-// claimed, so in time they are the first ones.
+// Bounds of Odd: the returned rows of each kind, and the ready rows that it reads. Because odd rows
+// are never claimed, they become the first ready rows in time.
 const (
 	oddAtOnce = 10
 	oddAmong  = 1000
@@ -20,12 +20,12 @@ const (
 // ManyKeys is the problem of a row that would be in several chains.
 const ManyKeys = "is a list, and Config.Key needs one value"
 
-// A part is a part of the field of a row. A row in which one is wrong is odd: no process claims or
-// ends it.
+// A part is one element of a row's field. If a part is wrong, the row is odd, and no process claims
+// or ends it.
 type part struct {
 	name string
-	kind bson.Type // TypeInt64: a whole number from zero to mostCount
-	of   State     // the rows that need the part; empty: it may be absent in any
+	kind bson.Type // TypeInt64 allows any number type, from zero to mostCount
+	of   State     // the state of the rows that need the part; empty: no row needs it
 }
 
 var parts = []part{
@@ -37,7 +37,7 @@ var parts = []part{
 
 const mostCount = 1 << 53
 
-// problem returns the problem of this part of a row; empty without one.
+// problem returns the problem of this part in a row, or an empty string.
 func (p part) problem(in bson.Raw, state State) string {
 	v, err := in.LookupErr(p.name)
 	switch {
@@ -59,14 +59,14 @@ func (p part) problem(in bson.Raw, state State) string {
 	return ""
 }
 
-// count returns a number of a row in which no part is wrong.
+// count returns a number in a row that has no wrong part.
 func count(in bson.Raw, name string) int64 {
 	n, _ := in.Lookup(name).AsInt64OK()
 	return n
 }
 
-// wrong are the conditions on rows in which this part is wrong. A query on a list compares its
-// elements.
+// wrong returns the conditions for rows in which this part is wrong. They include lists, because a
+// query compares the elements of a list.
 func (m *Mongo) wrong(p part) bson.A {
 	name, is := m.at(p.name), bson.D{}
 	if p.of != "" {
@@ -87,7 +87,7 @@ func (m *Mongo) wrong(p part) bson.A {
 	return append(list, when(not(d("$type", p.kind))))
 }
 
-// oddReady are conditions on ready rows that can never be claimed.
+// oddReady returns the conditions for ready rows that can never be claimed.
 func (m *Mongo) oddReady() bson.A {
 	is := bson.A{
 		d(m.field, bson.D{e("$exists", true), e("$not", d("$type", "object"))}),
@@ -116,12 +116,12 @@ func pathTo(path []string, i int) string {
 	return name.String()
 }
 
-// wrongDue matches rows with something else than a date, or null, where they are due.
+// wrongDue matches rows with a due field that is neither a date nor null.
 func (m *Mongo) wrongDue() bson.D {
 	return d(m.due, bson.D{e("$exists", true), e("$not", d("$type", bson.A{"date", "null"}))})
 }
 
-// oddState matches rows that are not ready and can never be claimed or ended.
+// oddState returns the conditions for rows that are not ready and can never be claimed or ended.
 func (m *Mongo) oddState() bson.A {
 	known := bson.A{nil, Ready, Claimed, Retrying, Dead, Done}
 	is := bson.A{d(m.at("state"), d("$nin", known)), d(m.at("state"), d("$type", "array"))}
@@ -163,7 +163,7 @@ func (m *Mongo) Odd(ctx context.Context) ([]Malformed, error) {
 	return bad, err
 }
 
-// problem is the reason for which a ready row is odd.
+// problem returns the reason why a ready row is odd.
 func (m *Mongo) problem(doc bson.Raw) Malformed {
 	if _, bad := Parse(doc, m.field); bad != nil {
 		return *bad
@@ -184,7 +184,8 @@ func (m *Mongo) problem(doc bson.Raw) Malformed {
 	return one
 }
 
-// Repair makes odd claimed rows ready, from their first attempt. A wrong fence stays. Two commands.
+// Repair makes odd claimed rows ready and resets their attempts. A wrong fence stays. It sends two
+// commands.
 func (m *Mongo) Repair(ctx context.Context) (int, error) {
 	is := m.mine(m.is(Claimed), e("$or", m.oddState()))
 	ids, err := m.lot(ctx, is)

@@ -10,7 +10,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// over matches rows that have been Dead or Done since before a time; zero: all of them.
+// over matches rows that have been Dead or Done since before a time. A zero time matches all rows
+// in that state.
 func (m *Mongo) over(state State, before time.Time, more ...bson.E) bson.D {
 	is := append(bson.D{m.is(state)}, more...)
 	if !before.IsZero() {
@@ -23,8 +24,8 @@ func (m *Mongo) over(state State, before time.Time, more ...bson.E) bson.D {
 	return m.mine(is...)
 }
 
-// List returns the rows of a state with their documents, in the order of the server. A row that
-// cannot be parsed comes with a *Malformed. One command for a hundred rows.
+// List returns the rows of a state with their documents, in the server's order. If it cannot parse
+// a row, it returns the row with a *Malformed. It sends one command for a hundred rows.
 func (m *Mongo) List(ctx context.Context, state State) iter.Seq2[Row, error] {
 	return func(yield func(Row, error) bool) {
 		ctx, is := Alone(ctx), m.is(state)
@@ -53,7 +54,7 @@ func (m *Mongo) List(ctx context.Context, state State) iter.Seq2[Row, error] {
 	}
 }
 
-// Retry makes dead rows ready, from their first attempt. Their failures stay.
+// Retry makes dead rows ready and resets their attempts. Their failures stay.
 func (m *Mongo) Retry(ctx context.Context, ids []bson.RawValue) (int, error) {
 	changes := make([]change, len(ids))
 	for i, id := range ids {
@@ -63,7 +64,7 @@ func (m *Mongo) Retry(ctx context.Context, ids []bson.RawValue) (int, error) {
 	return m.each(ctx, ids, changes)
 }
 
-// Remove removes the documents of rows that are Dead or Done.
+// Remove removes the documents of rows that are in the given state, Dead or Done.
 func (m *Mongo) Remove(ctx context.Context, state State, ids []bson.RawValue) (int, error) {
 	n, err := m.all(ctx, change{filter: m.over(state, time.Time{}, e("_id", in(ids)))})
 	return n, m.failed("remove", err)
@@ -85,7 +86,7 @@ func (m *Mongo) Cancel(ctx context.Context, now time.Time, id bson.RawValue) (St
 	dead := bson.D{e("$set", bson.D{m.is(Dead), m.e("error", Cancelled), m.e("deadAt", now)}),
 		m.unset("notBefore", "holds", "cancelled")}
 	marked := d("$set", bson.D{m.e("cancelled", true)})
-	const rounds = 3 // its claim may end between two commands
+	const rounds = 3 // because the row's claim may end between two commands
 	for range rounds {
 		waits := m.mine(e("_id", id), m.e("state", in(bson.A{nil, Ready, Retrying})),
 			e("$nor", m.oddReady()[:2]))
@@ -93,7 +94,7 @@ func (m *Mongo) Cancel(ctx context.Context, now time.Time, id bson.RawValue) (St
 			return Dead, err
 		}
 		if n, err := m.only(ctx, id, bson.D{e("_id", id), m.is(Claimed)}, marked); n > 0 || err != nil {
-			return Claimed, err // also if its handler has changed the fields that Filter names
+			return Claimed, err // even if its handler has changed the fields that Filter names
 		}
 		found, err := m.Current(ctx, []bson.RawValue{id}, false)
 		if err != nil || len(found) == 0 || found[0].Mark.State == Dead || found[0].Mark.State == Done {

@@ -19,8 +19,8 @@ type Refused struct {
 	Err error
 }
 
-// A RefusedError reports rows that the server refuses to change: by a validator, or by their size.
-// The other rows of the command were changed. That of Claim names no row.
+// A RefusedError reports rows that the server refuses to change because of a validator or their
+// size. The other rows of the command were changed. A RefusedError of Claim names no row.
 type RefusedError struct{ Rows []Refused }
 
 func (e *RefusedError) Error() string {
@@ -31,7 +31,7 @@ func (e *RefusedError) Error() string {
 		Text(e.Rows[0].ID), e.Rows[0].Err)
 }
 
-// A QueryError reports that the server refuses the query for rows: the filter, or the order.
+// A QueryError reports that the server refuses the query for rows because of its filter or order.
 type QueryError struct{ Err error }
 
 func (e *QueryError) Error() string {
@@ -39,9 +39,13 @@ func (e *QueryError) Error() string {
 }
 func (e *QueryError) Unwrap() error { return e.Err }
 
-// codesPassing are the codes of errors that do not depend on a document or a query: the server
-// shuts down, is busy, out of time or of keys, its data or its shards move, it accepts no writes,
-// or the user lacks a privilege. From the list of codes of MongoDB 8.
+// codesPassing are the codes of errors that do not depend on a document or a query:
+//   - The server shuts down, is busy, or accepts no writes.
+//   - The server is out of time or has no signing key.
+//   - Data or shards move.
+//   - The user lacks a privilege.
+//
+// They are from MongoDB 8's list of codes.
 var codesPassing = []int{6, 7, 11, codeUnauthorized, 18, 24, 43, 46, 50, 63, 64, 70, 71, 83, 89, 90,
 	91, 107, 112, 117, 133, 134, 136, 145, 149, 150, 175, 189, 199, 202, 203, 209, 210, 211, 215, 216,
 	225, 234, 237, 239, 246, 249, 250, 251, 261, 262, 264, 267, 272, 279, 281, 282, 290, 303, 308, 310,
@@ -51,7 +55,7 @@ var codesPassing = []int{6, 7, 11, codeUnauthorized, 18, 24, 43, 46, 50, 63, 64,
 // labelsPassing are the labels of errors that may pass.
 var labelsPassing = []string{"RetryableWriteError", "TransientTransactionError", "RetryableError"}
 
-// refuses reports whether a server has answered, and would answer in the same way again.
+// refuses reports whether a server answered with an error that it would return again.
 func refuses(err error) bool {
 	var server mongo.ServerError
 	if !errors.As(err, &server) || has(err, codesPassing...) ||
@@ -70,10 +74,10 @@ func refuses(err error) bool {
 	return errors.As(err, &command)
 }
 
-// A change is an update of the rows that match a filter; without an update it removes them.
+// A change is an update of the rows that match a filter. Without an update it removes these rows.
 type change struct{ filter, update bson.D }
 
-// all carries changes out as one command.
+// all carries out changes with one command.
 func (m *Mongo) all(ctx context.Context, changes ...change) (int, error) {
 	models := make([]mongo.WriteModel, len(changes))
 	for i, c := range changes {
@@ -90,7 +94,7 @@ func (m *Mongo) all(ctx context.Context, changes ...change) (int, error) {
 	return int(result.MatchedCount + result.DeletedCount), err
 }
 
-// each carries out one change for each of these rows, as one command.
+// each carries out one change for each of these rows, with one command.
 func (m *Mongo) each(ctx context.Context, ids []bson.RawValue, changes []change) (int, error) {
 	if len(changes) == 0 {
 		return 0, nil
@@ -122,7 +126,7 @@ func (m *Mongo) only(ctx context.Context, id bson.RawValue, filter, update bson.
 	return 0, m.failed("update", err)
 }
 
-// lot returns the _ids of a thousand rows that match.
+// lot returns the _ids of at most lotSize rows that match.
 func (m *Mongo) lot(ctx context.Context, filter bson.D) (ids []bson.RawValue, _ error) {
 	docs, err := m.docs(ctx, filter,
 		options.Find().SetLimit(lotSize).SetBatchSize(lotSize+1).SetProjection(d("_id", 1)))

@@ -8,9 +8,9 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// It tries to break: an error that passes, as when a mongos has no keys to sign its times yet, or
-// when a cluster takes no writes for a while, ends Run as a bad Filter does, or sets rows aside for
-// up to an hour.
+// An error that passes does not end Run like a bad Filter, or set rows aside for up to an hour.
+// Examples are a mongos without keys to sign its times, and a cluster that takes no writes for a
+// while.
 func TestRefuses_WhatPasses_IsNoRefusal(t *testing.T) {
 	t.Parallel()
 	for want, list := range map[bool][]mongo.CommandError{

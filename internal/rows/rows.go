@@ -17,24 +17,24 @@ type State string
 const (
 	Ready    State = "ready"
 	Claimed  State = "claimed"
-	Retrying State = "retrying" // until notBefore
-	Dead     State = "dead"     // it failed too often, or was discarded or cancelled
+	Retrying State = "retrying" // waits until notBefore
+	Dead     State = "dead"     // failed too often, or was discarded or cancelled
 	Done     State = "done"
 )
 
-// A Mark is the field of a row, as stored. Zero fields are absent.
+// A Mark is the field of a row, as stored. An absent field is zero.
 type Mark struct {
 	State     State
-	Locks     string        // the database of the slot; empty if it is not known
+	Locks     string        // the database of the slot; empty if unknown
 	Slot      string        // the name of the lock of the process that claimed the row
-	SlotFence int64         // of that lock
-	Session   bson.ObjectID // of that lock
+	SlotFence int64         // the fence of that lock
+	Session   bson.ObjectID // the session of that lock
 	Batch     bson.ObjectID // new for every claim
 	Fence     int64         // rises with every claim of this row
-	Attempts  int64         // claims that count, the present one included; at most Fence
+	Attempts  int64         // counted claims, including the present one; at most Fence
 	NotBefore time.Time
 	Error     string
-	Cancelled bool      // while the row was claimed: its claim ends as Dead
+	Cancelled bool      // set while the row was claimed; the claim ends as Dead
 	Holds     string    // the name of Options.Key while the row holds its key
 	Failures  []Failure // the last ones
 	DoneAt    time.Time
@@ -52,7 +52,7 @@ type Claim struct {
 	At        time.Time // for people
 }
 
-// A Slot is the lock of a process that claims rows: its name, and its database.
+// A Slot names the lock of a process that claims rows. Locks is the lock's database.
 type Slot struct{ Locks, Name string }
 
 // A Row is a document of the user with its field parsed.
@@ -68,30 +68,30 @@ type Ending struct {
 	Session  bson.ObjectID
 	Batch    bson.ObjectID
 	To       State     // Ready, Retrying, Dead or Done
-	Attempts int64     // the number that stays
-	At       time.Time // of Done and Dead
-	// NotBefore, Error and Failures are of Retrying and Dead. Keep leaves the last error and the
-	// failures as they are.
+	Attempts int64     // the number of attempts after the end
+	At       time.Time // set for Done and Dead
+	// NotBefore is set for Retrying. Error and Failures are set for Retrying and Dead. Keep leaves
+	// the stored error and failures unchanged.
 	NotBefore time.Time
 	Error     string
 	Failures  []Failure
 	Keep      bool
 }
 
-// End is the ending of the claim of this row, without its reason.
+// End returns an ending of the row's claim, without a time and a reason.
 func (r Row) End(to State) Ending {
 	return Ending{ID: r.ID, Session: r.Mark.Session, Batch: r.Mark.Batch, To: to,
 		Attempts: r.Mark.Attempts}
 }
 
-// Uncounted is an ending that takes the attempt back.
+// Uncounted returns an ending that does not count the attempt.
 func (r Row) Uncounted(to State) Ending {
 	e := r.End(to)
 	e.Attempts, e.Keep = max(e.Attempts-1, 0), true
 	return e
 }
 
-// Counts are the rows by state. A row that can never be claimed counts as Odd only.
+// Counts is the number of rows in each state. A row that can never be claimed counts as Odd only.
 type Counts struct {
 	Ready, Claimed, Retrying, Dead, Done int64
 	Refused                              int64 // set by the process that claims rows
@@ -99,35 +99,37 @@ type Counts struct {
 	Odd                                  int64
 }
 
-// A Depth is how many rows a queue has, and for how long they have been waiting.
+// A Depth holds the number of a queue's rows and the times of its first rows.
 type Depth struct {
 	Counts
-	// Since is the time from which the first ready row could be claimed: its due time, or else the
-	// time of its _id, if that is an ObjectID. Zero if it is not known.
+	// Since is the time from which the first ready row could be claimed: its due time, or without
+	// due times the time in its ObjectID. Zero if unknown.
 	Since time.Time
 	Retry time.Time // when the first retry is due; zero without one
 }
 
 // An Ask selects among the ready rows.
 type Ask struct {
-	Due     time.Time       // with Options.Due: only rows that are due then
-	Without []bson.RawValue // not the rows with these _ids
-	Held    []bson.RawValue // not the rows with these keys, unless a row holds its key itself
-	Only    bson.RawValue   // the row with this _id; zero: any row
+	Due     time.Time       // with Options.Due: only rows that are due at this time
+	Without []bson.RawValue // excludes the rows with these _ids
+	Held    []bson.RawValue // excludes the rows with these keys, except rows that hold their key
+	Only    bson.RawValue   // selects only the row with this _id; zero: no restriction
 }
 
-// A Store keeps the rows of one queue. Each method is one command unless its comment gives another
-// number. A method that returns an error may have changed rows, or may do so later, except for
-// *RefusedError, *HeldError and *QueryError: the server has answered.
+// A Store keeps the rows of one queue. Each method sends one command, unless its comment gives
+// another number. After an error a method may have changed rows, or may still change them. This
+// does not hold for *RefusedError, *HeldError and *QueryError, because the server has answered.
 type Store interface {
 	// Claim claims the first ready row and counts an attempt. It returns nil if no row is ready.
 	// Errors: *HeldError if another row holds the key; *RefusedError; *QueryError.
 	Claim(ctx context.Context, c Claim, ask Ask) (*Row, error)
-	// First returns the _id of the row that Claim would claim; zero without one.
+	// First returns the _id of the row that Claim would claim, or a zero value.
 	First(ctx context.Context, ask Ask) (bson.RawValue, error)
-	// Held returns the keys that rows hold, at most MostHeld. No command without Options.Key.
+	// Held returns the keys that rows hold, at most MostHeld. Without Options.Key it sends no
+	// command.
 	Held(ctx context.Context) ([]bson.RawValue, error)
-	// Settle takes the keys from rows that are done, dead, or outside of the filter.
+	// Settle releases the keys of rows that are done, dead, or ready outside of the filter. It
+	// returns the number of these rows.
 	Settle(ctx context.Context) (int, error)
 	// End ends claims and returns the number of rows that it changed. A row is changed only if its
 	// session and batch match. An ending to Ready or Retrying does not match a cancelled row. With a
@@ -135,25 +137,27 @@ type Store interface {
 	End(ctx context.Context, endings ...Ending) (int, error)
 	// Claimed returns the rows that a slot has claimed, at most MostClaimed, without documents.
 	Claimed(ctx context.Context, slot Slot) ([]Row, error)
-	// Current returns the rows with these _ids.
+	// Current returns the rows with these _ids, with their documents if documents is true.
 	Current(ctx context.Context, ids []bson.RawValue, documents bool) ([]Row, error)
-	// Wake makes the retrying rows ready that are due.
+	// Wake makes due retries ready.
 	Wake(ctx context.Context, now time.Time) (int, error)
 	// Slots returns the slots of all claimed rows.
 	Slots(ctx context.Context) ([]Slot, error)
-	// Odd returns rows that can never be claimed, at most twenty. Two commands.
+	// Odd returns at most twenty rows that can never be claimed. It sends two commands.
 	Odd(ctx context.Context) ([]Malformed, error)
-	// Cancel makes a ready or retrying row dead, and marks a claimed one. It returns Dead or Claimed,
-	// or an empty state if the row is in another state or does not exist. Up to three commands.
+	// Cancel makes a ready or retrying row dead, and marks a claimed row. It returns Dead or
+	// Claimed, or an empty state if the row is in another state or does not exist. It sends at most
+	// nine commands.
 	Cancel(ctx context.Context, now time.Time, id bson.RawValue) (State, error)
-	// Purge removes rows that have been Dead or Done since before a time, at most a thousand. A zero
-	// time: all of them. Two commands.
+	// Purge removes at most a thousand rows that have been Dead or Done since before a time. A zero
+	// time selects all of them. It sends two commands.
 	Purge(ctx context.Context, state State, before time.Time) (int, error)
 	// Later returns the first n ready rows that are due after a time.
 	Later(ctx context.Context, after time.Time, n int) ([]Coming, error)
-	// Now returns the server's clock.
+	// Now returns the time of the server's clock.
 	Now(ctx context.Context) (time.Time, error)
-	// Count counts rows, up to most of each state; zero: all. Seven commands at most.
+	// Count counts the rows in each state. If most is not zero, it counts at most that many rows of
+	// a state, omits done rows, and sets the times of the Depth. It sends at most ten commands.
 	Count(ctx context.Context, most int64) (Depth, error)
 	// Insert adds documents.
 	Insert(ctx context.Context, docs []any) error
@@ -168,7 +172,7 @@ type Store interface {
 	Paused(ctx context.Context, queue string) (bool, error)
 }
 
-// A Malformed names a row that can never be claimed, or that cannot be parsed.
+// A Malformed names a row that can never be claimed or cannot be parsed.
 type Malformed struct {
 	ID      bson.RawValue
 	Field   string
@@ -226,7 +230,7 @@ func Parse(doc bson.Raw, field string) (Row, *Malformed) {
 		}
 	}
 	m.Fence, m.Attempts, m.SlotFence = count(in, "fence"), count(in, "attempts"), count(in, "slotFence")
-	m.Attempts = min(m.Attempts, m.Fence) // more can only come from another program
+	m.Attempts = min(m.Attempts, m.Fence) // only another program writes more
 	m.Locks, _ = in.Lookup("locks").StringValueOK()
 	m.Slot, _ = in.Lookup("slot").StringValueOK()
 	m.Cancelled, _ = in.Lookup("cancelled").BooleanOK()

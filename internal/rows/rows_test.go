@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// A field that an operator broke is named, and never taken for a row that is ready.
+// A malformed field is reported, and its row is never ready.
 func TestParse_MalformedFields_AreNamed(t *testing.T) {
 	t.Parallel()
 	for field, claim := range map[string]any{
@@ -38,7 +38,7 @@ func TestParse_MalformedFields_AreNamed(t *testing.T) {
 	}
 }
 
-// It tries to break: a claimed row that no process can end or rescue is taken for a sound one.
+// A claimed row that no process can end or rescue is odd.
 func TestParse_HostileClaims_AreOdd(t *testing.T) {
 	t.Parallel()
 	list := bson.A{"claimed"}
@@ -78,7 +78,7 @@ func TestParse_HostileClaims_AreOdd(t *testing.T) {
 	}
 }
 
-// It tries to break: the name of a row is cut inside of a letter, and no server takes it.
+// A long _id is cut between letters, so that a server accepts its text.
 func TestText_Long_IsCutBetweenLetters(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{strings.Repeat("я", 150), "x" + strings.Repeat("я", 150)} {
@@ -90,7 +90,7 @@ func TestText_Long_IsCutBetweenLetters(t *testing.T) {
 	}
 }
 
-// It tries to break: attempts that another program wrote count.
+// Attempts that another program wrote do not count.
 func TestParse_AttemptsOfAnotherProgram_AreNotBelieved(t *testing.T) {
 	t.Parallel()
 	doc, err := bson.Marshal(bson.D{{Key: "_id", Value: 1}, {Key: "claim", Value: bson.D{

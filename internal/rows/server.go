@@ -19,12 +19,13 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// ErrNoTransactions is returned by Transact, or by End in it, where there are no transactions.
+// ErrNoTransactions is the error of Transact, or of End in a transaction, on servers without
+// transactions.
 var ErrNoTransactions = catalog.ErrNoTransactions
 
 // Codes of the server.
 const (
-	codeBadValue          = 2 // a hint that names no index, among others
+	codeBadValue          = 2 // for example a hint that names no index
 	codeUnauthorized      = 13
 	codeIllegal           = 20 // transactions on a standalone
 	codeDuplicate         = 11000
@@ -40,7 +41,8 @@ func has(err error, codes ...int) bool {
 	return errors.As(err, &server) && slices.ContainsFunc(codes, server.HasErrorCode)
 }
 
-// failed names the collection, and the missing privilege.
+// failed adds the actions and the collection to err. A missing privilege is a
+// *catalog.PrivilegeError.
 func (m *Mongo) failed(actions string, err error) error {
 	return m.failedOn(m.rows.Name(), actions, err)
 }
@@ -69,7 +71,7 @@ func (m *Mongo) Transact(ctx context.Context, work func(context.Context) error) 
 	defer session.EndSession(context.WithoutCancel(ctx))
 	opts := options.Transaction().SetWriteConcern(writeconcern.Majority()).
 		SetReadConcern(readconcern.Snapshot()).
-		SetReadPreference(readpref.Primary()) // else the client's, with which work could not read
+		SetReadPreference(readpref.Primary()) // the client's may not allow reads in work
 	run := func(ctx context.Context) (any, error) { return nil, work(ctx) }
 	for range mostAgain {
 		if _, err = session.WithTransaction(ctx, run, opts); !errors.Is(err, errAgain) {
@@ -82,8 +84,8 @@ func (m *Mongo) Transact(ctx context.Context, work func(context.Context) error) 
 	return err
 }
 
-// canTransact asks the server once. The embedded one would carry commands out, without a
-// transaction.
+// canTransact returns ErrNoTransactions if the server has no transactions. It asks the server once.
+// The embedded server would carry out commands without a transaction.
 func (m *Mongo) canTransact(ctx context.Context) error {
 	switch m.transactions.Load() {
 	case yes:
@@ -103,7 +105,7 @@ func (m *Mongo) canTransact(ctx context.Context) error {
 	return m.canTransact(ctx)
 }
 
-// kind reports whether the server is a replica set's member, or a mongos.
+// kind reports whether the server is a member of a replica set, or a mongos.
 func (m *Mongo) kind(ctx context.Context) (set, mongos bool, err error) {
 	hello, err := m.hello(ctx)
 	_, set = hello.Lookup("setName").StringValueOK()
@@ -111,22 +113,22 @@ func (m *Mongo) kind(ctx context.Context) (set, mongos bool, err error) {
 	return set, msg == "isdbgrid", err
 }
 
-// Whether a server has transactions; zero if that is not known.
+// The values of Mongo.transactions. Zero is unknown.
 const (
 	yes = int32(iota + 1)
 	no
 )
 
-// An index is one that the queries need.
+// An index is an index that the queries need.
 type index struct {
 	keys   bson.D
-	only   bson.D // of a partial index
+	only   bson.D // the filter of a partial index
 	unique bool
 	sparse bool
-	spared bool // FerretDB v1 does without: it has no partial indexes, and reads everything anyway
+	spared bool // FerretDB v1 needs no such index: it always reads everything
 }
 
-// name is the name that drivers and the shell give to an index.
+// name returns the name that drivers and the shell give to an index.
 func (i index) name() string {
 	var parts []string
 	for _, key := range i.keys {
@@ -135,10 +137,10 @@ func (i index) name() string {
 	return strings.Join(parts, "_")
 }
 
-// needed are the indexes that the queries need.
+// needed returns the indexes that the queries need.
 func (m *Mongo) needed() []index {
 	list := []index{{keys: bson.D{m.e("state", 1), m.e("notBefore", 1)}},
-		// With the index of the claimed rows a process reads no claims of others.
+		// With this index a process does not read the claims of other processes.
 		{spared: true, only: bson.D{m.is(Claimed)}, keys: bson.D{m.e("state", 1), m.e("slot", 1),
 			m.e("slotFence", 1), m.e("session", 1), m.e("locks", 1)}}}
 	if len(m.sort) > 0 {
@@ -153,7 +155,7 @@ func (m *Mongo) needed() []index {
 	return list
 }
 
-// lacking returns the indexes that are missing. It goes by their names.
+// lacking returns the missing indexes. It finds indexes by name.
 func (m *Mongo) lacking(ctx context.Context) ([]index, error) {
 	found, err := read(m.rows.Indexes().List(Alone(ctx)))(ctx)
 	if err != nil && !has(err, codeNamespaceNotFound) {
@@ -182,7 +184,7 @@ func (m *Mongo) lacking(ctx context.Context) ([]index, error) {
 
 func isSpared(i index) bool { return i.spared }
 
-// command is the command of the shell that creates an index.
+// command returns the shell command that creates an index.
 func (m *Mongo) command(i index) string {
 	arguments := []bson.D{i.keys, {}}
 	for name, is := range map[string]bool{"unique": i.unique, "sparse": i.sparse} {
@@ -196,7 +198,7 @@ func (m *Mongo) command(i index) string {
 	var texts []string
 	for _, one := range arguments {
 		if len(one) > 0 {
-			text, _ := bson.MarshalExtJSON(one, false, false) // names and small numbers
+			text, _ := bson.MarshalExtJSON(one, false, false) // names and small numbers cannot fail
 			texts = append(texts, catalog.Printable(string(text), len(text)))
 		}
 	}
@@ -204,7 +206,7 @@ func (m *Mongo) command(i index) string {
 		m.rows.Database().Name(), m.rows.Name(), strings.Join(texts, ", "))
 }
 
-// Missing returns, for each missing index, the command of the shell that creates it.
+// Missing returns the shell commands that create the missing indexes.
 func (m *Mongo) Missing(ctx context.Context) (commands []string, err error) {
 	missing, err := m.lacking(ctx)
 	for _, i := range missing {
@@ -236,8 +238,8 @@ func (m *Mongo) create(ctx context.Context, i index) error {
 		m.failed("createIndex", err))
 }
 
-// Prepare creates the missing indexes. One command, and one for each of them; with Options.Key one
-// more.
+// Prepare creates the missing indexes. If none is missing, it usually sends one command, or two
+// with Options.Key.
 func (m *Mongo) Prepare(ctx context.Context) error {
 	ctx = Alone(ctx)
 	missing, err := m.lacking(ctx)
@@ -257,8 +259,8 @@ func (m *Mongo) Prepare(ctx context.Context) error {
 	return m.enforced(ctx, m.gate().keys, m.gate().only)
 }
 
-// enforced waits until the server uses an index: while it is built it is listed as any other one,
-// and keeps no document out. The filter is one that the index serves.
+// enforced waits until the server uses an index. A server lists an index while building it, but
+// does not enforce it yet. The index must serve filter.
 func (m *Mongo) enforced(ctx context.Context, keys, filter bson.D) error {
 	for {
 		opts := options.Find().SetHint(keys).SetLimit(1).SetProjection(d("_id", 1))
@@ -272,7 +274,7 @@ func (m *Mongo) enforced(ctx context.Context, keys, filter bson.D) error {
 	}
 }
 
-// pause waits for a moment in which an index may be built.
+// pause waits a moment for an index that is being built.
 func pause(ctx context.Context) error {
 	const moment = 20 * time.Millisecond
 	clock.Sleep(clock.From(ctx), moment, ctx.Done())

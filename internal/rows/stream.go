@@ -10,33 +10,33 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// ErrNoStream is returned by Watch where there are no change streams.
+// ErrNoStream is the error of Watch on servers without change streams.
 var ErrNoStream = errors.New("no change streams here")
 
 // codesNoStream are the codes of servers without change streams: a standalone (40573, 20), a
-// database of the server's own (73), and servers that do not know the stage.
+// database of the server itself (73), and servers that do not know the stage.
 var codesNoStream = []int{codeIllegal, codeCommandNotFound, 73, 115, 238, 40324, 40573}
 
-// An Event is a change of one row. Its ID is valid during the call only.
+// An Event is a change of one row. Its ID is valid only during the call that reports it.
 type Event struct {
 	Kind EventKind
 	ID   bson.RawValue
-	Due  time.Time // of a new row with a due time, or of a row whose due time changed
+	Due  time.Time // the due time of a new row, or a changed due time
 }
 
 // An EventKind is the kind of a change.
 type EventKind string
 
-// The kinds. Rows that do not match the filter have events, too.
+// The kinds of events. Rows that do not match the filter have events, too.
 const (
 	Opened  EventKind = ""        // the stream begins
-	Arrived EventKind = "arrived" // the row is new, or is ready again
+	Arrived EventKind = "arrived" // the row is new or ready again
 	Taken   EventKind = "taken"   // the row was claimed
 	Freed   EventKind = "freed"   // the row gave up its key, or was removed
 )
 
-// stages reduces the events of a change stream to Events. The names of updatedFields have dots, so
-// the stages read them as values.
+// stages returns the stages that reduce the events of a change stream to Events. The names in
+// updatedFields have dots, so the stages read them as values.
 func (m *Mongo) stages() bson.A {
 	is := func(a, b any) bson.D { return d("$eq", bson.A{a, b}) }
 	among := func(one, of any) bson.D { return d("$in", bson.A{one, of}) }
@@ -54,7 +54,7 @@ func (m *Mongo) stages() bson.A {
 	if m.chain.key != "" || m.due != "" {
 		kinds = append(kinds, "delete")
 	}
-	var dropped any = false // a row that was dead before its time
+	var dropped any = false // a row became dead before its due time
 	if m.due != "" {
 		dropped = among(bson.D{e("k", m.at("state")), e("v", Dead)}, list)
 	}
@@ -85,7 +85,7 @@ func (m *Mongo) stages() bson.A {
 // Watch is documented in [Store].
 func (m *Mongo) Watch(ctx context.Context, report func(Event)) error {
 	ctx = Alone(ctx)
-	if _, mongos, err := m.kind(ctx); err != nil || mongos { // its events wait for idle shards
+	if _, mongos, err := m.kind(ctx); err != nil || mongos { // a mongos waits for idle shards
 		return cmp.Or(err, fmt.Errorf("%w: the server is a mongos", ErrNoStream))
 	}
 	stream, err := m.rows.Watch(ctx, m.stages())
@@ -108,8 +108,8 @@ func (m *Mongo) Watch(ctx context.Context, report func(Event)) error {
 	return m.failed("changeStream, find", stream.Err())
 }
 
-// own matches events of the queue's rows, as far as equal values in the filter can: of rows that
-// were inserted or replaced, in collections without a collation.
+// own filters out inserts and replacements of rows outside the queue. It uses only the filter's
+// equality conditions, and does nothing for a collection with a collation.
 func (m *Mongo) own() bson.D {
 	if m.collated.Load() {
 		return nil

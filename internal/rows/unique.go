@@ -12,11 +12,11 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// errAgain ends a transaction that has to begin again: the index of the keys is missing, and cannot
-// be created while the transaction holds the collection; or another one has added the key.
+// errAgain makes a transaction begin again. Either the index of the keys is missing and cannot be
+// created while the transaction holds the collection, or another process has added the key.
 var errAgain = errors.New("rows with a key are inserted outside of a transaction first, or again")
 
-// mostAgain is how often a transaction begins for that reason.
+// mostAgain is the most tries of a transaction that returns errAgain.
 const mostAgain = 3
 
 // InsertUnique is documented in [Store].
@@ -37,7 +37,7 @@ func (m *Mongo) InsertUnique(ctx context.Context, key string, doc any) (bool, er
 	if !mongo.IsDuplicateKeyError(err) {
 		return inserted, m.failed("insert, update", err)
 	}
-	// Another process was faster, or it is another index.
+	// Another process was faster, or another unique index has the value.
 	if transacts(ctx) {
 		return false, fmt.Errorf("%w: %w", errAgain, m.failed("insert, update", err))
 	}
@@ -45,7 +45,7 @@ func (m *Mongo) InsertUnique(ctx context.Context, key string, doc any) (bool, er
 	return inserted, m.failed("insert, update", err)
 }
 
-// setting is a whole document as an upsert sets it.
+// setting returns the fields of a whole document, as an upsert sets them.
 func (m *Mongo) setting(doc any) (bson.D, error) {
 	raw, err := bson.Marshal(doc)
 	if err != nil {
@@ -67,14 +67,14 @@ func (m *Mongo) setting(doc any) (bson.D, error) {
 			set = append(set, e(name, one.Value()))
 		}
 	}
-	if len(set) == 0 { // a server wants one
+	if len(set) == 0 { // a server requires at least one field
 		set = append(set, m.e("attempts", int64(0)))
 	}
 	return set, nil
 }
 
-// prepareUnique creates the index of the keys, once for each process. A user without the privilege
-// needs an index that exists.
+// prepareUnique creates the index of the keys, once in each process. A user without the privilege
+// needs an existing index.
 func (m *Mongo) prepareUnique(ctx context.Context) error {
 	if m.unique.Load() {
 		return nil

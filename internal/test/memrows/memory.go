@@ -15,8 +15,9 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// Memory is a store in memory. It has no filter: all rows belong to the queue. The order is by age,
-// with Due by due time. Its methods, except Due, Keyed and Careless, are safe for concurrent use.
+// Memory is a store in memory. It has no filter: all rows belong to the queue. Rows are in the
+// order of their age, or with Due of their due time. Its methods are safe for concurrent use,
+// except Due, Keyed and Careless.
 type Memory struct {
 	mu       sync.Mutex // guards all
 	rows     map[string]*record
@@ -40,7 +41,7 @@ type record struct {
 	rows.Row
 	age   int64 // the number of earlier rows
 	due   time.Time
-	never bool   // it has no date
+	never bool   // the row has no date
 	key   string // of its chain; empty without one
 	list  bool   // its key is a list
 }
@@ -66,8 +67,8 @@ func (m *Memory) Keyed(key string) *Memory {
 // Careless makes End ignore the claim, so that a test can show that it detects the mistake.
 func (m *Memory) Careless() { m.careless = true }
 
-// Refuse makes the store refuse changes of the rows for which the function returns an error; nil
-// removes it.
+// Refuse makes the store refuse changes of the rows for which a function returns an error. nil
+// removes that function.
 func (m *Memory) Refuse(refuses func(rows.Row) error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -105,7 +106,7 @@ func (m *Memory) Dones(id bson.RawValue) int {
 	return m.done[rows.Key(id)]
 }
 
-// Edit changes the mark of a row, as an operator does. It updates the list of ready rows.
+// Edit changes the mark of a row, as a person does by hand. It updates the list of ready rows.
 func (m *Memory) Edit(id bson.RawValue, edit func(*rows.Mark)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -134,7 +135,7 @@ func (m *Memory) remove(r *record) {
 
 func byAge(a, b *record) int { return cmp.Compare(a.age, b.age) }
 
-// before compares two rows by due time, rows without a date last, and by age.
+// before compares two rows by due time, then by age. Rows without a date are last.
 func before(a, b *record) int {
 	if a.never != b.never {
 		if a.never {

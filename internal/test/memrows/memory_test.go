@@ -10,7 +10,7 @@ import (
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// It tries to break: the store in memory passes the suite of the stores.
+// The store in memory passes the suite of the stores.
 func TestMemory_Conforms(t *testing.T) {
 	t.Parallel()
 	open := func(_ *testing.T, o rows.Options) rows.Store {

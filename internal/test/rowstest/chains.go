@@ -68,8 +68,7 @@ func value(v any) bson.RawValue {
 	return bson.RawValue{Type: kind, Value: data}
 }
 
-// It tries to break: only the first row of a key can be claimed, and a claim of one key leaves the
-// others free.
+// Only the first row of a key can be claimed. A claim of one key leaves the other keys free.
 func oneOfAKey(s *suite) {
 	s.chain("x", "x", "y", "x", "z", "y")
 	one := s.one(newClaim("a", 1), rows.Ask{})
@@ -88,8 +87,8 @@ func oneOfAKey(s *suite) {
 	assert.Slices(s.t, ids, []int64{1}, "then %v, want %v")
 }
 
-// It tries to break: equal numbers of different types are one key, null is a key, a row without the
-// field has no key, and a row with a list is never claimed.
+// Equal numbers of different types are one key, and null is a key. A row without the field has no
+// key. A row with a list is never claimed.
 func kinds(s *suite) {
 	null := bson.Null{}
 	s.chain(int32(1), int64(1), 1.0, null, null, nil, nil, bson.A{int32(1), "x"}, bson.A{}, "1")
@@ -108,8 +107,8 @@ func kinds(s *suite) {
 	assert.Slices(s.t, ids, []int64{1, 4}, "then %v, want %v")
 }
 
-// It tries to break: a row keeps its key until it is done or dead, also when it is given back or
-// retries, and an earlier row waits.
+// A row keeps its key until it is done or dead, even if it is given back or retries. An earlier row
+// waits.
 func holdUntil(s *suite) {
 	s.chain("x", "x", "x")
 	second := s.take(newClaim("a", 1), 1)[0] // the first row in order
@@ -134,8 +133,8 @@ func holdUntil(s *suite) {
 	assert.Equal(s.t, check(s.Settle(s.ctx))(s), 0, "%d keys were taken from rows at work, want %d")
 }
 
-// It tries to break: keys that a query cannot contain by value (undefined, a regular expression, a
-// document with an operator) do not stop the other rows, and hold like others.
+// Keys that a query cannot contain by value do not stop other rows, and are held like other keys.
+// Such keys are undefined, a regular expression, and a document with an operator.
 func oddKeys(s *suite) {
 	odd, one, more := bson.Undefined{}, bson.Regex{Pattern: "x"}, bson.D{{Key: "$gt", Value: 1}}
 	s.chain(odd, one, more, odd, one, more, "x")

@@ -17,7 +17,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// Run runs the suite. open returns an empty store; only its options Due and Key may be set.
+// Run runs the suite. The function open returns an empty store. Of its options only Due and Key may
+// be set.
 func Run(t *testing.T, open func(t *testing.T, o rows.Options) rows.Store) {
 	for name, test := range map[string]func(*suite){
 		"Claim_ReadyRowsByAge":             claimRows,
@@ -127,8 +128,8 @@ func (s *suite) want(want rows.Counts) {
 
 func number(id bson.RawValue) int64 { n, _ := id.AsInt64OK(); return n }
 
-// It tries to break: each claim returns the oldest ready row, counts an attempt, raises the fence,
-// and keeps the rest of the document; a row is claimed once.
+// Each claim returns the oldest ready row, counts an attempt, raises the fence, and keeps the rest
+// of the document. A row is claimed once.
 func claimRows(s *suite) {
 	s.add(3)
 	c := newClaim("a", 7)
@@ -155,7 +156,7 @@ func claimRows(s *suite) {
 	}
 }
 
-// It tries to break: an ending with another session or batch does not change the row.
+// An ending with another session or batch does not change the row.
 func endNames(s *suite) {
 	s.add(1)
 	row := s.take(newClaim("a", 1), 1)[0]
@@ -171,8 +172,8 @@ func endNames(s *suite) {
 	s.want(rows.Counts{Done: 1})
 }
 
-// It tries to break: one command ends claims in all states, each with its attempts, times and
-// reasons; an uncounted end keeps the last error.
+// One command ends claims in all states, each with its attempts, times and reasons. An uncounted
+// end keeps the last error.
 func endStates(s *suite) {
 	s.add(5)
 	got := s.take(newClaim("a", 1), 5)
@@ -202,7 +203,7 @@ func endStates(s *suite) {
 	}
 }
 
-// It tries to break: Claimed returns the rows of a slot, by its name and its lock database.
+// Claimed returns the rows of a slot with this name and this lock database.
 func claimedRows(s *suite) {
 	s.add(4)
 	s.take(newClaim("a", 1), 2)
@@ -217,7 +218,7 @@ func claimedRows(s *suite) {
 	assert.Equal(s.t, len(check(s.Slots(s.ctx))(s)), 3, "%d slots, want %d")
 }
 
-// It tries to break: a retry becomes ready after its pause, and keeps its error.
+// A retry becomes ready after its pause and keeps its error.
 func wake(s *suite) {
 	s.add(3)
 	for i, row := range s.take(newClaim("a", 1), 3) {
@@ -233,8 +234,8 @@ func wake(s *suite) {
 	}
 }
 
-// It tries to break: a cancelled row that waits becomes dead; a claimed one is marked, and can only
-// end as dead.
+// A ready or retrying row that is cancelled becomes dead. A claimed row is marked, and cannot
+// become ready or retry.
 func cancelRows(s *suite) {
 	s.add(4)
 	got := s.take(newClaim("a", 1), 3)
@@ -264,8 +265,8 @@ func cancelRows(s *suite) {
 	}
 }
 
-// It tries to break: exactly one of several concurrent inserts with a key inserts its document, and
-// later ones do not while that document exists.
+// Exactly one of several concurrent inserts with a key inserts its document. Later inserts do
+// nothing while that document exists.
 func unique(s *suite) {
 	const callers, keys = 6, 3
 	s.add(3)
@@ -298,7 +299,7 @@ func unique(s *suite) {
 	s.want(rows.Counts{Done: 3 + keys})
 }
 
-// It tries to break: a purge removes only rows of its state and age.
+// A purge removes only rows of its state and age.
 func purge(s *suite) {
 	s.add(6)
 	for i, row := range s.take(newClaim("a", 1), 5) {
@@ -325,8 +326,7 @@ func purge(s *suite) {
 	}
 }
 
-// It tries to break: a bounded count has all states except done, and the due time of the first
-// retry.
+// A bounded count has all states except done, and the due time of the first retry.
 func count(s *suite) {
 	s.add(6)
 	for i, row := range s.take(newClaim("a", 1), 4) {
@@ -344,15 +344,14 @@ func count(s *suite) {
 	assert.Equal(s.t, check(s.Count(s.ctx, 1))(s).Counts, few, "at most one each: %+v, want %+v")
 }
 
-// It tries to break: a queue without a pause switch is not paused.
+// A queue without a pause switch is not paused.
 func unpaused(s *suite) {
 	if check(s.Paused(s.ctx, "claim:db.rows:queue"))(s) {
 		s.t.Error("the queue is paused")
 	}
 }
 
-// It tries to break: rows are claimed when they are due, the earliest first; a row without a date
-// is never claimed.
+// Rows are claimed when they are due, the earliest first. A row without a date is never claimed.
 func due(s *suite, field string) {
 	for i, n := range []int{3, 1, -1, 2} {
 		var value any
@@ -442,7 +441,7 @@ func (s *Stream) Want(after string, kind rows.EventKind, id int64, due time.Time
 	}
 }
 
-// It tries to break: the stream reports exactly the rows that become ready or are claimed.
+// The stream reports exactly the rows that become ready or are claimed.
 func stream(s *suite) {
 	events := Listen(s.t, s)
 	want := func(after string, kind rows.EventKind, id int64) {
