@@ -30,10 +30,10 @@ type Lock struct {
 	When    time.Time // zero when absent or unreadable; informational only
 	TS      bson.ObjectID
 	Fence   int64
-	// Takeover is the holder's recorded takeover time; zero when absent or out of bounds. A foreign
-	// manager does not change the field, so its value may come from an earlier holder. So the field
-	// is ignored in state 2, the state of MongoDB's own manager and of mongos 2.0 and later. mongos
-	// before 2.0 wrote state 1, but does not work with the servers that this module supports.
+	// Takeover is the holder's recorded takeover time; zero when absent or out of bounds. Foreign
+	// managers leave the field unchanged, so it may hold the value of an earlier holder. It is
+	// ignored in state 2, which MongoDB's own manager and mongos 2.0 and later write. mongos before
+	// 2.0 wrote state 1, but does not work with the servers that this module supports.
 	Takeover time.Duration
 	// Mode and Limit are the holders' values. In a free lock Limit is the first waiter's.
 	Mode  Mode
@@ -46,7 +46,7 @@ type Lock struct {
 	OldSharers bool
 	// Waiters is the queue, in order of arrival.
 	Waiters []Participant
-	// Yield is a request to the exclusive holder to release the lock; By is empty without a request.
+	// Yield asks the exclusive holder to release the lock. By is empty if there is no request.
 	Yield YieldRequest
 	// Grants are the result of the last transition that granted the lock, see [Grant].
 	Grants []Grant

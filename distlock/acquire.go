@@ -234,9 +234,9 @@ func (a *agent) answer(s *session, scene watch.View) error {
 	return held
 }
 
-// confirm returns nil if a failed acquisition succeeded after all. If its outcome is unknown,
-// confirm sends a write that finds the session in the lock document. After an error the background
-// releases the session if it appears later.
+// confirm returns nil if a failed acquisition succeeded after all. If the outcome is
+// unknown, confirm sends a write that finds the session in the lock document. If confirm returns an
+// error and the session appears in the document later, the background releases it.
 func (a *agent) confirm(s *session, err error) error {
 	failed := acquiring(a.name, err)
 	if !errors.Is(err, catalog.ErrUnknownOutcome) {

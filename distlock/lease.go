@@ -151,7 +151,8 @@ func (g *TryGuard) Renew(ctx context.Context) error {
 	return g.h.renew(ctx)
 }
 
-// keep renews the lease three times per trusted time, until ctx ends or the guard is over.
+// keep renews the lease three times in the time for which a renewal is trusted, until ctx or the
+// guard ends.
 func (h *holding) keep(ctx context.Context) {
 	defer func() { _ = recover() }() // a store that panics must not end the program
 	timer := h.m.cfg.Clock.NewTimer(h.lease.hold / leaseTrips)

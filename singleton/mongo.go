@@ -20,8 +20,8 @@ import (
 // codeUnauthorized is the server's code for a missing privilege.
 const codeUnauthorized = 13
 
-// mongoStore is the store in a MongoDB. Each method sends one command. A change that matches no
-// record sends two.
+// mongoStore is a Store in MongoDB. Each method sends one command, or two for a change that matches
+// no record.
 type mongoStore struct{ settings, records *mongo.Collection }
 
 var _ Store = (*mongoStore)(nil)

@@ -12,7 +12,7 @@ import (
 // Settings are the parsed document of a name in distlock_settings. A missing document has the zero
 // value: rounds may begin at any time.
 type Settings struct {
-	// Stopped is the pause switch: no round begins.
+	// Stopped is the pause switch. While it is set, no round begins.
 	Stopped bool
 	// Window bounds the time of day when rounds may begin; nil means any time.
 	Window *Window

@@ -119,7 +119,7 @@ func TestObservation_Look_RemembersThePrimary(t *testing.T) {
 	}
 }
 
-// A read without a term that restarts the watch keeps the known term.
+// If a read restarts the watch and has no term, Look keeps the known term.
 func TestObservation_Look_RemembersThePrimaryOverARestart(t *testing.T) {
 	t.Parallel()
 	o, _ := takeover.Observation{}.Look(look(0), policy())

@@ -134,5 +134,5 @@ func failed(e distlock.Event) bool {
 	return true
 }
 
-// clean makes a string valid UTF-8 for a span. Another process may have written it.
+// clean makes a string, which another process may have written, valid UTF-8 for a span.
 func clean(text string) string { return strings.ToValidUTF8(text, "?") }

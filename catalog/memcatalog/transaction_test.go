@@ -20,8 +20,8 @@ func inTransaction(t *testing.T, test func(t *testing.T, c *memcatalog.Catalog))
 	synctest.Test(t, func(t *testing.T) { test(t, memcatalog.New(memcatalog.Options{})) })
 }
 
-// A write to a lock waits for the end of an open transaction that wrote the lock. Then its filter
-// is applied again, like on a replica set.
+// A write to a lock waits for the end of an open transaction that wrote the lock. Then the filter
+// of the write is applied again, as on a replica set.
 func TestTransaction_WriteWaits_UntilItHasEnded(t *testing.T) {
 	inTransaction(t, func(t *testing.T, c *memcatalog.Catalog) {
 		tx := c.Begin()

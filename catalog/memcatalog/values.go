@@ -25,8 +25,8 @@ func valueOf(v any) bson.RawValue {
 	return bson.RawValue{Type: t, Value: value}
 }
 
-// compare compares a number of any type with n by value, like the server. ok is false for NaN and
-// for a value that is not a number.
+// compare compares v, a number of any type, with n by value, as the server does. ok is false for NaN
+// and for a value that is not a number.
 func compare(v bson.RawValue, n int64) (order int, ok bool) {
 	exact := new(big.Rat)
 	switch v.Type {

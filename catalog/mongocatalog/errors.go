@@ -42,8 +42,8 @@ const (
 	codeWritesBlocked           = 371
 )
 
-// refused are the codes for a command that was not applied: the server could not parse it, does not
-// allow it, or the document does not permit the change.
+// refused lists the codes of commands that were not applied: the server could not parse them, does
+// not allow them, or the document does not permit the change.
 var refused = []int{
 	codeBadValue, codeFailedToParse, codeTypeMismatch, codeCommandNotFound, codeDocumentValidation,
 	codeCommandNotSupportedView, codeDuplicateKey, codeCannotGrowCapped, codeNoUserDatabase,

@@ -284,7 +284,7 @@ func (s *state) setHolders(mode catalog.Mode, set func(string, any), unset func(
 	set("sharers", parties(s.holders, true))
 }
 
-// parties returns the documents of holders or waiters. A holder's document has no mode and limit:
+// parties returns the documents of holders or waiters. A holder's document has no mode or limit:
 // the lock document has them.
 func parties(list []catalog.Participant, holders bool) bson.A {
 	docs := make(bson.A, 0, len(list))

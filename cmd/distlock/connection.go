@@ -163,8 +163,8 @@ func (c *connection) open(ctx context.Context, pool uint64, log zerolog.Logger) 
 	return s, err
 }
 
-// inspector returns an Inspector. The parameter who is the author of its breaks in the history.
-// inspector does no I/O.
+// inspector returns an Inspector, without I/O. The history records who as the author of breaks by
+// this Inspector.
 func (s *store) inspector(ctx context.Context, log zerolog.Logger, who string) (
 	*distlock.Inspector, error) {
 	return distlock.NewInspector(ctx, distlock.Config{Client: s.client, Database: s.database,
@@ -193,7 +193,7 @@ func disconnect(client *mongo.Client) {
 // noServer is the beginning of explain's error texts. The rest may differ between attempts.
 const noServer = "no server answers at "
 
-// explain rewrites the error of an unreachable server.
+// explain rewrites the error for a server that cannot be reached.
 func (c *connection) explain(err error) error {
 	if errors.Is(err, distlock.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
 		text := err.Error() // the text before the cause has the names of the packages

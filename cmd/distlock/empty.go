@@ -17,7 +17,7 @@ import (
 // maxSearched limits the search for other databases with locks: a server with more is not searched.
 const maxSearched = 50
 
-// void explains that a database has no locks, because an operator may have named the wrong one. It
+// void explains that the database has no locks: an operator may have named the wrong database. It
 // returns never = true only if the database never had locks and the user may list its collections.
 func (s *store) void(ctx context.Context) (text string, never bool) {
 	ctx, cancel := context.WithTimeout(ctx, mongocatalog.DefaultCommandTimeout)

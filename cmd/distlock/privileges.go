@@ -72,7 +72,7 @@ type lack struct {
 	Features   []string `json:"features"` // the features that need the privilege
 }
 
-// privileges tries each action of the features with commands that change no data.
+// privileges tries the actions that each feature needs, with commands that change no data.
 func (d *doctor) privileges(ctx context.Context, st *store, _ *mongocatalog.Catalog,
 	r *report) error {
 	if r.Kind == string(catalog.FerretDB) {

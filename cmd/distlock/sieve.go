@@ -71,8 +71,8 @@ func queueing(l listing) map[string]int {
 	return turns
 }
 
-// troubles returns the weights of the locks in trouble, see [words.Trouble]. Of two locks with the
-// same trouble the lock with more waiters is heavier.
+// troubles returns the weights of the locks in trouble (see [words.Trouble]). If two locks have the
+// same trouble, the one with more waiters is heavier.
 func troubles(l listing, turns map[string]int) map[string]int64 {
 	trouble := map[string]int64{}
 	for _, r := range l.Locks {

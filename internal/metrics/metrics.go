@@ -79,8 +79,8 @@ var Buckets = []float64{.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 
 // The others share one series without a name.
 const MostNames = 100
 
-// AskedEvery is the time for which an answer is used again, so that frequent readers cause no
-// further commands.
+// AskedEvery is the time for which an answer is reused, so that frequent reads send no further
+// commands.
 const AskedEvery = 15 * time.Second
 
 // AskTimeout is the longest wait for all answers.

@@ -41,7 +41,7 @@ func TestAsked_ReadOften_AsksSeldom(t *testing.T) {
 	})
 }
 
-// A function that hangs delays a reader by at most AskTimeout.
+// A reader waits at most AskTimeout for a function that hangs.
 func TestAsked_Hangs_IsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var a metrics.Asked

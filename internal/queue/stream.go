@@ -156,8 +156,8 @@ const (
 // length of a trial.
 type bounds struct{ prompt, late, trial time.Duration }
 
-// bounds returns limits that depend on the round trip. A stream is as quick as polls if it delivers
-// within two of the shortest pauses between polls. The caller holds mu.
+// bounds returns limits that depend on the round trip. A stream delivers in time if it takes
+// at most twice the shortest pause between polls. The caller holds mu.
 func (q *Queue) bounds() bounds {
 	prompt := 2 * q.minPause(roundTrips*q.rtt)
 	return bounds{prompt: prompt, trial: q.PollMax, late: max(prompt, q.Poll/5, 50*time.Millisecond)}

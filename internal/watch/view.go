@@ -52,7 +52,7 @@ func (s *Suspect) Holder(lock string) catalog.Holder {
 // Dead reports whether the takeover rule permits the eviction of the suspect.
 func (s *Suspect) Dead() bool { return s.Decision.Verdict == takeover.Take }
 
-// Rule returns the name of the rule by which the suspect is dead, as in [takeover.Decision]. It
+// Rule returns the name of the rule that declares the suspect dead, as in [takeover.Decision]. It
 // returns "lease" if the lease has not changed, and "silent" for a silent waiter.
 func (s *Suspect) Rule() string {
 	switch {

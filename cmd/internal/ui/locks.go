@@ -13,7 +13,7 @@ import (
 	"mongodlm/distlock"
 )
 
-// Bounds of the locks on a page, and of a search text.
+// Limits: the locks on a page (default, maximum), and the length of a search text.
 const (
 	perPage  = 50
 	maxPage  = 200

@@ -99,8 +99,8 @@ func (p *poller) now() (*state, <-chan struct{}) {
 	return p.latest, p.changed
 }
 
-// fresh makes a round if the pause after the latest round is over. It returns the rest of the
-// pause.
+// fresh runs a round if the pause after the latest one is over. It returns the time until the next
+// round.
 func (p *poller) fresh() time.Duration {
 	p.round.Lock()
 	defer p.round.Unlock()

@@ -86,7 +86,7 @@ func parseTokens(text string) (Tokens, error) {
 	return all, nil
 }
 
-// checkToken returns the problem with a token. Parameter where names the token's line.
+// checkToken returns the problem with a token. The error names where, the line of the token.
 func checkToken(where, token string) error {
 	odd := func(r rune) bool { return r > unicode.MaxASCII || !unicode.IsGraphic(r) }
 	switch {

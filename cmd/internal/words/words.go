@@ -1,6 +1,6 @@
 // Package words formats locks for the commands and the page: names, ages and marks. Its results are
-// safe for a terminal: control and direction characters are written as escapes. A page also escapes
-// them for HTML.
+// safe for a terminal: control and direction characters are written as escapes. The page also
+// escapes the results for HTML.
 package words
 
 import (

@@ -117,7 +117,7 @@ func (g *guild) work(ctx context.Context, u *simulation.User, r *rand.Rand, rene
 	return nil
 }
 
-// chance returns the random numbers of one work.
+// chance returns the source of random numbers for the work with this fence.
 func (g *guild) chance(fence int64) *rand.Rand {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -65,7 +65,7 @@ func scene(users ...func(*User)) Schedule {
 	return s
 }
 
-// holdFor polls a lock without a place in the queue, and works under it for d.
+// holdFor polls for a lock without queueing, then works under the lock for d.
 func holdFor(name string, d time.Duration) func(*User) {
 	return func(u *User) {
 		if h := u.Poll(name, time.Hour); h != nil {

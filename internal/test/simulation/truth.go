@@ -14,8 +14,8 @@ import (
 
 // This file checks that the errors and the results of calls are true.
 
-// toldTruth checks the error of an attempt. The holder, the limit or the deadlock in the error
-// existed at some instant of the call. Without a fault the error reports no fault.
+// toldTruth checks the error of an attempt. A holder, limit or deadlock that it names must
+// have existed at some instant of the call. It may report a fault only if there was one.
 func (o *oracle) toldTruth(n news) {
 	a := n.a
 	if n.p.Dead || n.p.misled >= a.since && n.p.misled > 0 {

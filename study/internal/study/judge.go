@@ -159,7 +159,8 @@ func (j *judge) reads(d document) {
 	j.holder = holder
 }
 
-// An Outcome is the result of a play, computed from the replies to processes and their times.
+// An Outcome is the result of a play. It is computed from the replies that processes received, and
+// from the times of these replies.
 type Outcome struct {
 	Not   string   // reason why a generation cannot play the case; the other fields are zero then
 	Other *Outcome // outcome if a command's time limit is before the reply that races it

@@ -34,7 +34,7 @@ type Record struct {
 // A Process is a participant of a play. Clock is the error of its clock, if any.
 type Process struct{ Name, Clock string }
 
-// A Bar is a period of a process.
+// A Bar is a period in the life of a process, which the page draws as a bar.
 type Bar struct {
 	Process     int
 	Kind        string // one of barKinds; "two" if another process held the lock, too
