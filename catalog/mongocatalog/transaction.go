@@ -322,10 +322,10 @@ func (m modification) inTransaction(collection string) bson.D {
 	return command[:len(command)-1]
 }
 
-// nameTooManyTransactions is the name of the error with which MongoDB 9.0 and later refuses to begin
+// nameTooMany is the name of the error with which MongoDB 9.0 and later refuses to begin
 // a transaction because too many are open (maxConcurrentMultiDocumentTransactions, 10,000 by
 // default).
-const nameTooManyTransactions = "TooManyOpenTransactions"
+const nameTooMany = "TooManyOpenTransactions"
 
 // inTransaction wraps an error of a transaction. errors.As still finds the driver's error, which
 // has the label for the driver's retry loop.
@@ -334,7 +334,7 @@ func (o operation) inTransaction(err error) error {
 		return o.wrap(fmt.Errorf("%w: %w", catalog.ErrNoTransactions, catalog.Shown(err)))
 	}
 	var command mongo.CommandError
-	crowded := errors.As(err, &command) && command.Name == nameTooManyTransactions
+	crowded := errors.As(err, &command) && command.Name == nameTooMany
 	if crowded || overloaded(err) {
 		return o.wrap(fmt.Errorf("%w: %w", catalog.ErrUnavailable, catalog.Shown(err)))
 	}

@@ -25,12 +25,8 @@ const (
 	maxCounted = 100_000
 )
 
-// keepDead is the time for which a count of dead rows stays valid. deadLimit bounds the count,
-// because the poller's round waits for it although the page can do without the number.
-const (
-	keepDead  = 15 * time.Second
-	deadLimit = time.Second
-)
+// keepDead is the time for which the number of dead rows is reused.
+const keepDead = 15 * time.Second
 
 type deadPage struct {
 	Namespace     string
@@ -253,8 +249,6 @@ func (s *Server) writeDead(w http.ResponseWriter, r *http.Request, code int, row
 // readDead counts the dead rows of the first queues for the page of locks. It sends one command for
 // each queue.
 func (s *Server) readDead(ctx context.Context) (int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, deadLimit)
-	defer cancel()
 	sum := int64(0)
 	for _, namespace := range s.claimed {
 		database, collection, _ := strings.Cut(namespace, ".")

@@ -3,14 +3,10 @@ package ui_test
 import (
 	"context"
 	"fmt"
-	"net"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"mongodlm/catalog"
 	"mongodlm/cmd/internal/ui"
@@ -90,32 +86,4 @@ func TestPage_MoreLoopsAndQueuesThanAreShown_AllAreCounted(t *testing.T) {
 	page = main(w.get("/queues"))
 	want(t, page, "queues <span class=\"count\">27<", "The first 20 by name are counted",
 		"the lock names no DATABASE.COLLECTION")
-}
-
-// deaf dials servers that never answer.
-type deaf struct{}
-
-func (deaf) DialContext(ctx context.Context, _, _ string) (net.Conn, error) {
-	<-ctx.Done()
-	return nil, ctx.Err()
-}
-
-// A server that hangs delays the page of locks by at most one second for the dead rows and ten
-// seconds for the loops.
-func TestPage_DeadRowsThatCannotBeCounted_DelayLittle(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		client := assert.Value(mongo.Connect(options.Client().SetDialer(deaf{}).SetHosts(
-			[]string{"localhost:1"})))(t)
-		defer func() { _ = client.Disconnect(context.Background()) }()
-		w := newWorld(t, func(c *ui.Config) { c.Client = client })
-		w.hold(w.process(), "claim:test.rows:queue:1")
-		begun := time.Now()
-		page := main(w.get("/"))
-		if took := time.Since(begun); took > 11*time.Second {
-			t.Errorf("the page took %v", took)
-		}
-		want(t, page, "claim:test.rows:queue:1")
-		lack(t, page, "Dead rows")
-	})
 }
