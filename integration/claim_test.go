@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -186,30 +184,6 @@ func TestClaim_OddRows_AreLeftAloneAndNamed(t *testing.T) {
 		repaired := assert.Value(q.Admin().Repair(t.Context()))(t)
 		assert.Equal(t, repaired, 2+len(hostile), "%d repaired, want %d")
 	})
-}
-
-// hostileClaims returns claims with one invalid value each. No process can end such a claim.
-func hostileClaims() (list []bson.D) {
-	sound := bson.D{field("state", "claimed"), field("slot", "s"), field("slotFence", int64(1)),
-		field("session", bson.NewObjectID()), field("batch", bson.NewObjectID()),
-		field("attempts", int64(1)), field("locks", "distlock")}
-	for i, part := range sound {
-		values := []any{bson.A{part.Value}} // the embedded server has no Decimal128
-		switch part.Key {
-		case "slot":
-			values = append(values, "")
-		case "slotFence":
-			values = append(values, 1e300, math.MaxInt64)
-		case "attempts":
-			values = append(values, -5)
-		}
-		for _, value := range values {
-			mark := slices.Clone(sound)
-			mark[i].Value = value
-			list = append(list, mark)
-		}
-	}
-	return list
 }
 
 // A row is done together with the writes of its DoneWith function, or neither takes effect. After

@@ -62,8 +62,8 @@ var variants = []struct {
 	{"as 1.8: by the age of the ping, the contender's clock is wrong", "ONE AGE JUMP_OWN=3", violated},
 }
 
-// It tries to break the rule: it holds in the variants that keep it and is violated in those that
-// break it, among them the rules of the old generations.
+// The rule holds in the variants that keep it, and is violated in those that break it. Among the
+// latter are the rules of the old generations.
 func TestLease_Variants_Verdicts(t *testing.T) {
 	t.Parallel()
 	for _, tool := range []string{"spin", "cc"} {

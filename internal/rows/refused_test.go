@@ -15,7 +15,8 @@ func TestRefuses_WhatPasses_IsNoRefusal(t *testing.T) {
 	t.Parallel()
 	for want, list := range map[bool][]mongo.CommandError{
 		true: {{Code: 2}, {Code: 61}, {Code: 121}, {Code: 10334}, {Code: codeDuplicate}, {Code: 51091}},
-		false: {{Code: 211}, {Code: 450}, {Code: 462}, {Code: 463}, {Code: 365}, {Code: 371}, {Code: 267}, {Code: 91}, {Code: 13436},
+		false: {{Code: 211}, {Code: 450}, {Code: 462}, {Code: 463}, {Code: 365}, {Code: 371}, {Code: 267},
+			{Code: 91}, {Code: 13436},
 			{Code: 2, Labels: []string{"TransientTransactionError"}},
 			{Code: 2, Labels: []string{"RetryableError"}}},
 	} {
