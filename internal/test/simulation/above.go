@@ -12,6 +12,12 @@ import (
 // This file serves packages built on the lock. A user of such a package brings another store and
 // more rules. The faults of a schedule also strike the commands to that store.
 
+// Outside changes the world from outside of all processes.
+type Outside struct{ w *world }
+
+// At runs do at an instant.
+func (o *Outside) At(at time.Duration, do func()) { o.w.After(at, do) }
+
 // Manager returns the process's Manager.
 func (u *User) Manager() *distlock.Manager { return u.m }
 
@@ -23,7 +29,11 @@ func (u *User) Context() context.Context { return clock.With(u.p.ctx, u.p.Clock)
 
 // Shut reports whether the user must stop, because a fault has closed the process or the run is
 // over.
-func (u *User) Shut() bool { return u.shut() || u.p.ctx.Err() != nil }
+func (u *User) Shut() bool {
+	u.p.mu.Lock()
+	defer u.p.mu.Unlock()
+	return u.p.shut || u.p.ctx.Err() != nil
+}
 
 // Dead reports whether the process has died. Only the loop of the world may call it.
 func (u *User) Dead() bool { return u.p.Dead }

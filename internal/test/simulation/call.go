@@ -1,11 +1,10 @@
 package simulation
 
 import (
+	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -15,9 +14,6 @@ import (
 	"mongodlm/internal/clock"
 	"mongodlm/internal/test/fault"
 )
-
-// opWrite is a write of a user to the protected resource.
-const opWrite fault.Op = "write"
 
 // A call is one command of a process.
 type call struct {
@@ -40,8 +36,7 @@ type call struct {
 	reading clock.Reading               // process's clock when a ping or a renewal was sent
 	do      func() error                // carries the command out on the store
 	looks   map[string]catalog.Snapshot // snapshots in the answer, by lock
-	picture *picture                    // old state for the answer; nil for the present state
-	show    func() string               // formats the answer for the timeline
+	old     *oldState                   // old state for the answer; nil for the present state
 
 	inside   *inside // the command's transaction, or nil
 	blocked  bool    // it waited for a transaction
@@ -51,7 +46,7 @@ type call struct {
 	answered bool        // the reply has arrived
 	overdue  atomic.Bool // the context is done
 	expired  atomic.Bool // the process has noticed the end of the context
-	note     string      // the fault that struck the command
+	note     string      // the faults that struck the command, for the timeline
 	unaware  bool        // for a release, see oracle.mayRelease
 }
 
@@ -98,6 +93,14 @@ func (c *call) submit(ctx context.Context) error {
 	return c.timeout(ctx.Err())
 }
 
+// number numbers a command that is sent now.
+func (c *call) number() {
+	p := c.p
+	p.calls++
+	p.opCalls[c.op]++
+	c.n, c.opN, c.sent = p.calls, p.opCalls[c.op], p.w.Now()
+}
+
 // unsent returns the error of a command whose context was done before it was sent, or in the same
 // instant. In the second case Go's scheduler would otherwise choose the error.
 func unsent(cause error) error { return fmt.Errorf("not sent: %w", cause) }
@@ -139,12 +142,9 @@ func (c *call) reply(err error) {
 		if c.answered || c.expired.Load() {
 			return
 		}
-		w := c.p.w
-		if w.s.Trace {
-			w.log.reply(c, err)
-		}
+		c.p.w.log.add("%s %s %q: %v%s", c.p, c.op, c.subject, err, c.note)
 		if err == nil {
-			w.judge.replied(c)
+			c.p.w.judge.replied(c)
 		}
 		c.finish(err)
 	})
@@ -163,44 +163,35 @@ func (c *call) carry() error {
 		(p.over() || former || c.blocked && (p.closing != nil || p.ctx.Err() != nil)) {
 		w.judge.posthumous[c.ts] = true
 	}
-	before := w.judge.before(c)
+	collection := c.collection()
+	if collection == "" {
+		return c.do()
+	}
+	before := w.Server.Document(collection, c.subject)
 	err := c.do()
-	w.judge.applied(c, before, err)
-	if c.writes && c.op != opWrite && before.collection == catalog.LocksCollection {
-		w.store.tell(c.subject, before.raw, w.Server.Document(before.collection, c.subject))
+	after := w.Server.Document(collection, c.subject)
+	if !bytes.Equal(before, after) {
+		w.store.note(collection, c.subject, after)
+	}
+	if collection == catalog.PingsCollection {
+		w.judge.pingWritten(c, before, after)
+	} else {
+		w.judge.lockWritten(c, before, after, err)
+		w.store.tell(c.subject, before, after)
 	}
 	return err
 }
 
-// who returns the command's name in the timeline.
-func (c *call) who() string {
-	return fmt.Sprintf("%s %s", c.p, c.op)
+// collection returns the collection of the document that a command writes, or "" if it writes none.
+func (c *call) collection() string {
+	switch {
+	case !c.writes || c.subject == "":
+		return ""
+	case c.op == fault.Ping, c.op == fault.Condemn, c.op == fault.Witness, c.op == fault.RemovePing:
+		return catalog.PingsCollection
+	}
+	return catalog.LocksCollection
 }
 
-// answer returns the command's answer in the timeline.
-func (c *call) answer(err error) string {
-	switch {
-	case err == nil && c.show != nil:
-		return c.show()
-	case err == nil:
-		return "done"
-	case errors.Is(err, catalog.ErrNotFree):
-		return "not free"
-	case errors.Is(err, catalog.ErrNoMatch):
-		return "no match"
-	case errors.Is(err, catalog.ErrTwin):
-		return "a twin's"
-	case errors.Is(err, catalog.ErrCondemned):
-		return "condemned"
-	case errors.Is(err, catalog.ErrUnknownOutcome):
-		return "outcome unknown"
-	case errors.Is(err, catalog.ErrUnavailable):
-		return "unavailable"
-	case errors.Is(err, catalog.ErrQueueFull):
-		return "the line is full"
-	case errors.Is(err, catalog.ErrPermitMismatch):
-		return "another limit"
-	}
-	text, _, _ := strings.Cut(err.Error(), ": ")
-	return "error: " + text
-}
+// who returns the command's name in reports.
+func (c *call) who() string { return fmt.Sprintf("%s %s", c.p, c.op) }

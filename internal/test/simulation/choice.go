@@ -8,8 +8,8 @@ import (
 	"mongodlm/internal/test/virtual"
 )
 
-// choose selects the next event of one instant. The choices of the schedule decide first, then the
-// seed, then the order of processes. Without a seed the events of one process keep their order.
+// choose selects the next event of one instant by the seed. Without a seed Turn and Pick of the
+// schedule select the process, and the events of one process keep their order.
 func (w *world) choose(due []*virtual.Event) int {
 	heads := make([]int, 0, len(due))
 	for i, e := range due {
@@ -20,13 +20,12 @@ func (w *world) choose(due []*virtual.Event) int {
 	slices.SortFunc(heads, func(a, b int) int { return cmp.Compare(due[a].Owner, due[b].Owner) })
 	pick := 0
 	if len(heads) > 1 {
-		n := len(w.options)
-		w.options = append(w.options, len(heads))
-		switch {
-		case n < len(w.s.Choices):
-			pick = w.s.Choices[n] % len(heads)
-		case w.s.Seed != 0:
+		n := len(w.done.Options)
+		w.done.Options = append(w.done.Options, len(heads))
+		if w.s.Seed != 0 {
 			pick = int(w.chance("order", due[0].At, uint64(n)) % uint64(len(heads)))
+		} else if n == w.s.Turn {
+			pick = w.s.Pick
 		}
 	}
 	head := heads[pick]

@@ -9,100 +9,65 @@ import (
 	"mongodlm/internal/test/simulation"
 )
 
-// closing returns the schedule of one process that tries one lock at 1 s and closes at the given
-// time.
-func closing(at time.Duration, faults ...simulation.Fault) simulation.Schedule {
-	return simulation.Schedule{
-		Timing: simulation.Small(), Length: at - 100*time.Millisecond, Quiet: 100 * time.Millisecond,
-		Faults: faults, Trace: true,
-		Processes: []simulation.Process{{Users: []func(*simulation.User){func(u *simulation.User) {
-			u.Sleep(time.Second)
-			u.Release(u.Try("a"))
-		}}}},
-	}
-}
-
-// I8: an acquisition of unknown outcome is applied after the last tick of the reaper. Close
-// releases the lock.
-func TestClose_GhostSinceTheLastTick_IsReleased(t *testing.T) {
+// I8: Close leaves neither a session nor a ping, even if a command of the process is applied late.
+func TestClose_CommandsUnderWay_LeavesNothing(t *testing.T) {
 	t.Parallel()
-	late := simulation.Fault{Kind: simulation.ApplyLate, Op: fault.Acquire, Nth: 1, For: time.Second}
-	r := simulation.Run(t, closing(2500*time.Millisecond, late))
-	if r.Failed() || r.Faults[simulation.ApplyLate] != 1 {
-		t.Errorf("%v\n%q", r.Violations, r.Timeline)
-	}
-}
-
-// I8: if a ping is in transit when its process closes, the ping document stays removed.
-func TestClose_PingUnderWay_LeavesNoPing(t *testing.T) {
-	t.Parallel()
-	slow := simulation.Fault{Kind: simulation.DelayRequest, Op: fault.Ping, Nth: 2, For: time.Second}
-	r := simulation.Run(t, closing(5500*time.Millisecond, slow))
-	if r.Failed() || r.Faults[simulation.DelayRequest] != 1 {
-		t.Errorf("%v\n%q", r.Violations, r.Timeline)
-	}
-}
-
-// I8: a command that enters the queue has an unknown outcome, its caller gives up, and the command
-// is applied later. Close removes the session from the queue.
-func TestClose_EnteredLate_LeavesTheLine(t *testing.T) {
-	t.Parallel()
-	s := simulation.Schedule{
-		Timing: simulation.Small(), Length: 8800 * time.Millisecond, Quiet: 100 * time.Millisecond,
-		Trace: true,
-		Processes: []simulation.Process{
-			{Users: []func(*simulation.User){func(u *simulation.User) { u.Try("a"); u.Sleep(time.Hour) }}},
-			{Users: []func(*simulation.User){func(u *simulation.User) {
+	type user = func(*simulation.User)
+	holds := func(u *simulation.User) { u.Try("a"); u.Sleep(time.Hour) }
+	for name, of := range map[string]struct {
+		end   time.Duration // of the run
+		users [][]user      // by process
+		fault simulation.Fault
+		crash time.Duration // of the first process
+	}{
+		"acquired since the last tick of the reaper": {
+			end:   2500 * time.Millisecond,
+			users: [][]user{{func(u *simulation.User) { u.Sleep(time.Second); u.Release(u.Try("a")) }}},
+			fault: simulation.Fault{Kind: simulation.ApplyLate, Op: fault.Acquire, For: time.Second},
+		},
+		"a ping in transit": {
+			end:   5500 * time.Millisecond,
+			users: [][]user{{func(u *simulation.User) { u.Sleep(time.Hour) }}},
+			fault: simulation.Fault{Kind: simulation.DelayRequest, Op: fault.Ping, Nth: 2,
+				For: time.Second},
+		},
+		"queued after its caller gave up": {
+			end: 8900 * time.Millisecond, crash: 8500 * time.Millisecond,
+			users: [][]user{{holds}, {func(u *simulation.User) {
 				u.Sleep(5 * time.Second)
-				u.Acquire("a", simulation.How{Wait: time.Second})
+				u.Lock("a", time.Second)
 			}}},
+			fault: simulation.Fault{Kind: simulation.ApplyLate, Process: 1, Op: fault.Enter,
+				For: 3 * time.Second},
 		},
-		Faults: []simulation.Fault{
-			{Kind: simulation.ApplyLate, Process: 1, Op: fault.Enter, Nth: 1, For: 3 * time.Second},
-			{Kind: simulation.Crash, Process: 0, At: 8500 * time.Millisecond},
-		},
-	}
-	r := simulation.Run(t, s)
-	if r.Failed() || r.Faults[simulation.ApplyLate] != 1 {
-		t.Errorf("%v\n%s", r.Violations, strings.Join(r.Timeline, "\n"))
-	}
-}
-
-// I8: a command that enters the queue has an unknown outcome, is sent again and succeeds. The first
-// copy is applied only after the lock was acquired and released. Close removes the session from the
-// queue.
-func TestClose_EnteredTwice_LeavesTheLine(t *testing.T) {
-	t.Parallel()
-	s := simulation.Schedule{
-		Timing: simulation.Small(), Length: 10800 * time.Millisecond, Quiet: 100 * time.Millisecond,
-		Trace: true,
-		Processes: []simulation.Process{
-			{Users: []func(*simulation.User){
+		"queued again after the release": {
+			end: 10900 * time.Millisecond, crash: 10500 * time.Millisecond,
+			users: [][]user{{
 				func(u *simulation.User) {
 					h := u.Try("a")
 					u.Sleep(7 * time.Second)
 					u.Release(h)
 				},
-				func(u *simulation.User) { // holds the lock when the first copy arrives
-					u.Sleep(9 * time.Second)
-					u.Try("a")
-					u.Sleep(time.Hour)
-				},
-			}},
-			{Users: []func(*simulation.User){func(u *simulation.User) {
+				func(u *simulation.User) { u.Sleep(9 * time.Second); holds(u) },
+			}, {func(u *simulation.User) {
 				u.Sleep(5 * time.Second)
-				if h := u.Acquire("a", simulation.How{Wait: 3 * time.Second}); h != nil {
-					u.Release(h)
-				}
+				u.Release(u.Lock("a", 3*time.Second))
 			}}},
+			fault: simulation.Fault{Kind: simulation.ApplyLate, Process: 1, Op: fault.Enter,
+				For: 5 * time.Second},
 		},
-		Faults: []simulation.Fault{
-			{Kind: simulation.ApplyLate, Process: 1, Op: fault.Enter, Nth: 1, For: 5 * time.Second},
-			{Kind: simulation.Crash, Process: 0, At: 10500 * time.Millisecond},
-		},
-	}
-	r := simulation.Run(t, s)
-	if r.Failed() || r.Faults[simulation.ApplyLate] != 1 {
-		t.Errorf("%v\n%s", r.Violations, strings.Join(r.Timeline, "\n"))
+	} {
+		s := simulation.Schedule{Name: name, Timing: simulation.Small(), Trace: true,
+			Length: of.end - 100*time.Millisecond, Quiet: 100 * time.Millisecond,
+			Faults: []simulation.Fault{of.fault}}
+		for _, users := range of.users {
+			s.Processes = append(s.Processes, simulation.Process{Users: users})
+		}
+		if of.crash > 0 {
+			s.Faults = append(s.Faults, simulation.Fault{Kind: simulation.Crash, At: of.crash})
+		}
+		if r := simulation.Run(t, s); r.Failed() || r.Faults[of.fault.Kind] != 1 {
+			t.Errorf("%s: %v\n%s", name, r.Violations, strings.Join(r.Timeline, "\n"))
+		}
 	}
 }

@@ -3,7 +3,6 @@ package simulation
 import (
 	"bytes"
 	"slices"
-	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -14,72 +13,40 @@ import (
 
 // This file checks every write. It compares the documents before and after the write.
 
-// A state is the document that a command writes, as it was at one instant.
-type state struct {
-	collection string
-	raw        bson.Raw
-}
-
-// before returns the document that a command is about to write.
-func (o *oracle) before(c *call) state {
-	s := state{collection: catalog.LocksCollection}
-	switch c.op {
-	case fault.Ping, fault.Condemn, fault.Witness, fault.RemovePing:
-		s.collection = catalog.PingsCollection
+// lockWritten checks a write to a lock document.
+func (o *oracle) lockWritten(c *call, before, after bson.Raw, err error) {
+	was, now := o.w.store.read(c.subject, before), o.w.store.read(c.subject, after)
+	if leaves := c.op == fault.Release || c.op == fault.Evict; leaves && err == nil &&
+		has(partiesOf(now.lock), c.leaver()) {
+		o.violated("I6", "%s: the session that left %q still stands there", c.who(), c.subject)
 	}
-	if c.writes && c.op != opWrite && c.subject != "" {
-		s.raw = o.w.Server.Document(s.collection, c.subject)
-	}
-	return s
-}
-
-// applied checks the effect of a write (I3, I4).
-func (o *oracle) applied(c *call, before state, err error) {
-	if !c.writes || c.op == opWrite || c.subject == "" {
-		return
-	}
-	after := o.w.Server.Document(before.collection, c.subject)
-	if before.collection == catalog.LocksCollection && err == nil {
-		o.done(c, after)
-	}
-	if bytes.Equal(before.raw, after) {
-		return
-	}
-	o.releasedTwins(c)
-	if before.collection == catalog.PingsCollection {
-		o.w.store.note(before.collection, c.subject, after)
-		o.pingChanged(c, before.raw, after)
-		return
-	}
-	was := parsed{lock: catalog.Lock{Name: c.subject}, ok: true}
-	if before.raw != nil {
-		was = o.w.store.read(c.subject, before.raw)
-	}
-	o.w.store.note(before.collection, c.subject, after)
-	now := o.w.store.read(c.subject, after)
-	if !was.ok || !now.ok {
+	switch {
+	case bytes.Equal(before, after):
+	case !now.ok || before != nil && !was.ok:
 		o.violated("I3", "%s changed a document that nobody can read", c.who())
-		return
+	default:
+		o.w.log.add("%s", shown(now.lock))
+		o.turned(turn{c, was.lock, now.lock})
 	}
-	o.turned(turn{c, was.lock, now.lock})
 }
 
-// pingChanged checks a change of a ping document:
+// pingWritten checks a write to a ping document:
 //   - A condemned document does not change.
 //   - A process is condemned only in the watched state, and a foreign process never.
 //   - The ping's number rises.
-func (o *oracle) pingChanged(c *call, raw, after bson.Raw) {
-	if _, foreign := o.foreign[c.subject]; foreign &&
-		(c.op == fault.Condemn || c.op == fault.Witness) {
-		o.violated("I3", "%s wrote into the ping of foreign %s, which knows nothing of that", c.who(),
-			c.subject)
+func (o *oracle) pingWritten(c *call, before, after bson.Raw) {
+	if bytes.Equal(before, after) {
+		return
 	}
-	if raw == nil {
+	if c.subject == foreignProcess && (c.op == fault.Condemn || c.op == fault.Witness) {
+		o.violated("I3", "%s wrote into the ping of %s, which knows nothing of that", c.who(), c.subject)
+	}
+	if before == nil {
 		// A late ping may arrive after Close has removed the document.
 		o.strays[c.subject] = c.op == fault.Ping && c.answered
 		return
 	}
-	was, bad := catalog.ParsePing(raw)
+	was, bad := catalog.ParsePing(before)
 	now, _ := catalog.ParsePing(after) // zero if the document was removed
 	switch {
 	case bad != nil:
@@ -95,30 +62,26 @@ func (o *oracle) pingChanged(c *call, raw, after bson.Raw) {
 	}
 }
 
-// renamed checks that a process had a reason to change its process id: the id was condemned, its
-// ping was removed, or the process has a twin.
+// renamed checks that a process had a reason to change its process id: the id was condemned, or its
+// ping was removed.
 func (o *oracle) renamed(p *process, old string) {
-	twins := slices.ContainsFunc(o.w.s.Processes, func(p Process) bool { return p.Twin })
-	raw := o.w.Server.Document(catalog.PingsCollection, old)
-	if ping, bad := catalog.ParsePing(raw); !twins && raw != nil && bad == nil &&
-		ping.Condemned == nil {
+	if ping, ok := o.w.store.ping(old); ok && ping.Condemned == nil {
 		o.violated("identity", "%s has given up %s without a reason", p, old)
 	}
 }
 
 // evicted checks I4: before the takeover the loser has stopped trusting its lock or its place.
 func (o *oracle) evicted(c *call, held catalog.Participant, holds bool) {
-	if c.from.Waits { // a waiter that is passed over holds no lock, and enters again if it lives
-		if holds {
-			o.violated("I4", "%s passed a holder of %q over", c.who(), c.subject)
-		}
-		o.w.done.Evicted++
-		return
-	}
 	if holds {
 		o.w.done.Takeovers++
 	} else {
 		o.w.done.Evicted++
+	}
+	if c.from.Waits { // a waiter that is passed over holds no lock, and enters again if it lives
+		if holds {
+			o.violated("I4", "%s passed a holder of %q over", c.who(), c.subject)
+		}
+		return
 	}
 	if h := o.guardOf(held.TS); h != nil && o.trusted(h) {
 		o.violated("I4", "%s took %q, which %s trusts with fence %d, from before its deadline",
@@ -126,9 +89,9 @@ func (o *oracle) evicted(c *call, held catalog.Participant, holds bool) {
 	} else if p := o.living(held.Process); p != nil && h == nil && !o.ranOut(p, held.TS) {
 		o.violated("I4", "%s took %s out of %q, who lives by its own clock", c.who(), p, c.subject)
 	}
-	sign, foreign := o.foreign[held.Process]
-	silent := o.w.Now() - sign
-	if need := time.Duration(float64(o.w.s.Timing.Foreign) * leastRate); foreign && silent < need {
+	silent := o.w.Now() - o.foreignSign
+	if need := time.Duration(float64(o.w.s.Timing.Foreign) * leastRate); silent < need &&
+		held.Process == foreignProcess {
 		o.violated("I4", "%s took %q from a foreign holder that was silent for %v only, not %v",
 			c.p, c.subject, silent, o.w.s.Timing.Foreign)
 	}
@@ -138,73 +101,48 @@ func (o *oracle) evicted(c *call, held catalog.Participant, holds bool) {
 // takeover. The fastest clock shows the whole time no earlier.
 const leastRate = 0.8
 
-// foreignLives records a sign of life of a foreign process: a ping or an acquisition.
-func (o *oracle) foreignLives(process string) { o.foreign[process] = o.w.Now() }
-
-// foreignTook checks that no process trusts a lock when a foreign process takes the lock (I1).
-func (o *oracle) foreignTook(process, name string) {
-	o.mu.Lock()
-	open := slices.Clone(o.open)
-	o.mu.Unlock()
-	for _, h := range open {
+// notTrusted checks that no process trusts a lock that somebody else gets now (I1).
+func (o *oracle) notTrusted(name, by string) {
+	for _, h := range o.guards() {
 		if h.name == name && !h.p.Dead && o.trusted(h) {
-			o.violated("I1", "foreign %s took %q, which %s trusts with fence %d", process, name, h.p,
-				h.guard.Fence())
+			o.violated("I1", "%s has %q, which %s trusts with fence %d", by, name, h.p, h.guard.Fence())
 		}
 	}
 }
 
 // changed records which sessions have stopped holding a lock. It forgets those that hold the lock
 // again.
-func (o *oracle) changed(before, after []bson.ObjectID) {
-	for _, ts := range before {
-		if !slices.Contains(after, ts) {
-			o.left[ts] = o.w.Now()
-		}
+func (o *oracle) changed(before, after []catalog.Participant) {
+	for _, p := range before {
+		o.left[p.TS] = o.w.Now()
 	}
-	for _, ts := range after {
-		delete(o.left, ts)
+	for _, p := range after {
+		delete(o.left, p.TS)
 	}
+}
+
+// partiesBy returns the parties of a lock that belong to a process and did not come after its end.
+func (o *oracle) partiesBy(l catalog.Lock, p *process) []catalog.Participant {
+	return slices.DeleteFunc(partiesOf(l), func(party catalog.Participant) bool {
+		return !p.named(party.Process) || o.posthumous[party.TS]
+	})
 }
 
 // closed checks I8: after an orderly close no lock names the process, and its ping is removed.
 func (o *oracle) closed() {
-	for _, raw := range o.w.Server.Documents(catalog.LocksCollection) {
-		l, bad := catalog.ParseLock(raw)
-		if bad != nil {
+	for _, p := range o.w.lives {
+		if p.Dead {
 			continue
 		}
-		for _, p := range o.w.lives {
-			if p.Dead || o.w.twinned(p) {
-				continue
-			}
-			for i, party := range partiesOf(l) {
-				if does := "holds"; p.named(party.Process) && !o.posthumous[party.TS] &&
-					(p.closing == nil || p.closing.err == nil) {
-					if i >= len(l.Holders()) {
-						does = "waits for"
-					}
-					o.violated("I8", "%s has closed and still %s %q", p, does, l.Name)
-				}
+		for _, l := range o.w.store.locks() {
+			if len(o.partiesBy(l, p)) > 0 && (p.closing == nil || p.closing.err == nil && !p.closing.excused) {
+				o.violated("I8", "%s has closed and still holds or waits for %q", p, l.Name)
 			}
 		}
-	}
-	for _, p := range o.w.lives {
-		raw := o.w.Server.Document(catalog.PingsCollection, p.id())
-		if p.Dead || p.closing != nil || raw == nil || o.strays[p.id()] {
-			continue // pruning removes a ping that arrives after Close
-		}
-		if ping, bad := catalog.ParsePing(raw); bad == nil && ping.Condemned == nil {
+		// Pruning removes a ping that arrives after Close.
+		if ping, ok := o.w.store.ping(p.id()); ok && ping.Condemned == nil && p.closing == nil &&
+			!o.strays[p.id()] {
 			o.violated("I8", "%s has closed and its ping is still there", p)
 		}
 	}
-}
-
-// labelOf returns the label in the field who: <process>:<label>:<random>.
-func labelOf(who string) string {
-	parts := strings.Split(who, ":")
-	if len(parts) < 2 {
-		return ""
-	}
-	return parts[len(parts)-2]
 }

@@ -29,9 +29,9 @@ func variants() []Fault {
 	add(StaleRead, 4*sec, 20*sec, 70*sec)
 	add(OldPrimary, 70*sec)
 	add(CrashBefore)
-	add(CrashAfter)
+	add(Crash)
 	add(PauseBefore, 4*sec, 20*sec, 50*sec, 70*sec)
-	add(PauseAfter, 4*sec, 20*sec, 50*sec, 70*sec)
+	add(Pause, 4*sec, 20*sec, 50*sec, 70*sec)
 	add(Suspend, 20*sec, 70*sec)
 	add(Cut, 20*sec, 70*sec)
 	add(Deaf, 20*sec, 70*sec)
@@ -65,38 +65,15 @@ func Singles(base Schedule, calls []int) iter.Seq[Schedule] {
 	}
 }
 
-// others returns schedules that order simultaneous events differently. Each has the choices of base
-// and one more. r is the run of base.
-func others(base Schedule, r Result) iter.Seq[Schedule] {
-	return func(yield func(Schedule) bool) {
-		for n := len(base.Choices); n < len(r.Options); n++ {
-			for other := 1; other < r.Options[n]; other++ {
-				s := base
-				s.Choices = make([]int, n+1)
-				copy(s.Choices, base.Choices)
-				s.Choices[n] = other
-				if !yield(s) {
-					return
-				}
-			}
+// Orders returns the schedules that differ from base in the order of the processes at one instant.
+// options is Result.Options of base.
+func Orders(base Schedule, options []int) (all []Schedule) {
+	for n, choices := range options {
+		for other := 1; other < choices; other++ {
+			s := base
+			s.Turn, s.Pick = n, other
+			all = append(all, s)
 		}
 	}
-}
-
-// Orders plays a schedule with simultaneous events in different orders. At most deviations choices
-// differ from the first order. The function run plays a schedule and reports whether to continue.
-func Orders(base Schedule, deviations int, run func(Schedule) (Result, bool)) bool {
-	r, on := run(base)
-	if !on {
-		return false
-	}
-	if deviations == 0 {
-		return true
-	}
-	for s := range others(base, r) {
-		if !Orders(s, deviations-1, run) {
-			return false
-		}
-	}
-	return true
+	return all
 }

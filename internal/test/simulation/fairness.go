@@ -19,26 +19,29 @@ type turn struct {
 	was, now catalog.Lock
 }
 
-// mover returns the session that a command may let in and the session that it may remove.
-func (t turn) mover() (in, out bson.ObjectID) {
-	switch t.c.op {
-	case fault.Acquire, fault.Enter:
-		in = t.c.ts
-	case fault.Evict:
-		out = t.c.from.TS
-	case fault.Release:
-		out = t.c.ts
+// enters returns the session that a command may let in, and leaver the session that it may remove.
+func (c *call) enters() (ts bson.ObjectID) {
+	if c.op == fault.Acquire || c.op == fault.Enter {
+		ts = c.ts
 	}
-	return in, out
+	return ts
 }
 
-func exceptFor(list []catalog.Participant, ts bson.ObjectID) []catalog.Participant {
-	return slices.DeleteFunc(slices.Clone(list),
-		func(p catalog.Participant) bool { return p.TS == ts })
+func (c *call) leaver() (ts bson.ObjectID) {
+	switch c.op {
+	case fault.Evict:
+		return c.from.TS
+	case fault.Release:
+		return c.ts
+	}
+	return ts
 }
 
-func has(list []catalog.Participant, ts bson.ObjectID) bool {
-	return slices.ContainsFunc(list, func(p catalog.Participant) bool { return p.TS == ts })
+func has(list []catalog.Participant, ts bson.ObjectID) bool { return place(list, ts) >= 0 }
+
+// place returns a session's index in a list, or -1.
+func place(list []catalog.Participant, ts bson.ObjectID) int {
+	return slices.IndexFunc(list, func(p catalog.Participant) bool { return p.TS == ts })
 }
 
 // turned checks a change of a lock document:
@@ -51,8 +54,7 @@ func (o *oracle) turned(t turn) {
 	if c.op == fault.Break {
 		return
 	}
-	in, out := t.mover()
-	o.moved(t, in, out)
+	o.moved(t)
 	if c.op == fault.Acquire && t.was.Held {
 		o.violated("I3", "%s took %q, which was not free", c.who(), c.subject)
 	}
@@ -65,8 +67,7 @@ func (o *oracle) turned(t turn) {
 	if len(granted) > 0 {
 		o.due = 0 // the time limits start now
 	}
-	o.inOrder(t, granted, in, out)
-	o.hadTurns(t, len(granted))
+	o.inOrder(t, granted)
 	fence := t.was.Fence
 	for _, p := range granted {
 		if p.Fence <= fence {
@@ -76,32 +77,31 @@ func (o *oracle) turned(t turn) {
 		fence = p.Fence
 	}
 	o.together(c, t.now.Holders())
-	for _, p := range partiesOf(t.was) {
-		if c.op == fault.Evict && p.TS == out && !has(partiesOf(t.now), out) {
-			o.takenByLease(c, t.was)
-			o.evicted(c, p, has(t.was.Holders(), out))
-		}
+	was := partiesOf(t.was)
+	if i := place(was, c.leaver()); c.op == fault.Evict && i >= 0 && !has(partiesOf(t.now), was[i].TS) {
+		o.takenByLease(c, t.was)
+		o.evicted(c, was[i], i < len(t.was.Holders()))
 	}
 }
 
 // moved checks that a command moves only the sessions that it names (I3).
-func (o *oracle) moved(t turn, in, out bson.ObjectID) {
+func (o *oracle) moved(t turn) {
 	c, was, now := t.c, partiesOf(t.was), partiesOf(t.now)
 	for _, p := range was {
-		after, there := find(now, p.TS)
+		i := place(now, p.TS)
 		switch {
-		case !there && p.TS != out:
+		case i < 0 && p.TS != c.leaver():
 			o.violated("I3", "%s took another session than its own out of %q", c.who(), c.subject)
-		case !there && c.op != fault.Release && p.Process != c.from.Process:
+		case i < 0 && c.op != fault.Release && p.Process != c.from.Process:
 			o.violated("I3", "%s took another process out of %q than it had watched", c.who(), c.subject)
-		case there && after.Process != p.Process:
+		case i >= 0 && now[i].Process != p.Process:
 			o.violated("I3", "%s changed the process of a session of %q", c.who(), c.subject)
 		case has(t.was.Holders(), p.TS) && has(t.now.Waiters, p.TS):
 			o.violated("I3", "%s made a waiter of a holder of %q", c.who(), c.subject)
 		}
 	}
 	for _, p := range now {
-		if !has(was, p.TS) && (p.TS != in || p.Process != c.request.Process) {
+		if !has(was, p.TS) && (p.TS != c.enters() || p.Process != c.request.Process) {
 			o.violated("I3", "%s put another session than its own into %q", c.who(), c.subject)
 		}
 	}
@@ -113,22 +113,21 @@ func (o *oracle) moved(t turn, in, out bson.ObjectID) {
 
 // inOrder checks that no waiter is overtaken: the granted and then the remaining waiters are the
 // former queue in its order, with the newcomer at the end.
-func (o *oracle) inOrder(t turn, granted []catalog.Participant, in, out bson.ObjectID) {
-	line := exceptFor(t.was.Waiters, out)
-	newcomer, came := find(partiesOf(t.now), in)
-	switch {
-	case !came || has(partiesOf(t.was), in):
-	case !t.c.request.Since.IsZero() && t.c.request.Since.Before(o.w.ServerNow()):
-		// The newcomer was queued before and was passed over. It enters before the later arrivals.
-		// If the server's clock has stepped back before Since, it enters at the end.
-		place := slices.IndexFunc(line,
-			func(p catalog.Participant) bool { return p.Since.After(t.c.request.Since) })
-		if place < 0 {
-			place = len(line)
+func (o *oracle) inOrder(t turn, granted []catalog.Participant) {
+	line := slices.DeleteFunc(slices.Clone(t.was.Waiters),
+		func(p catalog.Participant) bool { return p.TS == t.c.leaver() })
+	now, since := partiesOf(t.now), t.c.request.Since
+	if i := place(now, t.c.enters()); i >= 0 && !has(partiesOf(t.was), now[i].TS) {
+		at := -1
+		if !since.IsZero() && since.Before(o.w.ServerNow()) {
+			// The newcomer was queued before and was passed over. It enters before the later arrivals.
+			// If the server's clock has stepped back before Since, it enters at the end.
+			at = slices.IndexFunc(line, func(p catalog.Participant) bool { return p.Since.After(since) })
 		}
-		line = slices.Insert(line, place, newcomer)
-	default:
-		line = append(line, newcomer)
+		if at < 0 {
+			at = len(line)
+		}
+		line = slices.Insert(line, at, now[i])
 	}
 	same := func(a, b catalog.Participant) bool { return a.TS == b.TS }
 	if !slices.EqualFunc(slices.Concat(granted, t.now.Waiters), line, same) {
@@ -156,70 +155,44 @@ func (o *oracle) together(c *call, holders []catalog.Participant) {
 	}
 }
 
-// done checks that a successful release or eviction has removed the session from the lock.
-func (o *oracle) done(c *call, after bson.Raw) {
-	if after == nil || c.op != fault.Release && c.op != fault.Evict {
-		return
-	}
-	_, out := turn{c: c}.mover()
-	if l := o.w.store.read(c.subject, after); l.ok && has(partiesOf(l.lock), out) {
-		o.violated("I6", "%s: the session that left %q still stands there", c.who(), c.subject)
-	}
-}
-
-// A tenant is a process under one of its process ids.
-type tenant struct {
-	p  *process
-	id string
-}
-
 // A lease is the term of a process id, which acknowledged pings extend. The oracle computes the
 // term itself. If it asked the process, the process would notice the end.
 type lease struct {
+	p    *process
 	sent clock.Reading // send time of the last acknowledged ping
 	over bool
 }
 
-// lasts reports whether a process may trust its process id now, by its own clock. A term that has
+// lasts reports whether the process may trust its process id now, by its own clock. A term that has
 // expired stays expired (R4).
-func (l *lease) lasts(p *process) bool {
-	c := p.config()
-	l.over = l.over || clock.HolderElapsed(l.sent, p.Clock.Now()) >= c.Takeover-c.Margin
+func (l *lease) lasts() bool {
+	if l == nil {
+		return false
+	}
+	c := l.p.config()
+	l.over = l.over || clock.HolderElapsed(l.sent, l.p.Clock.Now()) >= c.Takeover-c.Margin
 	return !l.over
 }
 
 func (o *oracle) acknowledged(c *call) {
-	of := tenant{c.p, c.subject}
-	l := o.leases[of]
+	l := o.leases[c.subject]
 	if l == nil {
-		if old := c.p.before(c.subject); o.leases[tenant{c.p, old}] != nil {
+		if old := c.p.before(c.subject); o.leases[old] != nil {
 			o.renamed(c.p, old)
 		}
-		l = &lease{sent: c.reading}
-		o.leases[of] = l
+		l = &lease{p: c.p, sent: c.reading}
+		o.leases[c.subject] = l
 	}
-	if l.lasts(c.p) {
+	if l.lasts() {
 		l.sent = c.reading
 	}
 }
 
 // living returns the process that trusts its process id by its own clock, or nil.
 func (o *oracle) living(id string) *process {
-	for _, p := range o.w.slots {
-		if p == nil || p.Dead || p.twin != "" {
-			continue
-		}
-		if l := o.leases[tenant{p, id}]; p.id() == id && l != nil && l.lasts(p) {
-			return p
-		}
+	l := o.leases[id]
+	if l == nil || l.p.Dead || o.w.slots[l.p.Index] != l.p || l.p.id() != id || !l.lasts() {
+		return nil
 	}
-	return nil
-}
-
-func find(list []catalog.Participant, ts bson.ObjectID) (catalog.Participant, bool) {
-	i := slices.IndexFunc(list, func(p catalog.Participant) bool { return p.TS == ts })
-	if i < 0 {
-		return catalog.Participant{}, false
-	}
-	return list[i], true
+	return l.p
 }

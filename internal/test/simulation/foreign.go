@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -9,78 +10,55 @@ import (
 	"mongodlm/catalog"
 )
 
-// A Foreign is MongoDB's own lock manager, in a config server of 3.2 to 6.0. It uses the same
-// collections as the processes.
+// foreignProcess is the process id of the foreign manager.
+const foreignProcess = "ConfigServer"
+
+// A foreign is MongoDB's own lock manager, in a config server of 3.2 to 6.0. It uses the same
+// collections as the processes. Only the loop of the world uses it.
+//   - It runs and stops at random. While it does not run, its locks stay held.
 //   - Its id never changes, and its pings have no seq.
 //   - It takes free locks and keeps the other fields and the queue in their documents.
 //   - It frees locks by the state alone.
 //   - It condemns no process. It takes a lock over if the holder's ping was unchanged for
 //     ForeignTakeover by the server's clock.
-type Foreign struct {
-	Process string
-	// Spells are the periods in which it runs, in order. Between them it does not act, and its
-	// locks stay held.
-	Spells []Spell
-	// Tasks are its uses of locks.
-	Tasks []Task
-}
-
-// A Spell is a period in which a foreign manager runs.
-type Spell struct {
-	From, To time.Duration
-	// If Orderly is set, the manager deletes its ping at the end. It keeps its locks.
-	Orderly bool
-}
-
-// A Task of a foreign manager polls a lock from an instant on, works for a while with the lock, and
-// frees it.
-type Task struct {
-	At   time.Duration
-	Name string
-	For  time.Duration
-}
-
-// foreign is a running Foreign. Only the loop of the world uses it.
 type foreign struct {
-	Foreign
 	w     *world
 	up    bool
-	seen  map[string]strangerPing  // pings of holders, by lock name
+	taken byte                     // number of locks that it has acquired
+	seen  map[string]strangersPing // pings of holders, by lock name
 	holds map[string]bson.ObjectID // by lock name
 	queue []func()                 // actions for the time when it runs again
 }
 
-// strangerPing is a holder's ping that a foreign manager has read.
-type strangerPing struct {
+// A strangersPing is a holder's ping that the foreign manager has read.
+type strangersPing struct {
 	ts    bson.ObjectID
-	ping  bson.DateTime
+	ping  int64
 	since time.Time // by the server's clock
 }
 
-func without(doc bson.D, name string) bson.D {
-	return slices.DeleteFunc(slices.Clone(doc), func(e bson.E) bool { return e.Key == name })
-}
-
-// foreignPoll is a foreign manager's number of attempts per Poll.
-const foreignPoll = 4
-
-func (w *world) startForeign(of Foreign) {
-	f := &foreign{
-		Foreign: of, w: w, seen: map[string]strangerPing{}, holds: map[string]bson.ObjectID{},
+// startForeign starts a foreign manager, which uses the locks that the schedule names.
+func (w *world) startForeign() {
+	r := rand.New(rand.NewPCG(w.s.Seed, 3))
+	some := func(d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
+	f := &foreign{w: w, seen: map[string]strangersPing{}, holds: map[string]bson.ObjectID{}}
+	w.foreign = f
+	takeover := w.s.Timing.Takeover
+	for at := some(takeover); at < w.s.Length; at += time.Second + some(2*takeover) {
+		orderly := r.IntN(2) == 0
+		w.After(at, f.start)
+		at += some(8 * takeover)
+		w.After(at, func() { f.stop(orderly) })
 	}
-	w.foreigners = append(w.foreigners, f)
-	for _, s := range of.Spells {
-		w.After(s.From, f.start)
-		w.After(s.To, func() { f.stop(s.Orderly) })
-	}
-	for _, t := range of.Tasks {
-		w.After(t.At, func() { f.whenUp(func() { f.attempt(t) }) })
+	for at := time.Duration(0); at < w.s.Length; at += some(4 * takeover) {
+		name, d := w.s.Foreign[r.IntN(len(w.s.Foreign))], some(takeover)
+		w.After(at, func() { f.whenUp(func() { f.attempt(name, d) }) })
 	}
 }
 
 func (f *foreign) start() {
 	f.up = true
-	f.w.log.add("foreign %s starts", f.Process)
+	f.w.log.add("%s starts", foreignProcess)
 	f.ping()
 	waiting := f.queue
 	f.queue = nil
@@ -89,12 +67,12 @@ func (f *foreign) start() {
 	}
 }
 
+// stop ends the manager. If the stop is orderly, the manager deletes its ping. It keeps its locks.
 func (f *foreign) stop(orderly bool) {
 	f.up = false
-	f.w.log.add("foreign %s stops", f.Process)
+	f.w.log.add("%s stops", foreignProcess)
 	if orderly {
-		f.w.Server.Remove(catalog.PingsCollection, f.Process)
-		f.w.store.note(catalog.PingsCollection, f.Process, nil)
+		f.w.store.remove(catalog.PingsCollection, foreignProcess)
 	}
 }
 
@@ -111,20 +89,18 @@ func (f *foreign) ping() {
 	if !f.up {
 		return
 	}
-	doc := f.w.store.document(catalog.PingsCollection, f.Process)
-	doc = append(without(without(doc, "_id"), "ping"), bson.E{Key: "ping", Value: f.w.ServerNow()})
-	f.write(catalog.PingsCollection, f.Process, doc)
-	f.w.judge.foreignLives(f.Process)
+	f.set(catalog.PingsCollection, foreignProcess, bson.E{Key: "ping", Value: f.w.ServerNow()})
+	f.w.judge.foreignSign = f.w.Now()
 	f.w.After(f.w.s.Timing.Ping, f.ping)
 }
 
-// attempt tries once to get a lock, and again after a pause.
-func (f *foreign) attempt(t Task) {
-	if f.take(t.Name) {
-		f.w.After(t.For, func() { f.whenUp(func() { f.free(t.Name) }) })
+// attempt polls a lock until it gets the lock, works under it for d, and frees it.
+func (f *foreign) attempt(name string, d time.Duration) {
+	if f.take(name) {
+		f.w.After(d, func() { f.whenUp(func() { f.free(name) }) })
 		return
 	}
-	f.w.After(f.w.s.Timing.Poll/foreignPoll, func() { f.whenUp(func() { f.attempt(t) }) })
+	f.w.After(f.w.s.Timing.Poll/4, func() { f.whenUp(func() { f.attempt(name, d) }) })
 }
 
 // take acquires a lock that is free, or takes it over if the rule allows that.
@@ -132,25 +108,21 @@ func (f *foreign) take(name string) bool {
 	if _, holds := f.holds[name]; holds || f.w.Server.Busy(name) {
 		return false // another task holds the lock, or a transaction blocks the write
 	}
-	doc := f.w.store.document(catalog.LocksCollection, name)
 	raw := f.w.Server.Document(catalog.LocksCollection, name)
 	state, isNumber := raw.Lookup("state").AsInt64OK()
 	if raw != nil && (!isNumber || state != 0 && !f.mayOvertake(name, raw)) {
 		return false
 	}
-	ts := f.w.objectID()
-	for _, e := range []bson.E{
-		{Key: "state", Value: int32(2)}, {Key: "process", Value: f.Process}, {Key: "ts", Value: ts},
-		{Key: "who", Value: f.Process + ":conn1"}, {Key: "why", Value: "foreign"},
-		{Key: "when", Value: f.w.ServerNow()},
-	} {
-		doc = append(without(doc, e.Key), e)
-	}
-	f.w.log.add("foreign %s takes %q", f.Process, name)
-	f.write(catalog.LocksCollection, name, without(doc, "_id"))
+	f.taken++
+	ts := bson.ObjectID{0: 0xf0, 11: f.taken}
+	f.w.log.add("%s takes %q", foreignProcess, name)
+	f.set(catalog.LocksCollection, name, bson.E{Key: "state", Value: int32(2)},
+		bson.E{Key: "process", Value: foreignProcess}, bson.E{Key: "ts", Value: ts},
+		bson.E{Key: "who", Value: foreignProcess + ":conn1"}, bson.E{Key: "why", Value: "foreign"},
+		bson.E{Key: "when", Value: f.w.ServerNow()})
 	f.holds[name] = ts
-	f.w.judge.foreignLives(f.Process)
-	f.w.judge.foreignTook(f.Process, name)
+	f.w.judge.foreignSign = f.w.Now()
+	f.w.judge.notTrusted(name, foreignProcess)
 	return true
 }
 
@@ -161,8 +133,8 @@ func (f *foreign) mayOvertake(name string, lock bson.Raw) bool {
 	ts, _ := lock.Lookup("ts").ObjectIDOK()
 	at, _ := f.w.Server.Document(catalog.PingsCollection, holder).Lookup("ping").DateTimeOK()
 	now, was := f.w.ServerNow(), f.seen[name]
-	if was.ts != ts || was.ping != bson.DateTime(at) || was.since.IsZero() {
-		f.seen[name] = strangerPing{ts, bson.DateTime(at), now}
+	if was.ts != ts || was.ping != at || was.since.IsZero() {
+		f.seen[name] = strangersPing{ts, at, now}
 		return false
 	}
 	return now.Sub(was.since) > f.w.s.Timing.Foreign
@@ -177,19 +149,16 @@ func (f *foreign) free(name string) {
 	ts := f.holds[name]
 	delete(f.holds, name)
 	raw := f.w.Server.Document(catalog.LocksCollection, name)
-	if now, ok := raw.Lookup("ts").ObjectIDOK(); !ok || now != ts {
-		return
+	if now, ok := raw.Lookup("ts").ObjectIDOK(); ok && now == ts {
+		f.w.log.add("%s frees %q", foreignProcess, name)
+		f.set(catalog.LocksCollection, name, bson.E{Key: "state", Value: int32(0)})
 	}
-	f.w.log.add("foreign %s frees %q", f.Process, name)
-	doc := f.w.store.document(catalog.LocksCollection, name)
-	doc = append(without(without(doc, "state"), "_id"), bson.E{Key: "state", Value: int32(0)})
-	f.write(catalog.LocksCollection, name, doc)
 }
 
-// write replaces a document. It keeps the _id.
-func (f *foreign) write(collection, id string, rest bson.D) {
-	doc := append(bson.D{{Key: "_id", Value: id}}, rest...)
-	if err := f.w.store.put(collection, id, doc); err != nil {
-		f.w.judge.violated("setup", "%v", err)
-	}
+// set moves fields of a document to its end, with new values, and keeps the others.
+func (f *foreign) set(collection, id string, fields ...bson.E) {
+	doc := slices.DeleteFunc(f.w.store.document(collection, id), func(e bson.E) bool {
+		return e.Key == "_id" || slices.ContainsFunc(fields, func(f bson.E) bool { return f.Key == e.Key })
+	})
+	f.w.store.put(collection, id, slices.Concat(bson.D{{Key: "_id", Value: id}}, doc, fields))
 }

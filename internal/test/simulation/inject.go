@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"mongodlm/internal/test/fault"
@@ -58,10 +59,8 @@ type course struct {
 	lose           bool
 	late           bool
 	again          time.Duration // delay of a second copy; 0 for no copy
-	crashBefore    bool
-	crashAfter     bool
-	pauseBefore    time.Duration
-	pauseAfter     time.Duration
+	crash          bool
+	pause          time.Duration
 }
 
 // admit chooses the course of a command that was sent.
@@ -69,23 +68,19 @@ func (w *world) admit(c *call) {
 	p := c.p
 	p.mu.Lock()
 	c.admitted = !c.expired.Load()
-	admitted := c.admitted
 	p.mu.Unlock()
-	if !admitted || c.answered || p.Buried() {
+	if !c.admitted || c.answered || p.Buried() {
 		c.finish(fault.Refused(c.op))
 		return
 	}
-	p.calls++
-	p.opCalls[c.op]++
-	c.n, c.opN, c.sent = p.calls, p.opCalls[c.op], w.Now()
+	c.number()
 	w.judge.sent(c)
 	k := w.course(c)
 	switch {
-	case k.crashBefore:
+	case k.crash:
 		p.crash()
-	case k.pauseBefore > 0:
-		p.pause(k.pauseBefore, false)
-		k.pauseBefore = 0
+	case k.pause > 0:
+		p.pause(k.pause, false)
 		p.WhenRunning(func() { w.carryOut(c, k) })
 	default:
 		w.carryOut(c, k)
@@ -107,14 +102,13 @@ func (w *world) course(c *call) course {
 	}
 	if now < p.old && c.mayBeOld {
 		p.misled = now
-		c.picture = &picture{p.oldSince, p.oldName}
-		c.note = "old primary"
+		c.old = &p.then
+		c.note += " [old primary]"
 	}
 	for _, f := range w.strikes(c) {
-		w.done.Faults[f.Kind]++
 		w.judge.trouble(p)
 		p.struck++
-		c.note = f.Kind.String()
+		c.note += fmt.Sprintf(" [%s]", f)
 		w.bend(c, f, &k)
 	}
 	return k
@@ -122,6 +116,11 @@ func (w *world) course(c *call) course {
 
 // bend applies a fault to the course of a command.
 func (w *world) bend(c *call, f Fault, k *course) {
+	if !f.Kind.onCall() {
+		w.strike(f)
+		return
+	}
+	w.done.Faults[f.Kind]++
 	switch f.Kind {
 	case DelayRequest:
 		k.request += f.For
@@ -141,19 +140,12 @@ func (w *world) bend(c *call, f Fault, k *course) {
 	case StaleRead:
 		if c.mayBeOld {
 			c.p.misled = w.Now()
-			c.picture = &picture{max(0, w.Now()-f.For), ""}
+			c.old = &oldState{max(0, w.Now()-f.For), w.PrimaryName()}
 		}
 	case CrashBefore:
-		k.crashBefore = true
-	case CrashAfter:
-		k.crashAfter = true
+		k.crash = true
 	case PauseBefore:
-		k.pauseBefore = f.For
-	case PauseAfter:
-		k.pauseAfter = f.For
-	default:
-		w.done.Faults[f.Kind]-- // strike counts it
-		w.strike(f)
+		k.pause = f.For
 	}
 }
 
@@ -161,7 +153,7 @@ func (w *world) bend(c *call, f Fault, k *course) {
 // command. The store applies a slower command later.
 func (w *world) carryOut(c *call, k course) {
 	p, limit := c.p, w.s.Timing.Limit
-	if c.op != opWrite && k.request+k.reply > limit {
+	if k.request+k.reply > limit {
 		w.At(w.Now()+limit, p.Index, func() { c.reply(c.timeout(context.DeadlineExceeded)) })
 	}
 	switch {
@@ -199,29 +191,16 @@ func (w *world) arrive(c *call, k course, inTime bool) {
 		return // the server has given the command up
 	}
 	err := c.carry()
-	if w.s.Trace && (k.late || k.request+k.reply > 0 && c.note != "") {
-		w.log.applied(c, err)
-	}
 	if k.lose {
 		err = c.lost()
 	}
-	if k.crashAfter {
-		p.crash()
-	}
-	if k.pauseAfter > 0 {
-		p.pause(k.pauseAfter, false)
-	}
-	if k.reply > 0 {
-		w.At(w.Now()+k.reply, p.Index, func() { c.reply(err) })
-		return
-	}
-	c.reply(err)
+	w.At(w.Now()+k.reply, p.Index, func() { c.reply(err) })
 }
 
 // blocked reports whether a write must wait for a transaction. Its sender waits no longer than the
 // time limit of a command.
 func (w *world) blocked(c *call) bool {
-	if !c.writes || c.inside != nil || c.op == opWrite || !w.Server.Busy(c.subject) {
+	if !c.writes || c.inside != nil || !w.Server.Busy(c.subject) {
 		return false
 	}
 	if !c.blocked {
@@ -246,10 +225,8 @@ func (w *world) applyAgain(c *call) {
 	if c.inside != nil {
 		return // a transaction numbers its commands
 	}
-	err := c.carry()
-	if w.s.Trace {
-		w.log.add("a copy of %s of %q is applied: %s", c.who(), c.subject, c.answer(err))
-	}
+	w.log.add("a copy of %s of %q arrives", c.who(), c.subject)
+	_ = c.carry() // the process has the outcome of the first copy
 }
 
 // strike applies a fault that needs no command.
@@ -278,7 +255,7 @@ func (w *world) strike(f Fault) {
 	case Hang:
 		p.hang = max(p.hang, now+f.For)
 	case OldPrimary:
-		p.old, p.oldSince, p.oldName = now+f.For, now, w.PrimaryName()
+		p.old, p.then = now+f.For, oldState{now, w.PrimaryName()}
 	case StepWall:
 		p.Clock.Step(f.For)
 	case StepServer:
@@ -292,8 +269,7 @@ func (w *world) strike(f Fault) {
 	case Elect:
 		w.breakStreams(nil)
 		w.Elect(f.For)
-		w.judge.elected()
 	case RemoveFree:
-		w.removeFree()
+		w.store.removeFree()
 	}
 }

@@ -11,16 +11,13 @@ import (
 
 // This file implements the users' calls for locks with a lease, and the checks of leases.
 
-// Renew renews a lock's lease.
-func (u *User) Renew(h *Held) error { return h.guard.Renew(u.p.ctx) }
-
 // renewFor works under a lock for d. It renews the lease in the interval every.
 func (u *User) renewFor(h *Held, every, d time.Duration) {
 	for end := u.p.w.Now() + d; u.p.w.Now() < end; {
 		if !u.Work(h, min(every, end-u.p.w.Now())) {
 			return
 		}
-		_ = u.Renew(h) // the guard has the result
+		_ = h.guard.Renew(u.p.ctx) // the guard has the result
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
-	"mongodlm/takeover"
 )
 
 // This file checks the time limits that hold without further faults (I6, I7).
@@ -36,15 +35,13 @@ func (o *oracle) trouble(p *process) {
 	}
 }
 
-func (o *oracle) elected() { o.trouble(nil) }
-
 // slack returns the extra time for a few commands and for the interval of the checks.
 func (o *oracle) slack() time.Duration { return o.w.s.Timing.Ping/2 + time.Second }
 
 // slowThings checks every lock document and its holder.
 func (o *oracle) slowThings(open []*Held) {
 	for _, p := range o.w.slots {
-		if p != nil && !p.Dead && (p.Paused > 0 || o.w.Now() < max(p.cut, p.deaf, p.hang, p.old)) {
+		if p != nil && !p.Dead && (p.Paused > 0 || o.w.Now() < p.disturbed()) {
 			o.trouble(p)
 		}
 	}
@@ -55,10 +52,17 @@ func (o *oracle) slowThings(open []*Held) {
 		for what, limit := range o.expect(name, open, contenders) {
 			w := o.slow[what]
 			if w == nil {
-				w = &waitingFor{since: now, by: map[*process]time.Duration{}}
+				w = &waitingFor{since: now}
 			}
 			w.limit = limit
-			w.contended(contenders, now)
+			by := map[*process]time.Duration{} // if a process stops contending, its time ends
+			for _, p := range contenders {
+				by[p] = now
+				if since, there := w.by[p]; there {
+					by[p] = since
+				}
+			}
+			w.by = by
 			found[what] = w
 		}
 	}
@@ -67,35 +71,13 @@ func (o *oracle) slowThings(open []*Held) {
 		w := found[thing]
 		since := max(w.since, o.troubles)
 		if thing.needsContender() {
-			since = max(since, w.longest(now))
+			since = max(since, slices.Min(append(slices.Collect(maps.Values(w.by)), now)))
 		}
 		if waited := now - since; waited > w.limit {
 			o.violated(thing.rule(), "%q is %s for %v without any trouble, at most %v are promised",
 				thing.name, thing.what, waited, w.limit)
 		}
 	}
-}
-
-// contended updates the contenders. If a process stops contending, its time starts again at zero.
-func (w *waitingFor) contended(contenders []*process, now time.Duration) {
-	for p := range w.by {
-		if !slices.Contains(contenders, p) {
-			delete(w.by, p)
-		}
-	}
-	for _, p := range contenders {
-		if _, there := w.by[p]; !there {
-			w.by[p] = now
-		}
-	}
-}
-
-// longest returns the time at which the first contender began to contend.
-func (w *waitingFor) longest(now time.Duration) time.Duration {
-	for _, since := range w.by {
-		now = min(now, since)
-	}
-	return now
 }
 
 // States of a lock that should end.
@@ -106,9 +88,9 @@ const (
 	deadHeld   = "held by the dead and waited for"
 	deadWaits  = "waited for by the dead before the living"
 	freeHeld   = "free and waited for"
-	deadTried  = "held by the dead and tried for by jobs"
 	hungHeld   = "held by a lease that ran out, and waited for"
 	unreadable = "not to be understood and waited for"
+	outside    = "waited for without a place in the queue by "
 )
 
 func (t slowThing) rule() string {
@@ -136,7 +118,7 @@ func (o *oracle) expect(name string, open []*Held,
 		return found
 	}
 	tick := scaled(t.Ping*11/10 + 2*t.Limit + o.slack())
-	l, ok := o.w.store.lockAsOf(name, nil)
+	l, ok := o.w.store.lock(name)
 	switch {
 	case !ok && o.w.Server.Document(catalog.LocksCollection, name) != nil:
 		if len(contenders) > 0 {
@@ -148,54 +130,37 @@ func (o *oracle) expect(name string, open []*Held,
 			scaled(max(t.PollMax*12/10, t.Ping*11/10) + 2*t.Limit + o.slack())
 	}
 	for _, h := range l.Holders() {
-		switch what := o.knows(h, open); {
+		limit := time.Duration(0) // for nothing
+		what := o.knows(h, open)
+		switch inTheWay := o.inTheWay(l, h, contenders); {
 		case what == ghost:
-			found[slowThing{name, what, h.TS}] = tick
+			limit = tick
 		case what == untold:
-			found[slowThing{name, what, h.TS}] = o.telling()
-		case what == deadHeld && !o.jobsAlone(l) && len(contenders) > 0 && o.inTheWay(l, h, contenders):
-			if limit := o.eviction(h); limit > 0 {
-				found[slowThing{name, what, h.TS}] = limit
-			}
-		case what == deadHeld && o.tried(name) > 0 && o.foreign[h.Process] == 0 && o.jobsAlone(l):
-			if limit := o.eviction(h); limit > 0 {
-				found[slowThing{name, deadTried, h.TS}] = limit + o.tried(name)
-			}
-		case what == hungHeld && len(contenders) > 0 && o.inTheWay(l, h, contenders):
-			found[slowThing{name, what, h.TS}] = o.hung(h.TS)
+			limit = o.telling()
+		case what == deadHeld && inTheWay:
+			limit = o.eviction(h)
+		case what == hungHeld && inTheWay:
+			limit = o.hung(h.TS)
+		}
+		if limit > 0 {
+			found[slowThing{name, what, h.TS}] = limit
 		}
 	}
 	o.expectInLine(l, found, tick)
-	return found
-}
-
-// tried returns the time in which a job that uses the lock runs twice. It returns 0 if there is no
-// such job, or if the job can decide only by its own watch.
-func (o *oracle) tried(name string) time.Duration {
-	for _, p := range o.w.s.Processes {
-		if p.Job == name && o.w.s.Timing.Mode == takeover.Witnesses && p.Offset == 0 && p.Rate == 0 {
-			return scaled(3 * p.Every)
+	for _, p := range contenders { // a caller with another limit of permits waits outside
+		if name != permitted && o.waitsFor(p, name) && !slices.ContainsFunc(partiesOf(l),
+			func(party catalog.Participant) bool { return p.named(party.Process) }) {
+			found[slowThing{name: name, what: outside + p.String()}] = scaled(tick + t.MaxGap)
 		}
 	}
-	return 0
-}
-
-// jobsAlone reports whether a lock has one holder and all its waiters belong to jobs that start
-// repeatedly.
-func (o *oracle) jobsAlone(l catalog.Lock) bool {
-	return o.tried(l.Name) > 0 && len(l.Holders()) == 1 &&
-		!slices.ContainsFunc(l.Waiters, func(p catalog.Participant) bool {
-			return !slices.ContainsFunc(o.w.lives, func(one *process) bool {
-				return one.spec.Every > 0 && one.named(p.Process)
-			})
-		})
+	return found
 }
 
 // inTheWay reports whether a dead holder blocks a contender: it is the only holder, or a contender
 // is queued for a permit or in another mode.
 func (o *oracle) inTheWay(l catalog.Lock, dead catalog.Participant, contenders []*process) bool {
 	if len(l.Holders()) == 1 {
-		return true
+		return len(contenders) > 0
 	}
 	return slices.ContainsFunc(l.Waiters, func(p catalog.Participant) bool {
 		return slices.ContainsFunc(contenders, func(c *process) bool { return c.named(p.Process) }) &&
@@ -216,14 +181,12 @@ func (o *oracle) expectInLine(l catalog.Lock, found map[slowThing]time.Duration,
 		if o.underWay(p.TS) != nil {
 			continue
 		}
-		owner := slices.IndexFunc(o.w.slots, func(s *process) bool {
-			return s != nil && !s.over() && s.id() == p.Process
-		})
+		owner := o.owner(p)
 		switch {
-		case owner >= 0 && o.goesOn(o.w.slots[owner], l.Name, p):
-		case owner >= 0 && !o.shutting(o.w.slots[owner]):
+		case owner != nil && o.goesOn(owner, l.Name, p):
+		case owner != nil && owner.closing == nil:
 			found[slowThing{l.Name, ghostWaits, p.TS}] = tick
-		case owner < 0 && i < alive:
+		case owner == nil && i < alive:
 			if limit := o.eviction(p); limit > 0 {
 				// A release passes over a waiter that has missed two pings. The waiter's eviction
 				// is due later. So the waiter stays queued until the next release.
@@ -236,21 +199,27 @@ func (o *oracle) expectInLine(l catalog.Lock, found map[slowThing]time.Duration,
 	}
 }
 
-func (o *oracle) shutting(p *process) bool { return p.closing != nil }
+// owner returns the running process with the process id of a party, or nil.
+func (o *oracle) owner(party catalog.Participant) *process {
+	for _, p := range o.w.slots {
+		if p != nil && !p.over() && p.id() == party.Process {
+			return p
+		}
+	}
+	return nil
+}
 
 // eviction returns the time limit for the eviction of a dead party. It returns 0 for a running
 // foreign manager, which has no time limit.
 func (o *oracle) eviction(p catalog.Participant) time.Duration {
 	t := o.w.s.Timing
 	need := max(t.Takeover, p.Takeover)
-	if sign, foreign := o.foreign[p.Process]; foreign {
-		// The last sign of life may be later than the start of the wait.
-		for _, f := range o.w.foreigners {
-			if f.up && f.Process == p.Process {
-				return 0
-			}
+	if p.Process == foreignProcess {
+		if o.w.foreign.up {
+			return 0
 		}
-		need = t.Foreign + max(0, sign-o.troubles)
+		// The last sign of life may be later than the start of the wait.
+		need = t.Foreign + max(0, o.foreignSign-o.troubles)
 	}
 	return scaled(need + t.MaxGap + 3*t.PollMax + 2*t.Ping + 2*t.Limit + o.slack())
 }
@@ -270,19 +239,14 @@ func (o *oracle) knows(holder catalog.Participant, open []*Held) string {
 			return ""
 		}
 	}
-	if a := o.underWay(holder.TS); a != nil {
-		if a.stood && !a.several {
-			return untold
-		}
+	a, owner := o.underWay(holder.TS), o.owner(holder)
+	switch {
+	case a != nil && a.stood && !a.several:
+		return untold
+	case a != nil, owner != nil && owner.closing != nil:
 		return ""
-	}
-	for _, p := range o.w.slots {
-		if p != nil && !p.over() && p.id() == holder.Process {
-			if o.shutting(p) {
-				return ""
-			}
-			return ghost
-		}
+	case owner != nil:
+		return ghost
 	}
 	return deadHeld
 }
@@ -300,47 +264,42 @@ func scaled(d time.Duration) time.Duration { return d * 12 / 10 }
 
 // contenders returns the live processes that wait for a lock or poll it.
 func (o *oracle) contenders(name string) []*process {
-	o.mu.Lock()
-	defer o.mu.Unlock()
 	var found []*process
 	for _, p := range o.w.slots {
-		if p == nil || p.over() || p.closing != nil {
-			continue
-		}
-		waits := slices.ContainsFunc(o.asking, func(a *asking) bool { return a.p == p && a.name == name })
-		for _, a := range o.attempts[p] {
-			waits = waits || a.name == name && a.waits
-		}
-		if waits {
+		if p != nil && !p.over() && p.closing == nil && o.attempt(func(a *attempt) bool {
+			return a.p == p && a.name == name && (a.waits || a.polls)
+		}) != nil {
 			found = append(found, p)
 		}
 	}
 	return found
 }
 
-// underWay returns the unfinished attempt that uses the session ts in a live process, or nil.
-func (o *oracle) underWay(ts bson.ObjectID) *attempt {
+func (o *oracle) waitsFor(p *process, name string) bool {
+	return o.attempt(func(a *attempt) bool { return a.p == p && a.name == name && a.waits }) != nil
+}
+
+// attempt returns an open call with a property, or nil.
+func (o *oracle) attempt(is func(*attempt) bool) *attempt {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for p, attempts := range o.attempts {
-		if p.over() {
-			continue
-		}
-		for _, a := range attempts {
-			if slices.Contains(a.sessions, ts) {
-				return a
-			}
-		}
+	if i := slices.IndexFunc(o.attempts, is); i >= 0 {
+		return o.attempts[i]
 	}
 	return nil
+}
+
+// underWay returns the unfinished attempt that uses the session ts in a live process, or nil.
+func (o *oracle) underWay(ts bson.ObjectID) *attempt {
+	return o.attempt(func(a *attempt) bool { return slices.Contains(a.sessions, ts) && !a.p.over() })
 }
 
 // goesOn reports whether the former owner of a place is waiting for the same lock in a new call
 // that has not sent a command yet. Such a call continues with the place that its timed-out
 // predecessor left. Another caller's call does not.
 func (o *oracle) goesOn(p *process, name string, place catalog.Participant) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	a := o.attempts[p][labelOf(place.Who)]
-	return a != nil && a.name == name && a.waits && len(a.sessions) == 0
+	return o.attempt(func(a *attempt) bool {
+		return a.p == p && a.label == labelOf(place.Who) && a.name == name && a.waits &&
+			len(a.sessions) == 0
+	}) != nil
 }

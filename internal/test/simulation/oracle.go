@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -29,24 +30,19 @@ func (v Violation) String() string {
 
 // Stats counts what happened in a run.
 type Stats struct {
-	Events, Calls        int
-	Guards, Takeovers    int
-	Granted, Evicted     int // guards granted to queued waiters; evicted dead waiters
-	Refused, StaleWrites int // refused fenced writes; accepted stale writes without a fence
-	Simulated            time.Duration
-	Faults               map[Kind]int
+	Calls, Guards, Takeovers int
+	Granted, Evicted         int // guards granted to queued waiters; evicted dead waiters
+	Simulated                time.Duration
+	Faults                   map[Kind]int
 }
 
 // Add adds the counts of another run.
 func (s *Stats) Add(o Stats) {
-	s.Events += o.Events
 	s.Calls += o.Calls
 	s.Guards += o.Guards
 	s.Takeovers += o.Takeovers
 	s.Granted += o.Granted
 	s.Evicted += o.Evicted
-	s.Refused += o.Refused
-	s.StaleWrites += o.StaleWrites
 	s.Simulated += o.Simulated
 	if s.Faults == nil {
 		s.Faults = map[Kind]int{}
@@ -58,24 +54,20 @@ func (s *Stats) Add(o Stats) {
 
 // An oracle watches a run and records the violations.
 type oracle struct {
-	w     *world
-	names []string // names of the locks that users asked for
+	w *world
 
-	handed   map[string][]int64 // largest fences by name: of all guards, of exclusive guards
-	accepted map[string]int64   // largest fence at the resource, by name
-	looks    map[*process][]seen
-	foreign  map[string]time.Duration // last sign of life of a foreign process
-	strays   map[string]bool          // process ids with a ping document from a late ping
-	troubles time.Duration            // time of the last fault
-	troubled map[*process]time.Duration
-	leases   map[tenant]*lease
-	tenures  map[bson.ObjectID]*tenure // leases by session
-	due      time.Duration             // time of the next check of slow things
-	soonest  time.Duration             // no open call is late before this time; guarded by mu
-	slow     map[slowThing]*waitingFor
-	outside  map[outsider]*outside
-	left     map[bson.ObjectID]time.Duration // time at which a session stopped holding its lock
-	forgiven map[bson.ObjectID]bool          // sessions that an unaware twin has released
+	handed      map[string]fences
+	accepted    map[string]int64 // largest fence of a committed transaction, by name
+	looks       map[*process][]seen
+	foreignSign time.Duration   // last sign of life of the foreign manager
+	strays      map[string]bool // process ids with a ping document from a late ping
+	troubles    time.Duration   // time of the last fault
+	troubled    map[*process]time.Duration
+	leases      map[string]*lease         // by process id
+	tenures     map[bson.ObjectID]*tenure // leases by session
+	due         time.Duration             // time of the next check of slow things
+	slow        map[slowThing]*waitingFor
+	left        map[bson.ObjectID]time.Duration // time at which a session stopped holding its lock
 
 	// posthumous contains the sessions of commands that ran too late, because their process had died,
 	// closed or taken another id, or was closing while a transaction blocked them. The process may
@@ -83,11 +75,14 @@ type oracle struct {
 	posthumous map[bson.ObjectID]bool
 
 	mu       sync.Mutex // guards the rest
+	names    []string   // names of the locks that users asked for
 	open     []*Held    // held by users; Release has not returned
-	attempts map[*process]map[string]*attempt
-	asking   []*asking // callers that poll a lock
+	attempts []*attempt
 	news     []news
 }
+
+// fences are the largest fences of a lock's guards so far: of all and of the exclusive ones.
+type fences struct{ all, exclusive int64 }
 
 // news is a report of a user's goroutine to the oracle.
 type news struct {
@@ -111,80 +106,84 @@ func (n news) fence() int64 {
 func newOracle(w *world) *oracle {
 	w.done.Faults = map[Kind]int{}
 	return &oracle{
-		w: w, handed: map[string][]int64{}, accepted: map[string]int64{},
-		looks: map[*process][]seen{}, foreign: map[string]time.Duration{}, strays: map[string]bool{},
+		w: w, handed: map[string]fences{}, accepted: map[string]int64{},
+		looks: map[*process][]seen{}, strays: map[string]bool{},
 		troubled: map[*process]time.Duration{}, slow: map[slowThing]*waitingFor{},
-		outside: map[outsider]*outside{},
-		left:    map[bson.ObjectID]time.Duration{}, forgiven: map[bson.ObjectID]bool{},
-		posthumous: map[bson.ObjectID]bool{},
-		attempts:   map[*process]map[string]*attempt{}, leases: map[tenant]*lease{},
-		tenures: map[bson.ObjectID]*tenure{},
+		left: map[bson.ObjectID]time.Duration{}, posthumous: map[bson.ObjectID]bool{},
+		leases: map[string]*lease{}, tenures: map[bson.ObjectID]*tenure{},
 	}
 }
 
 func (o *oracle) violated(rule, format string, args ...any) {
-	what := randomPart.ReplaceAllString(o.w.log.plain(fmt.Sprintf(format, args...)), "")
-	v := Violation{At: o.w.Now(), Rule: rule, What: what}
+	v := Violation{At: o.w.Now(), Rule: rule, What: o.w.log.plain(format, args...)}
 	o.w.done.Violations = append(o.w.done.Violations, v)
 	o.w.log.add("VIOLATION %s: %s", v.Rule, v.What)
 }
 
-// begin records the start of an attempt, and the method end records its end. Users call both.
-func (o *oracle) begin(p *process, label string, a *attempt) {
+// begin records the start of an attempt for some locks, and the method end records its end. Users
+// call both.
+func (o *oracle) begin(a *attempt, names ...string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.attempts[p] == nil {
-		o.attempts[p] = map[string]*attempt{}
-	}
-	o.attempts[p][label] = a
-	o.soonest = 0
-	o.add(a.name)
-}
-
-// register records the name of a lock that a user asks for.
-func (o *oracle) register(name string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.add(name)
-}
-
-// add is like register. The caller holds mu.
-func (o *oracle) add(name string) {
-	if !slices.Contains(o.names, name) {
-		o.names = append(o.names, name)
+	o.attempts = append(o.attempts, a)
+	for _, name := range append(names, a.name) {
+		if !slices.Contains(o.names, name) {
+			o.names = append(o.names, name)
+		}
 	}
 }
 
-// asked returns a copy of the recorded names. Other goroutines may add names concurrently.
+// forget ends a call that needs no checks.
+func (o *oracle) forget(a *attempt) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.attempts = slices.DeleteFunc(o.attempts, func(other *attempt) bool { return other == a })
+}
+
+// asked returns the names of the locks that users asked for.
 func (o *oracle) asked() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.Clone(o.names)
 }
 
-func (o *oracle) end(p *process, label string, a *attempt, h *Held, err error) {
+// guards returns the guards that users hold.
+func (o *oracle) guards() []*Held {
 	o.mu.Lock()
-	delete(o.attempts[p], label)
+	defer o.mu.Unlock()
+	return slices.Clone(o.open)
+}
+
+// attemptOf returns the attempt that a command serves, or nil.
+func (o *oracle) attemptOf(c *call) *attempt {
+	label := labelOf(c.request.Who)
+	return o.attempt(func(a *attempt) bool { return a.p == c.p && a.label == label })
+}
+
+// labelOf returns the label in the field who: <process>:<label>:<random>.
+func labelOf(who string) string {
+	parts := strings.Split(who, ":")
+	return parts[max(0, len(parts)-2)]
+}
+
+func (o *oracle) end(a *attempt, h *Held, err error) {
+	o.forget(a)
+	if h != nil {
+		o.w.log.told("%s holds %q with fence %d", a.p, h.name, h.guard.Fence())
+	} else if !errors.Is(err, distlock.ErrHeld) {
+		o.w.log.told("%s does not get %q: %v", a.p, a.name, err)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	if h != nil {
 		o.open = append(o.open, h)
 	}
-	o.news = append(o.news, news{p: p, a: a, got: h, err: err})
-	o.mu.Unlock()
-	if h != nil {
-		o.w.log.told("%s holds %q with fence %d", p, h.name, h.guard.Fence())
-	}
+	o.news = append(o.news, news{p: a.p, a: a, got: h, err: err})
 }
 
 // released records that Release has returned.
 func (o *oracle) released(h *Held, err error, called time.Duration) {
-	switch {
-	case err == nil:
-		o.w.log.told("%s has released %q", h.p, h.name)
-	case errors.Is(err, distlock.ErrLockLost):
-		o.w.log.told("%s has released %q: it was lost before", h.p, h.name)
-	default:
-		o.w.log.told("%s could not release %q yet", h.p, h.name)
-	}
+	o.w.log.told("%s has released %q: %v", h.p, h.name, err)
 	o.say(news{p: h.p, released: h, err: err, called: called})
 }
 
@@ -206,8 +205,8 @@ func (o *oracle) look() {
 			o.open = slices.DeleteFunc(o.open, func(h *Held) bool { return h.over })
 		}
 	}
-	open := slices.Clone(o.open)
 	o.mu.Unlock()
+	open := o.guards()
 	slices.SortStableFunc(all, func(a, b news) int {
 		return cmp.Or(a.p.Index-b.p.Index, cmp.Compare(a.fence(), b.fence()))
 	})
@@ -248,22 +247,19 @@ func (o *oracle) learn(n news) {
 			o.violated("lost", "%s was handed a guard of %q that was lost already", n.p, n.got.name)
 		}
 		return
-	case n.a == nil || n.p.Dead:
+	case n.p.Dead:
 		return
 	}
 	o.toldTruth(n)
-	if n.p.struck-n.a.struck != 1 || n.p.closing != nil { // Close also ends commands
+	if n.p.struck-n.a.struck != 1 || n.p.closing != nil || // Close also ends commands
+		!errors.Is(n.err, distlock.ErrOutcomeUnknown) || !o.leases[n.p.id()].lasts() {
 		return
 	}
 	// Only one fault has struck, so the store answered when the process checked the lock. The store
-	// must not hold the lock for a failed attempt, with two exceptions: its release is in transit, or
-	// waits for the next ping because the term has expired and a twin may have the lock.
-	l, bad := catalog.ParseLock(o.w.Server.Document(catalog.LocksCollection, n.a.name))
-	if !errors.Is(n.err, distlock.ErrOutcomeUnknown) || bad != nil {
-		return
-	}
+	// must not hold the lock for a failed attempt, unless its release is in transit.
+	l, _ := o.w.store.lock(n.a.name)
 	for _, holder := range l.Holders() {
-		if slices.Contains(n.a.sessions, holder.TS) && o.mayRelease(n.p) && !n.p.leaves(holder.TS) {
+		if slices.Contains(n.a.sessions, holder.TS) && !n.p.leaves(holder.TS) {
 			o.violated("I6", "%s was told it has not got %q, which the store holds for it",
 				n.p, n.a.name)
 		}
@@ -273,20 +269,15 @@ func (o *oracle) learn(n news) {
 // fenceOf checks I2: the fence of an exclusive guard is larger than the fences of all earlier
 // guards. Sharers may report their guards in another order than they acquired them.
 func (o *oracle) fenceOf(n news) {
-	fence, handed := n.got.guard.Fence(), o.handed[n.got.name]
-	if handed == nil {
-		handed = []int64{0, 0}
-		o.handed[n.got.name] = handed
-	}
-	last := handed[1]
+	fence, was := n.got.guard.Fence(), o.handed[n.got.name]
+	now, last := fences{max(was.all, fence), was.exclusive}, was.exclusive
 	if n.got.how.mode() == catalog.Exclusive {
-		last = handed[0]
-		handed[1] = max(last, fence)
+		now.exclusive, last = now.all, was.all
 	}
-	if fence <= last && n.p.snapshot == nil {
+	if fence <= last {
 		o.violated("I2", "%s holds %q with fence %d after fence %d", n.p, n.got.name, fence, last)
 	}
-	handed[0] = max(handed[0], fence)
+	o.handed[n.got.name] = now
 }
 
 // trusted reports whether a guard may be trusted by its process's clock, and records a loss.
@@ -305,7 +296,6 @@ func (o *oracle) oneTrusted(open []*Held) {
 		permits := 1
 		for _, other := range open[i+1:] {
 			if h.name != other.name || h.session() == other.session() || o.w.done.Failed() ||
-				o.forgiven[h.session()] || o.forgiven[other.session()] ||
 				!o.trusted(h) || !o.trusted(other) {
 				continue
 			}
@@ -344,9 +334,7 @@ func (o *oracle) lose(h *Held, err error) {
 
 // guardOf returns the open guard of a session, or nil.
 func (o *oracle) guardOf(ts bson.ObjectID) *Held {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for _, h := range o.open {
+	for _, h := range o.guards() {
 		if h.session() == ts {
 			return h
 		}
@@ -354,31 +342,16 @@ func (o *oracle) guardOf(ts bson.ObjectID) *Held {
 	return nil
 }
 
-// wrote checks a user's write, and reports whether the fenced write is accepted (I5).
-func (o *oracle) wrote(h *Held) bool {
-	last, fence := o.accepted[h.name], h.guard.Fence()
-	if fence < last {
-		o.w.done.Refused++
-		o.w.done.StaleWrites++ // the unfenced write succeeded
-		return false
-	}
-	o.accepted[h.name] = fence
-	return true
-}
-
 // sent records a command when it is sent.
 func (o *oracle) sent(c *call) {
-	if c.op == fault.Acquire || c.op == fault.Enter {
-		o.mu.Lock()
-		if a := o.attempts[c.p][labelOf(c.request.Who)]; a != nil {
+	switch c.op {
+	case fault.Acquire, fault.Enter:
+		if a := o.attemptOf(c); a != nil {
+			o.mu.Lock()
 			a.sessions = append(a.sessions, c.ts)
 			a.name = c.subject
+			o.mu.Unlock()
 		}
-		o.mu.Unlock()
-	}
-	switch c.op {
-	case fault.Release:
-		c.unaware = o.mayRelease(c.p)
 	case fault.Ping, fault.Renew:
 		c.reading = c.p.Clock.Now()
 	case fault.Look:

@@ -2,22 +2,17 @@ package simulation
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 	"strings"
-
-	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/transition"
 	"mongodlm/internal/test/fault"
 )
 
-// A port connects one process to the store. It uses the process id and the sessions that the store
-// knows. Only the commands in asEvents are events.
+// A port connects one process to the store. Only the commands in asEvents are events.
 type port struct {
-	catalog.Catalog // the process's view of the store; calls pass through send
+	catalog.Catalog // a view of the store; calls pass through send
 	p               *process
 }
 
@@ -26,8 +21,6 @@ func newPort(p *process) *port {
 	o.Catalog = catalog.Intercept(view{p.w.store, p}, o.send)
 	return o
 }
-
-func (o *port) store() *store { return o.p.w.store }
 
 // asEvents lists the commands that are events.
 var asEvents = []catalog.Op{
@@ -50,6 +43,9 @@ func (o *port) send(ctx context.Context, of catalog.Call, do func(context.Contex
 	}
 	c := &call{p: o.p, op: op, subject: strings.Join(of.Names, " "), writes: op.Writes()}
 	c.mayBeOld = op == fault.Look || op == fault.Held || op == fault.HeldOrFree
+	if op == fault.Ping {
+		o.p.pingsAs(c.subject)
+	}
 	within := background
 	c.do = func() error { return do(context.WithValue(within, callKey{}, c)) }
 	switch t := of.PingChange.(type) {
@@ -74,78 +70,50 @@ func (o *port) send(ctx context.Context, of catalog.Call, do func(context.Contex
 		if in, _ := catalog.TransactionUnder(ctx, t.Session).(*inside); in != nil {
 			in.renews = c
 			within = catalog.WithTransaction(background, t.Session, in.Transaction)
-			return c.submitIn(ctx, in, c.do)
+			return c.submitIn(ctx, in)
 		}
 	}
 	return c.submit(ctx)
 }
 
-func (o *port) write(op fault.Op, subject string, ts bson.ObjectID) *call {
-	return &call{p: o.p, op: op, subject: subject, writes: true, ts: ts}
+// A view is the store that one process sees. Some of its reads return an old state if a fault
+// requires it.
+type view struct {
+	*store
+	p *process
 }
 
-// Apply implements [catalog.Locks].
-func (o *port) Apply(ctx context.Context, t catalog.Transition) (catalog.Lock, []catalog.Grant,
-	error) {
-	switch as := t.(type) {
-	case transition.Enter:
-		if l, ok := o.wake(as.Request); ok {
-			return l, nil, nil
-		}
-		as.Process = o.p.alias(as.Process)
-		t = as
-	case transition.Confirm:
-		as.Process = o.p.alias(as.Process)
-		t = as
-	case transition.Leave:
-		as.TS = o.p.snapshot.stored(as.TS)
-		t = as
+// read returns the store that answers a read: the present one, or one with an old state.
+func (v view) read(ctx context.Context) catalog.Catalog {
+	if c, _ := ctx.Value(callKey{}).(*call); c != nil && c.old != nil {
+		return v.asOf(*c.old)
 	}
-	return o.Catalog.Apply(ctx, t)
-}
-
-// ApplyPing implements [catalog.Pings].
-func (o *port) ApplyPing(ctx context.Context, t catalog.PingChange) error {
-	switch as := t.(type) {
-	case transition.Witness:
-		as.Sight.By = o.p.alias(as.Sight.By)
-		t = as
-	case transition.RemovePing:
-		as.Process = o.p.alias(as.Process)
-		t = as
-	}
-	return o.Catalog.ApplyPing(ctx, t)
-}
-
-// Ping implements [catalog.Pings].
-func (o *port) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged, error) {
-	b.Process = o.p.alias(b.Process)
-	more := o.number(b)
-	b.Seq += more
-	reply, err := o.Catalog.Ping(ctx, b)
-	if errors.Is(err, catalog.ErrTwin) {
-		o.p.metTwin()
-	}
-	reply.Seq -= more
-	return reply, err
+	return v.store.Catalog
 }
 
 // Held implements [catalog.Pings].
-func (o *port) Held(ctx context.Context, process string) ([]catalog.HeldSession, error) {
-	return o.Catalog.Held(ctx, o.p.alias(process))
+func (v view) Held(ctx context.Context, process string) ([]catalog.HeldSession, error) {
+	return v.read(ctx).Held(ctx, process)
+}
+
+// Snapshots implements [catalog.Queues].
+func (v view) Snapshots(ctx context.Context, names []string) (catalog.Looks, error) {
+	looks, err := v.read(ctx).Snapshots(ctx, names)
+	if c, _ := ctx.Value(callKey{}).(*call); c != nil {
+		c.looks = looks
+	}
+	return looks, err
 }
 
 // HeldOrFree implements [catalog.Queues].
-func (o *port) HeldOrFree(ctx context.Context, process string, names,
-	lines []string) ([]catalog.Lock, error) {
-	return o.Catalog.HeldOrFree(ctx, o.p.alias(process), names, lines)
+func (v view) HeldOrFree(ctx context.Context, process string,
+	names, lines []string) ([]catalog.Lock, error) {
+	return v.read(ctx).HeldOrFree(ctx, process, names, lines)
 }
 
-// GrantStream implements [catalog.Queues].
-func (o *port) GrantStream(ctx context.Context, process string) (catalog.GrantStream, error) {
-	process = o.p.alias(process)
-	if !o.p.w.s.Streams {
-		return nil, fmt.Errorf("the stream of grants for %q: %w", process, catalog.ErrNoGrantStream)
-	}
-	return o.Catalog.GrantStream(ctx, process)
+// Hello implements [catalog.Pings].
+func (v view) Hello(ctx context.Context) (catalog.Server, error) {
+	s, err := v.store.Hello(ctx)
+	s.ChangeStreams = v.w.s.Streams
+	return s, err
 }

@@ -29,30 +29,25 @@ type process struct {
 	spec Process
 	port *port
 
-	snapshot *snapshot // source of its restored state, or nil
-
 	ctx  context.Context // context of its users
 	stop context.CancelFunc
 
-	closing  *closing      // the Close that a fault called, or nil
-	misled   time.Duration // time of its last old state
-	calls    int
-	opCalls  map[fault.Op]int
-	struck   int // number of faults that struck its commands
-	cut      time.Duration
-	deaf     time.Duration
-	hang     time.Duration
-	old      time.Duration // its reads are old until this time
-	oldSince time.Duration
-	oldName  string
+	closing *closing      // the Close that a fault called, or nil
+	misled  time.Duration // time of its last old state
+	calls   int
+	opCalls map[fault.Op]int
+	struck  int // number of faults that struck its commands
+	cut     time.Duration
+	deaf    time.Duration
+	hang    time.Duration
+	old     time.Duration // its reads return the state then until this time
+	then    oldState
 
 	mu      sync.Mutex    // guards the rest
 	shut    bool          // a fault called Close; the users stop
 	closed  chan struct{} // closed when the fault's Close has returned
 	manager *distlock.Manager
 	ids     []string // process ids that it has used
-	twin    string   // id of its twin, by which the store knows the process
-	met     bool     // it knows of its twin
 	open    []*call  // unanswered commands
 }
 
@@ -68,13 +63,7 @@ func newProcess(w *world, i int) *process {
 		p.Clock.Chance = p.jitter
 	}
 	p.port = newPort(p)
-	p.ctx, p.stop = context.WithCancel(context.Background())
-	if p.spec.Twin && p.life == 1 {
-		p.twin = w.slots[i-1].id()
-		if p.spec.Snapshot {
-			p.snapshot = w.snapshotOf(p.twin)
-		}
-	}
+	p.ctx, p.stop = context.WithCancel(background)
 	return p
 }
 
@@ -130,15 +119,12 @@ func (p *process) live() {
 	}
 	<-p.ctx.Done()
 	p.mu.Lock()
-	first := p.closed
+	closed := p.closed
 	p.mu.Unlock()
-	if first != nil { // a fault has called Close
-		<-first
+	if closed != nil { // a fault has called Close
+		<-closed
 	}
-	p.w.log.told("%s closes", p)
-	if err := m.Close(context.Background()); err != nil {
-		p.w.log.told("%s closed: %v", p, err)
-	}
+	p.w.log.told("%s closes: %v", p, m.Close(background))
 }
 
 // id returns the latest process id of the process, or "" before its first command.
@@ -178,21 +164,17 @@ func (p *process) leaves(ts bson.ObjectID) bool {
 	})
 }
 
-// alias records the process id in a command, and returns the process id that the store knows.
-func (p *process) alias(id string) string {
+// pingsAs records the process id in a ping.
+func (p *process) pingsAs(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.twin != "" && (len(p.ids) == 0 || p.ids[0] == id) {
-		if len(p.ids) == 0 {
-			p.ids = append(p.ids, id)
-		}
-		return p.twin
-	}
-	if id != "" && (len(p.ids) == 0 || p.ids[len(p.ids)-1] != id) {
+	if len(p.ids) == 0 || p.ids[len(p.ids)-1] != id {
 		p.ids = append(p.ids, id)
 	}
-	return id
 }
+
+// disturbed returns the end of the longest fault that strikes all its commands.
+func (p *process) disturbed() time.Duration { return max(p.cut, p.deaf, p.hang, p.old) }
 
 // crash kills the process, as seen by the rest of the world. Its goroutines end with the run.
 func (p *process) crash() {
@@ -208,11 +190,7 @@ func (p *process) pause(d time.Duration, suspended bool) {
 	if p.Dead {
 		return
 	}
-	how := "stops"
-	if suspended {
-		how = "is suspended"
-	}
-	p.w.log.add("%s %s for %v", p, how, d)
+	p.w.log.add("%s stops for %v", p, d)
 	p.Pause(d, suspended, func() { p.w.log.add("%s runs again", p) })
 }
 
@@ -225,14 +203,13 @@ func (p *process) heal() {
 
 // A closing is a call of Close by a fault.
 type closing struct {
-	since time.Duration
-	mono  time.Duration // start by the clock of the process
-	limit time.Duration // time limit of its context; 0 if the context is already done
-
-	done bool // done and err are guarded by the process's mu
-	err  error
-	at   time.Duration // time of the return
-	seen bool          // the oracle has checked it
+	since   time.Duration
+	mono    time.Duration // start by the clock of the process
+	limit   time.Duration // time limit of its context; 0 if the context is already done
+	done    bool          // done and err are guarded by the process's mu
+	err     error
+	seen    bool // the oracle has checked it
+	excused bool // a fault may have kept a lock from being given back
 }
 
 // close closes the process in order, while its users continue.
@@ -246,19 +223,19 @@ func (p *process) close(limit time.Duration) {
 	}
 	c := &closing{since: p.w.Now(), mono: p.Clock.Now().Mono, limit: limit}
 	p.closing = c
-	first := make(chan struct{})
+	closed := make(chan struct{})
 	p.mu.Lock()
-	p.closed = first
+	p.closed = closed
 	p.mu.Unlock()
 	go func() { // ends with Close
-		defer close(first)
-		ctx, cancel := context.WithTimeout(context.Background(), limit)
+		defer close(closed)
+		ctx, cancel := context.WithTimeout(background, limit)
 		defer cancel()
 		err := m.Close(ctx)
 		p.w.log.told("%s has closed: %v", p, err)
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		c.done, c.err, c.at = true, err, p.w.Now()
+		c.done, c.err = true, err
 	}()
 }
 

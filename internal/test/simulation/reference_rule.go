@@ -1,7 +1,6 @@
 package simulation
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -28,8 +27,11 @@ func (o *oracle) replied(c *call) {
 		if !c.overdue.Load() { // a late reply may be ignored
 			o.acknowledged(c)
 		}
-	case fault.Enter:
-		o.stands(c)
+	case fault.Enter: // perhaps it is queued now
+		l, _ := o.w.store.lock(c.subject)
+		if a := o.attemptOf(c); a != nil && has(l.Waiters, c.ts) {
+			a.stood = true
+		}
 	case fault.Renew:
 		if c.inside == nil {
 			o.renewed(c, c)
@@ -51,16 +53,6 @@ func (o *oracle) replied(c *call) {
 	}
 }
 
-// stands records that an attempt is queued.
-func (o *oracle) stands(c *call) {
-	l, _ := o.w.store.lockAsOf(c.subject, nil)
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if a := o.attempts[c.p][labelOf(c.request.Who)]; a != nil && placeOf(l, c.ts) >= 0 {
-		a.stood = true
-	}
-}
-
 // about returns the snapshots in which the holder's process is a party, and sets their field about
 // to the holder, or else to another session of that process.
 func about(looks []seen, from catalog.Holder) []seen {
@@ -72,10 +64,11 @@ func about(looks []seen, from catalog.Holder) []seen {
 		if i < 0 {
 			continue
 		}
-		l.about = parties[i]
-		if p, ok := find(parties, from.TS); ok && l.name == from.Name && p.Process == from.Process {
-			l.about = p
+		if own := place(parties, from.TS); own >= 0 && l.name == from.Name &&
+			parties[own].Process == from.Process {
+			i = own
 		}
+		l.about = parties[i]
 		l.Ping = l.Pings[from.Process].Ping
 		shown = append(shown, l)
 	}
@@ -87,60 +80,49 @@ func (o *oracle) byTheRule(c *call) {
 	if c.from.Waits { // a waiter that is passed over enters again if it lives
 		return
 	}
-	if why := reference(o.looks[c.p], c.from, c.p.config().Takeover, o.w.s.Timing); why != "" {
-		o.violated("rule", "%s of %q: %s", c.who(), c.subject, why)
+	if !reference(o.looks[c.p], c.from, c.p.config().Takeover, o.w.s.Timing) {
+		o.violated("rule", "%s of %q: no rule allows it", c.who(), c.subject)
 	}
 }
 
-// reference implements the written takeover rule without package takeover. It returns "" if the
-// snapshots allow an eviction, or else the reason. Several users of a process read concurrently, so
-// reference is no stricter than the rule: it compares only neighbours, and every recent snapshot
-// may be the deciding one.
-func reference(looks []seen, from catalog.Holder, own time.Duration, t Timing) string {
-	const unseen = "nobody has looked at that session lately"
-	why := unseen
+// reference implements the written takeover rule without package takeover. It reports whether the
+// snapshots allow an eviction. Several users of a process read concurrently, so reference is no
+// stricter than the rule: it compares only neighbours, and every recent snapshot may be the
+// deciding one.
+func reference(looks []seen, from catalog.Holder, own time.Duration, t Timing) bool {
 	if from.Renewal == 0 {
 		looks = about(looks, from)
 	} else { // by the lease; the process may be pinging
 		looks, t.Takeover = byLease(looks, from, t.Ping)
 		own = t.Takeover
 	}
-	for i := len(looks) - 1; i >= 0; i-- {
-		l := looks[i]
+	for i, l := range slices.Backward(looks) {
 		if looks[len(looks)-1].received-l.received > t.MaxGap {
 			break
 		}
-		if l.name != from.Name || l.about.TS != from.TS {
-			continue
-		}
-		refusal := allows(looks[:i+1], own, t)
-		if refusal == "" {
-			return ""
-		}
-		if why == unseen {
-			why = refusal // from the latest snapshot, which has watched for longest
+		if l.name == from.Name && l.about.TS == from.TS && allows(looks[:i+1], own, t) {
+			return true
 		}
 	}
-	return why
+	return false
 }
 
-// allows checks a takeover after the last snapshot. It returns "", or the reason against the
-// takeover.
-func allows(looks []seen, own time.Duration, t Timing) string {
+// allows reports whether a takeover is allowed after the last snapshot.
+func allows(looks []seen, own time.Duration, t Timing) bool {
 	now := looks[len(looks)-1]
 	if now.Ping != nil && now.Ping.Condemned != nil && !stranger(now) {
-		return ""
+		return true
 	}
 	first := now
-	for i := len(looks) - 2; i >= 0; i-- {
-		crossed := looks[i].received > first.sent // crossing replies, or snapshots of two users
-		if !sameSubject(looks[i], now) || crossed && disturbed(looks[i], first) {
+	for _, l := range slices.Backward(looks[:len(looks)-1]) {
+		crossed := l.received > first.sent // crossing replies, or snapshots of two users
+		if !sameSubject(l, now) || crossed && disturbed(l, first) {
 			continue
 		}
-		if disturbed(looks[i], first) || first.sent-looks[i].received > t.MaxGap {
+		if disturbed(l, first) || first.sent-l.received > t.MaxGap {
 			break
 		}
-		first = looks[i]
+		first = l
 	}
 	watched := now.sent - first.received
 	if !now.ServerTime.IsZero() && !first.ServerTime.IsZero() {
@@ -153,15 +135,7 @@ func allows(looks []seen, own time.Duration, t Timing) string {
 	if stranger(now) {
 		need = max(need, t.Foreign)
 	}
-	if watched >= need {
-		return ""
-	}
-	without := witnessed(now, need, watched, t)
-	if without == "" {
-		return ""
-	}
-	return fmt.Sprintf("no rule allows it: the watch rule wants the same picture for %v, its looks "+
-		"show it for %v; the witnesses do not do, since %s", need, watched, without)
+	return watched >= need || witnessed(now, need, watched, t)
 }
 
 func sequenced(l seen) bool { return l.Ping != nil && l.Ping.HasSeq }
@@ -191,28 +165,16 @@ func disturbed(a, b seen) bool {
 	return a.Ping.Seq != b.Ping.Seq || !a.Ping.At.Equal(b.Ping.At) || !a.Ping.Local.Equal(b.Ping.Local)
 }
 
-// witnessed checks the shorter rule. It returns the reason why a snapshot does not allow a
-// takeover, or "" if it allows it.
-func witnessed(l seen, need, watched time.Duration, t Timing) string {
-	switch {
-	case t.Mode == takeover.WatchOnly:
-		return "they are not to be asked"
-	case !sequenced(l) || l.ServerTime.IsZero() || l.Ping.Local.IsZero():
-		return "one of them is missing"
+// witnessed reports whether the shorter rule allows a takeover after a snapshot.
+func witnessed(l seen, need, watched time.Duration, t Timing) bool {
+	if t.Mode == takeover.WatchOnly || !sequenced(l) || l.ServerTime.IsZero() || l.Ping.Local.IsZero() {
+		return false
 	}
-	trip := l.received - l.sent
-	server, holder := l.ServerTime.Sub(l.Ping.At), l.ServerTime.Sub(l.Ping.Local)
-	contender, apart := l.wall.Sub(l.Ping.At)-trip, l.ServerTime.Sub(l.wall).Abs()
-	switch {
-	case min(server, contender, holder) < need+t.Takeover/30+trip/2:
-		return fmt.Sprintf("the ping is %v, %v and %v old by them", server, contender, holder)
-	case apart > t.Takeover/30+trip/2:
-		return fmt.Sprintf("server and contender are %v apart", apart)
-	case watched < 3*l.Ping.Interval && !sighted(l, trip, t):
-		return fmt.Sprintf("that is less than three ping intervals, %v, and no sight of two is left",
-			3*l.Ping.Interval)
-	}
-	return ""
+	trip, tolerance := l.received-l.sent, t.Takeover/30
+	age := min(l.ServerTime.Sub(l.Ping.At), l.ServerTime.Sub(l.Ping.Local),
+		l.wall.Sub(l.Ping.At)-trip)
+	return age >= need+tolerance+trip/2 && l.ServerTime.Sub(l.wall).Abs() <= tolerance+trip/2 &&
+		(watched >= 3*l.Ping.Interval || sighted(l, trip, t))
 }
 
 // sighted reports whether another contender, whose clock agreed with the server's, left an

@@ -8,8 +8,8 @@ const (
 )
 
 // Scenes returns the small schedules that are explored exhaustively: two contenders that poll,
-// three queued contenders, or a process with its twin and a contender. The clocks tick together, so
-// many events happen in the same instants. The times are coarse, so a takeover takes few commands.
+// or three queued contenders. The clocks tick together, so many events happen in the same instants.
+// The times are coarse, so a takeover takes few commands.
 func Scenes() []Schedule {
 	handover := scene(holdFor("a", 20*sec), from(5*sec, holdFor("a", 20*sec)))
 	handover.Name, handover.Length = "handover", 60*sec
@@ -32,16 +32,7 @@ func Scenes() []Schedule {
 	streams := queue
 	streams.Name, streams.Streams = "queue with streams", true
 
-	twins := scene(holdLost("a"), func(u *User) {
-		h, other := u.Try("a"), u.Try("b")
-		u.Sleep(40 * sec)
-		u.Release(other)
-		u.Release(h)
-	}, from(22*sec, holdFor("a", 20*sec)))
-	twins.Name, twins.Length = "twins after a snapshot", 80*sec
-	twins.Processes[1].Start, twins.Processes[1].Twin, twins.Processes[1].Snapshot = 20*sec, true, true
-
-	scenes := []Schedule{handover, death, absence, cut, queue, streams, twins}
+	scenes := []Schedule{handover, death, absence, cut, queue, streams}
 	for i := range scenes {
 		scenes[i].Timing = Coarse()
 		scenes[i].Quiet = 45 * sec
@@ -72,16 +63,6 @@ func holdFor(name string, d time.Duration) func(*User) {
 			u.Work(h, d)
 			u.Release(h)
 		}
-	}
-}
-
-// holdLost acquires a lock, holds it until the lock is lost, and releases it.
-func holdLost(name string) func(*User) {
-	return func(u *User) {
-		h := u.Try(name)
-		for h != nil && h.guard.Err() == nil && u.Sleep(sec/10) {
-		}
-		u.Release(h)
 	}
 }
 

@@ -23,12 +23,10 @@ const (
 	Duplicate                    // the command runs as usual, and a copy is applied For later
 	StaleRead                    // a read returns the state of the time For ago
 	CrashBefore                  // the process dies before the command is sent
-	CrashAfter                   // the process dies when the command is applied
 	PauseBefore                  // the process stops for For before the command is sent
-	PauseAfter                   // the process stops for For when the command is applied
 )
 
-// Faults that happen at a time, or when a command is sent.
+// Faults that happen at a time, or when a command has just been sent.
 const (
 	Crash       Kind = iota + 32 // the process dies
 	Restart                      // a new process starts in the place of a dead one
@@ -50,8 +48,8 @@ const (
 var kindNames = map[Kind]string{
 	DelayRequest: "delay request", DelayReply: "delay reply", Refuse: "refuse", Drop: "drop",
 	LoseReply: "lose reply", ApplyLate: "apply late", Duplicate: "duplicate", StaleRead: "stale read",
-	CrashBefore: "crash before", CrashAfter: "crash after", PauseBefore: "pause before",
-	PauseAfter: "pause after", Crash: "crash", Restart: "restart", Pause: "pause",
+	CrashBefore: "crash before", PauseBefore: "pause before", Crash: "crash", Restart: "restart",
+	Pause:   "pause",
 	Suspend: "suspend", Cut: "cut", Deaf: "deaf", Hang: "hang", OldPrimary: "old primary",
 	StepWall: "step wall clock", StepServer: "step server's clock", Elect: "elect",
 	RemoveFree: "remove free locks", Sever: "sever streams", EndContexts: "end contexts",
@@ -60,7 +58,7 @@ var kindNames = map[Kind]string{
 
 func (k Kind) String() string { return kindNames[k] }
 
-func (k Kind) onCall() bool { return k <= PauseAfter }
+func (k Kind) onCall() bool { return k <= PauseBefore }
 
 // ofProcess reports whether the fault strikes one process and not the whole world.
 func (k Kind) ofProcess() bool {
@@ -142,16 +140,9 @@ type Process struct {
 	Offset time.Duration
 	// Start is the time at which the process starts.
 	Start time.Duration
-	// Twin makes the process ping under the process id of the previous process in the schedule, as
-	// after the restore of a snapshot.
-	Twin bool
-	// Snapshot also gives the process the numbers and the locks of the previous process. A call for
-	// such a lock returns without delay, with the same session.
-	Snapshot bool
-	// Every makes the process a job, which tries to acquire the lock Job. A new process starts in
-	// this interval unless the last one still runs. A process closes when its users have returned.
+	// Every makes the process a job. A new process starts in this interval unless the last one still
+	// runs. A process closes when its users have returned.
 	Every time.Duration
-	Job   string
 	// Users are the functions of its users. Each runs in a goroutine.
 	Users []func(*User)
 }
@@ -171,13 +162,13 @@ type Schedule struct {
 	Quiet time.Duration
 	// Streams turns on streams of notices. Without streams waiters poll.
 	Streams bool
-	// Foreign are MongoDB's own lock managers that run with the processes.
-	Foreign []Foreign
-	// World schedules events that belong to no process, such as a foreign holder.
+	// Foreign are the locks that MongoDB's own lock manager uses, if it runs with the processes.
+	Foreign []string
+	// World starts the checks and the store of a package built on the lock.
 	World func(*Outside)
-	// Choices[i] selects the process that is first at the i-th instant at which several have an
-	// event. 0 selects the one with the lowest index. After the last element Seed makes the choices.
-	Choices []int
+	// Without a seed Pick selects the process that is first at the instant with number Turn, of the
+	// instants at which several processes have an event. At the others the lowest index is first.
+	Turn, Pick int
 	// Trace keeps the timeline.
 	Trace bool
 }

@@ -19,15 +19,13 @@ type world struct {
 	judge *oracle
 	done  Result
 
-	faults     []*armed
-	foreigners []*foreign
-	ids        uint64 // number of object ids that the world made
-	healed     bool
-	over       bool // the quiet time has passed
-	ended      bool // no process starts from now on
+	faults  []*armed
+	foreign *foreign // nil if none takes part
+	healed  bool
+	over    bool // the quiet time has passed
+	ended   bool // no process starts from now on
 	// underWay counts the requests in transit that arrive within their limit.
 	underWay int
-	options  []int    // number of choices at every instant with events of several processes
 	always   []func() // checks of packages built on the lock
 }
 
@@ -59,7 +57,8 @@ func Run(t *testing.T, s Schedule) Result {
 func play(in *virtual.World, s Schedule) Result {
 	w := &world{World: in, s: s}
 	w.Choose = w.choose
-	w.store = &store{Catalog: w.Server, w: w, parsed: map[string]parsed{}}
+	w.store = &store{Catalog: w.Server, w: w, parsed: map[string]parsed{},
+		past: map[documentID][]version{}}
 	w.judge = newOracle(w)
 	w.log.w = w
 	for i := range s.Processes {
@@ -68,8 +67,8 @@ func play(in *virtual.World, s Schedule) Result {
 		w.repeat(i)
 	}
 	w.arm(s.Faults)
-	for _, f := range s.Foreign {
-		w.startForeign(f)
+	if len(s.Foreign) > 0 {
+		w.startForeign()
 	}
 	if s.World != nil {
 		s.World(&Outside{w: w})
@@ -78,10 +77,11 @@ func play(in *virtual.World, s Schedule) Result {
 		w.heal()
 		w.After(s.Quiet, func() { w.over = true })
 	})
-	w.loop(func() bool { return w.over })
+	for !w.over && !w.done.Failed() {
+		w.step(w.Now() + time.Hour)
+	}
 	w.finish()
 	w.done.Timeline = w.log.lines
-	w.done.Options = w.options
 	for _, p := range w.lives {
 		if p.life == 1 {
 			w.done.CallsOf = append(w.done.CallsOf, p.calls)
@@ -102,8 +102,8 @@ func (w *world) finish() {
 	w.ended = true
 	w.log.add("all processes close")
 	limit := w.Now() + closeLimit
-	for _, f := range w.foreigners {
-		f.stop(false)
+	if w.foreign != nil {
+		w.foreign.stop(false)
 	}
 	for _, p := range w.lives {
 		if !p.Dead {
@@ -130,24 +130,14 @@ func (w *world) finish() {
 	w.Drain(w.step)
 }
 
-// loop runs events until the function done returns true or an oracle reports a violation.
-func (w *world) loop(done func() bool) {
-	for !done() && !w.done.Failed() {
-		w.step(w.Now() + time.Hour)
-	}
-}
-
 // step runs the oracles and then the next event, if the event is due before limit.
 func (w *world) step(limit time.Duration) {
-	look := func() {
+	w.Step(limit, func() {
 		w.judge.look()
 		for _, rule := range w.always {
 			rule()
 		}
-	}
-	if w.Step(limit, look) {
-		w.done.Events++
-	}
+	})
 }
 
 // launch starts a new process in a place, unless the run is over.

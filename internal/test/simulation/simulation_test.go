@@ -2,7 +2,6 @@ package simulation_test
 
 import (
 	"flag"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -39,16 +38,10 @@ func report(t *testing.T, s simulation.Schedule, r simulation.Result) {
 	})
 	short.Trace = true
 	r = simulation.Run(t, short)
-	replay := "the schedule is named"
-	if s.Seed != 0 {
-		replay = fmt.Sprintf("replay: go test ./internal/test/simulation -run Walk -v "+
-			"-simulation.seed=%d", s.Seed)
-	}
-	t.Errorf("%s: %v\n%s\nfaults: %v, choices: %v\ntimeline:\n%s", s.Name, r.Violations, replay,
-		short.Faults, short.Choices, strings.Join(tail(r.Timeline, 400), "\n"))
+	t.Errorf("%s: %v\nreplay a walk: -run Walk -v -simulation.seed=%d\nfaults: %v\n%s", s.Name,
+		r.Violations, s.Seed, short.Faults,
+		strings.Join(r.Timeline[max(0, len(r.Timeline)-400):], "\n"))
 }
-
-func tail(lines []string, n int) []string { return lines[max(0, len(lines)-n):] }
 
 // A seed can be replayed. If two goroutines of one process are ready in the same instant, Go's
 // scheduler chooses. So a seed may have a few timelines, but not a new timeline in every run.
@@ -112,9 +105,5 @@ func TestWalk_FindsNothing(t *testing.T) {
 			t.Errorf("no %s has happened", k)
 		}
 	}
-	t.Logf("%d walks in %v: %v simulated, %d commands, %d guards, %d of them granted in line, "+
-		"%d takeovers, %d waiters evicted, %d fenced writes refused; faults: %v", n,
-		time.Since(start).Round(time.Millisecond),
-		sum.Simulated.Round(time.Minute), sum.Calls, sum.Guards, sum.Granted, sum.Takeovers,
-		sum.Evicted, sum.Refused, sum.Faults)
+	t.Logf("%d walks in %v: %+v", n, time.Since(start).Round(time.Millisecond), sum)
 }

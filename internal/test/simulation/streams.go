@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -19,82 +19,57 @@ import (
 type stream struct {
 	p       *process
 	process string // process id in the grants
+	arrived chan []catalog.Grant
+	closed  atomic.Bool
 
 	// The loop of the world owns these fields.
-	transit []notice
-	latest  time.Duration // arrival time of the last notice in transit
-	broken  bool          // the stream sends nothing more
-
-	mu     sync.Mutex // guards the rest
-	there  [][]catalog.Grant
-	over   bool
-	closed bool
-	wake   chan struct{}
+	latest time.Duration // arrival time of the last notice in transit
+	broken bool          // the stream sends nothing more
 }
-
-// A notice has the grants of one change of a lock. A notice without grants reports that the stream
-// broke.
-type notice struct{ grants []catalog.Grant }
 
 var _ catalog.GrantStream = (*stream)(nil)
 
-func newStream(p *process, id string) *stream {
-	return &stream{p: p, process: id, wake: make(chan struct{}, 1)}
+// GrantStream implements [catalog.Queues].
+func (v view) GrantStream(_ context.Context, process string) (catalog.GrantStream, error) {
+	const most = 1000 // more than a process ever leaves unread
+	s := &stream{p: v.p, process: process, arrived: make(chan []catalog.Grant, most)}
+	v.streams = append(v.streams, s)
+	return s, nil
 }
 
 var errBroken = errors.New("the stream broke on purpose")
 
 // Next implements [catalog.GrantStream].
 func (s *stream) Next(ctx context.Context) ([]catalog.Grant, error) {
-	for {
-		s.mu.Lock()
-		there, over := s.there, s.over
-		if len(there) > 0 {
-			s.there = there[1:]
-		}
-		s.mu.Unlock()
-		switch {
-		case len(there) > 0:
-			return there[0], nil
-		case over:
-			return nil, fmt.Errorf("notices for %q: %w: %w", s.process, catalog.ErrUnavailable, errBroken)
-		}
+	var grants []catalog.Grant
+	ok := true
+	select {
+	case grants, ok = <-s.arrived:
+	default:
 		select {
-		case <-s.wake:
+		case grants, ok = <-s.arrived:
 		case <-ctx.Done():
 			return nil, fmt.Errorf("notices for %q: %w", s.process, ctx.Err())
 		}
 	}
+	if !ok {
+		return nil, fmt.Errorf("notices for %q: %w: %w", s.process, catalog.ErrUnavailable, errBroken)
+	}
+	return grants, nil
 }
 
 // Close implements [catalog.GrantStream].
-func (s *stream) Close(context.Context) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.closed = true
-}
-
-func (s *stream) isClosed() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.closed
-}
-
-// open adds a stream, which receives all later changes.
-func (s *store) open(st *stream) { s.streams = append(s.streams, st) }
+func (s *stream) Close(context.Context) { s.closed.Store(true) }
 
 // tell sends the new grants of a lock document to the streams of their processes.
 func (s *store) tell(name string, was, is bson.Raw) {
 	s.streams = slices.DeleteFunc(s.streams, func(st *stream) bool {
-		return st.broken || st.p.Dead || st.isClosed()
+		return st.broken || st.p.Dead || st.closed.Load()
 	})
-	if len(s.streams) == 0 || is == nil || is.Lookup("grants").Equal(was.Lookup("grants")) {
+	if is == nil || is.Lookup("grants").Equal(was.Lookup("grants")) {
 		return
 	}
-	l, bad := catalog.ParseLock(is)
-	if bad != nil {
-		return
-	}
+	l := s.read(name, is).lock
 	for _, st := range slices.Clone(s.streams) {
 		grants := slices.DeleteFunc(slices.Clone(l.Grants), func(a catalog.Grant) bool {
 			return a.Process != st.process
@@ -107,80 +82,49 @@ func (s *store) tell(name string, was, is bson.Raw) {
 
 // send puts a notice in transit. The faults of a command also strike a notice. A fault that would
 // lose a command breaks the stream, and the notice is lost.
-func (w *world) send(st *stream, name string, grants []catalog.Grant) {
-	p := st.p
-	c := &call{p: p, op: fault.Notice, subject: name, sent: w.Now()}
-	p.calls++
-	p.opCalls[c.op]++
-	c.n, c.opN = p.calls, p.opCalls[c.op]
+func (w *world) send(s *stream, name string, grants []catalog.Grant) {
+	p := s.p
+	c := &call{p: p, op: fault.Notice, subject: name}
+	c.number()
 	k := w.course(c)
-	w.log.add("%s %-12s %q: %s [%s]", p, c.op, name, showGrants(grants), c.note)
-	if k.crashBefore || k.crashAfter {
+	w.log.add("%s is sent a grant of %q%s", p, name, c.note)
+	if k.crash {
 		p.crash()
+	}
+	if k.pause > 0 {
+		p.pause(k.pause, false)
+	}
+	if k.refuse || k.drop || k.lose {
+		s.breaks()
 		return
 	}
-	if pause := max(k.pauseBefore, k.pauseAfter); pause > 0 {
-		p.pause(pause, false)
-	}
-	switch {
-	case st.broken:
-	case k.refuse || k.drop || k.lose:
-		w.breakStream(st)
-	default:
-		st.push(notice{grants}, k.request+k.reply)
-	}
+	s.deliver(k.request+k.reply, func() {
+		if !s.broken {
+			s.arrived <- grants
+		}
+	})
 }
 
-// push makes a notice arrive after d, and not before earlier notices.
-func (s *stream) push(n notice, d time.Duration) {
+// deliver runs do after d, and not before earlier notices arrive.
+func (s *stream) deliver(d time.Duration, do func()) {
 	w := s.p.w
 	s.latest = max(s.latest, w.Now()+d)
-	s.transit = append(s.transit, n)
-	w.At(s.latest, s.p.Index, func() { s.p.WhenRunning(s.arrive) })
+	w.At(s.latest, s.p.Index, func() { s.p.WhenRunning(do) })
 }
 
-// arrive delivers the first notice in transit to the process.
-func (s *stream) arrive() {
-	if len(s.transit) == 0 {
-		return // the notice was lost
+// breaks ends a stream. Notices in transit are lost.
+func (s *stream) breaks() {
+	if !s.broken {
+		s.broken = true
+		s.deliver(0, func() { close(s.arrived) })
 	}
-	n := s.transit[0]
-	s.transit = s.transit[1:]
-	s.p.w.log.add("%s is told: %s", s.p, n)
-	s.mu.Lock()
-	if len(n.grants) == 0 {
-		s.over = true
-	} else {
-		s.there = append(s.there, n.grants)
-	}
-	s.mu.Unlock()
-	select {
-	case s.wake <- struct{}{}:
-	default: // the receiver is already awake
-	}
-}
-
-func (n notice) String() string {
-	if len(n.grants) == 0 {
-		return "the stream broke"
-	}
-	return showGrants(n.grants)
-}
-
-// breakStream ends a stream. Notices in transit are lost.
-func (w *world) breakStream(s *stream) {
-	if s.broken {
-		return
-	}
-	s.broken, s.transit = true, nil
-	s.push(notice{}, 0)
 }
 
 // breakStreams ends the streams of a process, or all streams if p is nil.
 func (w *world) breakStreams(p *process) {
 	for _, s := range w.store.streams {
 		if p == nil || s.p == p {
-			w.breakStream(s)
+			s.breaks()
 		}
 	}
 }

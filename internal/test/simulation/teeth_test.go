@@ -62,19 +62,6 @@ func TestShrink_LeavesTheFaultThatMatters(t *testing.T) {
 	}
 }
 
-// A run ends at a violation, although jobs start right afterwards.
-func TestRun_EndsAtAViolation_WithJobs(t *testing.T) {
-	s := scene(t, "cut")
-	s.Processes[0].Rate = 0.6
-	late := s.Processes[1]
-	late.Start, late.Every = 70*time.Second+time.Millisecond, time.Millisecond
-	s.Processes = append(s.Processes, late, s.Processes[1])
-	s.Faults = append(s.Faults, simulation.Fault{Kind: simulation.Crash, Process: 3, At: time.Second})
-	if r := simulation.Run(t, s); !r.Failed() {
-		t.Errorf("violations: %v", r.Violations)
-	}
-}
-
 // I7: a waiter takes over from a dead process, even if the ping interval is as long as the gap that
 // breaks a watch, and the waiter reads only once per interval, a little late.
 func TestQueue_PingAsLongAsTheGap_DeadAreTakenOver(t *testing.T) {

@@ -7,12 +7,10 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"mongodlm/catalog"
 )
 
 // A timeline is the list of events, one line each. It omits details that differ between two runs of
-// one schedule.
+// one schedule. It is empty unless the schedule sets Trace.
 type timeline struct {
 	w *world
 
@@ -22,44 +20,29 @@ type timeline struct {
 	ended bool     // later lines are dropped
 }
 
-func (l *timeline) end() {
-	l.flush()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.ended = true
-}
-
 // add appends a line of the world's loop.
 func (l *timeline) add(format string, args ...any) {
-	if !l.w.s.Trace {
-		return
-	}
-	l.flush()
-	line := l.line(format, args...)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.ended {
-		l.lines = append(l.lines, line)
+	if l.w.s.Trace {
+		l.flush()
+		l.put(&l.lines, format, args)
 	}
 }
 
 // told adds a line of a user. One event may wake several users, so their lines are sorted before
 // the next line of the loop.
 func (l *timeline) told(format string, args ...any) {
-	if !l.w.s.Trace {
-		return
-	}
-	line := l.line(format, args...)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.ended {
-		l.news = append(l.news, line)
+	if l.w.s.Trace {
+		l.put(&l.news, format, args)
 	}
 }
 
-func (l *timeline) line(format string, args ...any) string {
-	return l.plain(fmt.Sprintf("%12s  ", l.w.Now().Round(time.Microsecond)) +
-		fmt.Sprintf(format, args...))
+func (l *timeline) put(to *[]string, format string, args []any) {
+	line := fmt.Sprintf("%12s  ", l.w.Now().Round(time.Microsecond)) + l.plain(format, args...)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.ended {
+		*to = append(*to, line)
+	}
 }
 
 // flush sorts and adds the lines of users.
@@ -71,8 +54,19 @@ func (l *timeline) flush() {
 	l.news = nil
 }
 
-// plain replaces process ids by letters.
-func (l *timeline) plain(s string) string {
+func (l *timeline) end() {
+	l.flush()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ended = true
+}
+
+// randomPart is the end of the field who.
+var randomPart = regexp.MustCompile(`:[0-9a-f]{8}\b`)
+
+// plain formats a line, and replaces process ids by letters.
+func (l *timeline) plain(format string, args ...any) string {
+	s := fmt.Sprintf(format, args...)
 	for _, p := range l.w.lives {
 		p.mu.Lock()
 		for n, id := range p.ids {
@@ -80,64 +74,6 @@ func (l *timeline) plain(s string) string {
 		}
 		p.mu.Unlock()
 	}
-	return s
-}
-
-func (l *timeline) subject(c *call) string {
-	if c.subject == "" {
-		return ""
-	}
-	return fmt.Sprintf(" %q", c.subject)
-}
-
-func (l *timeline) reply(c *call, err error) {
-	took := ""
-	if d := l.w.Now() - c.sent; d > 0 {
-		took = fmt.Sprintf(" (sent %v before)", d.Round(time.Microsecond))
-	}
-	note := ""
-	if c.note != "" {
-		note = " [" + c.note + "]"
-	}
-	l.add("%s %-12s %s: %s%s%s", c.p, c.op, l.subject(c), c.answer(err), took, note)
-}
-
-func (l *timeline) applied(c *call, err error) {
-	l.add("%s %-12s %s is applied: %s [%s]", c.p, c.op, l.subject(c), c.answer(err), c.note)
-}
-
-func (l *timeline) look(look catalog.Snapshot) string {
-	switch {
-	case look.LockErr != nil:
-		return "malformed"
-	case look.Lock == nil:
-		return "no document"
-	case !look.Lock.Held:
-		return fmt.Sprintf("free, fence %d", look.Lock.Fence)
-	}
-	s := fmt.Sprintf("held by %s, fence %d", look.Lock.Process, look.Lock.Fence)
-	switch p := look.Ping; {
-	case p == nil:
-		return s + ", no ping"
-	case p.Condemned != nil:
-		return s + ", condemned by " + p.Condemned.By
-	case p.HasSeq:
-		return s + fmt.Sprintf(", seq %d", p.Seq)
-	default:
-		return s + ", ping of " + p.At.Sub(epoch).String()
-	}
-}
-
-// randomPart is the end of the field who.
-var randomPart = regexp.MustCompile(`:[0-9a-f]{8}\b`)
-
-func (l *timeline) failed(u *User, name string, err error) {
-	if !l.w.s.Trace {
-		return
-	}
-	text := randomPart.ReplaceAllString(l.plain(err.Error()), "")
-	if len(text) > 160 {
-		text = text[:160] + "..."
-	}
-	l.told("%s does not get %q: %s", u.p, name, text)
+	s = randomPart.ReplaceAllString(s, "")
+	return s[:min(len(s), 250)]
 }

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
-
 	"mongodlm/catalog"
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/distlock"
@@ -41,10 +39,10 @@ func transient(err error) bool {
 // inside is an open transaction of a process.
 type inside struct {
 	*memcatalog.Transaction
-	locks  []string                // lock documents that it has written
-	passes map[string]catalog.Lock // locks that it holds through EnterTransaction
-	held   *Held                   // lock of the guard under which it runs, or nil
-	renews *call                   // last renewal of that lock's lease
+	locks  []string         // lock documents that it has written
+	passes map[string]int64 // fences of locks that it holds through EnterTransaction
+	held   *Held            // lock of the guard under which it runs, or nil
+	renews *call            // last renewal of that lock's lease
 }
 
 type insideKey struct{}
@@ -62,9 +60,9 @@ func (o *port) Transact(ctx context.Context, s catalog.Session,
 	return o.transaction(ctx, func(ctx context.Context) error {
 		in, first := insideOf(ctx), ran
 		touch := func() error {
-			return o.write(opTouch, s.Name, s.TS).submitIn(ctx, in, func() error {
-				return o.store().Touch(in.Context(background), s)
-			})
+			c := &call{p: o.p, op: opTouch, subject: s.Name, writes: true, ts: s.TS}
+			c.do = func() error { return o.p.w.store.Touch(in.Context(background), s) }
+			return c.submitIn(ctx, in)
 		}
 		if first {
 			if err := touch(); err != nil {
@@ -81,8 +79,8 @@ func (o *port) Transact(ctx context.Context, s catalog.Session,
 
 // submitIn submits a command of a transaction. If the outcome is unknown, the transaction is
 // undone.
-func (c *call) submitIn(ctx context.Context, in *inside, do func() error) error {
-	c.inside, c.do = in, do
+func (c *call) submitIn(ctx context.Context, in *inside) error {
+	c.inside = in
 	err := c.submit(ctx)
 	if errors.Is(err, catalog.ErrUnknownOutcome) || errors.Is(err, catalog.ErrUnavailable) {
 		return errTransient{err}
@@ -106,7 +104,8 @@ func (o *port) transaction(ctx context.Context, work func(ctx context.Context) e
 }
 
 func (o *port) transactOnce(ctx context.Context, work func(ctx context.Context) error) error {
-	in := &inside{Transaction: o.store().Begin(), passes: map[string]catalog.Lock{}}
+	store := o.p.w.store
+	in := &inside{Transaction: store.Begin(), passes: map[string]int64{}}
 	defer in.Abort()
 	within := context.WithValue(in.Context(ctx), insideKey{}, in)
 	if err := work(within); err != nil {
@@ -115,12 +114,7 @@ func (o *port) transactOnce(ctx context.Context, work func(ctx context.Context) 
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("commit: %w", context.Cause(ctx))
 	}
-	subject := ""
-	if len(in.locks) > 0 {
-		subject = in.locks[0]
-	}
-	c := o.write(opCommit, subject, bson.ObjectID{})
-	c.inside = in
+	c := &call{p: o.p, op: opCommit, subject: in.locks[0], writes: true, inside: in}
 	c.do = func() error {
 		o.p.w.judge.commits(c)
 		return in.Commit()
@@ -130,30 +124,21 @@ func (o *port) transactOnce(ctx context.Context, work func(ctx context.Context) 
 
 // EnterTransaction implements [catalog.Queues].
 func (o *port) EnterTransaction(ctx context.Context, r catalog.Request) (catalog.Lock, error) {
-	r.Process = o.p.alias(r.Process)
-	c := o.write(fault.EnterTransaction, r.Name, r.TS)
-	c.request = r
 	in := insideOf(ctx)
 	if in == nil {
 		return catalog.Lock{}, fmt.Errorf("enter %q: %w", r.Name, catalog.ErrNoTransactions)
 	}
-	c.inside = in
+	c := &call{p: o.p, op: fault.EnterTransaction, subject: r.Name, writes: true, ts: r.TS, request: r}
 	within := context.WithoutCancel(ctx)
 	var l catalog.Lock
 	c.do = func() (err error) {
-		l, err = o.store().EnterTransaction(within, r)
+		l, err = o.p.w.store.EnterTransaction(within, r)
 		return err
 	}
-	c.show = func() string { return showLock(l) }
-	err := c.submit(ctx)
-	switch {
-	case errors.Is(err, catalog.ErrUnknownOutcome) || errors.Is(err, catalog.ErrUnavailable):
-		return catalog.Lock{}, errTransient{err}
-	case err != nil:
+	if err := c.submitIn(ctx, in); err != nil {
 		return catalog.Lock{}, err
 	}
-	in.locks = append(in.locks, r.Name)
-	in.passes[r.Name] = l
+	in.passes[r.Name] = l.Fence
 	return l, nil
 }
 
@@ -167,42 +152,26 @@ func (o *oracle) commits(c *call) {
 		return
 	}
 	if h := in.held; h != nil {
-		l, _ := o.w.store.lockAsOf(h.name, nil)
+		l, _ := o.w.store.lock(h.name)
 		if _, holds := l.HeldBy(h.session()); !holds {
 			o.violated("I5", "a transaction of %s commits under %q, which it does not hold", c.p, h.name)
 		}
-		if last := o.accepted[h.name]; h.how.mode() == catalog.Exclusive && h.guard.Fence() < last {
+		fence, last := h.guard.Fence(), o.accepted[h.name]
+		if h.how.mode() == catalog.Exclusive && fence < last {
 			o.violated("I5", "a transaction of %s commits under %q with fence %d after fence %d", c.p,
-				h.name, h.guard.Fence(), last)
+				h.name, fence, last)
 		}
-		o.accepted[h.name] = max(o.accepted[h.name], h.guard.Fence())
+		o.accepted[h.name] = max(last, fence)
 	}
-	for name, l := range in.passes {
-		o.mu.Lock()
-		open := o.open
-		o.mu.Unlock()
-		for _, h := range open {
-			if h.name == name && !h.p.Dead && o.trusted(h) {
-				o.violated("I1", "a transaction of %s commits under %q, which %s trusts", c.p, name, h.p)
-			}
+	for name, fence := range in.passes {
+		o.notTrusted(name, fmt.Sprintf("a transaction of %s", c.p))
+		if last := o.handed[name].all; fence <= last {
+			o.violated("I2", "a transaction of %s holds %q with fence %d after fence %d", c.p, name, fence,
+				last)
 		}
-		o.passed(c.p, name, l.Fence)
+		o.handed[name] = fences{max(o.handed[name].all, fence), max(o.handed[name].exclusive, fence)}
+		o.accepted[name] = max(o.accepted[name], fence)
 	}
-}
-
-// passed checks I2 for a lock that a transaction has acquired.
-func (o *oracle) passed(p *process, name string, fence int64) {
-	handed := o.handed[name]
-	if handed == nil {
-		handed = []int64{0, 0}
-		o.handed[name] = handed
-	}
-	if fence <= handed[0] {
-		o.violated("I2", "a transaction of %s holds %q with fence %d after fence %d", p, name, fence,
-			handed[0])
-	}
-	handed[0], handed[1] = max(handed[0], fence), max(handed[1], fence)
-	o.accepted[name] = max(o.accepted[name], fence)
 }
 
 // InTransaction works for d in a transaction under a guard. limit is the longest time for the call.
@@ -235,9 +204,7 @@ func (u *User) InTransaction(h *Held, d, limit time.Duration, nested bool) {
 		clock.Sleep(u.p.Clock, d, ctx.Done())
 		return nil
 	})
-	if err != nil {
-		u.p.w.log.told("%s has no transaction under %q", u.p, h.name)
-	}
+	u.p.w.log.told("%s has ended a transaction under %q: %v", u.p, h.name, err)
 }
 
 // LockInTransaction takes a lock inside a transaction and works for d.
@@ -251,32 +218,18 @@ func (u *User) LockInTransaction(name string, d, limit time.Duration) {
 		clock.Sleep(u.p.Clock, d, ctx.Done())
 		return nil
 	})
-	if err != nil {
-		u.p.w.log.failed(u, name, err)
-	}
+	u.p.w.log.told("%s has ended a transaction with %q: %v", u.p, name, err)
 }
 
-// bounded returns the context of a call that must return when the context ends. It notes the call
-// for the oracle.
+// bounded returns the context of a call that must return when the context ends.
 func (u *User) bounded(name string, limit time.Duration) (ctx context.Context, end func()) {
 	how := How{Wait: limit, Context: true}
 	a := u.attempt(name, how)
-	a.waits = false
+	a.waits, a.label = false, ""
 	ctx, cancel := u.context(how, a)
-	label := u.label + " in a transaction"
-	u.nested++
-	label = fmt.Sprint(label, u.nested)
-	u.p.w.judge.begin(u.p, label, a)
+	u.p.w.judge.begin(a)
 	return ctx, func() {
-		u.nested--
 		cancel()
-		u.p.w.judge.forget(u.p, label)
+		u.p.w.judge.forget(a)
 	}
-}
-
-// forget ends a call that needs no further checks.
-func (o *oracle) forget(p *process, label string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	delete(o.attempts[p], label)
 }

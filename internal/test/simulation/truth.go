@@ -18,7 +18,7 @@ import (
 // have existed at some instant of the call. It may report a fault only if there was one.
 func (o *oracle) toldTruth(n news) {
 	a := n.a
-	if n.p.Dead || n.p.misled >= a.since && n.p.misled > 0 {
+	if n.p.misled >= a.since && n.p.misled > 0 {
 		return // the process has read an old state
 	}
 	var held *distlock.HeldError
@@ -39,7 +39,9 @@ func (o *oracle) toldTruth(n news) {
 				n.p, limit.Name, limit.Recorded)
 		}
 	case errors.As(n.err, &held):
-		if held.Process != "" && !o.wasSometime(a, held.Name, named(held)) {
+		party := func(p catalog.Participant) bool { return p.Process == held.Process && p.Who == held.Who }
+		in := func(l catalog.Lock) bool { return slices.ContainsFunc(partiesOf(l), party) }
+		if held.Process != "" && !o.wasSometime(a, held.Name, in) {
 			o.violated("truth", "%s is told that %q is held by %s, and it never was", n.p, held.Name,
 				held.Process)
 		}
@@ -49,24 +51,14 @@ func (o *oracle) toldTruth(n news) {
 
 // holdsItself reports whether the caller holds the lock that it waits for.
 func (o *oracle) holdsItself(a *attempt, name string) bool {
-	l, _ := o.w.store.lockAsOf(name, nil)
+	l, _ := o.w.store.lock(name)
 	return slices.ContainsFunc(a.holds, func(ts bson.ObjectID) bool { return has(l.Holders(), ts) })
-}
-
-// named returns a function that reports whether the party in the error holds a lock or is queued.
-func named(e *distlock.HeldError) func(catalog.Lock) bool {
-	return func(l catalog.Lock) bool {
-		return slices.ContainsFunc(partiesOf(l), func(p catalog.Participant) bool {
-			return p.Process == e.Process && p.Who == e.Who
-		})
-	}
 }
 
 // wasSometime reports whether a lock was in a state at some instant of a call, or in the two ping
 // intervals before the call, because the process may have read the lock earlier.
 func (o *oracle) wasSometime(a *attempt, name string, is func(catalog.Lock) bool) bool {
-	past := o.w.store.past[key(catalog.LocksCollection, name)]
-	for _, v := range slices.Backward(past) {
+	for _, v := range slices.Backward(o.w.store.past[documentID{catalog.LocksCollection, name}]) {
 		if l, bad := catalog.ParseLock(v.raw); v.raw != nil && bad == nil && is(l) {
 			return true
 		}
@@ -77,11 +69,15 @@ func (o *oracle) wasSometime(a *attempt, name string, is func(catalog.Lock) bool
 	return false
 }
 
+// calm reports whether no fault has struck a process in this run.
+func (o *oracle) calm(p *process) bool {
+	return len(o.w.done.Faults) == 0 && o.w.foreign == nil && o.w.s.World == nil && o.troubled[p] == 0
+}
+
 // nothingWrong checks that no call reports a fault in a run without faults. A command that a
 // transaction blocked until its time limit is exempt.
 func (o *oracle) nothingWrong(n news) {
-	if len(o.w.done.Faults) > 0 || o.w.healed || len(o.w.foreigners) > 0 || o.w.s.World != nil ||
-		o.troubled[n.p] > 0 {
+	if !o.calm(n.p) || o.w.healed {
 		return
 	}
 	for _, is := range []error{
@@ -97,18 +93,12 @@ func (o *oracle) nothingWrong(n news) {
 
 // noGhosts checks that no process finds a ghost in a run without faults.
 func (o *oracle) noGhosts() {
-	if len(o.w.done.Faults) > 0 || len(o.w.foreigners) > 0 || o.w.s.World != nil {
-		return
-	}
 	for _, p := range o.w.lives {
 		p.mu.Lock()
 		m := p.manager
 		p.mu.Unlock()
-		if m == nil || p.twin != "" || o.w.twinned(p) || o.troubled[p] > 0 {
-			continue
-		}
-		if s := m.Stats(); s.Ghosts > 0 {
-			o.violated("truth", "nothing has gone wrong, and %s has found %d ghosts", p, s.Ghosts)
+		if m != nil && o.calm(p) && m.Stats().Ghosts > 0 {
+			o.violated("truth", "nothing has gone wrong, and %s has found %d ghosts", p, m.Stats().Ghosts)
 		}
 	}
 }
@@ -129,20 +119,10 @@ func (o *oracle) heldThroughout(h *Held, called time.Duration) {
 // is condemned, or the store shows that it has lost the lock.
 func (o *oracle) lostForNothing(h *Held, why error) {
 	id := h.guard.Process()
-	l := o.leases[tenant{h.p, id}]
-	switch raw := o.w.Server.Document(catalog.PingsCollection, id); {
-	case l == nil || !l.lasts(h.p):
-		return
-	case h.p.twin != "" || o.w.twinned(h.p):
-		return
-	case raw != nil:
-		if p, bad := catalog.ParsePing(raw); bad != nil || p.Condemned != nil {
-			return
-		}
+	ping, ok := o.w.store.ping(id)
+	_, gone := o.left[h.session()]
+	if !gone && o.leases[id].lasts() && !o.ranOut(h.p, h.session()) && (!ok || ping.Condemned == nil) {
+		o.violated("lost", "%s has lost %q although its pings are answered and nobody took it: %v", h.p,
+			h.name, why)
 	}
-	if _, gone := o.left[h.session()]; gone || o.ranOut(h.p, h.session()) {
-		return
-	}
-	o.violated("lost", "%s has lost %q although its pings are answered and nobody took it: %v", h.p,
-		h.name, why)
 }

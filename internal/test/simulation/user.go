@@ -20,14 +20,15 @@ type User struct {
 	p      *process
 	m      *distlock.Manager
 	label  string
-	nested int // number of open transactions
 }
 
-// An attempt is one open call of Lock or TryLock. The oracle's mu guards its fields.
+// An attempt is one open call for a lock. The oracle's mu guards its fields.
 type attempt struct {
 	name     string // for LockAll, the name of the lock being acquired
+	label    string // of its user
 	p        *process
-	waits    bool
+	waits    bool // it is queued until its end
+	polls    bool // it is a series of calls, each of which is an attempt of its own
 	several  bool // it is a call of LockAll
 	stood    bool // it was queued
 	since    time.Duration
@@ -46,26 +47,17 @@ type Held struct {
 	name  string
 	how   How
 	guard *distlock.TryGuard
-	at    time.Duration
 
 	// The loop of the world owns the rest.
 	over bool // Release has returned
 	lost bool // the oracle has seen its loss
 }
 
-// session returns the guard's lock session that the store knows.
-func (h *Held) session() bson.ObjectID { return h.p.snapshot.stored(h.guard.Session()) }
+func (h *Held) session() bson.ObjectID { return h.guard.Session() }
 
 // Sleep waits by the clock of the process and reports whether the run continues.
 func (u *User) Sleep(d time.Duration) bool {
-	return clock.Sleep(u.p.Clock, d, u.p.ctx.Done()) && !u.shut()
-}
-
-// shut reports whether a fault has closed the process.
-func (u *User) shut() bool {
-	u.p.mu.Lock()
-	defer u.p.mu.Unlock()
-	return u.p.shut
+	return clock.Sleep(u.p.Clock, d, u.p.ctx.Done()) && !u.Shut()
 }
 
 // Until waits for the time from now to the instant, by the clock of the process. It reports whether
@@ -86,8 +78,6 @@ type How struct {
 	Permits int
 	// Under is a lock that the caller holds during the call and passes on in the context.
 	Under *Held
-	// If Silent is set, the caller does not pass on the context of Under.
-	Silent bool
 }
 
 func (h How) mode() catalog.Mode {
@@ -108,16 +98,16 @@ func (u *User) Lock(name string, wait time.Duration) *Held {
 	return u.Acquire(name, How{Wait: wait})
 }
 
-// Poll tries repeatedly to acquire a lock, for at most wait. It returns nil on failure.
-func (u *User) Poll(name string, wait time.Duration) *Held { return u.Ask(name, How{}, wait) }
-
-// Ask acquires a lock by repeated calls with growing pauses. It returns nil on failure.
-func (u *User) Ask(name string, how How, wait time.Duration) *Held {
+// Poll tries repeatedly, with growing pauses, to acquire a lock, for at most wait. It returns nil on
+// failure.
+func (u *User) Poll(name string, wait time.Duration) *Held {
 	t := u.p.w.s.Timing
 	pause, end := t.Poll, u.p.w.Now()+wait
-	defer u.p.w.judge.asks(u.p, name)()
+	polling := &attempt{name: name, p: u.p, polls: true}
+	u.p.w.judge.begin(polling)
+	defer u.p.w.judge.forget(polling)
 	for {
-		if h := u.Acquire(name, how); h != nil {
+		if h := u.Try(name); h != nil {
 			return h
 		}
 		left := end - u.p.w.Now()
@@ -149,7 +139,7 @@ func (u *User) options(how How) []distlock.Option {
 // deadline, or by a fault.
 func (u *User) context(how How, a *attempt) (context.Context, func()) {
 	above := u.p.ctx
-	if how.Under != nil && !how.Silent {
+	if how.Under != nil {
 		above = how.Under.guard.Context()
 	}
 	ctx, cancel := context.WithCancel(above)
@@ -164,55 +154,53 @@ func (u *User) context(how How, a *attempt) (context.Context, func()) {
 	return ctx, func() { told(); cancel() }
 }
 
+func (o *oracle) contextEnded(a *attempt) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if a.ended == 0 {
+		a.ended = max(o.w.Now(), 1)
+	}
+	o.w.Poke()
+}
+
 // Acquire acquires a lock. It returns nil on failure.
 func (u *User) Acquire(name string, how How) *Held {
 	a := u.attempt(name, how)
 	ctx, end := u.context(how, a)
-	keep := false
-	defer func() {
-		if !keep {
-			end()
-		}
-	}()
-	u.p.w.judge.begin(u.p, u.label, a)
+	u.p.w.judge.begin(a)
 	lock := u.m.Lock(name)
 	acquire := lock.Lock
 	if how.Wait == 0 {
 		acquire = lock.TryLock
 	}
 	g, err := acquire(ctx, u.options(how)...)
-	if keep = g != nil; keep {
-		u.p.ended(g.Context(), end)
+	if err != nil {
+		end()
+	} else {
+		context.AfterFunc(g.Context(), end)
 	}
 	return u.end(a, how, g, err)
 }
 
-// ended calls end when the guard's context ends. The function end cancels the context of the
-// acquisition.
-func (p *process) ended(ctx context.Context, end func()) { context.AfterFunc(ctx, end) }
-
 func (u *User) attempt(name string, how How) *attempt {
 	w := u.p.w
-	a := &attempt{name: name, p: u.p, waits: how.Wait > 0, since: w.Now(), struck: u.p.struck}
+	a := &attempt{name: name, label: u.label, p: u.p, waits: how.Wait > 0, since: w.Now(),
+		struck: u.p.struck}
 	if how.Wait > 0 && !how.Context {
 		a.limit = u.p.Clock.Now().Mono + how.Wait
 	}
-	if how.Under != nil && !how.Silent {
+	if how.Under != nil {
 		a.holds = append(a.holds, how.Under.session())
 	}
 	return a
 }
 
 func (u *User) end(a *attempt, how How, g *distlock.TryGuard, err error) *Held {
-	w := u.p.w
 	var h *Held
 	if g != nil {
-		h = &Held{p: u.p, name: g.Name(), how: how, guard: g, at: w.Now()}
+		h = &Held{p: u.p, name: g.Name(), how: how, guard: g}
 	}
-	w.judge.end(u.p, u.label, a, h, err)
-	if h == nil && !errors.Is(err, distlock.ErrHeld) {
-		w.log.failed(u, a.name, err)
-	}
+	u.p.w.judge.end(a, h, err)
 	return h
 }
 
@@ -222,29 +210,19 @@ func (u *User) LockAll(names []string, wait time.Duration) []*Held {
 	a := u.attempt(slices.Min(names), how)
 	a.several = true
 	ctx, end := u.context(how, a)
-	u.p.w.judge.begin(u.p, u.label, a)
-	for _, name := range names {
-		u.p.w.judge.register(name)
-	}
+	u.p.w.judge.begin(a, names...)
 	all, err := u.m.LockAll(ctx, names, u.options(how)...)
 	if err != nil {
 		end()
 		u.end(a, how, nil, err)
 		return nil
 	}
-	u.p.ended(all.Context(), end)
+	context.AfterFunc(all.Context(), end)
 	var held []*Held
 	for _, g := range all.All() {
 		held = append(held, u.end(a, how, g, nil))
 	}
 	return held
-}
-
-// ReleaseAll frees several locks in reverse order.
-func (u *User) ReleaseAll(held []*Held) {
-	for _, h := range slices.Backward(held) {
-		u.Release(h)
-	}
 }
 
 // Do acquires a lock, works under it for d and releases it, in one call of the Manager. The work
@@ -254,17 +232,12 @@ func (u *User) Do(name string, how How, d time.Duration) {
 	a := u.attempt(name, how)
 	ctx, end := u.context(how, a)
 	defer end()
-	u.p.w.judge.begin(u.p, u.label, a)
+	u.p.w.judge.begin(a)
 	var h *Held
 	called := time.Duration(0)
 	err := u.m.Do(ctx, name, func(ctx context.Context, g *distlock.TryGuard) error {
 		h = u.end(a, how, g, nil)
-		for range writes {
-			if !clock.Sleep(u.p.Clock, d/writes, ctx.Done()) || g.Err() != nil {
-				break
-			}
-			u.Write(h)
-		}
+		clock.Sleep(u.p.Clock, d, ctx.Done())
 		called = u.p.w.Now()
 		return nil
 	}, u.options(how)...)
@@ -288,37 +261,17 @@ func (u *User) Twice(h *Held) {
 	}
 }
 
-// writes is the number of writes of one Work to the protected resource.
-const writes = 4
-
-// Work holds a lock for d and writes to the protected resource several times while the guard is
-// trusted. It reports whether the guard was trusted to the end.
+// Work holds a lock for d, unless the guard is lost. It reports whether the guard was trusted to the
+// end.
 func (u *User) Work(h *Held, d time.Duration) bool {
-	for range writes {
-		if !u.Sleep(d/writes) || h.guard.Err() != nil {
+	const parts = 4
+	for range parts {
+		if !u.Sleep(max(d/parts, time.Millisecond)) || h.guard.Err() != nil {
 			return false
 		}
-		u.Write(h)
 	}
-	return h.guard.Err() == nil
+	return true
 }
-
-// Write writes to the protected resource in one command, with the fence and without. The resource
-// refuses a fence smaller than an earlier one.
-func (u *User) Write(h *Held) {
-	w := u.p.w
-	c := &call{p: u.p, op: opWrite, subject: h.name, writes: true, ts: h.guard.Session()}
-	c.do = func() error {
-		if !w.judge.wrote(h) {
-			return catalog.ErrNoMatch
-		}
-		return nil
-	}
-	_ = c.submit(u.p.ctx) // the oracle has seen the outcome
-}
-
-// Check asks the server whether the lock is still held.
-func (u *User) Check(h *Held) error { return h.guard.Verify(context.Background()) }
 
 // Release frees the lock.
 func (u *User) Release(h *Held) {

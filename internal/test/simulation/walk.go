@@ -10,15 +10,12 @@ import (
 	"mongodlm/takeover"
 )
 
-// Wander returns a user that repeatedly acquires a lock of a few names, holds it for a while,
-// checks the guard, writes, and releases the lock.
+// Wander returns a user that repeatedly acquires a lock of a few names, holds it for a while, and
+// releases it.
 func Wander(names ...string) func(*User) {
 	return func(u *User) {
 		t := u.p.w.s.Timing
 		for u.Sleep(u.some(t.Takeover / 8)) {
-			if u.shut() {
-				return
-			}
 			name := names[u.Chance.IntN(len(names))]
 			how := u.how(name)
 			if u.Chance.IntN(5) == 0 {
@@ -39,12 +36,11 @@ func Wander(names ...string) func(*User) {
 			}
 			u.Work(h, u.some(t.Takeover/2))
 			if u.Chance.IntN(4) == 0 {
-				_ = u.Check(h) // the guard has the result
+				_ = h.guard.Verify(background) // the guard has the result
 			}
 			if h.guard.Err() != nil && u.Chance.IntN(2) == 0 {
 				u.Sleep(u.some(t.Takeover)) // shutting the work down takes time
 			}
-			u.Write(h) // perhaps too late, which only the fence detects
 			u.Release(h)
 		}
 	}
@@ -54,44 +50,42 @@ func Wander(names ...string) func(*User) {
 // of the same lock, Do, or a transaction.
 func (u *User) unusual(name string, names []string, how How) {
 	t := u.p.w.s.Timing
-	switch u.Chance.IntN(6) {
-	case 4:
-		if h := u.Acquire(name, how); h != nil {
-			for range 3 {
-				u.InTransaction(h, u.some(t.Limit), u.some(2*t.Limit), u.Chance.IntN(3) == 0)
-			}
-			u.Release(h)
-		}
-	case 5:
-		if name != permitted {
-			u.LockInTransaction(name, u.some(t.Limit), u.some(t.Takeover))
-		}
-	case 0:
+	call := u.Chance.IntN(6)
+	switch {
+	case call == 0:
 		held := u.LockAll(plain(names), u.some(3*t.Takeover))
 		u.Sleep(u.some(t.Takeover / 4))
-		u.ReleaseAll(held)
-	case 1:
-		h := u.Acquire(name, how)
-		if h == nil {
-			return
-		}
-		under := u.how(names[u.Chance.IntN(len(names))])
-		under.Under = h
-		under.Silent = u.Chance.IntN(2) == 0
-		other := names[u.Chance.IntN(len(names))]
-		under.Permits, under.Shared = limitOf(u, other), u.shares(other)
-		u.Release(u.Acquire(other, under))
-		u.Release(h)
-	case 2:
-		if h := u.Acquire(name, how); h != nil {
-			u.Twice(h)
+		for _, h := range slices.Backward(held) {
 			u.Release(h)
 		}
-	default:
-		if how.Wait > 0 {
-			u.Do(name, how, u.some(t.Takeover/2))
-		}
+		return
+	case call == 1 && how.Wait > 0:
+		u.Do(name, how, u.some(t.Takeover/2))
+		return
+	case call == 2 && name != permitted:
+		u.LockInTransaction(name, u.some(t.Limit), u.some(t.Takeover))
+		return
 	}
+	h := u.Acquire(name, how)
+	if h == nil {
+		return
+	}
+	switch call {
+	case 3:
+		for range 3 {
+			u.InTransaction(h, u.some(t.Limit), u.some(2*t.Limit), u.Chance.IntN(3) == 0)
+		}
+	case 4:
+		u.Twice(h)
+	case 5:
+		other := names[u.Chance.IntN(len(names))]
+		under := u.how(other)
+		if u.Chance.IntN(2) == 0 { // else the Manager does not know that one caller needs both
+			under.Under = h
+		}
+		u.Release(u.Acquire(other, under))
+	}
+	u.Release(h)
 }
 
 // plain returns names without the semaphore, permitted.
@@ -170,7 +164,7 @@ func Walk(seed uint64) Schedule {
 		names = append(names, permitted)
 	}
 	if k.foreign {
-		s.Foreign = []Foreign{wandering(r, s, names)}
+		s.Foreign = names
 	}
 	for range 2 + r.IntN(3) {
 		p := Process{Rate: 1, Start: time.Duration(r.IntN(5)) * time.Second}
@@ -188,7 +182,7 @@ func Walk(seed uint64) Schedule {
 		s.Faults = append(s.Faults, k.fault(r, s, at)...)
 	}
 	if r.IntN(3) == 0 {
-		p := Process{Every: s.Timing.Takeover / time.Duration(1+r.IntN(8)), Job: names[0]}
+		p := Process{Every: s.Timing.Takeover / time.Duration(1+r.IntN(8))}
 		p.Users = []func(*User){lockFor(names[0], s.Timing.Ping+time.Second, 2*sec)}
 		if k.processClocks {
 			p.Offset = time.Duration(r.Int64N(int64(2*time.Hour))) - time.Hour
@@ -209,9 +203,8 @@ type kinds struct {
 // always lists the faults of every walk. A kind that is listed twice is twice as likely.
 var always = []Kind{
 	DelayRequest, DelayRequest, DelayReply, DelayReply, Refuse, Drop, LoseReply, LoseReply,
-	ApplyLate, ApplyLate, ApplyLate, Duplicate, Duplicate, StaleRead, CrashBefore, CrashAfter,
-	PauseBefore, PauseAfter,
-	Crash, Pause, Pause, Cut, Cut, Deaf, Hang, OldPrimary, Elect, Sever, EndContexts, EndContexts,
+	ApplyLate, ApplyLate, ApplyLate, Duplicate, Duplicate, StaleRead, CrashBefore, PauseBefore,
+	Crash, Crash, Pause, Pause, Pause, Cut, Cut, Deaf, Hang, OldPrimary, Elect, Sever, EndContexts, EndContexts,
 	Close,
 }
 
@@ -249,28 +242,11 @@ func kindsOf(r *rand.Rand, s *Schedule) kinds {
 	return k
 }
 
-// wandering returns a foreign manager that starts and stops, and sometimes takes locks.
-func wandering(r *rand.Rand, s Schedule, names []string) Foreign {
-	f := Foreign{Process: "ConfigServer"}
-	some := func(d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
-	for at := some(s.Timing.Takeover); at < s.Length; {
-		spell := Spell{From: at, To: at + some(8*s.Timing.Takeover), Orderly: r.IntN(2) == 0}
-		f.Spells = append(f.Spells, spell)
-		at = spell.To + time.Second + some(2*s.Timing.Takeover)
-	}
-	for at := time.Duration(0); at < s.Length; at += some(4 * s.Timing.Takeover) {
-		f.Tasks = append(f.Tasks, Task{
-			At: at, Name: names[r.IntN(len(names))], For: some(s.Timing.Takeover),
-		})
-	}
-	return f
-}
-
 // ops lists the commands for which faults matter most.
 var ops = []fault.Op{
 	fault.Acquire, fault.Look, fault.Condemn, fault.Witness, fault.Evict, fault.Release, fault.Ping,
 	fault.Held,
-	fault.Confirm, fault.SeedFence, fault.Hello, opWrite, fault.Read, fault.Enter, fault.Enter,
+	fault.Confirm, fault.SeedFence, fault.Hello, fault.Read, fault.Enter, fault.Enter,
 	fault.Evict, fault.GrantNext, fault.Look, fault.Look, fault.HeldOrFree, fault.Waiting,
 	fault.Renew, fault.Renew, fault.GrantStream, fault.Notice, fault.Notice, fault.EnterTransaction,
 	opTouch, opCommit,
@@ -280,7 +256,8 @@ var ops = []fault.Op{
 func (k kinds) fault(r *rand.Rand, s Schedule, at time.Duration) []Fault {
 	f := Fault{Kind: k.kinds[r.IntN(len(k.kinds))], Process: r.IntN(len(s.Processes)), At: at}
 	t := s.Timing.Takeover
-	if f.Kind.onCall() && r.IntN(4) > 0 {
+	if sent := f.Kind == Crash || f.Kind == Pause; f.Kind.onCall() && r.IntN(4) > 0 ||
+		sent && r.IntN(3) == 0 {
 		f.Op = ops[r.IntN(len(ops))]
 	}
 	switch f.Kind {
@@ -304,7 +281,7 @@ func (k kinds) fault(r *rand.Rand, s Schedule, at time.Duration) []Fault {
 	}
 	faults := []Fault{f}
 	switch f.Kind {
-	case CrashBefore, CrashAfter, Crash, Close:
+	case CrashBefore, Crash, Close:
 		// If the command is sent after the restart, the restart finds a live process. The place
 		// then stays empty.
 		back := at + time.Duration(r.Int64N(int64(2*t)))
