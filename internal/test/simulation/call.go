@@ -47,7 +47,6 @@ type call struct {
 	overdue  atomic.Bool // the context is done
 	expired  atomic.Bool // the process has noticed the end of the context
 	note     string      // the faults that struck the command, for the timeline
-	unaware  bool        // for a release, see oracle.mayRelease
 }
 
 // key orders the commands that a process sends at one instant, independently of the Go scheduler.
@@ -156,7 +155,7 @@ func (c *call) carry() error {
 	if c.p.Buried() {
 		return fault.Refused(c.op)
 	}
-	w.done.Calls++
+	w.done.Stats["commands"]++
 	p := c.p
 	former := c.request.Process != "" && c.request.Process != p.id()
 	if c.ts != (bson.ObjectID{}) &&

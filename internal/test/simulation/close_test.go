@@ -66,7 +66,7 @@ func TestClose_CommandsUnderWay_LeavesNothing(t *testing.T) {
 		if of.crash > 0 {
 			s.Faults = append(s.Faults, simulation.Fault{Kind: simulation.Crash, At: of.crash})
 		}
-		if r := simulation.Run(t, s); r.Failed() || r.Faults[of.fault.Kind] != 1 {
+		if r := simulation.Run(t, s); r.Failed() || r.Stats[string(of.fault.Kind)] != 1 {
 			t.Errorf("%s: %v\n%s", name, r.Violations, strings.Join(r.Timeline, "\n"))
 		}
 	}

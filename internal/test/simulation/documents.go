@@ -62,20 +62,12 @@ func (o *oracle) pingWritten(c *call, before, after bson.Raw) {
 	}
 }
 
-// renamed checks that a process had a reason to change its process id: the id was condemned, or its
-// ping was removed.
-func (o *oracle) renamed(p *process, old string) {
-	if ping, ok := o.w.store.ping(old); ok && ping.Condemned == nil {
-		o.violated("identity", "%s has given up %s without a reason", p, old)
-	}
-}
-
 // evicted checks I4: before the takeover the loser has stopped trusting its lock or its place.
 func (o *oracle) evicted(c *call, held catalog.Participant, holds bool) {
 	if holds {
-		o.w.done.Takeovers++
+		o.w.done.Stats["takeovers"]++
 	} else {
-		o.w.done.Evicted++
+		o.w.done.Stats["waiters evicted"]++
 	}
 	if c.from.Waits { // a waiter that is passed over holds no lock, and enters again if it lives
 		if holds {

@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"slices"
@@ -9,39 +10,25 @@ import (
 
 // variants returns the faults that strike every command, one at a time. Their lengths are within a
 // command's limit, beyond the limit, beyond a holder's deadline, and beyond the takeover time.
-func variants() []Fault {
-	var all []Fault
-	add := func(k Kind, lengths ...time.Duration) {
-		if len(lengths) == 0 {
-			lengths = []time.Duration{0}
-		}
+func variants() (all []Fault) {
+	for k, lengths := range map[Kind][]time.Duration{
+		DelayRequest: {4 * sec, 20 * sec, 70 * sec}, DelayReply: {4 * sec, 20 * sec},
+		Refuse: {0}, Drop: {0}, LoseReply: {0}, ApplyLate: {1 * sec, 20 * sec, 70 * sec},
+		Duplicate: {1 * sec, 20 * sec, 70 * sec}, StaleRead: {4 * sec, 20 * sec, 70 * sec},
+		OldPrimary: {70 * sec}, CrashBefore: {0}, Crash: {0},
+		PauseBefore: {4 * sec, 20 * sec, 50 * sec, 70 * sec},
+		Pause:       {4 * sec, 20 * sec, 50 * sec, 70 * sec}, Suspend: {20 * sec, 70 * sec},
+		Cut: {20 * sec, 70 * sec}, Deaf: {20 * sec, 70 * sec}, Hang: {20 * sec, 70 * sec},
+		EndContexts: {0}, Close: {0, sec / 10, minute}, Sever: {sec / 1000}, Elect: {0, 10 * minute},
+		StepWall: {-20 * minute, 50 * sec, 20 * minute}, StepServer: {-20 * minute, 50 * sec, 20 * minute},
+	} {
 		for _, d := range lengths {
 			all = append(all, Fault{Kind: k, For: d})
 		}
 	}
-	add(DelayRequest, 4*sec, 20*sec, 70*sec)
-	add(DelayReply, 4*sec, 20*sec)
-	add(Refuse)
-	add(Drop)
-	add(LoseReply)
-	add(ApplyLate, 1*sec, 20*sec, 70*sec)
-	add(Duplicate, 1*sec, 20*sec, 70*sec)
-	add(StaleRead, 4*sec, 20*sec, 70*sec)
-	add(OldPrimary, 70*sec)
-	add(CrashBefore)
-	add(Crash)
-	add(PauseBefore, 4*sec, 20*sec, 50*sec, 70*sec)
-	add(Pause, 4*sec, 20*sec, 50*sec, 70*sec)
-	add(Suspend, 20*sec, 70*sec)
-	add(Cut, 20*sec, 70*sec)
-	add(Deaf, 20*sec, 70*sec)
-	add(Hang, 20*sec, 70*sec)
-	add(EndContexts)
-	add(Close, 0, 100*time.Millisecond, minute)
-	add(StepWall, -20*minute, 50*sec, 20*minute)
-	add(StepServer, -20*minute, 50*sec, 20*minute)
-	add(Elect, 0, 10*minute)
-	add(Sever, time.Millisecond)
+	slices.SortFunc(all, func(a, b Fault) int { // the same order in every run
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.For, b.For))
+	})
 	return all
 }
 
@@ -55,7 +42,7 @@ func Singles(base Schedule, calls []int) iter.Seq[Schedule] {
 					f.Process = p
 					s := base
 					s.Faults = append(slices.Clone(base.Faults), f)
-					s.Name = fmt.Sprintf("%s, %s", base.Name, f)
+					s.Name = fmt.Sprintf("%s, %+v", base.Name, f)
 					if !yield(s) {
 						return
 					}

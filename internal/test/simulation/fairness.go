@@ -177,9 +177,6 @@ func (l *lease) lasts() bool {
 func (o *oracle) acknowledged(c *call) {
 	l := o.leases[c.subject]
 	if l == nil {
-		if old := c.p.before(c.subject); o.leases[old] != nil {
-			o.renamed(c.p, old)
-		}
 		l = &lease{p: c.p, sent: c.reading}
 		o.leases[c.subject] = l
 	}

@@ -108,7 +108,7 @@ func (w *world) course(c *call) course {
 	for _, f := range w.strikes(c) {
 		w.judge.trouble(p)
 		p.struck++
-		c.note += fmt.Sprintf(" [%s]", f)
+		c.note += fmt.Sprintf(" [%s %v]", f.Kind, f.For)
 		w.bend(c, f, &k)
 	}
 	return k
@@ -120,7 +120,7 @@ func (w *world) bend(c *call, f Fault, k *course) {
 		w.strike(f)
 		return
 	}
-	w.done.Faults[f.Kind]++
+	w.done.Stats[string(f.Kind)]++
 	switch f.Kind {
 	case DelayRequest:
 		k.request += f.For
@@ -226,6 +226,9 @@ func (w *world) applyAgain(c *call) {
 		return // a transaction numbers its commands
 	}
 	w.log.add("a copy of %s of %q arrives", c.who(), c.subject)
+	if w.healed { // perhaps after the last search of a process that closes
+		w.judge.posthumous[c.ts] = true
+	}
 	_ = c.carry() // the process has the outcome of the first copy
 }
 
@@ -236,8 +239,8 @@ func (w *world) strike(f Fault) {
 	if p == nil || f.Kind.ofProcess() && p.over() != (f.Kind == Restart) {
 		return // the fault has no process to strike
 	}
-	w.done.Faults[f.Kind]++
-	w.log.add("fault: %s", f)
+	w.done.Stats[string(f.Kind)]++
+	w.log.add("fault: %+v", f)
 	w.judge.trouble(p)
 	switch f.Kind {
 	case Crash:

@@ -29,7 +29,7 @@ type waitingFor struct {
 
 // trouble records a fault of a process, or of the world if p is nil. All time limits start again.
 func (o *oracle) trouble(p *process) {
-	o.troubles = o.w.Now()
+	o.faulty, o.troubles = true, o.w.Now()
 	if p != nil {
 		o.troubled[p] = o.w.Now()
 	}
@@ -89,7 +89,6 @@ const (
 	deadWaits  = "waited for by the dead before the living"
 	freeHeld   = "free and waited for"
 	hungHeld   = "held by a lease that ran out, and waited for"
-	unreadable = "not to be understood and waited for"
 	outside    = "waited for without a place in the queue by "
 )
 
@@ -118,14 +117,8 @@ func (o *oracle) expect(name string, open []*Held,
 		return found
 	}
 	tick := scaled(t.Ping*11/10 + 2*t.Limit + o.slack())
-	l, ok := o.w.store.lock(name)
-	switch {
-	case !ok && o.w.Server.Document(catalog.LocksCollection, name) != nil:
-		if len(contenders) > 0 {
-			found[slowThing{name: name, what: unreadable}] = scaled(tick + t.MaxGap)
-		}
-		return found
-	case !l.Held && len(contenders) > 0:
+	l, _ := o.w.store.lock(name)
+	if !l.Held && len(contenders) > 0 {
 		found[slowThing{name, freeHeld, l.TS}] =
 			scaled(max(t.PollMax*12/10, t.Ping*11/10) + 2*t.Limit + o.slack())
 	}

@@ -28,27 +28,13 @@ func (v Violation) String() string {
 	return fmt.Sprintf("%v: %s: %s", v.At.Round(time.Millisecond), v.Rule, v.What)
 }
 
-// Stats counts what happened in a run.
-type Stats struct {
-	Calls, Guards, Takeovers int
-	Granted, Evicted         int // guards granted to queued waiters; evicted dead waiters
-	Simulated                time.Duration
-	Faults                   map[Kind]int
-}
+// Stats counts what happened in a run: the faults by kind, and other events.
+type Stats map[string]int
 
 // Add adds the counts of another run.
-func (s *Stats) Add(o Stats) {
-	s.Calls += o.Calls
-	s.Guards += o.Guards
-	s.Takeovers += o.Takeovers
-	s.Granted += o.Granted
-	s.Evicted += o.Evicted
-	s.Simulated += o.Simulated
-	if s.Faults == nil {
-		s.Faults = map[Kind]int{}
-	}
-	for k, n := range o.Faults {
-		s.Faults[k] += n
+func (s Stats) Add(o Stats) {
+	for what, n := range o {
+		s[what] += n
 	}
 }
 
@@ -61,6 +47,7 @@ type oracle struct {
 	looks       map[*process][]seen
 	foreignSign time.Duration   // last sign of life of the foreign manager
 	strays      map[string]bool // process ids with a ping document from a late ping
+	faulty      bool            // there was a fault
 	troubles    time.Duration   // time of the last fault
 	troubled    map[*process]time.Duration
 	leases      map[string]*lease         // by process id
@@ -70,8 +57,8 @@ type oracle struct {
 	left        map[bson.ObjectID]time.Duration // time at which a session stopped holding its lock
 
 	// posthumous contains the sessions of commands that ran too late, because their process had died,
-	// closed or taken another id, or was closing while a transaction blocked them. The process may
-	// have searched for its sessions earlier.
+	// closed or taken another id, or was closing while a transaction blocked them, and of late copies.
+	// The process may have searched for its sessions earlier.
 	posthumous map[bson.ObjectID]bool
 
 	mu       sync.Mutex // guards the rest
@@ -104,7 +91,6 @@ func (n news) fence() int64 {
 }
 
 func newOracle(w *world) *oracle {
-	w.done.Faults = map[Kind]int{}
 	return &oracle{
 		w: w, handed: map[string]fences{}, accepted: map[string]int64{},
 		looks: map[*process][]seen{}, strays: map[string]bool{},
@@ -238,9 +224,9 @@ func (o *oracle) learn(n news) {
 		}
 		return
 	case n.got != nil:
-		o.w.done.Guards++
+		o.w.done.Stats["guards"]++
 		if n.a.stood {
-			o.w.done.Granted++
+			o.w.done.Stats["granted in the queue"]++
 		}
 		o.fenceOf(n)
 		if err := n.got.guard.Err(); errors.Is(err, distlock.ErrLockLost) {

@@ -137,17 +137,6 @@ func (p *process) id() string {
 	return p.ids[len(p.ids)-1]
 }
 
-// before returns the process id that the process had before id, or "" if id is its first. During
-// the start it returns "", because the start tries other ids after failures.
-func (p *process) before(id string) string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if i := slices.Index(p.ids, id); i > 0 && p.manager != nil {
-		return p.ids[i-1]
-	}
-	return ""
-}
-
 // named reports whether the process has used a process id.
 func (p *process) named(id string) bool {
 	p.mu.Lock()

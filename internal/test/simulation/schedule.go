@@ -1,8 +1,6 @@
 package simulation
 
 import (
-	"fmt"
-	"strings"
 	"time"
 
 	"mongodlm/internal/test/fault"
@@ -10,55 +8,49 @@ import (
 )
 
 // A Kind is a kind of fault.
-type Kind uint8
+type Kind string
 
 // Faults of one command. For is a field of Fault.
 const (
-	DelayRequest Kind = iota + 1 // the request arrives For later
-	DelayReply                   // applied without delay; the reply arrives For later
-	Refuse                       // no server is reached: certainly not applied
-	Drop                         // not applied, with an unknown outcome
-	LoseReply                    // applied, with an unknown outcome
-	ApplyLate                    // the caller gives up immediately; applied For later
-	Duplicate                    // the command runs as usual, and a copy is applied For later
-	StaleRead                    // a read returns the state of the time For ago
-	CrashBefore                  // the process dies before the command is sent
-	PauseBefore                  // the process stops for For before the command is sent
+	DelayRequest Kind = "delay request" // the request arrives For later
+	DelayReply   Kind = "delay reply"   // applied without delay; the reply arrives For later
+	Refuse       Kind = "refuse"        // no server is reached: certainly not applied
+	Drop         Kind = "drop"          // not applied, with an unknown outcome
+	LoseReply    Kind = "lose reply"    // applied, with an unknown outcome
+	ApplyLate    Kind = "apply late"    // the caller gives up immediately; applied For later
+	Duplicate    Kind = "duplicate"     // the command runs as usual, and a copy is applied For later
+	StaleRead    Kind = "stale read"    // a read returns the state of the time For ago
+	CrashBefore  Kind = "crash before"  // the process dies before the command is sent
+	PauseBefore  Kind = "pause before"  // the process stops for For before the command is sent
 )
 
 // Faults that happen at a time, or when a command has just been sent.
 const (
-	Crash       Kind = iota + 32 // the process dies
-	Restart                      // a new process starts in the place of a dead one
-	Pause                        // the process stops for For; its clocks continue
-	Suspend                      // like Pause, but its monotonic clock stops, too
-	Cut                          // all its commands during For are refused
-	Deaf                         // its commands during For are applied, their replies are lost
-	Hang                         // its commands during For reach the store when For is over
-	OldPrimary                   // its reads during For return the state of this moment
-	StepWall                     // its wall clock steps by For
-	StepServer                   // the server's clock steps by For
-	Elect                        // another primary; its clock differs from the last one's by For
-	RemoveFree                   // free lock documents are deleted
-	Sever                        // its streams of notices break, For later
-	EndContexts                  // the contexts of all calls of its users end
-	Close                        // the process closes; its context ends For later (0: is done)
+	Crash       Kind = "crash"        // the process dies
+	Restart     Kind = "restart"      // a new process starts in the place of a dead one
+	Pause       Kind = "pause"        // the process stops for For; its clocks continue
+	Suspend     Kind = "suspend"      // like Pause, but its monotonic clock stops, too
+	Cut         Kind = "cut"          // all its commands during For are refused
+	Deaf        Kind = "deaf"         // its commands during For are applied, their replies are lost
+	Hang        Kind = "hang"         // its commands during For reach the store when For is over
+	OldPrimary  Kind = "old primary"  // its reads during For return the state of this moment
+	StepWall    Kind = "step wall"    // its wall clock steps by For
+	StepServer  Kind = "step server"  // the server's clock steps by For
+	Elect       Kind = "elect"        // another primary; its clock differs from the last one's by For
+	RemoveFree  Kind = "remove free"  // free lock documents are deleted
+	Sever       Kind = "sever"        // its streams of notices break, For later
+	EndContexts Kind = "end contexts" // the contexts of all calls of its users end
+	Close       Kind = "close"        // the process closes; its context ends For later (0: is done)
 )
 
-var kindNames = map[Kind]string{
-	DelayRequest: "delay request", DelayReply: "delay reply", Refuse: "refuse", Drop: "drop",
-	LoseReply: "lose reply", ApplyLate: "apply late", Duplicate: "duplicate", StaleRead: "stale read",
-	CrashBefore: "crash before", PauseBefore: "pause before", Crash: "crash", Restart: "restart",
-	Pause:   "pause",
-	Suspend: "suspend", Cut: "cut", Deaf: "deaf", Hang: "hang", OldPrimary: "old primary",
-	StepWall: "step wall clock", StepServer: "step server's clock", Elect: "elect",
-	RemoveFree: "remove free locks", Sever: "sever streams", EndContexts: "end contexts",
-	Close: "close",
+func (k Kind) onCall() bool {
+	switch k {
+	case DelayRequest, DelayReply, Refuse, Drop, LoseReply, ApplyLate, Duplicate, StaleRead,
+		CrashBefore, PauseBefore:
+		return true
+	}
+	return false
 }
-
-func (k Kind) String() string { return kindNames[k] }
-
-func (k Kind) onCall() bool { return k <= PauseBefore }
 
 // ofProcess reports whether the fault strikes one process and not the whole world.
 func (k Kind) ofProcess() bool {
@@ -79,26 +71,6 @@ type Fault struct {
 	Nth     int
 	At      time.Duration
 	For     time.Duration
-}
-
-func (f Fault) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s of %s", f.Kind, letter(f.Process))
-	switch {
-	case f.Call > 0:
-		fmt.Fprintf(&b, " at its command %d", f.Call)
-	case f.Nth > 0:
-		fmt.Fprintf(&b, " at its %s %d", f.Op, f.Nth)
-	default:
-		if f.Op != "" {
-			fmt.Fprintf(&b, " at its next %s", f.Op)
-		}
-		fmt.Fprintf(&b, " from %v", f.At)
-	}
-	if f.For != 0 {
-		fmt.Fprintf(&b, ", %v", f.For)
-	}
-	return b.String()
 }
 
 // letter returns the name of a process by its index.

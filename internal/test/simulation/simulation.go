@@ -36,7 +36,7 @@ var epoch = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 type Result struct {
 	Violations []Violation
 	Timeline   []string
-	Stats
+	Stats      Stats
 	// CallsOf[i] is the number of commands of the first process in place i.
 	CallsOf []int
 	// Options[i] is the number of choices at the i-th instant with events of several processes.
@@ -55,7 +55,7 @@ func Run(t *testing.T, s Schedule) Result {
 }
 
 func play(in *virtual.World, s Schedule) Result {
-	w := &world{World: in, s: s}
+	w := &world{World: in, s: s, done: Result{Stats: Stats{}}}
 	w.Choose = w.choose
 	w.store = &store{Catalog: w.Server, w: w, parsed: map[string]parsed{},
 		past: map[documentID][]version{}}
@@ -110,7 +110,6 @@ func (w *world) finish() {
 			w.At(w.Now(), p.Index, p.stop)
 		}
 	}
-	w.judge.noGhosts()
 	failed := w.done.Failed()
 	for (w.alive() > 0 || w.underWay > 0) && w.Now() < limit {
 		w.step(limit)
@@ -122,7 +121,7 @@ func (w *world) finish() {
 	default:
 		w.judge.closed()
 	}
-	w.done.Simulated = w.Now()
+	w.done.Stats["minutes"] = int(w.Now().Minutes())
 	w.log.end()
 	for _, p := range w.lives {
 		p.bury()

@@ -175,18 +175,13 @@ func (o *oracle) commits(c *call) {
 }
 
 // InTransaction works for d in a transaction under a guard. limit is the longest time for the call.
-// The lease is renewed in the transaction. Without a fault the work runs at most twice.
+// The lease is renewed in the transaction.
 func (u *User) InTransaction(h *Held, d, limit time.Duration, nested bool) {
 	ctx, end := u.bounded(h.name, limit)
 	defer end()
-	runs, struck := 0, u.p.struck
 	err := h.guard.InTransaction(ctx, func(ctx context.Context) error {
 		if in := insideOf(ctx); in != nil {
 			in.held = h
-		}
-		if runs++; runs > 2 && u.p.struck == struck {
-			u.p.w.judge.say(
-				news{p: u.p, wrong: fmt.Sprintf("work under %s runs for the %d. time", h.name, runs)})
 		}
 		if h.how.Lease > 0 {
 			if err := h.guard.Renew(ctx); err != nil {

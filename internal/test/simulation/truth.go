@@ -69,15 +69,11 @@ func (o *oracle) wasSometime(a *attempt, name string, is func(catalog.Lock) bool
 	return false
 }
 
-// calm reports whether no fault has struck a process in this run.
-func (o *oracle) calm(p *process) bool {
-	return len(o.w.done.Faults) == 0 && o.w.foreign == nil && o.w.s.World == nil && o.troubled[p] == 0
-}
-
 // nothingWrong checks that no call reports a fault in a run without faults. A command that a
 // transaction blocked until its time limit is exempt.
 func (o *oracle) nothingWrong(n news) {
-	if !o.calm(n.p) || o.w.healed {
+	if o.faulty || o.troubled[n.p] > 0 || o.w.healed || o.w.foreign != nil ||
+		o.w.s.World != nil {
 		return
 	}
 	for _, is := range []error{
@@ -89,18 +85,6 @@ func (o *oracle) nothingWrong(n news) {
 		}
 	}
 	o.violated("truth", "nothing has gone wrong, and %s is told of %q: %v", n.p, n.a.name, n.err)
-}
-
-// noGhosts checks that no process finds a ghost in a run without faults.
-func (o *oracle) noGhosts() {
-	for _, p := range o.w.lives {
-		p.mu.Lock()
-		m := p.manager
-		p.mu.Unlock()
-		if m != nil && o.calm(p) && m.Stats().Ghosts > 0 {
-			o.violated("truth", "nothing has gone wrong, and %s has found %d ghosts", p, m.Stats().Ghosts)
-		}
-	}
 }
 
 // heldThroughout checks a Release that returned nil: the session held the lock from the grant to

@@ -2,7 +2,6 @@ package simulation
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -246,19 +245,6 @@ func (u *User) Do(name string, how How, d time.Duration) {
 		return
 	}
 	u.p.w.judge.released(h, err, called)
-}
-
-// Twice acquires a held lock again and releases the second guard. The lock stays held.
-func (u *User) Twice(h *Held) {
-	again, err := h.guard.Reenter()
-	if err != nil {
-		return // the guard is over
-	}
-	u.Sleep(time.Second)
-	_ = again.Release() // the first guard has the result
-	if err := h.guard.Err(); errors.Is(err, distlock.ErrReleased) {
-		u.p.w.judge.say(news{p: u.p, wrong: "a guard of " + h.name + " is over after another's release"})
-	}
 }
 
 // Work holds a lock for d, unless the guard is lost. It reports whether the guard was trusted to the

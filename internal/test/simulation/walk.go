@@ -46,14 +46,15 @@ func Wander(names ...string) func(*User) {
 	}
 }
 
-// unusual makes one of the rarer calls: several locks, one lock under another lock, a second guard
-// of the same lock, Do, or a transaction.
+// unusual makes one of the rarer calls: several locks, one lock under another lock, Do, or a
+// transaction.
 func (u *User) unusual(name string, names []string, how How) {
 	t := u.p.w.s.Timing
-	call := u.Chance.IntN(6)
+	call := u.Chance.IntN(5)
 	switch {
 	case call == 0:
-		held := u.LockAll(plain(names), u.some(3*t.Takeover))
+		plain := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == permitted })
+		held := u.LockAll(plain, u.some(3*t.Takeover))
 		u.Sleep(u.some(t.Takeover / 4))
 		for _, h := range slices.Backward(held) {
 			u.Release(h)
@@ -76,8 +77,6 @@ func (u *User) unusual(name string, names []string, how How) {
 			u.InTransaction(h, u.some(t.Limit), u.some(2*t.Limit), u.Chance.IntN(3) == 0)
 		}
 	case 4:
-		u.Twice(h)
-	case 5:
 		other := names[u.Chance.IntN(len(names))]
 		under := u.how(other)
 		if u.Chance.IntN(2) == 0 { // else the Manager does not know that one caller needs both
@@ -86,11 +85,6 @@ func (u *User) unusual(name string, names []string, how How) {
 		u.Release(u.Acquire(other, under))
 	}
 	u.Release(h)
-}
-
-// plain returns names without the semaphore, permitted.
-func plain(names []string) []string {
-	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == permitted })
 }
 
 // permitted is the name of a semaphore.
@@ -106,33 +100,16 @@ func (u *User) how(name string) How {
 	default:
 		how.Wait = u.some(3 * u.p.w.s.Timing.Takeover)
 	}
-	how.Permits = limitOf(u, name)
-	how.Shared = u.shares(name)
+	switch {
+	case name == permitted: // sometimes as a semaphore with another limit, or as a plain lock
+		how.Permits = []int{2, 2, 2, 2, 3, 0}[u.Chance.IntN(6)]
+	case len(u.p.w.s.Foreign) == 0: // a foreign manager knows only the first sharer
+		how.Shared = u.Chance.IntN(4) == 0
+	}
 	if u.Chance.IntN(4) == 0 { // half of the leases expire during the work
 		how.Lease = 10*time.Second + u.some(u.p.w.s.Timing.Takeover)
 	}
 	return how
-}
-
-// shares chooses whether a lock is shared. It shares one lock in four. It shares no lock if a
-// foreign manager runs, because such a manager knows only the first sharer.
-func (u *User) shares(name string) bool {
-	return name != permitted && len(u.p.w.s.Foreign) == 0 && u.Chance.IntN(4) == 0
-}
-
-// limitOf returns the limit of permits for a call, or 0 for a plain lock. For the semaphore it
-// sometimes returns another limit, or 0.
-func limitOf(u *User, name string) int {
-	if name != permitted {
-		return 0
-	}
-	switch u.Chance.IntN(12) {
-	case 0:
-		return 3
-	case 1:
-		return 0
-	}
-	return 2
 }
 
 // some returns a random time up to about d.
@@ -204,8 +181,8 @@ type kinds struct {
 var always = []Kind{
 	DelayRequest, DelayRequest, DelayReply, DelayReply, Refuse, Drop, LoseReply, LoseReply,
 	ApplyLate, ApplyLate, ApplyLate, Duplicate, Duplicate, StaleRead, CrashBefore, PauseBefore,
-	Crash, Crash, Pause, Pause, Pause, Cut, Cut, Deaf, Hang, OldPrimary, Elect, Sever, EndContexts, EndContexts,
-	Close,
+	Crash, Crash, Pause, Pause, Pause, Cut, Cut, Deaf, Hang, OldPrimary, Elect, Sever, EndContexts,
+	EndContexts, Close,
 }
 
 // Walked returns every kind of fault that a walk may have.
