@@ -1,6 +1,7 @@
 package simulation_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,13 +22,12 @@ import (
 	"mongodlm/singleton"
 )
 
-// A work is one run of a function under the lock of an election, a loop or a schedule. err returns
+// A work is one running function under the lock of an election, a loop or a schedule. err returns
 // nil while the function may trust its lock.
 type work struct {
 	u     *simulation.User
 	err   func() error
 	fence int64
-	ended bool // the function has returned
 }
 
 // A guild is the state that all processes of one run share.
@@ -40,11 +40,11 @@ type guild struct {
 
 	mu    sync.Mutex // guards the rest
 	works []*work
+	begun int
 	last  time.Duration // start of the last work
 	fence int64         // largest fence
 	slots map[string]bool
 	slot  time.Time // latest started slot
-	sum   map[string]int
 }
 
 // kinds maps the packages and modes built on the lock to their users.
@@ -59,7 +59,7 @@ func (g *guild) look() {
 	defer g.mu.Unlock()
 	var trusted []int64
 	for _, w := range g.works {
-		if !w.ended && !w.u.Dead() && w.err() == nil {
+		if !w.u.Dead() && w.err() == nil {
 			trusted = append(trusted, w.fence)
 		}
 	}
@@ -69,23 +69,23 @@ func (g *guild) look() {
 	}
 }
 
-// begin records the start of a work.
-func (g *guild) begin(u *simulation.User, fence int64, err func() error) *work {
+// run runs a work under a lock. err returns nil while the work may trust the lock.
+func (g *guild) run(ctx context.Context, u *simulation.User, fence int64, err func() error,
+	renew func()) error {
 	g.out.Say("%s begins under fence %d", u, fence)
 	w := &work{u: u, err: err, fence: fence}
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.works = slices.DeleteFunc(g.works, func(w *work) bool { return w.ended })
 	g.works = append(g.works, w)
-	g.sum["begun"]++
+	g.begun++
 	g.last, g.fence = g.out.Now(), max(g.fence, fence)
-	return w
-}
-
-func (g *guild) end(w *work) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	w.ended = true
+	chance := rand.New(rand.NewPCG(g.seed, uint64(fence)<<16|uint64(g.begun)))
+	g.mu.Unlock()
+	defer func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.works = slices.DeleteFunc(g.works, func(other *work) bool { return other == w })
+	}()
+	return g.work(ctx, u, chance, renew)
 }
 
 // work behaves like a user's function. It takes time, obeys or ignores its context, fails, panics,
@@ -115,13 +115,6 @@ func (g *guild) work(ctx context.Context, u *simulation.User, r *rand.Rand, rene
 		u.Die(time.Duration(1+r.IntN(60)) * time.Second)
 	}
 	return nil
-}
-
-// chance returns the source of random numbers for the work with this fence.
-func (g *guild) chance(fence int64) *rand.Rand {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return rand.New(rand.NewPCG(g.seed, uint64(fence)<<16|uint64(g.sum["begun"])))
 }
 
 // again runs a function repeatedly. It sometimes ends the function's context early.
@@ -156,9 +149,7 @@ func (g *guild) stand(u *simulation.User) {
 				g.out.Violated("fences rise", "a term has fence %d after %d", l.Fence(), g.fence)
 			}
 			g.mu.Unlock()
-			w := g.begin(u, l.Fence(), l.Err)
-			defer g.end(w)
-			return g.work(ctx, u, g.chance(l.Fence()), func() { _ = l.Renew(ctx) })
+			return g.run(ctx, u, l.Fence(), l.Err, func() { _ = l.Renew(ctx) })
 		}, opts...)
 	})
 }
@@ -167,9 +158,7 @@ func (g *guild) loop(u *simulation.User) {
 	g.again(u, func(ctx context.Context) {
 		_ = singleton.Run(ctx, u.Manager(), singleton.Loop{Name: "loop", Store: records{g.store, u},
 			Every: 10 * time.Second, Turn: 5, Do: func(ctx context.Context, guard *distlock.TryGuard) error {
-				w := g.begin(u, guard.Fence(), guard.Err)
-				defer g.end(w)
-				return g.work(ctx, u, g.chance(guard.Fence()), func() {})
+				return g.run(ctx, u, guard.Fence(), guard.Err, func() {})
 			}})
 	})
 }
@@ -180,10 +169,8 @@ func slotted(rerun bool) func(*guild, *simulation.User) {
 			_ = singleton.RunSlots(ctx, u.Manager(), singleton.Slots{Name: "slots", Store: records{g.store,
 				u}, Schedule: singleton.Every(30 * time.Second), Missed: singleton.RunAll, MostMissed: 10_000,
 				Rerun: rerun, Do: func(ctx context.Context, s singleton.Slot) error {
-					w := g.begin(u, s.Guard.Fence(), s.Guard.Err)
-					defer g.end(w)
 					g.mark(s, rerun)
-					return g.work(ctx, u, g.chance(s.Guard.Fence()), func() {})
+					return g.run(ctx, u, s.Guard.Fence(), s.Guard.Err, func() {})
 				}})
 		})
 	}
@@ -262,8 +249,7 @@ func walkAbove(kind string, seed uint64) (simulation.Schedule, *guild) {
 	s.Quiet = 6 * s.Timing.Takeover
 	s.World = func(o *simulation.Outside) {
 		g.out, g.store = o, singleton.NewMemoryStore(o.ServerNow)
-		g.works, g.last, g.fence, g.slot = nil, 0, 0, time.Time{}
-		g.slots, g.sum = map[string]bool{}, map[string]int{}
+		g.slots = map[string]bool{}
 		o.Always(g.look)
 		o.At(s.Length+time.Second, o.Revive)
 		o.At(s.Length+s.Quiet-time.Millisecond, func() {
@@ -285,22 +271,22 @@ func TestWalk_OfWhatIsBuiltOnTheLock_FindsNothing(t *testing.T) {
 	for kind := range kinds {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			if *seedFlag != 0 {
-				s, _ := walkAbove(kind, *seedFlag)
-				s.Trace = true
-				r := simulation.Run(t, s)
-				t.Logf("%s\n%v %v", strings.Join(r.Timeline, "\n"), s.Faults, r.Violations)
-			}
 			n, begun, start := 0, 0, time.Now()
-			for seed := *fromSeed; *seedFlag == 0 &&
-				(n < walked()/2 || time.Since(start) < *timeFlag); seed++ {
-				s, g := walkAbove(kind, seed)
-				if r := simulation.Run(t, s); r.Failed() {
-					t.Errorf("%s: %v\nreplay: go test ./internal/test/simulation -run Walk_OfWhat -v "+
-						"-simulation.seed=%d", s.Name, r.Violations, seed)
+			for seed := *fromSeed; n < walked()/2 || time.Since(start) < *timeFlag; seed++ {
+				s, g := walkAbove(kind, cmp.Or(*seedFlag, seed))
+				s.Trace = *seedFlag != 0
+				r := simulation.Run(t, s)
+				if s.Trace || r.Failed() {
+					t.Logf("%s\n%s\n%+v", s.Name, strings.Join(r.Timeline, "\n"), s.Faults)
+				}
+				if r.Failed() {
+					t.Errorf("%v\nreplay: -run Walk_OfWhat -v -simulation.seed=%d", r.Violations, s.Seed)
+				}
+				if s.Trace {
+					return
 				}
 				n++
-				begun += g.sum["begun"]
+				begun += g.begun
 			}
 			t.Logf("%d walks in %v, %d begun", n, time.Since(start).Round(time.Millisecond), begun)
 		})

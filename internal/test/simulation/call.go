@@ -30,13 +30,11 @@ type call struct {
 	renewal  catalog.Renewal
 
 	n       int // number of the command in its process
-	opN     int // number of the command in its process and kind
 	sent    time.Duration
-	mono    time.Duration               // process's clock when a read was sent
-	reading clock.Reading               // process's clock when a ping or a renewal was sent
-	do      func() error                // carries the command out on the store
-	looks   map[string]catalog.Snapshot // snapshots in the answer, by lock
-	old     *oldState                   // old state for the answer; nil for the present state
+	reading clock.Reading // process's clock when the command was sent
+	do      func() error  // carries the command out on the store
+	looks   catalog.Looks // snapshots in the answer
+	old     *oldState     // old state for the answer; nil for the present state
 
 	inside   *inside // the command's transaction, or nil
 	blocked  bool    // it waited for a transaction
@@ -92,12 +90,10 @@ func (c *call) submit(ctx context.Context) error {
 	return c.timeout(ctx.Err())
 }
 
-// number numbers a command that is sent now.
+// number records that a command is sent now.
 func (c *call) number() {
-	p := c.p
-	p.calls++
-	p.opCalls[c.op]++
-	c.n, c.opN, c.sent = p.calls, p.opCalls[c.op], p.w.Now()
+	c.p.calls++
+	c.n, c.sent, c.reading = c.p.calls, c.p.w.Now(), c.p.Clock.Now()
 }
 
 // unsent returns the error of a command whose context was done before it was sent, or in the same

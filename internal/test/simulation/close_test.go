@@ -28,7 +28,7 @@ func TestClose_CommandsUnderWay_LeavesNothing(t *testing.T) {
 		"a ping in transit": {
 			end:   5500 * time.Millisecond,
 			users: [][]user{{func(u *simulation.User) { u.Sleep(time.Hour) }}},
-			fault: simulation.Fault{Kind: simulation.DelayRequest, Op: fault.Ping, Nth: 2,
+			fault: simulation.Fault{Kind: simulation.DelayRequest, Op: fault.Ping, At: time.Second,
 				For: time.Second},
 		},
 		"queued after its caller gave up": {

@@ -12,28 +12,14 @@
 //
 // # Faults
 //
-// A fault of a command may:
-//   - delay the request or the reply
-//   - refuse the command or drop it
-//   - apply it and lose the reply
-//   - apply it late, seconds or hours after the caller gave up
-//   - apply it twice
-//   - answer a read with an old state
-//   - kill or stop the process before or after the command
+// A fault of a command delays the request or the reply, refuses the command or drops it, applies it
+// and loses the reply, applies it late or twice, answers a read with an old state, or kills or stops
+// the process. At any time a process may be killed, closed, stopped, suspended with its monotonic
+// clock, or cut off in one or both directions, the contexts of its calls may end, clocks may step,
+// another primary may be elected, and a free lock document may be deleted. [Kind] lists the faults.
 //
-// At any time:
-//   - a process may be killed, closed, stopped, suspended with its monotonic clock, cut off in one
-//     or both directions, or left without replies
-//   - the contexts of a process's calls may end
-//   - the wall clock of a process or of the server may step
-//   - another primary may be elected
-//   - a free lock document may be deleted
-//
-// MongoDB's own lock manager may run at the same time, see [Foreign].
-//
-// Queued waiters learn of their grants by polling. If the schedule sets Streams, they learn of them
-// from a stream of notices. A notice is an event, and the faults of a command strike it: it may be
-// late, or the stream breaks and the notice is lost. A stream may be severed at any time.
+// MongoDB's own lock manager may run at the same time. If the schedule sets Streams, waiters learn of
+// their grants from a stream of notices, which may be late or break, and else by polls.
 //
 // # Oracles
 //
@@ -45,14 +31,12 @@
 //   - I3: no conditional write touches another session's document or moves another session in it.
 //   - I4: before a takeover the loser has stopped trusting its guard. No process is evicted from a
 //     queue while its term lasts by its own clock.
-//   - I5: accepted fences do not fall.
+//   - I5: a transaction commits only while its lock is held. Fences of commits do not fall.
 //   - I6: a ghost disappears within a tick and a command.
-//   - I7: without further faults, a lock that is free or has a dead holder goes to a waiter in
-//     time, and the waiter learns of the grant in time.
+//   - I7: without further faults a waiter gets a place in the queue in time, a lock that is free or
+//     has a dead holder goes to a waiter in time, and the waiter learns of the grant in time.
 //   - I8: an orderly Close leaves no session and no ping.
 //   - order: no waiter is overtaken.
-//   - twin: a process that has learned of its twin, or has expired, takes no lock from the twin.
-//   - identity: a process changes its process id only for a reason.
 //   - lost: a lost guard stays lost and is not returned to a caller. No guard is lost while its
 //     pings are answered, its lease lasts and its lock was not taken.
 //   - lease: no guard is trusted after its lease has expired. A takeover by lease names the last
@@ -63,16 +47,11 @@
 //     a fault.
 //   - prompt: a call returns when its context is done or its time is up.
 //
-// Liveness (I7) covers queued waiters and callers that poll.
-//
 // # Packages built on the lock
 //
-// The random walks of elections, loops and schedules are in this package. The walks of rows are in
-// package claim. The same faults strike the commands of their stores, see [User.Command], and their
-// functions kill their processes. Their oracles check after every event that at most one term,
-// round, slot or handler of a row trusts its lock. In the end all possible work is done, each row
-// was marked done once, and a row is dead only after its allowed number of attempts. If a claim
-// draws lots, the same seed may have several timelines.
+// The random walks of elections, loops and schedules are in this package, those of rows in package
+// claim. The same faults strike the commands of their stores, see [User.Command], and their
+// functions kill their processes. At most one term, round, slot or handler of a row trusts its lock.
 //
 // # Limits
 //

@@ -38,8 +38,6 @@ func (w *world) strikes(c *call) []Fault {
 		case !hit:
 		case f.Call > 0:
 			hit = f.Call == c.n
-		case f.Nth > 0:
-			hit = f.Op == c.op && f.Nth == c.opN
 		default:
 			hit = (f.Op == "" || f.Op == c.op) && w.Now() >= f.At
 		}

@@ -338,10 +338,6 @@ func (o *oracle) sent(c *call) {
 			a.name = c.subject
 			o.mu.Unlock()
 		}
-	case fault.Ping, fault.Renew:
-		c.reading = c.p.Clock.Now()
-	case fault.Look:
-		c.mono = c.p.Clock.Now().Mono
 	case fault.Evict:
 		o.byTheRule(c)
 	}

@@ -35,7 +35,6 @@ type process struct {
 	closing *closing      // the Close that a fault called, or nil
 	misled  time.Duration // time of its last old state
 	calls   int
-	opCalls map[fault.Op]int
 	struck  int // number of faults that struck its commands
 	cut     time.Duration
 	deaf    time.Duration
@@ -53,8 +52,7 @@ type process struct {
 
 func newProcess(w *world, i int) *process {
 	spec := w.s.Processes[i]
-	p := &process{Process: w.NewProcess(i, cmp.Or(spec.Rate, 1)), w: w, life: 1, spec: spec,
-		opCalls: map[fault.Op]int{}}
+	p := &process{Process: w.NewProcess(i, cmp.Or(spec.Rate, 1)), w: w, life: 1, spec: spec}
 	if before := w.slots[i]; before != nil {
 		p.life = before.life + 1
 	}

@@ -48,7 +48,7 @@ func (o *oracle) replied(c *call) {
 			continue
 		}
 		o.looks[c.p] = append(o.looks[c.p], seen{
-			Snapshot: look, name: name, sent: c.mono, received: now.Mono, wall: now.Wall,
+			Snapshot: look, name: name, sent: c.reading.Mono, received: now.Mono, wall: now.Wall,
 		})
 	}
 }

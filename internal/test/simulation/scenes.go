@@ -62,7 +62,7 @@ func lockFor(name string, wait, d time.Duration) func(*User) {
 // from starts a user at an instant.
 func from(at time.Duration, then func(*User)) func(*User) {
 	return func(u *User) {
-		if u.Until(at) {
+		if u.Sleep(at - u.p.w.Now()) {
 			then(u)
 		}
 	}

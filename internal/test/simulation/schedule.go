@@ -59,8 +59,7 @@ func (k Kind) ofProcess() bool {
 
 // A Fault is one fault, which strikes once. It strikes one of these commands of the process:
 //   - the command with the number Call
-//   - the command with the number Nth of kind Op
-//   - without Nth, the first command of kind Op at or after At
+//   - without Call, the first command, or the first of kind Op, at or after At
 //
 // A kind of fault that needs no command strikes at At.
 type Fault struct {
@@ -68,7 +67,6 @@ type Fault struct {
 	Process int // index in Schedule.Processes
 	Call    int
 	Op      fault.Op
-	Nth     int
 	At      time.Duration
 	For     time.Duration
 }

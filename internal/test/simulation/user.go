@@ -59,10 +59,6 @@ func (u *User) Sleep(d time.Duration) bool {
 	return clock.Sleep(u.p.Clock, d, u.p.ctx.Done()) && !u.Shut()
 }
 
-// Until waits for the time from now to the instant, by the clock of the process. It reports whether
-// the run continues.
-func (u *User) Until(at time.Duration) bool { return u.Sleep(at - u.p.w.Now()) }
-
 // How is the way in which a user acquires a lock.
 type How struct {
 	// Wait is the longest wait in the queue. With 0 the user tries once.
