@@ -18,7 +18,7 @@ var bySimulation = []struct{ test, name, rule string }{
 	{Walks, "expiry by timer only", "I4:"},
 	{Walks, "release forgets the line", "I3:"},
 	{Walks, "newcomer overtakes the line", "order:"},
-	{Walks, "a waiter that gave up stays in line", "I6:"},
+	{Walks, "a waiter that gave up stays in line", "I8:"},
 	{Walks, "waiter evicted by age alone", "rule:"},
 	{Walks, "a transaction waits for the one around it", "truth:"},
 	{singles, "guard revived by a late reply", "truth:"},

@@ -114,6 +114,7 @@ func (w *world) finish() {
 			w.At(w.Now(), p.Index, p.stop)
 		}
 	}
+	w.judge.noGhosts()
 	failed := w.done.Failed()
 	for (w.alive() > 0 || w.underWay > 0) && w.Now() < limit {
 		w.step(limit)

@@ -69,11 +69,27 @@ func (o *oracle) wasSometime(a *attempt, name string, is func(catalog.Lock) bool
 	return false
 }
 
+// calm reports whether no fault has struck a process in this run.
+func (o *oracle) calm(p *process) bool {
+	return !o.faulty && o.troubled[p] == 0 && o.w.foreign == nil && o.w.s.World == nil
+}
+
+// noGhosts checks that no process finds a ghost in a run without faults.
+func (o *oracle) noGhosts() {
+	for _, p := range o.w.lives {
+		p.mu.Lock()
+		m := p.manager
+		p.mu.Unlock()
+		if m != nil && o.calm(p) && m.Stats().Ghosts > 0 {
+			o.violated("truth", "nothing has gone wrong, and %s has found a ghost", p)
+		}
+	}
+}
+
 // nothingWrong checks that no call reports a fault in a run without faults. A command that a
 // transaction blocked until its time limit is exempt.
 func (o *oracle) nothingWrong(n news) {
-	if o.faulty || o.troubled[n.p] > 0 || o.w.healed || o.w.foreign != nil ||
-		o.w.s.World != nil {
+	if !o.calm(n.p) || o.w.healed {
 		return
 	}
 	for _, is := range []error{
