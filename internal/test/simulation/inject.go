@@ -52,8 +52,7 @@ func (w *world) strikes(c *call) []Fault {
 // A course is the fate of one command.
 type course struct {
 	request, reply time.Duration // times in transit
-	refuse         bool
-	drop           bool
+	never          error         // the answer if the store never gets the command
 	lose           bool
 	late           bool
 	again          time.Duration // delay of a second copy; 0 for no copy
@@ -92,9 +91,12 @@ func (w *world) course(c *call) course {
 		k.request = time.Duration(w.chance("request", now, uint64(p.Index))%5000) * time.Microsecond
 		k.reply = time.Duration(w.chance("reply", now, uint64(p.Index))%5000) * time.Microsecond
 	}
-	k.refuse, k.lose = now < p.cut, now < p.deaf
+	k.lose = now < p.deaf
 	k.request += max(0, p.hang-now)
-	if k.refuse || k.lose || now < p.hang {
+	if now < p.cut {
+		k.never = fault.Refused(c.op)
+	}
+	if now < max(p.cut, p.deaf, p.hang) {
 		w.judge.trouble(p)
 		p.struck++
 	}
@@ -125,9 +127,9 @@ func (w *world) bend(c *call, f Fault, k *course) {
 	case DelayReply:
 		k.reply += f.For
 	case Refuse:
-		k.refuse = true
+		k.never = fault.Refused(c.op)
 	case Drop:
-		k.drop = true
+		k.never = c.lost()
 	case LoseReply:
 		k.lose = true
 	case ApplyLate:
@@ -154,12 +156,8 @@ func (w *world) carryOut(c *call, k course) {
 	if k.request+k.reply > limit {
 		w.At(w.Now()+limit, p.Index, func() { c.reply(c.timeout(context.DeadlineExceeded)) })
 	}
-	switch {
-	case k.refuse:
-		w.At(w.Now()+k.request, p.Index, func() { c.reply(fault.Refused(c.op)) })
-		return
-	case k.drop:
-		w.At(w.Now()+k.request, p.Index, func() { c.reply(c.lost()) })
+	if k.never != nil {
+		w.At(w.Now()+k.request, p.Index, func() { c.reply(k.never) })
 		return
 	}
 	if k.late {

@@ -94,7 +94,7 @@ func (w *world) send(s *stream, name string, grants []catalog.Grant) {
 	if k.pause > 0 {
 		p.pause(k.pause, false)
 	}
-	if k.refuse || k.drop || k.lose {
+	if k.never != nil || k.lose {
 		s.breaks()
 		return
 	}
