@@ -36,10 +36,10 @@ type session struct {
 	evicted  eviction // the last eviction of a dead process for it
 
 	// The fields below are set once the session holds the lock.
-	fence    int64
-	inTurn   bool   // the command of another session granted the lock
-	evidence string // why a dead process was evicted for it, or ""
-	previous string // the dead process, if this session evicted it
+	fence     int64
+	fromQueue bool   // the command of another session granted the lock
+	evidence  string // why a dead process was evicted for it, or ""
+	previous  string // the dead process, if this session evicted it
 }
 
 // An eviction records the removal of a dead process. fence is the lock's fence before the removal.
@@ -132,15 +132,15 @@ func (a *agent) tryWith(s *session, c *call) error {
 			a.m.judge.EvictDue(a.name)
 			return acquiring(a.name, err)
 		}
-		scene, err := a.contend(s)
+		view, err := a.contend(s)
 		if !errors.Is(err, errFree) {
 			if errors.Is(err, ErrHeld) || errors.Is(err, ErrPermitMismatch) {
-				a.m.judge.WatchRefused(scene)
+				a.m.judge.WatchRefused(view)
 			}
 			return err
 		}
 		if race >= maxRaces {
-			held := a.m.heldError(scene)
+			held := a.m.heldError(view)
 			held.Reason = "the server refused it as not free and showed it free, again and again"
 			return held
 		}
@@ -171,48 +171,48 @@ var errFree = errors.New("free")
 
 // contend reads a lock that refused the session, and evicts dead processes. It returns the snapshot
 // and an error: errFree if the session may be sent again, or the reason for the refusal.
-func (a *agent) contend(s *session) (scene watch.View, err error) {
+func (a *agent) contend(s *session) (view watch.View, err error) {
 	for range maxRaces + 1 {
-		if scene, err = a.m.judge.Read(a.m.life, a.name); err != nil {
-			return scene, acquiring(a.name, err)
+		if view, err = a.m.judge.Read(a.m.life, a.name); err != nil {
+			return view, acquiring(a.name, err)
 		}
-		if err := scene.Malformed(); err != nil {
-			return scene, acquiring(a.name, err)
+		if err := view.Malformed(); err != nil {
+			return view, acquiring(a.name, err)
 		}
-		if scene.Free() {
-			return scene, a.grantNext(s, scene)
+		if view.Free() {
+			return view, a.grantNext(s, view)
 		}
 		if s.how == catalog.Queue {
-			if passed, _ := a.m.judge.EvictSilent(a.m.life, scene, len(scene.Suspects)); passed > 0 {
-				return scene, errFree
+			if passed, _ := a.m.judge.EvictSilent(a.m.life, view, len(view.Suspects)); passed > 0 {
+				return view, errFree
 			}
 		}
-		evicted, err := a.m.judge.EvictDead(a.m.life, scene, len(scene.Suspects))
+		evicted, err := a.m.judge.EvictDead(a.m.life, view, len(view.Suspects))
 		if n := len(evicted); n > 0 {
 			if last := evicted[n-1]; !last.Dead.Waits {
-				s.evicted = eviction{last.Evidence, last.Dead.Process, scene.Lock.Fence}
+				s.evicted = eviction{last.Evidence, last.Dead.Process, view.Lock.Fence}
 			}
-			return scene, errFree
+			return view, errFree
 		}
 		if err == nil {
-			return scene, a.answer(s, scene)
+			return view, a.answer(s, view)
 		}
 		if !errors.Is(err, catalog.ErrNoMatch) {
-			return scene, acquiring(a.name, err)
+			return view, acquiring(a.name, err)
 		}
 	}
-	return scene, a.m.heldError(scene)
+	return view, a.m.heldError(view)
 }
 
 // grantNext grants a lock to its first waiter after a foreign release.
-func (a *agent) grantNext(s *session, scene watch.View) error {
-	if scene.Lock == nil || len(scene.Lock.Waiters) == 0 {
+func (a *agent) grantNext(s *session, view watch.View) error {
+	if view.Lock == nil || len(view.Lock.Waiters) == 0 {
 		return errFree
 	}
 	_, grants, err := a.m.locks.Apply(a.m.life, transition.GrantNext{Name: a.name})
 	if err == nil || errors.Is(err, catalog.ErrNoMatch) || errors.Is(err, catalog.ErrUnknownOutcome) {
 		a.m.queue.Deliver(grants)
-		return a.answer(s, scene)
+		return a.answer(s, view)
 	}
 	return fmt.Errorf("distlock: acquire %s: grant it to the next: %w", quoted(a.name), err)
 }
@@ -220,15 +220,15 @@ func (a *agent) grantNext(s *session, scene watch.View) error {
 // answer returns the reason why living processes keep the session out: a *PermitMismatchError if
 // they use another limit, or a *HeldError if the session has no place in the queue. Otherwise it
 // returns errFree.
-func (a *agent) answer(s *session, scene watch.View) error {
-	_, waits := scene.Lock.WaitedBy(s.request.TS) // after a lost reply; entering again returns it
-	_, holds := scene.Lock.HeldBy(s.request.TS)
-	held := a.m.heldError(scene)
-	if limit := scene.OtherLimit(s.want.limit); limit != nil && !waits && !holds {
+func (a *agent) answer(s *session, view watch.View) error {
+	_, waits := view.Lock.WaitedBy(s.request.TS) // after a lost reply; entering again returns it
+	_, holds := view.Lock.HeldBy(s.request.TS)
+	held := a.m.heldError(view)
+	if limit := view.OtherLimit(s.want.limit); limit != nil && !waits && !holds {
 		text := "distlock: " + limit.Error() + "; " + held.facts()
 		return &acquireError{text: text, causes: []error{limit}}
 	}
-	if waits || holds || s.how == catalog.Queue && scene.Lock.RoomFor(s.request) {
+	if waits || holds || s.how == catalog.Queue && view.Lock.RoomFor(s.request) {
 		return errFree
 	}
 	return held
@@ -271,7 +271,7 @@ func (m *Manager) acquired(s *session, lock catalog.Lock) error {
 	}
 	for _, g := range lock.Grants {
 		if g.TS == s.request.TS && g.Evidence != "" { // granted before the first reply arrived
-			s.inTurn, s.evidence = true, g.Evidence
+			s.fromQueue, s.evidence = true, g.Evidence
 		}
 	}
 	if e := s.evicted; e.evidence != "" && s.evidence == "" &&
@@ -329,8 +329,8 @@ func (c *call) newGuard(ctx context.Context, s *session) (*TryGuard, error) {
 	above, _ := c.o.parent.Value(lineageKey{}).(*lineage)
 	under := context.WithValue(c.o.parent, lineageKey{}, &lineage{h, above})
 	h.ctx, h.cancel = context.WithCancelCause(under)
-	h.telling.Add(1) // a loss is reported after the acquisition
-	defer h.telling.Done()
+	h.reporting.Add(1) // a loss is reported after the acquisition
+	defer h.reporting.Done()
 	broken := c.m.owned.add(h) // before the check of the term: its end now ends the guard
 	refuse := func(err error) (*TryGuard, error) {
 		h.end(err)
@@ -370,7 +370,7 @@ func (c *call) report(h *holding, s *session) {
 	switch {
 	case h.evidence != "" && !strings.HasPrefix(h.evidence, brokenWord):
 		kind = EventTakenOver
-	case s.inTurn:
+	case s.fromQueue:
 		kind = EventGranted
 	}
 	event := h.event(kind)

@@ -100,7 +100,7 @@ type background struct {
 	late    func(ts bson.ObjectID) (fence int64) // of a guard after a failed release; else 0
 }
 
-func (b *background) tell(e Event) { b.emit(context.Background(), e) }
+func (b *background) report(e Event) { b.emit(context.Background(), e) }
 
 // Pinged implements [pinger.Told].
 func (b *background) Pinged(process string, took, late time.Duration, err error) {
@@ -108,31 +108,31 @@ func (b *background) Pinged(process string, took, late time.Duration, err error)
 	if err != nil {
 		kind = EventPingFailed
 	}
-	b.tell(Event{Kind: kind, Process: process, Waited: took, Late: late, Skew: b.skew(), Err: err})
+	b.report(Event{Kind: kind, Process: process, Waited: took, Late: late, Skew: b.skew(), Err: err})
 }
 
 // Over implements [pinger.Told].
 func (b *background) Over(process string, cause error) {
-	b.tell(Event{Kind: EventProcessOver, Process: process, Err: cause})
+	b.report(Event{Kind: EventProcessOver, Process: process, Err: cause})
 }
 
 // ReleasedLate implements [pinger.Told].
 func (b *background) ReleasedLate(s catalog.Session) {
-	b.tell(Event{
+	b.report(Event{
 		Kind: EventReleasedLate, Name: s.Name, Process: b.process(), Session: s.TS, Fence: b.late(s.TS),
 	})
 }
 
 // Condemned implements [watch.Events].
 func (b *background) Condemned(process, rule, evidence string) {
-	b.tell(Event{
+	b.report(Event{
 		Kind: EventCondemned, Process: b.process(), Previous: process, Rule: rule, Evidence: evidence,
 	})
 }
 
 // Evicted implements [watch.Events].
 func (b *background) Evicted(lock string, dead watch.Suspect, evidence string) {
-	b.tell(Event{
+	b.report(Event{
 		Kind: EventEvicted, Name: lock, Why: dead.Why, Mode: modeWord(dead.Mode), Process: b.process(),
 		Session: dead.TS, Fence: dead.Fence, Previous: dead.Process,
 		Rule: dead.Rule(), Evidence: evidence,

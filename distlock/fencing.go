@@ -239,15 +239,15 @@ func (c *call) enterTransaction(ctx context.Context) error {
 	fail := func(err error) error {
 		return fmt.Errorf("distlock: acquire %s in a transaction: %w", quoted(c.name), err)
 	}
-	scene, err := c.m.judge.Read(ctx, c.name)
+	view, err := c.m.judge.Read(ctx, c.name)
 	if err != nil {
 		return fail(err)
 	}
-	if err := scene.Malformed(); err != nil {
+	if err := view.Malformed(); err != nil {
 		return fail(err)
 	}
-	if !scene.Free() || scene.Lock != nil && len(scene.Lock.Waiters) > 0 {
-		if err := c.evictDead(ctx, scene); err != nil {
+	if !view.Free() || view.Lock != nil && len(view.Lock.Waiters) > 0 {
+		if err := c.evictDead(ctx, view); err != nil {
 			return err
 		}
 	}
@@ -255,7 +255,7 @@ func (c *call) enterTransaction(ctx context.Context) error {
 	switch {
 	case errors.Is(err, catalog.ErrNotFree):
 		return &againError{fmt.Errorf("%w: the transaction began before the lock was free; run it "+
-			"again: %w", c.m.heldError(scene), err)}
+			"again: %w", c.m.heldError(view), err)}
 	case err != nil:
 		return fail(err)
 	}
@@ -264,19 +264,19 @@ func (c *call) enterTransaction(ctx context.Context) error {
 
 // evictDead evicts dead processes. It returns a *HeldError if other processes keep the caller out,
 // or a *PermitMismatchError if one of them is alive and the lock is a semaphore.
-func (c *call) evictDead(ctx context.Context, scene watch.View) error {
-	_, err := c.m.judge.EvictDead(ctx, scene, len(scene.Suspects))
+func (c *call) evictDead(ctx context.Context, view watch.View) error {
+	_, err := c.m.judge.EvictDead(ctx, view, len(view.Suspects))
 	if err != nil && !errors.Is(err, catalog.ErrNoMatch) {
 		return acquiring(c.name, err)
 	}
-	if !slices.ContainsFunc(scene.Suspects, func(one watch.Suspect) bool { return !one.Dead() }) {
+	if !slices.ContainsFunc(view.Suspects, func(one watch.Suspect) bool { return !one.Dead() }) {
 		return nil
 	}
-	c.m.judge.WatchRefused(scene)
-	if other := scene.OtherLimit(0); other != nil && !scene.OthersSilent(0) {
+	c.m.judge.WatchRefused(view)
+	if other := view.OtherLimit(0); other != nil && !view.OthersSilent(0) {
 		return acquiring(c.name, other)
 	}
-	return c.m.heldError(scene)
+	return c.m.heldError(view)
 }
 
 // withoutLabel removes the driver's labels from an error. The result matches the same errors of

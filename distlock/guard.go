@@ -54,9 +54,9 @@ type holding struct {
 
 	ended atomic.Pointer[error] // why the guard ended; set once
 
-	telling sync.WaitGroup // done when the acquisition was reported, or will not be reported
-	handed  bool           // the acquisition was reported; read after telling
-	loss    chan struct{}  // one element until the loss is reported
+	reporting sync.WaitGroup // done when the acquisition was reported, or will not be reported
+	handed    bool           // the acquisition was reported; read after reporting
+	loss      chan struct{}  // one element until the loss is reported
 
 	transacting chan struct{} // one element during a transaction
 
@@ -220,7 +220,7 @@ func (h *holding) lapsed() error {
 // lose marks the guard as lost and ends its context. A lost guard is never trusted again (I4).
 func (h *holding) lose(cause error) {
 	if h.endLost(cause) {
-		h.tellLoss()
+		h.reportLoss()
 	}
 }
 
@@ -229,10 +229,10 @@ func (h *holding) endLost(cause error) bool {
 	return h.end(&LostError{Name: h.session.Name, Fence: h.fence, Cause: cause})
 }
 
-// tellLoss reports a loss once, after the acquisition and before the release. Without a loss it
+// reportLoss reports a loss once, after the acquisition and before the release. Without a loss it
 // does nothing. It blocks while another goroutine reports the acquisition or the release, so those
 // two must never call it.
-func (h *holding) tellLoss() {
+func (h *holding) reportLoss() {
 	var lost *LostError
 	if err := h.ended.Load(); err == nil || !errors.As(*err, &lost) || !h.wasHanded() {
 		return
@@ -243,11 +243,11 @@ func (h *holding) tellLoss() {
 	defer close(h.loss)
 	h.m.log.Warn().Str("lock", catalog.Printable(h.session.Name, 200)).
 		Stringer("ts", h.session.TS).Int64("fence", h.fence).AnErr("cause", lost.Cause).Msg("lost")
-	h.tell(EventLost, 0, lost)
+	h.report(EventLost, 0, lost)
 }
 
-// tell sends an event of a guard to the Observer. took is the duration of the release.
-func (h *holding) tell(kind EventKind, took time.Duration, err error) {
+// report sends an event of a guard to the Observer. took is the duration of the release.
+func (h *holding) report(kind EventKind, took time.Duration, err error) {
 	if h.m.events == nil {
 		return
 	}
@@ -266,7 +266,7 @@ func (h *holding) event(kind EventKind) Event {
 // wasHanded reports whether the acquisition was reported. A guard that no caller received has no
 // events.
 func (h *holding) wasHanded() bool {
-	h.telling.Wait()
+	h.reporting.Wait()
 	return h.handed
 }
 

@@ -174,7 +174,7 @@ func (i *Inspector) Waiters(ctx context.Context) iter.Seq2[LockInfo, error] {
 // Holder reads one lock. It returns the holders as Locks yields them, and the waiters as Waiters
 // yields them. It returns no rows for a lock without a document. It sends one command, or three on
 // the embedded server. Errors: as Locks; [ErrBadName].
-func (i *Inspector) Holder(ctx context.Context, name string) (holders, line []LockInfo, err error) {
+func (i *Inspector) Holder(ctx context.Context, name string) (holders, waiters []LockInfo, err error) {
 	if err := checkName(name); err != nil {
 		return nil, nil, err
 	}
@@ -328,7 +328,7 @@ func (i *Inspector) Break(ctx context.Context, name string, fence int64, why str
 	var own []*holding // guards of this process that the break ends
 	defer func() {
 		for _, h := range own {
-			h.tellLoss()
+			h.reportLoss()
 		}
 	}()
 	end := func(s catalog.Session) { own = append(own, i.broken(s, fence)...) }
@@ -365,11 +365,11 @@ var errForeign = errors.New(
 // with the session. It returns the removed holder, and the rows of Break.
 func (i *Inspector) breakLock(ctx context.Context, name string, fence int64, why string,
 	session []bson.ObjectID, end func(catalog.Session)) (catalog.Participant, []LockInfo, error) {
-	look, err := catalog.LookAt(ctx, i.store, name)
+	read, err := catalog.LookAt(ctx, i.store, name)
 	if err != nil {
 		return catalog.Participant{}, nil, err
 	}
-	l := look.Lock
+	l := read.Lock
 	if l == nil { // no document, or a malformed document
 		s := catalog.Session{Name: name}
 		for _, ts := range session {
@@ -386,10 +386,10 @@ func (i *Inspector) breakLock(ctx context.Context, name string, fence int64, why
 		return catalog.Participant{}, nil, fmt.Errorf("break %q: %w", name, catalog.ErrNoMatch)
 	}
 	seen := holders[n]
-	if len(session) == 0 && !fenced(seen, pulseOf(look, seen)) {
+	if len(session) == 0 && !fenced(seen, pulseOf(read, seen)) {
 		return seen, nil, errForeign
 	}
-	waiters, now := i.removeGone(ctx, look, len(holders) == 1)
+	waiters, now := i.removeSilent(ctx, read, len(holders) == 1)
 	if waiters == 0 && len(l.Sharers) == 0 {
 		end(l.Session())
 		freed, free, err := i.free(ctx, l.Session(), fence, why)
@@ -405,13 +405,13 @@ func (i *Inspector) breakLock(ctx context.Context, name string, fence int64, why
 	return seen, now, err
 }
 
-// removeGone removes the waiters that are gone, with one command for each, so that the break does
+// removeSilent removes the waiters that are gone, with one command for each, so that the break does
 // not grant the lock to one of them. If other holders remain, it keeps exclusive waiters, because
 // the break does not grant them the lock. It returns the number of remaining waiters, and the
 // processes that were granted the lock. It ignores errors: the break that follows reports its own.
-func (i *Inspector) removeGone(ctx context.Context, look catalog.Snapshot, alone bool) (
+func (i *Inspector) removeSilent(ctx context.Context, read catalog.Snapshot, alone bool) (
 	waiters int, now []LockInfo) {
-	for _, w := range i.waiters(look) {
+	for _, w := range i.waiters(read) {
 		waiters++
 		if !w.Gone() || !alone && w.Mode == modeWord(catalog.Exclusive) {
 			continue

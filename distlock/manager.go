@@ -124,18 +124,18 @@ func newManager(ctx context.Context, cfg settings, s store) (*Manager, error) {
 	m.events = newEmitter(cfg.Observer, cfg.Clock, cfg.Logger)
 	m.owned = newOwned(m)
 	skew := func() time.Duration { return m.pinger.Stats().Skew }
-	var pingerTold pinger.Told
-	var judgeTold watch.Events
+	var pingerEvents pinger.Told
+	var judgeEvents watch.Events
 	if m.events != nil {
-		told := &background{m.events, m.Process, skew, m.owned.releasedLate}
-		pingerTold, judgeTold = told, told
+		reporter := &background{m.events, m.Process, skew, m.owned.releasedLate}
+		pingerEvents, judgeEvents = reporter, reporter
 	}
 	m.pinger, err = pinger.New(ctx, pinger.Config{
 		Store: s.pings, Owner: m.owned,
 		NewProcess: func() (string, error) { return newProcess(cfg) },
 		Interval:   cfg.Ping, Takeover: cfg.Takeover, Margin: cfg.Margin, Limit: cfg.CommandTimeout,
 		PruneAge: max(pruneAge, cfg.Takeover), PruneEvery: pruneEvery, PruneLocks: cfg.PruneLocks,
-		Logger: cfg.Logger, Told: pingerTold,
+		Logger: cfg.Logger, Told: pingerEvents,
 	})
 	if err != nil {
 		return nil, err
@@ -154,7 +154,7 @@ func newManager(ctx context.Context, cfg settings, s store) (*Manager, error) {
 	m.agents = &agents{m: m, byName: map[string]*agent{}}
 	m.watch = newWatcher(m)
 	m.judge.Granted = m.queue.Deliver
-	m.judge.Events = judgeTold
+	m.judge.Events = judgeEvents
 	if err := m.pinger.Start(ctx); err != nil {
 		return nil, err
 	}

@@ -181,7 +181,7 @@ func (t *ownedSessions) loseTerm(term *pinger.Term, cause error) {
 	}
 	defer func() { _ = recover() }() // a logger that panics must not end the program
 	for _, h := range lost {
-		h.tellLoss()
+		h.reportLoss()
 	}
 }
 
@@ -214,8 +214,8 @@ func (t *ownedSessions) Sweep(term *pinger.Term) (guarded []catalog.Session, swe
 			Int64("fence", h.fence).Str("why", catalog.Printable(h.why, 200)).
 			Msg("guard was dropped without Release")
 		h.end(fmt.Errorf("%w: its guard was dropped without Release", ErrReleased))
-		h.tellLoss()
-		h.tell(EventDropped, 0, nil)
+		h.reportLoss()
+		h.report(EventDropped, 0, nil)
 		t.releaseLater(h)
 		t.remove(h)
 	}

@@ -83,7 +83,7 @@ func (h *holding) release(ctx context.Context, why error) error {
 		h.outcome = h.failed(0, errors.New("the release panicked"))
 		h.outcome = h.free(ctx, why)
 		if h.m.events != nil && h.wasHanded() {
-			h.tell(EventReleased, h.m.cfg.Clock.Now().Mono-began, h.outcome)
+			h.report(EventReleased, h.m.cfg.Clock.Now().Mono-began, h.outcome)
 		}
 		return h.outcome
 	}
@@ -108,7 +108,7 @@ func (h *holding) release(ctx context.Context, why error) error {
 func (h *holding) free(ctx context.Context, why error) error {
 	lost := h.broken() // before the first try is sent; afterwards it is unknown (I6)
 	if !h.end(why) {
-		h.tellLoss()
+		h.reportLoss()
 	}
 	defer h.m.owned.remove(h) // after ReleaseLater, so that the reaper sees no gap
 	tries, err := h.tryRelease(ctx)

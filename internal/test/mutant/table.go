@@ -172,8 +172,8 @@ var all = []Mistake{
 		Package: "distlock", Test: "TestLock_SeldomFromOutside_TakesOver", Rule: "not taken over"},
 	{Name: "another limit is not looked behind", File: "distlock/acquire.go",
 		Old: `		evicted, err := a.m.judge.EvictDead(`,
-		New: `		if limit := scene.OtherLimit(s.want.limit); limit != nil {
-			return scene, acquiring(a.name, limit)
+		New: `		if limit := view.OtherLimit(s.want.limit); limit != nil {
+			return view, acquiring(a.name, limit)
 		}
 		evicted, err := a.m.judge.EvictDead(`,
 		Package: "distlock", Test: "TestAcquire_AnotherLimitOfADeadHolder_IsTaken",
