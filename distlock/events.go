@@ -143,14 +143,13 @@ func (b *background) Evicted(lock string, dead watch.Suspect, evidence string) {
 // method ObserveContext(context.Context, Event), the Manager calls that method instead of Observe,
 // with the context of the call that acquires, or acquired, the lock.
 //
-// Several goroutines may call Observe at the same time: those of the callers and that of the
-// heartbeat. Observe must return fast, because it can delay pings. It must not call the Manager or
-// its guards. A panic in it is recovered.
+// Several goroutines call Observe at the same time. It must return fast, because it can delay
+// pings, and it must not call the Manager or its guards. A panic in it is recovered.
 //
 // The events of a lock session are its acquisition, then its loss, if any, then its release or
-// drop. A guard that was lost before the caller got it is a failed acquisition. [TryGuard.Reenter]
-// and [DistributedLock.LockInTransaction] have no events, and neither has a release that is not the
-// last one, or a call that is refused because of its name, options or context.
+// drop. A guard that was lost before the caller got it is a failed acquisition. No events:
+// [TryGuard.Reenter], a release that is not the last one, [DistributedLock.LockInTransaction], and
+// calls with a bad name, option or context.
 type Observer interface {
 	Observe(e Event)
 }

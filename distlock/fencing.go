@@ -19,8 +19,8 @@ const fenceField = "_fence"
 // FindOneAndUpdate of any collection. The fenced filter matches only a document that no newer
 // holder has written. The fenced update stores this guard's fence in the field _fence. If the
 // fenced filter does not match an existing document, a newer holder has written it. An upsert then
-// fails with DuplicateKey. Before a write that depends on the content of the document, read the
-// document with a fenced FindOneAndUpdate. No I/O.
+// fails with DuplicateKey. If a write depends on the content of the document, read it with a fenced
+// FindOneAndUpdate. No I/O.
 //
 // Fenced stops a stale holder only on documents that a newer holder has written.
 // [TryGuard.InTransaction] stops it everywhere.
@@ -78,17 +78,14 @@ func (g *TryGuard) Fenced(filter, update bson.D) (fencedFilter, fencedUpdate bso
 //
 // work passes its context to every operation. All operations use the same client: Config.Client, or
 // mongo.SessionFromContext(ctx).Client(). work returns the error of an operation that fails. It may
-// run several times and must have no other effects. It runs again at most once because of writes to
-// the lock document, and once for each election and each conflict over its own documents. All runs
-// together are bounded by ctx, by the guard, and by Takeover - Margin. Keep work short: a takeover
-// waits for it, up to 60 s if the process stops (transactionLifetimeLimitSeconds).
+// run several times, after an election or a write conflict, so it must have no other effects. All
+// runs together are bounded by ctx, by the guard, and by Takeover - Margin. Keep work short: a
+// takeover waits for it, up to 60 s if the process stops (transactionLifetimeLimitSeconds).
 //
 // Transactions of one guard run one after the other, so work must not call InTransaction of its
-// guard. With work's context such a call returns an error. With another context it waits until that
-// context or the guard's context ends, or Takeover - Margin has passed. [TryGuard.Renew] with
-// work's context is part of the transaction: the renewal counts from its send, if the transaction
-// commits. With another context Renew waits for the end of the transaction, for at most
-// Config.CommandTimeout. After a release no transaction commits.
+// guard. [TryGuard.Renew] with work's context is part of the transaction. With another context it
+// waits for the end of the transaction, for at most Config.CommandTimeout. After a release no
+// transaction commits.
 //
 // Errors: the error of work, joined with that of Err if the guard is over; *LostError, which also
 // marks the guard as lost; [ErrNoTransactions], before work is called; [ErrBadOption] for a call
@@ -157,8 +154,8 @@ func (g *TryGuard) InTransaction(ctx context.Context, work func(ctx context.Cont
 
 // LockInTransaction acquires the lock inside the caller's transaction, and holds it until the
 // commit or the abort. ctx carries the transaction, like the context in the function of
-// Session.WithTransaction. The lock has no guard and no fence, and needs no release. Call
-// LockInTransaction first in the transaction. PostgreSQL has pg_advisory_xact_lock for this.
+// Session.WithTransaction. There is no guard, no fence and no release. Make this call the first one
+// of the transaction. PostgreSQL has pg_advisory_xact_lock for this.
 //
 // Until the transaction ends, its write to the lock document makes other callers wait in the
 // server, each with a connection, or get a write conflict. Clocks do not matter: the writes of the

@@ -22,8 +22,7 @@ import (
 //
 // It is safe for concurrent use and must not be copied. Any goroutine may release it. If an
 // unreleased guard and its contexts become unreachable, the lock is released after the next ping,
-// with a warning in the log. A goroutine that only waits for Done does not keep the guard
-// reachable.
+// with a warning in the log.
 type TryGuard struct {
 	h        *holding
 	ctx      *guardContext
@@ -129,8 +128,8 @@ func (g *TryGuard) Err() error {
 }
 
 // Deadline returns the local wall clock time until which the guard is trusted if no further ping is
-// acknowledged. If the guard's [Lease] ends earlier, Deadline returns that time. Use it for display
-// and timeouts. Err decides whether to trust the guard. No I/O.
+// acknowledged. If the guard's [Lease] ends earlier, Deadline returns that time. Use Err, not
+// Deadline, to decide whether to trust the guard. No I/O.
 func (g *TryGuard) Deadline() time.Time {
 	deadline := g.h.term.Deadline()
 	if l := g.h.lease; l != nil && l.deadline().Before(deadline) {
@@ -140,9 +139,8 @@ func (g *TryGuard) Deadline() time.Time {
 }
 
 // Verify asks the server whether this guard holds the lock. It sends one read, which is
-// linearizable on a replica set. It returns nil if the guard held the lock at some instant inside
-// the call. It returns a *LostError if the guard did not hold the lock, and the guard is lost from
-// then on. If Verify returns an error and Err returns nil, the server could not be asked.
+// linearizable on a replica set. Nil means that the guard held the lock at some instant inside the
+// call, and a *LostError that it is lost. After another error the server could not be asked.
 func (g *TryGuard) Verify(ctx context.Context) error {
 	if err := usable(ctx); err != nil {
 		return err
@@ -156,9 +154,8 @@ func (g *TryGuard) Verify(ctx context.Context) error {
 }
 
 // Reenter acquires the lock once more for the caller that has this guard, and returns another
-// guard. The lock needs as many releases as acquisitions, like PostgreSQL's advisory locks.
-// Session, fence and deadline are the same. All contexts end with the last release. No I/O. Errors:
-// as Err.
+// guard. The lock needs as many releases as acquisitions. Session, fence and deadline are the same.
+// All contexts end with the last release. No I/O. Errors: as Err.
 func (g *TryGuard) Reenter() (*TryGuard, error) {
 	if err := g.Err(); err != nil {
 		return nil, err

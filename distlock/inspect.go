@@ -159,8 +159,7 @@ func (i LockInfo) Gone() bool {
 // Locks lists all locks by name, held or not. It yields a row for each holder, or for the last
 // holder of a free lock. For a document that cannot be understood it yields a *MalformedError and
 // continues. Any other error ends the listing: [ErrUnavailable], *PrivilegeError, [ErrClosed], the
-// cause of ctx. It sends one command for each page of the reply. PostgreSQL shows such rows in
-// pg_locks, with granted set.
+// cause of ctx. It sends one command for each page of the reply.
 func (i *Inspector) Locks(ctx context.Context) iter.Seq2[LockInfo, error] {
 	return i.list(ctx, false, i.holders)
 }
@@ -287,18 +286,15 @@ func fenced(p catalog.Participant, pulse catalog.PingState) bool {
 // Break frees a lock by force if its holder is still the one that the operator saw. That holder has
 // the given fence and, if a session is given, that session (LockInfo.Session). Break writes why
 // into the document, raises the fence, changes the session, and grants the lock to the next waiter.
-// Before that it removes dead waiters, and waiters that have missed two pings by the server's
-// clock. A removed waiter that is alive queues again and gets its old place. From a shared lock
-// Break removes only the holder with that fence. A holder without a ping, or of a foreign manager,
-// needs the session.
+// It passes over waiters that are dead or have missed two pings. From a shared lock it removes only
+// the holder with that fence. A holder without a ping, or of a foreign manager, needs the session.
 //
-// Break can let two holders in. A living holder learns of the break with its next ping, at most
-// Ping plus one command later, and trusts its guard until then. Make sure that the holder is dead
-// or stopped, or that the protected resource checks the fence. A guard of the Inspector's own
-// Manager is lost immediately.
+// Break can let two holders in. A living holder trusts its guard until its next ping, at most Ping
+// plus one command later. Make sure that the holder is dead or stopped, or that the protected
+// resource checks the fence. A guard of the Inspector's own Manager is lost immediately.
 //
-// It returns a row for each process that was granted the lock. If the lock is free now, it returns
-// one row that is not Held. If other holders still hold the lock, it returns no row.
+// It returns a row for each process that was granted the lock, one row that is not Held if the lock
+// is free now, and no row if other holders remain.
 //
 // Errors: as Locks; as [New] for the server; [ErrFenceMismatch]; [ErrBadName]; [ErrBadOption] for
 // two sessions, and for a why that is empty or longer than 1,016 bytes; [ErrOutcomeUnknown];

@@ -13,20 +13,18 @@ import (
 	"mongodlm/internal/leading"
 )
 
-// Lease bounds the time for which a lock is held without a renewal. The guard is lost when d minus
-// a margin has passed since the last [TryGuard.Renew] was sent, or since the acquisition, although
-// the heartbeat continues. So a job that hangs loses its lock. The margin is the same share of d as
+// Lease bounds the time for which a lock is held without a renewal. Although the heartbeat
+// continues, the guard is lost when d minus a margin has passed since the acquisition or the last
+// [TryGuard.Renew]. So a job that hangs loses its lock. The margin is the same share of d as
 // Config.Margin is of Takeover: by default a lease of 1 min is trusted for 45 s.
 //
 // A contender takes the lock when it has watched the lease unchanged for d, or when the witnesses
-// of the takeover rule show that the lease is older. The holder's process is not condemned. A lease
-// also ends with the heartbeat of its process, so a dead process loses the lock after the shorter
-// of d and the takeover time.
+// of the takeover rule show that the lease is older. The holder's process is not condemned. A dead
+// process loses the lock after the shorter of d and the takeover time.
 //
 // d is 1 ms to 7 days. Every acquisition sends one more command, the first renewal, which measures
-// the round trip. Three round trips must fit into the time for which d is trusted. Otherwise the
-// acquisition returns [ErrBadOption]. Use seconds or more if a garbage collection or a busy server
-// must not cost the lock.
+// the round trip. If three round trips do not fit into the trusted part of d, Lock returns
+// [ErrBadOption].
 func Lease(d time.Duration) Option {
 	return optionFunc(func(o *acquireOptions) { o.life, o.leased = d, true })
 }
@@ -128,13 +126,11 @@ func (l *lease) left(c clock.Clock) time.Duration {
 func (l *lease) deadline() time.Time { return l.sent.Load().Wall.Add(l.hold) }
 
 // Renew restarts the guard's [Lease], counted from the send of the command. Call it where the work
-// makes progress, not from a timer: a lease must expire when the work hangs. Guards that
-// [TryGuard.Reenter] made share the lease. Renew sends one command. Renewals of one guard are sent
-// one after the other.
+// makes progress, not from a timer: a lease must expire when the work hangs. Renew sends one
+// command; renewals of one guard are sent one after the other.
 //
 // Errors: as Err; *LostError when the guard was lost before the reply came; [ErrBadOption] without
-// Lease. After another error, such as [ErrUnavailable] or [ErrOutcomeUnknown], the deadline is
-// unchanged: try again before it.
+// Lease. After another error the deadline is unchanged: try again before it.
 func (g *TryGuard) Renew(ctx context.Context) error {
 	if err := usable(ctx); err != nil {
 		return err

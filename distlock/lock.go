@@ -32,7 +32,7 @@ func (m *Manager) Lock(name string) *DistributedLock { return &DistributedLock{m
 //
 // Errors: *HeldError; *PermitMismatchError; [ErrBadName] and [ErrBadOption]; [ErrNoHeartbeat];
 // [ErrClosed]; [ErrUnavailable]; [ErrOutcomeUnknown]; *MalformedError; *PrivilegeError; *LostError
-// if the reply came too late; the error and the cause of an expired ctx.
+// if the reply came too late; those of an expired ctx.
 //
 // Round trips: one when the lock is free, two when it is held (four on the embedded server). The
 // first try that finds the holder silent adds one. A takeover adds four, a foreign holder three
@@ -47,23 +47,22 @@ func (l *DistributedLock) TryLock(ctx context.Context, opts ...Option) (*TryGuar
 }
 
 // Lock acquires the lock. It waits while other processes hold the lock, until ctx ends or the time
-// of [WaitAtMost] is up. The callers of a process are served first come, first served. The process
-// has at most two entries in the queue of the lock document, more only with [Shared] and [Permits].
-// The command that frees the lock grants it to the next entry. So a process with many callers
-// delays a process with one caller by at most three turns. mongos polled.
+// of [WaitAtMost] is up. The callers of a process are served in the order of their calls. The
+// command that frees the lock grants it to the next queue entry. A process has at most two entries,
+// more only with [Shared] and [Permits], so a process with many callers delays a process with one
+// caller by at most three turns.
 //
-// A caller that waits behind a live holder sends no command: one change stream, or one periodic
-// read, serves all callers of a process. An entry of a process that has missed two pings is passed
-// over. The entries of a process that lost its heartbeat go to the end. At most
-// [catalog.MaxWaiters] entries are queued. A process that finds no room polls.
+// Waiting behind a live holder costs no command: one change stream, or one periodic read, serves
+// all callers of a process. Entries of a process that has missed two pings are passed over. Entries
+// of a process that lost its heartbeat go to the end. A process polls while [catalog.MaxWaiters]
+// entries are queued.
 //
 // Temporary errors, such as a server that does not answer, are logged once while the call waits. A
 // malformed document, a missing privilege or another number of permits ends the wait.
 //
-// Errors: those of TryLock; [ErrDeadlock], without a command, when the caller itself holds the
-// lock. Lock detects this only if ctx derives from the guard's context. It does not detect other
-// deadlocks: [WaitAtMost] bounds a wait. When ctx ends, the error matches its error, its cause and
-// the last reason to wait.
+// Errors: those of TryLock; [ErrDeadlock], without a command, if ctx derives from the context of a
+// guard of this lock. Other deadlocks are not detected: [WaitAtMost] bounds a wait. When ctx ends,
+// the error matches its error, its cause and the last reason to wait.
 //
 // Round trips: one to acquire the lock or queue an entry, and three to remove an entry that is no
 // longer needed; two or three each on the embedded server. The release of a shared lock or a permit
@@ -77,9 +76,8 @@ func (l *DistributedLock) Lock(ctx context.Context, opts ...Option) (*TryGuard, 
 	return c.acquire(ctx)
 }
 
-// Holder returns the holder of the lock, or nil. Of several holders it returns the first. The lock
-// may have changed by the time Holder returns. Errors and round trips: as [Inspector.Holder].
-// Holder corresponds to IS_USED_LOCK of MySQL.
+// Holder returns the holder of the lock, or nil. Of several holders it returns the first. Errors
+// and round trips: as [Inspector.Holder]. MySQL has IS_USED_LOCK for this.
 func (l *DistributedLock) Holder(ctx context.Context) (*LockInfo, error) {
 	holders, _, err := l.m.Inspector().Holder(ctx, l.name)
 	if err != nil || len(holders) == 0 || !holders[0].Held {
@@ -108,8 +106,8 @@ func (l *DistributedLock) prepare(ctx context.Context, opts []Option) (*call, er
 // Do acquires the lock like [DistributedLock.Lock], calls work with the guard's context and the
 // guard, and releases the lock, even when work panics. It joins the errors of work and of
 // [TryGuard.Release]. Nil means that the lock was held during all of work, unless work released it.
-// Close of the Manager ends work's context and waits for work. If the guard is lost before work
-// begins, work is not called. The release is bounded by ctx, or by one command if ctx has expired.
+// If the guard is lost before work begins, work is not called. [Manager.Close] ends work's context
+// and waits for work. The release is bounded by ctx, or by one command if ctx has expired.
 func (m *Manager) Do(ctx context.Context, name string,
 	work func(ctx context.Context, g *TryGuard) error, opts ...Option) (err error) {
 	if work == nil {

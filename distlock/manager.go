@@ -203,17 +203,16 @@ func (m *Manager) Err() error {
 
 // Close ends all guards with [ErrClosed], releases their locks, waits for acquisitions and releases
 // under way, stops the heartbeat and removes the ping document. It returns at the latest when ctx
-// ends, or after one try within CommandTimeout if ctx has already expired. The error reports locks
-// that may still be held until a takeover. Blocked calls return when Close returns. A second Close
-// waits for the first and returns nil, or an error if its ctx ends first.
+// ends, or after one try within CommandTimeout if ctx has already expired. The error names the
+// locks that may stay held until a takeover. A second Close waits for the first and returns nil, or
+// an error if its ctx ends first.
 //
 // If a function of [Manager.Do], an election, a loop, a schedule or a queue runs under a lock,
-// Close releases the lock when the function has returned. The function's context ends when Close
-// begins, and pings continue. Close waits until ctx ends, or for one CommandTimeout if ctx has no
-// deadline. The error names the locks of functions that still run then; those locks stay held until
-// a takeover. Give ctx a deadline that outlasts the functions. Close does not wait for a function
-// that calls Close with its own context or a derived one: its lock is released immediately. Release
-// other guards before Close, because only their callers know whether the work is over.
+// Close ends the function's context and releases the lock when the function has returned. It waits
+// until ctx ends, or for one CommandTimeout if ctx has no deadline, so give ctx a deadline that
+// outlasts the functions. Close does not wait for a function that calls Close with its own context
+// or a derived one: its lock is released immediately. Release other guards before Close, because
+// only their callers know whether the work is over.
 func (m *Manager) Close(ctx context.Context) error {
 	if ctx == nil {
 		return fmt.Errorf("%w: the context is nil; pass context.Background()", ErrBadOption)

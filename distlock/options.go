@@ -45,9 +45,9 @@ func Why(reason string) Option { return optionFunc(func(o *acquireOptions) { o.w
 func Label(label string) Option { return optionFunc(func(o *acquireOptions) { o.label = label }) }
 
 // WaitAtMost bounds the time that [DistributedLock.Lock], [Manager.Do] and [Manager.LockAll] take
-// to acquire. Without it only their context bounds that time, and the same context bounds the
-// guard. Zero means one try. The error is the last reason to wait, such as [ErrHeld], or
-// [ErrUnavailable] if the server did not answer in time. TryLock ignores WaitAtMost.
+// to acquire. A timeout of the context bounds the guard, too. Zero means one try. The error is the
+// last reason to wait, such as [ErrHeld], or [ErrUnavailable] if the server did not answer in time.
+// TryLock ignores WaitAtMost.
 //
 // A loop of short waits gets the lock as early as one long wait: the queue entry belongs to the
 // process, and serves the next call with the same options.
@@ -57,8 +57,7 @@ func WaitAtMost(d time.Duration) Option {
 
 // Shared acquires the lock for reading. The lock has up to 1,000 shared holders, or one holder that
 // acquired it without this option. Further callers wait. A shared contender waits behind an
-// exclusive one that came earlier, so no writer starves. The lock document lists every holder, and
-// is rewritten when a holder comes or goes.
+// exclusive one that came earlier, so no writer starves.
 func Shared() Option {
 	return optionFunc(func(o *acquireOptions) { o.mode = catalog.Shared })
 }

@@ -20,11 +20,11 @@ import (
 // abandoned call or a dropped guard, belongs to the pinger in the background. All releases use
 // ReleaseInStore.
 
-// Release frees the lock if this guard still holds it. If another holder has the lock, Release
-// changes no document, because its command names the lock session. The command of mongos 1.8 named
-// only _id. After [TryGuard.Reenter] the last release frees the lock. Release works even after the
-// context of the acquisition has expired. It sends one command, or after a failure up to three,
-// with pauses of 2 and 4 s.
+// Release frees the lock if this guard still holds it. Its command names the lock session, so it
+// never frees the lock of another holder; the command of mongos 1.8 named only _id. After
+// [TryGuard.Reenter] the last release frees the lock. Release works even after the context of the
+// acquisition has expired. It sends one command, or after a failure up to three, with pauses of 2
+// and 4 s.
 //
 // It returns nil when the lock was freed while the guard was trusted. Errors:
 //
