@@ -28,7 +28,7 @@ func (e every) Next(t time.Time) time.Time {
 	return t.Truncate(d).Add(d)
 }
 
-// due counts at most mostCounted slots one by one, and computes at most mostSteps slots.
+// due counts up to mostCounted older slots. It returns an error after mostSteps slots.
 const mostCounted, mostSteps = 10_000, 1_000_000
 
 // next returns the slot after t.
@@ -47,12 +47,13 @@ func next(s Schedule, t time.Time) (time.Time, error) {
 	return slot, nil
 }
 
-// due returns the slots after last and up to now, the oldest first. If there are more than most, it
-// returns the latest. It also returns the number of older slots, counted up to mostCounted. If the
-// schedule has no further slot, that is an error only when no slot is due.
+// due returns the slots after last and up to now, the oldest first, but only the latest most of
+// them. older is the number of the slots that it leaves out, counted up to mostCounted. A schedule
+// without a further slot is an error only if no slot is due.
 func due(s Schedule, last, now time.Time, most int) (slots []time.Time, older int, err error) {
 	steps := 0
-	// between returns the slots after from and up to now; whole is false if there are more.
+	// between returns the slots after from and up to now, at most limit. whole is false if there
+	// are more.
 	between := func(from time.Time, limit int) (got []time.Time, whole bool, err error) {
 		for t := from; ; steps++ {
 			slot, err := next(s, t)
@@ -83,7 +84,7 @@ func due(s Schedule, last, now time.Time, most int) (slots []time.Time, older in
 	if whole {
 		return slots[older:], older, nil
 	}
-	// There are more slots: look further and further back until there are enough.
+	// There are more than mostCounted slots. Search for the latest ones, further and further back.
 	older = mostCounted
 	for back := time.Second; ; back *= 2 {
 		slots, _, err = between(now.Add(-back), mostSteps)
