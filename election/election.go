@@ -186,11 +186,11 @@ func (e *Election) Resign(ctx context.Context) error {
 	return t.wait(ctx)
 }
 
-// Handover ends the term of this Election as Resign does, and lets a chosen candidate lead next. It
-// chooses the first candidate in the queue whose process id or metadata is to. It moves the
-// candidate to the front of the queue, and then ends the context of the function. The release of
-// the lock grants it to the candidate. Handover returns nil if a reading afterwards shows that the
-// candidate leads.
+// Handover ends the term of this Election as Resign does, and lets a chosen candidate lead next:
+// the first in the queue that has the text to as its process id or metadata. It moves the candidate
+// to the front of the queue, and then ends the context of the function. The release of the lock
+// grants it to the candidate. Handover returns nil if a reading afterwards shows that the candidate
+// leads.
 //
 // Handover returns [ErrNoCandidate] if the candidate is not queued, or has not pinged for two ping
 // intervals. The function continues then. A candidate that died more recently is elected, and

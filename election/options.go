@@ -54,7 +54,7 @@ func Lease(d time.Duration) Option {
 	return optionFunc(func(o *options) { o.lease, o.leased = d, true })
 }
 
-// OnNewLeader calls fn with every new leader while Run runs, also with this process. It reads the
+// OnNewLeader calls fn with every new leader, this process included, while Run runs. It reads the
 // leader as [Election.Observe] does. It calls fn in another goroutine, once for each term. If the
 // leader changes several times during a call, only the last leader is reported. fn is not called
 // when there is no leader. A panic in fn is logged. No call begins after Run has returned, but Run

@@ -51,7 +51,7 @@ func (l *Leadership) YieldReason() string {
 	}
 }
 
-// A term is one holding of the lock.
+// A term is the time from an acquisition of the lock to its release.
 type term struct {
 	e      *Election
 	guard  *distlock.TryGuard // the outer guard; the function has an inner guard

@@ -32,7 +32,8 @@ type Owner interface {
 	// store's answer may have been stale, so the owner reads the lock before it ends a guard.
 	Vanished(ctx context.Context, s catalog.Session)
 	// ReleaseInStore tries once to remove a holder or waiter from its lock. If the removal grants
-	// the lock to waiters of this process, it notifies them. Errors: those of [catalog.Catalog].
+	// the lock to waiters of this process, ReleaseInStore notifies them. Errors: those of
+	// [catalog.Catalog].
 	ReleaseInStore(ctx context.Context, s catalog.Session) error
 }
 
@@ -60,7 +61,8 @@ type Config struct {
 	// Takeover is the time for which this process must be silent before a contender may take its
 	// locks; mongos: 15 min. It is written into the ping document.
 	Takeover time.Duration
-	// Margin is the time before Takeover at which the process stops trusting its own locks.
+	// Margin is a part of Takeover. The process trusts its locks for Takeover - Margin after the
+	// send of an acknowledged ping.
 	Margin time.Duration
 	// Limit bounds one command; default 5 s.
 	Limit time.Duration

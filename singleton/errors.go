@@ -20,8 +20,8 @@ var (
 	// argument or is not a whole millisecond. It is also returned when far too many slots are due.
 	ErrBadSchedule = errors.New("singleton: bad schedule")
 	// ErrStale is returned by a Store when a record has a larger fence than the change. Run and
-	// RunSlots return it if this process holds the lock. Then the locks were set back, for example
-	// by the restore of a backup, and the records were not.
+	// RunSlots return it when that happens while this process holds the lock. Then the locks were
+	// set back, for example by the restore of a backup, and the records were not.
 	ErrStale = errors.New("singleton: the record carries a newer fence")
 	// ErrChanged is returned by a Store if the record does not have the revision that the change
 	// requires.

@@ -60,7 +60,7 @@ type Slots struct {
 	// Rerun repeats a slot in which a process died, up to MaxAttempts attempts. Without Rerun, and
 	// after the last attempt, the slot is recorded as Interrupted.
 	Rerun bool
-	// MaxAttempts bounds the attempts at a slot that may kill its processes. Default 5.
+	// MaxAttempts is the maximum number of attempts of a slot with Rerun. Default 5.
 	MaxAttempts int
 	// Drain is the time for which a slot may continue after the end of RunSlots' context. Default
 	// 30 s.

@@ -57,7 +57,7 @@ type Status struct {
 	LastError string    // the error of the latest round or of the settings; empty after a success
 	Runs      []PastRun // the latest RunsKept rounds, the oldest first
 
-	// Settings are the present settings. If they cannot be parsed, SettingsErr is set and no round
+	// Settings are the present settings. If they cannot be parsed, SettingsErr is set, and no round
 	// begins.
 	Settings    Settings
 	SettingsErr error

@@ -174,8 +174,8 @@ func disturbance(first, last, now *Evidence, p Policy) (before *Evidence, cause 
 }
 
 // restart returns the decision for the first read of a new watch. The verdict is Held if the ping
-// is fresh, or if the holder has pinged since the read before. A ping raises seq. Without a seq, it
-// raises the time of the ping.
+// is fresh, or if the holder has pinged since the read before. A ping raises seq. For a foreign
+// holder, which has no seq, the time of the ping counts.
 func (j *judgement) restart(before *Evidence, cause string) Decision {
 	now := &j.now
 	pinged := before.Process == now.Process && before.HasPing && now.HasPing &&

@@ -22,7 +22,7 @@
 //	            contender recorded this very seq, its clock and the server's
 //	            agreed, and since then server's clock and contenders' clocks
 //	            have both counted 2 ping intervals of the holder               take
-//	condemned:  a holder of ours was condemned by a contender that had watched take
+//	condemned:  another contender has watched and condemned the holder         take
 //
 // The same rules judge a lease, see [Evidence.Lease]. Its renewals are the pings, and its duration
 // is T. The holder of a lease is not condemned, because its process may be alive.
@@ -59,7 +59,7 @@
 //	                              and three ping intervals
 //	no ping document              1.8 never took the lock, 2.0 on treated it as very old; here
 //	                              Watch
-//	seq, condemned, local, pause  ours, in no generation
+//	seq, condemned, local, pause  in no generation
 //	a foreign holder              watched as 2.0 to 6.0 watched each other, for their 15 minutes; its
 //	                              mark does not count, see [Evidence.Foreign]
 //

@@ -77,8 +77,8 @@ type Subject struct {
 //   - A holder with a seq is watched once for all its locks and queue entries, because all its
 //     guards depend on its ping.
 //   - A lease is watched for its lock session.
-//   - Any other holder is watched for each lock separately, as in mongos. It may acquire a lock
-//     without a current ping.
+//   - Any other holder is watched for each lock separately, as in mongos. Such a holder may acquire
+//     a lock without a current ping.
 //
 // A read of another subject restarts the Observation.
 func (e Evidence) Subject() Subject {

@@ -22,8 +22,8 @@ func (j *judgement) witnessed() bool {
 		!j.now.Server.IsZero() && !j.now.Wall.IsZero() && !j.now.Local.IsZero()
 }
 
-// shorter applies the witnesses rule, which may take a lock before it was watched for T. The rule
-// requires:
+// shorter applies the witnesses rule, which may take a lock after a watch that is shorter than T.
+// The rule requires:
 //
 //   - All three ages of the ping exceed T by the tolerance. Each age is the difference of two
 //     clocks, so the ping is older than T even if one clock is wrong.

@@ -13,8 +13,8 @@ var (
 	ErrNotHeld = errors.New("distlock: lock is not held by one holder")
 	// ErrNotQueued is returned by PutFirst when the session is not queued.
 	ErrNotQueued = errors.New("distlock: no such waiter in the queue")
-	// ErrSlow is matched by the ErrBadOption of a Lease if the server is too slow for the lease. A
-	// later attempt may succeed.
+	// ErrSlow is matched by the error of an acquisition with a Lease if the server is too slow for
+	// the lease. A later attempt may succeed.
 	ErrSlow = errors.New("the server is too slow for it")
 )
 

@@ -7,8 +7,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// A FailureLog logs a series of failures of one action twice: at its beginning and at its end. It
-// is for failures that do not end a wait.
+// A FailureLog logs a series of failures of one action twice: at its beginning and at its end.
 type FailureLog struct {
 	Log    zerolog.Logger
 	Action string

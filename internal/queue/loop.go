@@ -16,10 +16,10 @@ import (
 
 // A loop serves all waiters of a process. A process has at most one loop. It runs while a session
 // is queued and for one ping interval afterwards. The number of its commands does not depend on the
-// number of waiters. Progress means a grant or a new waiter:
+// number of waiters. In the following, progress means a grant or a new waiter:
 //
-//   - If the server has change streams, one delivers the grants. While it delivers in time, see
-//     quality, the loop polls only to verify that. The pause between two polls is PollMax, or a
+//   - If the server has change streams, a stream delivers the grants. While it delivers in time,
+//     see quality, the loop polls only to verify that. The pause between two polls is PollMax, or a
 //     quarter of the time without progress if that is longer.
 //   - Otherwise the loop polls: one command reads the grants. The pause is a small part of the time
 //     without progress, and a smaller part if a waiter is near the front of its queue. Once a grant
@@ -370,8 +370,8 @@ func (l *loop) findDead(v *watch.View, last int) (dead bool) {
 	return dead
 }
 
-// readWithin brings the next read forward, to the time in from now. It keeps at least a pause of
-// Poll, so that failures do not cause a storm of reads.
+// readWithin brings the next read forward, so that it begins within the given time. That time is at
+// least Poll, so that failures do not cause a storm of reads.
 func (l *loop) readWithin(in time.Duration) {
 	now := l.q.Clock.Now().Mono
 	l.nextRead = min(l.nextRead, now+max(in, l.q.Poll))

@@ -88,8 +88,8 @@ func (q *Queue) recordPace(w *Waiter, now time.Duration) {
 }
 
 // timeLeft returns the time until the grant of a waiter, at the given pace of the lock. It is
-// negative if the grant is late. After twice the expected time the place of the waiter does not
-// matter: timeLeft is minus the excess over the expected time.
+// negative if the grant is late. If the waiter has waited for more than twice the expected time,
+// timeLeft ignores its place.
 func (w *Waiter) timeLeft(pace, now time.Duration) time.Duration {
 	expected := time.Duration(w.behind+1) * pace
 	if late := now - w.since - expected; late > expected {

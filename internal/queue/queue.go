@@ -179,8 +179,8 @@ func (q *Queue) Unregister(w *Waiter) {
 	delete(q.waiters, w.party.TS)
 }
 
-// Register adds a waiter for a session. Its caller must not yet have sent the session to the store,
-// so that no grant is missed.
+// Register adds a waiter for a session. The caller registers a session before it sends the session
+// to the store, so that no grant is missed.
 func (q *Queue) Register(r catalog.Request) *Waiter {
 	w := &Waiter{
 		Name: r.Name, party: catalog.Participant{TS: r.TS, Process: r.Process, Limit: r.Limit},
@@ -193,9 +193,9 @@ func (q *Queue) Register(r catalog.Request) *Waiter {
 }
 
 // MarkQueued records that a session is queued, as the lock document shows. From now on the loop
-// watches the lock. left is the remaining time of the callers, or 0 without a limit. The process
-// may be a cron job that ends then. So the loop reads the lock after half of left, unless this
-// process knows the pace of the lock or watches it already.
+// watches the lock. left is the remaining time of the callers, or 0 without a limit. With a limit
+// the process may be a cron job that ends soon. So the loop reads the lock after half of left,
+// unless this process knows the pace of the lock or watches it already.
 func (q *Queue) MarkQueued(w *Waiter, lock catalog.Lock, left time.Duration) {
 	now := q.Clock.Now().Mono
 	q.mu.Lock()

@@ -119,9 +119,10 @@ func (s *stream) close() {
 
 // quality records how quickly one change stream delivers. Behind a mongos, a stream delivers a
 // grant only after every shard has advanced, and an idle shard advances every ten seconds. On a
-// replica set, a stream may wait for a slow member. So the stream is timed with the grants that
-// this process knows from another source: a poll, a read, or the reply to a command. While the
-// stream is not trusted, the loop polls. The queue's mu guards all fields.
+// replica set, a stream may wait for a slow member. So the delay of the stream is measured. Each
+// grant that this process knows from a poll, a read, or the reply to a command must soon arrive by
+// the stream too. While the stream is not trusted, the loop polls. The queue's mu guards all
+// fields.
 type quality struct {
 	open        bool
 	trusted     bool                     // the stream delivers in time

@@ -28,8 +28,8 @@ type Judge struct {
 	// Granted is called immediately with the grants that follow an eviction.
 	Granted func([]catalog.Grant)
 
-	// Interval is the time between two reads of the locks that refused a call. Go starts a goroutine,
-	// which ends soon after Closed is closed.
+	// Interval is the time between two reads of the locks that a call failed to acquire. Go starts
+	// a goroutine, which ends soon after Closed is closed.
 	Interval time.Duration
 	Go       func(func())
 	Closed   <-chan struct{}
@@ -151,8 +151,8 @@ func EvidenceOf(party catalog.Participant, state catalog.PingState) takeover.Evi
 		e.PingInterval, e.PingTakeover = p.Interval, p.Takeover
 		seen := p.Sight
 		e.Sight = takeover.Sight{Seq: seen.Seq, Server: seen.At, Local: seen.Local, By: seen.By}
-		// A mark without By was written by a foreign program. It does not prove that the process is
-		// silent, so the holder is watched.
+		// A condemnation without By was written by a foreign program. It does not prove that the
+		// process is silent, so the holder is watched.
 		if p.Condemned != nil && p.Condemned.By != "" {
 			e.Condemned = fmt.Sprintf("by %s: %s", catalog.Printable(p.Condemned.By, 200),
 				catalog.Printable(p.Condemned.Evidence, 400))

@@ -15,8 +15,8 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// maxRefused limits the locks that a process watches after a refused call. The lock with the oldest
-// refusal is dropped first.
+// maxRefused limits the locks that a process watches after a call failed to acquire them. The lock
+// with the oldest such call is dropped first.
 const maxRefused = 256
 
 // maxSightings limits the sightings that are recorded after one read. Each sighting costs a
@@ -25,16 +25,16 @@ const maxSightings = 16
 
 const never = time.Duration(math.MaxInt64)
 
-// refusals holds the locks that refused a call. The process watches their holders and waiters
-// between calls, so calls at long intervals share one observation. Only a new call evicts, see
-// EvictDue.
+// refusals holds the locks that a call failed to acquire. The process watches their holders and
+// waiters between calls, so calls at long intervals share one observation. Only a new call evicts,
+// see EvictDue.
 type refusals struct {
 	mu      sync.Mutex // guards the fields below
 	locks   map[string]*refusedLock
 	running bool // readRefused runs
 }
 
-// A refusedLock is a lock that refused a call. All times are monotonic.
+// A refusedLock is a lock that a call failed to acquire. All times are monotonic.
 type refusedLock struct {
 	refused, read time.Duration // times of the last refused call and the last read
 	due           time.Duration // earliest time at which a suspect may be dead, by the last read
@@ -77,10 +77,10 @@ func (j *Judge) progressOfOthers(v *View) map[bson.ObjectID]progress {
 	return found
 }
 
-// WatchRefused starts the watch of a lock that refused a call. v is the view that the call has
-// read, or a view without a lock if the call timed out before. From now on the process reads the
-// lock once per interval, until each suspect of the view has made progress or left. One command
-// reads all such locks.
+// WatchRefused starts the watch of a lock that a call failed to acquire. v is the view that the
+// call has read. If the call ended before it read the lock, v has no lock. From now on the process
+// reads the lock once per interval, until each suspect of the view has made progress or left. One
+// command reads all such locks.
 func (j *Judge) WatchRefused(v View) {
 	var others map[bson.ObjectID]progress
 	if v.Lock != nil || v.LockErr != nil {
@@ -120,7 +120,7 @@ func (j *Judge) WatchRefused(v View) {
 	}
 }
 
-// dropOldest drops the lock with the oldest refusal. The caller holds mu.
+// dropOldest drops the lock with the oldest failed call. The caller holds mu.
 func (r *refusals) dropOldest() {
 	oldest, at := "", never
 	for name, l := range r.locks {
@@ -131,7 +131,7 @@ func (r *refusals) dropOldest() {
 	delete(r.locks, oldest)
 }
 
-// Watches reports whether the process watches a lock that refused a call.
+// Watches reports whether the process watches a lock after a call failed to acquire it.
 func (j *Judge) Watches(name string) bool {
 	j.refused.mu.Lock()
 	defer j.refused.mu.Unlock()
@@ -153,9 +153,9 @@ func (j *Judge) due(v *View, received time.Duration) time.Duration {
 	return due
 }
 
-// EvictDue evicts dead suspects from a lock that refused an earlier call, if one may be dead by
-// now. Each new call for the lock calls EvictDue. The commands run in the background, because the
-// new call may have too little time for them.
+// EvictDue evicts dead suspects from a lock that an earlier call failed to acquire, if one may be
+// dead by now. Each new call for the lock calls EvictDue. The commands run in the background,
+// because the new call may have too little time for them.
 func (j *Judge) EvictDue(name string) {
 	r, now := &j.refused, j.Clock.Now().Mono
 	r.mu.Lock()
@@ -203,7 +203,7 @@ func (r *refusals) unread(since time.Duration) (names []string, over bool) {
 	return names, !r.running
 }
 
-// readRefused is the goroutine that reads the locks of refused calls.
+// readRefused is the goroutine that reads the locks in refusals.
 func (j *Judge) readRefused() {
 	ctx, cancel := clock.Until(j.Closed)
 	defer cancel()
@@ -219,7 +219,7 @@ func (j *Judge) readRefused() {
 	}
 }
 
-// readLocks reads locks of refused calls, and drops those without a silent suspect.
+// readLocks reads locks in refusals, and drops those without a silent suspect.
 func (j *Judge) readLocks(ctx context.Context, names []string) (ok bool) {
 	sent := j.Clock.Now() // R2
 	snapshots, err := j.Store.Snapshots(ctx, names)
@@ -262,10 +262,9 @@ func (r *refusals) update(name string, now map[bson.ObjectID]progress) {
 	}
 }
 
-// RecordSightings records in the ping document of each silent process when this process observed
-// it. Other contenders can use the record after this process has ended. The views come from one
-// read. A process gets one record, however many locks it uses. An error of the server ends
-// RecordSightings.
+// RecordSightings writes a takeover.Sight into the ping document of each silent process. Other
+// contenders can use it after this process has ended. The views come from one read. A process gets
+// one Sight, however many locks it uses. An error of the server ends RecordSightings.
 func (j *Judge) RecordSightings(ctx context.Context, views ...View) {
 	done := map[string]bool{}
 	own := j.Pinger.Process()
