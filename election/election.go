@@ -192,10 +192,9 @@ func (e *Election) Resign(ctx context.Context) error {
 // grants it to the candidate. Handover returns nil if a reading afterwards shows that the candidate
 // leads.
 //
-// Handover returns [ErrNoCandidate] if the candidate is not queued, or has not pinged for two ping
-// intervals. The function continues then. A candidate that died more recently is elected, and
-// replaced after the takeover time. A candidate that leaves the queue before the function returns
-// is passed over.
+// Handover returns [ErrNoCandidate] if the candidate is not queued or has missed two pings. The
+// function continues then. A candidate that died more recently is elected, and replaced after the
+// takeover time. A candidate that leaves the queue before the function returns is passed over.
 //
 // Errors: [ErrNotLeader]; [ErrNoCandidate]; an error of the guard or of a command, after which
 // leadership is kept; the errors of Resign. Round trips: two readings, a read, a compare-and-set,
@@ -256,8 +255,7 @@ func find(queue []distlock.LockInfo, to string) (Candidate, error) {
 		ErrNoCandidate, quoted(to))
 }
 
-// silent reports whether a process is condemned, has no ping, or has not pinged for two of its ping
-// intervals.
+// silent reports whether a process is condemned, has no ping, or has missed two pings.
 func silent(one distlock.LockInfo) bool {
 	return one.Condemned || one.PingAge < 0 || one.PingAge > 2*one.PingEvery
 }

@@ -12,9 +12,9 @@ var (
 	ErrNotLeader = errors.New("election: not the leader")
 	// ErrNobody is returned by RequestYield when there is no leader.
 	ErrNobody = errors.New("election: no leader")
-	// ErrNoCandidate is returned by Handover when the candidate is not queued, or has not pinged
-	// for two ping intervals. The term continues then. It is also returned when the candidate left
-	// the queue before the old leader's function returned.
+	// ErrNoCandidate is returned by Handover when the candidate is not queued or has missed two
+	// pings. The term continues then. It is also returned when the candidate left the queue before
+	// the old leader's function returned.
 	ErrNoCandidate = errors.New("election: no such candidate")
 	// ErrMode is returned by all methods when the name is used for a shared lock or for permits.
 	ErrMode = errors.New("election: the name is in use for a shared lock or a semaphore")

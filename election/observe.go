@@ -167,8 +167,8 @@ func leaderOf(holder *distlock.LockInfo) Leader {
 	return Leader{Candidate: candidateOf(*holder), Fence: holder.Fence}
 }
 
-// CandidateOf returns the candidate or leader that info describes. If info describes a user of a
-// plain lock, or the last holder of a free lock, elected is false and c has no metadata.
+// CandidateOf returns the candidate or leader that info describes. For a user of a plain lock, and
+// for the last holder of a free lock, elected is false and c has no metadata.
 func CandidateOf(info distlock.LockInfo) (c Candidate, elected bool) {
 	c = Candidate{Process: info.Process, Session: info.Session, Since: info.Since}
 	head, _, ok := cutLast(info.Who)

@@ -1,6 +1,7 @@
 // Package pinger keeps one process alive in the collection lockpings. One heartbeat serves all
-// locks of the process, as in every generation of mongos. After a ping, the package also repeats
-// failed releases, releases ghosts, deletes old pings, and creates the indexes.
+// locks of the process, as in every generation of mongos. After a ping, the reaper repeats failed
+// releases and releases ghosts, see [LockPinger.Reap]. The package also deletes old pings and
+// creates the indexes.
 //
 // The package is independent of lock names, acquisition and takeover. [Owner] reports the sessions
 // that the process owns.

@@ -184,9 +184,9 @@ func (p *LockPinger) tried(s catalog.Session, r *release, err error, forget bool
 	}
 }
 
-// checkReleases follows a read of the reaper, which found the sessions in stored. It retries the
-// given sessions. It drops those that may never have been in their locks and that the read did not
-// find.
+// checkReleases retries the given sessions after a read of the reaper, which found the sessions in
+// stored. If a session may never have been in its lock and is missing in stored, checkReleases
+// drops it instead.
 func (p *LockPinger) checkReleases(sessions []catalog.Session, stored map[catalog.Session]bool) {
 	for _, s := range sessions {
 		p.queue.mu.Lock()

@@ -70,8 +70,7 @@ func (t *Term) Err() error {
 	return t.over
 }
 
-// Left returns the time until the term ends if no further ping is acknowledged. It is 0 after the
-// end.
+// Left returns the rest of the term: the hold time minus Age, or 0 once the term is over.
 func (t *Term) Left() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -57,13 +57,13 @@ type BegunSlot struct {
 // No slot begins twice.
 //
 // Function choose returns the slot to begin, as [LatestSlot] does. Its arguments are the time of
-// the latest slot, or zero if there was none, and the server's clock. A slot that is not later than
-// last does not begin.
+// the latest slot, or zero if there was none, and the server's clock. The slot must be later than
+// last.
 //
 // BeginSlot returns when ctx ends. Errors: the error of choose; [ErrNotDue]; the errors of
-// [RunSlots]. If the store does not answer three times, ctx ends or the guard is lost, the record
-// may name the slot as running although no process runs it. BeginSlot sends three commands, and up
-// to nine if the store does not answer.
+// [RunSlots]. BeginSlot tries three times if the store does not answer. After its failure, the
+// record may name a slot as running although no process runs the slot. Each try sends three
+// commands.
 func BeginSlot(ctx context.Context, m *distlock.Manager, guard *distlock.TryGuard, store Store,
 	choose func(last, now time.Time) (time.Time, error)) (*BegunSlot, error) {
 	if guard == nil || choose == nil {

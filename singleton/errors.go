@@ -16,8 +16,8 @@ var (
 	// ErrNeverFires is returned by RunSlots when the schedule has no further slot: its Next returns
 	// the zero time. RunSlots also checks this at its beginning, before any I/O.
 	ErrNeverFires = errors.New("singleton: the schedule never fires")
-	// ErrBadSchedule is returned by RunSlots when Next returns a time that is not later than its
-	// argument or is not a whole millisecond. It is also returned when far too many slots are due.
+	// ErrBadSchedule is returned by RunSlots when Next breaks a rule of [Schedule], or when far too
+	// many slots are due.
 	ErrBadSchedule = errors.New("singleton: bad schedule")
 	// ErrStale is returned by a Store when a record has a larger fence than the change. Run and
 	// RunSlots return it when that happens while this process holds the lock. Then the locks were

@@ -12,8 +12,7 @@ import (
 	"mongodlm/catalog"
 )
 
-// ErrNeverRan is returned by RunNow and ForgetFuture if the name has no record, because no process
-// has run it.
+// ErrNeverRan is returned by RunNow and ForgetFuture if no process has run the name yet.
 var ErrNeverRan = errors.New("singleton: no process has run it")
 
 // RunNow requests one more round of the loop with this name, in any process. It uses the fields

@@ -9,13 +9,14 @@ import (
 // A Schedule returns the times of slots. [Every] returns a Schedule, and the schedules of
 // github.com/robfig/cron/v3 implement it.
 type Schedule interface {
-	// Next returns the first slot after t, in whole milliseconds, or the zero time when there is
-	// none. The result must depend on t only, and must be the same in all processes.
+	// Next returns the first slot after t, or the zero time when there is none. A slot is a whole
+	// millisecond. The result must depend on t only, and must be the same in all processes.
 	Next(t time.Time) time.Time
 }
 
 // Every returns the schedule of all multiples of d since the year 1, in UTC. If d is an hour, that
-// is each full hour. It never fires when d is not a positive multiple of a millisecond.
+// is each full hour. d must be a positive multiple of a millisecond; otherwise the schedule never
+// fires.
 func Every(d time.Duration) Schedule { return every(d) }
 
 type every time.Duration
@@ -48,8 +49,8 @@ func next(s Schedule, t time.Time) (time.Time, error) {
 }
 
 // due returns the slots after last and up to now, the oldest first, but only the latest most of
-// them. older is the number of the slots that it leaves out, counted up to mostCounted. A schedule
-// without a further slot is an error only if no slot is due.
+// them. older is the number of the slots that it leaves out, counted up to mostCounted. The error
+// is ErrNeverFires if no slot is due and the schedule has no further slot.
 func due(s Schedule, last, now time.Time, most int) (slots []time.Time, older int, err error) {
 	steps := 0
 	// between returns the slots after from and up to now, at most limit. whole is false if there

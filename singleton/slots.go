@@ -18,7 +18,7 @@ type Missed int
 const (
 	// RunOnce runs only the latest missed slot, however old it is.
 	RunOnce Missed = iota
-	// Skip runs only the latest missed slot, if it is no older than Grace.
+	// Skip runs only the latest missed slot, and only within Grace.
 	Skip
 	// RunAll runs the missed slots, the oldest first, but only the latest MostMissed.
 	RunAll
@@ -36,8 +36,8 @@ type Slot struct {
 	Guard *distlock.TryGuard
 }
 
-// Slots is a function that runs once for each slot of a schedule, in one of the processes that run
-// the Slots of this name. The zero value of a field that is not required means its default.
+// Slots runs a function once for each slot of a schedule, in one of the processes that run the
+// Slots of this name. The zero value of an optional field means its default.
 type Slots struct {
 	// Name is the name of the lock, of the settings and of the record. Required.
 	Name string

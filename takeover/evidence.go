@@ -49,8 +49,8 @@ type Evidence struct {
 //
 // A process of distlock leaves two traces: seq in its ping document, and its takeover time in its
 // lock or queue entry. The second remains if the ping document is removed. A ping without seq
-// belongs to a foreign holder, with one exception. If a process of distlock has no ping document, a
-// contender inserts a condemned one, without seq.
+// belongs to a foreign holder, with one exception: a contender inserts a condemned ping without seq
+// for a process of distlock that has no ping document.
 //
 // When MongoDB's manager takes a lock, fields of an earlier holder remain in the document. Recorded
 // must be zero then. ParseLock of package catalog detects this by the state.

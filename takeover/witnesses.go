@@ -110,9 +110,9 @@ func (j *judgement) sighted() (d time.Duration, ok bool) {
 	return min(byServer, byContenders), true
 }
 
-// Sighting returns the [Sight] that a contender should record after this read. ok is false if it
-// should record none. This is the case if the policy does not select the witnesses rule, the
-// process is not silent or cannot be condemned, the clocks disagree, or a usable Sight exists.
+// Sighting returns the [Sight] that a contender should record after this read. ok is true if the
+// policy selects the witnesses rule, the process is silent and can be condemned, the clocks agree,
+// and the ping has no usable Sight yet.
 func (e Evidence) Sighting(by string, p Policy) (s Sight, ok bool) {
 	j := judge(e, e, p)
 	switch {

@@ -44,8 +44,8 @@ type Config struct {
 }
 
 // ErrSameName is matched by an error of Lock, together with singleton.ErrNotDue, if a job of that
-// name has asked this Locker for the same slot before. Either two jobs share the name, for example
-// jobs of one method value without gocron.WithName, and only one of them runs. Or one job is due
+// name has asked this Locker for the same slot before. Two jobs may share the name, for example
+// jobs of one method value without gocron.WithName. Then only one of them runs. Or one job is due
 // more often than Config.Schedule or Gap allows.
 var ErrSameName = errors.New("gocronlock: a job of this name has asked for the slot already; " +
 	"give each job a name of its own by gocron.WithName, and let none be due more often than " +
