@@ -45,7 +45,7 @@ func Run(ctx context.Context, manager *distlock.Manager, name string, fn Func,
 }
 
 // Run runs a candidate until ctx ends. The candidate waits in the queue of the lock, first come,
-// first served, also while the server is unavailable. Run calls fn for every term that the
+// first served, even while the server is unavailable. Run calls fn for every term that the
 // candidate wins, and releases the lock only after fn has returned. It logs an error of fn, and the
 // candidate queues again after a pause, see [Backoff]. A panic in fn is a *[PanicError], logged
 // with its stack. Run also logs if fn still runs half of Config.Margin after the end of its

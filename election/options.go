@@ -30,9 +30,9 @@ func (f optionFunc) apply(o *options) { f(o) }
 func Metadata(text string) Option { return optionFunc(func(o *options) { o.metadata = text }) }
 
 // Backoff sets the pause after a term that the function ended. After the pause the candidate queues
-// again. The pause is first. It doubles with every consecutive failed term, up to most, and varies
-// randomly by a fifth. Default 1 s and 1 min. There is no pause after a resignation, a hand-over or
-// a loss.
+// again. The pause starts at first and doubles with every consecutive failed term, up to most. It
+// varies randomly by a fifth. Default 1 s and 1 min. There is no pause after a resignation, a
+// hand-over or a loss.
 func Backoff(first, most time.Duration) Option {
 	return optionFunc(func(o *options) { o.first, o.most = first, most })
 }

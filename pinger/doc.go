@@ -37,7 +37,8 @@
 // The store also checks that the document contains a ping of the same process. The field local must
 // be the time of the last acknowledged ping, or of one of the 63 latest pings sent since. If two
 // processes share one id, the second one to ping finds the local time of the other. It takes a new
-// id, and the other process keeps the document and its locks. Local times have milliseconds.
+// id, and the other process keeps the document and its locks. Local times are compared by the
+// millisecond.
 //
 // If the document was removed, the next ping creates it again. The reply shows that, and the
 // process takes a new id. If a delayed ping created the document first, the process does not detect

@@ -25,7 +25,7 @@ type beat struct {
 }
 
 // mostMine limits beat.mine. When mine is full, the oldest time after the acknowledged one is
-// dropped. If the document has a dropped time, the process takes it for the ping of a twin.
+// dropped. If the document has a dropped time, the process assumes a twin.
 const mostMine = 64
 
 // errRemoved reports that a ping has created the ping document again after its removal.

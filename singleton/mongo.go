@@ -100,7 +100,7 @@ func (s *mongoStore) Change(ctx context.Context, c Change) (bson.Raw, error) {
 		if !errors.Is(err, mongo.ErrNoDocuments) && !mongo.IsDuplicateKeyError(err) {
 			return raw, failed("write", s.records, "find, insert, update", err)
 		}
-		// No record matches the change. The record shows the reason.
+		// The change matched no record. Read the record of this name to find the reason.
 		if raw, err = s.records.FindOne(ctx, filter[:1]).Raw(); errors.Is(err, mongo.ErrNoDocuments) {
 			raw, err = nil, nil
 		}

@@ -127,7 +127,7 @@ func (r *runner) beginning(t *tenure, slot time.Time, attempt int) bson.E {
 		Begun: r.now(t)}))
 }
 
-// interrupted returns a copy of runs. A last round that is Running is Interrupted in the copy.
+// interrupted returns a copy of runs. If the last round is Running, it is Interrupted in the copy.
 func interrupted(runs []PastRun) []PastRun {
 	runs = slices.Clone(runs)
 	if n := len(runs); n > 0 && runs[n-1].State == Running {

@@ -48,9 +48,9 @@ func next(s Schedule, t time.Time) (time.Time, error) {
 	return slot, nil
 }
 
-// due returns the slots after last and up to now, the oldest first, but only the latest most of
-// them. older is the number of the slots that it leaves out, counted up to mostCounted. The error
-// is ErrNeverFires if no slot is due and the schedule has no further slot.
+// due returns the slots after last and up to now, the oldest first. If there are more than most, it
+// returns only the latest. older is the number of slots that it leaves out, counted up to
+// mostCounted. The error is ErrNeverFires if no slot is due and the schedule has no further slot.
 func due(s Schedule, last, now time.Time, most int) (slots []time.Time, older int, err error) {
 	steps := 0
 	// between returns the slots after from and up to now, at most limit. whole is false if there

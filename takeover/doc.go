@@ -80,7 +80,7 @@
 //	the holder's             the witnesses disagree; the record does not use this clock
 //	the first contender's    it differs from the server's clock at the first read
 //	the second contender's   it differs from the server's clock at the present read
-//	the server's             it differs from a contender's clock at one of the two reads
+//	the server's             it differs from a contender's clock at one or both reads
 //
 // That the ping was unchanged needs no clock: seq only rises, and both reads have the same seq. So
 // the record proves only a time. Two intervals are enough, because the ping was already two

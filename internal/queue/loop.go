@@ -202,8 +202,8 @@ func (q *Queue) minPause(trips time.Duration) time.Duration {
 	return max(trips, q.Poll/pollsInPoll, time.Millisecond)
 }
 
-// poll reads the locks with waiters that are free or that this process holds. It also reads the
-// queues whose waiters expect a grant.
+// poll reads, of the locks in names, the free ones and those that this process holds. It also reads
+// the queues whose waiters expect a grant.
 func (l *loop) poll(ctx context.Context, by map[string][]*Waiter, names []string) {
 	l.pollNow = false
 	sent, process := l.q.Clock.Now().Mono, l.q.Pinger.Process()

@@ -74,8 +74,9 @@ func (s *stream) receive(ctx context.Context, q *Queue) error {
 		return err
 	}
 	defer grants.Close(context.WithoutCancel(ctx))
-	// A new stream is trusted, with three exceptions: the server is a mongos, the stream before was
-	// late, or it broke before a poll could test it. Such a stream must first deliver in time.
+	// A new stream is trusted, with three exceptions: the server is a mongos, the previous stream
+	// was late, or the previous stream broke before a poll could test it. In these cases the stream
+	// must first deliver in time.
 	opened := q.Clock.Now().Mono
 	s.set(q, quality{
 		open: true, trusted: q.Pinger.Server().Kind != catalog.Mongos && !q.lags.Failing() && !s.brief,
