@@ -13,7 +13,7 @@
 // Close of the Manager ends the context of a round and waits for it within the context of Close,
 // see [distlock.Manager.Close]. A round that continues keeps the lock until a takeover.
 //
-// If its process dies, a slot may be incomplete, and is not repeated by default. With Slots.Rerun it
+// If its process dies, a slot may be incomplete. By default it is not repeated. With Slots.Rerun it
 // has up to MaxAttempts attempts, until one returns.
 //
 // # Why the slot and not the lock

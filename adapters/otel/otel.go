@@ -39,9 +39,9 @@ type Options struct {
 	Provider trace.TracerProvider
 }
 
-// A Tracer records events as spans. It is a [distlock.Observer] that also receives contexts. It is
-// safe for concurrent use. Each call waits for the program's span processor, so use a processor that
-// exports in the background.
+// A Tracer records events as spans. It is a [distlock.Observer] that also receives contexts. Each
+// call waits for the program's span processor, so use a processor that exports in the background. A
+// Tracer is safe for concurrent use.
 type Tracer struct{ tracer trace.Tracer }
 
 var _ distlock.Observer = (*Tracer)(nil)

@@ -105,10 +105,10 @@ func (j *Judge) condemn(ctx context.Context, v View, dead Suspect, done condemne
 }
 
 // samePrimary verifies, right before a takeover, that the server that answered the reads is still
-// primary. A former primary may answer reads until it detects that it was cut off. For a holder of
-// distlock one call of Hello is enough, because the condemnation is a write, which only the primary
-// can carry out. A foreign holder cannot be condemned. So samePrimary reads its lock again, sends a
-// linearizable read, and calls Hello once more (R5 in docs/safety.md).
+// primary. A former primary may answer reads until it detects that it was cut off. For a foreign
+// holder samePrimary also reads the lock again, sends a linearizable read, and calls Hello once
+// more (R5 in docs/safety.md). For a holder of distlock that is not necessary, because only the
+// primary can carry out the condemnation that follows.
 func (j *Judge) samePrimary(ctx context.Context, v View, dead Suspect) error {
 	if err := j.isPrimary(ctx, v); err != nil || !dead.Evidence.Foreign() {
 		return err
