@@ -16,9 +16,9 @@ import (
 	"mongodlm/pinger"
 )
 
-// unseeded is the least fence that was not counted up from zero. A smaller fence is raised to the
-// server's clock in milliseconds before a guard is made, so fences rise even after an operator
-// deleted the document.
+// unseeded is the least fence of a guard. The fence of a new lock document is smaller: it is raised
+// to the server's clock in milliseconds. So fences rise even after an operator deleted the
+// document.
 const unseeded = 1 << 31
 
 // maxRaces limits how many times one call starts again because the document changed between two
@@ -107,8 +107,8 @@ func (a *agent) try(c *call) {
 	a.granted(s, nil, c)
 }
 
-// recovered handles a panic in an entry or a try, for example in a logger, an observer or a store.
-// Their calls get an error.
+// recovered recovers from a panic in an entry or a try, for example in a logger, an observer or a
+// store. The calls that wait for the entry or the try get an error.
 func (m *Manager) recovered(a *agent, e *entry, c *call) {
 	if r := recover(); r != nil {
 		err := fmt.Errorf("the logger or the store panicked: %v", r)
@@ -154,9 +154,9 @@ func refused(err error) bool {
 		errors.Is(err, catalog.ErrPermitMismatch)
 }
 
-// take sends the session. If plainly is set and the mode is exclusive, it sends the plain command.
-// That command refuses some free locks, such as one that a foreign manager left with its sharers. A
-// second take without plainly acquires these locks.
+// take sends the session. If plainly is set and the mode is exclusive, it uses [catalog.TryPlain],
+// which refuses some free locks, for example one in which a foreign manager left shared holders.
+// take without plainly acquires these locks.
 func (a *agent) take(s *session, plainly bool) (catalog.Lock, error) {
 	enter := transition.Enter{Request: s.request, How: s.how}
 	if plainly && s.want.mode == catalog.Exclusive {
@@ -204,7 +204,7 @@ func (a *agent) contend(s *session) (view watch.View, err error) {
 	return view, a.m.heldError(view)
 }
 
-// grantNext grants a lock to its first waiter after a foreign release.
+// grantNext grants a lock to its first waiter, after a release by a foreign manager.
 func (a *agent) grantNext(s *session, view watch.View) error {
 	if view.Lock == nil || len(view.Lock.Waiters) == 0 {
 		return errFree
@@ -217,9 +217,8 @@ func (a *agent) grantNext(s *session, view watch.View) error {
 	return fmt.Errorf("distlock: acquire %s: grant it to the next: %w", quoted(a.name), err)
 }
 
-// answer returns the reason why living processes keep the session out: a *PermitMismatchError if
-// they use another limit, or a *HeldError if the session has no place in the queue. Otherwise it
-// returns errFree.
+// answer returns errFree if the session is in the document or may be queued. Otherwise it returns a
+// *PermitMismatchError if the lock is used with another limit, else a *HeldError.
 func (a *agent) answer(s *session, view watch.View) error {
 	_, waits := view.Lock.WaitedBy(s.request.TS) // after a lost reply; entering again returns it
 	_, holds := view.Lock.HeldBy(s.request.TS)
@@ -234,9 +233,9 @@ func (a *agent) answer(s *session, view watch.View) error {
 	return held
 }
 
-// confirm returns nil if a failed acquisition succeeded after all. If the outcome is
-// unknown, confirm sends a write that finds the session in the lock document. If confirm returns an
-// error and the session appears in the document later, the background releases it.
+// confirm handles the error of an acquisition. After an unknown outcome it sends a write that finds
+// the session in the lock document, and returns nil if the session holds the lock. If confirm fails
+// and the session appears in the document later, the background releases the session.
 func (a *agent) confirm(s *session, err error) error {
 	failed := acquiring(a.name, err)
 	if !errors.Is(err, catalog.ErrUnknownOutcome) {
@@ -263,8 +262,8 @@ func (a *agent) confirm(s *session, err error) error {
 	return failed
 }
 
-// acquired completes a session that holds the lock according to the document. If it fails, it gives
-// the session back.
+// acquired sets the fence and the evidence of a session that holds the lock. It raises a fence
+// below unseeded. If that fails, it gives the session back.
 func (m *Manager) acquired(s *session, lock catalog.Lock) error {
 	if p, ok := lock.HeldBy(s.request.TS); ok { // one of several holders, perhaps
 		lock.Fence, lock.When = p.Fence, p.Since
@@ -297,8 +296,8 @@ func (m *Manager) acquired(s *session, lock catalog.Lock) error {
 }
 
 // newGuard makes a guard for a session that holds the lock, and begins its lease. If it fails, it
-// gives the session back. Errors: *LostError when the process's term ended, or an operator broke
-// the lock, before the guard existed; [ErrClosed]; the errors of beginLease.
+// gives the session back. Errors: *LostError when the term or the lease has ended, or an operator
+// has broken the lock; [ErrClosed]; the errors of beginLease.
 func (c *call) newGuard(ctx context.Context, s *session) (*TryGuard, error) {
 	defer c.m.owned.attemptEnded(s.request.TS)
 	fail := func(err error) (*TryGuard, error) {
@@ -382,8 +381,7 @@ func (c *call) report(h *holding, s *session) {
 	c.m.events.emit(c.o.parent, event)
 }
 
-// heldError describes the first holder that is not known to be dead, else the first holder, else
-// the first waiter.
+// heldError describes the first living holder, else the first holder, else the first waiter.
 func (m *Manager) heldError(s watch.View) *HeldError {
 	e := &HeldError{Name: s.Name, PingAge: -1, Holders: len(s.Holders())}
 	if s.Lock != nil {
@@ -417,7 +415,7 @@ func (m *Manager) heldError(s watch.View) *HeldError {
 	return e
 }
 
-// ofIt replaces the name of a process in a verdict by a pronoun.
+// ofIt replaces the process id in the reason of a verdict by "it".
 func ofIt(reason, process string) string {
 	if process == "" {
 		return reason

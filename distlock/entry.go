@@ -155,8 +155,8 @@ func (e *entry) failed(s *session, w *queue.Waiter, err error) (catalog.Lock, er
 
 // findRoom waits while the queue is full, or while silent processes use the lock with another
 // limit. It reads the lock, evicts dead processes and pauses until the session may be sent again.
-// After a second refusal in a row (again) it pauses at least once. Errors: those of wait; a
-// *PermitMismatchError when a living process uses another limit; errors of the read.
+// again is set from the second refusal on: then findRoom pauses at least once. Errors: those of
+// wait; a *PermitMismatchError when a living process uses another limit; errors of the read.
 func (e *entry) findRoom(
 	s *session, w *queue.Waiter, pauses *backoff, refusal error, again bool,
 ) (catalog.Lock, error) {
@@ -180,8 +180,8 @@ func (e *entry) findRoom(
 	}
 }
 
-// fullness returns the error for a refusal. If the snapshot shows no reason, the error reports a
-// full queue.
+// fullness returns err if it names a holder or another limit. Otherwise it returns a *HeldError
+// that reports a full queue.
 func (e *entry) fullness(err error, view watch.View) error {
 	if errors.Is(err, ErrHeld) || errors.Is(err, ErrPermitMismatch) {
 		return err
@@ -206,8 +206,9 @@ func (e *entry) pause(s *session, w *queue.Waiter, d time.Duration) (l catalog.L
 var errRemoved = errors.New("its queue entry was removed")
 
 // wait waits for a grant of the session, or until the pause is over. A negative pause never ends.
-// After the pause it returns nil, nil. Errors: errDismissed when no call has needed the entry for
-// the time of keptFor; errRemoved; the reason why the session must stop waiting.
+// After the pause it returns nil, nil. Errors: errDismissed when the entry was spare for the time
+// that keptFor returns; errRemoved; [ErrClosed]; [ErrNoHeartbeat]; the error with which package
+// queue ended the wait.
 func (e *entry) wait(s *session, w *queue.Waiter, pause time.Duration) (*catalog.Grant, error) {
 	var up, spare <-chan time.Time
 	if pause >= 0 {

@@ -16,17 +16,17 @@ import (
 const fenceField = "_fence"
 
 // Fenced adds the fence to the filter and the update of one document, for UpdateOne or
-// FindOneAndUpdate of any collection. The fenced filter matches only a document that no newer
-// holder has written. The fenced update stores this guard's fence in the field _fence. If the
-// fenced filter does not match an existing document, a newer holder has written it. An upsert then
-// fails with DuplicateKey. If a write depends on the content of the document, read it with a fenced
+// FindOneAndUpdate of any collection. The fenced filter excludes documents that a newer holder has
+// written. The fenced update stores this guard's fence in the field _fence. If filter matches a
+// document and the fenced filter does not, a newer holder has written it. An upsert then fails with
+// DuplicateKey. If a write depends on the content of the document, read it with a fenced
 // FindOneAndUpdate. No I/O.
 //
 // Fenced stops a stale holder only on documents that a newer holder has written.
 // [TryGuard.InTransaction] stops it everywhere.
 //
 // Errors: [ErrBadOption] for a replacement, a pipeline or an update of _fence, and for guards of
-// [Shared] or of more than one permit; *LostError if the guard is lost.
+// [Shared] or several permits; *LostError.
 func (g *TryGuard) Fenced(filter, update bson.D) (fencedFilter, fencedUpdate bson.D, err error) {
 	if err := g.Err(); err != nil {
 		return nil, nil, err
@@ -73,8 +73,8 @@ func (g *TryGuard) Fenced(filter, update bson.D) (fencedFilter, fencedUpdate bso
 
 // InTransaction runs work in a MongoDB transaction that commits only while the lock is held. The
 // transaction changes the lock document, filtered by the lock session. After a takeover the
-// transaction fails with [ErrLockLost] without a write. A takeover that begins later waits for the
-// end of the transaction.
+// transaction fails with [ErrLockLost] without a write. A later takeover waits for the end of the
+// transaction.
 //
 // work passes its context to every operation. All operations use the same client: Config.Client, or
 // mongo.SessionFromContext(ctx).Client(). work returns the error of an operation that fails. It may
@@ -87,9 +87,9 @@ func (g *TryGuard) Fenced(filter, update bson.D) (fencedFilter, fencedUpdate bso
 // waits for the end of the transaction, for at most Config.CommandTimeout. After a release no
 // transaction commits.
 //
-// Errors: the error of work, joined with that of Err if the guard is over; *LostError, which also
-// marks the guard as lost; [ErrNoTransactions], before work is called; [ErrBadOption] for a call
-// with work's context; [ErrOutcomeUnknown] of the commit.
+// Errors: those of work and Err, joined; *LostError, which also marks the guard as lost;
+// [ErrNoTransactions], before work is called; [ErrBadOption] for a call with work's context;
+// [ErrOutcomeUnknown] of the commit.
 func (g *TryGuard) InTransaction(ctx context.Context, work func(ctx context.Context) error) error {
 	if err := usable(ctx); err != nil {
 		return err
@@ -157,15 +157,14 @@ func (g *TryGuard) InTransaction(ctx context.Context, work func(ctx context.Cont
 // Session.WithTransaction. There is no guard, no fence and no release. Make this call the first one
 // of the transaction. PostgreSQL has pg_advisory_xact_lock for this.
 //
-// Until the transaction ends, its write to the lock document makes other callers wait in the
-// server, each with a connection, or get a write conflict. Clocks do not matter: the writes of the
-// transaction appear while the lock is held, or not at all. MongoDB ends a transaction after 60 s
-// (transactionLifetimeLimitSeconds).
+// Until the transaction ends, other callers wait in the server, each with a connection, or get a
+// write conflict. Clocks do not matter: the writes of the transaction appear while the lock is
+// held, or not at all. MongoDB ends a transaction after 60 s (transactionLifetimeLimitSeconds).
 //
 // While a guard holds the lock, the call polls outside of the transaction, without a queue entry,
-// and takes over a dead holder. A transaction that has read before still sees the old state. The
-// error then has the driver's label TransientTransactionError, and WithTransaction runs the
-// function again.
+// and takes over a dead holder. A transaction that has already read sees the old state. The error
+// of the call then has the driver's label TransientTransactionError, and WithTransaction repeats
+// the function.
 //
 // Errors: as Lock; [ErrNoTransactions]; [ErrBadOption] for [Shared], [Permits], [Lease].
 func (l *DistributedLock) LockInTransaction(ctx context.Context, opts ...Option) error {
@@ -225,8 +224,8 @@ func (l *DistributedLock) LockInTransaction(ctx context.Context, opts ...Option)
 	}
 }
 
-// enterTransaction reads the lock outside of the transaction, and enters a free lock inside. A
-// transaction reads only one snapshot, so waiting inside would be useless.
+// enterTransaction reads the lock outside of the transaction, and enters a free lock inside.
+// Inside, every read would return the same snapshot.
 func (c *call) enterTransaction(ctx context.Context) error {
 	s, err := c.m.begin(c.name, c.o.want, catalog.Try)
 	if err != nil {
@@ -259,8 +258,8 @@ func (c *call) enterTransaction(ctx context.Context) error {
 	return nil
 }
 
-// evictDead evicts dead processes. It returns a *HeldError if other processes keep the caller out,
-// or a *PermitMismatchError if one of them is alive and the lock is a semaphore.
+// evictDead evicts dead processes. If holders or waiters remain, it returns a *PermitMismatchError
+// if they use [Permits] and one of them pings, else a *HeldError.
 func (c *call) evictDead(ctx context.Context, view watch.View) error {
 	_, err := c.m.judge.EvictDead(ctx, view, len(view.Suspects))
 	if err != nil && !errors.Is(err, catalog.ErrNoMatch) {
@@ -276,9 +275,9 @@ func (c *call) evictDead(ctx context.Context, view watch.View) error {
 	return c.m.heldError(view)
 }
 
-// withoutLabel removes the driver's labels from an error. The result matches the same errors of
-// this package. If the error has no other cause than such a label, another transaction has or had
-// the lock, and the result matches ErrHeld.
+// withoutLabel returns an error without the driver's labels. The result matches the same errors of
+// this package. If there are none and err has the label mustRunAgain, the result matches ErrHeld,
+// because another transaction has or had the lock.
 func withoutLabel(err error) error {
 	bare := &acquireError{text: err.Error()}
 	for _, c := range causes {
@@ -302,5 +301,5 @@ type againError struct{ error }
 // HasErrorLabel implements mongo.LabeledError.
 func (*againError) HasErrorLabel(label string) bool { return label == mustRunAgain }
 
-// Unwrap returns the refusal.
+// Unwrap returns the wrapped error.
 func (e *againError) Unwrap() error { return e.error }

@@ -36,8 +36,8 @@ type Inspector struct {
 	close   func(context.Context) error                     // closes the Inspector's store
 }
 
-// NewInspector opens the store of cfg. Of the other fields it uses Database, CommandTimeout,
-// Logger, Observer and Host. No I/O. Errors: *ConfigError; the cause of an expired ctx.
+// NewInspector opens the store of cfg. It also uses Database, CommandTimeout, Logger, Observer and
+// Host. No I/O. Errors: *ConfigError; the cause of ctx.
 func NewInspector(ctx context.Context, cfg Config) (*Inspector, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func NewInspector(ctx context.Context, cfg Config) (*Inspector, error) {
 	}, nil
 }
 
-// Inspector returns an Inspector of the Manager's store. It ends with the Manager.
+// Inspector returns an Inspector of the store. [Manager.Close] closes it.
 func (m *Manager) Inspector() *Inspector {
 	return &Inspector{
 		store: m.locks, log: m.log, clock: m.cfg.Clock, events: m.events, closed: m.closed,
@@ -91,7 +91,7 @@ func (m *Manager) Inspector() *Inspector {
 }
 
 // Close disconnects the clients that [NewInspector] made. Afterwards the methods return
-// [ErrClosed]. The Inspector of a Manager ends with the Manager.
+// [ErrClosed]. Close has no effect on the Inspector of a Manager.
 func (i *Inspector) Close(ctx context.Context) error {
 	if ctx == nil {
 		return fmt.Errorf("%w: the context is nil; pass context.Background()", ErrBadOption)
@@ -146,9 +146,8 @@ type LockInfo struct {
 	Self      bool            // it is the process of the Inspector's Manager
 }
 
-// Gone reports whether a waiter is passed over. It is condemned, or silent for two ping intervals
-// (for its takeover time if the interval is unknown), or queued for its takeover time without a
-// ping document.
+// Gone reports whether a waiter is passed over, because its process is condemned or has missed two
+// pings. Without a ping document or a known ping interval, the takeover time counts.
 func (i LockInfo) Gone() bool {
 	if i.Place > 0 && !i.HasPing && i.BadPing == nil && i.Age > cmp.Or(i.Takeover, defaultTakeover) {
 		return true
@@ -170,9 +169,8 @@ func (i *Inspector) Waiters(ctx context.Context) iter.Seq2[LockInfo, error] {
 	return i.list(ctx, true, i.waiters)
 }
 
-// Holder reads one lock. It returns the holders as Locks yields them, and the waiters as Waiters
-// yields them. It returns no rows for a lock without a document. It sends one command, or three on
-// the embedded server. Errors: as Locks; [ErrBadName].
+// Holder reads one lock. The rows are those of Locks and Waiters. A lock without a document has no
+// rows. It sends one command, or three on the embedded server. Errors: as Locks; [ErrBadName].
 func (i *Inspector) Holder(ctx context.Context, name string) (holders, waiters []LockInfo, err error) {
 	if err := checkName(name); err != nil {
 		return nil, nil, err
@@ -277,17 +275,18 @@ func pulseOf(seen catalog.Snapshot, p catalog.Participant) catalog.PingState {
 	return seen.Pings[p.Process]
 }
 
-// fenced reports whether a holder raised the fence at its acquisition: its mode is shared or
-// permit, which no foreign manager has, or its ping has the fields of this package.
+// fenced reports whether a holder raised the fence at its acquisition. A foreign holder does not. A
+// holder is not foreign if its mode is shared or permit, or if its ping has the fields of this
+// package.
 func fenced(p catalog.Participant, pulse catalog.PingState) bool {
 	return p.Mode != catalog.Exclusive || pulse.Ping != nil && pulse.Ping.HasSeq
 }
 
-// Break frees a lock by force if its holder is still the one that the operator saw. That holder has
-// the given fence and, if a session is given, that session (LockInfo.Session). Break writes why
-// into the document, raises the fence, changes the session, and grants the lock to the next waiter.
-// It passes over waiters that are dead or have missed two pings. From a shared lock it removes only
-// the holder with that fence. A holder without a ping, or of a foreign manager, needs the session.
+// Break frees a lock by force if it is still held with the given fence and, if given, the session
+// (LockInfo.Session). The session is required for a foreign holder and for one without a ping
+// (LockInfo.BySession). Break writes why into the document, raises the fence, changes the session,
+// and grants the lock to the next waiter. It passes over waiters that are dead or have missed two
+// pings. From a shared lock it removes only the holder with that fence.
 //
 // Break can let two holders in. A living holder trusts its guard until its next ping, at most Ping
 // plus one command later. Make sure that the holder is dead or stopped, or that the protected
@@ -352,7 +351,7 @@ func (i *Inspector) Break(ctx context.Context, name string, fence int64, why str
 	return now, nil
 }
 
-// errForeign is the error of a break without a session, for a holder that raises no fence.
+// errForeign is the error of a break that needs a session, because the holder raises no fence.
 var errForeign = errors.New(
 	"a foreign holder has it, which raises no fence; give the session that you saw")
 
@@ -401,10 +400,11 @@ func (i *Inspector) breakLock(ctx context.Context, name string, fence int64, why
 	return seen, now, err
 }
 
-// removeSilent removes the waiters that are gone, with one command for each, so that the break does
-// not grant the lock to one of them. If other holders remain, it keeps exclusive waiters, because
-// the break does not grant them the lock. It returns the number of remaining waiters, and the
-// processes that were granted the lock. It ignores errors: the break that follows reports its own.
+// removeSilent removes the waiters that are gone, so that the break grants none of them the lock.
+// Each needs one command. If alone is false, other holders remain after the break. Exclusive
+// waiters then stay, because they are not granted the lock. removeSilent returns the number of
+// remaining waiters, and the processes that were granted the lock. It ignores errors: the break
+// that follows reports its own.
 func (i *Inspector) removeSilent(ctx context.Context, read catalog.Snapshot, alone bool) (
 	waiters int, now []LockInfo) {
 	for _, w := range i.waiters(read) {

@@ -295,7 +295,7 @@ func Read(ctx context.Context, client *mongo.Client, database string, q Query) (
 		malformed = append(malformed, &distlock.MalformedError{Collection: Collection, Field: "at",
 			ID: raw.Lookup("_id").String(), Problem: "or another field is missing or has a wrong type"})
 	}
-	// The server returns the entries of one millisecond in any order.
+	// The server does not order entries of the same millisecond.
 	slices.SortStableFunc(entries, func(a, b Entry) int {
 		return cmp.Or(b.At.Compare(a.At), bytes.Compare(b.ID[:], a.ID[:]))
 	})
