@@ -34,8 +34,8 @@ type CheckOptions struct {
 	// Database is the database of the scratch collection; default "config". Use the database of the
 	// locks: on a config server no other database can be created.
 	Database string
-	// Contenders is the number of concurrent contenders; 2 to 256, default 16. The client's pool
-	// must allow that many connections, or fewer contenders race.
+	// Contenders is the number of concurrent contenders; 2 to 256, default 16. If the client's pool
+	// allows fewer connections, fewer contenders race.
 	Contenders int
 	// Rounds is the number of rounds of each of the two kinds of race; 1 to 10,000, default 50.
 	Rounds int
@@ -81,8 +81,8 @@ func (t Tally) String() string {
 
 // Check races contenders on scratch documents of a server and counts the winners. Keep locks only
 // on a server with an Atomic report. A bare FerretDB v1 is not atomic: of 100 measured rounds of
-// compare-and-set, 97 had several winners, and so had about as many acquisitions of a released
-// lock. Only the first acquisition of a name had one winner, because its unique _id decides.
+// compare-and-set, 97 had several winners. About as many acquisitions of a released lock had
+// several winners. The first acquisition of a name had one winner, because an _id is unique.
 //
 // Check creates a collection distlock_check_<random> and drops it afterwards, even after an error
 // or the end of ctx. After an error the check was not carried out and the report is empty. If only

@@ -21,9 +21,9 @@ type request struct {
 
 // parseRequest parses a client's message. After an error the connection must be closed.
 //
-// It clears the flags for the backend. So the backend also replies to an unacknowledged write. The
-// reply shows the front that the write is complete, and the front drops it. The front does not use
-// exhaust replies and checksums, which are optional in the protocol.
+// It clears the flags. Without moreToCome, the backend also replies to an unacknowledged write, and
+// its reply shows that the write is complete. The front does not use exhaust replies and checksums,
+// which are optional in the protocol.
 func parseRequest(f frame) (request, error) {
 	switch f.opCode() {
 	case opMsg:
@@ -73,8 +73,8 @@ func commandName(document bson.Raw) (string, error) {
 	return name, nil
 }
 
-// isRead reports whether a command is known to change no document. Every other command waits for
-// its gate. So an unlisted command costs time, not atomicity.
+// isRead reports whether a command is in the list of commands that change no document. Every other
+// command counts as a write and waits for its gate.
 func isRead(command string) bool {
 	switch command {
 	case "hello", "isMaster", "ismaster", "ping", "buildInfo", "buildinfo", "connectionStatus",

@@ -24,8 +24,8 @@ const (
 	acceptPause = 50 * time.Millisecond
 )
 
-// errFrontClosed is the error of a request that was not sent to the backend before the front
-// closed.
+// errFrontClosed is the error of a request that was not sent to the backend because the front
+// closes.
 var errFrontClosed = errors.New("the front is closed")
 
 type dialer func(ctx context.Context) (net.Conn, error)

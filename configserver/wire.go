@@ -83,8 +83,8 @@ type body struct {
 	sequences int
 }
 
-// parseMsg parses an opMsg without a checksum. It requires exactly one section of kind 0, so that
-// the front classifies the command that the backend executes.
+// parseMsg parses an opMsg without a checksum. It requires exactly one section of kind 0. With two
+// sections, the backend could execute a command that the front did not read.
 func parseMsg(f frame) (body, error) {
 	var b body
 	for at := headerSize + 4; at < len(f); {
