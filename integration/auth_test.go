@@ -164,3 +164,19 @@ func TestSession_WithPassword_NeverPrintsIt(t *testing.T) {
 	wantNoSecret(t, text)
 	wantNoSecret(t, url.QueryEscape(text))
 }
+
+// password is the secret of these tests, escaped for a connection string. plainPassword is not
+// escaped.
+const (
+	password      = "n0b0dy%2Fmay%24see"
+	plainPassword = "n0b0dy/may$see"
+)
+
+func wantNoSecret(t testing.TB, text string) {
+	t.Helper()
+	for _, secret := range []string{password, plainPassword, "n0b0dy"} {
+		if strings.Contains(text, secret) {
+			t.Errorf("the password is in %q", text)
+		}
+	}
+}
