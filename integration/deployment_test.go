@@ -60,9 +60,6 @@ var deployments = []*deployment{
 	{name: "uri", most: 4, setUp: connectURI},
 }
 
-// clustered are the deployments on the sharded cluster, see the package documentation.
-var clustered = named("mongos", "sharded")
-
 // setUpLimit bounds the start of a deployment, independently of the test that starts it.
 const setUpLimit = 2 * time.Minute
 
@@ -220,13 +217,8 @@ type broken struct{ error }
 
 func databaseName() string { return "distlock_it_" + bson.NewObjectID().Hex() }
 
-// forEachInTurn runs a test with a high load on each deployment, one after the other. Its caller
-// must not be parallel: then the load delays no heartbeat of another test.
-func forEachInTurn(t *testing.T, test func(t *testing.T, w *world)) {
-	t.Helper()
-	inTurn(t, deployments, test)
-}
-
+// inTurn runs a test with a high load on these deployments, one after the other. Its caller must not
+// be parallel: then the load delays no heartbeat of another test.
 func inTurn(t *testing.T, these []*deployment, test func(t *testing.T, w *world)) {
 	t.Helper()
 	for _, d := range these {
