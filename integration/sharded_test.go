@@ -127,42 +127,6 @@ func (w *world) heldOn(t testing.TB, m *distlock.Manager, shard int) *distlock.T
 	return nil
 }
 
-// A transaction's write on one shard exists if and only if the lock on another shard was held at
-// the commit.
-func TestSharded_InTransaction_LockAndDataOnTwoShards(t *testing.T) {
-	t.Parallel()
-	forThese(t, named("sharded"), func(t *testing.T, w *world) {
-		m := w.start(t, slow)
-		work := w.db.Collection("work")
-		insert := func(ctx context.Context, id string) error {
-			return assert.Err(work.InsertOne(ctx, byID(w.name(id))))
-		}
-		if err := insert(t.Context(), "first"); err != nil { // the collection is not sharded
-			t.Fatal(err)
-		}
-		data := w.shardOf(t, "work", w.name("first"))
-		g := w.heldOn(t, m, 1-data)
-		there := func(id string) bool { return w.count(t, work, byID(w.name(id))) == 1 }
-		assert.Must(t, g.InTransaction(t.Context(), func(ctx context.Context) error {
-			return insert(ctx, "held")
-		}))
-		robbed := false
-		err := g.InTransaction(t.Context(), func(ctx context.Context) error {
-			if err := insert(ctx, "stale"); err != nil {
-				return err
-			}
-			if !robbed {
-				robbed = true
-				w.robbed(t, g)
-			}
-			return nil
-		})
-		if !errors.Is(err, distlock.ErrLockLost) || !there("held") || there("stale") {
-			t.Errorf("after a takeover: %v; held %v, stale %v", err, there("held"), there("stale"))
-		}
-	})
-}
-
 // A held lock with waiters survives when its shard steps down, or is killed and restarted. The
 // queue is unchanged, and the fence rises.
 func TestSharded_ShardGoesAway_LockAndLineSurvive(t *testing.T) {

@@ -36,7 +36,8 @@ func (w *world) count(t testing.TB, coll *mongo.Collection, filter bson.D) int64
 	return assert.Value(coll.CountDocuments(t.Context(), filter))(t)
 }
 
-// A transaction's writes exist if and only if the lock was held at the commit.
+// A transaction's writes exist if and only if the lock was held at the commit. With sharded locks,
+// the lock and the data are on different shards.
 func TestInTransaction_CommitsOnlyWhileHeld(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("replicaset", "mongos", "sharded", "uri"), func(t *testing.T, w *world) {
@@ -52,7 +53,13 @@ func TestInTransaction_CommitsOnlyWhileHeld(t *testing.T) {
 			return assert.Err(coll.InsertOne(ctx, byID(w.name(id))))
 		}
 		there := func(id string) bool { return w.count(t, coll, byID(w.name(id))) == 1 }
-		g := w.mustTry(t, m, w.name("a"))
+		assert.Must(t, insert(t.Context(), "first"))
+		var g *distlock.TryGuard
+		if w.d.name == "sharded" {
+			g = w.heldOn(t, m, 1-w.shardOf(t, "work", w.name("first")))
+		} else {
+			g = w.mustTry(t, m, w.name("a"))
+		}
 		assert.Must(t, g.InTransaction(t.Context(), func(ctx context.Context) error {
 			return insert(ctx, "held")
 		}))
