@@ -8,7 +8,6 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"mongodlm/configserver"
 	"mongodlm/internal/test/assert"
 )
 
@@ -306,15 +305,4 @@ func TestFront_BuildInfo_CarriesTheFront(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestFront_BuildInfo_ReplyNotUnderstood_ClosesTheClient(t *testing.T) {
-	if _, err := configserver.Mark(message(t, 1, okay, 0)[:18]); err == nil {
-		t.Error("a reply cut short was marked")
-	}
-	if got, err := configserver.Mark(message(t, 1, okay, flagChecksum)); err != nil {
-		t.Error(err)
-	} else if int(binary.LittleEndian.Uint32(got)) != len(got) {
-		t.Errorf("length %d of %d bytes", binary.LittleEndian.Uint32(got), len(got))
-	}
 }
