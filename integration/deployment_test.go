@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,8 +27,8 @@ type deployment struct {
 	setUp func(context.Context, *deployment) error
 
 	start  sync.Once
-	absent error // the reason if the deployment is not available; set by start
-	used   bool  // a test ran on it
+	absent error       // the reason if the deployment is not available; set by start
+	used   atomic.Bool // a test ran on it
 
 	uri  string
 	own  string                 // the database of all tests; empty if each test has a separate one
@@ -266,22 +267,16 @@ func (d *deployment) need(t testing.TB) {
 	if err != nil {
 		t.Skipf("%s: %v", d.name, err)
 	}
-	usedMu.Lock()
-	defer usedMu.Unlock()
-	d.used = true
+	d.used.Store(true)
 }
-
-var usedMu sync.Mutex // guards the field used of all deployments
 
 // summary returns one line with the state of each deployment.
 func summary() string {
-	usedMu.Lock()
-	defer usedMu.Unlock()
 	var parts []string
 	for _, d := range deployments {
 		state := "not asked for"
 		switch {
-		case d.used:
+		case d.used.Load():
 			state = "ran"
 		case d.absent != nil:
 			state = "skipped (" + d.absent.Error() + ")"
