@@ -1,6 +1,7 @@
 package configserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,13 +15,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 )
 
-// The defaults and bounds of a check.
+// The bounds of a check.
 const (
-	defaultDatabase   = "config"
-	defaultContenders = 16
-	defaultRounds     = 50
-	maxContenders     = 256
-	maxRounds         = 10_000
+	maxContenders = 256
+	maxRounds     = 10_000
 	// commandTimeout bounds each command of a contender, even after the end of the caller's
 	// context.
 	commandTimeout = 10 * time.Second
@@ -111,15 +109,7 @@ func newContest(client *mongo.Client, opts CheckOptions) (*contest, error) {
 	if client == nil {
 		return nil, errors.New("configserver: check: the client is nil")
 	}
-	if opts.Database == "" {
-		opts.Database = defaultDatabase
-	}
-	if opts.Contenders == 0 {
-		opts.Contenders = defaultContenders
-	}
-	if opts.Rounds == 0 {
-		opts.Rounds = defaultRounds
-	}
+	opts.Contenders, opts.Rounds = cmp.Or(opts.Contenders, 16), cmp.Or(opts.Rounds, 50)
 	var problems []error
 	if opts.Contenders < 2 || opts.Contenders > maxContenders {
 		problems = append(problems, fmt.Errorf(
@@ -133,7 +123,7 @@ func newContest(client *mongo.Client, opts CheckOptions) (*contest, error) {
 		return nil, errors.Join(problems...)
 	}
 	name := "distlock_check_" + bson.NewObjectID().Hex()
-	scratch := client.Database(opts.Database).Collection(name, options.Collection().
+	scratch := client.Database(cmp.Or(opts.Database, "config")).Collection(name, options.Collection().
 		SetWriteConcern(writeconcern.Majority()).
 		SetReadConcern(readconcern.Majority()).
 		SetReadPreference(readpref.Primary()))

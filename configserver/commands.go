@@ -2,6 +2,7 @@ package configserver
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
@@ -66,11 +67,7 @@ func commandName(document bson.Raw) (string, error) {
 	if err != nil {
 		return "", damaged("command document: %v", err)
 	}
-	name, err := first.KeyErr()
-	if err != nil {
-		return "", damaged("command name: %v", err)
-	}
-	return name, nil
+	return first.Key(), nil
 }
 
 // isRead reports whether a command is in the list of commands that change no document. Every other
@@ -90,27 +87,20 @@ func isRead(command string) bool {
 	return false
 }
 
-// onlyReads reports whether no stage of an aggregate writes. An aggregate that cannot be parsed
-// counts as a write.
+// onlyReads reports whether no stage of an aggregate writes. An odd pipeline counts as a write.
+// Elements returns no error, because checkDocument has called it for the same documents.
 func onlyReads(aggregate bson.Raw) bool {
-	elements, err := aggregate.Elements()
-	if err != nil {
-		return false
-	}
+	elements, _ := aggregate.Elements()
 	for _, e := range elements {
 		if e.Key() != "pipeline" {
 			continue
 		}
-		pipeline, ok := e.Value().ArrayOK()
-		if !ok {
+		if e.Value().Type != bson.TypeArray {
 			return false
 		}
-		stages, err := pipeline.Values()
-		if err != nil {
-			return false
-		}
+		stages, _ := bson.Raw(e.Value().Value).Elements()
 		for _, stage := range stages {
-			document, ok := stage.DocumentOK()
+			document, ok := stage.Value().DocumentOK()
 			if !ok || writes(document) {
 				return false
 			}
@@ -119,18 +109,11 @@ func onlyReads(aggregate bson.Raw) bool {
 	return true
 }
 
-// writes reports whether a stage writes, or may write.
 func writes(stage bson.Raw) bool {
-	elements, err := stage.Elements()
-	if err != nil {
-		return true
-	}
-	for _, e := range elements {
-		if key := e.Key(); key == "$out" || key == "$merge" {
-			return true
-		}
-	}
-	return false
+	elements, _ := stage.Elements()
+	return slices.ContainsFunc(elements, func(e bson.RawElement) bool {
+		return e.Key() == "$out" || e.Key() == "$merge"
+	})
 }
 
 // markFront adds frontField to the reply of buildInfo.
