@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
+	"mongodlm/catalog"
 	"mongodlm/distlock"
 	"mongodlm/internal/test/assert"
 )
@@ -38,6 +39,39 @@ func wantTurns(t testing.TB, g *distlock.TryGuard, waiters ...<-chan turn) {
 		}
 	}
 	wantReleased(t, g)
+}
+
+// Three waiters acquire the lock after the locks collection is dropped manually, although their
+// queue entries are gone. The holder's Release returns ErrLockLost.
+func TestLock_CollectionDropped_AllHaveTheirTurn(t *testing.T) {
+	t.Parallel()
+	forThese(t, named("embedded", "replicaset"), func(t *testing.T, shared *world) {
+		w := shared.elsewhere(t, databaseName())
+		name := w.name("balancer")
+		holder, a, b := w.start(t, calm), w.start(t, calm), w.start(t, calm)
+		g := w.mustTry(t, holder, name)
+		waiters := []<-chan turn{w.queue(t, a, name), w.queue(t, b, name), w.queue(t, a, name)}
+		assert.Must(t, w.db.Collection(catalog.LocksCollection).Drop(t.Context()))
+		wantErr(t, g.Release(), distlock.ErrLockLost)
+		for range waiters { // in any order
+			var got turn
+			select {
+			case got = <-waiters[0]:
+			case got = <-waiters[1]:
+			case got = <-waiters[2]:
+			case <-time.After(turnLimit):
+				t.Fatal("nobody has the lock")
+			}
+			if got.err != nil {
+				t.Fatal(got.err)
+			}
+			if got.guard.Fence() <= g.Fence() {
+				t.Errorf("fence %d after %d", got.guard.Fence(), g.Fence())
+			}
+			g = got.guard
+			wantReleased(t, g)
+		}
+	})
 }
 
 // elsewhere returns a world in another database of the deployment.
