@@ -25,7 +25,7 @@ func (m *Mongo) Count(ctx context.Context, most int64) (depth Depth, err error) 
 		into   *int64
 	}{
 		{m.mine(m.is(Claimed), sound), &c.Claimed}, {m.mine(m.is(Retrying), sound), &c.Retrying},
-		{m.mine(m.is(Dead)), &c.Dead}, {m.mine(m.is(Done)), &c.Done},
+		{m.mine(m.is(Dead), sound), &c.Dead}, {m.mine(m.is(Done), sound), &c.Done},
 		{m.wanted(ask), &c.Ready}, {m.mine(m.odd()), &c.Odd}, {nil, &c.Later},
 	}
 	if m.due != "" {
