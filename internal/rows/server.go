@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
@@ -18,45 +17,6 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/internal/clock"
 )
-
-// ErrNoTransactions is the error of Transact, or of End in a transaction, on servers without
-// transactions.
-var ErrNoTransactions = catalog.ErrNoTransactions
-
-// Codes of the server.
-const (
-	codeBadValue          = 2 // for example a hint that names no index
-	codeUnauthorized      = 13
-	codeIllegal           = 20 // transactions on a standalone
-	codeDuplicate         = 11000
-	codeNamespaceNotFound = 26
-	codeCommandNotFound   = 59
-	codeShardKeyNotFound  = 61
-	codeNoTransactions    = 263
-	codeOtherName         = 85 // the index exists with another name
-)
-
-func has(err error, codes ...int) bool {
-	var server mongo.ServerError
-	return errors.As(err, &server) && slices.ContainsFunc(codes, server.HasErrorCode)
-}
-
-// failed adds the actions and the collection to err. A missing privilege is a
-// *catalog.PrivilegeError.
-func (m *Mongo) failed(actions string, err error) error {
-	return m.failedOn(m.rows.Name(), actions, err)
-}
-
-func (m *Mongo) failedOn(collection, actions string, err error) error {
-	namespace := m.rows.Database().Name() + "." + collection
-	switch {
-	case err == nil:
-		return nil
-	case has(err, codeUnauthorized):
-		return &catalog.PrivilegeError{Namespace: namespace, Action: actions, Err: catalog.Shown(err)}
-	}
-	return fmt.Errorf("%s of %s: %w", actions, namespace, catalog.Shown(err))
-}
 
 // Transact is documented in [Store].
 func (m *Mongo) Transact(ctx context.Context, work func(context.Context) error) error {
@@ -87,22 +47,19 @@ func (m *Mongo) Transact(ctx context.Context, work func(context.Context) error) 
 // canTransact returns ErrNoTransactions if the server has no transactions. It asks the server once.
 // The embedded server would carry out commands without a transaction.
 func (m *Mongo) canTransact(ctx context.Context) error {
-	switch m.transactions.Load() {
-	case yes:
-		return nil
-	case no:
+	has := m.transactions.Load()
+	if has == nil {
+		set, mongos, err := m.kind(ctx)
+		if err != nil {
+			return err
+		}
+		has = new(set || mongos)
+		m.transactions.Store(has)
+	}
+	if !*has {
 		return fmt.Errorf("%w: the collection's server is no replica set", ErrNoTransactions)
 	}
-	set, mongos, err := m.kind(ctx)
-	if err != nil {
-		return err
-	}
-	if set || mongos {
-		m.transactions.Store(yes)
-	} else {
-		m.transactions.Store(no)
-	}
-	return m.canTransact(ctx)
+	return nil
 }
 
 // kind reports whether the server is a member of a replica set, or a mongos.
@@ -112,12 +69,6 @@ func (m *Mongo) kind(ctx context.Context) (set, mongos bool, err error) {
 	msg, _ := hello.Lookup("msg").StringValueOK()
 	return set, msg == "isdbgrid", err
 }
-
-// The values of Mongo.transactions. Zero is unknown.
-const (
-	yes = int32(iota + 1)
-	no
-)
 
 // An index is an index that the queries need.
 type index struct {
@@ -137,6 +88,20 @@ func (i index) name() string {
 	return strings.Join(parts, "_")
 }
 
+// options returns the options of the index in the form of a command.
+func (i index) options() (all bson.D) {
+	if i.sparse {
+		all = append(all, e("sparse", true))
+	}
+	if i.unique {
+		all = append(all, e("unique", true))
+	}
+	if i.only != nil {
+		all = append(all, e("partialFilterExpression", i.only))
+	}
+	return all
+}
+
 // needed returns the indexes that the queries need.
 func (m *Mongo) needed() []index {
 	list := []index{{keys: bson.D{m.e("state", 1), m.e("notBefore", 1)}},
@@ -149,15 +114,15 @@ func (m *Mongo) needed() []index {
 	if m.keeps {
 		list = append(list, index{keys: bson.D{m.e("doneAt", 1)}})
 	}
-	if m.chain.key != "" {
+	if m.key != "" {
 		list = append(list, m.gate(), m.holders())
 	}
 	return list
 }
 
-// lacking returns the missing indexes. It finds indexes by name.
-func (m *Mongo) lacking(ctx context.Context) ([]index, error) {
-	found, err := read(m.rows.Indexes().List(Alone(ctx)))(ctx)
+// there returns the indexes that the collection has, by name.
+func (m *Mongo) there(ctx context.Context) (map[string]bson.Raw, error) {
+	found, err := read(m.rows.Indexes().List(ctx))(ctx)
 	if err != nil && !has(err, codeNamespaceNotFound) {
 		return nil, m.failed("listIndexes", err)
 	}
@@ -166,15 +131,27 @@ func (m *Mongo) lacking(ctx context.Context) ([]index, error) {
 		name, _ := spec.Lookup("name").StringValueOK()
 		there[name] = spec
 	}
+	return there, nil
+}
+
+func isUnique(spec bson.Raw) bool { is, _ := spec.Lookup("unique").BooleanOK(); return is }
+
+// lacking returns the missing indexes.
+func (m *Mongo) lacking(ctx context.Context) ([]index, error) {
+	ctx = Alone(ctx)
+	there, err := m.there(ctx)
+	if err != nil {
+		return nil, err
+	}
 	m.collated.Store(there["_id_"].Lookup("collation").Type != 0)
 	missing := slices.DeleteFunc(m.needed(), func(i index) bool {
 		spec, is := there[i.name()]
-		unique, _ := spec.Lookup("unique").BooleanOK()
 		partial := spec.Lookup("partialFilterExpression").Type != 0
-		return is && (!i.unique || unique && partial)
+		return is && (!i.unique || isUnique(spec) && partial)
 	})
+	isSpared := func(i index) bool { return i.spared }
 	if slices.ContainsFunc(missing, isSpared) {
-		info, err := m.rows.Database().RunCommand(Alone(ctx), d("buildInfo", 1)).Raw()
+		info, err := m.rows.Database().RunCommand(ctx, d("buildInfo", 1)).Raw()
 		if err == nil && info.Lookup("ferretdbVersion").Type != 0 {
 			missing = slices.DeleteFunc(missing, isSpared)
 		}
@@ -182,28 +159,17 @@ func (m *Mongo) lacking(ctx context.Context) ([]index, error) {
 	return missing, nil
 }
 
-func isSpared(i index) bool { return i.spared }
-
 // command returns the shell command that creates an index.
 func (m *Mongo) command(i index) string {
-	arguments := []bson.D{i.keys, {}}
-	for name, is := range map[string]bool{"unique": i.unique, "sparse": i.sparse} {
-		if is {
-			arguments[1] = append(arguments[1], e(name, true))
-		}
-	}
-	if i.only != nil {
-		arguments[1] = append(arguments[1], e("partialFilterExpression", i.only))
-	}
-	var texts []string
-	for _, one := range arguments {
+	var arguments []string
+	for _, one := range []bson.D{i.keys, i.options()} {
 		if len(one) > 0 {
 			text, _ := bson.MarshalExtJSON(one, false, false) // names and small numbers cannot fail
-			texts = append(texts, catalog.Printable(string(text), len(text)))
+			arguments = append(arguments, catalog.Printable(string(text), len(text)))
 		}
 	}
 	return fmt.Sprintf("db.getSiblingDB(%q).getCollection(%q).createIndex(%s)",
-		m.rows.Database().Name(), m.rows.Name(), strings.Join(texts, ", "))
+		m.rows.Database().Name(), m.rows.Name(), strings.Join(arguments, ", "))
 }
 
 // Missing returns the shell commands that create the missing indexes.
@@ -217,22 +183,14 @@ func (m *Mongo) Missing(ctx context.Context) (commands []string, err error) {
 
 // create creates an index.
 func (m *Mongo) create(ctx context.Context, i index) error {
-	opts := options.Index()
-	if i.only != nil {
-		opts.SetPartialFilterExpression(i.only)
-	}
-	if i.unique {
-		opts.SetUnique(true)
-	}
-	if i.sparse {
-		opts.SetSparse(true)
-	}
-	_, err := m.rows.Indexes().CreateOne(ctx, mongo.IndexModel{Keys: i.keys, Options: opts})
+	spec := append(bson.D{e("key", i.keys), e("name", i.name())}, i.options()...)
+	err := m.rows.Database().RunCommand(ctx, bson.D{e("createIndexes", m.rows.Name()),
+		e("indexes", bson.A{spec}), e("writeConcern", d("w", "majority"))}).Err()
 	switch {
 	case err == nil || has(err, codeOtherName) && !i.unique:
 		return nil
 	case i.only != nil && i.unique && refuses(err):
-		return &KeyError{m.chain.key, catalog.Shown(err)}
+		return &KeyError{m.key, catalog.Shown(err)}
 	}
 	return fmt.Errorf("index missing, create it with %s: %w", m.command(i),
 		m.failed("createIndex", err))
@@ -248,12 +206,12 @@ func (m *Mongo) Prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	if err != nil || m.chain.key == "" {
+	if err != nil || m.key == "" {
 		return err
 	}
 	if len(missing) > 0 { // a server may leave out an option that it does not know
 		if missing, err = m.lacking(ctx); err == nil && len(missing) > 0 {
-			return &KeyError{m.chain.key, errors.New("the server created an index with other options")}
+			return &KeyError{m.key, errors.New("the server created an index with other options")}
 		}
 	}
 	return m.enforced(ctx, m.gate().keys, m.gate().only)
@@ -282,4 +240,23 @@ func pause(ctx context.Context) error {
 		return fmt.Errorf("an index is still being built: %w", context.Cause(ctx))
 	}
 	return nil
+}
+
+// healed sends a command that names an index. If the index is missing, for example after a drop of
+// the collection, healed creates it and sends the command again.
+func (m *Mongo) healed(ctx context.Context, send func() error) error {
+	for again := false; ; again = true {
+		err := send()
+		if !has(err, codeBadValue) || !strings.Contains(err.Error(), "hint") {
+			return err
+		}
+		if again {
+			err = pause(ctx)
+		} else {
+			err = m.Prepare(ctx)
+		}
+		if err != nil {
+			return err
+		}
+	}
 }

@@ -35,6 +35,12 @@ const (
 	Freed   EventKind = "freed"   // the row gave up its key, or was removed
 )
 
+// A Coming is a row that will be due at a known time.
+type Coming struct {
+	ID  bson.RawValue
+	Due time.Time
+}
+
 // stages returns the stages that reduce the events of a change stream to Events. The names in
 // updatedFields have dots, so the stages read them as values.
 func (m *Mongo) stages() bson.A {
@@ -51,7 +57,7 @@ func (m *Mongo) stages() bson.A {
 	gone, list := d("$ifNull", bson.A{"$updateDescription.removedFields", bson.A{}}), "$set"
 	due, added, moved := m.dueStages(list)
 	kinds := []string{"insert", "replace", "update"}
-	if m.chain.key != "" || m.due != "" {
+	if m.key != "" || m.due != "" {
 		kinds = append(kinds, "delete")
 	}
 	var dropped any = false // a row became dead before its due time
@@ -80,6 +86,28 @@ func (m *Mongo) stages() bson.A {
 		}))}),
 		d("$match", d("kind", d("$ne", nil))),
 	}
+}
+
+// dueStages returns three expressions for an event of the change stream:
+//   - due is the due time of the row, if the event has it.
+//   - added reports whether a new row has a due time.
+//   - moved reports whether the event changes the due time.
+//
+// The expression list holds the changed fields by name.
+func (m *Mongo) dueStages(list string) (due, added, moved any) {
+	if m.due == "" {
+		return nil, true, false
+	}
+	named := d("$filter", bson.D{e("input", list), e("as", "one"),
+		e("cond", d("$eq", bson.A{"$$one.k", m.due}))})
+	whole := d("$ifNull", bson.A{"$fullDocument." + m.due,
+		"$updateDescription.updatedFields." + m.due})
+	due = d("$let", bson.D{
+		e("vars", d("named", d("$arrayElemAt", bson.A{named, 0}))),
+		e("in", d("$ifNull", bson.A{"$$named.v", whole})),
+	})
+	has := d("$eq", bson.A{d("$type", "$due"), "date"})
+	return due, has, d("$and", bson.A{has, d("$eq", bson.A{"$operationType", "update"})})
 }
 
 // Watch is documented in [Store].

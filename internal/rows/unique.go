@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -34,14 +33,12 @@ func (m *Mongo) InsertUnique(ctx context.Context, key string, doc any) (bool, er
 		return err == nil && result.UpsertedCount > 0, err
 	}
 	inserted, err := insert()
-	if !mongo.IsDuplicateKeyError(err) {
-		return inserted, m.failed("insert, update", err)
+	if mongo.IsDuplicateKeyError(err) { // another process was faster, or another index has the value
+		if transacts(ctx) {
+			return false, fmt.Errorf("%w: %w", errAgain, m.failed("insert, update", err))
+		}
+		inserted, err = insert()
 	}
-	// Another process was faster, or another unique index has the value.
-	if transacts(ctx) {
-		return false, fmt.Errorf("%w: %w", errAgain, m.failed("insert, update", err))
-	}
-	inserted, err = insert()
 	return inserted, m.failed("insert, update", err)
 }
 
@@ -85,12 +82,7 @@ func (m *Mongo) prepareUnique(ctx context.Context) error {
 	i := index{keys: bson.D{m.e("unique", 1)}, unique: true, sparse: true}
 	err := m.create(ctx, i)
 	if has(err, codeUnauthorized) {
-		found, listErr := read(m.rows.Indexes().List(ctx))(ctx)
-		if listErr == nil && slices.ContainsFunc(found, func(spec bson.Raw) bool {
-			name, _ := spec.Lookup("name").StringValueOK()
-			unique, _ := spec.Lookup("unique").BooleanOK()
-			return unique && name == i.name()
-		}) {
+		if there, failed := m.there(ctx); failed == nil && isUnique(there[i.name()]) {
 			err = nil
 		}
 	}
