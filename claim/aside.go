@@ -2,7 +2,6 @@ package claim
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -41,8 +40,7 @@ func (e *engine) findRefused(s *session) (*claimed, error) {
 	}
 	ask.Only = id
 	c, err := e.claimRow(s, ask)
-	var refused *rows.RefusedError
-	if !errors.As(err, &refused) {
+	if !isRefused(err) {
 		return c, err
 	}
 	e.mu.Lock()
@@ -102,9 +100,4 @@ func (e *engine) setApart(c *claimed) outcome {
 	e.log.Warn().Str("row", rows.Text(c.row.ID)).Msg("the field of a row was removed while a handler " +
 		"works on it: handlers must change documents by operators, not replace them")
 	return outcome{c: c, end: c.row.Uncounted(rows.Retrying), pause: refusedPause}
-}
-
-func isRefused(err error) bool {
-	var refused *rows.RefusedError
-	return errors.As(err, &refused)
 }

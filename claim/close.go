@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"mongodlm/internal/clock"
@@ -38,15 +37,9 @@ func (q *Queue[T]) Serve(ctx context.Context, grace time.Duration,
 		stop(fmt.Errorf("claim: the grace of %v ended: %w", grace, context.Cause(ctx)))
 		clock.Sleep(e.clock, closeLimit, r.ended)
 	}
-	closing, done := context.WithCancel(context.WithoutCancel(ctx))
-	var limit sync.WaitGroup
-	limit.Go(func() {
-		clock.Sleep(e.clock, closeLimit, closing.Done())
-		done()
-	})
+	closing, done := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
+	defer done()
 	closed := q.Close(closing)
-	done()
-	limit.Wait()
 	select {
 	case err = <-result:
 	default:
@@ -63,9 +56,6 @@ const closeLimit = 10 * time.Second
 // for itself.
 func (q *Queue[T]) Close(ctx context.Context) error { return q.e.close(ctx) }
 
-// A closing is the close of a queue. done is closed at its end.
-type closing struct{ done chan struct{} }
-
 func (e *engine) close(ctx context.Context) error {
 	if err := usable(ctx); err != nil {
 		return err
@@ -73,14 +63,13 @@ func (e *engine) close(ctx context.Context) error {
 	e.mu.Lock()
 	running := e.running
 	if e.closing == nil {
-		e.closing = &closing{make(chan struct{})}
-		go e.finishClose(e.closing, running)
+		e.closing = make(chan struct{})
+		go e.finishClose(running)
 	}
-	c := e.closing
 	e.mu.Unlock()
 	e.end()
 	select {
-	case <-c.done:
+	case <-e.closing:
 		return nil
 	case <-ctx.Done():
 	}
@@ -92,8 +81,8 @@ func (e *engine) close(ctx context.Context) error {
 }
 
 // finishClose does the work of Close in the background.
-func (e *engine) finishClose(c *closing, running *run) {
-	defer close(c.done)
+func (e *engine) finishClose(running *run) {
+	defer close(e.closing)
 	if running != nil {
 		<-running.ended
 	}
@@ -110,5 +99,8 @@ func (e *engine) finishClose(c *closing, running *run) {
 		}
 		e.release(s)
 	}
-	e.hooks.close()
+	limit, done := context.WithTimeout(e.base, closeLimit) // of the hooks' contexts
+	defer done()
+	context.AfterFunc(limit, e.hooks.end)
+	e.hooks.calls.Wait()
 }

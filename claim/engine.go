@@ -2,6 +2,8 @@ package claim
 
 import (
 	"context"
+	"errors"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,9 +32,8 @@ type engine struct {
 	clock  clock.Clock
 	log    zerolog.Logger
 	limit  time.Duration // the time limit of one command
-	server serverClock
 	pace   pace
-	hooks  *hooks
+	hooks  hooks
 
 	base  context.Context // the context of commands, which no caller cancels
 	life  context.Context // ends at Close
@@ -43,19 +44,25 @@ type engine struct {
 	arrivals   *arrivals
 	stats      *stats
 	entering   chan struct{} // one element while the process takes a slot
+	asking     chan struct{} // one element while the server's clock is read
 	background sync.WaitGroup
 
-	mu      sync.Mutex // guards the rest
-	begun   bool       // the background goroutines run
-	closing *closing   // nil before Close
-	running *run       // nil if neither Run nor Serve runs
-	now     *session   // nil without a slot
+	mu      sync.Mutex    // guards the rest
+	begun   bool          // the background goroutines run
+	closing chan struct{} // closed at the end of Close; nil before Close
+	running *run          // nil if neither Run nor Serve runs
+	now     *session      // nil without a slot
 	retired map[*session]struct{}
 	flying  map[*claimed]struct{}
 	asides  map[string]aside
 	logged  map[string]bool // odd rows and slots
-	sw      pauseSwitch
-	owed    int // claims that the server refuses to end
+	owed    int             // claims that the server refuses to end
+
+	paused      bool          // the last known state of the pause switch
+	pausedUntil time.Duration // when the switch is read again
+
+	said    time.Time     // the server's time in its last reply; zero: unknown
+	replied time.Duration // the monotonic time of that reply
 }
 
 func newEngine(ctx context.Context, m *distlock.Manager, store rows.Store, namespace string,
@@ -63,8 +70,8 @@ func newEngine(ctx context.Context, m *distlock.Manager, store rows.Store, names
 	mc := m.Config()
 	e := &engine{m: m, store: store, cfg: cfg, prefix: prefix + namespace + ":" + cfg.name(),
 		locks: mc.Database, clock: clock.From(ctx), limit: patience * mc.CommandTimeout,
-		entering: make(chan struct{}, 1), woken: make(chan struct{}, 1),
-		due:     make(chan struct{}, 1),
+		entering: make(chan struct{}, 1), asking: make(chan struct{}, 1),
+		woken: make(chan struct{}, 1), due: make(chan struct{}, 1),
 		retired: map[*session]struct{}{}, flying: map[*claimed]struct{}{}, asides: map[string]aside{},
 		logged: map[string]bool{}}
 	e.base = rows.Alone(context.WithoutCancel(ctx))
@@ -72,12 +79,11 @@ func newEngine(ctx context.Context, m *distlock.Manager, store rows.Store, names
 	e.log = mc.Logger.With().Str("queue", cfg.Queue).Logger()
 	e.pace.clock = e.clock
 	e.arrivals = newArrivals(e.clock, cfg.poll)
-	e.server = serverClock{own: e.clock, read: store.Now, asking: make(chan struct{}, 1)}
 	if cfg.Due != "" {
-		e.arrivals.server = func() time.Time { now, _ := e.server.last(); return now }
+		e.arrivals.server = func() time.Time { now, _ := e.lastNow(); return now }
 	}
 	e.stats = e.observed()
-	e.hooks = newHooks(e)
+	e.hooks.ctx, e.hooks.end = context.WithCancel(e.base)
 	return e
 }
 
@@ -104,26 +110,6 @@ func signal(c chan struct{}) {
 	}
 }
 
-// start registers a run and starts the background. It returns ErrClosed or ErrRunning if it cannot.
-func (e *engine) start(r *run) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	switch {
-	case e.closing != nil:
-		return ErrClosed
-	case e.running != nil:
-		return ErrRunning
-	}
-	e.running = r
-	if !e.begun {
-		e.begun = true
-		e.background.Go(e.tend)
-		e.background.Go(e.rescue)
-		e.background.Go(e.listen)
-	}
-	return nil
-}
-
 // listen receives the events of the change stream, if the server has one.
 func (e *engine) listen() {
 	for {
@@ -132,7 +118,7 @@ func (e *engine) listen() {
 		if e.life.Err() != nil {
 			return
 		}
-		if isNoStream(err) {
+		if errors.Is(err, rows.ErrNoStream) {
 			e.log.Debug().Err(err).Msg("the queue is polled")
 			return
 		}
@@ -143,12 +129,6 @@ func (e *engine) listen() {
 	}
 }
 
-// A pauseSwitch is the last known state of a queue's pause switch.
-type pauseSwitch struct {
-	paused bool
-	until  time.Duration // when the switch is read again
-}
-
 // switchAge is the time between two reads of the pause switch, in Tends.
 const switchAge = 12
 
@@ -157,24 +137,24 @@ const switchAge = 12
 func (e *engine) isPaused() bool {
 	now := e.clock.Now().Mono
 	e.mu.Lock()
-	sw := e.sw
-	if now >= sw.until {
-		e.sw.until = now + e.limit // other workers do not read it meanwhile
+	was, known := e.paused, now < e.pausedUntil
+	if !known {
+		e.pausedUntil = now + e.limit // other workers do not read it meanwhile
 	}
 	e.mu.Unlock()
-	if now < sw.until {
-		return sw.paused
+	if known {
+		return was
 	}
 	paused, err := sent(e, func(ctx context.Context) (bool, error) {
 		return e.store.Paused(ctx, e.prefix)
 	})
 	if err != nil {
-		paused = sw.paused
+		paused = was
 		if e.logOnce("switch") {
 			e.log.Warn().Err(err).Msg("reading the pause switch failed")
 		}
 	}
-	if paused != sw.paused {
+	if paused != was {
 		e.log.Info().Bool("paused", paused).Msg("the queue was paused or resumed")
 	}
 	pause, replied := switchAge*e.cfg.tend, e.clock.Now().Mono
@@ -183,7 +163,8 @@ func (e *engine) isPaused() bool {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.sw = pauseSwitch{paused, replied + jittered(e.clock, max(pause, rare*(replied-now)))}
+	e.paused = paused
+	e.pausedUntil = replied + jittered(e.clock, max(pause, rare*(replied-now)))
 	return paused
 }
 
@@ -233,12 +214,6 @@ func (c *claimed) lose(why error) {
 	}
 }
 
-func (c *claimed) lostErr() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.lost
-}
-
 // oldest returns the age of this process's oldest claim, or zero if it has no claim.
 func (e *engine) oldest() (age time.Duration) {
 	e.mu.Lock()
@@ -252,3 +227,30 @@ func (e *engine) oldest() (age time.Duration) {
 
 // claimID returns a key for the batch and the _id of a claim.
 func claimID(row rows.Row) string { return row.Mark.Batch.Hex() + rows.Key(row.ID) }
+
+// hooks calls OnDead and OnStuck in the background, one call at a time.
+type hooks struct {
+	ctx   context.Context
+	end   context.CancelFunc
+	one   sync.Mutex // held during a call
+	calls sync.WaitGroup
+}
+
+func (e *engine) onDead(row rows.Row) { e.hook("OnDead", e.cfg.OnDead, row) }
+
+func (e *engine) hook(name string, call func(context.Context, Info), row rows.Row) {
+	if call == nil {
+		return
+	}
+	e.hooks.calls.Go(func() {
+		e.hooks.one.Lock()
+		defer e.hooks.one.Unlock()
+		defer func() {
+			if value := recover(); value != nil {
+				e.log.Error().Err(&panicError{Value: value}).Str("row", rows.Text(row.ID)).
+					Bytes("stack", debug.Stack()).Msg(name + " panicked")
+			}
+		}()
+		call(e.hooks.ctx, infoOf(row))
+	})
+}

@@ -46,12 +46,28 @@ func (e *ConfigError) Is(target error) bool { return target == ErrConfig }
 
 // badQuery makes the refusal of a query match ErrConfig.
 func badQuery(err error) error {
-	var query *rows.QueryError
-	if errors.As(err, &query) {
+	if is[*rows.QueryError](err) {
 		return fmt.Errorf("%w: Filter: %w", ErrConfig, err)
 	}
 	return err
 }
+
+// is reports whether err wraps an E.
+func is[E error](err error) bool { _, is := errors.AsType[E](err); return is }
+
+func isClosed(err error) bool { return errors.Is(err, distlock.ErrClosed) || errors.Is(err, ErrClosed) }
+
+func isDenied(err error) bool { return is[*distlock.PrivilegeError](err) }
+
+func isRefused(err error) bool { return is[*rows.RefusedError](err) }
+
+// answered reports whether err is a final answer of the server, so that the outcome is known.
+func answered(err error) bool {
+	return is[*rows.HeldError](err) || isRefused(err) || is[*rows.QueryError](err) || isDenied(err)
+}
+
+// hopeless reports whether waiting cannot cure an error.
+func hopeless(err error) bool { return isClosed(err) || isDenied(err) || is[*rows.QueryError](err) }
 
 const noContext = "the context is nil; pass context.Background()"
 
@@ -86,8 +102,9 @@ func lost(c *claimed, found *rows.Row) error {
 	e := &LostError{ID: rows.Text(c.row.ID), Fence: c.row.Mark.Fence, Now: "its document is gone"}
 	if found != nil {
 		e.Now = fmt.Sprintf("it is %s, with fence %d", found.Mark.State, found.Mark.Fence)
-		m := found.Mark
-		if e.cancelled = m.Cancelled || m.State == rows.Dead && m.Error == rows.Cancelled; e.cancelled {
+		e.cancelled = found.Mark.Cancelled ||
+			found.Mark.State == rows.Dead && found.Mark.Error == rows.Cancelled
+		if e.cancelled {
 			e.Now = "it was cancelled"
 		}
 	}

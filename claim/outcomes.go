@@ -84,7 +84,7 @@ func givenBack(c *claimed) outcome { return outcome{c: c, end: c.row.Uncounted(r
 
 // failure returns the outcome for a row whose handler returned an error.
 func (e *engine) failure(c *claimed, cause error) outcome {
-	text, w, attempts := printable(cause.Error()), wished(cause), c.row.Mark.Attempts
+	text, w, attempts := rows.Cut(cause.Error(), 2000), wished(cause), c.row.Mark.Attempts
 	o := outcome{c: c, end: c.row.End(rows.Retrying), pause: e.backoff(attempts)}
 	if w.again != nil {
 		o.pause = *w.again
@@ -120,16 +120,6 @@ func timedOut(ctx context.Context, err error) error {
 		return cause
 	}
 	return fmt.Errorf("%w: %w", cause, err)
-}
-
-// printable returns text in the form that a row stores: valid UTF-8 with a bounded length.
-func printable(text string) string {
-	const most = 2000
-	text = strings.ToValidUTF8(text, "?")
-	if len(text) > most {
-		text = strings.ToValidUTF8(text[:most], "") + "..."
-	}
-	return text
 }
 
 // record ends a claim. It repeats the command until the outcome is known or the slot is lost.
@@ -205,7 +195,9 @@ func (o outcome) shortened() (outcome, bool) {
 // nil if the claim has this end, and a *LostError if the claim has another end.
 func (e *engine) finish(o outcome) error {
 	end, c := o.end, o.c
-	known := errors.Is(c.lostErr(), ErrCancelled)
+	c.mu.Lock()
+	known := errors.Is(c.lost, ErrCancelled)
+	c.mu.Unlock()
 	if known {
 		end = cancelled(c.row)
 	}
@@ -262,7 +254,7 @@ func (e *engine) ended(c *claimed, end rows.Ending) {
 		}
 		e.log.Error().Str("row", rows.Text(row.ID)).Str("error", end.Error).
 			Int64("attempts", end.Attempts).Msg("row is dead")
-		e.hooks.dead(row)
+		e.onDead(row)
 	}
 	if end.To == rows.Retrying {
 		e.wakeAt(end.NotBefore)

@@ -1,12 +1,10 @@
 package claim
 
 import (
-	"errors"
 	"sync"
 	"time"
 
 	"mongodlm/internal/clock"
-	"mongodlm/internal/rows"
 )
 
 // A pace is the pause before the next command of this process on rows. A failure or a timeout
@@ -57,14 +55,6 @@ func (p *pace) wait(done <-chan struct{}) bool {
 		return !clock.Over(done)
 	}
 	return clock.Sleep(p.clock, pause/2+upTo(p.clock, pause), done)
-}
-
-// answered reports whether err is a final answer of the server, so that the outcome is known.
-func answered(err error) bool {
-	var held *rows.HeldError
-	var refused *rows.RefusedError
-	var query *rows.QueryError
-	return errors.As(err, &held) || errors.As(err, &refused) || errors.As(err, &query) || isDenied(err)
 }
 
 // upTo returns a random number from 0 to most, drawn from the clock.

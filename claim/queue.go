@@ -49,8 +49,7 @@ func New[T any](ctx context.Context, m *distlock.Manager, coll *mongo.Collection
 	preparing, done := context.WithTimeout(ctx, q.e.limit)
 	defer done()
 	if err := admin.store.Prepare(preparing); err != nil {
-		var key *rows.KeyError
-		if errors.As(err, &key) {
+		if key, is := errors.AsType[*rows.KeyError](err); is {
 			return nil, &ConfigError{Problems: []string{key.Error()}}
 		}
 		return nil, fmt.Errorf("claim: %w", err)
@@ -129,11 +128,11 @@ func (q *Queue[T]) Add(ctx context.Context, docs ...T) error {
 	if err := q.e.oneKey(list...); err != nil {
 		return fmt.Errorf("claim: add rows: %w", err)
 	}
-	err := q.e.store.Insert(ctx, list)
-	if err == nil {
-		signal(q.e.woken)
+	if err := q.e.store.Insert(ctx, list); err != nil {
+		return err
 	}
-	return err
+	signal(q.e.woken)
+	return nil
 }
 
 // mostKey is the most bytes of a key of Insert, because old servers limit the size of an index
@@ -184,10 +183,5 @@ func (e *engine) oneKey(docs ...any) error {
 
 // Counts counts the rows in each state. It sends at most nine commands.
 func (q *Queue[T]) Counts(ctx context.Context) (Counts, error) {
-	if err := usable(ctx); err != nil {
-		return Counts{}, err
-	}
-	d, err := q.e.store.Count(ctx, 0)
-	d.Refused = q.e.refused()
-	return Counts(d.Counts), err
+	return counted(ctx, q.e.store, q.e.refused())
 }

@@ -30,11 +30,26 @@ type run struct {
 	asking int        // the number of permits, which is one while no row is ready
 }
 
-// begin registers a run, or returns ErrClosed or ErrRunning. The caller calls wait.
+// begin registers a run and starts the background, or returns ErrClosed or ErrRunning. The caller
+// calls wait.
 func (e *engine) begin(handle func(context.Context, *claimed) error) (*run, error) {
-	r := &run{e: e, handle: handle, ended: make(chan struct{}), asking: 1,
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.closing != nil:
+		return nil, ErrClosed
+	case e.running != nil:
+		return nil, ErrRunning
+	}
+	e.running = &run{e: e, handle: handle, ended: make(chan struct{}), asking: 1,
 		permits: make(chan struct{}, mostAsking)}
-	return r, e.start(r)
+	if !e.begun {
+		e.begun = true
+		e.background.Go(e.tend)
+		e.background.Go(e.rescue)
+		e.background.Go(e.listen)
+	}
+	return e.running, nil
 }
 
 // wait runs handlers until ctx ends. The contexts of the handlers end when hard ends.
@@ -153,12 +168,6 @@ func (r *run) drop() bool {
 	return true
 }
 
-// hopeless reports whether waiting cannot cure an error.
-func hopeless(err error) bool {
-	var query *rows.QueryError
-	return isClosed(err) || isDenied(err) || errors.As(err, &query)
-}
-
 // workOn calls the handler for a row and records the end of its claim.
 func (r *run) workOn(c *claimed) {
 	// The slot is in use until the end is recorded, so that the row is not done twice.
@@ -184,7 +193,11 @@ func (r *run) handled(c *claimed) (o outcome, took time.Duration) {
 	c.mu.Lock()
 	c.cancel = cancel
 	c.mu.Unlock()
-	defer context.AfterFunc(handling, func() { c.stoppedAt(e.clock.Now().Mono) })()
+	defer context.AfterFunc(handling, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.stopped = max(e.clock.Now().Mono, 1)
+	})()
 	began := e.clock.Now().Mono
 	err := r.safely(handling, c)
 	took = max(e.clock.Now().Mono-began, 1)
@@ -206,13 +219,6 @@ func (r *run) handled(c *claimed) (o outcome, took time.Duration) {
 
 // errReturned is the cause of the context of a handler that has returned.
 var errReturned = errors.New("claim: the handler has returned")
-
-// stoppedAt sets the end time of the handler's context.
-func (c *claimed) stoppedAt(at time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.stopped = max(at, 1)
-}
 
 // finishedWork ends the context of a DoneWith that the handler left running, waits for it, and
 // returns its result.

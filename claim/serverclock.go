@@ -2,85 +2,67 @@ package claim
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"mongodlm/internal/clock"
 )
 
-// A serverClock estimates the clock of the collection's server. All processes measure pauses and
-// due times with it, so that their own clocks do not matter. Safe for concurrent use.
-type serverClock struct {
-	own    clock.Clock
-	read   func(context.Context) (time.Time, error) // one command
-	asking chan struct{}                            // one element while the clock is read
-
-	mu      sync.Mutex // guards the rest
-	known   bool
-	said    time.Time
-	replied time.Duration // monotonic time of the reply
-}
-
 // clockAge is the age after which the server's clock is read again. Within that time a jump of the
 // clock, or a new primary's clock, is noticed.
 const clockAge = time.Minute
 
-// now returns a lower bound of the server's time: the time in its last reply plus the time since
-// that reply arrived.
-func (s *serverClock) now(ctx context.Context) (time.Time, error) {
+// serverNow returns a lower bound of the server's time: the time in its last reply plus the time
+// since that reply arrived. It sends one command a minute. All processes measure pauses and due
+// times with it, so that their own clocks do not matter.
+func (e *engine) serverNow() (time.Time, error) {
+	now, age := e.lastNow()
+	if age <= clockAge {
+		return now, nil
+	}
+	now, err := sent(e, e.readClock)
+	if err != nil {
+		err = fmt.Errorf("claim: read the server's clock: %w", err)
+	}
+	return now, err
+}
+
+// readClock reads the server's clock, unless another goroutine has just read it.
+func (e *engine) readClock(ctx context.Context) (time.Time, error) {
 	select {
-	case s.asking <- struct{}{}:
-		defer func() { <-s.asking }()
+	case e.asking <- struct{}{}:
+		defer func() { <-e.asking }()
 	case <-ctx.Done():
 		return time.Time{}, context.Cause(ctx)
 	}
-	if now, age := s.last(); age <= clockAge {
+	if now, age := e.lastNow(); age <= clockAge {
 		return now, nil
 	}
-	said, err := s.read(ctx)
-	if err == nil && said.IsZero() {
-		err = errors.New("the reply has no time")
-	}
-	if err != nil {
-		return time.Time{}, fmt.Errorf("read the server's clock: %w", err)
-	}
-	s.mu.Lock()
-	s.known, s.said, s.replied = true, said, s.own.Now().Mono
-	s.mu.Unlock()
-	now, _ := s.last()
-	return now, nil
-}
-
-// last returns the server's time, estimated from its last reply, and the age of that reply. It does
-// no I/O.
-func (s *serverClock) last() (now time.Time, age time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.known {
-		return time.Time{}, clockAge + 1
-	}
-	age = s.own.Now().Mono - s.replied
-	return s.said.Add(age), age
-}
-
-// serverNow returns a lower bound of the server's time. It sends one command a minute.
-func (e *engine) serverNow() (time.Time, error) {
-	if now, age := e.server.last(); age <= clockAge {
-		return now, nil
-	}
-	now, err := sent(e, e.server.now)
-	if err != nil {
-		err = fmt.Errorf("claim: %w", err)
+	now, err := e.store.Now(ctx)
+	if err == nil {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.said, e.replied = now, e.clock.Now().Mono
 	}
 	return now, err
+}
+
+// lastNow returns the server's time, estimated from its last reply, and the age of that reply. It
+// does no I/O.
+func (e *engine) lastNow() (now time.Time, age time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.said.IsZero() {
+		return time.Time{}, clockAge + 1
+	}
+	age = e.clock.Now().Mono - e.replied
+	return e.said.Add(age), age
 }
 
 // wall returns the server's time for people, estimated from its last reply. Without a reply it
 // returns the time of this process.
 func (e *engine) wall() time.Time {
-	now, _ := e.server.last()
+	now, _ := e.lastNow()
 	if now.IsZero() {
 		now = e.clock.Now().Wall
 	}
@@ -106,7 +88,7 @@ const (
 // wakeAt wakes the due retries at a time by the server's clock, unless that is more than ownRetry
 // away.
 func (e *engine) wakeAt(at time.Time) {
-	now, _ := e.server.last()
+	now, _ := e.lastNow()
 	pause := max(at.Sub(now), 0) + gather
 	if pause > ownRetry {
 		return

@@ -221,15 +221,14 @@ func (e *engine) claim() (*claimed, error) {
 	var busy []bson.RawValue
 	for range mostRefused {
 		c, err := e.claimOnce(s, busy)
-		var refused *rows.RefusedError
-		var held *rows.HeldError
-		if errors.As(err, &refused) {
+		if isRefused(err) {
 			if c, err = e.findRefused(s); c == nil && err == nil {
 				continue
 			}
 		}
+		held, isHeld := errors.AsType[*rows.HeldError](err)
 		switch {
-		case errors.As(err, &held): // another process just took the key, or the key is null
+		case isHeld: // another process just took the key, or the key is null
 			key := held.Key
 			if key.IsZero() {
 				key.Type = bson.TypeNull

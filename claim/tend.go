@@ -253,7 +253,7 @@ func (e *engine) makeDead(end rows.Ending) (int, error) {
 		e.log.Warn().Err(err).Str("row", rows.Text(end.ID)).Msg("OnDead is not called for a rescued row")
 		return n, nil
 	}
-	e.hooks.dead(found[0])
+	e.onDead(found[0])
 	return n, nil
 }
 
@@ -282,18 +282,9 @@ func (e *engine) findStuck() {
 	for _, c := range these {
 		e.log.Error().Str("row", rows.Text(c.row.ID)).Dur("since", now-c.since).
 			Msg("a handler does not return although its context has ended")
-		e.hooks.stuck(c.row)
+		e.hook("OnStuck", e.cfg.OnStuck, c.row)
 	}
 }
-
-func isClosed(err error) bool { return errors.Is(err, distlock.ErrClosed) || errors.Is(err, ErrClosed) }
-
-func isDenied(err error) bool {
-	var denied *distlock.PrivilegeError
-	return errors.As(err, &denied)
-}
-
-func isNoStream(err error) bool { return errors.Is(err, rows.ErrNoStream) }
 
 // sleep waits for a pause, and meanwhile wakes the retries of this process. It returns false when
 // the queue closes.
