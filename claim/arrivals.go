@@ -169,13 +169,11 @@ func (a *arrivals) asks() question {
 	return question{streams: a.streams, events: a.events, sent: a.now()}
 }
 
-// answered records the reply to a claim. If no row is ready, empty is true, and answered forgets
-// the rows that arrived before the claim was sent. They are not ready, belong to another queue, or
-// wait for a key.
-func (a *arrivals) answered(q question, c *claimed, empty bool) {
+// answered records the reply to a claim. If no row is ready, answered forgets the rows that arrived
+// before the claim was sent. They are not ready, belong to another queue, or wait for a key.
+func (a *arrivals) answered(q question, c *claimed) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	current := a.open && a.streams == q.streams
 	if c != nil {
 		key := rows.Key(c.row.ID)
 		one, is := a.rows[key]
@@ -183,8 +181,6 @@ func (a *arrivals) answered(q question, c *claimed, empty bool) {
 			delete(a.rows, key)
 		}
 		a.surprise = !is
-	}
-	if !empty {
 		return
 	}
 	a.blocked = q.held
@@ -194,7 +190,8 @@ func (a *arrivals) answered(q question, c *claimed, empty bool) {
 			delete(a.rows, key)
 		}
 	}
-	a.sure = current && !full && !(q.held && a.freed > q.events) // a key may be free now
+	a.sure = a.open && a.streams == q.streams && !full &&
+		!(q.held && a.freed > q.events) // a key may be free now
 	if !a.end.IsZero() && len(a.rows) == 0 {
 		a.planned = false
 	}

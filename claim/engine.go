@@ -12,6 +12,7 @@ import (
 
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
+	"mongodlm/internal/metrics"
 	"mongodlm/internal/rows"
 )
 
@@ -35,6 +36,10 @@ type engine struct {
 	pace   pace
 	hooks  hooks
 
+	observer  metrics.Observer // of the Manager
+	unobserve func()
+	rescues   atomic.Bool // this process holds the lock of the rescue
+
 	base  context.Context // the context of commands, which no caller cancels
 	life  context.Context // ends at Close
 	end   context.CancelFunc
@@ -42,7 +47,6 @@ type engine struct {
 	due   chan struct{} // one element if a retry of this process is due
 
 	arrivals   *arrivals
-	stats      *stats
 	entering   chan struct{} // one element while the process takes a slot
 	asking     chan struct{} // one element while the server's clock is read
 	background sync.WaitGroup
@@ -82,7 +86,9 @@ func newEngine(ctx context.Context, m *distlock.Manager, store rows.Store, names
 	if cfg.Due != "" {
 		e.arrivals.server = func() time.Time { now, _ := e.lastNow(); return now }
 	}
-	e.stats = e.observed()
+	e.observer = metrics.Of(mc.Observer)
+	e.observer.Sampled(metrics.Zeros([]string{e.prefix[len(prefix):]}, metrics.Attempts)...)
+	e.unobserve = e.observer.Asks(e.samples)
 	e.hooks.ctx, e.hooks.end = context.WithCancel(e.base)
 	return e
 }
@@ -253,4 +259,49 @@ func (e *engine) hook(name string, call func(context.Context, Info), row rows.Ro
 		}()
 		call(e.hooks.ctx, infoOf(row))
 	})
+}
+
+// mostCounted is the most rows of a state that are counted for metrics.
+const mostCounted = 10_000
+
+func (e *engine) sample(m *metrics.Metric, value float64, before ...string) metrics.Sample {
+	return metrics.Sample{Metric: m, Labels: append(before, e.prefix[len(prefix):]), Value: value}
+}
+
+// report reports one sample to the Observer of the Manager.
+func (e *engine) report(m *metrics.Metric, value float64, before ...string) {
+	e.observer.Sampled(e.sample(m, value, before...))
+}
+
+// samples returns the samples for a request of the Observer. In the one process of the queue that
+// rescues rows, it also counts the rows, with at most ten commands.
+func (e *engine) samples(ctx context.Context) []metrics.Sample {
+	all := []metrics.Sample{e.sample(metrics.Oldest, e.oldest().Seconds(), "claimed")}
+	if !e.rescues.Load() {
+		return all
+	}
+	now, err := e.serverNow()
+	if err != nil {
+		return all
+	}
+	d, err := e.store.Count(ctx, mostCounted)
+	if err != nil {
+		return all
+	}
+	for state, n := range map[string]int64{"ready": d.Ready, "claimed": d.Claimed,
+		"retrying": d.Retrying, "dead": d.Dead, "later": d.Later, "odd": d.Odd} {
+		all = append(all, e.sample(metrics.Rows, float64(n), state))
+	}
+	age := func(since time.Time) float64 {
+		if since.IsZero() {
+			return 0
+		}
+		return max(now.Sub(since), 0).Seconds()
+	}
+	late := age(d.Retry)
+	if e.cfg.Due != "" {
+		late = max(late, age(d.Since))
+	}
+	return append(all, e.sample(metrics.Oldest, age(d.Since), "ready"),
+		e.sample(metrics.Oldest, late, "late"))
 }

@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/internal/clock"
+	"mongodlm/internal/metrics"
 	"mongodlm/internal/rows"
 )
 
@@ -214,13 +215,13 @@ func (e *engine) finish(o outcome) error {
 		}
 		end.NotBefore = notBefore(due, o.pause)
 	}
-	n, err := sent(e, func(ctx context.Context) (int, error) { return e.store.End(ctx, end) })
+	n, err := e.sendEnds(end)
 	tried := c.tried.Swap(true)
 	if err != nil {
 		return e.notEnded(c, err)
 	}
 	if n == 0 {
-		row, err := e.reread(c)
+		row, err := e.reread(c.row.ID, false)
 		switch {
 		case err != nil:
 			return e.notEnded(c, err)
@@ -230,7 +231,7 @@ func (e *engine) finish(o outcome) error {
 		case row != nil && isClaim(*row, c.row):
 			return e.notEnded(c, errors.New("the row is claimed by it and does not match"))
 		case !tried || row == nil || row.Mark.Batch != c.row.Mark.Batch || contradicts(row.Mark, end):
-			e.stats.ended("lost")
+			e.report(metrics.Attempts, 1, "lost")
 			return lost(c, row)
 		case row.Mark.State == rows.Done: // by an earlier try, or by DoneWith
 			end = row.End(rows.Done)
@@ -259,13 +260,18 @@ func (e *engine) ended(c *claimed, end rows.Ending) {
 	if end.To == rows.Retrying {
 		e.wakeAt(end.NotBefore)
 	}
-	e.stats.ended(outcome)
+	e.report(metrics.Attempts, 1, outcome)
 }
 
-// reread returns the present row of a claim, or nil if the row is gone.
-func (e *engine) reread(c *claimed) (*rows.Row, error) {
+// sendEnds ends claims with one command and returns the number of changed rows.
+func (e *engine) sendEnds(ends ...rows.Ending) (int, error) {
+	return sent(e, func(ctx context.Context) (int, error) { return e.store.End(ctx, ends...) })
+}
+
+// reread returns the present row with an _id, or nil if it is gone.
+func (e *engine) reread(id bson.RawValue, document bool) (*rows.Row, error) {
 	found, err := sent(e, func(ctx context.Context) ([]rows.Row, error) {
-		return e.store.Current(ctx, []bson.RawValue{c.row.ID}, false)
+		return e.store.Current(ctx, []bson.RawValue{id}, document)
 	})
 	if err != nil || len(found) == 0 {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,12 +22,12 @@ func (e *engine) rescue() {
 		guard, err := e.try(e.prefix+":rescue", "rescues the rows of dead processes")
 		switch {
 		case err == nil:
-			e.stats.rescues.Store(true)
+			e.rescues.Store(true)
 			pause = e.rescueEvery()
 			if !e.watch(guard) { // another process may be able to read rows
 				pause = 2 * e.tryEvery()
 			}
-			e.stats.rescues.Store(false)
+			e.rescues.Store(false)
 			err = guard.Release()
 		case errors.Is(err, distlock.ErrHeld):
 			pause = max(e.tryEvery(), rare*(e.clock.Now().Mono-at))
@@ -146,23 +147,16 @@ func (e *engine) trySlot(slot string) error {
 // rescueSlot fails the rows that earlier holders of a slot have claimed.
 func (e *engine) rescueSlot(guard *distlock.TryGuard, slot rows.Slot) (n int, _ error) {
 	for {
-		found, err := sent(e, func(ctx context.Context) ([]rows.Row, error) {
-			return e.store.Claimed(ctx, slot)
+		found, err := e.claimedBy(slot)
+		if err = errors.Join(err, guard.Err()); err != nil {
+			return n, err
+		}
+		all := len(found) < rows.MostClaimed
+		left := slices.DeleteFunc(found, func(row rows.Row) bool {
+			return row.Mark.SlotFence >= guard.Fence()
 		})
-		if err != nil {
-			return n, err
-		}
-		var left []rows.Row
-		for _, row := range found {
-			if row.Mark.SlotFence < guard.Fence() {
-				left = append(left, row)
-			}
-		}
-		if err := guard.Err(); err != nil {
-			return n, err
-		}
 		more, err := e.failRows(guard, left)
-		if n += more; err != nil || more == 0 || len(found) < rows.MostClaimed {
+		if n += more; err != nil || more == 0 || all {
 			return n, err
 		}
 	}

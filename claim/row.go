@@ -108,7 +108,7 @@ func (e *engine) doneWith(ctx context.Context, c *claimed,
 		return err
 	})
 	if gone {
-		row, bad := e.reread(c)
+		row, bad := e.reread(c.row.ID, false)
 		if known = false; bad == nil { // an earlier run may have been committed
 			if known = true; row != nil && row.Mark.Batch == c.row.Mark.Batch && row.Mark.State == rows.Done {
 				err = nil
