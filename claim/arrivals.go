@@ -69,7 +69,6 @@ func newArrivals(c clock.Clock, poll time.Duration) *arrivals {
 
 func (a *arrivals) now() time.Duration { return a.clock.Now().Mono }
 
-// hear handles an event of the stream.
 func (a *arrivals) hear(event rows.Event) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -107,7 +106,6 @@ func (a *arrivals) add(key string, due time.Time) {
 	signal(a.news)
 }
 
-// ended handles the end of the stream.
 func (a *arrivals) ended() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -286,7 +284,6 @@ func (e *engine) await(ctx context.Context) reason {
 	return idle
 }
 
-// plan reads the due times of the next rows with one command.
 func (e *engine) plan() {
 	a := e.arrivals
 	q, after := a.asks(), a.server()

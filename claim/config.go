@@ -67,7 +67,6 @@ const (
 	mostBackoff = 16 * time.Hour
 )
 
-// withDefaults replaces zero fields.
 func (c Config) withDefaults() Config {
 	c.Queue = cmp.Or(c.Queue, "queue")
 	c.Field = cmp.Or(c.Field, defaultField)

@@ -93,15 +93,10 @@ func newEngine(ctx context.Context, m *distlock.Manager, store rows.Store, names
 	return e
 }
 
-// command returns the context of one command. Only the time limit ends it.
-func (e *engine) command() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(e.base, e.limit)
-}
-
 // sent calls a function that sends one or a few commands, and records in the pace whether it
 // failed. An error for which answered returns true is not a failure.
 func sent[T any](e *engine, send func(ctx context.Context) (T, error)) (T, error) {
-	ctx, done := e.command()
+	ctx, done := context.WithTimeout(e.base, e.limit) // only the time limit ends it
 	defer done()
 	at := e.clock.Now().Mono
 	got, err := send(ctx)
@@ -109,6 +104,7 @@ func sent[T any](e *engine, send func(ctx context.Context) (T, error)) (T, error
 	return got, err
 }
 
+// signal puts an element into a channel of one element.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -220,7 +216,6 @@ func (c *claimed) lose(why error) {
 	}
 }
 
-// oldest returns the age of this process's oldest claim, or zero if it has no claim.
 func (e *engine) oldest() (age time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -268,7 +263,6 @@ func (e *engine) sample(m *metrics.Metric, value float64, before ...string) metr
 	return metrics.Sample{Metric: m, Labels: append(before, e.prefix[len(prefix):]), Value: value}
 }
 
-// report reports one sample to the Observer of the Manager.
 func (e *engine) report(m *metrics.Metric, value float64, before ...string) {
 	e.observer.Sampled(e.sample(m, value, before...))
 }

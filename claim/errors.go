@@ -71,7 +71,6 @@ func hopeless(err error) bool { return isClosed(err) || isDenied(err) || is[*row
 
 const noContext = "the context is nil; pass context.Background()"
 
-// usable returns a *ConfigError for a nil context.
 func usable(ctx context.Context) error {
 	if ctx == nil {
 		return &ConfigError{Problems: []string{noContext}}
@@ -97,7 +96,6 @@ func (e *LostError) Is(target error) bool {
 	return target == ErrLost || target == ErrCancelled && e.cancelled
 }
 
-// lost returns the *LostError of a claim. found is the row now, or nil if its document is gone.
 func lost(c *claimed, found *rows.Row) error {
 	e := &LostError{ID: rows.Text(c.row.ID), Fence: c.row.Mark.Fence, Now: "its document is gone"}
 	if found != nil {

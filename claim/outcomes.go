@@ -83,7 +83,6 @@ type outcome struct {
 // givenBack returns the outcome for a row whose handler did not begin or was interrupted.
 func givenBack(c *claimed) outcome { return outcome{c: c, end: c.row.Uncounted(rows.Ready)} }
 
-// failure returns the outcome for a row whose handler returned an error.
 func (e *engine) failure(c *claimed, cause error) outcome {
 	text, w, attempts := rows.Cut(cause.Error(), 2000), wished(cause), c.row.Mark.Attempts
 	o := outcome{c: c, end: c.row.End(rows.Retrying), pause: e.backoff(attempts)}
@@ -101,7 +100,6 @@ func (e *engine) failure(c *claimed, cause error) outcome {
 	return o
 }
 
-// timed returns a context for a handler that ends after Config.Timeout.
 func (e *engine) timed(ctx context.Context) (context.Context, context.CancelFunc) {
 	if e.cfg.Timeout == 0 {
 		return context.WithCancel(ctx)
@@ -137,7 +135,7 @@ func (e *engine) record(o outcome) {
 			o.recorded = true
 			e.log.Warn().Err(err).Msg("a row was lost before its claim ended")
 			continue
-		case o.c.s.err() != nil:
+		case o.c.s.guard.Err() != nil:
 			o.recorded = true
 			e.log.Warn().Err(err).Msg("the end of a claim is left to the rescue of its row")
 			continue
@@ -241,7 +239,6 @@ func (e *engine) finish(o outcome) error {
 	return nil
 }
 
-// ended counts and reports the recorded end of a claim.
 func (e *engine) ended(c *claimed, end rows.Ending) {
 	outcome := string(end.To)
 	switch {
@@ -279,12 +276,10 @@ func (e *engine) reread(id bson.RawValue, document bool) (*rows.Row, error) {
 	return &found[0], nil
 }
 
-// isClaim reports whether a row still has the same claim.
 func isClaim(row, was rows.Row) bool {
 	return row.Mark.State == rows.Claimed && row.Mark.Batch == was.Mark.Batch
 }
 
-// cancelled returns the end for a row that was cancelled while it was claimed.
 func cancelled(row rows.Row) rows.Ending {
 	end := row.End(rows.Dead)
 	end.Error, end.Failures = rows.Cancelled, slices.Clone(row.Mark.Failures)

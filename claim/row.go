@@ -48,7 +48,7 @@ func (r *Row[T]) Err() error {
 	if over {
 		return ErrFinished
 	}
-	if err := r.c.s.err(); err != nil {
+	if err := r.c.s.guard.Err(); err != nil {
 		return err
 	}
 	return lost

@@ -73,20 +73,17 @@ func (r *run) wait(ctx, hard context.Context) error {
 	r.permits <- struct{}{}
 	var workers sync.WaitGroup
 	for range e.cfg.Workers {
-		workers.Go(r.work)
+		workers.Go(func() {
+			for c := r.next(); c != nil; c = r.next() {
+				r.workOn(c)
+			}
+		})
 	}
 	workers.Wait()
 	if cause := context.Cause(r.hard); ctx.Err() == nil && e.life.Err() == nil && hopeless(cause) {
 		return badQuery(cause)
 	}
 	return nil
-}
-
-// work handles rows one after the other.
-func (r *run) work() {
-	for c := r.next(); c != nil; c = r.next() {
-		r.workOn(c)
-	}
 }
 
 // next returns a row that the worker has claimed, or nil when the run ends.
@@ -174,21 +171,17 @@ func (r *run) drop() bool {
 func (r *run) workOn(c *claimed) {
 	// The slot is in use until the end is recorded, so that the row is not done twice.
 	defer r.e.m.Internal(leading.Key{}).Use(c.s.guard)()
-	o, took := r.handled(c)
-	if took > 0 {
-		r.e.report(metrics.HandlerTime, took.Seconds())
-	}
-	r.e.record(o)
+	r.e.record(r.handled(c))
 }
 
-// handled runs the handler. It returns the outcome and the handler's running time.
-func (r *run) handled(c *claimed) (o outcome, took time.Duration) {
+// handled runs the handler and returns the outcome.
+func (r *run) handled(c *claimed) outcome {
 	e, guard := r.e, c.s.guard
 	ctx, cancel := context.WithCancelCause(r.hard)
 	defer cancel(nil)
 	defer context.AfterFunc(guard.Context(), func() { cancel(context.Cause(guard.Context())) })()
 	if r.ctx.Err() != nil || guard.Err() != nil {
-		return givenBack(c), 0
+		return givenBack(c)
 	}
 	handling, end := e.timed(ctx)
 	defer end()
@@ -202,21 +195,21 @@ func (r *run) handled(c *claimed) (o outcome, took time.Duration) {
 	})()
 	began := e.clock.Now().Mono
 	err := r.safely(handling, c)
-	took = max(e.clock.Now().Mono-began, 1)
+	e.report(metrics.HandlerTime, (e.clock.Now().Mono - began).Seconds())
 	late := timedOut(handling, err)
 	cancel(errReturned)
 	done, failed := c.finishedWork()
 	switch err = cmp.Or(err, failed); {
 	case done:
-		return outcome{c: c, recorded: true}, took
+		return outcome{c: c, recorded: true}
 	case err == nil:
-		return outcome{c: c, end: c.row.End(rows.Done)}, took
+		return outcome{c: c, end: c.row.End(rows.Done)}
 	case late != nil:
 		err = late
 	case (r.hard.Err() != nil || guard.Err() != nil) && !wished(err).free:
-		return givenBack(c), took
+		return givenBack(c)
 	}
-	return e.failure(c, err), took
+	return e.failure(c, err)
 }
 
 // errReturned is the cause of the context of a handler that has returned.
@@ -338,7 +331,7 @@ func (e *engine) finishClose(running *run) {
 	e.unobserve()
 	e.background.Wait()
 	for _, s := range e.sessions() {
-		for s.err() == nil { // the rows of a lost slot are rescued
+		for s.guard.Err() == nil { // the rows of a lost slot are rescued
 			err := e.tendClaims(s)
 			if err == nil {
 				break

@@ -27,8 +27,6 @@ type session struct {
 	retired bool                       // no more rows are claimed in this session
 }
 
-func (s *session) err() error { return s.guard.Err() }
-
 // doubts is the number of Tends during which a process looks for a claim that the server may carry
 // out late.
 const doubts = 12
@@ -70,7 +68,7 @@ func (e *engine) session() (*session, error) {
 		return nil, ErrClosed
 	}
 	if s := e.current(); s != nil {
-		if s.err() == nil {
+		if s.guard.Err() == nil {
 			return s, nil
 		}
 		e.retire(s)
@@ -91,7 +89,6 @@ func (e *engine) session() (*session, error) {
 	return s, nil
 }
 
-// slot returns the slot with this name in the lock database of this process.
 func (e *engine) slot(name string) rows.Slot { return rows.Slot{Locks: e.locks, Name: name} }
 
 // A process tries random slots among a few, and among more if they are held. Thus few names are
@@ -102,7 +99,6 @@ const (
 	triesEach  = 4
 )
 
-// enter takes a free slot.
 func (e *engine) enter() (*distlock.TryGuard, string, error) {
 	for among := firstSlots; among <= mostSlots; among *= 4 {
 		for range triesEach {
@@ -145,7 +141,7 @@ func (e *engine) retire(s *session) {
 		}
 	}
 	e.mu.Unlock()
-	if err := s.err(); first && err != nil {
+	if err := s.guard.Err(); first && err != nil {
 		e.log.Warn().Err(err).Str("slot", s.slot.Name).Msg("slot lost")
 	}
 }
@@ -206,7 +202,9 @@ func (e *engine) claim() (*claimed, error) {
 		case err != nil || c == nil || !e.isCompany(c):
 			return c, err
 		default:
-			e.record(e.setApart(c))
+			e.log.Warn().Str("row", rows.Text(c.row.ID)).Msg("the field of a row was removed while a " +
+				"handler works on it: handlers must change documents by operators, not replace them")
+			e.record(outcome{c: c, end: c.row.Uncounted(rows.Retrying), pause: refusedPause})
 		}
 	}
 	return nil, errors.New("claim: the server refused many claims, or more than 10,000 keys are held")
@@ -244,7 +242,7 @@ func (e *engine) claimRow(s *session, ask rows.Ask) (*claimed, error) {
 	if err == nil && row != nil {
 		// If the slot is still held, it was held at the claim. Otherwise the row belongs to a
 		// session that is over, and is rescued.
-		err = s.err()
+		err = s.guard.Err()
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -359,12 +357,4 @@ func (e *engine) isCompany(c *claimed) bool {
 		}
 	}
 	return false
-}
-
-// setApart logs a claim for which isCompany is true, and returns the outcome that retries its row
-// later.
-func (e *engine) setApart(c *claimed) outcome {
-	e.log.Warn().Str("row", rows.Text(c.row.ID)).Msg("the field of a row was removed while a handler " +
-		"works on it: handlers must change documents by operators, not replace them")
-	return outcome{c: c, end: c.row.Uncounted(rows.Retrying), pause: refusedPause}
 }

@@ -38,7 +38,7 @@ func (e *engine) tend() {
 
 func (e *engine) tendOnce(all bool) (err error) {
 	for _, s := range e.sessions() {
-		if s.err() != nil {
+		if s.guard.Err() != nil {
 			e.retire(s)
 			continue
 		}

@@ -73,7 +73,6 @@ func (m *Mongo) remove(ctx context.Context, state State, before time.Time, ids [
 	return n, m.failed("remove", err)
 }
 
-// Purge is documented in [Store].
 func (m *Mongo) Purge(ctx context.Context, state State, before time.Time) (int, error) {
 	ids, err := m.lot(ctx, m.over(state, before))
 	if err != nil || len(ids) == 0 {
@@ -82,7 +81,6 @@ func (m *Mongo) Purge(ctx context.Context, state State, before time.Time) (int, 
 	return m.remove(ctx, state, before, ids)
 }
 
-// Cancel is documented in [Store].
 func (m *Mongo) Cancel(ctx context.Context, now time.Time, id bson.RawValue) (State, error) {
 	ctx = Alone(ctx)
 	waits := m.mine(e("_id", id), m.e("state", in(bson.A{nil, Ready, Retrying})),
@@ -108,7 +106,6 @@ func (m *Mongo) Cancel(ctx context.Context, now time.Time, id bson.RawValue) (St
 		Text(id))
 }
 
-// Count is documented in [Store].
 func (m *Mongo) Count(ctx context.Context, most int64) (depth Depth, err error) {
 	ctx = Alone(ctx)
 	var ask Ask

@@ -98,7 +98,6 @@ func isOperator(doc bson.Raw) bool {
 
 func (m *Mongo) holds() bson.E { return m.e("holds", m.key) }
 
-// Held is documented in [Store].
 func (m *Mongo) Held(ctx context.Context) (keys []bson.RawValue, err error) {
 	if m.key == "" {
 		return nil, nil
@@ -139,7 +138,6 @@ func (m *Mongo) inOrder(ctx context.Context, filter bson.D, opts *options.FindOp
 
 func (m *Mongo) order() bson.D { return append(bson.D{m.e("state", 1)}, m.sort...) }
 
-// Settle is documented in [Store].
 func (m *Mongo) Settle(ctx context.Context) (int, error) {
 	if m.key == "" {
 		return 0, nil
@@ -160,7 +158,6 @@ func (m *Mongo) gate() index {
 		only: bson.D{m.holds(), e(m.key, d("$exists", true))}}
 }
 
-// holders returns the index of the held keys.
 func (m *Mongo) holders() index {
 	keys := bson.D{m.e("holds", 1), m.e("state", 1), e(m.key, 1)}
 	return index{keys: keys, only: bson.D{m.holds()}}

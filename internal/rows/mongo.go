@@ -29,7 +29,8 @@ type Options struct {
 const MostClaimed = 2000
 
 // Mongo is a store over a collection of the user. It uses plain operators, which the embedded
-// server supports. It writes no field of a document except Options.Field.
+// server supports. It writes no field of a document except Options.Field. [Store] documents the
+// methods that have no comment here.
 type Mongo struct {
 	rows   *mongo.Collection
 	field  string
@@ -90,7 +91,6 @@ func (m *Mongo) unset(names ...string) bson.E {
 	return e("$unset", all)
 }
 
-// mark returns the projection to the _id and the field.
 func (m *Mongo) mark() bson.D { return bson.D{e("_id", 1), e(m.field, 1)} }
 
 func not(condition bson.D) bson.D { return d("$not", condition) }
@@ -146,7 +146,6 @@ func (m *Mongo) claiming(c Claim) bson.D {
 	}
 }
 
-// Claim is documented in [Store].
 func (m *Mongo) Claim(ctx context.Context, c Claim, ask Ask) (*Row, error) {
 	doc, err := m.claim(Alone(ctx), c, ask)
 	command, _ := errors.AsType[mongo.CommandError](err)
@@ -231,7 +230,6 @@ func (m *Mongo) claimByID(ctx context.Context, c Claim, ask Ask) (bson.Raw, erro
 	return nil, errors.New("other processes were faster for each row")
 }
 
-// First is documented in [Store].
 func (m *Mongo) First(ctx context.Context, ask Ask) (bson.RawValue, error) {
 	docs, err := m.inOrder(ctx, m.wanted(ask),
 		options.Find().SetLimit(1).SetBatchSize(2).SetProjection(d("_id", 1)))
@@ -260,7 +258,6 @@ func (m *Mongo) find(ctx context.Context, filter bson.D, opts *options.FindOptio
 	return found, bad, nil
 }
 
-// docs returns the documents of a query.
 func (m *Mongo) docs(ctx context.Context, filter bson.D, opts *options.FindOptionsBuilder) (
 	[]bson.Raw, error) {
 	ctx = Alone(ctx)
@@ -277,7 +274,6 @@ func read(cursor *mongo.Cursor, err error) func(context.Context) ([]bson.Raw, er
 	}
 }
 
-// End is documented in [Store].
 func (m *Mongo) End(ctx context.Context, endings ...Ending) (int, error) {
 	ids, changes := make([]bson.RawValue, len(endings)), make([]change, len(endings))
 	for i, end := range endings {
@@ -320,7 +316,6 @@ func (m *Mongo) ending(end Ending) bson.D {
 	return bson.D{e("$set", set), m.unset(unset...)}
 }
 
-// Claimed is documented in [Store].
 func (m *Mongo) Claimed(ctx context.Context, slot Slot) ([]Row, error) {
 	locks := bson.A{slot.Locks, nil}
 	is := bson.D{m.is(Claimed), m.e("slot", slot.Name), m.e("locks", in(locks))}
@@ -329,7 +324,6 @@ func (m *Mongo) Claimed(ctx context.Context, slot Slot) ([]Row, error) {
 	return found, err
 }
 
-// Current is documented in [Store].
 func (m *Mongo) Current(ctx context.Context, ids []bson.RawValue, documents bool) ([]Row, error) {
 	opts := options.Find()
 	if !documents {
@@ -339,7 +333,6 @@ func (m *Mongo) Current(ctx context.Context, ids []bson.RawValue, documents bool
 	return found, err
 }
 
-// Wake is documented in [Store].
 func (m *Mongo) Wake(ctx context.Context, now time.Time) (int, error) {
 	due := bson.D{m.is(Retrying), m.e("notBefore", d("$lte", now))}
 	ready := m.unset("state", "notBefore")
@@ -355,8 +348,7 @@ func (m *Mongo) Wake(ctx context.Context, now time.Time) (int, error) {
 	return m.each(ctx, ids, func(id bson.E) bson.D { return append(bson.D{id}, due...) }, ready)
 }
 
-// Slots is documented in [Store]. It groups, because the embedded server has no distinct with a
-// time limit.
+// Slots groups, because the embedded server has no distinct with a time limit.
 func (m *Mongo) Slots(ctx context.Context) (found []Slot, _ error) {
 	both := bson.D{e("locks", "$"+m.at("locks")), e("slot", "$"+m.at("slot"))}
 	groups, err := m.aggregate(ctx, d("$match", bson.D{m.is(Claimed)}), d("$group", d("_id", both)))
@@ -375,7 +367,6 @@ func (m *Mongo) aggregate(ctx context.Context, stages ...bson.D) ([]bson.Raw, er
 	return found, m.failed("find", err)
 }
 
-// Later is documented in [Store].
 func (m *Mongo) Later(ctx context.Context, after time.Time, n int) (found []Coming, _ error) {
 	if m.due == "" {
 		return nil, nil
@@ -392,7 +383,6 @@ func (m *Mongo) Later(ctx context.Context, after time.Time, n int) (found []Comi
 // lookup returns the value of a dotted field, or a zero value.
 func lookup(doc bson.Raw, path string) bson.RawValue { return doc.Lookup(strings.Split(path, ".")...) }
 
-// dateIn returns the date in a field of a document, or the zero time without a date.
 func dateIn(doc bson.Raw, path string) (at time.Time) {
 	if at, ok := lookup(doc, path).TimeOK(); ok {
 		return at.UTC()
@@ -400,7 +390,6 @@ func dateIn(doc bson.Raw, path string) (at time.Time) {
 	return at
 }
 
-// Now is documented in [Store].
 func (m *Mongo) Now(ctx context.Context) (time.Time, error) {
 	reply, err := m.hello(ctx)
 	if err != nil {
@@ -427,7 +416,6 @@ func (m *Mongo) hello(ctx context.Context) (bson.Raw, error) {
 	return reply, m.failed("isMaster", err)
 }
 
-// Insert is documented in [Store].
 func (m *Mongo) Insert(ctx context.Context, docs []any) error {
 	_, err := m.rows.InsertMany(ctx, docs)
 	return m.failed("insert", err)
@@ -442,7 +430,6 @@ func (m *Mongo) settings() *mongo.Collection {
 		SetWriteConcern(writeconcern.Majority()).SetReadPreference(readpref.Primary()))
 }
 
-// Paused is documented in [Store].
 func (m *Mongo) Paused(ctx context.Context, queue string) (bool, error) {
 	raw, err := m.settings().FindOne(Alone(ctx), d("_id", queue)).Raw()
 	if err != nil && err != mongo.ErrNoDocuments {

@@ -59,7 +59,6 @@ func (p part) problem(in bson.Raw, state State) string {
 	return ""
 }
 
-// count returns a number in a row that has no wrong part.
 func count(in bson.Raw, name string) int64 {
 	n, _ := in.Lookup(name).AsInt64OK()
 	return n
@@ -124,12 +123,10 @@ func (m *Mongo) oddState() bson.A {
 	return is
 }
 
-// odd matches the odd rows.
 func (m *Mongo) odd() bson.E {
 	return e("$or", append(m.oddState(), bson.D{m.isReady(), e("$or", m.oddReady())}))
 }
 
-// Odd is documented in [Store].
 func (m *Mongo) Odd(ctx context.Context) ([]Malformed, error) {
 	_, bad, err := m.find(ctx, m.mine(e("$or", m.oddState())),
 		options.Find().SetLimit(oddAtOnce).SetProjection(m.mark()))

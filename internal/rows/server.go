@@ -19,7 +19,6 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// Transact is documented in [Store].
 func (m *Mongo) Transact(ctx context.Context, work func(context.Context) error) error {
 	ctx = Alone(ctx)
 	if err := m.canTransact(ctx); err != nil {
@@ -78,7 +77,6 @@ var errAgain = errors.New("rows with a key are inserted outside of a transaction
 // mostAgain is the most tries of a transaction that returns errAgain.
 const mostAgain = 3
 
-// InsertUnique is documented in [Store].
 func (m *Mongo) InsertUnique(ctx context.Context, key string, doc any) (bool, error) {
 	set, err := m.setting(doc)
 	if err != nil {
@@ -185,7 +183,6 @@ func (i index) options() (all bson.D) {
 	return all
 }
 
-// needed returns the indexes that the queries need.
 func (m *Mongo) needed() []index {
 	list := []index{{keys: bson.D{m.e("state", 1), m.e("notBefore", 1)}},
 		// With this index a process does not read the claims of other processes.
@@ -219,7 +216,6 @@ func (m *Mongo) there(ctx context.Context) (map[string]bson.Raw, error) {
 
 func isUnique(spec bson.Raw) bool { is, _ := spec.Lookup("unique").BooleanOK(); return is }
 
-// lacking returns the missing indexes.
 func (m *Mongo) lacking(ctx context.Context) ([]index, error) {
 	ctx = Alone(ctx)
 	there, err := m.there(ctx)
@@ -264,7 +260,6 @@ func (m *Mongo) Missing(ctx context.Context) (commands []string, err error) {
 	return commands, err
 }
 
-// create creates an index.
 func (m *Mongo) create(ctx context.Context, i index) error {
 	spec := append(bson.D{e("key", i.keys), e("name", i.name())}, i.options()...)
 	err := m.rows.Database().RunCommand(ctx, bson.D{e("createIndexes", m.rows.Name()),

@@ -110,7 +110,6 @@ func (m *Mongo) dueStages(list string) (due, added, moved any) {
 	return due, has, d("$and", bson.A{has, d("$eq", bson.A{"$operationType", "update"})})
 }
 
-// Watch is documented in [Store].
 func (m *Mongo) Watch(ctx context.Context, report func(Event)) error {
 	ctx = Alone(ctx)
 	if _, mongos, err := m.kind(ctx); err != nil || mongos { // a mongos waits for idle shards
