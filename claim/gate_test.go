@@ -23,7 +23,6 @@ type gate struct {
 
 	deaf bool                 // there is no stream
 	late func() time.Duration // of the events; nil: they are in time
-	odd  []rows.Malformed
 }
 
 func (g *gate) set(hook func(context.Context, string, func() error) error) {
@@ -163,10 +162,7 @@ func (g *gate) Slots(ctx context.Context) ([]rows.Slot, error) {
 }
 
 func (g *gate) Odd(ctx context.Context) ([]rows.Malformed, error) {
-	return pass(ctx, g, "odd", func() ([]rows.Malformed, error) {
-		found, err := g.Store.Odd(ctx)
-		return append(found, g.odd...), err
-	})
+	return pass(ctx, g, "odd", func() ([]rows.Malformed, error) { return g.Store.Odd(ctx) })
 }
 
 func (g *gate) Purge(ctx context.Context, state rows.State, before time.Time) (int, error) {
