@@ -56,7 +56,7 @@ type engine struct {
 	closing chan struct{} // closed at the end of Close; nil before Close
 	running *run          // nil if neither Run nor Serve runs
 	now     *session      // nil without a slot
-	retired map[*session]struct{}
+	open    []*session    // now, and the retired sessions with open claims
 	flying  map[*claimed]struct{}
 	asides  map[string]aside
 	logged  map[string]bool // odd rows and slots
@@ -76,7 +76,7 @@ func newEngine(ctx context.Context, m *distlock.Manager, store rows.Store, names
 		locks: mc.Database, clock: clock.From(ctx), limit: patience * mc.CommandTimeout,
 		entering: make(chan struct{}, 1), asking: make(chan struct{}, 1),
 		woken: make(chan struct{}, 1), due: make(chan struct{}, 1),
-		retired: map[*session]struct{}{}, flying: map[*claimed]struct{}{}, asides: map[string]aside{},
+		flying: map[*claimed]struct{}{}, asides: map[string]aside{},
 		logged: map[string]bool{}}
 	e.base = rows.Alone(context.WithoutCancel(ctx))
 	e.life, e.end = context.WithCancel(e.base)

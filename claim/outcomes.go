@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,17 +37,12 @@ func Snooze(pause time.Duration) error {
 
 // Discard returns an error with which a handler makes its row dead.
 func Discard(err error) error {
-	if err == nil {
-		err = errors.New("discarded without a reason")
-	}
-	return &wish{err: err, dead: true}
+	return &wish{err: cmp.Or(err, errors.New("discarded without a reason")), dead: true}
 }
 
 // RetryAfter returns an error with which a handler fails and chooses the pause before the retry.
 func RetryAfter(pause time.Duration, err error) error {
-	if err == nil {
-		err = errors.New(noReason)
-	}
+	err = cmp.Or(err, errors.New("failed without a reason"))
 	if bad := badPause("RetryAfter", pause); bad != nil {
 		return fmt.Errorf("%w (%w)", err, bad)
 	}
@@ -60,12 +56,9 @@ func badPause(function string, pause time.Duration) error {
 	return fmt.Errorf("claim: %s(%v): the pause must be zero to ten years", function, pause)
 }
 
-const noReason = "failed without a reason"
-
 // wished returns the wish in an error, or the zero value for other errors.
 func wished(err error) wish {
-	var w *wish
-	if errors.As(err, &w) {
+	if w, is := errors.AsType[*wish](err); is {
 		return *w
 	}
 	return wish{}
@@ -84,19 +77,17 @@ type outcome struct {
 func givenBack(c *claimed) outcome { return outcome{c: c, end: c.row.Uncounted(rows.Ready)} }
 
 func (e *engine) failure(c *claimed, cause error) outcome {
-	text, w, attempts := rows.Cut(cause.Error(), 2000), wished(cause), c.row.Mark.Attempts
+	w, attempts := wished(cause), c.row.Mark.Attempts
 	o := outcome{c: c, end: c.row.End(rows.Retrying), pause: e.backoff(attempts)}
+	o.end.Error = rows.Cut(cause.Error(), 2000)
 	if w.again != nil {
 		o.pause = *w.again
 	}
 	if w.free {
 		o.end = c.row.Uncounted(rows.Retrying)
-		return o
-	}
-	if w.dead || attempts >= int64(e.cfg.MaxAttempts) {
+	} else if w.dead || attempts >= int64(e.cfg.MaxAttempts) {
 		o.end.To = rows.Dead
 	}
-	o.end.Error = text
 	return o
 }
 

@@ -3,7 +3,6 @@ package claim
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -178,11 +177,8 @@ func (e *engine) purgeDone(ctx context.Context) error {
 		n, err := sent(e, func(c context.Context) (int, error) {
 			return e.store.Purge(c, rows.Done, now.Add(-e.cfg.KeepDone))
 		})
-		if err != nil {
-			return fmt.Errorf("claim: remove done rows: %w", err)
-		}
-		if n == 0 || ctx.Err() != nil {
-			return nil
+		if err != nil || n == 0 || ctx.Err() != nil {
+			return err
 		}
 	}
 	return nil

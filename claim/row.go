@@ -65,11 +65,7 @@ func (r *Row[T]) DoneWith(ctx context.Context, work func(ctx context.Context) er
 	if work == nil {
 		return &ConfigError{Problems: []string{"the function of DoneWith is nil"}}
 	}
-	return r.e.doneWith(ctx, r.c, work)
-}
-
-func (e *engine) doneWith(ctx context.Context, c *claimed,
-	work func(ctx context.Context) error) error {
+	e, c := r.e, r.c
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	c.mu.Lock()

@@ -296,12 +296,11 @@ const closeLimit = 10 * time.Second
 // releases the slot. It also waits for running hooks, whose contexts end after 10 s. If ctx ends
 // first, Close returns an error and continues in the background. A handler that calls Close waits
 // for itself.
-func (q *Queue[T]) Close(ctx context.Context) error { return q.e.close(ctx) }
-
-func (e *engine) close(ctx context.Context) error {
+func (q *Queue[T]) Close(ctx context.Context) error {
 	if err := usable(ctx); err != nil {
 		return err
 	}
+	e := q.e
 	e.mu.Lock()
 	running := e.running
 	if e.closing == nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -54,7 +53,7 @@ func (e *engine) gone(s *session) {
 // caller holds e.mu.
 func (e *engine) leave(s *session) {
 	if e.closing == nil {
-		delete(e.retired, s)
+		e.open = slices.DeleteFunc(e.open, func(one *session) bool { return one == s })
 		e.background.Go(func() { e.release(s) })
 	}
 }
@@ -85,7 +84,7 @@ func (e *engine) session() (*session, error) {
 	e.log.Info().Str("slot", slot).Int64("fence", guard.Fence()).Msg("slot taken")
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.now = s
+	e.now, e.open = s, append(e.open, s)
 	return s, nil
 }
 
@@ -134,11 +133,8 @@ func (e *engine) retire(s *session) {
 	if e.now == s {
 		e.now = nil
 	}
-	if first {
-		e.retired[s] = struct{}{}
-		if s.rows == 0 {
-			e.leave(s)
-		}
+	if first && s.rows == 0 {
+		e.leave(s)
 	}
 	e.mu.Unlock()
 	if err := s.guard.Err(); first && err != nil {
@@ -162,11 +158,7 @@ func (e *engine) current() *session {
 func (e *engine) sessions() []*session {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	all := slices.Collect(maps.Keys(e.retired))
-	if e.now != nil {
-		all = append(all, e.now)
-	}
-	return all
+	return slices.Clone(e.open)
 }
 
 // claim claims a row. It returns nil if no row is ready.
