@@ -63,14 +63,12 @@ type Admin struct {
 // NewAdmin returns an Admin for a queue in coll, or a *ConfigError. It does no I/O.
 func NewAdmin(coll *mongo.Collection, cfg Config) (*Admin, error) { return newAdmin(coll, cfg, nil) }
 
-func newAdmin(coll *mongo.Collection, cfg Config, problems []string) (*Admin, error) {
+func newAdmin(coll *mongo.Collection, cfg Config, more problems) (*Admin, error) {
 	cfg = cfg.withDefaults()
-	list := append(cfg.problems(), problems...)
-	if coll == nil {
-		list = append(list, "the collection is nil")
-	}
-	if list != nil {
-		return nil, &ConfigError{Problems: list}
+	list := append(cfg.problems(), more...)
+	list.add(coll == nil, "the collection is nil")
+	if err := list.err(); err != nil {
+		return nil, err
 	}
 	store := rows.NewMongo(coll, rows.Options{Field: cfg.Field, Filter: cfg.Filter, Due: cfg.Due,
 		Key: cfg.Key, Keeps: cfg.KeepDone > 0})
@@ -79,17 +77,10 @@ func newAdmin(coll *mongo.Collection, cfg Config, problems []string) (*Admin, er
 
 // check returns a *ConfigError if ctx is nil or the list does not contain state.
 func check(ctx context.Context, state State, of ...State) error {
-	var list []string
-	if ctx == nil {
-		list = append(list, noContext)
-	}
-	if !slices.Contains(of, state) {
-		list = append(list, fmt.Sprintf("the state is %q, must be one of %q", state, of))
-	}
-	if list != nil {
-		return &ConfigError{Problems: list}
-	}
-	return nil
+	var list problems
+	list.add(ctx == nil, noContext)
+	list.add(!slices.Contains(of, state), "the state is %q, must be one of %q", state, of)
+	return list.err()
 }
 
 // List returns the rows in a state. If it cannot parse a row, it returns the row's ID and Doc with

@@ -120,18 +120,14 @@ func (a *arrivals) restart(open bool) {
 	signal(a.news)
 }
 
-// readyAt returns the monotonic time when a row is ready.
-func (a *arrivals) readyAt(one arrival) time.Duration {
-	if one.due.IsZero() {
-		return one.at
-	}
-	return max(a.now()+min(one.due.Sub(a.server()), mostTime), one.at)
-}
-
 // next returns the known row that is ready first, and its time. The caller holds mu.
 func (a *arrivals) next() (key string, at time.Duration, is bool) {
 	for id, one := range a.rows {
-		if ready := a.readyAt(one); !is || ready < at || ready == at && id < key {
+		ready := one.at
+		if !one.due.IsZero() {
+			ready = max(a.now()+min(one.due.Sub(a.server()), mostTime), ready)
+		}
+		if !is || ready < at || ready == at && id < key {
 			key, at, is = id, ready, true
 		}
 	}

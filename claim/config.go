@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -100,12 +99,8 @@ func (c Config) name() string {
 }
 
 // problems returns every contradiction in a Config with its defaults.
-func (c Config) problems() (list []string) {
-	bad := func(wrong bool, format string, args ...any) {
-		if wrong {
-			list = append(list, fmt.Sprintf(format, args...))
-		}
-	}
+func (c Config) problems() (list problems) {
+	bad := list.add
 	bad(len(c.Queue) > mostQueue || strings.ContainsRune(c.Queue, 0) || !utf8.ValidString(c.Queue),
 		"Queue must be valid UTF-8 of at most %d bytes without NUL", mostQueue)
 	bad(strings.ContainsAny(c.Field, ".$\x00") || c.Field == "_id",
@@ -153,12 +148,6 @@ func names(filter bson.D, field string) string {
 		}
 	}
 	return ""
-}
-
-// structured reports whether documents decode into T.
-func structured[T any]() bool {
-	return slices.Contains([]reflect.Kind{reflect.Struct, reflect.Map, reflect.Slice,
-		reflect.Interface}, reflect.TypeFor[T]().Kind())
 }
 
 // reason returns the text with which a process holds its slot. Other programs read Due and Key from

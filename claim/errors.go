@@ -44,6 +44,24 @@ func (e *ConfigError) Error() string {
 // Is reports whether target is ErrConfig.
 func (e *ConfigError) Is(target error) bool { return target == ErrConfig }
 
+// problems lists what is wrong with the arguments of a call.
+type problems []string
+
+// add adds a problem if wrong is true.
+func (p *problems) add(wrong bool, format string, args ...any) {
+	if wrong {
+		*p = append(*p, fmt.Sprintf(format, args...))
+	}
+}
+
+// err returns a *ConfigError, or nil without a problem.
+func (p problems) err() error {
+	if p == nil {
+		return nil
+	}
+	return &ConfigError{Problems: p}
+}
+
 // badQuery makes the refusal of a query match ErrConfig.
 func badQuery(err error) error {
 	if is[*rows.QueryError](err) {
@@ -72,10 +90,9 @@ func hopeless(err error) bool { return isClosed(err) || isDenied(err) || is[*row
 const noContext = "the context is nil; pass context.Background()"
 
 func usable(ctx context.Context) error {
-	if ctx == nil {
-		return &ConfigError{Problems: []string{noContext}}
-	}
-	return nil
+	var list problems
+	list.add(ctx == nil, noContext)
+	return list.err()
 }
 
 // A LostError reports that a claim has lost its row. It matches ErrLost.

@@ -104,11 +104,7 @@ func (m *Mongo) Held(ctx context.Context) (keys []bson.RawValue, err error) {
 	}
 	opts := options.Find().SetProjection(bson.D{e("_id", 0), e(m.key, 1)}).SetLimit(MostHeld).
 		SetBatchSize(MostHeld + 1).SetHint(m.holders().keys)
-	var docs []bson.Raw
-	err = m.healed(ctx, func() (err error) {
-		docs, err = m.docs(ctx, bson.D{m.holds()}, opts)
-		return err
-	})
+	docs, err := m.hinted(ctx, bson.D{m.holds()}, opts)
 	if err != nil {
 		return nil, m.failed("find", err)
 	}
@@ -125,10 +121,16 @@ func (m *Mongo) Held(ctx context.Context) (keys []bson.RawValue, err error) {
 // inOrder returns the documents of a query in order. The query names its index, because a planner
 // may choose the index of _id and read all done rows.
 func (m *Mongo) inOrder(ctx context.Context, filter bson.D, opts *options.FindOptionsBuilder) (
-	docs []bson.Raw, err error) {
+	[]bson.Raw, error) {
 	if len(m.sort) > 0 {
 		opts.SetSort(m.sort).SetHint(m.order())
 	}
+	return m.hinted(ctx, filter, opts)
+}
+
+// hinted is docs for a query that may name an index.
+func (m *Mongo) hinted(ctx context.Context, filter bson.D, opts *options.FindOptionsBuilder) (
+	docs []bson.Raw, err error) {
 	err = m.healed(ctx, func() error {
 		docs, err = m.docs(ctx, filter, opts)
 		return err
