@@ -2,7 +2,6 @@ package claim
 
 import (
 	"context"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -91,13 +90,6 @@ func (g *gate) count(commands ...string) (n int) {
 		n += g.counts[command]
 	}
 	return n
-}
-
-// tally returns the number of times that each command was sent.
-func (g *gate) tally() map[string]int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return maps.Clone(g.counts)
 }
 
 func pass[T any](ctx context.Context, g *gate, command string, apply func() (T, error)) (T, error) {

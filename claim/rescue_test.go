@@ -107,7 +107,7 @@ func TestDue_WrongClocks_NoRowIsEarly(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.rows.Due("execute_at")
 		for _, wrong := range []time.Duration{-time.Hour, 0, time.Hour} {
-			w.startWrong(wrong, Config{Due: "execute_at"}).run(t,
+			w.startAt(w.World, wrong, "", Config{Due: "execute_at"}).run(t,
 				func(_ context.Context, row *Row[item]) error {
 					if early := time.Until(row.Doc.Due); early > 0 {
 						t.Errorf("row %d began %v early", row.Doc.ID, early)

@@ -209,7 +209,8 @@ func (m *Mongo) those(ctx context.Context, ids []bson.RawValue, changes []change
 	}
 	n, err := m.all(ctx, changes...)
 	bulk, is := errors.AsType[mongo.BulkWriteException](err)
-	if !is || bulk.WriteConcernError != nil || has(err, codesPassing...) || len(bulk.WriteErrors) == 0 {
+	if !is || bulk.WriteConcernError != nil || len(bulk.WriteErrors) == 0 ||
+		has(err, codesPassing...) {
 		return n, m.failed("update, remove", err)
 	}
 	var refused RefusedError

@@ -9,8 +9,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// The rows with one value in the field Options.Key are a chain. One of them holds the key at a time,
-// from its first claim until it is done or dead.
+// The rows with one value in the field Options.Key are a chain. One of them holds the key at a
+// time, from its first claim until it is done or dead.
 
 // KeyOf returns the key of a document, or false if the document is in no chain.
 func KeyOf(doc bson.Raw, key string) (bson.RawValue, bool) {

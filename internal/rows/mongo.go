@@ -381,7 +381,9 @@ func (m *Mongo) Later(ctx context.Context, after time.Time, n int) (found []Comi
 }
 
 // lookup returns the value of a dotted field, or a zero value.
-func lookup(doc bson.Raw, path string) bson.RawValue { return doc.Lookup(strings.Split(path, ".")...) }
+func lookup(doc bson.Raw, path string) bson.RawValue {
+	return doc.Lookup(strings.Split(path, ".")...)
+}
 
 func dateIn(doc bson.Raw, path string) (at time.Time) {
 	if at, ok := lookup(doc, path).TimeOK(); ok {

@@ -55,13 +55,23 @@ func (m *Mongo) stages() bson.A {
 	}
 	whole, set := "$fullDocument."+m.field, "$updateDescription.updatedFields."+m.field
 	gone, list := d("$ifNull", bson.A{"$updateDescription.removedFields", bson.A{}}), "$set"
-	due, added, moved := m.dueStages(list)
 	kinds := []string{"insert", "replace", "update"}
 	if m.key != "" || m.due != "" {
 		kinds = append(kinds, "delete")
 	}
-	var dropped any = false // a row became dead before its due time
+	var due any                           // the due time of the row, if the event has it
+	var added any = true                  // a new row has a due time
+	var moved, dropped any = false, false // the due time has changed, or the row became dead before it
 	if m.due != "" {
+		named := d("$filter", bson.D{e("input", list), e("as", "one"), e("cond", is("$$one.k", m.due))})
+		whole := d("$ifNull", bson.A{"$fullDocument." + m.due,
+			"$updateDescription.updatedFields." + m.due})
+		due = d("$let", bson.D{
+			e("vars", d("named", d("$arrayElemAt", bson.A{named, 0}))),
+			e("in", d("$ifNull", bson.A{"$$named.v", whole})),
+		})
+		added = is(d("$type", "$due"), "date")
+		moved = d("$and", bson.A{added, is("$operationType", "update")})
 		dropped = among(bson.D{e("k", m.at("state")), e("v", Dead)}, list)
 	}
 	return bson.A{
@@ -86,28 +96,6 @@ func (m *Mongo) stages() bson.A {
 		}))}),
 		d("$match", d("kind", d("$ne", nil))),
 	}
-}
-
-// dueStages returns three expressions for an event of the change stream:
-//   - due is the due time of the row, if the event has it.
-//   - added reports whether a new row has a due time.
-//   - moved reports whether the event changes the due time.
-//
-// The expression list holds the changed fields by name.
-func (m *Mongo) dueStages(list string) (due, added, moved any) {
-	if m.due == "" {
-		return nil, true, false
-	}
-	named := d("$filter", bson.D{e("input", list), e("as", "one"),
-		e("cond", d("$eq", bson.A{"$$one.k", m.due}))})
-	whole := d("$ifNull", bson.A{"$fullDocument." + m.due,
-		"$updateDescription.updatedFields." + m.due})
-	due = d("$let", bson.D{
-		e("vars", d("named", d("$arrayElemAt", bson.A{named, 0}))),
-		e("in", d("$ifNull", bson.A{"$$named.v", whole})),
-	})
-	has := d("$eq", bson.A{d("$type", "$due"), "date"})
-	return due, has, d("$and", bson.A{has, d("$eq", bson.A{"$operationType", "update"})})
 }
 
 func (m *Mongo) Watch(ctx context.Context, report func(Event)) error {

@@ -30,7 +30,6 @@ type Memory struct {
 	refuses  func(rows.Row) error
 	due      []string // path of the field with the due time; nil: all rows are due
 	key      string   // field of the keys of chains
-	wrong    time.Duration
 	paused   bool
 }
 
@@ -75,13 +74,6 @@ func (m *Memory) Refuse(refuses func(rows.Row) error) {
 	m.refuses = refuses
 }
 
-// SetClock sets the error of the store's clock.
-func (m *Memory) SetClock(wrong time.Duration) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.wrong = wrong
-}
-
 // Pause sets the pause switch.
 func (m *Memory) Pause(paused bool) {
 	m.mu.Lock()
@@ -117,14 +109,6 @@ func (m *Memory) Edit(id bson.RawValue, edit func(*rows.Mark)) {
 	mark.State = r.Mark.State
 	r.Mark = mark
 	m.turn(r, to)
-}
-
-// Remove removes a row, as another program does.
-func (m *Memory) Remove(id bson.RawValue) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.remove(m.rows[rows.Key(id)])
-	m.report(rows.Event{Kind: rows.Freed, ID: id})
 }
 
 func (m *Memory) remove(r *record) {

@@ -58,20 +58,14 @@ func (m *Memory) Later(_ context.Context, after time.Time, n int) (found []rows.
 	return found, nil
 }
 
-func (m *Memory) Now(context.Context) (time.Time, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.now(), nil
-}
+func (m *Memory) Now(context.Context) (time.Time, error) { return now(), nil }
 
-func (m *Memory) now() time.Time {
-	return clock.System().Now().Wall.Add(m.wrong).Truncate(time.Millisecond)
-}
+func now() time.Time { return clock.System().Now().Wall.Truncate(time.Millisecond) }
 
 func (m *Memory) Count(_ context.Context, most int64) (d rows.Depth, _ error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := m.now()
+	now := now()
 	for _, r := range m.ready {
 		switch {
 		case r.list:
