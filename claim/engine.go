@@ -131,9 +131,6 @@ func (e *engine) listen() {
 	}
 }
 
-// switchAge is the time between two reads of the pause switch, in Tends.
-const switchAge = 12
-
 // isPaused reports whether the queue is paused. It sends one command a minute, and during a pause
 // one command a Tend.
 func (e *engine) isPaused() bool {
@@ -159,7 +156,7 @@ func (e *engine) isPaused() bool {
 	if paused != was {
 		e.log.Info().Bool("paused", paused).Msg("the queue was paused or resumed")
 	}
-	pause, replied := switchAge*e.cfg.tend, e.clock.Now().Mono
+	pause, replied := 12*e.cfg.tend, e.clock.Now().Mono
 	if paused {
 		pause = e.cfg.tend
 	}

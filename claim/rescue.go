@@ -60,7 +60,7 @@ func (e *engine) watch(guard *distlock.TryGuard) bool {
 	ctx, cancel := context.WithCancel(guard.Context())
 	defer cancel()
 	defer context.AfterFunc(e.life, cancel)()
-	last, read := time.Duration(0), e.clock.Now().Mono
+	read := e.clock.Now().Mono
 	for ctx.Err() == nil && guard.Err() == nil {
 		at := e.clock.Now().Mono
 		slots, err := sent(e, e.store.Slots)
@@ -72,10 +72,10 @@ func (e *engine) watch(guard *distlock.TryGuard) bool {
 			e.log.Warn().Err(err).Msg("rescuing rows failed")
 		}
 		now := e.clock.Now().Mono
-		if last = now - at; now-read >= e.m.Config().Ping {
+		if now-read >= e.m.Config().Ping {
 			return false
 		}
-		pause := max(jittered(e.clock, e.rescueEvery()), e.pace.now(), min(last, e.limit))
+		pause := max(jittered(e.clock, e.rescueEvery()), e.pace.now(), min(now-at, e.limit))
 		if !clock.Sleep(e.clock, pause, ctx.Done()) {
 			break
 		}
@@ -161,9 +161,6 @@ func (e *engine) rescueSlot(guard *distlock.TryGuard, slot rows.Slot) (n int, _ 
 	}
 }
 
-// purgeLots is the most batches, of a thousand rows each, that one round of the rescue removes.
-const purgeLots = 20
-
 // purgeDone removes rows that have been done for longer than Config.KeepDone.
 func (e *engine) purgeDone(ctx context.Context) error {
 	if e.cfg.KeepDone == 0 {
@@ -173,7 +170,8 @@ func (e *engine) purgeDone(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for range purgeLots {
+	const lots = 20 // of a thousand rows, in one round
+	for range lots {
 		n, err := sent(e, func(c context.Context) (int, error) {
 			return e.store.Purge(c, rows.Done, now.Add(-e.cfg.KeepDone))
 		})

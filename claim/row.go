@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,16 +43,11 @@ func (r *Row[T]) Errors() []Failure { return failuresOf(r.c.row.Mark) }
 // for the end. It does no I/O.
 func (r *Row[T]) Err() error {
 	r.c.mu.Lock()
-	over := r.c.returned || r.c.done
-	lost := r.c.lost
-	r.c.mu.Unlock()
-	if over {
+	defer r.c.mu.Unlock()
+	if r.c.returned || r.c.done {
 		return ErrFinished
 	}
-	if err := r.c.s.guard.Err(); err != nil {
-		return err
-	}
-	return lost
+	return cmp.Or(r.c.s.guard.Err(), r.c.lost)
 }
 
 // DoneWith runs work in a transaction that also marks the row done. Either both take effect or

@@ -90,17 +90,12 @@ func (e *engine) session() (*session, error) {
 
 func (e *engine) slot(name string) rows.Slot { return rows.Slot{Locks: e.locks, Name: name} }
 
-// A process tries random slots among a few, and among more if they are held. Thus few names are
-// used, and a hundred processes that start together rarely collide.
-const (
-	firstSlots = 256
-	mostSlots  = 65536
-	triesEach  = 4
-)
-
+// enter tries random slots among a few, and among more if they are held. Thus few names are used,
+// and a hundred processes that start together rarely collide.
 func (e *engine) enter() (*distlock.TryGuard, string, error) {
-	for among := firstSlots; among <= mostSlots; among *= 4 {
-		for range triesEach {
+	const first, most, tries = 256, 65536, 4
+	for among := first; among <= most; among *= 4 {
+		for range tries {
 			name := fmt.Sprintf("%s:%d", e.prefix, upTo(e.clock, among-1))
 			guard, err := e.try(name, e.cfg.reason())
 			if err == nil {
@@ -176,7 +171,8 @@ func (e *engine) claim() (*claimed, error) {
 		}
 	}
 	var busy []bson.RawValue
-	for range mostRefused {
+	const tries = 100 // of one worker
+	for range tries {
 		c, err := e.claimOnce(s, busy)
 		if isRefused(err) {
 			if c, err = e.findRefused(s); c == nil && err == nil {
@@ -201,9 +197,6 @@ func (e *engine) claim() (*claimed, error) {
 	}
 	return nil, errors.New("claim: the server refused many claims, or more than 10,000 keys are held")
 }
-
-// mostRefused is the most claims that one worker tries one after the other.
-const mostRefused = 100
 
 func (e *engine) claimOnce(s *session, busy []bson.RawValue) (*claimed, error) {
 	q := e.arrivals.asks()

@@ -76,20 +76,15 @@ func (e *QueryError) Error() string {
 }
 func (e *QueryError) Unwrap() error { return e.Err }
 
-// codesPassing are the codes of errors that do not depend on a document or a query:
-//   - The server shuts down, is busy, or accepts no writes.
-//   - The server is out of time or has no signing key.
-//   - Data or shards move.
-//   - The user lacks a privilege.
-//
-// They are from MongoDB 8's list of codes.
+// codesPassing are the codes, in MongoDB 8, of errors that do not depend on a document or a query.
+// The server shuts down, is busy, accepts no writes, is out of time or has no signing key, data or
+// shards move, or the user lacks a privilege.
 var codesPassing = []int{6, 7, 11, codeUnauthorized, 18, 24, 43, 46, 50, 63, 64, 70, 71, 83, 89, 90,
 	91, 107, 112, 117, 133, 134, 136, 145, 149, 150, 175, 189, 199, 202, 203, 209, 210, 211, 215, 216,
 	225, 234, 237, 239, 246, 249, 250, 251, 261, 262, 264, 267, 272, 279, 281, 282, 290, 303, 308, 310,
 	314, 317, 319, 338, 342, 343, 355, 358, 363, 365, 371, 391, 402, 406, 407, 412, 414, 433, 449,
 	450, 462, 463, 8000, 9001, 10107, 11600, 11601, 11602, 13388, 13435, 13436, 14031}
 
-// labelsPassing are the labels of errors that may pass.
 var labelsPassing = []string{"RetryableWriteError", "TransientTransactionError", "RetryableError"}
 
 // refuses reports whether a server answered with an error that it would return again.

@@ -190,14 +190,11 @@ func (m *Mongo) claim(ctx context.Context, c Claim, ask Ask) (doc bson.Raw, err 
 	return doc, err
 }
 
-// claimRaces is the number of tries of a claim whose row another process takes between read and
-// update.
-const claimRaces = 10
-
 // claimByID reads the row to claim, updates it by its _id if it still matches, and reads the
 // result. An error after the update leaves the outcome unknown.
 func (m *Mongo) claimByID(ctx context.Context, c Claim, ask Ask) (bson.Raw, error) {
-	for range claimRaces {
+	const races = 10 // because another process may take the row between read and update
+	for range races {
 		docs, err := m.inOrder(ctx, m.wanted(ask), options.Find().SetLimit(1).SetBatchSize(2))
 		if err != nil {
 			return nil, err

@@ -33,7 +33,8 @@ func (m *Mongo) Transact(ctx context.Context, work func(context.Context) error) 
 		SetReadConcern(readconcern.Snapshot()).
 		SetReadPreference(readpref.Primary()) // the client's may not allow reads in work
 	run := func(ctx context.Context) (any, error) { return nil, work(ctx) }
-	for range mostAgain {
+	const tries = 3 // of a transaction that returns errAgain
+	for range tries {
 		if _, err = session.WithTransaction(ctx, run, opts); !errors.Is(err, errAgain) {
 			break
 		}
@@ -73,9 +74,6 @@ func (m *Mongo) kind(ctx context.Context) (set, mongos bool, err error) {
 // errAgain makes a transaction begin again. Either the index of the keys is missing and cannot be
 // created while the transaction holds the collection, or another process has added the key.
 var errAgain = errors.New("rows with a key are inserted outside of a transaction first, or again")
-
-// mostAgain is the most tries of a transaction that returns errAgain.
-const mostAgain = 3
 
 func (m *Mongo) InsertUnique(ctx context.Context, key string, doc any) (bool, error) {
 	set, err := m.setting(doc)
