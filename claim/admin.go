@@ -101,9 +101,7 @@ func (a *Admin) List(ctx context.Context, state State) iter.Seq2[Info, error] {
 }
 
 // Count counts the rows in each state. It sends at most nine commands.
-func (a *Admin) Count(ctx context.Context) (Counts, error) {
-	return counted(ctx, a.store, 0)
-}
+func (a *Admin) Count(ctx context.Context) (Counts, error) { return counted(ctx, a.store, 0) }
 
 // counted counts the rows in each state. This process refused so many of them.
 func counted(ctx context.Context, store rows.Store, refused int64) (Counts, error) {

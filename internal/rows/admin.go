@@ -134,7 +134,7 @@ func (m *Mongo) Count(ctx context.Context, most int64) (depth Depth, err error) 
 		count(&depth.Done, m.is(Done), sound)
 	}
 	count(&depth.Ready, m.selected(ask)...)
-	count(&depth.Odd, m.odd())
+	count(&depth.Odd, e("$or", append(m.oddState(), bson.D{m.isReady(), e("$or", m.oddReady())})))
 	if m.due != "" {
 		count(&depth.Later, m.isReady(), e("$nor", append(m.oddReady(), bson.D{m.isDue(ask.Due)})))
 	}

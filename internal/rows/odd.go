@@ -123,10 +123,6 @@ func (m *Mongo) oddState() bson.A {
 	return is
 }
 
-func (m *Mongo) odd() bson.E {
-	return e("$or", append(m.oddState(), bson.D{m.isReady(), e("$or", m.oddReady())}))
-}
-
 func (m *Mongo) Odd(ctx context.Context) ([]Malformed, error) {
 	_, bad, err := m.find(ctx, m.mine(e("$or", m.oddState())),
 		options.Find().SetLimit(oddAtOnce).SetProjection(m.mark()))
