@@ -16,12 +16,20 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// prefix begins the names of all locks of this package.
-const prefix = "claim:"
-
-// patience is the time limit of a command on rows, in CommandTimeouts. It is long because a command
-// costs two more commands if a slow server carries it out after its client gave up.
-const patience = 6
+const (
+	// prefix begins the names of all locks of this package.
+	prefix = "claim:"
+	// patience is the time limit of a command on rows, in CommandTimeouts. It is long because a
+	// command costs two more commands if a slow server carries it out after its client gave up.
+	patience = 6
+	// rare is the pause between two commands of the background, as a multiple of the last command's
+	// duration. A slow server therefore serves rows first.
+	rare = 20
+	// mostLogged is the most rows and slots that a process remembers as logged.
+	mostLogged = 10_000
+	// mostCounted is the most rows of a state that are counted for metrics.
+	mostCounted = 10_000
+)
 
 // An engine is a queue without the type of its rows.
 type engine struct {
@@ -38,7 +46,8 @@ type engine struct {
 
 	observer  metrics.Observer // of the Manager
 	unobserve func()
-	rescues   atomic.Bool // this process holds the lock of the rescue
+	rescues   atomic.Bool  // this process holds the lock of the rescue
+	owed      atomic.Int64 // claims that the server refuses to end
 
 	base  context.Context // the context of commands, which no caller cancels
 	life  context.Context // ends at Close
@@ -60,7 +69,6 @@ type engine struct {
 	flying  map[*claimed]struct{}
 	asides  map[string]aside
 	logged  map[string]bool // odd rows and slots
-	owed    int             // claims that the server refuses to end
 
 	paused      bool          // the last known state of the pause switch
 	pausedUntil time.Duration // when the switch is read again
@@ -167,13 +175,6 @@ func (e *engine) isPaused() bool {
 	return paused
 }
 
-// rare is the pause between two commands of the background, as a multiple of the last command's
-// duration. A slow server therefore serves rows first.
-const rare = 20
-
-// mostLogged is the most rows and slots that a process remembers as logged.
-const mostLogged = 10_000
-
 // logOnce returns true at its first call for a thing.
 func (e *engine) logOnce(what string) bool {
 	e.mu.Lock()
@@ -252,9 +253,6 @@ func (e *engine) hook(name string, call func(context.Context, Info), row rows.Ro
 		call(e.hooks.ctx, infoOf(row))
 	})
 }
-
-// mostCounted is the most rows of a state that are counted for metrics.
-const mostCounted = 10_000
 
 func (e *engine) sample(m *metrics.Metric, value float64, before ...string) metrics.Sample {
 	return metrics.Sample{Metric: m, Labels: append(before, e.prefix[len(prefix):]), Value: value}

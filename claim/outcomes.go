@@ -135,8 +135,8 @@ func (e *engine) record(o outcome) {
 			continue
 		case isRefused(err) && !o.owed && e.refused() < mostAsides:
 			o.owed = true // in the background, so that the worker can handle other rows
-			e.owe(1)
-			e.background.Go(func() { e.record(o); e.owe(-1) })
+			e.owed.Add(1)
+			e.background.Go(func() { e.record(o); e.owed.Add(-1) })
 			return
 		case isRefused(err):
 			pause = min(2*max(pause, refusedPause/2), refusedMost)
@@ -159,12 +159,6 @@ func (e *engine) record(o outcome) {
 	if o.end.To == rows.Ready {
 		signal(e.woken)
 	}
-}
-
-func (e *engine) owe(n int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.owed += n
 }
 
 // shortened returns the outcome without the new failure and with only the start of the error. The

@@ -328,7 +328,7 @@ func (e *engine) without() (ids []bson.RawValue) {
 func (e *engine) refused() int64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return int64(len(e.asides) + e.owed)
+	return int64(len(e.asides)) + e.owed.Load()
 }
 
 // isCompany reports whether a handler of this process already works on the row. This happens if the
