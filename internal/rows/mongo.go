@@ -115,6 +115,7 @@ func (m *Mongo) isDue(at time.Time) bson.E { return e(m.due, d("$lte", at)) }
 // wanted matches the ready rows of the queue that an Ask selects.
 func (m *Mongo) wanted(ask Ask) bson.D { return m.mine(m.selected(ask)...) }
 
+// selected matches the same ready rows, also those outside of the filter.
 func (m *Mongo) selected(ask Ask) bson.D {
 	is := bson.D{m.isReady()}
 	if m.due != "" {
