@@ -256,8 +256,8 @@ var all = []Mistake{
 		New: "	return r.clock.Now().Wall\n", Package: "singleton",
 		Test: "TestRunSlots_ClocksHoursApart_EachSlotOnce", Rule: "slots_test.go"},
 	{Name: "rows are given out although the slot is lost",
-		File: "claim/session.go", Old: "		err = s.err()\n	}\n	if err != nil {\n		row = nil",
-		New: "	}\n	if err != nil {\n		row = nil", Package: "claim",
+		File: "claim/session.go", Old: "		err = s.guard.Err()\n	}\n	e.mu.Lock()",
+		New: "	}\n	e.mu.Lock()", Package: "claim",
 		Test: "TestRun_SlotLostBeforeTheReply_NoHandlerBegins", Rule: "rescue_test.go"},
 	// Two processes with one id.
 	{Name: "what a twin holds is released by its session", File: "pinger/term.go",
