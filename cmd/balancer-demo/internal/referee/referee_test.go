@@ -3,6 +3,7 @@ package referee_test
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -53,11 +54,10 @@ func clean() referee.History {
 	set(1, "b", 2)
 	set(2, "c", 3) // moved by the process that died, without a log entry
 	set(3, "b", 5)
-	lost := cluster.Round{Process: "p1", Fence: 4, Entered: stamp(30), Outcome: cluster.Lost}
 	return referee.History{
 		Before: before, After: after,
 		Rounds: []cluster.Round{round("p2", 2, 10, 14), round("p1", 1, 1, 5), died("p3", 3, 20),
-			lost, round("p2", 5, 40, 50)},
+			died("p1", 4, 30), round("p2", 5, 40, 50)},
 		Changes: []cluster.Change{
 			moved("p1", 1, 3, "db.x-0", "a", "b"), moved("p2", 2, 12, "db.x-1", "a", "b"),
 			moved("p1", 4, 31, "db.x-0", "b", "c"), moved("p2", 5, 45, "db.x-3", "a", "b"),
@@ -197,12 +197,8 @@ func TestJudge_Evidence_NamesBothSides(t *testing.T) {
 func TestJudge_AnyOrderOfRecords_SameVerdict(t *testing.T) {
 	t.Parallel()
 	h := clean()
-	for i, j := 0, len(h.Rounds)-1; i < j; i, j = i+1, j-1 {
-		h.Rounds[i], h.Rounds[j] = h.Rounds[j], h.Rounds[i]
-	}
-	for i, j := 0, len(h.Changes)-1; i < j; i, j = i+1, j-1 {
-		h.Changes[i], h.Changes[j] = h.Changes[j], h.Changes[i]
-	}
+	slices.Reverse(h.Rounds)
+	slices.Reverse(h.Changes)
 	first := h.Rounds[0].Fence
 	if found := referee.Judge(h); len(found) != 0 {
 		t.Errorf("found %+v", found)
