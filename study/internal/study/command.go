@@ -36,7 +36,7 @@ type command struct {
 	p       *process
 	kind    Kind
 	op      string        // name of the command
-	text    func() string // full command
+	text    string        // full command
 	apply   func() error  // carries the command out
 	answer  func() string // formats the reply; nil if the reply is only success
 	limit   time.Duration // longest wait for the answer; 0 for no limit
@@ -69,9 +69,8 @@ const (
 
 // send sends a command and waits for its answer. If the process dies meanwhile, its goroutine ends
 // here.
-func (p *process) send(source string, kind Kind, op string, text func() string, apply func() error,
-	answer func() string) error {
-	c := &command{p: p, source: source, kind: kind, op: op, text: text, apply: apply,
+func (p line) send(kind Kind, op, text string, apply func() error, answer func() string) error {
+	c := &command{p: p.process, source: p.source, kind: kind, op: op, text: text, apply: apply,
 		answer: answer, limit: p.limit}
 	if kind == Ping && p.beat > 0 {
 		c.limit = p.beat
@@ -87,14 +86,12 @@ func (p *process) send(source string, kind Kind, op string, text func() string, 
 
 func (c *command) submit() {
 	c.done = make(chan struct{})
-	p := c.p
-	p.mu.Lock()
-	p.open = append(p.open, c)
-	p.mu.Unlock()
-	p.w.Post(p.Index, string(c.kind)+c.op, func() { p.WhenRunning(c.leave) })
+	c.p.mu.Lock()
+	c.p.open = append(c.p.open, c)
+	c.p.mu.Unlock()
+	c.p.w.Post(c.p.Index, string(c.kind)+c.op, func() { c.p.WhenRunning(c.leave) })
 }
 
-// finish gives the answer to the process.
 func (c *command) finish(err error) {
 	if c.replied {
 		return

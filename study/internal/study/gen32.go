@@ -75,7 +75,7 @@ func (g *gen32) start() bool {
 		at.source = file50 + "220"
 	}
 	for at.source != "" && g.tries(func() error {
-		_, err := at.update(Release, locks, bson.D{{Key: "process", Value: g.id}}, free, false)
+		_, err := at.update(Release, locks, pairs("process", g.id), free, false)
 		return err
 	}) != nil && g.p.role == shard { // a shard waits for success; a config server logs the error
 		g.p.sleep(ping32)
@@ -88,7 +88,7 @@ func (g *gen32) start() bool {
 func (g *gen32) task() {
 	for {
 		_, _ = g.at(130).findAndModify(Ping, pings, []bson.D{byID(g.id)},
-			bson.D{{Key: "ping", Value: date(g.p.now())}}, true) // a failure is logged
+			pairs("ping", date(g.p.now())), true) // a failure is logged
 		queue := g.queue
 		g.queue = nil
 		for _, ts := range queue {
@@ -109,9 +109,9 @@ func (g *gen32) later(at line, ts bson.ObjectID) {
 // unlock is the command of catalog:281-307. A command without a match also succeeds.
 func (g *gen32) unlock(at line, ts bson.ObjectID) error {
 	return g.tries(func() error {
-		match := bson.D{{Key: "ts", Value: ts}}
+		match := pairs("ts", ts)
 		if g.release.since(3, 4, 0) {
-			match = append(match, bson.E{Key: "_id", Value: g.p.w.lock})
+			match = append(match, byID(g.p.w.lock)...)
 		}
 		_, err := at.findAndModify(Release, locks, []bson.D{match}, free, false)
 		return err
@@ -132,7 +132,7 @@ func (g *gen32) tries(send func() error) (err error) {
 // findOne is line.findOne with repetitions, catalog:135.
 func (g *gen32) findOne(at line, collection, id string) (d document, err error) {
 	err = g.tries(func() error {
-		d, err = at.findOne(collection, id)
+		d, err = at.findOne(Read, collection, id)
 		return err
 	})
 	return d, err
@@ -219,9 +219,8 @@ func (g *gen32) session() bson.ObjectID {
 }
 
 func (g *gen32) fields(ts bson.ObjectID) bson.D {
-	return bson.D{{Key: "ts", Value: ts}, {Key: "state", Value: held},
-		{Key: "who", Value: g.id + ":conn1"}, {Key: "process", Value: g.id},
-		{Key: "when", Value: date(g.p.now())}, {Key: "why", Value: "work"}}
+	return pairs("ts", ts, "state", held, "who", g.id+":conn1", "process", g.id,
+		"when", date(g.p.now()), "why", "work")
 }
 
 // grab is grabLock, catalog:182-231.
@@ -237,10 +236,8 @@ func (g *gen32) grab(name string, ts bson.ObjectID) error {
 // overtake is overtakeLock, catalog:233-279. It names the session, and does not read the ping again
 // (G3-4).
 func (g *gen32) overtake(name string, ts, current bson.ObjectID) (document, error) {
-	return g.catalog(244).findAndModify(Take, locks, []bson.D{
-		append(byID(name), free...),
-		{{Key: "_id", Value: name}, {Key: "ts", Value: current}},
-	}, g.fields(ts), false)
+	return g.catalog(244).findAndModify(Take, locks, []bson.D{append(byID(name), free...),
+		pairs("_id", name, "ts", current)}, g.fields(ts), false)
 }
 
 // expired is canOvertakeLock, :172-263. From 3.4 on that is isLockExpired.
@@ -296,7 +293,7 @@ func (h *held32) check() error {
 	if h.g.release.since(5, 0, 0) {
 		return nil // 5.0 removed it
 	}
-	found, err := h.g.at(436).find(Read, locks, bson.D{{Key: "ts", Value: h.ts}})
+	found, err := h.g.at(436).find(Read, locks, pairs("ts", h.ts))
 	if err != nil {
 		return err
 	}

@@ -182,7 +182,7 @@ func (j *job) hold(p *process, h tenure) {
 			w.judge.fails(t, err)
 			break
 		}
-		_ = p.send("", Write, "write", none, func() error { // the resource, which checks fences
+		_ = line{process: p}.send(Write, "write", "", func() error { // the resource, which checks fences
 			w.judge.wrote(t)
 			return nil
 		}, nil)

@@ -46,7 +46,7 @@ func (o *ours) through(ctx context.Context, call fault.Call, apply func() error)
 		return apply()
 	}
 	c := &command{p: o.p, kind: kind, op: string(call.Op), limit: 5 * time.Second, apply: apply,
-		text:   func() string { return call.Subject },
+		text:   call.Subject,
 		answer: func() string { return o.p.w.record.state(kind) }}
 	c.submit()
 	switch err := c.wait(ctx); {

@@ -52,7 +52,6 @@ type Mark struct {
 	Changed bool   // the command has changed a document
 	Struck  bool   // an accident of the case has struck the command
 	Source  string // line of the server's source; empty for this module
-	sent    func() string
 	// Count is the number of such events, for polls and pings. Until is the time of the last one.
 	Count int
 	Until time.Duration
@@ -138,11 +137,8 @@ func (p line) note(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	kind, _, _ := strings.Cut(format, " ")
-	m := Mark{At: p.w.Now(), Process: p.Index, Kind: kind, Count: 1, Source: p.source}
-	if _, counted := r.same[p.name+p.source+format]; !counted {
-		m.Text = r.plain(fmt.Sprintf(format, args...))
-	}
-	r.again(p.name+p.source+format, m)
+	r.again(p.name+p.source+format, Mark{At: p.w.Now(), Process: p.Index, Kind: kind,
+		Text: fmt.Sprintf(format, args...), Count: 1, Source: p.source})
 }
 
 // decides records a decision by one clock, with its present time and its time at the start of the
@@ -174,7 +170,7 @@ func (r *record) exchange(c *command, err error) {
 	m := Mark{At: c.sent, Process: c.p.Index, Kind: string(c.kind), Text: c.op, Count: 1,
 		Answer: answer + struck, Changed: c.changed, Struck: struck != "", Source: c.source}
 	if c.kind.writes() && c.kind != Ping {
-		m.sent = c.text
+		m.Sent = c.text
 	}
 	if now := r.w.Now(); now-c.sent > s { // a slow answer gets its own mark
 		m.Answer, m.Changed = "sent"+struck, false
@@ -196,10 +192,7 @@ func (r *record) again(key string, m Mark) {
 		r.same = map[string]int{}
 	}
 	r.same[key] = len(r.out.Marks)
-	if m.sent != nil {
-		m.Sent, m.sent = r.plain(m.sent()), nil
-	}
-	m.Answer = r.plain(m.Answer)
+	m.Text, m.Sent, m.Answer = r.plain(m.Text), r.plain(m.Sent), r.plain(m.Answer)
 	r.out.Marks = append(r.out.Marks, m)
 }
 
@@ -238,7 +231,7 @@ func (r *record) version(by *process, collection, id string, raw bson.Raw) {
 		Fields: []Field{}}
 	var d document
 	if raw != nil {
-		d = r.w.parse(raw)
+		d = parse(raw)
 	}
 	if named {
 		r.w.judge.reads(d)
