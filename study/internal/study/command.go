@@ -86,36 +86,24 @@ func (p line) send(kind Kind, op, text string, apply func() error, answer func()
 
 func (c *command) submit() {
 	c.done = make(chan struct{})
-	c.p.mu.Lock()
-	c.p.open = append(c.p.open, c)
-	c.p.mu.Unlock()
 	c.p.w.Post(c.p.Index, string(c.kind)+c.op, func() { c.p.WhenRunning(c.leave) })
-}
-
-func (c *command) finish(err error) {
-	if c.replied {
-		return
-	}
-	c.replied, c.err = true, err
-	c.p.mu.Lock()
-	c.p.open = slices.DeleteFunc(c.p.open, func(o *command) bool { return o == c })
-	c.p.mu.Unlock()
-	close(c.done)
 }
 
 // reply answers a command once its process runs.
 func (c *command) reply(err error) {
-	frozen := c.p.Frozen()
+	w, frozen := c.p.w, c.p.Frozen()
 	c.p.WhenRunning(func() {
-		if frozen && !c.p.Buried() && c.limit > 0 && c.p.w.Now()-c.sent >= c.limit && !c.replied {
-			if c.p.w.raced = true; c.p.w.limit { // the timer fired first, and the answer is dropped
+		if c.replied || c.p.Buried() {
+			return
+		}
+		if frozen && c.limit > 0 && w.Now()-c.sent >= c.limit {
+			if w.raced = true; w.limit { // the timer fired first, and the answer is dropped
 				err = errLimit
 			}
 		}
-		if !c.replied {
-			c.p.w.record.exchange(c, err)
-			c.finish(err)
-		}
+		w.record.exchange(c, err)
+		c.replied, c.err = true, err
+		close(c.done)
 	})
 }
 
@@ -124,7 +112,6 @@ func (c *command) leave() {
 	p, w := c.p, c.p.w
 	c.sent = w.Now()
 	if p.Buried() {
-		c.finish(errUnreachable)
 		return
 	}
 	p.counts[c.kind]++
@@ -187,11 +174,17 @@ func (c *command) arrive() {
 func (c *command) wait(ctx context.Context) error {
 	select {
 	case <-c.done:
+		return c.err
 	case <-ctx.Done():
 		if !c.p.Frozen() {
 			return errNoReply
 		}
-		<-c.done // a frozen process notices the end later; a reply that arrives by then counts
+	case <-c.p.ctx.Done():
 	}
-	return c.err
+	select { // a frozen process notices the end later; a reply that arrives by then counts
+	case <-c.done:
+		return c.err
+	case <-c.p.ctx.Done():
+		return errUnreachable
+	}
 }

@@ -52,10 +52,12 @@ var (
 		{"server.clock", stretchForm, -widest, widest, (*world).serverSteps},
 		{"outage", stretchForm, 0, longest, (*world).outages},
 		{"election", stretchForm, -widest, widest, (*world).elects},
+		{mirrorClock, lengthForm, -widest, widest, // only for cases that set it: two mirrors
+			func(w *world, _ *process, t turn) { w.mirrors = []time.Duration{0, t.d} }},
 	}
-	dialMirror = dial{"mirror.clock", lengthForm, -widest, widest,
-		func(w *world, _ *process, t turn) { w.mirrors = []time.Duration{0, t.d} }} // two mirrors
 )
+
+const mirrorClock = "mirror.clock"
 
 // A turn is a setting of a knob, by the user or by the case.
 type turn struct {
@@ -75,7 +77,7 @@ const when = 2*m + 10*s
 // ownTurn parses a setting of cases.txt, for a process or for all processes.
 func ownTurn(who, text string) (t turn, err error) {
 	name, value, _ := strings.Cut(text, "=")
-	dials := slices.Concat(dialsOf, dialsAll, acts, []dial{dialMirror})
+	dials := slices.Concat(dialsOf, dialsAll, acts)
 	i := slices.IndexFunc(dials, func(l dial) bool { return l.name == name })
 	at, decides := strings.CutPrefix(value, "decision@")
 	if decides {
@@ -155,22 +157,6 @@ func (l dial) read(text string) (t turn, err error) {
 	return t, nil
 }
 
-func (c Case) knobs() (knobs []turn) {
-	add := func(who string, dials ...dial) {
-		for _, l := range dials {
-			knobs = append(knobs, turn{who: who, knob: l.name, dial: l})
-		}
-	}
-	for _, name := range c.names() {
-		add(name, dialsOf...)
-	}
-	add("", dialsAll...)
-	if _, mirrored := c.sets()[dialMirror.name]; mirrored {
-		add("", dialMirror)
-	}
-	return knobs
-}
-
 // With returns the case with some of its knobs set, each as NAME=VALUE. The process may be omitted
 // if the case sets the knob for only one process. If a knob is set repeatedly, all its settings
 // apply. They replace the case's own setting of the knob.
@@ -194,17 +180,28 @@ func (c Case) With(settings ...string) (Case, error) {
 	return c, nil
 }
 
+// knob returns a knob by its name, or by the name of its dial if the case sets only that one.
 func (c Case) knob(name string) (turn, error) {
 	var short []turn
 	var all []string
 	own := c.sets()
-	for _, k := range c.knobs() {
-		if k.name() == name {
-			return k, nil
+	for _, who := range append(c.names(), "") {
+		dials := dialsOf
+		if who == "" {
+			dials = dialsAll
 		}
-		all = append(all, k.name())
-		if _, set := own[k.name()]; set && k.dial.name == name {
-			short = append(short, k)
+		for _, l := range dials {
+			k := turn{who: who, knob: l.name, dial: l}
+			_, set := own[k.name()]
+			switch {
+			case l.name == mirrorClock && !set:
+				continue
+			case k.name() == name:
+				return k, nil
+			case set && l.name == name:
+				short = append(short, k)
+			}
+			all = append(all, k.name())
 		}
 	}
 	if len(short) == 1 {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"sync"
 	"time"
 
 	"mongodlm/internal/clock"
@@ -21,7 +20,7 @@ var (
 )
 
 // A process is a participant: a clock, a connection to the server, and a lock manager of the played
-// generation. Only the loop of the world uses its fields, except as noted.
+// generation. Only the loop of the world uses its fields.
 type process struct {
 	*virtual.Process
 	w      *world
@@ -44,9 +43,6 @@ type process struct {
 	ctx  context.Context // ends at its burial
 	end  context.CancelFunc
 	over chan struct{} // closed at its death or burial
-
-	mu   sync.Mutex // guards the rest
-	open []*command
 }
 
 // The additional roles of a process: a member of the config servers of 3.4 and later, and a shard's
@@ -100,19 +96,10 @@ func (p *process) pause(d time.Duration) {
 	})
 }
 
-// bury ends the goroutines of a process. From now on every command fails immediately.
+// bury ends the goroutines of a process.
 func (p *process) bury() {
 	if !p.Dead {
 		close(p.over)
 	}
-	p.Bury(func() {
-		p.end()
-		p.mu.Lock()
-		open := p.open
-		p.open = nil
-		p.mu.Unlock()
-		for _, c := range open {
-			c.finish(errUnreachable)
-		}
-	})
+	p.Bury(p.end)
 }

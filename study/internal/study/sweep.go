@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 )
@@ -121,30 +122,14 @@ func (sw Sweep) At(g Generation, far time.Duration) (broken bool, not string) {
 	return sw.breaks(o), o.Not
 }
 
-// Run finds the first value that breaks a generation. It turns the knob in eight steps, then halves
-// the first step that broke.
+// Run finds the first value that breaks a generation. All larger values break it, too.
 func (sw Sweep) Run(ctx context.Context, g Generation) (found Swept, err error) {
 	found.Generation = g.Name
-	at := func(far time.Duration) (broken bool) {
-		broken, found.Not = sw.At(g, far)
+	first := sort.Search(int(sw.Most/s)+1, func(i int) (broken bool) {
+		broken, found.Not = sw.At(g, time.Duration(i)*s)
 		return broken || found.Not != "" || ctx.Err() != nil
-	}
-	const steps = 8
-	good, bad := time.Duration(-1), sw.Most
-	for i := range steps + 1 {
-		if bad = sw.Most * time.Duration(i) / steps; at(bad) {
-			found.Broken = found.Not == ""
-			break
-		}
-		good = bad
-	}
-	for found.Broken && good >= 0 && bad-good > time.Second {
-		if middle := ((good + bad) / 2).Round(time.Second); at(middle) {
-			bad = middle
-		} else {
-			good = middle
-		}
-	}
-	found.From = bad
+	})
+	found.From = time.Duration(first) * s
+	found.Broken = found.From <= sw.Most && found.Not == ""
 	return found, context.Cause(ctx)
 }
