@@ -37,14 +37,13 @@ func (g *gen18) at(r185, r165 int) line {
 
 // start starts the ping thread, _distLockPingThread, :62-128. It does not wait for the first ping
 // (:149-156, H12).
-func (g *gen18) start() bool {
+func (g *gen18) start() {
 	g.p.Go(func() {
 		for {
 			_ = g.ping()
 			g.p.sleep(ping18) // also after an error
 		}
 	})
-	return true
 }
 
 func (g *gen18) ping() error {

@@ -61,11 +61,9 @@ func (g *gen20) at(r209, r2612 int) line {
 	return line{g.p, fileOf["2.0"] + ":" + strconv.Itoa(r209)}
 }
 
-// start starts the pings, like the first lock_try (:470-473).
-func (g *gen20) start() bool {
-	g.p.Go(func() { _ = g.begin() }) // like another lock's lock_try; the next one shows the result
-	return true
-}
+// start starts the pings, like another lock's first lock_try (:470-473). The next lock_try shows the
+// result.
+func (g *gen20) start() { g.p.Go(func() { _ = g.begin() }) }
 
 // alone waits for the mutex of the pinger (:149, :224, :252). The returned function releases the
 // mutex.
@@ -293,8 +291,8 @@ type held20 struct {
 
 // check is isLockHeld, r2.4.14:509-552. It compares the state and the process, but not the ts.
 // Before 2.4.2 it does nothing.
-func (h *held20) check() error {
-	if !h.g.release.since(2, 4, 2) {
+func (h *held20) check(ask bool) error {
+	if !ask || !h.g.release.since(2, 4, 2) {
 		return nil
 	}
 	at := h.g.at(0, 548)

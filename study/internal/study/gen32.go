@@ -66,7 +66,7 @@ func (g *gen32) catalog(n int) line { return line{g.p, catalog32 + strconv.Itoa(
 // start is startUp, :83. A config server of 3.4 to 4.4 that becomes primary frees all locks of
 // config servers (G3-7). A primary shard of 5.0 frees all locks of its shard (G3-9). Both use
 // unlockAll, catalog:309.
-func (g *gen32) start() bool {
+func (g *gen32) start() {
 	at := line{process: g.p}
 	switch {
 	case g.p.role == configServer && g.release.since(3, 4, 0) && !g.release.since(5, 0, 0):
@@ -81,7 +81,6 @@ func (g *gen32) start() bool {
 		g.p.sleep(ping32)
 	}
 	g.p.Go(g.task)
-	return true
 }
 
 // task is doTask, :120-170. It pings by its own clock, then sends the queued unlocks.
@@ -289,8 +288,8 @@ type held32 struct {
 }
 
 // check is checkStatus, :434. It only requires a document with the ts, held or not (G3-3).
-func (h *held32) check() error {
-	if h.g.release.since(5, 0, 0) {
+func (h *held32) check(ask bool) error {
+	if !ask || h.g.release.since(5, 0, 0) {
 		return nil // 5.0 removed it
 	}
 	found, err := h.g.at(436).find(Read, locks, pairs("ts", h.ts))

@@ -55,9 +55,7 @@ func (p *process) now() time.Time { return p.Clock.Now().Wall }
 func (p *process) begin() {
 	p.w.record.mark(p, "start", "starts")
 	p.Go(func() {
-		if !p.locks.start() {
-			return
-		}
+		p.locks.start()
 		for _, j := range p.jobs {
 			p.Go(func() { j.run(p) })
 		}

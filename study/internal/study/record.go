@@ -116,29 +116,12 @@ func (r *record) two(p *process, from, until time.Duration) {
 	r.span(p, "two", from, until)
 }
 
-// write records a write to the protected resource. The verdict is "written", "stale" (after a write
-// of a newer holder) or "fenced" (refused).
-func (r *record) write(t *tenureRecord, verdict string) {
-	text := map[string]string{"written": "writes", "stale": "STALE WRITE: a newer holder has written",
-		"fenced": "its stale write is refused by the fence"}[verdict]
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.again(t.p.name+text, Mark{At: r.w.Now(), Process: t.p.Index, Kind: "write " + verdict,
-		Text: text, Count: 1})
-}
-
-// note records the figures of a contender's decision in an old generation, as mongos logged them. A
-// repetition is only counted. The first word of format is the kind of the note.
+// note records the figures of a contender's decision in an old generation, as mongos logged them.
+// The first word of format is the kind of the note.
 func (p line) note(format string, args ...any) {
-	r := p.w.record
-	if r.unseen {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	kind, _, _ := strings.Cut(format, " ")
-	r.again(p.name+p.source+format, Mark{At: p.w.Now(), Process: p.Index, Kind: kind,
-		Text: fmt.Sprintf(format, args...), Count: 1, Source: p.source})
+	p.w.record.count(p.name+p.source+format, Mark{At: p.w.Now(), Process: p.Index, Kind: kind,
+		Text: fmt.Sprintf(format, args...), Source: p.source})
 }
 
 // decides records a decision by one clock, with its present time and its time at the start of the
@@ -151,9 +134,7 @@ func (p line) decides(now, was time.Time, limit time.Duration, force bool) {
 	p.note(format, value(date(now)), value(date(was)), Span(max(0, now.Sub(was))), Span(limit))
 }
 
-// exchange records a command and its answer. A repetition with the same answer is only counted,
-// because there are thousands of polls. The count ends with the next mark or change of a lock
-// document.
+// exchange records a command and its answer.
 func (r *record) exchange(c *command, err error) {
 	if r.unseen || c.kind == Write {
 		return
@@ -165,24 +146,25 @@ func (r *record) exchange(c *command, err error) {
 	if c.struck.what != "" {
 		struck = " [" + string(c.struck.what) + "]"
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	m := Mark{At: c.sent, Process: c.p.Index, Kind: string(c.kind), Text: c.op, Count: 1,
+	m := Mark{At: c.sent, Process: c.p.Index, Kind: string(c.kind), Text: c.op,
 		Answer: answer + struck, Changed: c.changed, Struck: struck != "", Source: c.source}
 	if c.kind.writes() && c.kind != Ping {
 		m.Sent = c.text
 	}
 	if now := r.w.Now(); now-c.sent > s { // a slow answer gets its own mark
 		m.Answer, m.Changed = "sent"+struck, false
-		r.again(fmt.Sprint(now, c.p.name), m)
+		r.count(fmt.Sprint(now, c.p.name), m)
 		m.At, m.Answer, m.Changed = now, "answered: "+answer, c.changed
 	}
 	// Times and sessions differ from poll to poll.
-	r.again(c.p.name+string(c.kind)+digits.ReplaceAllString(c.op+m.Answer, ""), m)
+	r.count(c.p.name+string(c.kind)+digits.ReplaceAllString(c.op+m.Answer, ""), m)
 }
 
-// again adds a mark, or counts a repetition if the key has a mark. The caller holds mu.
-func (r *record) again(key string, m Mark) {
+// count adds a mark. A repetition with the same key is only counted, because there are thousands of
+// polls. The count ends with the next mark that is not counted, or change of a lock document.
+func (r *record) count(key string, m Mark) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if i, known := r.same[key]; known {
 		r.out.Marks[i].Count++
 		r.out.Marks[i].Until = m.At
@@ -192,7 +174,7 @@ func (r *record) again(key string, m Mark) {
 		r.same = map[string]int{}
 	}
 	r.same[key] = len(r.out.Marks)
-	m.Text, m.Sent, m.Answer = r.plain(m.Text), r.plain(m.Sent), r.plain(m.Answer)
+	m.Count, m.Text, m.Sent, m.Answer = 1, r.plain(m.Text), r.plain(m.Sent), r.plain(m.Answer)
 	r.out.Marks = append(r.out.Marks, m)
 }
 
