@@ -76,6 +76,7 @@ func (w *world) read(collection string, match bson.D) (found []document) {
 	return found
 }
 
+// parse returns a document of the store, or nil.
 func parse(raw bson.Raw) (d document) {
 	_ = bson.Unmarshal(raw, (*bson.D)(&d)) // the store has marshaled it
 	return d

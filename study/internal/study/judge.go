@@ -285,7 +285,7 @@ func (j *judge) outcome() Outcome {
 			}
 			o.Two += d
 			for _, t := range running {
-				j.w.record.two(t.p, from, instants[i+1])
+				j.w.record.span(t.p, "two", from, instants[i+1])
 			}
 		}
 		if trusted > 1 {

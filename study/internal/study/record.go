@@ -74,7 +74,6 @@ type record struct {
 	w        *world
 	versions map[string]map[string]bson.Raw // last documents, by collection and _id
 	words    map[string]string              // replacements of ObjectIDs
-	unseen   bool                           // records only the events that the outcome needs
 
 	mu   sync.Mutex // guards the rest
 	out  Record
@@ -90,9 +89,6 @@ func (r *record) index(p *process) int {
 
 // mark adds a mark. The loop of the world and the goroutine that an event has woken may call it.
 func (r *record) mark(p *process, kind, text string) {
-	if r.unseen {
-		return
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.same = nil
@@ -100,20 +96,15 @@ func (r *record) mark(p *process, kind, text string) {
 		Mark{At: r.w.Now(), Process: r.index(p), Kind: kind, Text: r.plain(text)})
 }
 
+// span adds a bar, or extends one that ends at from.
 func (r *record) span(p *process, kind string, from, until time.Duration) {
-	r.out.Bars = append(r.out.Bars, Bar{Process: r.index(p), Kind: kind, From: from, Until: until})
-}
-
-// two records a period during which a process and another process both held the lock. It extends an
-// adjacent period.
-func (r *record) two(p *process, from, until time.Duration) {
 	for i, b := range r.out.Bars {
-		if b.Process == p.Index && b.Kind == "two" && b.Until == from {
+		if b.Process == p.Index && b.Kind == kind && b.Until == from {
 			r.out.Bars[i].Until = until
 			return
 		}
 	}
-	r.span(p, "two", from, until)
+	r.out.Bars = append(r.out.Bars, Bar{Process: p.Index, Kind: kind, From: from, Until: until})
 }
 
 // note records the figures of a contender's decision in an old generation, as mongos logged them.
@@ -136,7 +127,7 @@ func (p line) decides(now, was time.Time, limit time.Duration, force bool) {
 
 // exchange records a command and its answer.
 func (r *record) exchange(c *command, err error) {
-	if r.unseen || c.kind == Write {
+	if c.kind == Write {
 		return
 	}
 	answer, struck := brief(err), ""
@@ -205,17 +196,10 @@ func (r *record) version(by *process, collection, id string, raw bson.Raw) {
 	if collection == locks {
 		r.same = nil
 	}
-	named := collection == locks && id == r.w.lock
-	if r.unseen && !named {
-		return
-	}
 	v := Version{At: r.w.Now(), Collection: collection, ID: r.plain(id), By: r.index(by),
 		Fields: []Field{}}
-	var d document
-	if raw != nil {
-		d = parse(raw)
-	}
-	if named {
+	d := parse(raw)
+	if collection == locks && id == r.w.lock {
 		r.w.judge.reads(d)
 	}
 	for _, e := range d {

@@ -117,7 +117,6 @@ func (sw Sweep) At(g Generation, far time.Duration) (broken bool, not string) {
 	if err != nil {
 		panic("study: " + err.Error())
 	}
-	c.unseen = true
 	o := play(c, g).Outcome
 	return sw.breaks(o), o.Not
 }

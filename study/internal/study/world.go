@@ -47,7 +47,7 @@ func play(c Case, g Generation) (p Play) {
 		w := &world{World: in, generation: g, way: 2 * ms,
 			limit: c.limit, lock: cmp.Or(c.lock, "balancer")}
 		w.record = &record{w: w, versions: map[string]map[string]bson.Raw{},
-			words: map[string]string{}, unseen: c.unseen}
+			words: map[string]string{}}
 		w.judge = &judge{w: w, named: map[string]int{}}
 		w.stage(c)
 		for _, proc := range w.processes {
