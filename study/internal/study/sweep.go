@@ -69,15 +69,17 @@ func Sweeps() []Sweep {
 	}
 }
 
-// FindSweep returns the sweep with a name. For an unknown name it returns all names.
-func FindSweep(name string) (sweep Sweep, names []string, ok bool) {
+// FindSweep returns the sweep with a name. Its error lists all names.
+func FindSweep(name string) (Sweep, error) {
+	var names []string
 	for _, one := range Sweeps() {
 		if one.Name == name {
-			return one, nil, true
+			return one, nil
 		}
 		names = append(names, one.Name)
 	}
-	return Sweep{}, names, false
+	return Sweep{}, fmt.Errorf("there is no sweep %.60q; there are %s", name,
+		strings.Join(names, ", "))
 }
 
 // Settings returns the sweep's settings with its knob at far.
