@@ -3,7 +3,6 @@ package study
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"slices"
 	"time"
 )
@@ -76,11 +75,7 @@ func (p line) send(kind Kind, op, text string, apply func() error, answer func()
 		c.limit = p.beat
 	}
 	c.submit()
-	select {
-	case <-c.done:
-	case <-p.over:
-		runtime.Goexit()
-	}
+	p.await(c.done)
 	return c.err
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"strconv"
 	"time"
@@ -43,8 +42,10 @@ const (
 )
 
 func newGen20(p *process, r release) manager {
-	return &gen20{p: p, release: r, seen: map[string]seen20{}, mutex: make(chan struct{}, 1),
+	g := &gen20{p: p, release: r, seen: map[string]seen20{}, mutex: make(chan struct{}, 1),
 		id: fmt.Sprintf("%s:%d:%d:1804289383", p.host, p.port, p.now().Add(-p.w.Now()).Unix())}
+	g.mutex <- struct{}{} // not locked
+	return g
 }
 
 // timeout returns the takeover time, an argument of the constructor. skew returns the allowed
@@ -68,12 +69,8 @@ func (g *gen20) start() { g.p.Go(func() { _ = g.begin() }) }
 // alone waits for the mutex of the pinger (:149, :224, :252). The returned function releases the
 // mutex.
 func (g *gen20) alone() (done func()) {
-	select {
-	case g.mutex <- struct{}{}:
-	case <-g.p.over:
-		runtime.Goexit()
-	}
-	return func() { <-g.mutex }
+	g.p.await(g.mutex)
+	return func() { g.mutex <- struct{}{} }
 }
 
 // begin is got(), :221-248. While the servers' clocks differ it starts no pings and gets no lock.

@@ -3,7 +3,6 @@ package study
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -153,11 +152,7 @@ func (j *job) run(p *process) {
 		if p.Frozen() { // a frozen process notices nothing until it runs again
 			awake := make(chan struct{})
 			p.w.Post(p.Index, "awake", func() { p.WhenRunning(func() { close(awake) }) })
-			select {
-			case <-awake:
-			case <-p.over:
-				runtime.Goexit()
-			}
+			p.await(awake)
 		}
 		if done(); err != nil {
 			p.w.record.mark(p, "refused", "does not get the lock: "+brief(err))

@@ -69,6 +69,15 @@ func (p *process) sleep(d time.Duration) {
 	}
 }
 
+// await waits for a signal. If the process dies meanwhile, its goroutine ends here.
+func (p *process) await(signal <-chan struct{}) {
+	select {
+	case <-signal:
+	case <-p.over:
+		runtime.Goexit()
+	}
+}
+
 // die ends the process, as seen by all other processes.
 func (p *process) die() {
 	if p.Dead {

@@ -44,8 +44,8 @@ type Bar struct {
 // A Mark is an event of a play.
 type Mark struct {
 	At      time.Duration
-	Process int // -1 for the server or an operator
-	Kind    string
+	Process int    // -1 for the server, an operator, or a document
+	Kind    string // empty for a document
 	Text    string // for a command, its name
 	Sent    string // for a command that writes documents, its match and its change
 	Answer  string
@@ -55,6 +55,10 @@ type Mark struct {
 	// Count is the number of such events, for polls and pings. Until is the time of the last one.
 	Count int
 	Until time.Duration
+
+	// In Rows: a successful ping or poll, which does not matter for the outcome, and the step that the
+	// verdict names.
+	Quiet, Decides bool
 }
 
 // A Version is a document's state from an instant on. Without fields the document was deleted.

@@ -86,7 +86,7 @@ func TestGenerations_FailAsTheirSourcesRead(t *testing.T) {
 			t.Errorf("%s by %s: %s (%s), want %+v", c.Name, g.Name, p.Outcome.Shape(), p.Outcome, v)
 			return
 		}
-		decide := slices.IndexFunc(p.Rows(v), func(r study.Row) bool { return r.Decides })
+		decide := slices.IndexFunc(p.Rows(v), func(r study.Mark) bool { return r.Decides })
 		if v.Shape != "no" && decide < 0 {
 			t.Errorf("%s by %s: no step follows %s", c.Name, g.Name, v.Source)
 		}
