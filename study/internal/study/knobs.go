@@ -35,7 +35,10 @@ var (
 	dialsOf = []dial{
 		{"clock", lengthForm, -widest, widest,
 			func(_ *world, p *process, t turn) { p.Clock.Step(t.d) }},
-		{"step", stretchForm, -widest, widest, (*world).clockSteps},
+		{"step", stretchForm, -widest, widest, func(w *world, p *process, t turn) {
+			w.happens(p, t, "clock step", "its clock steps by "+signed(t.d),
+				func() { p.Clock.Step(t.d) })
+		}},
 		{"pause", stretchForm, 0, longest, (*world).pauses},
 		{"cut", stretchForm, 0, longest, (*world).cutOff},
 		{"dies", instantForm, 1, longest,
@@ -49,7 +52,10 @@ var (
 		{"takeover", lengthForm, 2 * m, longest,
 			func(w *world, _ *process, t turn) { w.takeover = t.d }},
 		{"latency", lengthForm, 1 * ms, 2 * s, func(w *world, _ *process, t turn) { w.way = t.d }},
-		{"server.clock", stretchForm, -widest, widest, (*world).serverSteps},
+		{"server.clock", stretchForm, -widest, widest, func(w *world, _ *process, t turn) {
+			w.happens(nil, t, "clock step", "the server's clock steps by "+signed(t.d),
+				func() { w.StepServer(t.d) })
+		}},
 		{"outage", stretchForm, 0, longest, (*world).outages},
 		{"election", stretchForm, -widest, widest, (*world).elects},
 		{mirrorClock, lengthForm, -widest, widest, // only for cases that set it: two mirrors
@@ -61,14 +67,14 @@ const mirrorClock = "mirror.clock"
 
 // A turn is a setting of a knob, by the user or by the case.
 type turn struct {
-	who, knob string // the process, and the name of the dial
-	dial      dial
-	d, at     time.Duration // at is -1 for the time in the case
-	decides   bool          // d ends when a contender has decided
-	kind      Kind
-	nth       int
-	what      accident
-	word      string
+	who     string // the process
+	dial    dial
+	d, at   time.Duration // at is -1 for the time in the case
+	decides bool          // d ends when a contender has decided
+	kind    Kind
+	nth     int
+	what    accident
+	word    string
 }
 
 // when is the default time of an event that is not in the case.
@@ -85,7 +91,7 @@ func ownTurn(who, text string) (t turn, err error) {
 	}
 	t, err = dials[i].read(value)
 	if t.what == late {
-		t.knob = "late"
+		t.dial.name = "late"
 	}
 	t.who, t.decides = who, decides
 	return t, err
@@ -94,9 +100,9 @@ func ownTurn(who, text string) (t turn, err error) {
 // name returns the name of the knob.
 func (t turn) name() string {
 	if t.who == "" {
-		return t.knob
+		return t.dial.name
 	}
-	return t.who + "." + t.knob
+	return t.who + "." + t.dial.name
 }
 
 // allKinds lists the commands that a setting may name.
@@ -105,7 +111,7 @@ const allKinds = "ping, read, insert, grab, finalize, sight, take-over, release,
 
 // read parses a value.
 func (l dial) read(text string) (t turn, err error) {
-	t = turn{knob: l.name, dial: l, at: -1, what: accidentsOf[l.name]}
+	t = turn{dial: l, at: -1, what: accidentsOf[l.name]}
 	bad := func(why string) (turn, error) {
 		return turn{}, fmt.Errorf("%.40q %s: it is written as %s", text, why, l.form)
 	}
@@ -191,7 +197,7 @@ func (c Case) knob(name string) (turn, error) {
 			dials = dialsAll
 		}
 		for _, l := range dials {
-			k := turn{who: who, knob: l.name, dial: l}
+			k := turn{who: who, dial: l}
 			_, set := own[k.name()]
 			switch {
 			case l.name == mirrorClock && !set:
