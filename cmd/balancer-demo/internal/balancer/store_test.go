@@ -3,6 +3,7 @@ package balancer_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -46,6 +47,13 @@ func TestStore_StaleMove_MatchesNothing(t *testing.T) {
 	at, err := s.Move(t.Context(), move, 5, now.NextVersion(move.Chunk.NS))
 	if err != nil || at.IsZero() {
 		t.Fatalf("moved at %v, %v", at, err)
+	}
+	after := assert.Value(s.Read(t.Context()))(t).Chunks
+	chunk := after[slices.IndexFunc(after,
+		func(c cluster.Chunk) bool { return c.Name() == move.Chunk.Name() })]
+	if chunk.Shard != move.To || chunk.Fence != 5 ||
+		chunk.Lastmod != now.NextVersion(move.Chunk.NS) {
+		t.Errorf("moved to %+v", chunk)
 	}
 	back := cluster.Migration{Chunk: move.Chunk, From: move.To, To: move.From}
 	assert.Is(t, assert.Err(s.Move(t.Context(), back, 4, bson.Timestamp{T: 99})), balancer.ErrStale)
