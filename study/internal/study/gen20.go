@@ -44,7 +44,7 @@ const (
 func newGen20(p *process, r release) manager {
 	g := &gen20{p: p, release: r, seen: map[string]seen20{}, mutex: make(chan struct{}, 1),
 		id: fmt.Sprintf("%s:%d:%d:1804289383", p.host, p.port, p.now().Add(-p.w.Now()).Unix())}
-	g.mutex <- struct{}{} // not locked
+	g.mutex <- struct{}{} // :67: it is not locked
 	return g
 }
 
