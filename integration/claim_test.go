@@ -123,7 +123,7 @@ func TestClaim_OddRows_AreLeftAloneAndNamed(t *testing.T) {
 			bson.D{field("state", 5)}, bson.D{field("state", "claimed")},
 			bson.D{field("state", "claimed"), field("slot", 5), field("session", bson.NewObjectID())},
 			bson.D{field("state", "retrying")}, bson.D{field("state", bson.A{"dead"})},
-			bson.D{field("state", bson.A{"done", "dead"})}} {
+			bson.D{field("state", bson.A{"retrying", "dead"})}} {
 			odd = append(odd, bson.D{field("_id", -100+i), field("claim", value)})
 		}
 		hostile := hostileClaims()
