@@ -35,28 +35,18 @@ func leaveDamaged(raw bson.Raw, ts bson.ObjectID, why error) (catalog.Change, er
 		}
 	case top:
 		for _, field := range []string{"process", "takeoverMS", "ts", "when", "who", "why"} {
-			put(&c, field, next.Lookup(field))
+			v := next.Lookup(field)
+			put(&c, field, v, v.Type != 0)
 		}
 	}
 	if shares {
-		put(&c, "sharers", sharers)
+		put(&c, "sharers", sharers, len(sharers) > 0)
 	}
 	if waits {
-		put(&c, "waiters", waiters)
+		put(&c, "waiters", waiters, len(waiters) > 0)
 	}
 	slices.SortFunc(c.Set, func(a, b bson.E) int { return strings.Compare(a.Key, b.Key) })
 	return c, nil
-}
-
-// put sets a field, or removes it if the value is missing or an empty list.
-func put(c *catalog.Change, field string, value any) {
-	v, isValue := value.(bson.RawValue)
-	list, isList := value.(bson.A)
-	if isValue && v.Type == 0 || isList && len(list) == 0 {
-		c.Unset = append(c.Unset, field)
-		return
-	}
-	c.Set = append(c.Set, bson.E{Key: field, Value: value})
 }
 
 // sessionOf returns the session of a document or an entry. A missing or invalid session is zero.
