@@ -11,6 +11,7 @@
 package memcatalog
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -58,15 +59,12 @@ func New(opts Options) *Catalog {
 	if opts.NewObjectID == nil {
 		opts.NewObjectID = bson.NewObjectID
 	}
-	if opts.Primary == "" {
-		opts.Primary = "memory"
-	}
 	return &Catalog{
 		now:     opts.Now,
 		newID:   opts.NewObjectID,
 		locks:   table{},
 		pings:   table{},
-		primary: opts.Primary,
+		primary: cmp.Or(opts.Primary, "memory"),
 		streams: map[*stream]bool{},
 		locked:  map[string]*Transaction{},
 	}

@@ -137,5 +137,5 @@ func (c *Catalog) Database() string { return c.database }
 
 // Begin returns a command's context.
 func (c *Catalog) Begin(ctx context.Context) (context.Context, context.CancelFunc, error) {
-	return c.begin(ctx)
+	return c.begin(ctx, nil)
 }

@@ -51,7 +51,7 @@ func (c *Catalog) GrantStream(ctx context.Context, process string) (catalog.Gran
 		return nil, o.wrap(fmt.Errorf("%w: database %s of a %s has no change streams; use a database of "+
 			"your own on a replica set", catalog.ErrNoGrantStream, c.database, s.Kind))
 	}
-	ctx, cancel, err := c.begin(ctx)
+	ctx, cancel, err := c.begin(ctx, nil)
 	if err != nil {
 		return nil, o.wrap(err)
 	}

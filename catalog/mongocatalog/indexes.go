@@ -17,11 +17,10 @@ import (
 // Error codes of the server. The first two report an index that has the same keys but another name
 // or other options.
 const (
-	codeIndexOptionsConflict    = 85
-	codeIndexKeySpecsConflict   = 86
-	codeNamespaceNotFound       = 26
-	codeIndexNotFound           = 27
-	codeCommandNotSupportedView = 166
+	codeIndexOptionsConflict  = 85
+	codeIndexKeySpecsConflict = 86
+	codeNamespaceNotFound     = 26
+	codeIndexNotFound         = 27
 )
 
 // An index describes an index for the queries of this package. Free lock documents stay until they
