@@ -80,7 +80,9 @@ func (c *Catalog) decide(doc fields, t catalog.Transition, now time.Time) (
 			}
 		}
 	case transition.Break:
-		this.New = c.newID()
+		if this.New.IsZero() {
+			this.New = c.newID()
+		}
 		t = this
 	}
 	return transition.Decide(raw, t, now)

@@ -378,42 +378,19 @@ func (m *machine) compareDocuments(t *rapid.T) {
 			if err != nil {
 				return err.Error()
 			}
-			return strings.Join(m.masks("", raw), "\n  ")
+			if raw == nil {
+				return "none"
+			}
+			return strings.Join(lines("", raw, m.mask), "\n  ")
 		})
 	}
 }
 
-// masks formats a document as sorted lines, one per field. It omits the values that a store
-// chooses.
-func (m *machine) masks(prefix string, raw bson.Raw) []string {
-	if raw == nil {
-		return []string{"none"}
+// mask names the values that a store chooses.
+func (m *machine) mask(v bson.RawValue) (string, bool) {
+	if ts, ok := v.ObjectIDOK(); ok {
+		return "session " + m.masked(ts), true
 	}
-	elements, err := raw.Elements()
-	if err != nil {
-		return []string{err.Error()}
-	}
-	var lines []string
-	for _, e := range elements {
-		path, v := prefix+e.Key(), e.Value()
-		inner, nested := v.DocumentOK()
-		list, isList := v.ArrayOK()
-		ts, session := v.ObjectIDOK()
-		ms, date := v.DateTimeOK()
-		switch {
-		case nested:
-			lines = append(lines, m.masks(path+".", inner)...)
-		case isList:
-			lines = append(lines, path+" = array")
-			lines = append(lines, m.masks(path+".", bson.Raw(list))...)
-		case session:
-			lines = append(lines, path+" = session "+m.masked(ts))
-		case date && ms > 1_700_000_200_000 && ms < 2_000_000_000_000:
-			lines = append(lines, path+" = server's clock")
-		default:
-			lines = append(lines, path+" = "+v.String())
-		}
-	}
-	slices.Sort(lines)
-	return lines
+	ms, ok := v.DateTimeOK()
+	return "server's clock", ok && ms > 1_700_000_200_000 && ms < 2_000_000_000_000
 }

@@ -26,37 +26,6 @@ var evictCases = []testCase{
 		assert.Value(On(b.Catalog).TakeOver(b.ctx, g, HolderOf(*b.look("balancer").Lock)))(b)
 		b.wantDocument(b.document("locks", "balancer"), with(acquired(g, 1, 2), field("x", 1.5)))
 	}},
-	{"NotAsWatched_TouchesNothing", func(b *bench) {
-		watched := HolderOf(b.acquire(request("balancer", alice)))
-		otherTS, otherProcess, noProcess, noTS := watched, watched, watched, watched
-		otherTS.TS = bson.NewObjectID()
-		otherProcess.Process = bob
-		noProcess.Process = ""
-		noTS.TS = bson.NilObjectID
-		for _, from := range []catalog.Holder{otherTS, otherProcess, noProcess, noTS} {
-			b.notEvicted(from)
-		}
-	}},
-	{"ReleasedMeanwhile_TouchesNothing", func(b *bench) {
-		g := request("balancer", alice)
-		watched := b.acquire(g)
-		assert.Must(b, b.release(g.Session))
-		b.notEvicted(HolderOf(watched))
-	}},
-	{"DeletedMeanwhile_CreatesNothing", func(b *bench) {
-		watched := b.acquire(request("balancer", alice))
-		assert.Must(b, b.Delete(b.ctx, "locks", "balancer"))
-		_, err := On(b.Catalog).Evict(b.ctx, HolderOf(watched), "silent")
-		b.wantErr(err, catalog.ErrNoMatch)
-		if raw := b.document("locks", "balancer"); raw != nil {
-			b.Errorf("created %v", raw)
-		}
-	}},
-	{"AgainAfterTheNextAcquisition_TouchesNothing", func(b *bench) {
-		watched := HolderOf(b.acquire(request("balancer", alice)))
-		assert.Value(On(b.Catalog).TakeOver(b.ctx, request("balancer", bob), watched))(b)
-		b.notEvicted(watched)
-	}},
 	{"HolderWithoutProcess_IsEvicted", func(b *bench) { // F5
 		for name, doc := range map[string]bson.D{
 			"missing": without(held("missing", ""), "process"),
@@ -75,19 +44,6 @@ var evictCases = []testCase{
 			b.wantDocument(b.document("locks", name), acquired(g, 1, 2))
 		}
 	}},
-	{"WithoutTS_IsNeverMatched", func(b *bench) { // F3
-		for name, doc := range map[string]bson.D{
-			"missing": without(held("missing", alice), "ts"),
-			"null":    with(held("null", alice), field("ts", nil)),
-		} {
-			b.insert("locks", doc)
-			from := catalog.Holder{Session: catalog.Session{Name: name}, Process: alice}
-			b.wantUntouched("locks", name, func() {
-				_, err := On(b.Catalog).Evict(b.ctx, from, "silent")
-				b.wantMalformed(err, "locks", name, "ts")
-			})
-		}
-	}},
 	{"HexStringTS_IsNeverMatched", func(b *bench) { // F4
 		doc := held("balancer", alice)
 		ts := doc[3].Value.(bson.ObjectID)
@@ -99,27 +55,4 @@ var evictCases = []testCase{
 			b.wantErr(b.release(s), catalog.ErrNoMatch)
 		})
 	}},
-	{"StaleSharers_AreNotInTheWay", func(b *bench) {
-		s := b.readers("balancer", 2)
-		b.rewrite("balancer", field("state", int32(2)), field("ts", historicalTS),
-			field("process", "ConfigServer"))
-		g := request("balancer", bob)
-		from := catalog.Holder{Session: catalog.Session{Name: "balancer", TS: historicalTS}}
-		from.Process = "ConfigServer"
-		l, err := On(b.Catalog).TakeOver(b.ctx, g, from)
-		if err != nil || l.TS != g.TS || l.Mode != catalog.Exclusive || len(l.Holders()) != 1 {
-			b.Errorf("take over: %+v, %v", l, err)
-		}
-		b.wantHeld(s[0].Process, nil)
-	}},
-}
-
-// notEvicted checks that an eviction from the lock "balancer" returns ErrNoMatch and does not
-// change the document.
-func (b *bench) notEvicted(from catalog.Holder) {
-	b.Helper()
-	b.wantUntouched("locks", "balancer", func() {
-		_, err := On(b.Catalog).Evict(b.ctx, from, "silent")
-		b.wantErr(err, catalog.ErrNoMatch)
-	})
 }

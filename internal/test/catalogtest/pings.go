@@ -16,7 +16,7 @@ import (
 func pinged(b catalog.Heartbeat) bson.D {
 	return bson.D{
 		field("_id", b.Process),
-		field("ping", serverDate{}),
+		field("ping", serverDate),
 		field("local", bson.NewDateTimeFromTime(b.Local)),
 		field("seq", b.Seq),
 		field("takeoverMS", b.Takeover.Milliseconds()),
@@ -220,7 +220,7 @@ var condemnCases = []testCase{
 		assert.Must(b, On(b.Catalog).Condemn(b.ctx, alice, &p, how))
 		b.wantDocument(b.document("lockpings", alice), with(pinged(beat(alice, 1)),
 			field("condemned", bson.D{
-				field("by", bob), field("at", serverDate{}), field("evidence", how.Evidence),
+				field("by", bob), field("at", serverDate), field("evidence", how.Evidence),
 			})))
 	}},
 	{"Condemned_CannotPing", func(b *bench) {
@@ -268,8 +268,8 @@ var condemnCases = []testCase{
 		how := catalog.Condemnation{By: bob, Evidence: "no ping"}
 		assert.Must(b, On(b.Catalog).Condemn(b.ctx, alice, nil, how))
 		b.wantDocument(b.document("lockpings", alice), bson.D{
-			field("_id", alice), field("ping", serverDate{}), field("condemned", bson.D{
-				field("by", bob), field("at", serverDate{}), field("evidence", "no ping"),
+			field("_id", alice), field("ping", serverDate), field("condemned", bson.D{
+				field("by", bob), field("at", serverDate), field("evidence", "no ping"),
 			}),
 		})
 		_, err := b.Catalog.Ping(b.ctx, b.next(alice))
