@@ -2,7 +2,7 @@ package catalogtest
 
 import (
 	"reflect"
-
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -83,14 +83,16 @@ var holderCases = []testCase{
 		b.wantHeld(alice, want)
 		b.wantHeld("nobody", nil)
 	}},
-	{"Held_FollowsTakeoverAndBreak", func(b *bench) {
-		l := b.acquire(request("a", alice))
-		next := request("a", bob)
-		assert.Value(On(b.Catalog).TakeOver(b.ctx, next, HolderOf(l)))(b)
-		b.wantHeld(alice, nil)
-		b.wantHeld(bob, []catalog.HeldSession{{Session: next.Session}})
-		assert.Value(On(b.Catalog).Break(b.ctx, catalog.Session{Name: "a"}, 2, "test"))(b)
-		b.wantHeld(bob, nil)
+	{"HexStringTS_IsNeverMatched", func(b *bench) { // F4
+		doc := held("balancer", alice)
+		ts := doc[3].Value.(bson.ObjectID)
+		b.insert("locks", with(doc, field("ts", ts.Hex())))
+		s := catalog.Session{Name: "balancer", TS: ts}
+		b.wantUntouched("locks", "balancer", func() {
+			_, err := On(b.Catalog).Evict(b.ctx, catalog.Holder{Session: s, Process: alice}, "silent")
+			b.wantMalformed(err, "locks", "balancer", "ts")
+			b.wantErr(b.release(s), catalog.ErrNoMatch)
+		})
 	}},
 	{"ErrorsNameOperationAndLock", func(b *bench) {
 		err := b.release(request("bal\"ancer", alice).Session)
@@ -106,13 +108,8 @@ var holderCases = []testCase{
 func (b *bench) wantHeld(process string, want []catalog.HeldSession) {
 	b.Helper()
 	got := assert.Value(b.Catalog.Held(b.ctx, process))(b)
-	if len(got) != len(want) {
-		b.Fatalf("held by %s\nwant %+v\ngot  %+v", process, want, got)
-	}
-	for i, s := range want {
-		if got[i] != s {
-			b.Errorf("held by %s\nwant %+v\ngot  %+v", process, s, got[i])
-		}
+	if !slices.Equal(got, want) {
+		b.Errorf("held by %s\nwant %+v\ngot  %+v", process, want, got)
 	}
 }
 

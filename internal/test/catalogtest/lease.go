@@ -114,40 +114,26 @@ var sightCases = []testCase{
 		b.ping(alice)
 		b.wantDocument(b.document("lockpings", alice), pinged(beat(alice, 2)))
 	}},
-	{"Witness_PingedMeanwhile_MatchesNothing", func(b *bench) {
+	{"Witness_NotAsWatched_MatchesNothing", func(b *bench) {
+		refused := func(p catalog.Ping, by string) {
+			b.Helper()
+			b.wantUntouched("lockpings", p.Process, func() {
+				b.wantErr(On(b.Catalog).Witness(b.ctx, p, sightBy(by, p, 6000)), catalog.ErrNoMatch)
+			})
+		}
+		refused(catalog.Ping{Process: alice, Seq: 1, HasSeq: true}, bob) // there is no document
+		old := b.ping(alice)
 		p := b.ping(alice)
-		b.ping(alice)
-		b.wantUntouched("lockpings", alice, func() {
-			b.wantErr(On(b.Catalog).Witness(b.ctx, p, sightBy(bob, p, 5000)), catalog.ErrNoMatch)
-		})
-	}},
-	{"Witness_SecondOne_MatchesNothing_UnlessItSawTheFirst", func(b *bench) {
-		p := b.ping(alice)
+		refused(old, bob) // it pinged
 		first := sightBy(bob, p, 5000)
 		assert.Must(b, On(b.Catalog).Witness(b.ctx, p, first))
-		b.wantUntouched("lockpings", alice, func() {
-			b.wantErr(On(b.Catalog).Witness(b.ctx, p, sightBy("third", p, 6000)), catalog.ErrNoMatch)
-		})
+		refused(p, "third") // another contender wrote a record
 		p.Sight = first
 		assert.NoErr(b, On(b.Catalog).Witness(b.ctx, p, sightBy("third", p, 6000)))
-	}},
-	{"Witness_Condemned_MatchesNothing", func(b *bench) {
-		p := b.ping(alice)
+		p.Sight = sightBy("third", p, 6000)
 		assert.Must(b, On(b.Catalog).Condemn(b.ctx, alice, &p, catalog.Condemnation{By: bob}))
-		b.wantUntouched("lockpings", alice, func() {
-			b.wantErr(On(b.Catalog).Witness(b.ctx, p, sightBy(bob, p, 5000)), catalog.ErrNoMatch)
-		})
-	}},
-	{"Witness_ForeignOrNone_MatchesNothing", func(b *bench) {
+		refused(p, bob)
 		b.insert("lockpings", bson.D{field("_id", "mongos"), field("ping", bson.DateTime(5))})
-		b.wantUntouched("lockpings", "mongos", func() {
-			p := catalog.Ping{Process: "mongos"}
-			b.wantErr(On(b.Catalog).Witness(b.ctx, p, sightBy(bob, p, 5000)), catalog.ErrNoMatch)
-		})
-		p := catalog.Ping{Process: "nobody", Seq: 1, HasSeq: true}
-		b.wantErr(On(b.Catalog).Witness(b.ctx, p, sightBy(bob, p, 5000)), catalog.ErrNoMatch)
-		if raw := b.document("lockpings", "nobody"); raw != nil {
-			b.Errorf("created %v", raw)
-		}
+		refused(catalog.Ping{Process: "mongos"}, bob)
 	}},
 }

@@ -71,8 +71,15 @@ func (b *bench) live(name string, l life) {
 			b.Fatalf("step %d, %s, of %s", i, text, l.steps)
 		}
 	}
-	if got := short(b.locked(name)); got != l.want {
+	end := b.locked(name)
+	if got := short(end); got != l.want {
 		b.Errorf("%s\nwant %s\ngot  %s", l.steps, l.want, got)
+	}
+	for n := range byte(5) {
+		process := processOf(catalog.Session{Name: name, TS: bson.ObjectID{11: 2 * n}})
+		sessions := end.SessionsOf(process)
+		slices.SortFunc(sessions, catalog.HeldSession.Compare)
+		b.wantHeld(process, sessions)
 	}
 }
 

@@ -80,7 +80,6 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 	}{
 		{"Acquire", acquireCases},
 		{"Held", holderCases},
-		{"Evict", evictCases},
 		{"Lease", leaseCases},
 		{"Look", lookCases},
 		{"Foreign", foreignCases},
