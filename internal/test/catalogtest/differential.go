@@ -14,7 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"mongodlm/catalog"
-	"mongodlm/internal/test/assert"
+	"mongodlm/catalog/transition"
 )
 
 // RunDifferential applies the same random operations to two empty stores and compares all results
@@ -47,21 +47,66 @@ func RunDifferential(t *testing.T, a, b Store) {
 // otherSteps returns the steps that do not involve queues.
 func (m *machine) otherSteps() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
-		"acquire":    m.acquire,
-		"confirm":    m.confirm,
-		"seed":       m.seed,
-		"renew":      m.renew,
-		"release":    m.release,
-		"break":      m.breakLock,
-		"ping":       m.ping,
-		"condemn":    m.condemn,
-		"removePing": m.removePing,
+		"acquire": func(t *rapid.T) {
+			m.apply(t, transition.Enter{Request: m.newGrant(t), How: catalog.TryPlain})
+		},
+		"confirm": func(t *rapid.T) { m.apply(t, transition.Confirm{Request: m.oldRequest(t)}) },
+		"seed": func(t *rapid.T) {
+			least := rapid.Int64Range(0, 20).Draw(t, "at least")
+			m.apply(t, transition.SeedFence{Session: m.oldRequest(t).Session, AtLeast: least})
+		},
+		"renew": func(t *rapid.T) {
+			r := renewal(m.oldRequest(t), rapid.Int64Range(1, 3).Draw(t, "number"))
+			r.Local = r.Local.Add(time.Duration(rapid.IntRange(0, 1).Draw(t, "twin")) * time.Second)
+			m.apply(t, transition.Renew{Renewal: r})
+		},
+		"break": func(t *rapid.T) {
+			s, fence := catalog.Session{Name: m.name(t)}, rapid.Int64Range(0, 5).Draw(t, "fence")
+			m.apply(t, transition.Break{Session: s, Fence: fence, Why: "why"})
+		},
+		"ping": m.ping,
+		"condemn": func(t *rapid.T) {
+			c := transition.Condemn{
+				Process: m.process(t), How: catalog.Condemnation{By: m.prefix + "judge", Evidence: "drawn"},
+			}
+			if seq := rapid.Int64Range(-1, 4).Draw(t, "watched seq"); seq >= 0 {
+				c.Watched = &catalog.Ping{Process: c.Process, Seq: seq, HasSeq: seq > 0}
+			}
+			m.applyPing(t, c)
+		},
+		"removePing": func(t *rapid.T) { m.applyPing(t, transition.RemovePing{Process: m.process(t)}) },
 		"observe":    m.observe,
 		"prune":      m.prune,
 		"plantLock":  m.plantLock,
 		"plantPing":  m.plantPing,
 		"delete":     m.delete,
 	}
+}
+
+// apply applies a transition to both stores.
+func (m *machine) apply(t *rapid.T, change catalog.Transition) {
+	m.both(t, fmt.Sprintf("%T %+v", change, change), func(s Store) string {
+		l, grants, err := s.Catalog.Apply(m.ctx, change)
+		switch change.(type) {
+		case transition.Leave, transition.Evict, transition.GrantNext:
+			return fmt.Sprintf("%+v %s", grants, verdict(err))
+		case transition.Renew, transition.PutFirst, transition.RequestYield:
+			return verdict(err)
+		}
+		return m.lock(l, err)
+	})
+}
+
+// applyLifted is apply after a small fence of the lock was enlarged.
+func (m *machine) applyLifted(t *rapid.T, change catalog.Transition) {
+	m.lift(t, change.On())
+	m.apply(t, change)
+}
+
+func (m *machine) applyPing(t *rapid.T, change catalog.PingChange) {
+	m.both(t, fmt.Sprintf("%T", change), func(s Store) string {
+		return verdict(s.Catalog.ApplyPing(m.ctx, change))
+	})
 }
 
 // A machine is one run over both stores. No other run uses the names of its locks and processes.
@@ -171,45 +216,6 @@ func verdict(err error) string {
 	return "other: " + err.Error()
 }
 
-func (m *machine) acquire(t *rapid.T) {
-	g := m.newGrant(t)
-	m.both(t, "acquire", func(s Store) string { return m.lock(On(s.Catalog).Acquire(m.ctx, g)) })
-}
-
-func (m *machine) confirm(t *rapid.T) {
-	r := m.oldRequest(t)
-	m.both(t, "confirm", func(s Store) string { return m.lock(On(s.Catalog).Confirm(m.ctx, r)) })
-}
-
-func (m *machine) seed(t *rapid.T) {
-	r := m.oldRequest(t)
-	n := rapid.Int64Range(0, 20).Draw(t, "at least")
-	m.both(t, "seed", func(s Store) string {
-		return m.lock(On(s.Catalog).SeedFence(m.ctx, r.Session, n))
-	})
-}
-
-func (m *machine) renew(t *rapid.T) {
-	r := renewal(m.oldRequest(t), rapid.Int64Range(1, 3).Draw(t, "number"))
-	r.Local = r.Local.Add(time.Duration(rapid.IntRange(0, 1).Draw(t, "twin")) * time.Second)
-	m.both(t, "renew", func(s Store) string { return verdict(On(s.Catalog).Renew(m.ctx, r)) })
-}
-
-func (m *machine) release(t *rapid.T) {
-	r := m.oldRequest(t)
-	m.lift(t, r.Name)
-	m.both(t, "release", func(s Store) string {
-		return verdict(assert.Err(On(s.Catalog).Leave(m.ctx, r.Session)))
-	})
-}
-
-func (m *machine) breakLock(t *rapid.T) {
-	name, fence := m.name(t), rapid.Int64Range(0, 5).Draw(t, "fence")
-	m.both(t, "break", func(s Store) string {
-		return m.lock(On(s.Catalog).Break(m.ctx, catalog.Session{Name: name}, fence, "why"))
-	})
-}
-
 func (m *machine) ping(t *rapid.T) {
 	b := beat(m.process(t), rapid.Int64Range(1, 5).Draw(t, "number"))
 	later := b.Local.Add(time.Second)
@@ -222,25 +228,6 @@ func (m *machine) ping(t *rapid.T) {
 		}
 		p.At = time.Time{}
 		return fmt.Sprintf("%+v", p)
-	})
-}
-
-func (m *machine) condemn(t *rapid.T) {
-	process := m.process(t)
-	var watched *catalog.Ping
-	if seq := rapid.Int64Range(-1, 4).Draw(t, "watched seq"); seq >= 0 {
-		watched = &catalog.Ping{Process: process, Seq: seq, HasSeq: seq > 0}
-	}
-	how := catalog.Condemnation{By: m.prefix + "judge", Evidence: "drawn"}
-	m.both(t, "condemn", func(s Store) string {
-		return verdict(On(s.Catalog).Condemn(m.ctx, process, watched, how))
-	})
-}
-
-func (m *machine) removePing(t *rapid.T) {
-	process := m.process(t)
-	m.both(t, "remove ping", func(s Store) string {
-		return verdict(On(s.Catalog).RemovePing(m.ctx, process))
 	})
 }
 
@@ -296,16 +283,12 @@ func pingText(p *catalog.Ping) string {
 // plantLock replaces a lock document with one that has odd fields.
 func (m *machine) plantLock(t *rapid.T) {
 	doc := bson.D{field("_id", m.name(t))}
-	add := func(key string, values ...any) {
-		if v := rapid.SampledFrom(values).Draw(t, key); !left(v) {
-			doc = append(doc, field(key, v))
-		}
-	}
+	add := adder(t, &doc)
 	g := m.newGrant(t)
 	g.Name = doc[0].Value.(string)
 	m.grants[len(m.grants)-1] = g
 	add("state", int32(0), int32(1), int32(2), int64(0), 0.0, 1.0, 2.7, "0", nil, missing,
-		arrayOfZero, arrayOfOne)
+		bson.A{int32(0)}, bson.A{int32(1)}) // a filter also matches an array's elements
 	add("ts", g.TS, g.TS, g.TS, g.TS.Hex(), nil, missing)
 	add("process", g.Process, g.Process, "", nil, missing, int32(5))
 	add("fence", missing, missing, int32(3), int64(4), int64(1<<63-1), "x")
@@ -327,11 +310,7 @@ func (m *machine) plantLock(t *rapid.T) {
 
 func (m *machine) plantPing(t *rapid.T) {
 	doc := bson.D{field("_id", m.process(t))}
-	add := func(key string, values ...any) {
-		if v := rapid.SampledFrom(values).Draw(t, key); !left(v) {
-			doc = append(doc, field(key, v))
-		}
-	}
+	add := adder(t, &doc)
 	add("ping", bson.DateTime(7), bson.DateTime(7), bson.DateTime(2_000_000_000_000), "x", missing)
 	add("seq", int64(1), int32(2), 3.0, missing, "x")
 	local := bson.NewDateTimeFromTime(beat("", 0).Local)
@@ -345,13 +324,15 @@ type missingField struct{}
 
 var missing = missingField{}
 
-func left(v any) bool { _, ok := v.(missingField); return ok }
-
-// A server's filter matches an array if it matches one of the array's elements.
-var (
-	arrayOfZero = bson.A{int32(0)}
-	arrayOfOne  = bson.A{int32(1)}
-)
+// adder returns a function that adds a field with one of the values to a document.
+func adder(t *rapid.T, doc *bson.D) func(key string, values ...any) {
+	return func(key string, values ...any) {
+		v := rapid.SampledFrom(values).Draw(t, key)
+		if _, absent := v.(missingField); !absent {
+			*doc = append(*doc, field(key, v))
+		}
+	}
+}
 
 func (m *machine) plant(t *rapid.T, collection string, doc bson.D) {
 	id := doc[0].Value.(string)

@@ -12,20 +12,27 @@ import (
 	"pgregory.net/rapid"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/transition"
 )
 
 // queueSteps returns the steps for queues: operations of the store, foreign releases and takeovers,
 // and planted queues.
 func (m *machine) queueSteps() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
-		"":                m.compareDocuments,
-		"enter":           m.enter,
-		"crowd":           m.enter, // enter again, so that more sessions enter than leave
-		"leave":           m.leave,
-		"evict":           m.evict,
-		"grant next":      m.grantNext,
-		"put first":       m.putFirst,
-		"request yield":   m.requestYield,
+		"":      m.compareDocuments,
+		"enter": m.enter,
+		"crowd": m.enter, // enter again, so that more sessions enter than leave
+		"leave": func(t *rapid.T) {
+			m.applyLifted(t, transition.Leave{Session: m.oldRequest(t).Session})
+		},
+		"evict":      m.evict,
+		"grant next": func(t *rapid.T) { m.applyLifted(t, transition.GrantNext{Name: m.name(t)}) },
+		"put first": func(t *rapid.T) {
+			m.applyLifted(t, transition.PutFirst{Session: m.oldRequest(t).Session, To: m.oldRequest(t).TS})
+		},
+		"request yield": func(t *rapid.T) {
+			m.applyLifted(t, transition.RequestYield{Name: m.name(t), By: "$ts", Why: "$why"})
+		},
 		"held or free":    m.heldOrFree,
 		"attend":          m.attend,
 		"waiting":         m.waiting,
@@ -138,13 +145,6 @@ func sharer(r catalog.Request, fence int64) bson.D {
 	return with(sharing(r, fence), field("when", bson.DateTime(5)))
 }
 
-func grantsText(grants []catalog.Grant, err error) string {
-	if err != nil {
-		return verdict(err)
-	}
-	return fmt.Sprintf("%+v", grants)
-}
-
 func (m *machine) enter(t *rapid.T) {
 	g := m.kind(t, m.newGrant(t))
 	if rapid.IntRange(0, 4).Draw(t, "again") == 0 {
@@ -157,57 +157,18 @@ func (m *machine) enter(t *rapid.T) {
 	m.grants[len(m.grants)-1] = g
 	lines := []catalog.EnterMode{catalog.Queue, catalog.Queue, catalog.Queue, catalog.Try}
 	how := rapid.SampledFrom(lines).Draw(t, "how")
-	m.lift(t, g.Name)
-	m.both(t, fmt.Sprintf("enter %d %q %d", how, g.Mode, g.Limit), func(s Store) string {
-		return m.lock(On(s.Catalog).Enter(m.ctx, g, how))
-	})
-}
-
-func (m *machine) leave(t *rapid.T) {
-	r := m.oldRequest(t)
-	m.lift(t, r.Name)
-	m.both(t, "leave", func(s Store) string {
-		return grantsText(On(s.Catalog).Leave(m.ctx, r.Session))
-	})
+	m.applyLifted(t, transition.Enter{Request: g, How: how})
 }
 
 func (m *machine) evict(t *rapid.T) {
-	r := m.oldRequest(t)
-	dead := catalog.Holder{Session: r.Session, Process: r.Process}
+	d := dead(m.oldRequest(t))
 	if rapid.IntRange(0, 4).Draw(t, "other process") == 0 {
-		dead.Process = rapid.SampledFrom([]string{"", m.prefix + "p"}).Draw(t, "process")
+		d.Process = rapid.SampledFrom([]string{"", m.prefix + "p"}).Draw(t, "process")
 	}
-	dead.Renewal = rapid.SampledFrom([]int64{0, 0, 0, 1, 2}).Draw(t, "renewal")
-	dead.Waits = rapid.IntRange(0, 2).Draw(t, "waits") == 0
+	d.Renewal = rapid.SampledFrom([]int64{0, 0, 0, 1, 2}).Draw(t, "renewal")
+	d.Waits = rapid.IntRange(0, 2).Draw(t, "waits") == 0
 	evidence := rapid.SampledFrom([]string{"silent", "$fence", ""}).Draw(t, "evidence")
-	m.lift(t, r.Name)
-	m.both(t, "evict", func(s Store) string {
-		return grantsText(On(s.Catalog).Evict(m.ctx, dead, evidence))
-	})
-}
-
-func (m *machine) grantNext(t *rapid.T) {
-	name := m.name(t)
-	m.lift(t, name)
-	m.both(t, "grant next", func(s Store) string {
-		return grantsText(On(s.Catalog).GrantNext(m.ctx, name))
-	})
-}
-
-func (m *machine) putFirst(t *rapid.T) {
-	r, to := m.oldRequest(t), m.oldRequest(t)
-	m.lift(t, r.Name)
-	m.both(t, "put first", func(s Store) string {
-		return verdict(On(s.Catalog).PutFirst(m.ctx, r.Session, to.TS))
-	})
-}
-
-func (m *machine) requestYield(t *rapid.T) {
-	name := m.name(t)
-	m.lift(t, name)
-	m.both(t, "request yield", func(s Store) string {
-		return verdict(On(s.Catalog).RequestYield(m.ctx, name, "$ts", "$why"))
-	})
+	m.applyLifted(t, transition.Evict{Holder: d, Evidence: evidence})
 }
 
 func (m *machine) names() []string {
