@@ -2,12 +2,10 @@ package catalogtest
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"math"
 	"reflect"
 	"strings"
-	"testing"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -121,20 +119,15 @@ var acquireCases = []testCase{
 		}
 	}},
 	{"EndedContext_IsCertainlyNotApplied", func(b *bench) {
-		r := request("balancer", alice)
-		for name, op := range everyOperation(b.Catalog, r) {
-			b.Run(name, func(t *testing.T) {
-				ctx, cancel := context.WithCancel(t.Context())
-				cancel()
-				err := op(ctx)
-				if !errors.Is(err, context.Canceled) || errors.Is(err, catalog.ErrUnknownOutcome) {
-					t.Errorf("want context.Canceled and no more, got %v", err)
-				}
-			})
-		}
-		if raw := b.document("locks", "balancer"); raw != nil {
-			b.Errorf("a document was written: %v", raw)
-		}
+		r := b.inLine("balancer", 2)[0]
+		ctx, cancel := context.WithCancel(b.ctx)
+		cancel()
+		b.wantUntouched("locks", "balancer", func() {
+			for name, op := range everyOperation(b.Catalog, r) {
+				b.Log(name)
+				b.wantErr(op(ctx), context.Canceled)
+			}
+		})
 	}},
 }
 

@@ -107,6 +107,10 @@ func (b *bench) step(name, text string) {
 	}
 	t := transitionOf(name, text)
 	before := b.document("locks", name)
+	if e, ok := t.(transition.Evict); ok && e.TS == historicalTS {
+		e.Process, _ = before.Lookup("process").StringValueOK()
+		t = e
+	}
 	change, want := b.decide(before, t)
 	l, grants, err := b.Catalog.Apply(b.ctx, t)
 	if !errors.Is(want, lifeErrors[failure]) || (want == nil) != (failure == "") {
@@ -197,7 +201,7 @@ func lifeSession(name, number string) catalog.Session {
 		panic(err)
 	case n == 0:
 		return catalog.Session{Name: name}
-	case n == 99:
+	case n == 99: // the holder in the documents of generations
 		return catalog.Session{Name: name, TS: historicalTS}
 	}
 	return catalog.Session{Name: name, TS: bson.ObjectID{0: 0x41, 11: byte(n)}}

@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/transition"
 	"mongodlm/internal/test/assert"
 )
 
@@ -240,8 +241,9 @@ func (b *bench) oddDocument(name string, doc bson.D, bad string) {
 		b.freedByItsHolder(name, raw)
 		return
 	}
-	for _, way := range b.ways(l) {
-		b.oddLife(name, doc, way)
+	r := request(name+" alive", bob)
+	for _, way := range ways(l, r) {
+		b.oddLife(name, with(doc, field("_id", r.Name)), way, r)
 	}
 	assert.Must(b, b.Delete(b.ctx, "locks", name))
 }
@@ -274,29 +276,28 @@ func unusual(v any, inArray bool) bool {
 func (b *bench) refusedByAll(name, bad string) {
 	b.Helper()
 	s := catalog.Session{Name: name, TS: oddHolderTS}
-	from := catalog.Holder{Session: s, Process: alice}
-	mine := request(name, alice)
+	mine, other := request(name, alice), request(name, bob)
 	mine.TS = oddHolderTS
-	other := request(name, bob)
-	enter := func(how catalog.EnterMode) func() error {
-		return func() error { return assert.Err(On(b.Catalog).Enter(b.ctx, other, how)) }
-	}
 	tries := map[string]func() error{
-		"Enter, Queue": enter(catalog.Queue), "Enter, Try": enter(catalog.Try),
-		"Confirm":      func() error { return assert.Err(On(b.Catalog).Confirm(b.ctx, mine)) },
-		"SeedFence":    func() error { return assert.Err(On(b.Catalog).SeedFence(b.ctx, s, 1<<41)) },
-		"Evict":        func() error { return assert.Err(On(b.Catalog).Evict(b.ctx, from, "silent")) },
-		"GrantNext":    func() error { return assert.Err(On(b.Catalog).GrantNext(b.ctx, name)) },
-		"Break":        func() error { return assert.Err(On(b.Catalog).Break(b.ctx, s, planted, "x")) },
-		"PutFirst":     func() error { return On(b.Catalog).PutFirst(b.ctx, s, other.TS) },
-		"RequestYield": func() error { return On(b.Catalog).RequestYield(b.ctx, name, "x", "y") },
-		"Read":         func() error { return assert.Err(b.Catalog.Read(b.ctx, name)) },
-		"Look":         func() error { return asError(b.look(name).LockErr) },
-		"Attend":       func() error { return asError(b.attend(name)[name].LockErr) },
-		"List":         func() error { return b.listed(name) },
+		"Read":   func() error { return assert.Err(b.Catalog.Read(b.ctx, name)) },
+		"Look":   func() error { return asError(b.look(name).LockErr) },
+		"Attend": func() error { return asError(b.attend(name)[name].LockErr) },
+		"List":   func() error { return b.listed(name) },
 		"Transact": func() error {
 			return b.Catalog.Transact(b.ctx, s, func(context.Context) error { return nil })
 		},
+	}
+	for _, t := range []catalog.Transition{
+		transition.Enter{Request: other, How: catalog.Queue},
+		transition.Enter{Request: other, How: catalog.Try}, transition.Confirm{Request: mine},
+		transition.SeedFence{Session: s, AtLeast: 1 << 41}, transition.Evict{Holder: dead(mine)},
+		transition.GrantNext{Name: name}, transition.Break{Session: s, Fence: planted},
+		transition.PutFirst{Session: s, To: other.TS}, transition.RequestYield{Name: name},
+	} {
+		tries[fmt.Sprintf("%T %+v", t, t)] = func() error {
+			_, _, err := b.Catalog.Apply(b.ctx, t)
+			return err
+		}
 	}
 	b.wantUntouched("locks", name, func() {
 		for way, try := range tries {
@@ -401,68 +402,45 @@ func (b *bench) leftToAHand(name string, ts bson.ObjectID) {
 	assert.Must(b, b.Delete(b.ctx, "locks", name))
 }
 
-// A way is a way to acquire and release a lock.
-type way struct {
-	name string
-	take func(g catalog.Request) error
-}
-
 // ways returns the ways to acquire a lock with a valid document.
-func (b *bench) ways(l catalog.Lock) []way {
-	enter := func(how catalog.EnterMode) func(g catalog.Request) error {
-		return func(r catalog.Request) error {
-			r.Limit = l.Limit
-			if r.Limit > 0 {
-				r.Mode = catalog.Permit
-			}
-			_, err := On(b.Catalog).Enter(b.ctx, r, how)
-			return err
-		}
+func ways(l catalog.Lock, r catalog.Request) []catalog.Transition {
+	plain := transition.Enter{Request: r, How: catalog.TryPlain}
+	if r.Limit = l.Limit; r.Limit > 0 {
+		r.Mode = catalog.Permit
 	}
-	ways := []way{
-		{"Enter, Queue", enter(catalog.Queue)}, {"Enter, Try", enter(catalog.Try)},
-		{"Acquire", func(r catalog.Request) error { return assert.Err(On(b.Catalog).Acquire(b.ctx, r)) }},
+	all := []catalog.Transition{
+		plain, transition.Enter{Request: r, How: catalog.Queue},
+		transition.Enter{Request: r, How: catalog.Try},
 	}
 	if l.Held {
-		ways = append(ways, way{"Evict", func(r catalog.Request) error {
-			from := HolderOf(l)
-			from.Name = r.Name
-			_, err := On(b.Catalog).Evict(b.ctx, from, "silent")
-			return err
-		}})
+		from := HolderOf(l)
+		from.Name = r.Name
+		all = append(all, transition.Evict{Holder: from})
 	}
-	return ways
+	return all
 }
 
 // oddLife tries one way to acquire a lock. On success the session holds the lock or is queued, and
 // must be able to leave.
-func (b *bench) oddLife(name string, doc bson.D, w way) {
+func (b *bench) oddLife(name string, doc bson.D, way catalog.Transition, r catalog.Request) {
 	b.Helper()
-	r := request(name+" "+w.name, bob)
-	doc = with(doc, field("_id", r.Name))
 	b.insert("locks", doc)
-	err := w.take(r)
-	refusals := []error{catalog.ErrNotFree, catalog.ErrNoMatch}
-	if err != nil && !errors.Is(err, refusals[0]) && !errors.Is(err, refusals[1]) {
-		b.Errorf("%s: %s: %v", name, w.name, err)
+	_, _, err := b.Catalog.Apply(b.ctx, way)
+	_, enters := way.(transition.Enter)
+	if err != nil && !errors.Is(err, catalog.ErrNotFree) && !errors.Is(err, catalog.ErrNoMatch) {
+		b.Errorf("%s: %T: %v", name, way, err)
 	}
 	l := b.look(r.Name)
-	if l.Lock == nil { // the release raised a fence or a rev to its maximum
-		bad := l.LockErr
-		if w.name != "Evict" || bad == nil || bad.Field != "fence" && bad.Field != "rev" {
-			b.Errorf("%s: after %s: %v", name, w.name, bad)
+	if bad := l.LockErr; bad != nil { // the release raised a fence or a rev to its maximum
+		if enters || bad.Field != "fence" && bad.Field != "rev" {
+			b.Errorf("%s: after %T: %v", name, way, bad)
 		}
-		return
-	}
-	_, holds := l.Lock.HeldBy(r.TS)
-	_, waits := l.Lock.WaitedBy(r.TS)
-	if err == nil && w.name != "Evict" && !holds && !waits {
-		b.Errorf("%s: %s took nothing: %+v", name, w.name, l.Lock)
-	}
-	if holds || waits {
+	} else if _, holds := l.Lock.HeldBy(r.TS); holds || len(l.Lock.Waiters) > 0 && enters && err == nil {
 		if err := b.release(r.Session); err != nil {
-			b.Errorf("%s: %s, then release: %v", name, w.name, err)
+			b.Errorf("%s: %T, then release: %v", name, way, err)
 		}
+	} else if enters && err == nil {
+		b.Errorf("%s: %T took nothing: %+v", name, way, l.Lock)
 	}
 	assert.Must(b, b.Delete(b.ctx, "locks", r.Name))
 }

@@ -1,7 +1,6 @@
 package catalogtest
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -80,18 +79,6 @@ var operatorCases = []testCase{
 			}
 		}
 		assert.Equal(b, n, 2, "want 2 rows, got %d (%d)")
-	}},
-	{"List_EndsWithTheContext", func(b *bench) {
-		b.acquire(request("a", alice))
-		ctx, cancel := context.WithCancel(b.ctx)
-		cancel()
-		var errs []error
-		for _, err := range b.Catalog.List(ctx, false) {
-			errs = append(errs, err)
-		}
-		if len(errs) != 1 || !errors.Is(errs[0], context.Canceled) {
-			b.Errorf("want one context.Canceled, got %v", errs)
-		}
 	}},
 	{"Break_FreesAndFencesOff", func(b *bench) {
 		g := request("balancer", alice)

@@ -201,12 +201,6 @@ var queueCases = []testCase{
 		l := assert.Value(On(b.Catalog).Enter(b.ctx, request("new", alice), catalog.Try))(b)
 		b.wantClockFence(l.Fence)
 	}},
-	{"Lives_OfAForeignHolder", func(b *bench) {
-		for _, old := range generations() {
-			doc := with(old.held[1:], field("fence", planted))
-			b.live(old.name, life{steps: "p4/2:limit x2 s3 -99 -2", want: "s3 |", doc: doc})
-		}
-	}},
 	{"Lives_OfAnyName", func(b *bench) { // G4
 		for _, name := range []string{"$set", "a.b", "$$NOW", "$waiters.0", " ", "🔒", `{"$gt": ""}`} {
 			b.live(name, life{steps: "x1 s2 s3 x4 e1 -3", want: "s2 | x4"})

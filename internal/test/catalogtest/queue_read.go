@@ -66,11 +66,6 @@ func byTS(grants []catalog.Grant) []catalog.Grant {
 	})
 }
 
-// waits returns the row of Held for r while r is queued.
-func waits(r catalog.Request) catalog.HeldSession {
-	return catalog.HeldSession{Session: r.Session, Waits: true}
-}
-
 // rows returns a listing's valid rows, and the names of the malformed documents.
 func (b *bench) rows() (rows []catalog.Snapshot, malformed []string) {
 	b.Helper()
@@ -245,21 +240,6 @@ var queueReadCases = []testCase{
 		}
 		assert.Slices(b, []string{"a", "b", "c"}, names, "names\nwant %q\ngot  %q")
 		assert.Slices(b, []string{"bad waiters.1.ts"}, malformed, "malformed\nwant %q\ngot  %q")
-	}},
-	{"Held_Places_OfHeldAndFreeLocks_OfOneProcess", func(b *bench) {
-		first, second := b.inLine("b", 4), b.inLine("a", 2)
-		b.rewrite("a", field("state", int32(0))) // released by a foreign manager
-		b.insert("locks", with(held("bad", process(1)), field("waiters", bson.A{
-			plantedWaiter(request("bad", process(1))), bson.D{},
-		})))
-		again := request("b", process(1))
-		b.enter(again)
-		b.wantHeld(process(1), []catalog.HeldSession{waits(second[1]), waits(first[1]), waits(again)})
-		b.leave(first[1].Session)
-		b.wantHeld(process(1), []catalog.HeldSession{waits(second[1]), waits(again)})
-		assert.Value(On(b.Catalog).GrantNext(b.ctx, "a"))(b)
-		got := catalog.HeldSession{Session: second[1].Session}
-		b.wantHeld(process(1), []catalog.HeldSession{got, waits(again)})
 	}},
 	{"Prune_SparesWaitersAndSharers", func(b *bench) {
 		g := append(b.readers("shared", 3), b.inLine("line", 6)[3:]...)
