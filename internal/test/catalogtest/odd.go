@@ -176,6 +176,7 @@ func oddSharers() []oddity {
 		oddly("", "limit", both("permit", field("limit", "3"))...),
 		oddly("", "limit", both("permit", field("limit", bson.A{int32(3)}))...),
 		oddly("", "sharers.1.ts", field("sharers", bson.A{first, first}), field("mode", "shared")),
+		oddly("sharers.1", "sharers.1", field("sharers", bson.A{first, nil})),
 	}
 	for _, v := range []any{int32(0), "none", bson.D{}, bson.D{field("0", first)}} {
 		list = append(list, oddly("sharers", "sharers", field("sharers", v)))
