@@ -31,16 +31,16 @@ func drawStep(t *rapid.T) step {
 	case 8, 9, 10:
 		process := rapid.SampledFrom([]string{fmt.Sprint("process-", n), "process-1", ""})
 		s := evict(n, process.Draw(t, "process"))
-		s.dead.Renewal = rapid.SampledFrom([]int64{0, 0, 0, 0, 1}).Draw(t, "renewal")
+		s.Renewal = rapid.SampledFrom([]int64{0, 0, 0, 0, 1}).Draw(t, "renewal")
 		return s
 	case 11, 12:
 		return drawRenewal(t, n)
 	default:
-		return step{verb: "grant"}
+		return grant
 	}
 }
 
-func drawRenewal(t *rapid.T, n byte) step {
+func drawRenewal(t *rapid.T, n byte) transition.Renew {
 	number, twin := rapid.Int64Range(1, 3).Draw(t, "number"), rapid.IntRange(0, 3).Draw(t, "twin")
 	return renew(n, number, twin == 0)
 }
@@ -124,7 +124,7 @@ func parties(t *rapid.T, field string, plain bool, first byte) bson.A {
 		}
 		one := enter(n, mode, limit, catalog.Queue)
 		if i > catalog.MaxWaiters/2 {
-			one.request.Process = fmt.Sprint("process-", crowd)
+			one.Process = fmt.Sprint("process-", crowd)
 		}
 		party := entry(one)
 		if field == "sharers" {

@@ -91,7 +91,7 @@ func TestCatalog_OnServer_Enter_ManyAtOnceOnANewName_AllStandInTheLine(t *testin
 		var entering sync.WaitGroup
 		for i := range contenders {
 			entering.Go(func() {
-				g := enter(byte(i+1), catalog.Exclusive, 0, catalog.Queue).request
+				g := enter(byte(i+1), catalog.Exclusive, 0, catalog.Queue).Request
 				g.Name = name
 				_, errs[i] = on(c).Enter(t.Context(), g, catalog.Queue)
 			})
@@ -157,7 +157,7 @@ func TestCatalog_OnServer_EnterTransaction_FreeAfterwardsWithAHigherFence(t *tes
 func TestCatalog_OnServer_EnterTransaction_HeldOrWaitedFor_TransactionLivesOn(t *testing.T) {
 	t.Parallel()
 	c, db := needTransactions(t)
-	holder, waiter := enter(1, "", 0, 0).request, enter(2, "", 0, 0)
+	holder, waiter := enter(1, "", 0, 0).Request, enter(2, "", 0, 0)
 	damaged := bson.D{e("_id", "damaged"), e("state", "free")}
 	left := bson.D{e("_id", "left"), e("state", int32(0)), e("waiters", bson.A{entry(waiter)})}
 	for _, doc := range []bson.D{damaged, left} {
@@ -227,7 +227,7 @@ func TestCatalog_OnServer_EnterTransaction_KeepsAnAcquisitionAway(t *testing.T) 
 		fence = l.Fence
 		short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
-		g := enter(3, catalog.Exclusive, 0, 0).request
+		g := enter(3, catalog.Exclusive, 0, 0).Request
 		g.Name = inside.Name
 		_, taken = on(c).Enter(short, g, catalog.Try)
 		return nil
@@ -235,7 +235,7 @@ func TestCatalog_OnServer_EnterTransaction_KeepsAnAcquisitionAway(t *testing.T) 
 	if err != nil || taken == nil {
 		t.Fatalf("entered beside an open transaction: %v, %v", taken, err)
 	}
-	after := enter(4, catalog.Exclusive, 0, 0).request
+	after := enter(4, catalog.Exclusive, 0, 0).Request
 	after.Name = inside.Name
 	if l, err := on(c).Enter(t.Context(), after, catalog.Queue); err != nil || l.Fence <= fence {
 		t.Errorf("%+v, %v", l, err)
@@ -295,13 +295,13 @@ func TestCatalog_OnServer_Notices_OneGrantIsToldOnce(t *testing.T) {
 	t.Parallel()
 	c, _, n := needNotices(t)
 	for i := range 4 { // the second session is granted the lock, and two more wait
-		r := enter(byte(i+1), "", 0, 0).request
+		r := enter(byte(i+1), "", 0, 0).Request
 		assert.Value(on(c).Enter(t.Context(), r, catalog.Queue))(t)
 		if i == 1 {
-			assert.Value(on(c).Leave(t.Context(), leave(1).dead.Session))(t)
+			assert.Value(on(c).Leave(t.Context(), leave(1).Session))(t)
 		}
 	}
-	other := enter(2, "", 0, 0).request
+	other := enter(2, "", 0, 0).Request
 	other.Name = "other"
 	assert.Value(on(c).Enter(t.Context(), other, catalog.Queue))(t)
 	for _, want := range []string{"x", "other"} {
