@@ -3,7 +3,6 @@ package mongocatalog_test
 import (
 	"context"
 	"errors"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -78,31 +77,6 @@ func served(ctx context.Context, locks *mongo.Collection, doc, filter bson.D, pi
 	}
 	ms, _ := raw.Lookup("now").DateTimeOK()
 	return remove(after, []string{"now"}), true, time.UnixMilli(ms).UTC(), nil
-}
-
-// Every contender is queued, even if its upsert of a new document gets DuplicateKey.
-func TestCatalog_OnServer_Enter_ManyAtOnceOnANewName_AllStandInTheLine(t *testing.T) {
-	t.Parallel()
-	c, _, _ := serverStore(t)
-	for round := range 5 {
-		const contenders = 12
-		name := "balancer" + string(rune('a'+round))
-		errs := make([]error, contenders)
-		var entering sync.WaitGroup
-		for i := range contenders {
-			entering.Go(func() {
-				g := enter(byte(i+1), catalog.Exclusive, 0, catalog.Queue).Request
-				g.Name = name
-				_, errs[i] = on(c).Enter(t.Context(), g, catalog.Queue)
-			})
-		}
-		entering.Wait()
-		assert.Must(t, errors.Join(errs...))
-		l, err := c.Read(t.Context(), name)
-		if err != nil || !l.Held || len(l.Waiters) != contenders-1 {
-			t.Errorf("want one holder and %d waiters: %+v, %v", contenders-1, l, err)
-		}
-	}
 }
 
 // transaction runs work in a transaction, with the driver's retry loop.
@@ -242,16 +216,6 @@ func TestCatalog_OnServer_EnterTransaction_KeepsAnAcquisitionAway(t *testing.T) 
 	}
 }
 
-func TestCatalog_OnServer_EnterTransaction_WithoutOne_SaysWhatToDo(t *testing.T) {
-	t.Parallel()
-	c, _, s := serverStore(t)
-	_, err := c.EnterTransaction(t.Context(), request())
-	if !errors.Is(err, catalog.ErrNoTransactions) ||
-		s.Transactions && !strings.Contains(err.Error(), "WithTransaction") {
-		t.Errorf("%v", err)
-	}
-}
-
 func needNotices(t *testing.T) (*mongocatalog.Catalog, *mongo.Database, catalog.GrantStream) {
 	t.Helper()
 	c, db, s := serverStore(t)
@@ -263,18 +227,6 @@ func needNotices(t *testing.T) (*mongocatalog.Catalog, *mongo.Database, catalog.
 	assert.Must(t, err)
 	t.Cleanup(func() { n.Close(context.Background()) })
 	return c, db, n
-}
-
-func TestCatalog_OnServer_Notices_CancelledNextReturnsSoon(t *testing.T) {
-	t.Parallel()
-	_, _, n := needNotices(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
-	began := time.Now()
-	assert.Is(t, assert.Err(n.Next(ctx)), context.DeadlineExceeded)
-	if took := time.Since(began); took > 4*time.Second {
-		t.Errorf("took %v", took)
-	}
 }
 
 func TestCatalog_OnServer_Notices_DroppedCollectionEndsTheStream(t *testing.T) {

@@ -64,62 +64,10 @@ func open(t *testing.T, client *mongo.Client) catalogtest.Store {
 	return catalogtest.OnServer(c, db)
 }
 
-func TestCatalog_OnServer_Conforms(t *testing.T) {
-	t.Parallel()
-	client := connect(t)
-	t.Run("Suite", func(t *testing.T) {
-		catalogtest.Run(t, func(t *testing.T) catalogtest.Store { return open(t, client) })
-	})
-}
-
 func TestCatalog_OnServer_DoesAsMemory(t *testing.T) {
 	t.Parallel()
 	client := connect(t)
 	catalogtest.RunDifferential(t, open(t, client), catalogtest.InMemory())
-}
-
-func TestCatalog_OnServer_Prepare_WarnsOfIndexThatExpires(t *testing.T) { // E17
-	t.Parallel()
-	client := connect(t)
-	db := database(t, client)
-	_, err := db.Collection("lockpings").Indexes().CreateOne(t.Context(), mongo.IndexModel{
-		Keys:    bson.D{{Key: "ping", Value: 1}},
-		Options: options.Index().SetExpireAfterSeconds(3600).SetName("old pings"),
-	})
-	if err != nil {
-		t.Skipf("this server makes no such index: %v", err)
-	}
-	c := assert.Value(mongocatalog.New(client, mongocatalog.Options{Database: db.Name()}))(t)
-	warnings, err := c.Prepare(t.Context())
-	if err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], `"old pings"`) {
-		t.Errorf("want one warning that names the index, got %q, %v", warnings, err)
-	}
-}
-
-func TestCatalog_OnServer_Acquire_ForeignUniqueIndex_IsNotHeld(t *testing.T) { // F22
-	t.Parallel()
-	client := connect(t)
-	db := database(t, client)
-	_, err := db.Collection("locks").Indexes().CreateOne(t.Context(), mongo.IndexModel{
-		Keys:    bson.D{{Key: "process", Value: 1}},
-		Options: options.Index().SetUnique(true),
-	})
-	if err != nil {
-		t.Skipf("this server makes no such index: %v", err)
-	}
-	c, err := mongocatalog.New(client, mongocatalog.Options{Database: db.Name()})
-	assert.Must(t, err)
-	if s, err := c.Hello(t.Context()); err != nil || s.Kind == catalog.FerretDB {
-		t.Skipf("a FerretDB does not name the index: %v", err)
-	}
-	r := request()
-	assert.Value(on(c).Acquire(t.Context(), r))(t)
-	r.Name = "other"
-	_, err = on(c).Acquire(t.Context(), r)
-	if err == nil || errors.Is(err, catalog.ErrNotFree) ||
-		errors.Is(err, catalog.ErrUnknownOutcome) || !strings.Contains(err.Error(), "process_1") {
-		t.Errorf("want an error that names the index, got %v", err)
-	}
 }
 
 func TestCatalog_OnServer_Acquire_Validator_IsCertainlyNotApplied(t *testing.T) { // F21
