@@ -138,6 +138,8 @@ func oddWaiters() []oddity {
 		add(".0.limit", bson.A{with(permit, field("limit", v))})
 	}
 	add(".1.ts", bson.A{w, w})
+	add(".0.ts", bson.A{without(w, "ts")})
+	add(".0.process", bson.A{without(w, "process")})
 	for _, fine := range []bson.D{
 		without(w, "mode"), with(w, field("mode", nil)), with(w, field("limit", "x")),
 		with(w, field("mode", "shared"), field("limit", int32(-1))), with(w, field("takeoverMS", "x")),
@@ -192,7 +194,9 @@ func oddSharers() []oddity {
 	}
 	// The holder waits for itself.
 	w := with(plantedWaiter(request("x", bob)), field("ts", oddHolderTS))
-	list = append(list, oddly("", "waiters.0.ts", field("waiters", bson.A{w})))
+	list = append(list, oddly("", "waiters.0.ts", field("waiters", bson.A{w})),
+		oddly("", "waiters.0.ts", both("shared",
+			field("waiters", bson.A{with(w, field("ts", historicalTS))}))...))
 	return list
 }
 
