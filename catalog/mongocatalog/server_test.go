@@ -2,9 +2,7 @@ package mongocatalog_test
 
 import (
 	"context"
-	"errors"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -12,8 +10,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+	"pgregory.net/rapid"
 
-	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/catalogtest"
@@ -70,20 +68,54 @@ func TestCatalog_OnServer_DoesAsMemory(t *testing.T) {
 	catalogtest.RunDifferential(t, open(t, client), catalogtest.InMemory())
 }
 
-func TestCatalog_OnServer_Acquire_Validator_IsCertainlyNotApplied(t *testing.T) { // F21
+// The pipelines agree with package transition on a server. The evaluator could have the same
+// mistakes as the pipelines.
+func TestPipeline_OnServer_AnyDocument_DoesAsPackageTransition(t *testing.T) {
 	t.Parallel()
 	client := connect(t)
 	db := database(t, client)
-	err := db.CreateCollection(t.Context(), "locks", options.CreateCollection().
-		SetValidator(bson.D{{Key: "fence", Value: bson.D{{Key: "$exists", Value: false}}}}))
+	c := assert.Value(mongocatalog.New(client, mongocatalog.Options{Database: db.Name()}))(t)
+	if s := assert.Value(c.Hello(t.Context()))(t); !s.PipelineUpdates {
+		t.Skip("this server has no pipeline updates")
+	}
+	run := func(doc, filter bson.D, pipeline bson.A, upsert bool) (bson.D, bool, time.Time, error) {
+		return served(t.Context(), db.Collection("locks"), doc, filter, pipeline, upsert)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		walk(t, run)
+		live(t, run, 12, map[string]int{})
+	})
+}
+
+// served is a runner on a server. An additional field returns the server's clock.
+func served(ctx context.Context, locks *mongo.Collection, doc, filter bson.D, pipeline bson.A,
+	upsert bool) (after bson.D, ok bool, now time.Time, err error) {
+	if _, err := locks.DeleteMany(ctx, bson.D{}); err != nil {
+		return nil, false, now, err
+	}
+	if doc != nil {
+		if _, err := locks.InsertOne(ctx, doc); err != nil {
+			return nil, false, now, err
+		}
+	}
+	clock := bson.D{e("$set", bson.D{e("now", "$$NOW")})}
+	reply, err := locks.Database().RunCommand(ctx, bson.D{
+		e("findAndModify", locks.Name()), e("query", filter), e("upsert", upsert), e("new", true),
+		e("update", append(append(bson.A{}, pipeline...), clock)),
+	}).Raw()
+	if mongo.IsDuplicateKeyError(err) {
+		return doc, false, now, nil
+	}
 	if err != nil {
-		t.Skipf("this server has no validators: %v", err)
+		return nil, false, now, err
 	}
-	c, err := mongocatalog.New(client, mongocatalog.Options{Database: db.Name()})
-	assert.Must(t, err)
-	_, err = on(c).Acquire(t.Context(), request())
-	if err == nil || errors.Is(err, catalog.ErrUnknownOutcome) ||
-		!strings.Contains(err.Error(), "validation") {
-		t.Errorf("want the server's refusal, got %v", err)
+	raw, ok := reply.Lookup("value").DocumentOK()
+	if !ok {
+		return doc, false, now, nil
 	}
+	if err := bson.Unmarshal(raw, &after); err != nil {
+		return nil, false, now, err
+	}
+	ms, _ := raw.Lookup("now").DateTimeOK()
+	return remove(after, []string{"now"}), true, time.UnixMilli(ms).UTC(), nil
 }
