@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -93,6 +94,7 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 		{"Race", raceCases},
 		{"Transact", transactCases},
 		{"Life", lifeCases(append(plainLives, queueLives...))},
+		{"Random", []testCase{{"Lives", func(b *bench) { b.randomLives(rand.Uint64()) }}}},
 		{"Queue", append(queueCases, append(queueReadCases, queueRaceCases...)...)},
 		{"Odd", oddCases},
 		{"Damaged", damagedCases},
