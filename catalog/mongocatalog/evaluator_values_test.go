@@ -145,6 +145,8 @@ func rank(v any) int {
 		return 7
 	case bson.DateTime:
 		return 8
+	case bson.Decimal128:
+		return 9 // not a number here: no pipeline accepts one
 	}
 	fail("a value of type %T is not known", v)
 	return 0
@@ -162,7 +164,7 @@ func typeName(v any) string {
 		return "undefined"
 	}
 	return []string{"missing", "null", "", "string", "object", "array", "objectId", "bool",
-		"date"}[rank(v)]
+		"date", "decimal"}[rank(v)]
 }
 
 func compare(a, b any) int {

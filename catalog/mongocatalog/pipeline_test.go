@@ -158,24 +158,9 @@ func TestPipeline_Transitions_AreThoseOfPackageQueue(t *testing.T) {
 		steps []step
 	}{
 		{"FirstEver", nil, []step{writer(1), writer(1), leave(1), leave(1)}},
-		{"InLine", nil, []step{writer(1), writer(2), writer(3), leave(1), leave(3), leave(2)}},
-		{"WaiterGivesUp", nil, []step{writer(1), writer(2), writer(3), leave(2), leave(1)}},
-		{"Readers", nil, []step{
-			reader(1), reader(2), writer(3), reader(4), leave(1), leave(2), leave(3),
-		}},
-		{"ReadersBehindAWriter", nil, []step{
-			writer(1), reader(2), reader(3), writer(4), leave(1), leave(2),
-		}},
-		{"WriterGivesUpAndReadersPass", nil, []step{
-			reader(1), writer(2), reader(3), reader(4), leave(2),
-		}},
-		{"Permits", nil, []step{
-			permit(1), permit(2), permit(3), permit(4), leave(2), leave(1), leave(3),
-		}},
 		{"OtherLimit", nil, []step{
 			permit(1), writer(2), enter(3, catalog.Permit, 3, catalog.Queue), leave(1),
 		}},
-		{"Try", nil, []step{writer(1), try(2), writer(3), leave(1)}},
 		{"Evicted", nil, []step{writer(1), reader(2), evict(1, "wrong"), evict(1, "process-1"),
 			reader(3), evict(2, "process-2"), evict(3, "process-3")}},
 		{"DollarsInTexts", nil, []step{

@@ -19,12 +19,12 @@ import (
 //     errors of all operations except Acquire and Leave name the malformed field.
 //   - In a valid document each session that enters can leave.
 var oddCases = []testCase{
-	{"State", func(b *bench) { b.odd(oddStates) }},
-	{"FenceAndRev", func(b *bench) { b.odd(append(oddCounters("fence"), oddCounters("rev")...)) }},
-	{"Holder", func(b *bench) { b.odd(oddHolders) }},
+	{"State", func(b *bench) { b.odd(oddStates()) }},
+	{"FenceAndRev", func(b *bench) { b.odd(oddCounters()) }},
+	{"Holder", func(b *bench) { b.odd(oddHolders()) }},
 	{"Waiters", func(b *bench) { b.odd(oddWaiters()) }},
 	{"Sharers", func(b *bench) { b.odd(oddSharers()) }},
-	{"Informational", func(b *bench) { b.odd(oddInformation) }},
+	{"Informational", func(b *bench) { b.odd(oddInformation()) }},
 	{"RevDamagedWhileHeld_ReleaseFrees", func(b *bench) {
 		for i, rev := range []any{"x", nil, bson.A{int64(1)}, int64(math.MaxInt64), 7.5, int64(-3)} {
 			g := request(label(i), alice)
@@ -54,11 +54,21 @@ type oddity struct {
 	sets bool
 }
 
+// OddFields returns sets of fields with unusual values, most of which damage a lock document.
+func OddFields() (sets []bson.D) {
+	for _, o := range slices.Concat(
+		oddStates(), oddCounters(), oddHolders(), oddWaiters(), oddSharers(), oddInformation(),
+	) {
+		sets = append(sets, o.fields)
+	}
+	return sets
+}
+
 func oddly(free, held string, fields ...bson.E) oddity {
 	return oddity{fields: fields, free: free, held: held}
 }
 
-var oddStates = func() []oddity {
+func oddStates() []oddity {
 	var list []oddity
 	add := func(bad string, values ...any) {
 		for _, v := range values {
@@ -71,40 +81,50 @@ var oddStates = func() []oddity {
 	add("state", zero, one, math.NaN(), math.Inf(1), 0.5, 1.5, float64(1<<60), int32(-1), nil, true,
 		false, "0", "1", bson.A{}, bson.A{int32(0)}, bson.A{int32(1)}, bson.D{}, bson.DateTime(0))
 	return list
-}()
+}
 
-func oddCounters(key string) []oddity {
+func oddCounters() (list []oddity) {
 	seven, _ := bson.ParseDecimal128("7")
-	var list []oddity
-	add := func(free, held string, values ...any) {
-		for _, v := range values {
-			list = append(list, oddly(free, held, field(key, v)))
+	for _, key := range []string{"fence", "rev"} {
+		add := func(free, held string, values ...any) {
+			for _, v := range values {
+				list = append(list, oddly(free, held, field(key, v)))
+			}
 		}
+		add("", "", int32(0), int32(7), int64(catalog.MaxCount))
+		add(key, "", int64(catalog.MaxCount)+1, int64(catalog.MaxCountHeld)-1)
+		add(key, key, int64(math.MaxInt64), int64(catalog.MaxCountHeld)+1, int64(-1), int32(-7), 7.0,
+			7.5, math.NaN(), "7", "", nil, true, seven, bson.A{}, bson.A{int64(7)}, bson.D{},
+			bson.DateTime(7))
 	}
-	add("", "", int32(0), int32(7), int64(catalog.MaxCount))
-	add(key, "", int64(catalog.MaxCount)+1, int64(catalog.MaxCountHeld)-1)
-	add(key, key, int64(math.MaxInt64), int64(catalog.MaxCountHeld)+1, int64(-1), int32(-7), 7.0, 7.5,
-		math.NaN(), "7", "", nil, true, seven, bson.A{}, bson.A{int64(7)}, bson.D{}, bson.DateTime(7))
 	return list
 }
 
-var oddHolders = []oddity{
-	oddly("", "ts", field("ts", nil)), oddly("", "ts", field("ts", bson.NilObjectID)),
-	oddly("", "ts", field("ts", historicalTS.Hex())), oddly("", "ts", field("ts", int32(5))),
-	oddly("", "ts", field("ts", bson.A{historicalTS})), oddly("", "ts", field("ts", bson.D{})),
-	oddly("", "", field("process", nil)), oddly("", "", field("process", "")),
-	oddly("", "process", field("process", int32(5))),
-	oddly("", "process", field("process", bson.A{alice})),
-	oddly("", "process", field("process", bson.D{})),
+func oddHolders() (list []oddity) {
+	for _, ts := range []any{
+		nil, bson.NilObjectID, historicalTS.Hex(), int32(5), bson.A{historicalTS}, bson.D{},
+	} {
+		list = append(list, oddly("", "ts", field("ts", ts)))
+	}
+	for _, process := range []any{int32(5), bson.A{alice}, bson.D{}} {
+		list = append(list, oddly("", "process", field("process", process)))
+	}
+	return append(list, oddly("", "", field("process", nil)), oddly("", "", field("process", "")))
 }
 
-var oddInformation = []oddity{
-	oddly("", "", field("who", int32(5))), oddly("", "", field("why", bson.A{"x"})),
-	oddly("", "", field("when", "yesterday")), oddly("", "", field("takeoverMS", "long")),
-	oddly("", "", field("takeoverMS", bson.A{int64(5)})), oddly("", "", field("grants", int32(5))),
-	oddly("", "", field("evidence", bson.D{})), oddly("", "", field("mode", int32(5))),
-	oddly("", "sharers", field("mode", "shared")), oddly("", "", field("limit", int32(-3))),
-	oddly("", "sharers", field("mode", "permit"), field("limit", "three")),
+func oddInformation() []oddity {
+	list := []oddity{
+		oddly("", "sharers", field("mode", "shared")),
+		oddly("", "sharers", field("mode", "permit"), field("limit", "three")),
+	}
+	for _, f := range []bson.E{
+		field("who", int32(5)), field("why", bson.A{"x"}), field("when", "yesterday"),
+		field("takeoverMS", "long"), field("takeoverMS", bson.A{int64(5)}), field("grants", int32(5)),
+		field("evidence", bson.D{}), field("mode", int32(5)), field("limit", int32(-3)),
+	} {
+		list = append(list, oddly("", "", f))
+	}
+	return list
 }
 
 func oddWaiters() []oddity {
