@@ -277,10 +277,13 @@ func TestCatalog_Acquire_ForeignUniqueIndex_IsNotHeld(t *testing.T) { // F22
 	t.Parallel()
 	s := serve(t, failure(11000, "E11000 duplicate key error collection: config.locks "+
 		`index: process_1 dup key: { process: "x" }`))
-	_, err := on(store(t, s, 0)).Acquire(t.Context(), request())
-	if err == nil || errors.Is(err, catalog.ErrNotFree) || errors.Is(err, catalog.ErrUnknownOutcome) ||
-		!strings.Contains(err.Error(), "process_1") {
-		t.Errorf("want an error that names the index, got %v", err)
+	for i, how := range []catalog.EnterMode{catalog.TryPlain, catalog.Queue} {
+		_, err := on(store(t, s, 0)).Enter(t.Context(), request(), how)
+		if err == nil || errors.Is(err, catalog.ErrNotFree) ||
+			errors.Is(err, catalog.ErrUnknownOutcome) || !strings.Contains(err.Error(), "process_1") {
+			t.Errorf("want an error that names the index, got %v", err)
+		}
+		assert.Equal(t, len(s.sent()), i+1, "%d commands, want %d")
 	}
 }
 

@@ -3,7 +3,6 @@ package catalogtest
 import (
 	"context"
 	"maps"
-	"math"
 	"reflect"
 	"strings"
 	"time"
@@ -42,27 +41,6 @@ var acquireCases = []testCase{
 		}
 		if !reflect.DeepEqual(l, want) {
 			b.Errorf("lock\nwant %+v\ngot  %+v", want, l)
-		}
-	}},
-	{"FreeDocument_KeepsForeignFieldsAndRaisesFence", func(b *bench) {
-		none := bson.A{}
-		r := request("balancer", alice)
-		b.insert("locks", append(free("balancer"), field("fence", int64(41)),
-			field("waiters", none), field("x", bson.D{field("y", "z")}), field("rev", int64(7)),
-			field("when", bson.DateTime(5)), field("who", "old")))
-		if l := b.acquire(r); l.Fence != 42 {
-			b.Errorf("fence: want 42, got %d", l.Fence)
-		}
-		b.wantDocument(b.document("locks", "balancer"), with(acquired(r, 42, 8),
-			field("waiters", none), field("x", bson.D{field("y", "z")})))
-	}},
-	{"NumericZero_IsFree", func(b *bench) { // F2
-		for _, zero := range []any{int32(0), int64(0), 0.0, math.Copysign(0, -1)} {
-			name := label(zero)
-			b.insert("locks", bson.D{field("_id", name), field("state", zero)})
-			r := request(name, alice)
-			b.acquire(r)
-			b.wantDocument(b.document("locks", name), acquired(r, 1, 1))
 		}
 	}},
 	{"StateMissing_IsNotFree", func(b *bench) { // F1

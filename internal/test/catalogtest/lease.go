@@ -46,20 +46,6 @@ var leaseCases = []testCase{
 		raw := assert.Value(bson.Marshal(without(doc, "leases")))(b)
 		b.wantDocument(raw, acquired(g, 1, 4))
 	}},
-	{"Lease_OfTheLastHolder_IsNobodys", func(b *bench) {
-		first, second := request("balancer", alice), request("balancer", bob)
-		b.acquire(first)
-		b.renew(renewal(first, 1))
-		assert.Must(b, b.release(first.Session))
-		if l := b.look("balancer").Lock; len(l.Leases) != 0 {
-			b.Errorf("a free lock has %+v", l.Leases)
-		}
-		b.acquire(second)
-		if l := b.look("balancer").Lock; len(l.Leases) != 0 {
-			b.Errorf("a plain acquisition has %+v", l.Leases)
-		}
-		b.wantErr(On(b.Catalog).Renew(b.ctx, renewal(first, 2)), catalog.ErrNoMatch)
-	}},
 	{"Lease_OfAForeignHolder_IsNobodys", func(b *bench) {
 		g := request("balancer", alice)
 		leases := bson.A{int32(5), bson.D{

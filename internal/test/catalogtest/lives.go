@@ -21,6 +21,9 @@ var plainLives = []life{
 	{"Renewed_EvictedOnlyAsWatched", "a1 e1/1:no r1/1 r1/2 e1/1:no e1/2 a2 r2/1 x3 e2/2:no e2/1", "x3 |", nil},
 	{"Renewed_EachSharerHasItsOwnLease", "s1 s2 s3 r1/5 r2/1 r1/6 e1/5:no e1/6 r3/1 -2", "s3 |", nil},
 	{"Renewed_NotByAWaiter_NorByTheNext", "a1 x2 r2/1:no r1/1 -1 r2/1 r1/2:no", "x2 |", nil},
+	{"NextHolder_HasNoLease", "a1 r1/1 -1 a2 r1/2:no e2/1:no", "x2 |", nil},
+	{"FreeDocument_KeepsForeignFields", "a1", "x1 |", []bson.E{field("fence", int64(41)),
+		field("waiters", bson.A{}), field("rev", int64(7)), field("when", bson.DateTime(5))}},
 	{"FenceOfInt32_IsRaised", "a1", "x1 |", []bson.E{field("fence", int32(6))}},
 }
 
@@ -66,7 +69,7 @@ var queueLives = []life{
 	{"GrantNext_NobodyWaits", "x1 -1 g:no s2 s3 x4 g:no", "s2 s3 | x4", nil},
 	{"StaleSharers_CountForNothing", "s1 s2 O9 -1:no e2:no r1/1:no s3 x4 e9", "s3 | x4", nil},
 	{"StaleSharers_AreNotInTheWay", "s1 s2 O9 E9:no e9 a1", "x1 |", nil},
-	{"FreeDocument_KeepsForeignFields", "x1 -1", "|", []bson.E{
+	{"Queue_KeepsForeignFields", "x1 -1", "|", []bson.E{
 		field("waiters", bson.A{}), field("rev", int64(7)), field("who", "old"), field("when", bson.DateTime(5))}},
 	{"AbsentFields_AreNull", "x1 x2 -1", "x2 |", []bson.E{field("waiters", nil), field("sharers", nil),
 		field("mode", nil), field("limit", nil)}},

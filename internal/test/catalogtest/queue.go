@@ -246,14 +246,6 @@ var queueCases = []testCase{
 			b.enter(of("new"))
 		}
 	}},
-	{"Enter_FreeWithAFullLine_TakesOneMore", func(b *bench) {
-		b.insert("locks", append(free("balancer"), field("fence", planted)))
-		b.fullLine(request("balancer", bob), catalog.MaxWaiters, time.UnixMilli(5))
-		if l := b.enter(request("balancer", bob)); !l.Held || len(l.Waiters) != catalog.MaxWaiters ||
-			l.Process != process(0) {
-			b.Errorf("%d waiters, held by %q", len(l.Waiters), l.Process)
-		}
-	}},
 	{"Permits_Document", func(b *bench) {
 		g := b.permits("balancer", 4, 2)
 		sharers := field("sharers", bson.A{sharing(g[0], planted+1), sharing(g[1], planted+2)})
