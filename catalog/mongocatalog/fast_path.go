@@ -75,8 +75,7 @@ func ourNumber(least, most int64) bson.D {
 // none may hold.
 func exclusive(name string, none ...any) bson.D {
 	waiters := notParties("waiters",
-		bson.D{{Key: "mode", Value: bson.D{{Key: "$nin", Value: bson.A{"", string(catalog.Shared)}}}}},
-		isList("mode"))
+		call("mode", call("$nin", bson.A{"", string(catalog.Shared)})), isList("mode"))
 	return append(wellFormed(name, append(waiters, none...)), noSharers...)
 }
 
@@ -109,13 +108,13 @@ func notParties(field string, more ...bson.D) bson.A {
 		return call(field, call("$not", call("$type", kind)))
 	}
 	conditions := append([]bson.D{
-		{{Key: "$not", Value: bson.D{{Key: "$type", Value: "object"}}}},
+		call("$not", call("$type", "object")),
 		other("ts", "objectId"), isList("ts"), {{Key: "ts", Value: bson.NilObjectID}},
 		other("process", "string"), isList("process"), {{Key: "process", Value: ""}},
 	}, more...)
 	var none bson.A
 	for _, c := range conditions {
-		none = append(none, bson.D{{Key: field, Value: bson.D{{Key: "$elemMatch", Value: c}}}})
+		none = append(none, call(field, call("$elemMatch", c)))
 	}
 	return none
 }
@@ -135,10 +134,7 @@ var isArray = bson.D{{Key: "$type", Value: "array"}}
 // nobodyWaits requires an empty queue, and somebodyWaits requires a waiter.
 var (
 	nobodyWaits   = bson.D{{Key: "waiters", Value: absent}}
-	somebodyWaits = bson.D{
-		{Key: "waiters", Value: isArray},
-		{Key: "waiters.0", Value: there},
-	}
+	somebodyWaits = bson.D{{Key: "waiters", Value: isArray}, {Key: "waiters.0", Value: there}}
 )
 
 // nextIsToldInOneLine requires a waiter. The first waiter's process id must have no line break, so
@@ -158,14 +154,19 @@ var (
 func shortEntry(r catalog.Request) modification {
 	free := append(bson.D{stateFree}, nobodyWaits...)
 	held := func(line bson.D) bson.D { return append(bson.D{stateHeld}, line...) }
-	filter := append(exclusive(r.Name, full),
-		bson.E{Key: "ts", Value: bson.D{
-			{Key: "$type", Value: "objectId"}, {Key: "$nin", Value: bson.A{r.TS, bson.NilObjectID}},
-		}},
-		bson.E{Key: "waiters.ts", Value: bson.D{{Key: "$ne", Value: r.TS}}},
-		bson.E{Key: "$or", Value: bson.A{free, held(nobodyWaits), held(somebodyWaits)}},
-	)
+	filter := append(append(exclusive(r.Name, full), newcomer(r.TS)...),
+		bson.E{Key: "$or", Value: bson.A{free, held(nobodyWaits), held(somebodyWaits)}})
 	return modification{filter: filter, update: enteringAlone(r), upsert: true}
+}
+
+// newcomer requires that a session is neither the holder in the top-level fields nor a waiter.
+func newcomer(ts bson.ObjectID) bson.D {
+	return bson.D{
+		{Key: "ts", Value: bson.D{
+			{Key: "$type", Value: "objectId"}, {Key: "$nin", Value: bson.A{ts, bson.NilObjectID}},
+		}},
+		{Key: "waiters.ts", Value: call("$ne", ts)},
+	}
 }
 
 // full requires a full queue, see [catalog.Lock.RoomFor].
@@ -285,16 +286,11 @@ func watched(h catalog.Holder) bson.D {
 	}
 }
 
-// leased requires that the session has a lease with these fields.
-func leased(s catalog.Session, like ...bson.E) bson.D {
-	return bson.D{{Key: "$elemMatch", Value: append(bson.D{{Key: "ts", Value: s.TS}}, like...)}}
-}
-
 // renewing is transition.Renew with the server's clock.
 func renewing(r catalog.Renewal) modification {
 	local := bson.NewDateTimeFromTime(r.Local)
-	newer := func(like ...bson.E) bson.D {
-		return bson.D{{Key: "leases", Value: leased(r.Session, like...)}}
+	newer := func(like ...bson.E) bson.D { // the session has a lease with these fields
+		return call("leases", call("$elemMatch", append(bson.D{{Key: "ts", Value: r.TS}}, like...)))
 	}
 	filter := append(holdsWith(r.Session), bson.E{Key: "$nor", Value: bson.A{
 		newer(bson.E{Key: "n", Value: bson.D{{Key: "$gt", Value: r.Number}}}),

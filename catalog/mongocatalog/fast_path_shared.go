@@ -37,9 +37,7 @@ func sharing(name string, mode catalog.Mode, none ...any) bson.D {
 			call("limit", call("$lt", int32(1))), isList("limit"))
 	}
 	return append(wellFormed(name, slices.Concat(notParties("sharers"), waiters, none)),
-		bson.E{Key: "mode.0", Value: absent},
-		bson.E{Key: "limit.0", Value: absent},
-	)
+		bson.E{Key: "mode.0", Value: absent}, bson.E{Key: "limit.0", Value: absent})
 }
 
 // shared returns the conditions that a lock is held in a mode.
@@ -48,11 +46,8 @@ func shared(mode catalog.Mode, limit any) bson.D {
 		limit = absent
 	}
 	return bson.D{
-		stateHeld,
-		{Key: "mode", Value: string(mode)},
-		{Key: "limit", Value: limit},
-		{Key: "sharers", Value: isArray},
-		{Key: "sharers.0", Value: there},
+		stateHeld, {Key: "mode", Value: string(mode)}, {Key: "limit", Value: limit},
+		{Key: "sharers", Value: isArray}, {Key: "sharers.0", Value: there},
 	}
 }
 
@@ -85,13 +80,8 @@ func sharedEntry(r catalog.Request, how catalog.EnterMode) modification {
 	if waits {
 		ways = append(ways, alike(taken, nobodyWaits), alike(taken, somebodyWaits))
 	}
-	filter := append(sharing(r.Name, r.Mode, full),
-		bson.E{Key: "ts", Value: bson.D{
-			{Key: "$type", Value: "objectId"}, {Key: "$nin", Value: bson.A{r.TS, bson.NilObjectID}},
-		}},
-		bson.E{Key: "waiters.ts", Value: bson.D{{Key: "$ne", Value: r.TS}}},
-		bson.E{Key: "$or", Value: ways},
-	)
+	filter := append(append(sharing(r.Name, r.Mode, full), newcomer(r.TS)...),
+		bson.E{Key: "$or", Value: ways})
 	return modification{filter: filter, update: enteringShared(r, waits), upsert: true}
 }
 

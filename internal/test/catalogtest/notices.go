@@ -2,7 +2,6 @@ package catalogtest
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -126,31 +125,5 @@ var noticesCases = []testCase{
 			b.Errorf("want an error at once, got %+v, %v", grants, err)
 		}
 		b.leave(g[0].Session, grant(g[1], planted+2))
-	}},
-	{"ManyStreams_EachIsToldItsOwn", func(b *bench) {
-		const n = 4
-		g := b.inLine("balancer", n+1)
-		streams := make([]catalog.GrantStream, n)
-		for i := range streams {
-			streams[i] = b.notices(process(i + 1))
-		}
-		ctx, cancel := context.WithTimeout(b.ctx, noticesWithin)
-		defer cancel()
-		errs := together(n+1, func(i int) error {
-			if i == n { // last goroutine: the sessions leave one by one
-				for _, one := range g[:n] {
-					if _, err := On(b.Catalog).Leave(ctx, one.Session); err != nil {
-						return err
-					}
-				}
-				return nil
-			}
-			grants, err := streams[i].Next(ctx)
-			if want := grant(g[i+1], planted+int64(i)+2); err == nil && !slices.Contains(grants, want) {
-				return fmt.Errorf("want %+v, got %+v", want, grants)
-			}
-			return err
-		})
-		b.wantAllDone(errs)
 	}},
 }
