@@ -38,10 +38,7 @@ func (t Enter) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 		why := &catalog.PermitMismatchError{Name: l.Name, Recorded: s.limit, Asked: g.Limit}
 		return catalog.Change{}, why
 	}
-	entry := catalog.Participant{
-		TS: g.TS, Process: g.Process, Who: g.Who, Why: g.Why, Mode: g.Mode, Limit: g.Limit,
-		Takeover: g.Takeover, Since: now,
-	}
+	entry := participant(g, now)
 	place := len(s.waiters)
 	if !g.Since.Before(now) { // a clock was set back
 		g.Since = time.Time{}
@@ -289,11 +286,13 @@ func party(p catalog.Participant, holder bool) bson.D {
 }
 
 // Entry returns the document of a waiter in the queue.
-func Entry(r catalog.Request, since time.Time) bson.D {
-	return party(catalog.Participant{
+func Entry(r catalog.Request, since time.Time) bson.D { return party(participant(r, since), false) }
+
+func participant(r catalog.Request, since time.Time) catalog.Participant {
+	return catalog.Participant{
 		TS: r.TS, Process: r.Process, Who: r.Who, Why: r.Why, Mode: r.Mode, Limit: r.Limit,
 		Takeover: r.Takeover, Since: since,
-	}, false)
+	}
 }
 
 func grantLines(grants []catalog.Grant) string {
