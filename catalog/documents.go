@@ -245,7 +245,6 @@ func parseID(collection string, raw bson.Raw, doc fields) (string, *MalformedErr
 	return id, nil
 }
 
-// fields are a document's elements.
 type fields []bson.RawElement
 
 func fieldsOf(raw bson.Raw) fields {

@@ -178,7 +178,6 @@ func ProcessesIn(raw bson.Raw, held bool) (named []string) {
 	return named
 }
 
-// complete fills in the informational fields.
 func (p *Participant) complete(in fields) {
 	p.Who, _ = in.lookup("who").StringValueOK()
 	p.Why, _ = in.lookup("why").StringValueOK()

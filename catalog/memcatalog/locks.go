@@ -142,7 +142,6 @@ func (c *Catalog) List(ctx context.Context, waited bool) iter.Seq2[catalog.Snaps
 	}
 }
 
-// rows returns the snapshots of a listing.
 func (c *Catalog) rows(ctx context.Context, waited bool) (rows []catalog.Snapshot, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

@@ -66,10 +66,8 @@ func awaited(doc fields) bool {
 	return slices.ContainsFunc(values, named)
 }
 
-// errStreamOver is the error of Next after the store closed the stream.
 var errStreamOver = errors.New("the stream of grants is over")
 
-// A stream passes grants to one process.
 type stream struct {
 	c       *Catalog
 	process string

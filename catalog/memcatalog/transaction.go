@@ -40,7 +40,6 @@ type Transaction struct {
 	writes table         // guarded by c.mu; nil after the end
 }
 
-// transactionKey is the context key of a transaction.
 type transactionKey struct{}
 
 // Begin begins a transaction. The caller must call Commit or Abort.
@@ -220,7 +219,6 @@ func (c *Catalog) Transact(ctx context.Context, s catalog.Session,
 	})
 }
 
-// applyIn carries out a transition inside an open transaction.
 func (c *Catalog) applyIn(in *Transaction, t catalog.Transition, now time.Time) error {
 	key := stringKey(t.On())
 	c.mu.Lock()

@@ -29,7 +29,6 @@ var majority = bson.D{{Key: "w", Value: "majority"}, {Key: "j", Value: true}}
 // revised is the increment that every write of this package makes in a lock document.
 var revised = bson.D{{Key: "rev", Value: int64(1)}}
 
-// A modification is one findAndModify.
 type modification struct {
 	filter bson.D
 	update any // bson.D, or bson.A for a pipeline
@@ -184,7 +183,6 @@ func beating(b catalog.Heartbeat) modification {
 	}
 }
 
-// alive is the filter for the ping document of a process that is not condemned.
 func alive(process string) bson.D {
 	return bson.D{{Key: "_id", Value: process}, {Key: "condemned", Value: absent}}
 }
@@ -227,7 +225,6 @@ func updating(set bson.D, unset []string, dates bson.D) bson.D {
 	return update
 }
 
-// only builds a projection to the fields.
 func only(fields ...string) bson.D {
 	d := make(bson.D, 0, len(fields))
 	for _, field := range fields {
@@ -236,7 +233,6 @@ func only(fields ...string) bson.D {
 	return d
 }
 
-// olderThan returns the filter for pings before a server time.
 func olderThan(before time.Time) bson.D {
 	return call("ping", call("$lt", bson.NewDateTimeFromTime(before)))
 }

@@ -18,7 +18,6 @@ import (
 // This file classifies the driver's errors. It assumes that a write is sent at most once, see the
 // package comment.
 
-// idIndex is the name of the index on _id.
 const idIndex = "_id_"
 
 // Codes of the server.
@@ -46,7 +45,6 @@ var refused = []int{
 // NotWritablePrimary, NotPrimaryNoSecondaryOk.
 var notNow = []int{371, 10107, 13435}
 
-// An outcome is the effect of a failed command.
 type outcome int
 
 const (
@@ -165,7 +163,6 @@ func on(collection, actions, verb string, name ...string) operation {
 	return o
 }
 
-// reading returns an operation that reads locks.
 func reading(verb string, name ...string) operation {
 	return on(catalog.LocksCollection, "find", verb, name...)
 }

@@ -95,7 +95,6 @@ func notable(process string) bson.A {
 	}
 }
 
-// errStreamOver is the error of Next after the server closed the stream.
 var errStreamOver = errors.New("the change stream is over")
 
 // Next is documented in [catalog.GrantStream]. Without events it sends one command per second, or

@@ -147,7 +147,6 @@ func (c *Catalog) SuperfluousIndexes(ctx context.Context) ([]string, error) {
 	return commands, nil
 }
 
-// creating returns the shell command that creates an index.
 func (i index) creating(database, collection string) string {
 	how := ""
 	if i.only != nil {
@@ -166,7 +165,6 @@ func inShell(database, collection string) string {
 	return fmt.Sprintf("db.getSiblingDB(%q).getCollection(%q)", database, collection)
 }
 
-// provide creates a missing index.
 func (c *Catalog) provide(
 	ctx context.Context, from *mongo.Collection, want index, found []bson.Raw, s catalog.Server,
 ) (warning string, err error) {

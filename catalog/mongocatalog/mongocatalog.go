@@ -134,13 +134,11 @@ func (c *Catalog) run(ctx context.Context, o operation, do func(ctx context.Cont
 	return nil
 }
 
-// write sends one writing command and returns the reply.
 func (c *Catalog) write(ctx context.Context, o operation, command bson.D) (bson.Raw, error) {
 	o.writes = true
 	return c.reply(ctx, o, command)
 }
 
-// reply sends one command and returns the reply.
 func (c *Catalog) reply(ctx context.Context, o operation, command bson.D) (
 	reply bson.Raw, err error,
 ) {

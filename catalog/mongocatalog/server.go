@@ -20,7 +20,6 @@ import (
 // systemDatabases have no change streams. They have transactions only on a config server.
 var systemDatabases = []string{"admin", "config", "local"}
 
-// A build is the parsed reply of buildInfo.
 type build struct {
 	version string
 	ferret  bool
@@ -145,7 +144,6 @@ func parseBuild(info bson.Raw) build {
 	return b
 }
 
-// describe combines the replies of buildInfo and hello.
 func describe(b build, hello bson.Raw, database string) catalog.Server {
 	s := catalog.Server{Kind: kindOf(b, hello), Version: b.version, Front: b.front}
 	if front, ok := hello.Lookup("mongodlmFront").BooleanOK(); ok {

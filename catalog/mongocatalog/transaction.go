@@ -156,7 +156,6 @@ func (c *Catalog) catchUp(ctx context.Context, o operation, name string) error {
 	return err
 }
 
-// touch raises rev of the lock document inside the transaction that within carries.
 func (c *Catalog) touch(within context.Context, o operation, s catalog.Session) error {
 	result, err := c.locks.UpdateOne(within, holdsWith(s), bson.D{{Key: "$inc", Value: revised}})
 	if err != nil {

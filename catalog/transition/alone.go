@@ -100,7 +100,6 @@ func heldAlone(l catalog.Lock, ts bson.ObjectID) bool {
 	return l.Held && len(l.Sharers) == 0 && l.TS == ts
 }
 
-// taken returns the change of an acquisition.
 func taken(l catalog.Lock, r catalog.Request, now time.Time) catalog.Change {
 	return catalog.Change{Set: bson.D{
 		{Key: "fence", Value: l.Fence + 1},

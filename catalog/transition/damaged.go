@@ -99,7 +99,6 @@ func unreadable(raw bson.Raw) bool {
 	return !exclusive(raw) && !absent(sharers) && !isList || stateIs(raw, 1) && several && len(values) == 0
 }
 
-// exclusive reports whether the mode is Exclusive.
 func exclusive(raw bson.Raw) bool {
 	mode := raw.Lookup("mode")
 	text, isText := mode.StringValueOK()

@@ -96,7 +96,6 @@ func (t Evict) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 	return leave(l, t.TS, now, t.Evidence)
 }
 
-// others returns the parties without the session.
 func others(parties []catalog.Participant, ts bson.ObjectID) []catalog.Participant {
 	gone := func(p catalog.Participant) bool { return p.TS == ts }
 	return slices.DeleteFunc(slices.Clone(parties), gone)
