@@ -15,9 +15,7 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/memcatalog"
@@ -148,23 +146,6 @@ func TestCatalog_Acquire_IsOneCommandWhateverTheURISays(t *testing.T) { // E9, E
 	}
 	if sent[0].Lookup("txnNumber").Type != 0 {
 		t.Error("sent as a retryable write")
-	}
-}
-
-func TestCatalog_Acquire_InTransaction_IsNotPartOfIt(t *testing.T) {
-	t.Parallel()
-	s := serve(t, found(held()))
-	client := s.client(t)
-	c := assert.Value(mongocatalog.New(client, mongocatalog.Options{}))(t)
-	session := assert.Value(client.StartSession())(t)
-	defer session.EndSession(t.Context())
-	assert.Must(t, session.StartTransaction(options.Transaction().
-		SetWriteConcern(writeconcern.Majority())))
-	assert.Value(on(c).Acquire(mongo.NewSessionContext(t.Context(), session), request()))(t)
-	for _, key := range []string{"startTransaction", "autocommit", "txnNumber"} {
-		if sent := s.sent()[0]; sent.Lookup(key).Type != 0 {
-			t.Errorf("%s in %v", key, sent)
-		}
 	}
 }
 
