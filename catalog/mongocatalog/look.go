@@ -219,8 +219,9 @@ func (c *Catalog) listInBatches(
 	}
 }
 
-// join reads the pings of all holders and waiters in lock documents, except malformed ones. It passes
-// each lock to the function show, with the time and the term in at, until show returns false.
+// join reads the pings of all holders and waiters in lock documents, except malformed ones. It
+// passes each lock to the function show, with the time and the term in at, until show returns
+// false.
 func (c *Catalog) join(
 	ctx context.Context, o operation, locks []bson.Raw, at catalog.Snapshot, show shower,
 ) (more bool, err error) {

@@ -62,7 +62,8 @@ func check(t interface {
 		want, refusal := rule(s, doc, now)
 		want = asMirrored(doc, want, got)
 		if refusal != nil || !asRuled(want, got, plain) {
-			t.Fatalf("%T %+v (%v)\non   %s\nwant %s\ngot  %s", s, s, refusal, text(doc), text(want), text(got))
+			t.Fatalf("%T %+v (%v)\non   %s\nwant %s\ngot  %s", s, s, refusal, text(doc), text(want),
+				text(got))
 		}
 		after = got
 	}

@@ -9,8 +9,8 @@ import (
 	"mongodlm/catalog"
 )
 
-// This file has the transitions of one holder. Some have their own command in mongocatalog, with the
-// same conditions.
+// This file has the transitions of one holder. Some have their own command in mongocatalog, with
+// the same conditions.
 
 // Confirm determines the unknown outcome of an exclusive acquisition. It is a write, so that its
 // result is durable. It returns ErrNoMatch if the session is not the holder in the top-level

@@ -76,7 +76,8 @@ func without(list bson.RawValue, ts bson.ObjectID) (rest bson.A, stood bool) {
 func coHolder(raw bson.Raw, others bson.A) bson.Raw {
 	list, _ := raw.Lookup("sharers").ArrayOK()
 	first, _ := bson.Raw(list).Lookup("0").DocumentOK()
-	if ts := sessionOf(first); !ts.IsZero() && ts != sessionOf(raw) && (!stateIs(raw, 1) || exclusive(raw)) {
+	if ts := sessionOf(first); !ts.IsZero() && ts != sessionOf(raw) &&
+		(!stateIs(raw, 1) || exclusive(raw)) {
 		return nil
 	}
 	for _, v := range others {
@@ -96,7 +97,8 @@ func unreadable(raw bson.Raw) bool {
 	values, _ := list.Values()
 	mode, _ := raw.Lookup("mode").StringValueOK()
 	several := mode == string(catalog.Shared) || mode == string(catalog.Permit)
-	return !exclusive(raw) && !absent(sharers) && !isList || stateIs(raw, 1) && several && len(values) == 0
+	return !exclusive(raw) && !absent(sharers) && !isList ||
+		stateIs(raw, 1) && several && len(values) == 0
 }
 
 func exclusive(raw bson.Raw) bool {

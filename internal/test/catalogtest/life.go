@@ -37,7 +37,8 @@ import (
 //	y g         RequestYield, GrantNext
 //	F O9        a foreign manager frees the lock, or takes it over as session 9
 //
-// A step that fails has the name of the error behind a colon, see lifeErrors; any is for any result.
+// A step that fails has the name of the error behind a colon, see lifeErrors. The name any is for
+// any result.
 type life struct {
 	name  string
 	steps string
@@ -73,8 +74,8 @@ func (b *bench) randomLives(seed uint64) {
 
 // randomSteps draws steps of any outcome.
 func randomSteps(draw *rand.Rand, n int) string {
-	kinds := strings.Fields("x x s s p/1 p/2 p/2 a x? s? p/2? - - - - e e ew e/1 E c n/7 r/1 r/2 r/2t f/3 " +
-		"b/5 y g F O")
+	kinds := strings.Fields("x x s s p/1 p/2 p/2 a x? s? p/2? - - - - e e ew e/1 E c n/7 r/1 r/2 " +
+		"r/2t f/3 b/5 y g F O")
 	var steps []string
 	for i := range n {
 		kind := kinds[draw.IntN(len(kinds))]

@@ -460,11 +460,17 @@ func (b *bench) oddLife(name string, doc bson.D, way catalog.Transition, r catal
 		if enters || bad.Field != "fence" && bad.Field != "rev" {
 			b.Errorf("%s: after %T: %v", name, way, bad)
 		}
-	} else if _, holds := l.Lock.HeldBy(r.TS); holds || len(l.Lock.Waiters) > 0 && enters && err == nil {
+		assert.Must(b, b.Delete(b.ctx, "locks", r.Name))
+		return
+	}
+	_, holds := l.Lock.HeldBy(r.TS)
+	_, waits := l.Lock.WaitedBy(r.TS)
+	switch {
+	case holds || waits:
 		if err := b.release(r.Session); err != nil {
 			b.Errorf("%s: %T, then release: %v", name, way, err)
 		}
-	} else if enters && err == nil {
+	case enters && err == nil:
 		b.Errorf("%s: %T took nothing: %+v", name, way, l.Lock)
 	}
 	assert.Must(b, b.Delete(b.ctx, "locks", r.Name))
