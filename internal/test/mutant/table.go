@@ -128,7 +128,7 @@ var all = []Mistake{
 	}
 	p, waits := l.WaitedBy(t.TS)
 	if t.Waits `,
-		Package: "catalog/memcatalog", Test: "TestCatalog_Conforms", Rule: "queue_leave.go"},
+		Package: "catalog/memcatalog", Test: "TestCatalog_Conforms", Rule: "life.go"},
 	{Name: "a waiter that gave up stays in line", File: "catalog/transition/enter_leave.go",
 		Old: "others(s.holders, ts), others(s.waiters, ts)", New: "others(s.holders, ts), s.waiters",
 		Package: "catalog/transition", Test: "TestTransitions", Rule: "queue_test.go"},
