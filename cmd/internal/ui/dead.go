@@ -25,7 +25,7 @@ const (
 	maxCounted = 100_000
 )
 
-// keepDead is the time for which the number of dead rows is reused.
+// keepDead is the shortest pause between two counts of the dead rows.
 const keepDead = 15 * time.Second
 
 type deadPage struct {
@@ -246,11 +246,9 @@ func (s *Server) writeDead(w http.ResponseWriter, r *http.Request, code int, row
 	s.write(w, code, "static", l)
 }
 
-// readDead counts the dead rows of the first queues for the page of locks. It sends one command for
-// each queue.
-func (s *Server) readDead(ctx context.Context) (int64, error) {
-	sum := int64(0)
-	for _, namespace := range s.claimed {
+// readDead counts the dead rows of queues. It sends one command for each queue.
+func (s *Server) readDead(ctx context.Context, queues []string) (sum int64, err error) {
+	for _, namespace := range queues {
 		database, collection, _ := strings.Cut(namespace, ".")
 		n, err := countDead(ctx, s.cfg.Client.Database(database).Collection(collection))
 		if err != nil {

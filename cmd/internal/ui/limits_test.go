@@ -3,10 +3,16 @@ package ui_test
 import (
 	"context"
 	"fmt"
+	"net"
+	"runtime"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"mongodlm/catalog"
 	"mongodlm/cmd/internal/ui"
@@ -86,4 +92,48 @@ func TestPage_MoreLoopsAndQueuesThanAreShown_AllAreCounted(t *testing.T) {
 	page = main(w.get("/queues"))
 	want(t, page, "queues <span class=\"count\">27<", "The first 20 by name are counted",
 		"the lock names no DATABASE.COLLECTION")
+}
+
+// deaf dials servers that never answer.
+type deaf struct{}
+
+func (deaf) DialContext(ctx context.Context, _, _ string) (net.Conn, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// A server that does not count the dead rows delays the first page by at most a second, and later
+// pages not at all. The loops have ten seconds.
+func TestPage_DeadRowsThatCannotBeCounted_DelayLittle(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		client := assert.Value(mongo.Connect(options.Client().SetDialer(deaf{}).SetHosts(
+			[]string{"localhost:1"})))(t)
+		defer func() { _ = client.Disconnect(context.Background()) }()
+		w := newWorld(t, func(c *ui.Config) { c.Client = client })
+		w.hold(w.process(), "claim:test.rows:queue:1")
+		for _, limit := range []time.Duration{11 * time.Second, 10 * time.Second} {
+			begun := time.Now()
+			page := main(w.get("/"))
+			if took := time.Since(begun); took > limit {
+				t.Errorf("the page took %v, want at most %v", took, limit)
+			}
+			want(t, page, "claim:test.rows:queue:1")
+			lack(t, page, "Dead rows")
+			time.Sleep(100 * time.Second) // the pause after such a round
+		}
+	})
+}
+
+// The page of locks gets the number of dead rows, however long the count takes.
+func TestPage_DeadRows_AreCounted(t *testing.T) {
+	t.Parallel()
+	client := served(t)
+	assert.Value(client.Database("test").Collection("rows").InsertOne(t.Context(),
+		bsontest.D("_id", 1, "claim", bsontest.D("state", "dead"))))(t)
+	w := newWorld(t, func(c *ui.Config) { c.Client, c.Interval = client, ui.MinInterval })
+	w.hold(w.process(), "claim:test.rows:queue:1")
+	for !strings.Contains(w.get("/"), "Dead rows</span><strong>1<") {
+		runtime.Gosched()
+	}
 }

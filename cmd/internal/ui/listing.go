@@ -51,8 +51,8 @@ func (s *Server) read(ctx context.Context) (*listing, error) {
 	}
 	if err == nil && s.cfg.Client != nil {
 		l.loops = s.loops.get(ctx) // the page of locks counts failing loops and dead rows
-		if s.claimed = namespacesOf(l.locks); len(s.claimed) > 0 {
-			l.dead = s.dead.get(ctx)
+		if queues := namespacesOf(l.locks); len(queues) > 0 {
+			l.dead = s.dead.get(ctx, queues)
 		}
 	}
 	return l, err
