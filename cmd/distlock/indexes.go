@@ -16,6 +16,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/claim"
+	"mongodlm/cmd/internal/words"
 )
 
 // queueFlags names a queue of package claim, whose indexes doctor checks.
@@ -143,9 +144,9 @@ func queuesSeen(ctx context.Context, locks *mongo.Collection) ([]string, error) 
 	var found []string
 	for cursor.Next(ctx) {
 		name, _ := cursor.Current.Lookup("_id").StringValueOK()
-		namespace, _, whole := strings.Cut(strings.TrimPrefix(name, head), ":")
-		if whole && strings.Contains(namespace, ".") && !slices.Contains(found, namespace) &&
-			len(found) < mostQueues {
+		database, collection, is := words.Queue(name)
+		namespace := database + "." + collection
+		if is && !slices.Contains(found, namespace) && len(found) < mostQueues {
 			found = append(found, namespace)
 		}
 	}

@@ -30,16 +30,22 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"embed"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"path"
+	"runtime"
+	"runtime/debug"
 	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"mongodlm/catalog"
@@ -114,4 +120,53 @@ func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 		fmt.Fprintf(errOut, "see %s -h\n", c.CommandPath())
 	}
 	return e.code
+}
+
+// helpFiles has the help text of each command.
+//
+//go:embed help
+var helpFiles embed.FS
+
+// helpOf returns the help text of a command.
+func helpOf(name string) string {
+	text, err := helpFiles.ReadFile(path.Join("help", name+".txt"))
+	if err != nil {
+		panic(err) // the text is part of the program
+	}
+	return string(text)
+}
+
+const rootText = `
+distlock is the operator's command line of the distributed lock on MongoDB.
+
+The server is named by --uri, --uri-file or the environment variable ` + envURI + `, the
+database by --database or ` + envDatabase + `; it is "` + defaultDatabase + `" otherwise.
+
+` + exitText + `The command run has exit codes of its own: distlock run -h`
+
+// version prints the version of this build.
+type version struct{}
+
+func (version) flags(*pflag.FlagSet) {}
+
+func (version) accept(c call) error { return c.nothing() }
+
+func (version) secrets() string { return "" }
+
+func (version) run(_ context.Context, s stdio) error {
+	module, commit := "unknown", "unknown"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		module = info.Main.Version
+		for _, setting := range info.Settings {
+			switch {
+			case setting.Key == "vcs.revision":
+				commit = setting.Value
+			case setting.Key == "vcs.modified" && setting.Value == "true":
+				commit += ", changed since"
+			}
+		}
+	}
+	_, err := fmt.Fprintf(s.out, "distlock %s\ncommit   %s\ngo       %s %s/%s\n",
+		cmp.Or(module, "unknown"), commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return err
 }

@@ -45,3 +45,66 @@ func (c *cell[T]) get(ctx context.Context) reading[T] {
 	c.latest = c.latest.next(value, problem, c.at.Wall)
 	return c.latest
 }
+
+// firstTally bounds the wait for the first count of a tally.
+const firstTally = time.Second
+
+// A tally counts dead rows in the background, so that a slow collection does not delay the page.
+type tally struct {
+	clock clock.Clock
+	count func(ctx context.Context, queues []string) (int64, error)
+	word  func(error) string // formats an error without secrets
+	wg    sync.WaitGroup
+
+	mu              sync.Mutex // guards the rest
+	latest          reading[int64]
+	next            time.Duration // the time of the next count, in monotonic time; 0 before the first
+	running, closed bool
+}
+
+// get returns the latest count. It begins another one if the pause is over. Only the first call
+// waits, for at most firstTally. The count ends with ctx.
+func (t *tally) get(ctx context.Context, queues []string) reading[int64] {
+	t.mu.Lock()
+	first, counted := t.next == 0, make(chan struct{})
+	begins := !t.running && !t.closed && t.clock.Now().Mono >= t.next
+	if begins {
+		t.running = true
+		t.wg.Go(func() {
+			defer close(counted)
+			t.run(ctx, queues)
+		})
+	}
+	t.mu.Unlock()
+	if begins && first {
+		clock.Sleep(t.clock, firstTally, counted)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.latest
+}
+
+func (t *tally) run(ctx context.Context, queues []string) {
+	ctx, cancel := context.WithTimeout(ctx, cellLimit)
+	defer cancel()
+	begun := t.clock.Now()
+	n, err := t.count(ctx, queues)
+	problem := ""
+	if err != nil {
+		problem = t.word(err)
+	}
+	ended := t.clock.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.latest = t.latest.next(n, problem, ended.Wall)
+	t.next = ended.Mono + max(keepDead, (busyShare-1)*(ended.Mono-begun.Mono))
+	t.running = false
+}
+
+// close waits for a running count. No further count begins. The context of the counts must be done.
+func (t *tally) close() {
+	t.mu.Lock()
+	t.closed = true
+	t.mu.Unlock()
+	t.wg.Wait()
+}

@@ -262,10 +262,9 @@ func (s *Server) readDead(ctx context.Context, queues []string) (sum int64, err 
 // namespacesOf returns the collections of the first queues that have a lock document.
 func namespacesOf(locks []*lock) (all []string) {
 	for _, k := range locks {
-		name, is := strings.CutPrefix(k.Name, "claim:")
-		namespace, _, whole := strings.Cut(name, ":")
-		if _, collection, dotted := strings.Cut(namespace, "."); is && whole && dotted &&
-			collection != "" && !slices.Contains(all, namespace) && len(all) < maxQueues {
+		database, collection, is := words.Queue(k.Name)
+		namespace := database + "." + collection
+		if is && !slices.Contains(all, namespace) && len(all) < maxQueues {
 			all = append(all, namespace)
 		}
 	}

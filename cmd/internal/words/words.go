@@ -191,6 +191,14 @@ func Role(i distlock.LockInfo) string {
 	return caller
 }
 
+// Queue parses the name of a lock of a queue's worker, claim:DATABASE.COLLECTION:QUEUE:SLOT.
+func Queue(lock string) (database, collection string, is bool) {
+	of, claim := strings.CutPrefix(lock, "claim:")
+	namespace, _, whole := strings.Cut(of, ":")
+	database, collection, dotted := strings.Cut(namespace, ".")
+	return database, collection, claim && whole && dotted && collection != ""
+}
+
 // Long reports whether a queue has at least [LongQueue] waiters that do not stand by.
 func Long(queue []distlock.LockInfo) bool {
 	n := 0
