@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -127,26 +128,17 @@ func (c *connection) ask(ctx context.Context, m *member) error {
 // judgeMembers warns of three problems: members that do not answer, clocks that would jump with an
 // election, and a majority that tolerates no failure.
 func (r *report) judgeMembers() {
-	var first, last *member
-	voting, data := 0, 0
-	for i := range r.Members {
-		m := &r.Members[i]
-		voting++
+	var timed []member
+	voting, data := len(r.Members), 0
+	for _, m := range r.Members {
 		if m.State != "arbiter" {
 			data++
 		}
 		switch {
 		case m.Problem != "":
 			r.warn("member %v", m)
-			continue
-		case m.State == "arbiter":
-			continue
-		}
-		if first == nil || *m.AheadMS < *first.AheadMS {
-			first = m
-		}
-		if last == nil || *m.AheadMS > *last.AheadMS {
-			last = m
+		case m.State != "arbiter":
+			timed = append(timed, m)
 		}
 	}
 	if voting > data && data <= voting/2+1 {
@@ -155,9 +147,11 @@ func (r *report) judgeMembers() {
 			voting-data, voting)
 	}
 	const allowed = defaultTakeover / 30
-	if first == nil {
+	if len(timed) == 0 {
 		return
 	}
+	byClock := func(a, b member) int { return cmp.Compare(*a.AheadMS, *b.AheadMS) }
+	first, last := slices.MinFunc(timed, byClock), slices.MaxFunc(timed, byClock)
 	apart := duration(last.AheadMS) - duration(first.AheadMS)
 	slack := (duration(last.RoundTripMS) + duration(first.RoundTripMS)) / 2
 	if apart-slack > allowed {

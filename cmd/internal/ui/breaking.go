@@ -86,10 +86,6 @@ func (s *Server) look(ctx context.Context, b breaking) breakPage {
 
 // askBreak serves the first step: it shows the holder and requests the confirmation.
 func (s *Server) askBreak(w http.ResponseWriter, r *http.Request) {
-	if !s.cfg.AllowBreak {
-		s.refuse(w, http.StatusForbidden, "This page was started without --allow-break: it only shows.")
-		return
-	}
 	b, err := named(r.URL.Query())
 	if err != nil {
 		s.refuse(w, http.StatusBadRequest, err.Error())
@@ -105,14 +101,6 @@ func (s *Server) askBreak(w http.ResponseWriter, r *http.Request) {
 
 // doBreak serves the second step: it breaks the lock.
 func (s *Server) doBreak(w http.ResponseWriter, r *http.Request) {
-	if !s.cfg.AllowBreak {
-		s.refuse(w, http.StatusForbidden, "This page was started without --allow-break: it only shows.")
-		return
-	}
-	if err := r.ParseForm(); err != nil {
-		s.refuse(w, http.StatusBadRequest, "The form cannot be read.")
-		return
-	}
 	b, err := named(r.URL.Query()) // a form would change the line ends in a name
 	if err != nil {
 		s.refuse(w, http.StatusBadRequest, err.Error())
@@ -176,10 +164,27 @@ func done(b breaking, now []distlock.LockInfo) breakPage {
 }
 
 func (s *Server) writeBreak(w http.ResponseWriter, r *http.Request, code int, p breakPage) {
+	s.writeStatic(w, r, code, view{title: "Break " + words.Named(p.Name), name: "break"}, p)
+}
+
+// writeStatic writes a page that is not live.
+func (s *Server) writeStatic(w http.ResponseWriter, r *http.Request, code int, v view, data any) {
 	now, _ := s.poller.now()
-	l := s.layout(r, view{title: "Break " + words.Named(p.Name), name: "break",
-		show: func(*Server, *http.Request, *state) content {
-			return content{Known: true, Data: p}
-		}}, now)
-	s.write(w, code, "static", l)
+	v.show = func(*Server, *http.Request, *state) content { return content{Known: true, Data: data} }
+	s.write(w, code, "static", s.layout(r, v, now))
+}
+
+// changes checks that the page may change something, before the handler next runs.
+func (s *Server) changes(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if !s.cfg.AllowBreak {
+			s.refuse(w, http.StatusForbidden, "This page was started without --allow-break: it only shows.")
+			return
+		}
+		if err := r.ParseForm(); err != nil {
+			s.refuse(w, http.StatusBadRequest, "The form cannot be read.")
+			return
+		}
+		next(w, r)
+	}
 }

@@ -98,14 +98,6 @@ func (s *Server) showDead(w http.ResponseWriter, r *http.Request) {
 // doDead requests the confirmation of an action. If the form has a ticket it carries out the
 // action.
 func (s *Server) doDead(w http.ResponseWriter, r *http.Request) {
-	if !s.cfg.AllowBreak {
-		s.refuse(w, http.StatusForbidden, "This page was started without --allow-break: it only shows.")
-		return
-	}
-	if err := r.ParseForm(); err != nil {
-		s.refuse(w, http.StatusBadRequest, "The form cannot be read.")
-		return
-	}
 	namespace, rows := s.queueOf(r)
 	if rows == nil {
 		s.refuse(w, http.StatusNotFound, noQueue)
@@ -240,10 +232,7 @@ func (s *Server) writeDead(w http.ResponseWriter, r *http.Request, code int, row
 	if p.Ask != nil && p.Ask.Act == retryAll {
 		p.Ask.N = p.Total
 	}
-	now, _ := s.poller.now()
-	l := s.layout(r, view{title: "Dead rows of " + words.Named(p.Namespace), name: "dead",
-		show: func(*Server, *http.Request, *state) content { return content{Known: true, Data: p} }}, now)
-	s.write(w, code, "static", l)
+	s.writeStatic(w, r, code, view{title: "Dead rows of " + words.Named(p.Namespace), name: "dead"}, p)
 }
 
 // readDead counts the dead rows of queues. It sends one command for each queue.

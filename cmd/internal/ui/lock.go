@@ -33,11 +33,11 @@ func eventRowOf(e event) eventRow {
 	row := eventRow{event: e, When: e.At.UTC().Format("2006-01-02 15:04:05.0")}
 	row.Key = fmt.Sprint(e.At.UnixNano(), e.Kind, e.Fence, e.Process)
 	switch e.Kind {
-	case takenOver:
+	case words.TakenOver:
 		row.Class = "late"
-	case lost, broken, dropped, evicted:
+	case words.Lost, words.Broken, words.Dropped, words.Evicted:
 		row.Class = "bad"
-	case acquired, granted:
+	case words.Acquired, words.Granted:
 		row.Class = "line"
 	}
 	return row

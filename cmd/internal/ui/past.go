@@ -96,8 +96,8 @@ func (s *Server) events(ctx context.Context, name string) (_ []event, source str
 	all := slices.Clone(written.events)
 	for _, e := range seen {
 		what := e.what()
-		if e.Kind == broken {
-			what = broken // even if the holder recorded a loss of the lock
+		if e.Kind == words.Broken {
+			what = words.Broken // even if the holder recorded a loss of the lock
 		}
 		if !known[key{e.holding(), what}] {
 			all = append(all, e)

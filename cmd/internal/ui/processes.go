@@ -135,10 +135,7 @@ func (s *Server) addPings(r *http.Request, known map[string]*process, l *process
 	for _, ping := range read.value.pings {
 		p := known[ping.Process]
 		if p == nil {
-			p = &process{LockInfo: distlock.LockInfo{Process: ping.Process, Place: 1, HasPing: true,
-				PingAge:   max(0, read.value.now.Sub(ping.At)),
-				PingEvery: ping.Interval, Takeover: ping.Takeover,
-				Condemned: ping.Condemned != nil, Foreign: !ping.HasSeq && ping.Condemned == nil}}
+			p = &process{LockInfo: words.Pinging(ping, read.value.now)}
 			l.Rows = append(l.Rows, p)
 		}
 		if !ping.Local.IsZero() {

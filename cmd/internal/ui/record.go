@@ -20,19 +20,6 @@ const maxRecord = 5_000
 // the time of the second as its end. After a longer time it gets the time of the first.
 const maxGap = 15 * time.Second
 
-// The kinds of events, as in package distlock. Rounds detect only the first four.
-const (
-	acquired     = words.Acquired
-	released     = words.Released
-	takenOver    = words.TakenOver
-	broken       = words.Broken
-	granted      = words.Granted
-	releasedLate = words.ReleasedLate
-	lost         = words.Lost
-	dropped      = words.Dropped
-	evicted      = words.Evicted
-)
-
 // An event is an event of a lock.
 type event struct {
 	At       time.Time // by the server's clock, or by this machine's if unknown
@@ -59,9 +46,9 @@ const (
 // what returns the effect of an event on its holding.
 func (e event) what() string {
 	switch e.Kind {
-	case acquired, granted, takenOver:
+	case words.Acquired, words.Granted, words.TakenOver:
 		return begins
-	case released, releasedLate, lost, dropped, broken, evicted:
+	case words.Released, words.ReleasedLate, words.Lost, words.Dropped, words.Broken, words.Evicted:
 		return ends
 	}
 	return ""
@@ -140,7 +127,7 @@ func (r *record) note(l *listing, now time.Time) {
 					e.At, e.Cause = r.last, "no round was made when it ended; it was held at "+words.Instant(r.last)
 					e.Held = max(0, e.At.Sub(was.Since))
 				}
-				told = told || e.Kind == takenOver
+				told = told || e.Kind == words.TakenOver
 				r.add(e)
 			}
 		}
@@ -153,7 +140,7 @@ func (r *record) note(l *listing, now time.Time) {
 				if at.IsZero() {
 					at = now
 				}
-				r.add(event{At: at, Lock: k.Name, Kind: acquired, Process: h.Process, Session: h.Session,
+				r.add(event{At: at, Lock: k.Name, Kind: words.Acquired, Process: h.Process, Session: h.Session,
 					Fence: h.Fence, Why: h.Why})
 			case was.Fence != h.Fence:
 				r.raise(k.Name, h)
@@ -168,14 +155,14 @@ func (r *record) note(l *listing, now time.Time) {
 
 // gone returns the event that ended a holding, according to two rounds.
 func gone(k *lock, was distlock.LockInfo, now time.Time) event {
-	e := event{At: now, Lock: k.Name, Kind: released, Process: was.Process, Session: was.Session,
+	e := event{At: now, Lock: k.Name, Kind: words.Released, Process: was.Process, Session: was.Session,
 		Fence: was.Fence, Why: was.Why}
 	next := k.Holders[0]
 	switch why, forced := strings.CutPrefix(next.Why, "broken: "); {
 	case !next.Held && forced:
-		e.Kind, e.Process, e.Previous, e.Why = broken, "", was.Process, why
+		e.Kind, e.Process, e.Previous, e.Why = words.Broken, "", was.Process, why
 	case next.Held && next.Process != was.Process && (was.Condemned || silentBy(was, next.Since)):
-		e.Kind, e.Process, e.Previous, e.Session, e.Fence = takenOver, next.Process, was.Process,
+		e.Kind, e.Process, e.Previous, e.Session, e.Fence = words.TakenOver, next.Process, was.Process,
 			next.Session, next.Fence
 		e.Why, e.Evidence = next.Why, "its ping was "+was.PingAge.Round(time.Millisecond).String()+
 			" old at the last round"

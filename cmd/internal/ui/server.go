@@ -137,10 +137,10 @@ func (s *Server) routes() http.Handler {
 	for _, v := range views {
 		mux.HandleFunc("GET "+v.path, s.page(v))
 	}
-	mux.HandleFunc("GET /break", s.askBreak)
-	mux.HandleFunc("POST /break", s.doBreak)
+	mux.HandleFunc("GET /break", s.changes(s.askBreak))
+	mux.HandleFunc("POST /break", s.changes(s.doBreak))
 	mux.HandleFunc("GET /dead", s.showDead)
-	mux.HandleFunc("POST /dead", s.doDead)
+	mux.HandleFunc("POST /dead", s.changes(s.doDead))
 	files := http.FileServerFS(static)
 	mux.HandleFunc("GET /static/{file}", func(w http.ResponseWriter, r *http.Request) {
 		// otherwise the server would list the folder

@@ -58,7 +58,7 @@ func holdings(events []event, now *listing, of string) []*holding {
 			h := get(e.holding(), e.Process, e.Fence)
 			h.from, h.begun, h.why = e.At, e.Kind, e.Why
 			for _, old := range open[e.Lock] {
-				if e.Kind == takenOver && old.process == e.Previous && old.to.IsZero() && old != h {
+				if e.Kind == words.TakenOver && old.process == e.Previous && old.to.IsZero() && old != h {
 					old.to, old.ended = e.At, e.Kind
 				}
 			}
@@ -221,11 +221,11 @@ func (h *holding) bar(w window, end time.Time) bar {
 	if b.W = max(0.15, stop-b.X); b.W >= roomForName {
 		b.Name = procName(h.process)
 	}
-	if h.begun == takenOver && x >= 0 {
+	if h.begun == words.TakenOver && x >= 0 {
 		b.Begun = h.begun
 	}
 	switch h.ended {
-	case lost, broken, dropped, evicted:
+	case words.Lost, words.Broken, words.Dropped, words.Evicted:
 		b.Ended = h.ended
 	}
 	until := "now"
