@@ -39,8 +39,8 @@ func (v *past) flags(f *pflag.FlagSet) {
 
 func (v *past) accept(c call) error {
 	if args := append(c.args, c.after...); len(args) > 0 {
-		var err error
-		if v.name, err = lockName(args); err != nil {
+		name, err := lockName(args)
+		if v.name = name; err != nil {
 			return err
 		}
 	}

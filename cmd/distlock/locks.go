@@ -46,8 +46,8 @@ func (l *lister) flags(f *pflag.FlagSet) {
 
 func (l *locks) accept(c call) error {
 	if args := append(c.args, c.after...); len(args) > 0 {
-		var err error
-		if l.name, err = lockName(args); err != nil {
+		name, err := lockName(args)
+		if l.name = name; err != nil {
 			return err
 		}
 	}

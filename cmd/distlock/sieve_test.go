@@ -52,8 +52,6 @@ func TestSieve_OrdersAndFilters(t *testing.T) {
 		"queue":   {sieve{order: "queue"}, "f b elected d a c"},
 		"silent":  {sieve{order: "trouble", silent: true}, "d c"},
 		"waited":  {sieve{order: "trouble", waited: true}, "d f b elected"},
-		"part":    {sieve{order: "trouble", part: "lect"}, "elected"},
-		"none":    {sieve{order: "trouble", part: "x"}, ""},
 	} {
 		l := whole
 		c.by.sift(&l)

@@ -128,7 +128,7 @@ func (s *Server) doDead(w http.ResponseWriter, r *http.Request) {
 }
 
 // changeDead carries out an action and sets the result in p.
-func (s *Server) changeDead(r *http.Request, rows *mongo.Collection, act string, ids []bson.RawValue,
+func (s *Server) changeDead(r *http.Request, rows *mongo.Collection, act string, ids []any,
 	p *deadPage) int {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), breakLimit)
 	defer cancel()
@@ -153,7 +153,7 @@ func (s *Server) changeDead(r *http.Request, rows *mongo.Collection, act string,
 	return http.StatusOK
 }
 
-func parseIDs(texts []string) (ids []bson.RawValue, err error) {
+func parseIDs(texts []string) (ids []any, err error) {
 	for _, text := range texts {
 		id, err := words.ParseID(text)
 		if err != nil {
@@ -164,27 +164,17 @@ func parseIDs(texts []string) (ids []bson.RawValue, err error) {
 	return ids, nil
 }
 
-func carryOut(ctx context.Context, rows *mongo.Collection, act string, ids []bson.RawValue) (int, error) {
+func carryOut(ctx context.Context, rows *mongo.Collection, act string, ids []any) (int, error) {
 	admin, err := claim.NewAdmin(rows, claim.Config{})
-	if err != nil {
+	switch {
+	case err != nil:
 		return 0, err
-	}
-	if act == retryAll {
+	case act == retryAll:
 		return admin.RetryAll(ctx)
+	case act == discardRows:
+		return admin.Delete(ctx, claim.StateDead, ids...)
 	}
-	n := 0
-	for _, raw := range ids {
-		change := func() (int, error) { return admin.Retry(ctx, raw) }
-		if act == discardRows {
-			change = func() (int, error) { return admin.Delete(ctx, claim.StateDead, raw) }
-		}
-		one, err := change()
-		n += one
-		if err != nil {
-			return n, err
-		}
-	}
-	return n, nil
+	return admin.Retry(ctx, ids...)
 }
 
 // countDead returns the number of dead rows, at most maxCounted.

@@ -16,11 +16,14 @@ const (
 	maxBars  = 400 // in one band
 )
 
-// spans are the selectable lengths of a window, the shortest first.
-var spans = []struct {
+// A span is a selectable length of a window.
+type span struct {
 	Word string
 	D    time.Duration
-}{
+}
+
+// spans are the selectable lengths, the shortest first.
+var spans = []span{
 	{"10s", 10 * time.Second}, {"1m", time.Minute}, {"5m", 5 * time.Minute}, {"15m", 15 * time.Minute},
 	{"1h", time.Hour}, {"6h", 6 * time.Hour}, {"1d", 24 * time.Hour}, {"7d", 7 * 24 * time.Hour},
 }
@@ -106,6 +109,7 @@ type bar struct {
 	Ended       string // lost, broken, or empty
 	Open        bool
 	Start, Stop float64 // positions of the marks
+	of          *holding
 }
 
 // A band is one row of a timeline.
@@ -115,27 +119,23 @@ type band struct {
 	Href   string
 	Bars   []bar
 	latest time.Time
-	of     []*holding // the holdings of the bars
 }
 
 // paint colors the bars. A bar differs in color from the previous bar if that bar is of another
 // process.
 func (b *band) paint(p *palette) {
-	order := make([]int, len(b.Bars))
+	order := make([]*bar, len(b.Bars))
 	for i := range order {
-		order[i] = i
+		order[i] = &b.Bars[i]
 	}
-	slices.SortStableFunc(order, func(x, y int) int { return b.of[x].from.Compare(b.of[y].from) })
+	slices.SortStableFunc(order, func(x, y *bar) int { return x.of.from.Compare(y.of.from) })
 	for n := 1; n < len(order); n++ {
-		p.beside(b.of[order[n-1]].process, b.of[order[n]].process)
+		p.beside(order[n-1].of.process, order[n].of.process)
 	}
-	for n, i := range order {
-		b.Bars[i].Color = p.color(b.of[i].process)
-		if n > 0 {
-			if last := order[n-1]; b.Bars[i].Color == b.Bars[last].Color &&
-				b.of[i].process != b.of[last].process {
-				b.Bars[i].Color = (b.Bars[i].Color + 1) % colors // more neighbours than colors
-			}
+	for n, one := range order {
+		one.Color = p.color(one.of.process)
+		if n > 0 && one.Color == order[n-1].Color && one.of.process != order[n-1].of.process {
+			one.Color = (one.Color + 1) % colors // more neighbours than colors
 		}
 	}
 }
@@ -198,7 +198,6 @@ func draw(all []*holding, w window, byProcess bool, p *palette) timeline {
 			b.latest = end
 		}
 		b.Bars = append(b.Bars, h.bar(w, end))
-		b.of = append(b.of, h)
 	}
 	slices.SortStableFunc(order, func(a, b *band) int { return b.latest.Compare(a.latest) })
 	t.More = max(0, len(order)-maxBands)
@@ -206,7 +205,7 @@ func draw(all []*holding, w window, byProcess bool, p *palette) timeline {
 	slices.SortStableFunc(order, func(a, b *band) int { return strings.Compare(a.Label, b.Label) })
 	for _, b := range order {
 		if len(b.Bars) > maxBars {
-			b.Bars, b.of = b.Bars[len(b.Bars)-maxBars:], b.of[len(b.of)-maxBars:]
+			b.Bars = b.Bars[len(b.Bars)-maxBars:]
 		}
 		b.paint(p)
 		t.Bands = append(t.Bands, *b)
@@ -217,7 +216,7 @@ func draw(all []*holding, w window, byProcess bool, p *palette) timeline {
 
 func (h *holding) bar(w window, end time.Time) bar {
 	x, stop := w.x(h.from), w.x(end)
-	b := bar{X: max(0, x), Open: h.to.IsZero(), Start: x, Stop: stop}
+	b := bar{X: max(0, x), Open: h.to.IsZero(), Start: x, Stop: stop, of: h}
 	if b.W = max(0.15, stop-b.X); b.W >= roomForName {
 		b.Name = procName(h.process)
 	}

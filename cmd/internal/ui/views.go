@@ -266,12 +266,7 @@ func (s *Server) showTimeline(r *http.Request, now *listing) any {
 
 // timeline draws the requested window: its length and its end.
 func (s *Server) timeline(r *http.Request, now *listing, all []*holding, byProcess bool) timeline {
-	at := slices.IndexFunc(spans, func(c struct {
-		Word string
-		D    time.Duration
-	}) bool {
-		return c.Word == r.URL.Query().Get("span")
-	})
+	at := slices.IndexFunc(spans, func(c span) bool { return c.Word == r.URL.Query().Get("span") })
 	if at < 0 {
 		at = 2
 	}
