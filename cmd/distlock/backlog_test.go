@@ -106,9 +106,6 @@ func TestClaims_RowsOfEachState_AreCounted(t *testing.T) {
 	const all = "2 ready, 2 claimed, 1 retrying, 1 dead, 3 done"
 	b.cli("claims", "jobs").want(t, 0, all)
 	b.cli("claims", "jobs", "--json").want(t, 0, `"claimed": 2`, `"dead": 1`)
-	b.cli("claims", "a", "b").want(t, exitUsage, "one collection")
-	b.cli("claims", "jobs", "--field", "a.b").want(t, exitUsage, "--field")
-	b.cli("claims", "--field", "a").want(t, exitUsage, "COLLECTION")
 }
 
 // Rows that are not due yet count as later. A flag or a worker's lock names the field with the due

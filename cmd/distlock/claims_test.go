@@ -76,23 +76,4 @@ func TestClaims_RepairAndPause(t *testing.T) {
 	if r := b.cli("claims", "jobs"); strings.Contains(r.out, "paused") {
 		t.Errorf("after resume: %s", r.out)
 	}
-	b.cli("claims", "jobs", "--queue", "x").want(t, exitUsage, "--queue")
-}
-
-// A usage error names the remedy and changes no row.
-func TestClaims_WrongCalls(t *testing.T) {
-	t.Parallel()
-	for line, want := range map[string]string{
-		"claims --dead":                     "collection is missing",
-		"claims a b":                        "one collection",
-		"claims a --dead --retry 1":         "one of",
-		"claims a --retry 1 --discard 1":    "one of",
-		"claims a --limit 5":                "--dead",
-		"claims a --dead --limit 0":         "at least 1",
-		"claims a --retry \"x":              "no text in quotes",
-		"claims a --retry {x":               "no extended JSON",
-		"claims a --dead --field claim.err": "--field",
-	} {
-		cli(t, append(strings.Split(line, " "), "--uri", uri)...).want(t, exitUsage, want)
-	}
 }

@@ -41,10 +41,18 @@ func TestLocks_Name_JSON_HasAllOfIt(t *testing.T) {
 	if len(got.Locks) != 2 || len(got.Line.Waiters) != 3 || len(got.Outlooks) != 2 ||
 		got.Outlooks[0].Rule != "witnesses" || got.Outlooks[0].Next != "bad:5:1:e" ||
 		got.Outlooks[0].Passed != 2 || got.Outlooks[1].Rule != "never" || got.Locks[0].Why != foreign {
-		t.Errorf("got %+v from\n%s", got, out)
+		t.Fatalf("got %+v from\n%s", got, out)
 	}
 	if i := strings.IndexAny(out, "\x1b\u202e\u009b"); i >= 0 {
 		t.Errorf("a terminal could obey %q", out[i:])
+	}
+	first, last := got.Line.Waiters[0], got.Line.Waiters[2]
+	if first.Place != 1 || first.Why != foreign || first.Mode != exclusive || first.Since == nil ||
+		first.WaitedMS == nil || *first.WaitedMS < time.Hour.Milliseconds() {
+		t.Errorf("the first waiter is %+v", first)
+	}
+	if last.Place != 3 || last.PingAgeMS != nil || len(last.Marks) != 1 {
+		t.Errorf("the last waiter is %+v", last)
 	}
 	out = b.cli("locks", "condemned", "--json").want(t, 0).out
 	if err := json.Unmarshal([]byte(out), &got); err != nil || len(got.Condemned) != 1 ||
@@ -58,10 +66,5 @@ func fillShared(b *base) {
 	fence := func(n int64) bson.E { return bson.E{Key: "fence", Value: n} }
 	b.share("pool", catalog.Permit, 3,
 		bson.A{party("alive:1:1:a", "x", catalog.Permit, 0, longAgo, fence(7))}, bson.A{})
-	b.share("table", catalog.Shared, 0,
-		bson.A{party("alive:1:1:a", foreign, catalog.Shared, 0, longAgo, fence(4)),
-			party("bad:5:1:e", "", catalog.Shared, 0, longAgo, fence(5))},
-		bson.A{party("silent:2:1:b", foreign, catalog.Exclusive, 0, time.Hour),
-			party("alive:1:1:a", "to read", catalog.Shared, 0, 5*time.Second),
-			party("bad:5:1:e", "", catalog.Shared, 0, time.Second)})
+	b.shareTable()
 }

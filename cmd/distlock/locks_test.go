@@ -101,15 +101,6 @@ func TestLocks_JSON_KeepsTextsAndEscapesThem(t *testing.T) {
 	}
 }
 
-func TestLocks_Listing_WritesNothing(t *testing.T) {
-	b := newBase(t)
-	b.cli("locks").want(t, exitFailed, "nothing was ever locked there")
-	names := assert.Value(b.db.ListCollectionNames(t.Context(), bson.D{}))(t)
-	if len(names) > 0 {
-		t.Errorf("listing made %q", names)
-	}
-}
-
 func TestWriteJSON_CharactersBeyondTheBasicPlane_AreEscapedAsPairs(t *testing.T) {
 	t.Parallel()
 	const tag = "a\U000e0041b\U0001f600" // a tag character is not printable, a smiley is
@@ -146,17 +137,6 @@ func TestLocks_NothingToShow_SaysWhereAndWhy(t *testing.T) {
 	in := fmt.Sprintf("in database %q", b.name)
 	b.cli("locks", "--held").want(t, 0, "no lock is held "+in+"; free: 1")
 	b.cli("locks", "other").want(t, exitFailed, `there is no lock "other" `+in)
-}
-
-func TestLocks_Name_ShowsAllOfThatLock(t *testing.T) {
-	b := newBase(t)
-	fillLines(b)
-	b.cli("locks", "odd").want(t, 0, `lock "odd" cannot be understood`, "waiters.0.ts")
-	var got listing
-	out := b.cli("locks", "pool", "--json").want(t, 0).out
-	if err := json.Unmarshal([]byte(out), &got); err != nil || len(got.Locks) != 2 {
-		t.Errorf("%d locks (%v) in\n%s", len(got.Locks), err, out)
-	}
 }
 
 // A leader's metadata is not shown as the reason of a plain lock. The last leader is not shown as

@@ -38,20 +38,6 @@ func TestUI_WrongDatabase_SaysThatNothingWasEverLocked(t *testing.T) {
 	}
 }
 
-// Flags that would show the locks to other machines cause a usage error, which names the remedy.
-func TestUI_WrongCall_SaysTheRemedy(t *testing.T) {
-	t.Parallel()
-	for text, args := range map[string][]string{
-		"--token-file": {"--listen", ":8087"},
-		"go together":  {"--tls-key", "k"},
-		"at least":     {"--interval", "1ms"},
-		"unexpected":   {"extra"},
-	} {
-		cli(t, append([]string{"ui", "--uri", "mongodb://localhost"}, args...)...).want(t, exitUsage,
-			text)
-	}
-}
-
 // If the page breaks a lock by a token, the history names the token's owner and not the user that
 // started the page.
 func TestUI_BreakByAToken_HistoryTellsWhose(t *testing.T) {

@@ -376,32 +376,6 @@ func seenBeforeItsFenceWasRaised(t *testing.T, unwritten bool) {
 	})
 }
 
-// A holder may be observed only before its first fence is raised. The page shows one holding, from
-// the stored history.
-func TestPage_SeenOnlyBeforeItsFenceWasRaised_OneHolding(t *testing.T) {
-	inBubble(t, func(c *ui.Config) { c.Interval = 4 * time.Second }, func(t *testing.T, w *world) {
-		w.own.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Op == fault.SeedFence {
-				time.Sleep(2 * time.Second) // a round happens meanwhile
-			}
-			return apply()
-		})
-		w.open("/lock?name=job", nil)
-		m := w.process()
-		time.Sleep(3 * time.Second)
-		g := w.hold(m, "job")
-		time.Sleep(1500 * time.Millisecond)
-		_ = g.Release()
-		time.Sleep(30 * time.Second)
-		page := main(w.get("/lock?name=job"))
-		want(t, page, "From the written history")
-		if bars, n := strings.Count(page, `class="bar`), strings.Count(page, ">acquired<"); bars != 1 ||
-			n != 1 {
-			t.Errorf("%d bars and %d acquisitions, want one", bars, n)
-		}
-	})
-}
-
 // The timeline shows the end of a holding by MongoDB's lock manager, which has no fence.
 func TestPage_ForeignHolderGaveBack_HasItsEnd(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {

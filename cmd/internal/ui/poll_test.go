@@ -130,46 +130,33 @@ func TestPoll_ServerGoesAway_SaysSo_ComesBack(t *testing.T) {
 	})
 }
 
-// A page is served even if nothing was ever read from the server.
-func TestPage_ServerNeverAnswered_SaysSo(t *testing.T) {
-	inBubble(t, nil, func(t *testing.T, w *world) {
-		w.store.Set(
-			func(_ context.Context, call fault.Call, _ func() error) error { return fault.Refused(call.Op) })
-		for _, path := range paths {
-			want(t, w.get(path), "could not be read since", "Nothing was read so far")
-		}
-	})
-}
-
-// A slow server is not kept busy: a round of one second is followed by a pause of nine seconds.
+// A slow server is not kept busy: a round of one second is followed by a pause of nine seconds, for
+// a live page and for frequent requests without the script.
 func TestPoll_SlowServer_AtMostATenthOfItsTime(t *testing.T) {
-	inBubble(t, nil, func(t *testing.T, w *world) {
-		w.store.Set(func(_ context.Context, _ fault.Call, apply func() error) error {
-			time.Sleep(500 * time.Millisecond)
-			return apply()
+	for name, look := range map[string]func(*world){
+		"live": func(w *world) {
+			b := w.open("/", nil)
+			time.Sleep(100 * time.Second)
+			b.leave()
+			time.Sleep(time.Minute) // until the last round is over
+		},
+		"requests": func(w *world) {
+			for begun := time.Now(); time.Since(begun) < 100*time.Second; time.Sleep(time.Second) {
+				w.get("/")
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, nil, func(t *testing.T, w *world) {
+				w.store.Set(func(_ context.Context, _ fault.Call, apply func() error) error {
+					time.Sleep(500 * time.Millisecond)
+					return apply()
+				})
+				look(w)
+				if n := w.store.Count(fault.List); n > 22 {
+					t.Errorf("%d commands of half a second in 100 seconds", n)
+				}
+			})
 		})
-		b := w.open("/", nil)
-		time.Sleep(100 * time.Second)
-		b.leave()
-		time.Sleep(time.Minute) // until the last round is over
-		if n := w.store.Count(fault.List); n > 22 {
-			t.Errorf("%d commands of half a second in 100 seconds", n)
-		}
-	})
-}
-
-// Frequent requests for pages without the script do not keep a slow server busy either.
-func TestPage_SlowServerAskedOften_AtMostATenthOfItsTime(t *testing.T) {
-	inBubble(t, nil, func(t *testing.T, w *world) {
-		w.store.Set(func(_ context.Context, _ fault.Call, apply func() error) error {
-			time.Sleep(500 * time.Millisecond)
-			return apply()
-		})
-		for begun := time.Now(); time.Since(begun) < 100*time.Second; time.Sleep(time.Second) {
-			w.get("/")
-		}
-		if n := w.store.Count(fault.List); n > 22 {
-			t.Errorf("%d commands of half a second in 100 seconds", n)
-		}
-	})
+	}
 }
