@@ -84,6 +84,8 @@ type pastRow struct {
 	Cause    string    `json:"cause"`
 	WaitedMS int64     `json:"waitedMS"` // the wait of an acquisition
 	HeldMS   int64     `json:"heldMS"`
+
+	entry history.Entry
 }
 
 func (v *past) collect(ctx context.Context, st *store) (chronicle, error) {
@@ -131,6 +133,7 @@ func pastRowOf(e history.Entry) pastRow {
 		At: e.At, Event: e.Kind, Name: e.Name, Process: e.Process, Previous: e.Previous, Fence: e.Fence,
 		Mode: e.Mode, Leads: e.Label == "election", Why: e.Why, Rule: e.Rule, Evidence: e.Evidence,
 		Cause: e.Cause, WaitedMS: e.WaitedMS, HeldMS: e.HeldMS,
+		entry: e,
 	}
 	if !e.Session.IsZero() {
 		r.Session = e.Session.Hex()
@@ -188,10 +191,7 @@ func (r pastRow) sentence(how layout) string {
 	if r.Leads {
 		leads = " (leader)"
 	}
-	return words.Happening{Kind: r.Event,
-		Process: r.Process, Previous: r.Previous, Rule: r.Rule, Evidence: r.Evidence, Cause: r.Cause,
-		Why: r.Why, Fence: r.Fence, Held: words.Span(r.HeldMS), Waited: words.Span(r.WaitedMS),
-	}.Sentence(how.process) + leads
+	return words.Happened(r.entry).Sentence(how.process) + leads
 }
 
 // columns returns the cells of a row, safe for a terminal.

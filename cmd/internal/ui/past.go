@@ -62,10 +62,7 @@ func (s *Server) readPast(ctx context.Context, name string) (past, error) {
 	entries, malformed, err := s.cfg.Past(ctx, q) // malformed: by an operator or a later version
 	found := past{cut: len(entries)+len(malformed) >= q.Limit}
 	for _, e := range slices.Backward(entries) {
-		found.events = append(found.events,
-			event{At: e.At, Lock: e.Name, Kind: e.Kind, Process: e.Process, Previous: e.Previous,
-				Session: e.Session, Fence: e.Fence, Why: e.Why, Rule: e.Rule, Evidence: e.Evidence,
-				Cause: e.Cause, Held: words.Span(e.HeldMS), Waited: words.Span(e.WaitedMS)})
+		found.events = append(found.events, event{e})
 	}
 	return found, err
 }

@@ -11,6 +11,7 @@ import (
 
 	"mongodlm/cmd/internal/words"
 	"mongodlm/distlock"
+	"mongodlm/distlock/history"
 )
 
 // maxRecord bounds the number of events in a record.
@@ -20,22 +21,9 @@ const maxRecord = 5_000
 // the time of the second as its end. After a longer time it gets the time of the first.
 const maxGap = 15 * time.Second
 
-// An event is an event of a lock.
-type event struct {
-	At       time.Time // by the server's clock, or by this machine's if unknown
-	Lock     string
-	Kind     string
-	Process  string        // the new or former holder, or the process that broke the lock
-	Previous string        // the process that was taken over, broken or evicted
-	Session  bson.ObjectID // the session of the holding; zero if a document has none
-	Fence    int64
-	Why      string
-	Rule     string        // of a takeover
-	Evidence string        // of a takeover
-	Cause    string        // of a loss
-	Held     time.Duration // duration of the holding that the event ends; 0 when unknown
-	Waited   time.Duration // the wait before the acquisition
-}
+// An event is an event of a lock, from the history or from two rounds. Its time is by the server's
+// clock, or by this machine's if unknown. For a break, Process is the process that broke the lock.
+type event struct{ history.Entry }
 
 // The effects of an event on a holding.
 const (
@@ -56,9 +44,7 @@ func (e event) what() string {
 
 // Sentence describes the event in one sentence.
 func (e event) Sentence() string {
-	return words.Happening{Kind: e.Kind, Process: e.Process,
-		Previous: e.Previous, Rule: e.Rule, Evidence: e.Evidence, Cause: e.Cause, Why: e.Why,
-		Fence: e.Fence, Held: e.Held, Waited: e.Waited}.Sentence(
+	return words.Happened(e.Entry).Sentence(
 		func(process string) string { return words.Shown(words.Short(process), 80) })
 }
 
@@ -84,7 +70,7 @@ func (e event) holding() holdingKey {
 	if e.what() == ends {
 		holder = cmp.Or(e.Previous, holder)
 	}
-	return keyOf(e.Lock, e.Session, holder, e.Fence)
+	return keyOf(e.Name, e.Session, holder, e.Fence)
 }
 
 // A record stores the changes between rounds. It misses holdings that start and end between two
@@ -125,7 +111,7 @@ func (r *record) note(l *listing, now time.Time) {
 				e := gone(k, was, now)
 				if now.Sub(r.last) > maxGap && e.At.Equal(now) {
 					e.At, e.Cause = r.last, "no round was made when it ended; it was held at "+words.Instant(r.last)
-					e.Held = max(0, e.At.Sub(was.Since))
+					e.HeldMS = max(0, e.At.Sub(was.Since).Milliseconds())
 				}
 				told = told || e.Kind == words.TakenOver
 				r.add(e)
@@ -140,8 +126,8 @@ func (r *record) note(l *listing, now time.Time) {
 				if at.IsZero() {
 					at = now
 				}
-				r.add(event{At: at, Lock: k.Name, Kind: words.Acquired, Process: h.Process, Session: h.Session,
-					Fence: h.Fence, Why: h.Why})
+				r.add(event{history.Entry{At: at, Name: k.Name, Kind: words.Acquired, Process: h.Process,
+					Session: h.Session, Fence: h.Fence, Why: h.Why}})
 			case was.Fence != h.Fence:
 				r.raise(k.Name, h)
 			}
@@ -155,8 +141,8 @@ func (r *record) note(l *listing, now time.Time) {
 
 // gone returns the event that ended a holding, according to two rounds.
 func gone(k *lock, was distlock.LockInfo, now time.Time) event {
-	e := event{At: now, Lock: k.Name, Kind: words.Released, Process: was.Process, Session: was.Session,
-		Fence: was.Fence, Why: was.Why}
+	e := event{history.Entry{At: now, Name: k.Name, Kind: words.Released, Process: was.Process,
+		Session: was.Session, Fence: was.Fence, Why: was.Why}}
 	next := k.Holders[0]
 	switch why, forced := strings.CutPrefix(next.Why, "broken: "); {
 	case !next.Held && forced:
@@ -171,7 +157,7 @@ func gone(k *lock, was distlock.LockInfo, now time.Time) event {
 		e.At = next.Since // the lock was handed over
 	}
 	if !was.Since.IsZero() {
-		e.Held = max(0, e.At.Sub(was.Since))
+		e.HeldMS = max(0, e.At.Sub(was.Since).Milliseconds())
 	}
 	return e
 }
@@ -197,7 +183,7 @@ func (r *record) add(e event) {
 // to the clock.
 func (r *record) raise(lock string, h distlock.LockInfo) {
 	for i := range r.events {
-		if e := &r.events[i]; e.Lock == lock && e.Session == h.Session {
+		if e := &r.events[i]; e.Name == lock && e.Session == h.Session {
 			e.Fence = h.Fence
 		}
 	}
@@ -210,7 +196,7 @@ func (r *record) of(name string) ([]event, time.Time) {
 	defer r.mu.Unlock()
 	var found []event
 	for _, e := range r.events {
-		if name == "" || e.Lock == name {
+		if name == "" || e.Name == name {
 			found = append(found, e)
 		}
 	}

@@ -60,12 +60,12 @@ func holdings(events []event, now *listing, of string) []*holding {
 		case begins:
 			h := get(e.holding(), e.Process, e.Fence)
 			h.from, h.begun, h.why = e.At, e.Kind, e.Why
-			for _, old := range open[e.Lock] {
+			for _, old := range open[e.Name] {
 				if e.Kind == words.TakenOver && old.process == e.Previous && old.to.IsZero() && old != h {
 					old.to, old.ended = e.At, e.Kind
 				}
 			}
-			open[e.Lock] = append(slices.DeleteFunc(open[e.Lock], (*holding).over), h)
+			open[e.Name] = append(slices.DeleteFunc(open[e.Name], (*holding).over), h)
 		case ends:
 			if e.Fence == 0 && known[e.holding()] == nil {
 				continue // the process only waited
@@ -76,7 +76,7 @@ func holdings(events []event, now *listing, of string) []*holding {
 			}
 			h.to, h.ended = e.At, e.Kind
 			if h.from.IsZero() {
-				h.from = e.At.Add(-e.Held)
+				h.from = e.At.Add(-words.Span(e.HeldMS))
 			}
 		}
 	}

@@ -29,7 +29,7 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"mode": words.Mode, "caller": words.Caller, "remedy": words.Remedy, "role": words.Role,
 	"lockHref":    lockHref,
 	"processHref": processHref, "color": new(palette).color, "pulse": pulseOf, "breakHref": breakHref,
-	"deadHref":   deadHref,
+	"deadHref": deadHref, "span": words.Span,
 	"roundTitle": roundTitle, "several": several,
 	"rows":  func(n int64) string { return several(int(n), "row") },
 	"text":  func(s string) string { return words.Shown(s, 300) },
