@@ -99,6 +99,14 @@ func (d *doctor) run(ctx context.Context, s stdio) error {
 	return nil
 }
 
+// An examination is a report in the making.
+type examination struct {
+	*doctor
+	*report
+	st    *store
+	asked *mongocatalog.Catalog
+}
+
 // examine makes the report. It returns an error if the server does not answer.
 func (d *doctor) examine(ctx context.Context, st *store) (report, error) {
 	asked, err := mongocatalog.New(st.client, mongocatalog.Options{Database: d.database})
@@ -121,14 +129,14 @@ func (d *doctor) examine(ctx context.Context, st *store) (report, error) {
 	}
 	refused := mongocatalog.Supported(server, d.database)
 	d.createIndexes = d.createIndexes && refused == nil
-	for _, check := range []func(context.Context, *store, *mongocatalog.Catalog, *report) error{
-		d.harmfulIndexes, d.missingIndexes, d.queueIndexes, d.privileges, d.members, d.parties,
-		func(ctx context.Context, st *store, _ *mongocatalog.Catalog, r *report) error {
-			return idleLocks(ctx, st.client.Database(d.database), manyIdle, r)
+	x := &examination{d, &r, st, asked}
+	for _, check := range []func(context.Context) error{
+		x.harmfulIndexes, x.missingIndexes, x.queueIndexes, x.privileges, x.members, x.parties,
+		func(ctx context.Context) error {
+			return idleLocks(ctx, st.client.Database(d.database), manyIdle, &r)
 		},
 	} {
-		if err := d.limited(ctx,
-			func(ctx context.Context) error { return check(ctx, st, asked, &r) }); err != nil {
+		if err := d.limited(ctx, check); err != nil {
 			r.warn("%s", redact(err.Error(), d.uri))
 		}
 	}
@@ -136,7 +144,7 @@ func (d *doctor) examine(ctx context.Context, st *store) (report, error) {
 		r.Refused = append(r.Refused, refused.Error())
 		return r, nil
 	}
-	return r, d.race(ctx, st, &r)
+	return r, x.race(ctx)
 }
 
 // Bounds of idleLocks.
@@ -174,27 +182,27 @@ func (d *doctor) limited(ctx context.Context, step func(context.Context) error) 
 }
 
 // race measures whether conditional updates are atomic.
-func (d *doctor) race(ctx context.Context, st *store, r *report) error {
-	found, err := configserver.Check(ctx, st.client, configserver.CheckOptions{
-		Database: d.database, Contenders: d.contenders, Rounds: d.rounds,
+func (x *examination) race(ctx context.Context) error {
+	found, err := configserver.Check(ctx, x.st.client, configserver.CheckOptions{
+		Database: x.database, Contenders: x.contenders, Rounds: x.rounds,
 	})
 	var server mongo.ServerError
 	switch {
 	case found.Contenders == 0 && errors.As(err, &server) && server.HasErrorCode(codeUnauthorized):
-		r.Fit = r.Kind != string(catalog.FerretDB)
-		r.warn("the races were not run: the user may not write into scratch collections of "+
-			"database %s; --features doctor --role prints what that needs", named(d.database))
+		x.Fit = x.Kind != string(catalog.FerretDB)
+		x.warn("the races were not run: the user may not write into scratch collections of "+
+			"database %s; --features doctor --role prints what that needs", named(x.database))
 		return nil
 	case err != nil && found.Contenders == 0:
-		return d.explain(err)
+		return x.explain(err)
 	}
 	if err != nil { // the report is complete, but the scratch collection remains
-		r.warn("%s", redact(err.Error(), d.uri))
+		x.warn("%s", redact(err.Error(), x.uri))
 	}
-	r.Race = &race{found.Contenders, tally(found.Acquire), tally(found.CompareAndSet)}
-	r.Fit = found.Atomic
+	x.Race = &race{found.Contenders, tally(found.Acquire), tally(found.CompareAndSet)}
+	x.Fit = found.Atomic
 	if !found.Atomic {
-		r.Refused = append(r.Refused, "conditional updates are NOT atomic: two processes would "+
+		x.Refused = append(x.Refused, "conditional updates are NOT atomic: two processes would "+
 			"hold one lock; use MongoDB 4.4 or newer")
 	}
 	return nil

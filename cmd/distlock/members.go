@@ -41,16 +41,15 @@ func (m member) String() string {
 const memberLimit = 5 * time.Second
 
 // members reads the clock of each member of a replica set, and checks the write concern.
-func (d *doctor) members(ctx context.Context, st *store, _ *mongocatalog.Catalog, r *report) error {
-	if r.Kind != string(catalog.ReplicaSet) {
+func (x *examination) members(ctx context.Context) (err error) {
+	if x.Kind != string(catalog.ReplicaSet) {
 		return nil
 	}
-	var err error
-	if r.Members, err = d.askMembers(ctx, st); err != nil || len(r.Members) == 0 {
+	if x.Members, err = x.askMembers(ctx, x.st); err != nil || len(x.Members) == 0 {
 		return err
 	}
-	r.judgeMembers()
-	return d.writeConcern(ctx, st, r)
+	x.judgeMembers()
+	return x.writeConcern(ctx)
 }
 
 // askMembers reads the clock of each member. The result is empty for other deployments.
@@ -163,22 +162,22 @@ func (r *report) judgeMembers() {
 
 // writeConcern warns of a replica set that may lose majority writes. It reports if the user lacks
 // the privilege to read the set's configuration.
-func (d *doctor) writeConcern(ctx context.Context, st *store, r *report) error {
-	reply, err := st.primary("admin").RunCommand(ctx,
+func (x *examination) writeConcern(ctx context.Context) error {
+	reply, err := x.st.primary("admin").RunCommand(ctx,
 		bson.D{{Key: "replSetGetConfig", Value: 1}}).Raw()
 	var server mongo.ServerError
 	switch {
 	case errors.As(err, &server):
-		r.WriteConcern = "majority, journaled; whether the set journals by default is unknown: it " +
+		x.WriteConcern = "majority, journaled; whether the set journals by default is unknown: it " +
 			"takes replSetGetConfig on the cluster to ask"
 		return nil
 	case err != nil:
 		return fmt.Errorf("ask for the configuration of the replica set: %w", err)
 	}
-	r.WriteConcern = "majority, journaled"
+	x.WriteConcern = "majority, journaled"
 	if journals, ok := reply.Lookup("config", "writeConcernMajorityJournalDefault").BooleanOK(); ok &&
 		!journals {
-		r.warn("the replica set has writeConcernMajorityJournalDefault: " +
+		x.warn("the replica set has writeConcernMajorityJournalDefault: " +
 			"false: a majority that loses power at once may lose locks that it acknowledged; set it to true")
 	}
 	return nil
@@ -191,13 +190,12 @@ const staleAfter = 4 * 24 * time.Hour
 const mostNamed = 5
 
 // parties warns of processes with pings or locks that need attention.
-func (d *doctor) parties(ctx context.Context, st *store, _ *mongocatalog.Catalog, r *report) error {
-	all, err := (&processes{lister{connection: d.connection}}).collect(ctx, st)
-	if err != nil {
-		return err
+func (x *examination) parties(ctx context.Context) error {
+	all, err := (&processes{lister{connection: x.connection}}).collect(ctx, x.st)
+	if err == nil {
+		x.judgeParties(all)
 	}
-	r.judgeParties(all)
-	return nil
+	return err
 }
 
 func declared(dead bool) string {

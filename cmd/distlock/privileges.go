@@ -14,7 +14,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"mongodlm/catalog"
-	"mongodlm/catalog/mongocatalog"
 	"mongodlm/internal/role"
 )
 
@@ -73,14 +72,13 @@ type lack struct {
 }
 
 // privileges tries the actions that each feature needs, with commands that change no data.
-func (d *doctor) privileges(ctx context.Context, st *store, _ *mongocatalog.Catalog,
-	r *report) error {
-	if r.Kind == string(catalog.FerretDB) {
+func (x *examination) privileges(ctx context.Context) error {
+	if x.Kind == string(catalog.FerretDB) {
 		return nil // it has no users, and would create a collection for each command
 	}
-	db := st.primary(d.database)
+	db := x.st.primary(x.database)
 	scratch := "distlock_check_" + bson.NewObjectID().Hex()
-	for _, p := range role.Of(d.queues.collection, d.role.features...) {
+	for _, p := range role.Of(x.queues.collection, x.role.features...) {
 		on := cmp.Or(p.Collection, scratch)
 		var missing []string
 		for _, action := range p.Actions {
@@ -89,7 +87,7 @@ func (d *doctor) privileges(ctx context.Context, st *store, _ *mongocatalog.Cata
 			}
 			denied, err := try(ctx, db, on, scratch, action)
 			if err != nil {
-				return fmt.Errorf("try whether the user may %s on %s.%s: %w", action, d.database, on, err)
+				return fmt.Errorf("try whether the user may %s on %s.%s: %w", action, x.database, on, err)
 			}
 			if denied {
 				missing = append(missing, action)
@@ -98,9 +96,9 @@ func (d *doctor) privileges(ctx context.Context, st *store, _ *mongocatalog.Cata
 		if missing == nil {
 			continue
 		}
-		l := lack{d.database + "." + cmp.Or(p.Collection, "*"), missing, d.needing(p.Collection, missing)}
-		r.MissingPrivileges = append(r.MissingPrivileges, l)
-		r.warn("the user of this connection lacks %s on %s, "+
+		l := lack{x.database + "." + cmp.Or(p.Collection, "*"), missing, x.needing(p.Collection, missing)}
+		x.MissingPrivileges = append(x.MissingPrivileges, l)
+		x.warn("the user of this connection lacks %s on %s, "+
 			"for %s; \"distlock doctor --role\" prints a role that has it", strings.Join(missing, ", "),
 			named(l.Collection), strings.Join(l.Features, ", "))
 	}
@@ -108,10 +106,10 @@ func (d *doctor) privileges(ctx context.Context, st *store, _ *mongocatalog.Cata
 }
 
 // needing returns the features that need one of the actions on the collection.
-func (d *doctor) needing(collection string, actions []string) []string {
+func (x *examination) needing(collection string, actions []string) []string {
 	var found []string
-	for _, f := range d.role.features {
-		if slices.ContainsFunc(role.Of(d.queues.collection, f), func(p role.Privilege) bool {
+	for _, f := range x.role.features {
+		if slices.ContainsFunc(role.Of(x.queues.collection, f), func(p role.Privilege) bool {
 			return p.Collection == collection && slices.ContainsFunc(actions, func(action string) bool {
 				return slices.Contains(p.Actions, action)
 			})
