@@ -19,7 +19,6 @@ import (
 	"mongodlm/distlock"
 )
 
-// rowsOf names the rows of a queue.
 type rowsOf struct {
 	lister
 	collection, field string // collection is empty for all queues
@@ -121,7 +120,6 @@ func (q *backlog) set(n claim.Counts) {
 // manyRows is the maximum number of rows that hasField searches.
 const manyRows = 10_000
 
-// hasField reports whether a row has the field.
 func (v *rowsOf) hasField(ctx context.Context, coll *mongo.Collection) (bool, error) {
 	n, err := coll.Aggregate(ctx, bson.A{
 		bson.D{{Key: "$limit", Value: manyRows}},
@@ -205,7 +203,6 @@ func (q backlog) printCounts(w io.Writer) {
 		q.Claimed, q.Retrying, q.Dead, q.Done, named(q.name()))
 }
 
-// maxQueues bounds the number of queues to count.
 const maxQueues = 100
 
 // A queueList lists the queues whose workers keep their locks in a database.

@@ -18,7 +18,6 @@ import (
 // maxBreakWhy is the most bytes of a reason. It leaves room for the prefix that is stored before.
 const maxBreakWhy = maxText - len("broken: ")
 
-// breaker frees a lock by force.
 type breaker struct {
 	connection
 	logging
@@ -158,7 +157,6 @@ func (b *breaker) failed(ctx context.Context, st *store, err error, out io.Write
 	return b.explain(err)
 }
 
-// describe prints a lock's holders and its next waiter.
 func describe(w io.Writer, holders, line []distlock.LockInfo) {
 	how := layoutOf(w, false)
 	describeHolders(w, how, holders)
@@ -185,7 +183,6 @@ func describeHolders(w io.Writer, how layout, holders []distlock.LockInfo) {
 	}
 }
 
-// describeLine prints the next waiter to get the lock.
 func describeLine(w io.Writer, how layout, line []distlock.LockInfo) {
 	if len(line) == 0 {
 		fmt.Fprintln(w, "no process waits for it")

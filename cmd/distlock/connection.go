@@ -25,10 +25,8 @@ import (
 	"mongodlm/distlock/history"
 )
 
-// envURI is the environment variable that replaces --uri.
 const envURI = "MONGODLM_URI"
 
-// envDatabase is the environment variable that replaces --database.
 const envDatabase = "MONGODLM_DATABASE"
 
 // closeLimit bounds the cleanup at the end of a command.
@@ -46,7 +44,6 @@ const (
 // maxText is the maximum number of bytes in a lock's name or a reason.
 const maxText = 1024
 
-// maxURIFile is the size limit of a file with a connection string.
 const maxURIFile = 64 << 10
 
 // connection has the flags for the server and the database of the locks.
@@ -173,7 +170,6 @@ func (s *store) inspector(ctx context.Context, log zerolog.Logger, who string) (
 		Logger: log, Host: who, Observer: recorder(s.past, s.database)})
 }
 
-// read returns entries of the history.
 func (s *store) read(ctx context.Context, q history.Query) (
 	[]history.Entry, []*distlock.MalformedError, error) {
 	return history.Read(ctx, s.client, s.database, q)
@@ -207,7 +203,6 @@ func (c *connection) explain(err error) error {
 	return err
 }
 
-// logging has the flag for the log file.
 type logging struct{ path string }
 
 func (l *logging) flags(f *pflag.FlagSet) {

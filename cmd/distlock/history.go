@@ -57,7 +57,6 @@ func (v *past) run(ctx context.Context, s stdio) error {
 	return show(ctx, s, &v.lister, v.collect)
 }
 
-// A chronicle is a list of events, newest first.
 type chronicle struct {
 	Database  string      `json:"database"`
 	Events    []pastRow   `json:"events"`
@@ -237,7 +236,6 @@ func operator() string {
 	return host
 }
 
-// hostname returns the name of this machine, or an empty string.
 func hostname() string {
 	host, _ := os.Hostname()
 	return host

@@ -83,7 +83,6 @@ func (x *examination) indexes(what string, missing func() ([]string, error),
 	return errors.Join(failed, err)
 }
 
-// lacks records the commands that create missing indexes.
 func (r *report) lacks(what string, commands []string) {
 	for _, command := range commands {
 		r.MissingIndexes = append(r.MissingIndexes, command)
@@ -92,7 +91,6 @@ func (r *report) lacks(what string, commands []string) {
 	}
 }
 
-// queueIndexes records the missing indexes of the queues of package claim.
 func (x *examination) queueIndexes(ctx context.Context) error {
 	if q := x.queues; q.collection != "" {
 		return x.queue(ctx, x.database, q.collection, claim.Config{Field: q.field, Due: q.due})
@@ -149,7 +147,6 @@ func queuesSeen(ctx context.Context, locks *mongo.Collection) ([]string, error) 
 	return found, errors.Join(cursor.Err(), cursor.Close(ctx))
 }
 
-// codeNamespaceNotFound is the error code for a missing collection.
 const codeNamespaceNotFound = 26
 
 // harmfulIndexes warns of indexes that delete documents by their age. It only reads.
@@ -168,7 +165,6 @@ func (x *examination) harmfulIndexes(ctx context.Context) error {
 	return nil
 }
 
-// expiring returns the names of the TTL indexes of a collection.
 func expiring(ctx context.Context, on *mongo.Collection) ([]string, error) {
 	cursor, err := on.Indexes().List(ctx)
 	var server mongo.ServerError

@@ -31,7 +31,6 @@ func (l *locks) flags(f *pflag.FlagSet) {
 	f.BoolVar(&l.held, "held", false, "only locks that are held")
 }
 
-// A lister has the flags of a command that prints a listing.
 type lister struct {
 	connection
 	json, wide bool
@@ -129,7 +128,6 @@ type row struct {
 	suspect bool // see [words.Suspect]
 }
 
-// A problem is a document that cannot be parsed.
 type problem struct {
 	Collection string `json:"collection"`
 	ID         string `json:"id"`
@@ -262,7 +260,6 @@ func (l listing) print(w io.Writer, how layout) {
 	}
 }
 
-// summary tells how many locks, locks in trouble and waiters there are.
 func (l listing) summary() string {
 	text := fmt.Sprintf("%d locks, %d in trouble, %d waiters", l.count(), l.troubled, len(l.Line.Waiters))
 	if n := len(l.Malformed); n > 0 {

@@ -53,7 +53,6 @@ func (v *loops) run(ctx context.Context, s stdio) error {
 	return show(ctx, s, &v.lister, v.rounds)
 }
 
-// A forgotten is the result of --forget-future.
 type forgotten struct {
 	Database string `json:"database"`
 	Name     string `json:"name"`

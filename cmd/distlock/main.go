@@ -51,13 +51,11 @@ import (
 	"mongodlm/catalog"
 )
 
-// stdio has the input and the outputs of a command.
 type stdio struct {
 	in          io.Reader
 	out, errOut io.Writer
 }
 
-// say prints a message to the operator on stderr.
 func (s stdio) say(format string, args ...any) {
 	fmt.Fprintf(s.errOut, "distlock run: "+format+"\n", args...)
 }
@@ -127,7 +125,6 @@ func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 //go:embed help
 var helpFiles embed.FS
 
-// helpOf returns the help text of a command.
 func helpOf(name string) string {
 	text, err := helpFiles.ReadFile(path.Join("help", name+".txt"))
 	if err != nil {
@@ -144,7 +141,6 @@ database by --database or ` + envDatabase + `; it is "` + defaultDatabase + `" o
 
 ` + exitText + `The command run has exit codes of its own: distlock run -h`
 
-// version prints the version of this build.
 type version struct{}
 
 func (version) flags(*pflag.FlagSet) {}

@@ -18,7 +18,6 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// A member is a member of a replica set.
 type member struct {
 	Host  string `json:"host"`
 	State string `json:"state"` // primary, secondary, arbiter or other; empty without an answer
@@ -37,7 +36,6 @@ func (m member) String() string {
 		signed(duration(m.AheadMS)), *m.RoundTripMS)
 }
 
-// memberLimit bounds the commands to one member.
 const memberLimit = 5 * time.Second
 
 // members reads the clock of each member of a replica set, and checks the write concern.
@@ -82,7 +80,6 @@ func (c *connection) askMembers(ctx context.Context, st *store) ([]member, error
 	return all, nil
 }
 
-// ask reads the clock of one member.
 func (c *connection) ask(ctx context.Context, m *member) error {
 	ctx, cancel := context.WithTimeout(ctx, memberLimit)
 	defer cancel()
@@ -186,7 +183,6 @@ func (x *examination) writeConcern(ctx context.Context) error {
 // staleAfter is the age of an abandoned ping. By default package distlock prunes pings of that age.
 const staleAfter = 4 * 24 * time.Hour
 
-// mostNamed bounds the number of processes in a warning.
 const mostNamed = 5
 
 // parties warns of processes with pings or locks that need attention.

@@ -72,7 +72,6 @@ func topics() []topic {
 	return all
 }
 
-// of returns the topic of a command.
 func of[T any, C interface {
 	*T
 	command
@@ -137,7 +136,6 @@ var moved = map[string]string{
 	"study": "go run ./study, in a checkout of this module",
 }
 
-// unknown returns the error for a word that is not a command.
 func unknown(top *cobra.Command, word string) error {
 	text := fmt.Sprintf("there is no command %q", shown(catalog.RedactUserInfo(word), 60))
 	if now, ok := moved[word]; ok {
@@ -150,7 +148,6 @@ func unknown(top *cobra.Command, word string) error {
 	return exit{exitUsage, errors.New(text)}
 }
 
-// command returns the cobra command that runs the topic's command.
 func (t topic) command(s stdio) *cobra.Command {
 	v := t.make()
 	told := func(code int, err error) error { // removes the password of the connection string
@@ -182,7 +179,6 @@ func (t topic) command(s stdio) *cobra.Command {
 	return c
 }
 
-// callOf returns the arguments that package pflag has parsed.
 func callOf(f *pflag.FlagSet) call {
 	c := call{args: f.Args(), given: f.Changed}
 	if i := f.ArgsLenAtDash(); i >= 0 {
@@ -212,7 +208,6 @@ func wrongFlag(flags *pflag.FlagSet, err error) error {
 	return err
 }
 
-// similar returns the flag names that resemble a mistyped name.
 func similar(flags *pflag.FlagSet, typed string) []string {
 	names := &cobra.Command{SuggestionsMinimumDistance: 2}
 	flags.VisitAll(func(f *pflag.Flag) {

@@ -64,7 +64,6 @@ func (d *doctor) printRole(w io.Writer) error {
 	return err
 }
 
-// A lack is a privilege that the user does not have.
 type lack struct {
 	Collection string   `json:"collection"` // with the database
 	Actions    []string `json:"actions"`
@@ -120,7 +119,6 @@ func (x *examination) needing(collection string, actions []string) []string {
 	return found
 }
 
-// codeUnauthorized is the error code for a missing privilege.
 const codeUnauthorized = 13
 
 // try reports whether the server denies an action on a collection. It ignores all other answers.

@@ -36,7 +36,6 @@ func (v *processes) run(ctx context.Context, s stdio) error {
 	return show(ctx, s, &v.lister, v.collect)
 }
 
-// A census lists the processes of a database.
 type census struct {
 	Database  string       `json:"database"`
 	Processes []processRow `json:"processes"`
@@ -230,7 +229,6 @@ func signed(d time.Duration) string {
 	return d.String()
 }
 
-// mostListed bounds the number of names in a cell.
 const mostListed = 50
 
 // listed joins names for a sentence. It returns a dash for no names.

@@ -10,7 +10,6 @@ import (
 	"mongodlm/configserver"
 )
 
-// A report is the result of doctor.
 type report struct {
 	Fit             bool     `json:"fit"`
 	Hosts           string   `json:"hosts"`
@@ -36,7 +35,6 @@ type report struct {
 	Refused           []string `json:"refused"`
 }
 
-// clocks compares the server's clock with this machine's.
 type clocks struct {
 	AheadMS     int64 `json:"serverAheadMS"`
 	RoundTripMS int64 `json:"roundTripMS"`
@@ -60,7 +58,6 @@ func (r *report) warn(format string, args ...any) {
 	r.Warnings = append(r.Warnings, fmt.Sprintf(format, args...))
 }
 
-// newReport returns a report with the properties of the server.
 func newReport(s catalog.Server, hosts, database string) report {
 	return report{
 		Hosts: hosts, Database: database,

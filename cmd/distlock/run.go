@@ -35,7 +35,6 @@ const defaultGrace = 5 * time.Second
 // lostCloseLimit bounds the cleanup after a loss, when the server may be unreachable.
 const lostCloseLimit = 2 * time.Second
 
-// runner runs a command under a lock.
 type runner struct {
 	connection
 	logging
@@ -235,7 +234,6 @@ func (r *runner) outcome(ctx context.Context, m *distlock.Manager, guard *distlo
 	return err
 }
 
-// mayBeHeld returns the error for a failed release.
 func (r *runner) mayBeHeld(err error) error {
 	var failed *distlock.ReleaseError
 	if errors.As(err, &failed) { // the text announces more attempts, but this process ends
@@ -275,7 +273,6 @@ func (r *runner) acquire(ctx context.Context, m *distlock.Manager, s stdio) (
 	return nil, errors.Join(context.Cause(ctx), guard.Release())
 }
 
-// refused maps acquisition errors to exit codes.
 func (r *runner) refused(ctx context.Context, err error) error {
 	var by interrupted
 	var limit *distlock.PermitMismatchError
@@ -384,7 +381,6 @@ func tellSlow(s stdio, format string, args ...any) (done func()) {
 	}
 }
 
-// lookAt returns the reason why a process waits.
 func (r *runner) lookAt(ctx context.Context, m *distlock.Manager) (string, error) {
 	holders, line, err := m.Inspector().Holder(ctx, r.name)
 	if err != nil || holders == nil {

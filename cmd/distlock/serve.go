@@ -15,7 +15,6 @@ import (
 // defaultServeAddr is next to MongoDB's default port, so that both may run.
 const defaultServeAddr = "127.0.0.1:27018"
 
-// serve runs the embedded config server.
 type serve struct {
 	logging
 	dir, addr string

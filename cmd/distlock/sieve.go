@@ -54,7 +54,6 @@ func (v *sieve) accept() error {
 // every queue.
 const suspectWeight = 1 << 40
 
-// A standing is what a sieve needs of one lock.
 type standing struct {
 	waited  bool
 	turns   int           // the waiters that do not stand by
@@ -62,7 +61,6 @@ type standing struct {
 	weight  time.Duration // by the requested order
 }
 
-// standings returns the standing of each lock by its name.
 func (v *sieve) standings(l *listing) map[string]*standing {
 	all := map[string]*standing{}
 	of := func(name string) *standing {

@@ -104,7 +104,6 @@ const (
 	permit    = "permit"
 )
 
-// permits describes the taken permits of a semaphore.
 func permits(holders []distlock.LockInfo) string {
 	return fmt.Sprintf("%d of %d permits", len(holders), holders[0].Limit)
 }

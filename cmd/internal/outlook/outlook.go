@@ -159,7 +159,6 @@ func (o Outlook) Lines(name func(process string) string) []Line {
 	return append(o.times(), Line{"then", o.then(name)})
 }
 
-// then describes the next holder of the lock in a sentence.
 func (o Outlook) then(name func(process string) string) string {
 	next := name(o.Next)
 	if o.Passed > 0 && o.Next != "" {
@@ -180,7 +179,6 @@ func (o Outlook) then(name func(process string) string) string {
 	return fmt.Sprintf("it remains held, by %d more; %s gets it when there is room", o.Others, next)
 }
 
-// limit returns the words for the time in TakeoverMS.
 func (o Outlook) limit() string {
 	if o.Rule == "lease" {
 		return "life of its lease"

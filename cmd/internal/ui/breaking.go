@@ -37,14 +37,12 @@ func breakHref(h distlock.LockInfo) string {
 		"fence": {strconv.FormatInt(h.Fence, 10)}}.Encode()
 }
 
-// A breaking identifies the holder in a form.
 type breaking struct {
 	name    string
 	fence   int64
 	session bson.ObjectID
 }
 
-// named parses the holder of a form.
 func named(form url.Values) (b breaking, err error) {
 	b.name = form.Get("name")
 	if b.fence, err = strconv.ParseInt(form.Get("fence"), 10, 64); err != nil {
@@ -167,7 +165,6 @@ func (s *Server) writeBreak(w http.ResponseWriter, r *http.Request, code int, p 
 	s.writeStatic(w, r, code, view{title: "Break " + words.Named(p.Name), name: "break"}, p)
 }
 
-// writeStatic writes a page that is not live.
 func (s *Server) writeStatic(w http.ResponseWriter, r *http.Request, code int, v view, data any) {
 	now, _ := s.poller.now()
 	v.show = func(*Server, *http.Request, *state) content { return content{Known: true, Data: data} }

@@ -8,7 +8,6 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// cellLimit bounds one read of a cell.
 const cellLimit = 10 * time.Second
 
 // A cell caches a value for all viewers. It reads the value only while a page shows it.

@@ -85,7 +85,6 @@ func (s *Server) queueOf(r *http.Request) (namespace string, rows *mongo.Collect
 // noQueue is the message if queueOf does not find the queue.
 const noQueue = "There is no queue of that name: no worker has claimed rows there."
 
-// showDead serves the list.
 func (s *Server) showDead(w http.ResponseWriter, r *http.Request) {
 	namespace, rows := s.queueOf(r)
 	if rows == nil {
@@ -127,7 +126,6 @@ func (s *Server) doDead(w http.ResponseWriter, r *http.Request) {
 	s.writeDead(w, r, code, rows, p)
 }
 
-// changeDead carries out an action and sets the result in p.
 func (s *Server) changeDead(r *http.Request, rows *mongo.Collection, act string, ids []any,
 	p *deadPage) int {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), breakLimit)
@@ -183,7 +181,6 @@ func countDead(ctx context.Context, rows *mongo.Collection) (int64, error) {
 		options.Count().SetLimit(maxCounted))
 }
 
-// writeDead writes the page with the present dead rows.
 func (s *Server) writeDead(w http.ResponseWriter, r *http.Request, code int, rows *mongo.Collection,
 	p deadPage) {
 	ctx, cancel := context.WithTimeout(r.Context(), cellLimit)

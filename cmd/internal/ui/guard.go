@@ -17,7 +17,6 @@ import (
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
 	"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// maxForm bounds the body of a request.
 const maxForm = 16 << 10
 
 // bodyTimeout bounds the time in which a browser sends the body.
@@ -76,7 +75,6 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 	})
 }
 
-// refuse sends an error as plain text.
 func (s *Server) refuse(w http.ResponseWriter, code int, text string) { http.Error(w, text, code) }
 
 // onLoopback reports whether a Host header names the loopback of this machine.

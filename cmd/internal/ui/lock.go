@@ -43,14 +43,12 @@ func eventRowOf(e event) eventRow {
 	return row
 }
 
-// A holder is a holder of the lock with its outlook.
 type holder struct {
 	distlock.LockInfo
 	Outlook string         // the outlook in one sentence
 	Reasons []outlook.Line // the lines of the outlook
 }
 
-// holdersOf returns the holders of a lock with their outlooks.
 func holdersOf(k *lock) (all []holder) {
 	name := func(process string) string { return words.Shown(words.Short(process), 200) }
 	for _, h := range k.Holders {

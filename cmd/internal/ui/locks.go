@@ -38,7 +38,6 @@ type lockRow struct {
 	Trouble int // see [words.Trouble]
 }
 
-// The filters of the page of locks, apart from the search.
 var lockFilters = []struct {
 	value, word string
 	is          func(lockRow) bool
@@ -122,7 +121,6 @@ func rowOf(k *lock) lockRow {
 	return row
 }
 
-// turn selects one page of the found locks.
 func (l *lockList) turn(r *http.Request, found []lockRow) {
 	l.Found = len(found)
 	per := perPage

@@ -75,7 +75,6 @@ func boolean(b bool) (n int) {
 	return n
 }
 
-// roundTitle describes a round of a loop.
 func roundTitle(r singleton.PastRun) string {
 	text := fmt.Sprintf("%s, begun %s by %s", r.State, r.Begun.UTC().Format("2006-01-02 15:04:05"),
 		words.Shown(words.Short(r.Process), 200))
@@ -142,10 +141,8 @@ const (
 	maxLoops     = 500
 )
 
-// errNoClient is the reason for an empty page.
 var errNoClient = errors.New("this store is no MongoDB")
 
-// electionLabel is the lock label of election candidates.
 const electionLabel = "election"
 
 // An electionRow is an election: a lock with candidates.

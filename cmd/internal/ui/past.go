@@ -19,7 +19,6 @@ const (
 	maxPastKept = 64    // histories that are kept
 )
 
-// A past is the stored history.
 type past struct {
 	events []event // oldest first
 	cut    bool    // the history has more

@@ -54,5 +54,4 @@ func contentOf[T any](r reading[T], show func(T) any) content {
 	return c
 }
 
-// itself returns a value unchanged.
 func itself[T any](value T) any { return value }

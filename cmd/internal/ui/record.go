@@ -14,7 +14,6 @@ import (
 	"mongodlm/distlock/history"
 )
 
-// maxRecord bounds the number of events in a record.
 const maxRecord = 5_000
 
 // maxGap is the longest time between two rounds for which a holding that ended between them gets
@@ -64,7 +63,6 @@ func keyOf(lock string, session bson.ObjectID, process string, fence int64) hold
 	return holdingKey{lock: lock, session: session}
 }
 
-// holding returns the key of the event's holding.
 func (e event) holding() holdingKey {
 	holder := e.Process
 	if e.what() == ends {

@@ -131,7 +131,6 @@ func (s *Server) problem(err error) string {
 	return short500(strings.TrimPrefix(s.cfg.Redact(err.Error()), "distlock: "))
 }
 
-// routes returns the handler of all pages.
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	for _, v := range views {

@@ -10,7 +10,6 @@ import (
 	"mongodlm/cmd/internal/words"
 )
 
-// Bounds of a timeline.
 const (
 	maxBands = 60
 	maxBars  = 400 // in one band
@@ -36,7 +35,6 @@ type holding struct {
 	begun, ended       string    // the event kinds of its beginning and end; empty when unknown
 }
 
-// over reports whether the holding is over.
 func (h *holding) over() bool { return !h.to.IsZero() }
 
 // unknownEnd is the displayed duration of a holding with an unknown end.
@@ -140,13 +138,11 @@ func (b *band) paint(p *palette) {
 	}
 }
 
-// A tick is one mark of the axis.
 type tick struct {
 	X    float64
 	Text string
 }
 
-// A timeline shows holdings over time.
 type timeline struct {
 	Bands    []band
 	Ticks    []tick
@@ -161,13 +157,11 @@ type timeline struct {
 	Source   string
 }
 
-// A choice is one of several links.
 type choice struct {
 	Word, Href string
 	On         bool
 }
 
-// draw makes the timeline of a window.
 func draw(all []*holding, w window, byProcess bool, p *palette) timeline {
 	t := timeline{From: words.Instant(w.from), To: words.Instant(w.to)}
 	found := map[string]*band{}
@@ -244,7 +238,6 @@ func (h *holding) bar(w window, end time.Time) bar {
 	return b
 }
 
-// A window is the period that a timeline shows.
 type window struct{ from, to time.Time }
 
 // x returns the position of an instant, in hundredths of the width.

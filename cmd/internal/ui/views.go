@@ -49,7 +49,6 @@ const maxName = 1_100
 func quoted(name string) string { return words.NamedTo(name, maxName) }
 func label(name string) string  { return words.LabelTo(name, maxName) }
 
-// brief returns the short name of a lock.
 func brief(name string) string { return words.Middle(label(name), 80) }
 
 // procName returns a short name of a process. It keeps both ends, because the names of pods differ
@@ -98,7 +97,6 @@ func init() { // views and pages refer to each other
 	}
 }
 
-// A layout is the frame of a view.
 type layout struct {
 	Title, Name, Path string
 	Nav               []navigation
@@ -116,7 +114,6 @@ type layout struct {
 	Content           content
 }
 
-// A navigation is one link of the navigation.
 type navigation struct {
 	Href, Title, Key string
 	On               bool
