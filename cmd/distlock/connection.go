@@ -25,12 +25,17 @@ import (
 	"mongodlm/distlock/history"
 )
 
-const envURI = "MONGODLM_URI"
+// The environment variables that replace --uri and --database.
+const (
+	envURI      = "MONGODLM_URI"
+	envDatabase = "MONGODLM_DATABASE"
+)
 
-const envDatabase = "MONGODLM_DATABASE"
-
-// closeLimit bounds the cleanup at the end of a command.
-const closeLimit = 10 * time.Second
+const (
+	closeLimit = 10 * time.Second // for the cleanup at the end of a command
+	maxText    = 1024             // bytes of a lock's name or a reason
+	maxURIFile = 64 << 10
+)
 
 // The defaults of package distlock, except defaultDatabase. A separate database supports all
 // features of the server, unlike mongosDatabase.
@@ -40,11 +45,6 @@ const (
 	defaultPing     = 30 * time.Second
 	defaultTakeover = 15 * time.Minute
 )
-
-// maxText is the maximum number of bytes in a lock's name or a reason.
-const maxText = 1024
-
-const maxURIFile = 64 << 10
 
 // connection has the flags for the server and the database of the locks.
 type connection struct{ uri, uriFile, database string }
