@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -121,44 +122,33 @@ func (x *examination) needing(collection string, actions []string) []string {
 
 const codeUnauthorized = 13
 
+// tries has a command for each action. COLL stands for the collection, and NEW for a name that does
+// not exist. The commands change nothing: they match no document, or every server refuses them after
+// it has checked the privilege, for an _id that is an array and a kind of index that does not exist.
+var tries = map[string]string{
+	"find":           `{"find": "COLL", "filter": {"_id": "NEW"}, "limit": 1}`,
+	"insert":         `{"insert": "COLL", "documents": [{"_id": ["NEW"]}]}`,
+	"update":         `{"update": "COLL", "updates": [{"q": {"_id": "NEW"}, "u": {"$set": {"x": 1}}}]}`,
+	"remove":         `{"delete": "COLL", "deletes": [{"q": {"_id": "NEW"}, "limit": 1}]}`,
+	"createIndex":    `{"createIndexes": "COLL", "indexes": [{"key": {"x": "none"}, "name": "NEW"}]}`,
+	"listIndexes":    `{"listIndexes": "COLL"}`,
+	"dropCollection": `{"drop": "NEW"}`,
+}
+
 // try reports whether the server denies an action on a collection. It ignores all other answers.
-// Its commands change nothing: they match no document, or every server refuses them after it has
-// checked the privilege.
 func try(ctx context.Context, db *mongo.Database, on, scratch, action string) (denied bool,
 	err error) {
-	nothing := bson.D{{Key: "_id", Value: scratch}}
-	var command bson.D
-	switch action {
-	case "find":
-		command = bson.D{{Key: "find", Value: on}, {Key: "filter", Value: nothing},
-			{Key: "limit", Value: 1}}
-	case "insert": // an array is not a valid _id
-		command = bson.D{{Key: "insert", Value: on},
-			{Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: bson.A{scratch}}}}}}
-	case "update":
-		command = bson.D{{Key: "update", Value: on}, {Key: "updates", Value: bson.A{bson.D{
-			{Key: "q", Value: nothing},
-			{Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "x", Value: 1}}}}},
-		}}}}
-	case "remove":
-		command = bson.D{{Key: "delete", Value: on}, {Key: "deletes", Value: bson.A{bson.D{
-			{Key: "q", Value: nothing}, {Key: "limit", Value: 1},
-		}}}}
-	case "createIndex": // the index kind does not exist
-		command = bson.D{{Key: "createIndexes", Value: on}, {Key: "indexes", Value: bson.A{bson.D{
-			{Key: "key", Value: bson.D{{Key: "x", Value: "none"}}}, {Key: "name", Value: scratch},
-		}}}}
-	case "listIndexes":
-		command = bson.D{{Key: "listIndexes", Value: on}}
-	case "dropCollection":
-		command = bson.D{{Key: "drop", Value: scratch}}
-	case "changeStream":
+	if action == "changeStream" {
 		stream, err := db.Collection(on).Watch(ctx, bson.A{})
 		if err == nil {
 			err = stream.Close(ctx)
 		}
 		return refused(ctx, err)
-	default:
+	}
+	quoted, _ := json.Marshal(on) // a string can always be written
+	text := strings.NewReplacer(`"COLL"`, string(quoted), "NEW", scratch).Replace(tries[action])
+	var command bson.D
+	if err := bson.UnmarshalExtJSON([]byte(text), true, &command); err != nil {
 		return false, fmt.Errorf("there is no test of the action %q", action)
 	}
 	return refused(ctx, db.RunCommand(ctx, command).Err())
