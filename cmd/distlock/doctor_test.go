@@ -79,18 +79,6 @@ func TestExpiringIn_IndexesOfACollection_NamesTheExpiringOnes(t *testing.T) {
 	}
 }
 
-func TestDoctor_NothingListening_FailsInBoundedTime(t *testing.T) {
-	t.Parallel()
-	const addr = "127.0.0.1:1" // a port that no other test is given
-	watch := clock.System()
-	begun := watch.Now()
-	r := cli(t, "doctor", "--uri", "mongodb://"+addr)
-	r.want(t, exitFailed, "no server answers at "+addr)
-	if took := clock.HolderElapsed(begun, watch.Now()); took > 20*time.Second {
-		t.Errorf("it took %v", took)
-	}
-}
-
 func TestWeaker_KindsOfServer(t *testing.T) {
 	t.Parallel()
 	full := catalog.Server{

@@ -16,7 +16,6 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/configserver"
-	"mongodlm/distlock"
 	"mongodlm/distlock/history"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/bsontest"
@@ -156,22 +155,6 @@ func TestLocks_Leader_IsShownWithItsMetadata(t *testing.T) {
 	}
 	b.cli("locks", "chief").want(t, 0, "metadata  10.0.0.7:8080", "mark      leader")
 	b.cli("locks", "was").want(t, 0, "why       10.0.0.7:8080")
-}
-
-// A lease has one mark before its expiry and another mark afterwards. A free lock has neither mark.
-func TestMarks_Lease(t *testing.T) {
-	t.Parallel()
-	for want, i := range map[string]distlock.LockInfo{
-		"lease of 1m0s": {Held: true, HasPing: true, Lease: time.Minute, LeaseAge: time.Minute},
-		"lease ran out": {Held: true, HasPing: true, Lease: time.Minute, LeaseAge: 61 * time.Second},
-		"":              {Held: true, HasPing: true, LeaseAge: -1},
-		"leader":        {Held: true, HasPing: true, Who: "h:1:2:id:election:abc"},
-		"candidate":     {Place: 1, HasPing: true, Who: "h:1:2:id:election:abc"},
-	} {
-		if got := strings.Join(marks(i), ", "); got != want {
-			t.Errorf("want %q, got %q", want, got)
-		}
-	}
 }
 
 func TestLocks_Name_EverySortOfLock(t *testing.T) {

@@ -26,7 +26,7 @@ func TestUI_ShowsThePage_NoPassword(t *testing.T) {
 	b.hold("balancer", 41)
 	ask := b.opened()
 	for path, text := range map[string]string{"": "doing a balance round",
-		"lock?name=balancer": stranger, "server": "standalone", "loops": "No loop",
+		"lock?name=balancer": stranger, "server": "give or take", "loops": "No loop",
 		"queues": "No worker claims"} {
 		_, page := ask("GET", "/"+path, nil, "none")
 		if !strings.Contains(page, text) || strings.Contains(page, "@127") {

@@ -282,9 +282,7 @@ func takeover(t *testing.T, written bool) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		w.unwritten = !written
 		dead := "host:1:2:dead"
-		_ = w.mem.Put(catalog.PingsCollection,
-			bsontest.D("_id", dead, "ping", bson.NewDateTimeFromTime(time.Now()), "seq", int64(1),
-				"takeoverMS", takeoverTime.Milliseconds(), "pingMS", pingTime.Milliseconds()))
+		_ = w.mem.Put(catalog.PingsCollection, ping(dead, 0))
 		_ = w.mem.Put(catalog.LocksCollection, bsontest.D("_id", "job", "state", int32(1),
 			"ts", bson.NewObjectID(), "process", dead, "fence", int64(7),
 			"when", bson.NewDateTimeFromTime(time.Now()), "takeoverMS", takeoverTime.Milliseconds()))
