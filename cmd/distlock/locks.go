@@ -13,7 +13,6 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/pflag"
 
-	"mongodlm/cmd/internal/words"
 	"mongodlm/distlock"
 )
 
@@ -125,7 +124,7 @@ type row struct {
 	Waiters    int      `json:"waiters"`
 	Marks      []string `json:"marks"`
 
-	suspect bool // see [words.Suspect]
+	info distlock.LockInfo
 }
 
 type problem struct {
@@ -209,7 +208,7 @@ func (l *listing) add(h distlock.LockInfo) {
 		Name: h.Name, Held: h.Held, Process: h.Process, Who: h.Who, Why: h.Why, Since: moment(h.Since),
 		PingAgeMS: milliseconds(h.PingAge), LeaseMS: h.Lease.Milliseconds(),
 		LeaseAgeMS: milliseconds(h.LeaseAge), Session: h.Session.Hex(), Fence: h.Fence,
-		Waiters: h.Waiters, Marks: marks(h), suspect: h.Held && words.Suspect(h),
+		Waiters: h.Waiters, Marks: marks(h), info: h,
 	}
 	if h.Held {
 		r.Mode, r.Limit, r.HeldForMS = h.Mode, h.Limit, milliseconds(h.Age)
@@ -314,14 +313,14 @@ type waiterRow struct {
 	PingAgeMS *int64   `json:"pingAgeMS"`
 	Marks     []string `json:"marks"`
 
-	standsBy bool // see [words.StandsBy]
+	info distlock.LockInfo
 }
 
 func (q *queue) add(w distlock.LockInfo) {
 	q.Waiters = append(q.Waiters, waiterRow{
 		Name: w.Name, Place: w.Place, Mode: w.Mode, Limit: w.Limit, Process: w.Process, Who: w.Who,
 		Why: w.Why, Since: moment(w.Since), WaitedMS: milliseconds(w.Age),
-		PingAgeMS: milliseconds(w.PingAge), Marks: marks(w), standsBy: words.StandsBy(w),
+		PingAgeMS: milliseconds(w.PingAge), Marks: marks(w), info: w,
 	})
 }
 

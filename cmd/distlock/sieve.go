@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"mongodlm/cmd/internal/words"
+	"mongodlm/distlock"
 )
 
 // A sieve selects and sorts the locks of a listing, like the page.
@@ -50,15 +51,11 @@ func (v *sieve) accept() error {
 	return fmt.Errorf("--sort is %q, must be one of %s", v.order, strings.Join(names, ", "))
 }
 
-// suspectWeight is the minimum trouble of a lock with a suspect holder. It exceeds the length of
-// every queue.
-const suspectWeight = 1 << 40
-
+// A standing is what a sieve needs of one lock.
 type standing struct {
-	waited  bool
-	turns   int           // the waiters that do not stand by
-	trouble int           // see [words.Trouble]; of two locks, the one with more waiters has more
-	weight  time.Duration // by the requested order
+	holders, line []distlock.LockInfo
+	trouble       int           // see [words.Trouble]
+	weight        time.Duration // by the requested order
 }
 
 func (v *sieve) standings(l *listing) map[string]*standing {
@@ -71,24 +68,23 @@ func (v *sieve) standings(l *listing) map[string]*standing {
 	}
 	for _, w := range l.Line.Waiters {
 		s := of(w.Name)
-		if s.waited = true; !w.standsBy {
-			s.turns++
-		}
+		s.line = append(s.line, w.info)
 	}
 	for _, r := range l.Locks {
 		s := of(r.Name)
-		if r.suspect {
-			s.trouble = suspectWeight + r.Waiters
-		} else if s.turns >= words.LongQueue {
-			s.trouble = max(s.trouble, s.turns)
-		}
+		s.holders = append(s.holders, r.info)
 		for _, o := range orders[1:] {
 			if o.name == v.order {
 				s.weight = max(s.weight, o.of(r))
 			}
 		}
-		if v.order == orders[0].name {
-			s.weight = time.Duration(s.trouble)
+	}
+	for _, s := range all {
+		if len(s.holders) > 0 { // otherwise the lock is not listed
+			s.trouble = words.Trouble(s.holders, s.line)
+		}
+		if s.trouble > 0 && v.order == orders[0].name { // no queue is as long as 1<<40
+			s.weight = time.Duration(s.trouble)<<40 + time.Duration(len(s.line))
 		}
 	}
 	return all
@@ -98,7 +94,7 @@ func (v *sieve) standings(l *listing) map[string]*standing {
 func (v *sieve) sift(l *listing) {
 	all, whole := v.standings(l), l.count()
 	drop := func(name string) bool {
-		return v.waited && !all[name].waited || v.silent && all[name].trouble < suspectWeight
+		return v.waited && len(all[name].line) == 0 || v.silent && all[name].trouble < 2
 	}
 	heavier := func(a, b string) int { return cmp.Compare(all[b].weight, all[a].weight) }
 	l.Locks = slices.DeleteFunc(slices.Clone(l.Locks), func(r row) bool { return drop(r.Name) })
