@@ -122,13 +122,14 @@ func (x *examination) needing(collection string, actions []string) []string {
 
 const codeUnauthorized = 13
 
-// tries has a command for each action. COLL stands for the collection, and NEW for a name that does
-// not exist. The commands change nothing: they match no document, or every server refuses them after
-// it has checked the privilege, for an _id that is an array and a kind of index that does not exist.
+// tries has a command for each action. COLL stands for the collection, and NEW for a new name. The
+// commands change nothing: they match no document, or every server refuses them after it has checked
+// the privilege, because of an _id that is an array or a kind of index that does not exist.
 var tries = map[string]string{
-	"find":           `{"find": "COLL", "filter": {"_id": "NEW"}, "limit": 1}`,
-	"insert":         `{"insert": "COLL", "documents": [{"_id": ["NEW"]}]}`,
-	"update":         `{"update": "COLL", "updates": [{"q": {"_id": "NEW"}, "u": {"$set": {"x": 1}}}]}`,
+	"find":   `{"find": "COLL", "filter": {"_id": "NEW"}, "limit": 1}`,
+	"insert": `{"insert": "COLL", "documents": [{"_id": ["NEW"]}]}`,
+	"update": `{"update": "COLL", "updates": [
+		{"q": {"_id": "NEW"}, "u": {"$set": {"x": 1}}}]}`,
 	"remove":         `{"delete": "COLL", "deletes": [{"q": {"_id": "NEW"}, "limit": 1}]}`,
 	"createIndex":    `{"createIndexes": "COLL", "indexes": [{"key": {"x": "none"}, "name": "NEW"}]}`,
 	"listIndexes":    `{"listIndexes": "COLL"}`,

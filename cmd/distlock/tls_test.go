@@ -89,8 +89,8 @@ func (a *authority) pair(name string) (path string) {
 	return a.write(name+".pem", append(pemOf("CERTIFICATE", der), pemOf("PRIVATE KEY", private)...))
 }
 
-// secure puts TLS before the embedded server. It requires a certificate from every client. It returns
-// the address.
+// secure puts TLS before the embedded server and returns the address. It requires a certificate from
+// every client.
 func secure(t *testing.T, a *authority) (addr string) {
 	t.Helper()
 	file := a.pair("server")
@@ -144,9 +144,9 @@ func forward(ctx context.Context, client net.Conn) {
 // keyFile returns the option that names a certificate and its key.
 func keyFile(path string) string { return "tlsCertificateKeyFile=" + url.QueryEscape(path) }
 
-// The connection string configures TLS. The commands that acquire, list and examine locks then reach
-// a server that requires a certificate. The error for a wrong certificate gives the reason and shows
-// no secret.
+// The connection string configures TLS. The commands that acquire, list and examine locks then
+// reach a server that requires a certificate. The error for a wrong certificate gives the reason and
+// shows no secret.
 func TestTLS_ThroughTheConnectionString(t *testing.T) {
 	b := newBase(t)
 	a := newAuthority(t)
