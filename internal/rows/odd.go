@@ -79,7 +79,7 @@ func (m *Mongo) wrong(p part) bson.A {
 	switch {
 	case p.kind == bson.TypeInt64:
 		return append(list, when(there(not(d("$type", bson.A{"int", "long", "double"})))),
-			when(there(not(d("$gte", 0)))), when(d("$gt", mostCount)))
+			when(there(not(d("$gte", 0)))), when(d("$gt", int64(mostCount))))
 	case p.of == "":
 		return append(list, when(there(not(d("$type", p.kind)))))
 	case p.kind == bson.TypeString:
