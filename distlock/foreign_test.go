@@ -123,24 +123,6 @@ func (m manager) mark() {
 	})
 }
 
-// Rule 4: an old mark in the ping of a living MongoDB lock manager has no effect, although its
-// pings keep the mark.
-func TestTryLock_ForeignHolderWithOldMark_LivesAndKeepsTheLock(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		p, own := w.start(aMinute), manager{w}
-		_ = p.mustTry("a").Release()
-		own.take("a")
-		own.ping()
-		own.mark()
-		for range 240 {
-			p.refused("a", 30*time.Second)
-			own.ping()
-		}
-		own.release("a")
-		assert.NoErr(t, assert.Err(p.try("a")), "after its release")
-	})
-}
-
 // Rule 3: a holder of this package without a ping document is condemned after its own takeover
 // time. The contender inserts a condemned document with a ping field, so that MongoDB's lock
 // manager can read it. The next contender need not watch.

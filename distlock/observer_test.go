@@ -404,24 +404,3 @@ func BenchmarkTryLockRelease(b *testing.B) {
 		})
 	}
 }
-
-// A concurrent release waits for an observer that breaks its contract by blocking. The virtual
-// clock of the test continues.
-func TestObserver_Blocks_ReleaseWaits(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		p := w.start(func(c *distlock.Config) {
-			c.Observer = observerFunc(func(e distlock.Event) {
-				if e.Kind == distlock.EventLost {
-					time.Sleep(time.Minute)
-				}
-			})
-		})
-		g := p.mustTry("a", distlock.Lease(lifeTime))
-		time.Sleep(leaseHold)
-		synctest.Wait()
-		start := time.Now()
-		wantErr(t, g.Release(), distlock.ErrLeaseExpired)
-		assert.Equal(t, time.Since(start), time.Minute,
-			"Release took %v, want that it is told after the loss (%v)")
-	})
-}

@@ -176,8 +176,8 @@ var all = []Mistake{
 			return scene, acquiring(a.name, limit)
 		}
 		evicted, err := a.m.judge.EvictDead(`,
-		Package: "distlock", Test: "TestAcquire_AnotherLimitOfADeadHolder_IsTaken",
-		Rule: "outside_test.go"},
+		Package: "distlock", Test: "TestAcquire_WhateverIsInTheWay_WhoeverDies",
+		Rule: "want at most 2m30s"},
 	{Name: "waiters are not told what makes waiting hopeless", File: "internal/queue/loop.go",
 		Old:     "	if err := v.Malformed(); err != nil {\n		end(ws, End{Err: err})\n",
 		New:     "	if err := v.Malformed(); err != nil {\n",
