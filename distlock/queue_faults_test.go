@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -80,17 +81,44 @@ func TestLock_FirstWaiterDies_EvictedByTheRule(t *testing.T) {
 	})
 }
 
+// endsAtTheGrant is a context that ends when an agent asks, to serve its call, whether it has ended.
+type endsAtTheGrant struct {
+	context.Context
+	armed atomic.Bool
+	done  chan struct{}
+}
+
+func (c *endsAtTheGrant) Done() <-chan struct{} { return c.done }
+
+func (c *endsAtTheGrant) Err() error {
+	if c.armed.CompareAndSwap(true, false) {
+		close(c.done)
+		return nil
+	}
+	select {
+	case <-c.done:
+		return context.Canceled
+	default:
+		return nil
+	}
+}
+
 // A context that ends at the instant of the grant loses nothing: the call returns its guard, or the
-// next waiter has the lock immediately.
+// next call of the process or the next waiter has the lock immediately.
 func TestLock_ContextEndsAtTheGrant_NothingIsLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
-		for i := range 50 {
+		for i := range 50 { // repeated, because the call's select chooses at random
 			name := fmt.Sprint(i)
 			g := a.mustTry(name)
-			ctx, cancel := context.WithCancel(context.Background())
-			first, second := b.queueCtx(ctx, name), c.queue(name)
-			go cancel()
+			ctx := &endsAtTheGrant{Context: t.Context(), done: make(chan struct{})}
+			first := b.queueCtx(ctx, name)
+			var turns []<-chan turn
+			if i%2 == 0 {
+				turns = append(turns, b.queue(name))
+			}
+			turns = append(turns, c.queue(name))
+			ctx.armed.Store(true)
 			w.release(g)
 			if got := <-first; got.err == nil {
 				w.release(got.guard)
@@ -98,7 +126,9 @@ func TestLock_ContextEndsAtTheGrant_NothingIsLost(t *testing.T) {
 				wantErr(t, got.err, context.Canceled)
 			}
 			start := time.Now()
-			w.release(w.wantTurn(second))
+			for _, next := range turns {
+				w.release(w.wantTurn(next))
+			}
 			if took := time.Since(start); took > pingTime+5*time.Second {
 				t.Fatalf("round %d: the next in line waited %v", i, took)
 			}

@@ -20,6 +20,8 @@ func TestErrors_OfAcquiring_SayEachThingOnce(t *testing.T) {
 		for range 2 {
 			a.mustTry("permits", distlock.Permits(2), distlock.Why("load"))
 		}
+		a.mustTry("read", distlock.Shared())
+		b.mustTry("read", distlock.Shared())
 		within := func(d time.Duration, name string) error {
 			ctx, cancel := context.WithTimeout(context.Background(), d)
 			defer cancel()
@@ -35,7 +37,8 @@ func TestErrors_OfAcquiring_SayEachThingOnce(t *testing.T) {
 				b.try("permits", distlock.Permits(2))),
 			`lock "permits" is in use as a semaphore of 2 permits, not as a semaphore of 3 ` +
 				`permits; `: assert.Err(b.try("permits", distlock.Permits(3))),
-			`acquire "held": closed`: assert.Err(closed.try("held")),
+			`acquire "read": held by 2 sharers, one is A, since `: assert.Err(b.try("read")),
+			`acquire "held": closed`:                              assert.Err(closed.try("held")),
 		}
 		b.store.Set(fault.Refusing(fault.Enter))
 		errs[`acquire "free": context deadline exceeded while waiting: enter: refused on purpose`] =

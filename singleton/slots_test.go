@@ -308,23 +308,3 @@ func TestRunSlots_ServersClockSteps_NoSlotTwice(t *testing.T) {
 		j.want(t, "00:10 00:20 00:30 00:40 02:00 02:10 02:20 02:30")
 	})
 }
-
-// The shutdown of a process waits for its slot, and the slot is done.
-func TestRunSlots_Shutdown_SlotIsDone(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		p := w.start(0)
-		p.slots(slotting(time.Minute, func(ctx context.Context, _ singleton.Slot) error {
-			time.Sleep(20 * time.Second)
-			return ctx.Err()
-		}))
-		time.Sleep(70 * time.Second)
-		p.stop()
-		p.ended.Wait()
-		if s := w.status(); s.State != singleton.Done || s.Rounds != 1 {
-			t.Errorf("status %+v", s)
-		}
-		if _, err := p.Lock("a").TryLock(t.Context()); err != nil {
-			t.Errorf("the lock is not free: %v", err)
-		}
-	})
-}
