@@ -155,34 +155,6 @@ func TestLock_SeldomFromOutside_TakesOver(t *testing.T) {
 	}
 }
 
-// LockAll acquires several locks whose holders died at different times.
-func TestLockAll_SeldomInALivingProcess_TakesOver(t *testing.T) {
-	for _, wait := range []time.Duration{0, 20 * time.Second} {
-		runInBubble(t, wait.String(), func(t *testing.T, w *world) {
-			b := w.start(nil)
-			names := []string{"a", "b", "c"}
-			for _, name := range names {
-				dead := w.start(nil)
-				dead.mustTry(name)
-				dead.kill()
-			}
-			died := time.Now()
-			for {
-				all, err := b.LockAll(t.Context(), names, distlock.WaitAtMost(wait))
-				if err == nil {
-					_ = all.Release()
-					return
-				}
-				wantErr(t, err, distlock.ErrHeld)
-				if after := time.Since(died); after > takeoverTime+pingTime {
-					t.Fatalf("not taken over %v after the death: %v", after, err)
-				}
-				time.Sleep(5 * time.Minute)
-			}
-		})
-	}
-}
-
 // In the background, one command an interval reads all silent holders. It stops once the holders
 // live or the locks are free, and condemns no process.
 func TestTryLock_SilentHolders_OneCommandAnInterval(t *testing.T) {

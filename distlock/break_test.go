@@ -104,13 +104,11 @@ func TestBreak_OwnAttemptOnItsWay_HasNoGuard(t *testing.T) {
 			runInBubble(t, fmt.Sprint(name, ", others wait: ", waits), func(t *testing.T, w *world) {
 				p, other := w.start(nil), w.start(nil)
 				w.release(p.mustTry("a")) // raises the fence of a
-				p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+				p.store.Set(fault.On(fault.Acquire, func(apply func() error) error {
 					err := apply()
-					if call.Op == fault.Acquire {
-						time.Sleep(3 * time.Second) // until the reply
-					}
+					time.Sleep(3 * time.Second) // until the reply
 					return err
-				})
+				}))
 				tried := make(chan error, 1)
 				go func() {
 					g, err := p.try("a")

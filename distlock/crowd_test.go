@@ -228,15 +228,12 @@ func TestTryLock_ImpatientCallers_FewCommands(t *testing.T) {
 			now += n
 			most = max(most, now)
 		}
-		p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Op != fault.Acquire {
-				return apply()
-			}
+		p.store.Set(fault.On(fault.Acquire, func(apply func() error) error {
 			count(1)
 			time.Sleep(time.Second)
 			count(-1)
 			return apply()
-		})
+		}))
 		for range 200 {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
 			g, err := p.Lock("a").TryLock(ctx)

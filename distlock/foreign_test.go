@@ -46,10 +46,6 @@ func (m manager) take(name string) {
 	})
 }
 
-func (m manager) release(name string) {
-	m.put(catalog.LocksCollection, name, func(doc bson.M) { doc["state"] = int32(0) })
-}
-
 func (m manager) ping() {
 	m.put(catalog.PingsCollection, managerID, func(doc bson.M) { doc["ping"] = time.Now() })
 }

@@ -42,13 +42,11 @@ func (w *world) startOn(kind catalog.Kind, change func(*distlock.Config)) *proc 
 
 // lagging delays each report of a process's grant stream.
 func (p *proc) lagging(by time.Duration) *proc {
-	p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+	p.store.Set(fault.On(fault.Notice, func(apply func() error) error {
 		err := apply()
-		if call.Op == fault.Notice {
-			time.Sleep(by)
-		}
+		time.Sleep(by)
 		return err
-	})
+	}))
 	return p
 }
 

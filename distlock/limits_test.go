@@ -41,17 +41,30 @@ func deaf(_ context.Context, call fault.Call, _ func() error) error {
 	return fault.Lost(call.Op)
 }
 
-// asking is one call of the API on the lock "a". The process holds that lock if held is set.
+// asking is one call of the API on the lock "a". Another process holds that lock if held is set.
+// The calling process holds the lock own.
 type asking struct {
 	name string
 	held bool
-	call func(ctx context.Context, p *proc, own *distlock.TryGuard, opts ...distlock.Option) error
+	call asked
 }
 
-func acquires(opts ...distlock.Option) func(context.Context, *proc, *distlock.TryGuard,
-	...distlock.Option) error {
-	return func(ctx context.Context, p *proc, _ *distlock.TryGuard, more ...distlock.Option) error {
+type (
+	options = []distlock.Option
+	asked   = func(ctx context.Context, p *proc, own *distlock.TryGuard, o options) error
+)
+
+func acquires(opts ...distlock.Option) asked {
+	return func(ctx context.Context, p *proc, _ *distlock.TryGuard, more options) error {
 		g, err := p.Lock("a").Lock(ctx, append(more, opts...)...)
+		go g.Release()
+		return err
+	}
+}
+
+func tries(opts ...distlock.Option) asked {
+	return func(ctx context.Context, p *proc, _ *distlock.TryGuard, _ options) error {
+		g, err := p.Lock("a").TryLock(ctx, opts...)
 		go g.Release()
 		return err
 	}
@@ -63,46 +76,31 @@ var waits = []asking{
 	{"Lock of a held lock", true, acquires()},
 	{"Lock, Shared", true, acquires(distlock.Shared())},
 	{"Lock, Permits", true, acquires(distlock.Permits(3))},
-	{"LockAll", false, func(ctx context.Context, p *proc, _ *distlock.TryGuard,
-		opts ...distlock.Option) error {
-		gs, err := p.LockAll(ctx, []string{"a", "b", "c"}, opts...)
+	{"LockAll", false, func(ctx context.Context, p *proc, _ *distlock.TryGuard, o options) error {
+		gs, err := p.LockAll(ctx, []string{"a", "b", "c"}, o...)
 		go gs.Release()
 		return err
 	}},
-	{"Do", true, func(ctx context.Context, p *proc, _ *distlock.TryGuard,
-		opts ...distlock.Option) error {
-		return p.Do(ctx, "a", func(context.Context, *distlock.TryGuard) error { return nil }, opts...)
+	{"Do", true, func(ctx context.Context, p *proc, _ *distlock.TryGuard, o options) error {
+		return p.Do(ctx, "a", func(context.Context, *distlock.TryGuard) error { return nil }, o...)
 	}},
-	{"LockInTransaction", true, func(ctx context.Context, p *proc, _ *distlock.TryGuard,
-		opts ...distlock.Option) error {
-		return p.Lock("a").LockInTransaction(ctx, opts...)
-	}},
+	{"LockInTransaction", true,
+		func(ctx context.Context, p *proc, _ *distlock.TryGuard, o options) error {
+			return p.Lock("a").LockInTransaction(ctx, o...)
+		}},
 }
 
 // asks are the calls that only their context bounds.
 var asks = []asking{
-	{"TryLock", false, func(ctx context.Context, p *proc, _ *distlock.TryGuard,
-		_ ...distlock.Option) error {
-		g, err := p.Lock("a").TryLock(ctx)
-		go g.Release()
-		return err
-	}},
-	{"TryLock of a held lock", true, func(ctx context.Context, p *proc, _ *distlock.TryGuard,
-		_ ...distlock.Option) error {
-		g, err := p.Lock("a").TryLock(ctx, distlock.Shared())
-		go g.Release()
-		return err
-	}},
-	{"Verify", false, func(ctx context.Context, _ *proc, own *distlock.TryGuard,
-		_ ...distlock.Option) error {
+	{"TryLock", false, tries()},
+	{"TryLock of a held lock", true, tries(distlock.Shared())},
+	{"Verify", false, func(ctx context.Context, _ *proc, own *distlock.TryGuard, _ options) error {
 		return own.Verify(ctx)
 	}},
-	{"Break", true, func(ctx context.Context, p *proc, _ *distlock.TryGuard,
-		_ ...distlock.Option) error {
+	{"Break", true, func(ctx context.Context, p *proc, _ *distlock.TryGuard, _ options) error {
 		return p.Break(ctx, "a", 7, "test")
 	}},
-	{"Locks", true, func(ctx context.Context, p *proc, _ *distlock.TryGuard,
-		_ ...distlock.Option) error {
+	{"Locks", true, func(ctx context.Context, p *proc, _ *distlock.TryGuard, _ options) error {
 		for _, err := range p.Inspector().Locks(ctx) {
 			if err != nil {
 				return err
@@ -110,21 +108,16 @@ var asks = []asking{
 		}
 		return nil
 	}},
-	{"Holder", true, func(ctx context.Context, p *proc, _ *distlock.TryGuard,
-		_ ...distlock.Option) error {
-		_, err := p.Lock("a").Holder(ctx)
-		return err
+	{"Holder", true, func(ctx context.Context, p *proc, _ *distlock.TryGuard, _ options) error {
+		return assert.Err(p.Lock("a").Holder(ctx))
 	}},
-	{"RequestYield", true, func(ctx context.Context, p *proc, _ *distlock.TryGuard,
-		_ ...distlock.Option) error {
+	{"RequestYield", true, func(ctx context.Context, p *proc, _ *distlock.TryGuard, _ options) error {
 		return p.Lock("a").RequestYield(ctx, "test")
 	}},
-	{"PutFirst", false, func(ctx context.Context, _ *proc, own *distlock.TryGuard,
-		_ ...distlock.Option) error {
+	{"PutFirst", false, func(ctx context.Context, _ *proc, own *distlock.TryGuard, _ options) error {
 		return own.PutFirst(ctx, bson.NewObjectID())
 	}},
-	{"Renew", false, func(ctx context.Context, _ *proc, own *distlock.TryGuard,
-		_ ...distlock.Option) error {
+	{"Renew", false, func(ctx context.Context, _ *proc, own *distlock.TryGuard, _ options) error {
 		return own.Renew(ctx)
 	}},
 }
@@ -138,18 +131,18 @@ func TestCalls_ServerHangs_ReturnInTime(t *testing.T) {
 			for _, a := range slices.Concat(waits, asks) {
 				name := fmt.Sprintf("%s/%s after %d commands", a.name, store, answered)
 				t.Run("context/"+name, func(t *testing.T) {
-					asked(t, a, answered, hang.hook, hang.grace, func(p *proc, own *distlock.TryGuard) error {
+					ask(t, a, answered, hang.hook, hang.grace, func(p *proc, own *distlock.TryGuard) error {
 						ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 						defer cancel()
-						return a.call(ctx, p, own)
+						return a.call(ctx, p, own, nil)
 					})
 				})
 			}
 			for _, a := range waits {
 				name := fmt.Sprintf("%s/%s after %d commands", a.name, store, answered)
 				t.Run("WaitAtMost/"+name, func(t *testing.T) {
-					asked(t, a, answered, hang.hook, hang.grace, func(p *proc, own *distlock.TryGuard) error {
-						return a.call(context.Background(), p, own, distlock.WaitAtMost(time.Second))
+					ask(t, a, answered, hang.hook, hang.grace, func(p *proc, own *distlock.TryGuard) error {
+						return a.call(context.Background(), p, own, options{distlock.WaitAtMost(time.Second)})
 					})
 				})
 			}
@@ -157,9 +150,9 @@ func TestCalls_ServerHangs_ReturnInTime(t *testing.T) {
 	}
 }
 
-// asked makes one call on a server that hangs after a number of commands for locks. The reply of
+// ask makes one call on a server that hangs after a number of commands for locks. The reply of
 // the last command before the hang is lost. The server recovers a minute later.
-func asked(t *testing.T, a asking, answered int, hang fault.Hook, grace time.Duration,
+func ask(t *testing.T, a asking, answered int, hang fault.Hook, grace time.Duration,
 	call func(*proc, *distlock.TryGuard) error) {
 	inBubble(t, func(t *testing.T, w *world) {
 		other, p := w.start(nil), w.start(nil)
@@ -226,7 +219,7 @@ func TestClose_ServerHangs_NothingGoesOn(t *testing.T) {
 				return hang.hook(ctx, call, apply)
 			})
 			release := asking{name: "Release"}
-			release.call = func(context.Context, *proc, *distlock.TryGuard, ...distlock.Option) error {
+			release.call = func(context.Context, *proc, *distlock.TryGuard, options) error {
 				return refused.Release()
 			}
 			var under sync.Map
@@ -234,7 +227,7 @@ func TestClose_ServerHangs_NothingGoesOn(t *testing.T) {
 			for i, a := range slices.Concat(waits, asks, asks, []asking{release}) {
 				under.Store(i, a.name)
 				go func() {
-					if err := a.call(context.Background(), p, own); err == nil {
+					if err := a.call(context.Background(), p, own, nil); err == nil {
 						t.Errorf("%s says that all is well", a.name)
 					}
 					under.Delete(i)

@@ -75,13 +75,11 @@ func TestClose_ReleasesAll_RemovesThePing(t *testing.T) {
 func TestClose_DuringAcquire_GivesBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
-		p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+		p.store.Set(fault.On(fault.Acquire, func(apply func() error) error {
 			err := apply()
-			if call.Op == fault.Acquire {
-				time.Sleep(time.Second)
-			}
+			time.Sleep(time.Second)
 			return err
-		})
+		}))
 		result := make(chan error, 1)
 		go func() { _, err := p.try("a"); result <- err }()
 		synctest.Wait()

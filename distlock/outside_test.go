@@ -17,9 +17,6 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// soon is the time limit, after the takeover time, for the acquisition of a dead process's lock.
-const soon = 2 * pingTime
-
 // quick sets a short takeover time, because a test with a full queue is slow.
 func quick(c *distlock.Config) { c.Takeover, c.Ping = 2*time.Minute, 10*time.Second }
 
@@ -217,15 +214,12 @@ func TestLock_RefusedWithoutAReasonThatShows_Pauses(t *testing.T) {
 		runInBubble(t, name, func(t *testing.T, w *world) {
 			p := w.start(nil)
 			w.release(p.mustTry("a"))
-			p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-				if call.Op != fault.Enter {
-					return apply()
-				}
+			p.store.Set(fault.On(fault.Enter, func(apply func() error) error {
 				if p.store.Count(fault.Enter) > 100_000 {
 					return errors.New("it does not pause")
 				}
 				return refusal
-			})
+			}))
 			done := p.queue("a", distlock.WaitAtMost(time.Hour))
 			got := <-done
 			if !errors.Is(got.err, distlock.ErrHeld) && !errors.Is(got.err, distlock.ErrPermitMismatch) ||

@@ -81,7 +81,8 @@ func TestLock_FirstWaiterDies_EvictedByTheRule(t *testing.T) {
 	})
 }
 
-// endsAtTheGrant is a context that ends when an agent asks, to serve its call, whether it has ended.
+// endsAtTheGrant is a context that ends when an agent, to serve its call, asks whether it has
+// ended.
 type endsAtTheGrant struct {
 	context.Context
 	armed atomic.Bool

@@ -329,15 +329,12 @@ func TestLock_ManyWaitersOverlappingLooks_TakeOver(t *testing.T) {
 		}
 		a.kill()
 		var calls atomic.Int64
-		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Op != fault.Look {
-				return apply()
-			}
+		b.store.Set(fault.On(fault.Look, func(apply func() error) error {
 			n := calls.Add(1)
 			time.Sleep(time.Duration(n*7%20) * time.Millisecond) // so that replies cross
 			defer time.Sleep(time.Duration(n*13%20) * time.Millisecond)
 			return apply()
-		})
+		}))
 		start := time.Now()
 		var wg sync.WaitGroup
 		guards := make([]*distlock.TryGuard, 10)

@@ -189,12 +189,9 @@ func TestRun_LostBeforeItBegan_FunctionIsNotCalled(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.stand(w.start()), w.stand(w.start())
 		l := a.wantLeader()
-		b.p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Op == fault.Ping {
-				return fault.Refused(call.Op)
-			}
-			return apply()
-		})
+		b.p.store.Set(fault.On(fault.Ping, func(apply func() error) error {
+			return fault.Refused(fault.Ping)
+		}))
 		time.Sleep(takeoverTime - margin + time.Second) // b has no term, but receives grants
 		l.finish <- nil
 		b.wantNone()
@@ -423,8 +420,12 @@ func TestElection_BadArguments(t *testing.T) {
 		assert.Must(t, err)
 		_ = m.Close(t.Context())
 		wantErr(t, election.Run(t.Context(), m, name, fn), distlock.ErrClosed)
+		wantErr(t, election.New(m, name).RequestYield(t.Context(), "x"), distlock.ErrClosed)
 		for _, err := range election.New(m, name).Observe(t.Context()) {
 			wantErr(t, err, distlock.ErrClosed)
+		}
+		for _, err := range election.New(p.Manager, "").Observe(t.Context()) {
+			wantErr(t, err, distlock.ErrBadName)
 		}
 	})
 }

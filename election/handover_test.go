@@ -20,10 +20,7 @@ func TestHandover_NamedCandidateLeads_NoGapNoOverlap(t *testing.T) {
 		d := w.stand(w.start())
 		l := a.wantLeader().obey()
 		seen := 0
-		a.p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Op != fault.Release {
-				return apply()
-			}
+		a.p.store.Set(fault.On(fault.Release, func(apply func() error) error {
 			before, err := w.lock(), apply()
 			after := w.lock()
 			seen++
@@ -31,7 +28,7 @@ func TestHandover_NamedCandidateLeads_NoGapNoOverlap(t *testing.T) {
 				t.Errorf("released from %+v to %+v", before, after)
 			}
 			return err
-		})
+		}))
 		assert.Must(t, a.e.Handover(t.Context(), "10.0.0.3:80"))
 		wantErr(t, context.Cause(l.ctx), election.ErrHandedOver)
 		next := c.wantLeader().obey()

@@ -4,13 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/internal/test/assert"
 	"mongodlm/singleton"
@@ -162,42 +159,6 @@ func TestRunSlots_AnswersLost_RunsOnce(t *testing.T) {
 			j.want(t, "00:00 00:01 00:01 00:02")
 			if s := w.status(); s.Rounds != 4 || s.State != singleton.Done || s.LastError != "" {
 				t.Errorf("status %+v", s)
-			}
-		})
-	}
-}
-
-// A late write of a dead holder, the beginning or the end of a slot, changes nothing, and no slot
-// begins again.
-func TestRunSlots_OldHoldersWriteIsLate_ChangesNothing(t *testing.T) {
-	for _, field := range []string{"slot", "rounds"} {
-		inBubbleSub(t, field, func(t *testing.T, w *world) {
-			var j journal
-			s := singleton.Slots{Name: "a", Schedule: singleton.Every(10 * time.Minute), Do: j.nothing,
-				Missed: singleton.RunAll}
-			time.Sleep(time.Minute)
-			a, b := w.start(0), w.start(0)
-			arrived := w.started.Add(45*time.Minute + 30*time.Second)
-			a.store.keep = func(c singleton.Change) time.Duration {
-				has := slices.ContainsFunc(c.Set, func(e bson.E) bool { return e.Key == field })
-				if !has || time.Since(w.started) < 10*time.Minute {
-					return 0
-				}
-				a.kill()
-				return time.Until(arrived)
-			}
-			a.slots(s)
-			time.Sleep(time.Second)
-			b.slots(s)
-			time.Sleep(time.Until(arrived))
-			synctest.Wait()
-			before := w.status()
-			time.Sleep(14 * time.Minute)
-			after := w.status()
-			j.want(t, "00:10 00:20 00:30 00:40 00:50")
-			if before.Process != b.Process() || before.State != singleton.Done ||
-				after.Rounds <= before.Rounds {
-				t.Errorf("status %+v, then %+v", before, after)
 			}
 		})
 	}
