@@ -228,6 +228,11 @@ func TestRun_ContextEnds_DuringCampaignAndTerm(t *testing.T) {
 		if w.lock().Held {
 			t.Error("leadership was not given up")
 		}
+		c := w.stand(w.start())
+		c.wantLeader().obey()
+		c.p.store.Set(fault.Refusing(fault.Release))
+		wantErr(t, c.quit(), distlock.ErrReleaseFailed)
+		c.p.heal()
 	})
 }
 
@@ -401,6 +406,7 @@ func TestElection_BadArguments(t *testing.T) {
 		var none *election.Election
 		wantErr(t, none.Resign(t.Context()), bad)
 		wantErr(t, assert.Err(none.Leader(t.Context())), bad)
+		wantErr(t, assert.Err(none.Candidates(t.Context())), bad)
 		for _, err := range none.Observe(t.Context()) {
 			wantErr(t, err, bad)
 		}

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"mongodlm/distlock"
 	"mongodlm/election"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
@@ -56,6 +57,9 @@ func TestHandover_CandidateGone_LeadershipKept(t *testing.T) {
 		for _, to := range []string{b.p.Process(), c.p.Process(), a.p.Process(), "nobody", ""} {
 			wantErr(t, a.e.Handover(t.Context(), to), election.ErrNoCandidate)
 		}
+		a.p.store.Set(fault.Refusing(fault.Look))
+		wantErr(t, a.e.Handover(t.Context(), c.p.Process()), distlock.ErrUnavailable)
+		wantErr(t, assert.Err(a.e.Candidates(t.Context())), distlock.ErrUnavailable)
 		a.p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 			if call.Op == fault.PutFirst { // the candidate left after the read
 				return w.refused()

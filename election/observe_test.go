@@ -177,6 +177,12 @@ func TestElection_NameInUseForALock(t *testing.T) {
 			l.Fence != g.Fence() {
 			t.Errorf("%+v, %v", l, err)
 		}
+		for l, err := range e.Observe(t.Context()) {
+			if err != nil || l.Fence != g.Fence() {
+				t.Errorf("%+v, %v", l, err)
+			}
+			break
+		}
 		assert.NoErr(t, e.RequestYield(t.Context(), "an election"))
 		if h, err := p.Lock(name).Holder(t.Context()); err != nil || h.YieldWhy != "an election" ||
 			h.YieldBy == "" {

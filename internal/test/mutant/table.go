@@ -300,7 +300,7 @@ var all = []Mistake{
 				continue
 			}
 			err := j.Store.ApplyPing(`,
-		Package: "distlock", Test: "TestDo_NewProcessEachTime_RunsAtTheSecondTry", Rule: "run 2"},
+		Package: "distlock", Test: "TestDo_NewProcessEachTime_RunsAtTheSecondTry", Rule: "the second run"},
 	{Name: "a watch ends with the call", File: "internal/watch/refused.go", Old: `	if others != nil && `,
 		New: `	if true || `, Package: "distlock", Test: "TestTryLock_SeldomInALivingProcess_TakesOver",
 		Rule: "not taken over"},
