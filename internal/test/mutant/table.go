@@ -176,8 +176,8 @@ var all = []Mistake{
 			return view, acquiring(a.name, limit)
 		}
 		evicted, err := a.m.judge.EvictDead(`,
-		Package: "distlock", Test: "TestAcquire_AnotherLimitOfADeadHolder_IsTaken",
-		Rule: "outside_test.go"},
+		Package: "distlock", Test: "TestAcquire_WhateverIsInTheWay_WhoeverDies",
+		Rule: "want at most 2m30s"},
 	{Name: "waiters are not told what makes waiting hopeless", File: "internal/queue/loop.go",
 		Old:     "	if err := v.Malformed(); err != nil {\n		end(ws, End{Err: err})\n",
 		New:     "	if err := v.Malformed(); err != nil {\n",
@@ -300,7 +300,7 @@ var all = []Mistake{
 				continue
 			}
 			err := j.Store.ApplyPing(`,
-		Package: "distlock", Test: "TestDo_NewProcessEachTime_RunsAtTheSecondTry", Rule: "run 2"},
+		Package: "distlock", Test: "TestDo_NewProcessEachTime_RunsAtTheSecondTry", Rule: "the second run"},
 	{Name: "a watch ends with the call", File: "internal/watch/refused.go", Old: `	if others != nil && `,
 		New: `	if true || `, Package: "distlock", Test: "TestTryLock_SeldomInALivingProcess_TakesOver",
 		Rule: "not taken over"},
